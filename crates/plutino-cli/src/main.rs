@@ -1,0 +1,3 @@
+//! The `plutino` command.
+
+fn main() {}

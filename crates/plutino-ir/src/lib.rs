@@ -1,0 +1,1 @@
+//! Reads, edits and writes PNNX model files (.pnnx.param and .pnnx.bin).

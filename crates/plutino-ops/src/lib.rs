@@ -1,0 +1,1 @@
+//! PyTorch's operators, as PNNX names them, for the plutino inference engine.

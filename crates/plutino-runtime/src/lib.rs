@@ -1,0 +1,1 @@
+//! Plans and runs PNNX models: passes, memory plan, sessions, profiles.

@@ -1,0 +1,1 @@
+//! Tensors of the plutino inference engine: dtypes, shapes, aligned buffers, views.

@@ -1,0 +1,1 @@
+//! Runs PyTorch models that pnnx exported: load, plan, run on the CPU.
