@@ -1,0 +1,68 @@
+//! Errors of this crate.
+
+use crate::{DType, Shape};
+
+/// What can be wrong with a tensor operation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The tensor holds another element type than the one asked for.
+    #[error("the tensor holds {found}, not {expected}")]
+    DType {
+        /// The dtype that was asked for.
+        expected: DType,
+        /// The dtype that the tensor has.
+        found: DType,
+    },
+    /// The number of elements does not fit the shape.
+    #[error("shape {shape} holds {expected} elements, but {found} were given")]
+    Length {
+        /// The shape that was asked for.
+        shape: Shape,
+        /// The number of elements of that shape.
+        expected: usize,
+        /// The number of elements given.
+        found: usize,
+    },
+    /// The number of elements, or of bytes, exceeds the address space.
+    #[error("shape {shape} has more elements than memory can hold")]
+    Overflow {
+        /// The shape.
+        shape: Shape,
+    },
+    /// Two shapes that cannot be broadcast to each other.
+    #[error("shapes {left} and {right} cannot be broadcast")]
+    Broadcast {
+        /// One shape.
+        left: Shape,
+        /// The other shape.
+        right: Shape,
+    },
+    /// A dimension number outside `-rank..rank`.
+    #[error("dimension {dim} does not exist in a tensor of rank {rank}")]
+    Dim {
+        /// The dimension asked for.
+        dim: i64,
+        /// The rank of the tensor.
+        rank: usize,
+    },
+    /// An argument that does not make sense for this tensor.
+    #[error("{what}")]
+    Invalid {
+        /// What was wrong and what would have been right.
+        what: String,
+    },
+    /// Memory could not be allocated.
+    #[error("{bytes} bytes of memory are not available")]
+    OutOfMemory {
+        /// The number of bytes asked for.
+        bytes: usize,
+    },
+}
+
+impl TensorError {
+    /// An [`TensorError::Invalid`] with this text.
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::Invalid { what: what.into() }
+    }
+}

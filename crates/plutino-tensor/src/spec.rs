@@ -1,0 +1,82 @@
+//! What is known of a tensor without its data.
+
+use crate::{DType, Shape, TensorError};
+
+/// How the elements of a logically row-major (N, C, spatial...) tensor lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Dense and row-major, as PyTorch's contiguous format.
+    #[default]
+    Plain,
+    /// Channels (dimension 1) in blocks: `(N, C, H, W)` lies as `(N, ceil(C/b), H, W, b)`, known as
+    /// NCHWc or nChw8c/nChw16c. Padding channels hold zeros.
+    Blocked {
+        /// Channels in a block: 8 for AVX2, 16 for AVX-512.
+        block: usize,
+    },
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Plain => f.pad("plain"),
+            Self::Blocked { block } => f.pad(&format!("c{block}")),
+        }
+    }
+}
+
+/// Dtype, logical shape and physical layout of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TensorSpec {
+    /// Element type.
+    pub dtype: DType,
+    /// Logical shape, as PyTorch sees it.
+    pub shape: Shape,
+    /// Physical layout.
+    pub layout: Layout,
+}
+
+impl TensorSpec {
+    /// A plain (dense, row-major) tensor.
+    pub fn new(dtype: DType, shape: impl Into<Shape>) -> Self {
+        Self { dtype, shape: shape.into(), layout: Layout::Plain }
+    }
+
+    /// The same tensor in another layout.
+    #[must_use]
+    pub fn with_layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Elements in memory, padding of blocked layouts included; an error where they exceed memory.
+    pub fn storage_len(&self) -> Result<usize, TensorError> {
+        let numel = self.shape.checked_numel()?;
+        match (self.layout, self.shape.get(1)) {
+            (Layout::Blocked { block }, Some(&c)) if block > 0 && c > 0 => c
+                .div_ceil(block)
+                .checked_mul(block)
+                .and_then(|padded| (numel / c).checked_mul(padded))
+                .ok_or_else(|| TensorError::Overflow { shape: self.shape.clone() }),
+            _ => Ok(numel),
+        }
+    }
+
+    /// Bytes in memory; an error where they exceed memory.
+    pub fn storage_bytes(&self) -> Result<usize, TensorError> {
+        self.storage_len()?
+            .checked_mul(self.dtype.size_of())
+            .filter(|&n| isize::try_from(n).is_ok())
+            .ok_or_else(|| TensorError::Overflow { shape: self.shape.clone() })
+    }
+}
+
+impl std::fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.shape, self.dtype)?;
+        match self.layout {
+            Layout::Plain => Ok(()),
+            blocked @ Layout::Blocked { .. } => write!(f, ":{blocked}"),
+        }
+    }
+}
