@@ -1,1 +1,14 @@
 //! CPU kernels of the plutino inference engine.
+//!
+//! Kernels work on plain slices and sizes: they know neither graphs nor operator names. Every kernel
+//! has a naive counterpart in [`reference`] that its tests compare against.
+//!
+//! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
+//! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
+
+pub mod par;
+pub mod reference;
+pub mod simd;
+
+pub use par::{Par, Pool};
+pub use simd::Isa;

@@ -1,0 +1,3 @@
+//! The naive oracle of each kernel: plain loops that follow the formula, with sums in f64.
+//!
+//! Slow and obviously right. The tests of every kernel compare against these.

@@ -1,0 +1,280 @@
+//! Instruction sets, found at run time.
+//!
+//! An [`Isa`] is a value that only exists when the CPU has the instructions. A kernel is written once,
+//! generic over [`Simd`] (vectors of `S::LANES` f32), as a [`Vectorized`] value; [`Isa::run`] compiles it
+//! for each set behind one `#[target_feature]` function:
+//!
+//! ```
+//! use plutino_kernels::simd::{Isa, Simd, Vectorized};
+//!
+//! struct Sum<'a>(&'a [f32]);
+//! impl Vectorized for Sum<'_> {
+//!     type Output = f32;
+//!     #[inline(always)]
+//!     fn run<S: Simd>(self, s: S) -> f32 {
+//!         let mut acc = s.zero();
+//!         let mut chunks = self.0.chunks_exact(S::LANES);
+//!         for c in &mut chunks {
+//!             acc = s.add(acc, s.load(c));
+//!         }
+//!         s.sum(s.add(acc, s.load_partial(chunks.remainder())))
+//!     }
+//! }
+//! assert_eq!(Isa::best().run(Sum(&[1.0; 37])), 37.0);
+//! ```
+//! Everything between [`Vectorized::run`] and the intrinsics is `#[inline(always)]`: only then does the
+//! compiler use the instruction set throughout.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Level {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// An instruction set that this CPU has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Isa(Level);
+
+impl Isa {
+    /// Plain Rust, vectorised by the compiler for the target's baseline. Every CPU has it.
+    pub const PORTABLE: Self = Self(Level::Portable);
+
+    /// Every instruction set of this CPU, the least first.
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut)] // other architectures add nothing
+        let mut all = vec![Self::PORTABLE];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if x86::has_avx2() {
+                all.push(Self(Level::Avx2));
+            }
+            if x86::has_avx512() {
+                all.push(Self(Level::Avx512));
+            }
+        }
+        all
+    }
+
+    /// The best instruction set of this CPU.
+    pub fn best() -> Self {
+        Self::available().pop().unwrap_or(Self::PORTABLE)
+    }
+
+    /// The instruction set of this name (`scalar`, `avx2`, `avx512`), where the CPU has it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::available().into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// The name: `scalar`, `avx2` or `avx512`.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Level::Portable => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// f32 elements of one vector: 4, 8 or 16. Also the channel block of the blocked layout.
+    pub const fn lanes(self) -> usize {
+        match self.0 {
+            Level::Portable => Portable::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => Avx512::LANES,
+        }
+    }
+
+    /// Runs the kernel, compiled for this instruction set.
+    #[inline]
+    pub fn run<K: Vectorized>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Level::Portable => kernel.run(Portable),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an `Isa` of this level only exists where the CPU has the instructions.
+            Level::Avx2 => unsafe { x86::run_avx2(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Level::Avx512 => unsafe { x86::run_avx512(kernel) },
+        }
+    }
+}
+
+impl Default for Isa {
+    fn default() -> Self {
+        Self::best()
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A computation that is compiled once for each instruction set.
+pub trait Vectorized {
+    /// What it returns.
+    type Output;
+    /// The computation. Implementations say `#[inline(always)]`.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// Vector operations on f32, as methods of a token that proves that the CPU has them.
+///
+/// Only what kernels use. Comparisons follow IEEE 754 (false for NaN); `min` and `max` return the
+/// second operand when either is NaN, as x86 does.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// A vector of [`Simd::LANES`] f32.
+    type F32: Copy;
+    /// A vector of [`Simd::LANES`] i32.
+    type I32: Copy;
+    /// The outcome of a comparison, lane by lane.
+    type Mask: Copy;
+    /// f32 in a vector.
+    const LANES: usize;
+    /// Vector registers of the instruction set: bounds the tile of a microkernel.
+    const REGISTERS: usize;
+    /// The instruction set.
+    fn isa(self) -> Isa;
+
+    /// All lanes 0.
+    #[inline(always)]
+    fn zero(self) -> Self::F32 {
+        self.splat(0.0)
+    }
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::F32;
+    /// The first [`Simd::LANES`] elements. Panics where there are fewer.
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> Self::F32 {
+        assert!(x.len() >= Self::LANES);
+        // SAFETY: long enough (asserted).
+        unsafe { self.load_ptr(x.as_ptr()) }
+    }
+    /// All elements of a slice of at most [`Simd::LANES`]; missing lanes are 0.
+    #[inline(always)]
+    fn load_partial(self, x: &[f32]) -> Self::F32 {
+        assert!(x.len() <= Self::LANES);
+        // SAFETY: exactly `x.len()` elements are read.
+        unsafe { self.load_partial_ptr(x.as_ptr(), x.len()) }
+    }
+    /// Writes the first [`Simd::LANES`] elements. Panics where there are fewer.
+    #[inline(always)]
+    fn store(self, v: Self::F32, out: &mut [f32]) {
+        assert!(out.len() >= Self::LANES);
+        // SAFETY: long enough (asserted).
+        unsafe { self.store_ptr(v, out.as_mut_ptr()) }
+    }
+    /// Writes all elements of a slice of at most [`Simd::LANES`].
+    #[inline(always)]
+    fn store_partial(self, v: Self::F32, out: &mut [f32]) {
+        assert!(out.len() <= Self::LANES);
+        // SAFETY: exactly `out.len()` elements are written.
+        unsafe { self.store_partial_ptr(v, out.as_mut_ptr(), out.len()) }
+    }
+    /// Loads [`Simd::LANES`] elements.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of that many f32 (no alignment needed beyond f32's).
+    unsafe fn load_ptr(self, p: *const f32) -> Self::F32;
+    /// Loads `n <= LANES` elements; the other lanes are 0.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of `n` f32.
+    unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32;
+    /// Stores [`Simd::LANES`] elements.
+    ///
+    /// # Safety
+    /// `p` is valid for writes of that many f32.
+    unsafe fn store_ptr(self, v: Self::F32, p: *mut f32);
+    /// Stores the first `n <= LANES` elements.
+    ///
+    /// # Safety
+    /// `p` is valid for writes of `n` f32.
+    unsafe fn store_partial_ptr(self, v: Self::F32, p: *mut f32, n: usize);
+
+    /// a + b
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a - b
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a * b
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a / b
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a * b + c; rounded once where the CPU has FMA.
+    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// The lesser; b when either is NaN.
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The greater; b when either is NaN.
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Absolute value.
+    fn abs(self, a: Self::F32) -> Self::F32;
+    /// Square root, correctly rounded.
+    fn sqrt(self, a: Self::F32) -> Self::F32;
+    /// Rounds to the nearest integer, ties to even.
+    fn round(self, a: Self::F32) -> Self::F32;
+    /// Rounds down.
+    fn floor(self, a: Self::F32) -> Self::F32;
+    /// Rounds up.
+    fn ceil(self, a: Self::F32) -> Self::F32;
+    /// Rounds toward zero.
+    fn trunc(self, a: Self::F32) -> Self::F32;
+
+    /// a < b
+    fn lt(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// a <= b
+    fn le(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// a == b
+    fn eq(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// `yes` where the mask holds, else `no`.
+    fn select(self, mask: Self::Mask, yes: Self::F32, no: Self::F32) -> Self::F32;
+
+    /// All lanes `x`.
+    fn splat_i32(self, x: i32) -> Self::I32;
+    /// To integer, rounding to nearest; lanes outside i32 are unspecified.
+    fn to_i32(self, a: Self::F32) -> Self::I32;
+    /// From integer, rounding to nearest.
+    fn to_f32(self, a: Self::I32) -> Self::F32;
+    /// The bits of the f32 as integers.
+    fn as_i32(self, a: Self::F32) -> Self::I32;
+    /// Integers as the bits of f32.
+    fn as_f32(self, a: Self::I32) -> Self::F32;
+    /// a + b, wrapping.
+    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a - b, wrapping.
+    fn sub_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Bitwise and.
+    fn and_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Bitwise or.
+    fn or_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Bitwise exclusive or.
+    fn xor_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// a << N
+    fn shl_i32<const N: i32>(self, a: Self::I32) -> Self::I32;
+    /// a >> N, keeping the sign.
+    fn shr_i32<const N: i32>(self, a: Self::I32) -> Self::I32;
+
+    /// The sum of all lanes, pairwise.
+    fn sum(self, a: Self::F32) -> f32;
+    /// The greatest of all lanes.
+    fn max_lane(self, a: Self::F32) -> f32;
+    /// Asks the cache for the line at `p`. Any address will do.
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        let _ = p;
+    }
+}

@@ -1,0 +1,183 @@
+//! The instruction set that every CPU has: arrays that the compiler vectorises as far as it can.
+
+use super::{Isa, Simd};
+
+/// Four f32 in plain Rust.
+#[derive(Clone, Copy, Debug)]
+pub struct Portable;
+
+type V = [f32; 4];
+type I = [i32; 4];
+
+#[inline(always)]
+fn map<A: Copy, R>(a: [A; 4], f: impl Fn(A) -> R) -> [R; 4] {
+    a.map(f)
+}
+
+#[inline(always)]
+fn zip<A: Copy, B: Copy, R>(a: [A; 4], b: [B; 4], f: impl Fn(A, B) -> R) -> [R; 4] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+impl Simd for Portable {
+    type F32 = V;
+    type I32 = I;
+    type Mask = [bool; 4];
+    const LANES: usize = 4;
+    const REGISTERS: usize = 16;
+
+    fn isa(self) -> Isa {
+        Isa::PORTABLE
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> V {
+        [x; 4]
+    }
+    #[inline(always)]
+    unsafe fn load_ptr(self, p: *const f32) -> V {
+        // SAFETY: valid for four reads (precondition); arrays need no more alignment than f32.
+        unsafe { *p.cast::<V>() }
+    }
+    #[inline(always)]
+    unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> V {
+        // SAFETY: lanes below n are valid for reads (precondition).
+        std::array::from_fn(|i| if i < n { unsafe { *p.add(i) } } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn store_ptr(self, v: V, p: *mut f32) {
+        // SAFETY: valid for four writes (precondition).
+        unsafe { *p.cast::<V>() = v }
+    }
+    #[inline(always)]
+    unsafe fn store_partial_ptr(self, v: V, p: *mut f32, n: usize) {
+        for (i, &x) in v.iter().enumerate().take(n) {
+            // SAFETY: lanes below n are valid for writes (precondition).
+            unsafe { *p.add(i) = x }
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| x + y)
+    }
+    #[inline(always)]
+    fn sub(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| x - y)
+    }
+    #[inline(always)]
+    fn mul(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| x * y)
+    }
+    #[inline(always)]
+    fn div(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| x / y)
+    }
+    #[inline(always)]
+    fn fma(self, a: V, b: V, c: V) -> V {
+        std::array::from_fn(|i| a[i] * b[i] + c[i]) // f32::mul_add is a library call on the baseline
+    }
+    #[inline(always)]
+    fn min(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| if x < y { x } else { y })
+    }
+    #[inline(always)]
+    fn max(self, a: V, b: V) -> V {
+        zip(a, b, |x, y| if x > y { x } else { y })
+    }
+    #[inline(always)]
+    fn abs(self, a: V) -> V {
+        map(a, f32::abs)
+    }
+    #[inline(always)]
+    fn sqrt(self, a: V) -> V {
+        map(a, f32::sqrt)
+    }
+    #[inline(always)]
+    fn round(self, a: V) -> V {
+        map(a, f32::round_ties_even)
+    }
+    #[inline(always)]
+    fn floor(self, a: V) -> V {
+        map(a, f32::floor)
+    }
+    #[inline(always)]
+    fn ceil(self, a: V) -> V {
+        map(a, f32::ceil)
+    }
+    #[inline(always)]
+    fn trunc(self, a: V) -> V {
+        map(a, f32::trunc)
+    }
+    #[inline(always)]
+    fn lt(self, a: V, b: V) -> [bool; 4] {
+        zip(a, b, |x, y| x < y)
+    }
+    #[inline(always)]
+    fn le(self, a: V, b: V) -> [bool; 4] {
+        zip(a, b, |x, y| x <= y)
+    }
+    #[inline(always)]
+    #[allow(clippy::float_cmp)] // lane-wise IEEE equality is what is asked for
+    fn eq(self, a: V, b: V) -> [bool; 4] {
+        zip(a, b, |x, y| x == y)
+    }
+    #[inline(always)]
+    fn select(self, mask: [bool; 4], yes: V, no: V) -> V {
+        std::array::from_fn(|i| if mask[i] { yes[i] } else { no[i] })
+    }
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> I {
+        [x; 4]
+    }
+    #[inline(always)]
+    fn to_i32(self, a: V) -> I {
+        map(a, |x| x.round_ties_even() as i32)
+    }
+    #[inline(always)]
+    fn to_f32(self, a: I) -> V {
+        map(a, |x| x as f32)
+    }
+    #[inline(always)]
+    fn as_i32(self, a: V) -> I {
+        map(a, |x| x.to_bits().cast_signed())
+    }
+    #[inline(always)]
+    fn as_f32(self, a: I) -> V {
+        map(a, |x| f32::from_bits(x.cast_unsigned()))
+    }
+    #[inline(always)]
+    fn add_i32(self, a: I, b: I) -> I {
+        zip(a, b, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn sub_i32(self, a: I, b: I) -> I {
+        zip(a, b, i32::wrapping_sub)
+    }
+    #[inline(always)]
+    fn and_i32(self, a: I, b: I) -> I {
+        zip(a, b, |x, y| x & y)
+    }
+    #[inline(always)]
+    fn or_i32(self, a: I, b: I) -> I {
+        zip(a, b, |x, y| x | y)
+    }
+    #[inline(always)]
+    fn xor_i32(self, a: I, b: I) -> I {
+        zip(a, b, |x, y| x ^ y)
+    }
+    #[inline(always)]
+    fn shl_i32<const N: i32>(self, a: I) -> I {
+        map(a, |x| x << N)
+    }
+    #[inline(always)]
+    fn shr_i32<const N: i32>(self, a: I) -> I {
+        map(a, |x| x >> N)
+    }
+    #[inline(always)]
+    fn sum(self, a: V) -> f32 {
+        (a[0] + a[2]) + (a[1] + a[3])
+    }
+    #[inline(always)]
+    fn max_lane(self, a: V) -> f32 {
+        self.max(a, [a[2], a[3], a[0], a[1]]).into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+}

@@ -1,0 +1,229 @@
+//! AVX2 with FMA, and AVX-512 (F, BW, DQ, VL).
+//!
+//! Every method is one or two intrinsics. They are safe because a token only exists behind
+//! [`super::Isa`], which checks CPUID, and because each is inlined into a `#[target_feature]` function.
+
+use super::{Isa, Level, Simd, Vectorized};
+use std::arch::x86_64::*;
+
+/// AVX2 and FMA: 16 registers of 8 f32. Only [`Isa::run`] makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+/// AVX-512 F, BW, DQ and VL: 32 registers of 16 f32. Only [`Isa::run`] makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512(());
+
+pub(super) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+}
+
+pub(super) fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+/// # Safety
+/// [`has_avx2`] holds.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn run_avx2<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// # Safety
+/// [`has_avx512`] holds.
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+/// Methods that are one intrinsic of their arguments.
+macro_rules! intrinsics {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $ty),*) -> $ret {
+            // SAFETY: the token proves that the CPU has the instruction.
+            unsafe { $body }
+        }
+    )*};
+}
+
+/// Lane `i` of the result is set where `i < n`: slide this window over it.
+static TAIL: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+impl Avx2 {
+    #[inline(always)]
+    fn tail(self, n: usize) -> __m256i {
+        let n = n.min(8);
+        // SAFETY: 8 - n + 8 <= 16 elements; the token proves AVX.
+        unsafe { _mm256_loadu_si256(TAIL.as_ptr().add(8 - n).cast()) }
+    }
+}
+
+impl Simd for Avx2 {
+    type F32 = __m256;
+    type I32 = __m256i;
+    type Mask = __m256;
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+
+    fn isa(self) -> Isa {
+        Isa(Level::Avx2)
+    }
+    #[inline(always)]
+    unsafe fn load_ptr(self, p: *const f32) -> __m256 {
+        // SAFETY: precondition of the method.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m256 {
+        // SAFETY: lanes from n on are masked off and not read.
+        unsafe { _mm256_maskload_ps(p, self.tail(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_ptr(self, v: __m256, p: *mut f32) {
+        // SAFETY: precondition of the method.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial_ptr(self, v: __m256, p: *mut f32, n: usize) {
+        // SAFETY: lanes from n on are masked off and not written.
+        unsafe { _mm256_maskstore_ps(p, self.tail(n), v) }
+    }
+    intrinsics! {
+        splat(x: f32) -> __m256 = _mm256_set1_ps(x);
+        add(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+        sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
+        mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+        div(a: __m256, b: __m256) -> __m256 = _mm256_div_ps(a, b);
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
+        min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
+        max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
+        abs(a: __m256) -> __m256 = _mm256_andnot_ps(_mm256_set1_ps(-0.0), a);
+        sqrt(a: __m256) -> __m256 = _mm256_sqrt_ps(a);
+        round(a: __m256) -> __m256 = _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        floor(a: __m256) -> __m256 = _mm256_round_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+        ceil(a: __m256) -> __m256 = _mm256_round_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(a);
+        trunc(a: __m256) -> __m256 = _mm256_round_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a);
+        lt(a: __m256, b: __m256) -> __m256 = _mm256_cmp_ps::<_CMP_LT_OQ>(a, b);
+        le(a: __m256, b: __m256) -> __m256 = _mm256_cmp_ps::<_CMP_LE_OQ>(a, b);
+        eq(a: __m256, b: __m256) -> __m256 = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
+        select(mask: __m256, yes: __m256, no: __m256) -> __m256 = _mm256_blendv_ps(no, yes, mask);
+        splat_i32(x: i32) -> __m256i = _mm256_set1_epi32(x);
+        to_i32(a: __m256) -> __m256i = _mm256_cvtps_epi32(a);
+        to_f32(a: __m256i) -> __m256 = _mm256_cvtepi32_ps(a);
+        as_i32(a: __m256) -> __m256i = _mm256_castps_si256(a);
+        as_f32(a: __m256i) -> __m256 = _mm256_castsi256_ps(a);
+        add_i32(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(a, b);
+        sub_i32(a: __m256i, b: __m256i) -> __m256i = _mm256_sub_epi32(a, b);
+        and_i32(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256(a, b);
+        or_i32(a: __m256i, b: __m256i) -> __m256i = _mm256_or_si256(a, b);
+        xor_i32(a: __m256i, b: __m256i) -> __m256i = _mm256_xor_si256(a, b);
+        sum(a: __m256) -> f32 = {
+            let x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        };
+        max_lane(a: __m256) -> f32 = {
+            let x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+            _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
+        };
+        prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[inline(always)]
+    fn shl_i32<const N: i32>(self, a: __m256i) -> __m256i {
+        // SAFETY: the token proves that the CPU has the instruction.
+        unsafe { _mm256_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn shr_i32<const N: i32>(self, a: __m256i) -> __m256i {
+        // SAFETY: the token proves that the CPU has the instruction.
+        unsafe { _mm256_srai_epi32::<N>(a) }
+    }
+}
+
+impl Avx512 {
+    #[inline(always)]
+    fn tail(self, n: usize) -> __mmask16 {
+        ((1u32 << n.min(16)) - 1) as __mmask16
+    }
+}
+
+impl Simd for Avx512 {
+    type F32 = __m512;
+    type I32 = __m512i;
+    type Mask = __mmask16;
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+
+    fn isa(self) -> Isa {
+        Isa(Level::Avx512)
+    }
+    #[inline(always)]
+    unsafe fn load_ptr(self, p: *const f32) -> __m512 {
+        // SAFETY: precondition of the method.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m512 {
+        // SAFETY: lanes from n on are masked off and not read.
+        unsafe { _mm512_maskz_loadu_ps(self.tail(n), p) }
+    }
+    #[inline(always)]
+    unsafe fn store_ptr(self, v: __m512, p: *mut f32) {
+        // SAFETY: precondition of the method.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial_ptr(self, v: __m512, p: *mut f32, n: usize) {
+        // SAFETY: lanes from n on are masked off and not written.
+        unsafe { _mm512_mask_storeu_ps(p, self.tail(n), v) }
+    }
+    intrinsics! {
+        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        abs(a: __m512) -> __m512 = _mm512_abs_ps(a);
+        sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
+        round(a: __m512) -> __m512 = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        floor(a: __m512) -> __m512 = _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+        ceil(a: __m512) -> __m512 = _mm512_roundscale_ps::<{ _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC }>(a);
+        trunc(a: __m512) -> __m512 = _mm512_roundscale_ps::<{ _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC }>(a);
+        lt(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
+        le(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b);
+        eq(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
+        select(mask: __mmask16, yes: __m512, no: __m512) -> __m512 = _mm512_mask_blend_ps(mask, no, yes);
+        splat_i32(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        to_i32(a: __m512) -> __m512i = _mm512_cvtps_epi32(a);
+        to_f32(a: __m512i) -> __m512 = _mm512_cvtepi32_ps(a);
+        as_i32(a: __m512) -> __m512i = _mm512_castps_si512(a);
+        as_f32(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        add_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        sub_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        and_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        or_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        xor_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
+        sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
+        max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
+        prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[inline(always)]
+    fn shl_i32<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves that the CPU has the instruction.
+        unsafe { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+    #[inline(always)]
+    fn shr_i32<const N: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: the token proves that the CPU has the instruction.
+        unsafe { _mm512_sra_epi32(a, _mm_cvtsi32_si128(N)) }
+    }
+}
