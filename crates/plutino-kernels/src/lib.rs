@@ -4,11 +4,15 @@
 //! has a naive counterpart in [`reference`] that its tests compare against.
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
+//! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
+pub mod number;
 pub mod par;
 pub mod reference;
 pub mod simd;
+#[cfg(test)]
+mod testkit;
 
 pub use par::{Par, Pool};
 pub use simd::Isa;
