@@ -38,6 +38,22 @@ pub enum TensorError {
         /// The other shape.
         right: Shape,
     },
+    /// The shape is not the one that is needed.
+    #[error("the tensor has shape {found}, not {expected}")]
+    Shape {
+        /// The shape that was needed.
+        expected: Shape,
+        /// The shape that the tensor has.
+        found: Shape,
+    },
+    /// An index outside the shape.
+    #[error("index {index:?} does not exist in a tensor of shape {shape}")]
+    Index {
+        /// The index asked for.
+        index: Vec<usize>,
+        /// The shape of the tensor.
+        shape: Shape,
+    },
     /// A dimension number outside `-rank..rank`.
     #[error("dimension {dim} does not exist in a tensor of rank {rank}")]
     Dim {

@@ -10,7 +10,7 @@
 //! ```
 //! use plutino_tensor::Tensor;
 //! let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
-//! let t = x.view().permute(&[1, 0])?.to_tensor();
+//! let t = x.view().permute(&[1, 0])?.to_tensor()?;
 //! assert_eq!(t.as_slice::<f32>()?, &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
 //! # Ok::<(), plutino_tensor::TensorError>(())
 //! ```
@@ -19,8 +19,10 @@
 mod buffer;
 mod dtype;
 mod error;
+mod geometry;
 mod shape;
 mod spec;
+mod strided;
 mod tensor;
 mod view;
 
@@ -32,4 +34,4 @@ pub use num_complex::Complex;
 pub use shape::{Shape, Strides};
 pub use spec::{Layout, TensorSpec};
 pub use tensor::Tensor;
-pub use view::{TensorView, TensorViewMut};
+pub use view::{Iter, TensorView, TensorViewMut};
