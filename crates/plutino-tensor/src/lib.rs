@@ -20,6 +20,8 @@ mod buffer;
 mod dtype;
 mod error;
 mod geometry;
+#[cfg(feature = "npy")]
+pub mod npy;
 mod shape;
 mod spec;
 mod strided;
