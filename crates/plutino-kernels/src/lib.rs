@@ -9,6 +9,7 @@
 
 pub mod number;
 pub mod par;
+pub mod pool;
 pub mod reference;
 pub mod simd;
 #[cfg(test)]

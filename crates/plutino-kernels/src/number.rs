@@ -21,7 +21,7 @@ pub trait Wide: Copy + PartialEq + Send + Sync + 'static {
     /// a * b; integers wrap.
     fn times(self, other: Self) -> Self;
     /// a / n; integers truncate, and n = 0 gives 0 for them.
-    fn over(self, n: usize) -> Self;
+    fn over(self, n: i64) -> Self;
 }
 
 macro_rules! wide_float {
@@ -38,7 +38,7 @@ macro_rules! wide_float {
                 self * other
             }
             #[inline(always)]
-            fn over(self, n: usize) -> Self {
+            fn over(self, n: i64) -> Self {
                 self / n as f64
             }
         }
@@ -61,8 +61,38 @@ impl Wide for i64 {
         self.wrapping_mul(other)
     }
     #[inline(always)]
-    fn over(self, n: usize) -> Self {
-        i64::try_from(n).ok().and_then(|n| self.checked_div(n)).unwrap_or(0)
+    fn over(self, n: i64) -> Self {
+        self.checked_div(n).unwrap_or(0)
+    }
+}
+
+/// A [`Wide`] type with an order: f64 or i64.
+pub trait WideReal: Wide + PartialOrd {
+    /// The nearest f64.
+    fn to_f64(self) -> f64;
+    /// From f64; integers truncate and saturate.
+    fn from_f64(x: f64) -> Self;
+}
+
+impl WideReal for f64 {
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x
+    }
+}
+
+impl WideReal for i64 {
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x as i64
     }
 }
 
@@ -77,7 +107,7 @@ pub trait Number: Element {
 }
 
 /// A number with an order: every real dtype.
-pub trait Ordered: Number + PartialOrd {
+pub trait Ordered: Number<Wide: WideReal> + PartialOrd {
     /// The identity of max: -inf, or the least integer.
     const LOWEST: Self;
     /// The identity of min: +inf, or the greatest integer.

@@ -103,8 +103,15 @@ impl Par {
     /// Cuts `0..items` into ranges of at least `grain` items (but the last), a few for each thread, and
     /// calls `f` for each.
     pub fn split(&self, items: usize, grain: usize, f: impl Fn(Range<usize>) + Sync) {
+        self.split_as(items, grain, |_, range| f(range));
+    }
+
+    /// As [`Par::split`], with the number of the calling worker first (see [`Par::run_as`]).
+    pub fn split_as(&self, items: usize, grain: usize, f: impl Fn(usize, Range<usize>) + Sync) {
         let grain = grain.max(1).max(items.div_ceil(self.threads * 4));
-        self.run(items.div_ceil(grain), |i| f(i * grain..((i + 1) * grain).min(items)));
+        self.run_as(items.div_ceil(grain), |worker, i| {
+            f(worker, i * grain..((i + 1) * grain).min(items));
+        });
     }
 
     /// Cuts `data` into chunks of `chunk` elements (the last may be shorter) and calls

@@ -1,3 +1,5 @@
 //! The naive oracle of each kernel: plain loops that follow the formula, with sums in f64.
 //!
 //! Slow and obviously right. The tests of every kernel compare against these.
+
+pub mod pool;
