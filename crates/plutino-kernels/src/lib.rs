@@ -7,6 +7,7 @@
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
+pub mod math;
 pub mod number;
 pub mod par;
 pub mod pool;

@@ -3,3 +3,4 @@
 //! Slow and obviously right. The tests of every kernel compare against these.
 
 pub mod pool;
+pub mod special;

@@ -1,0 +1,61 @@
+//! e^x and e^x - 1.
+//!
+//! x = n ln 2 + r with |r| <= ln(2)/2, so e^x = 2^n e^r, and e^r = 1 + r + r^2 q(r).
+
+use super::polynomial;
+use crate::simd::Simd;
+use std::f32::consts::LOG2_E;
+
+/// Adding this rounds to an integer, ties to even, and leaves the integer in the low bits.
+const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+/// ln 2 in two parts; `n * LN2_HI` is exact for |n| < 2^15.
+const LN2_HI: f32 = 0.693_359_375;
+const LN2_LO: f32 = -2.121_944_4e-4;
+
+/// n and r of x = n ln 2 + r, for |x| < 10^6.
+#[inline(always)]
+fn reduce<S: Simd>(s: S, x: S::F32) -> (S::I32, S::F32) {
+    let shifted = s.fma(x, s.splat(LOG2_E), s.splat(ROUND));
+    let n = s.sub(shifted, s.splat(ROUND));
+    let r = s.fma(n, s.splat(-LN2_HI), x);
+    let r = s.fma(n, s.splat(-LN2_LO), r);
+    (s.sub_i32(s.as_i32(shifted), s.as_i32(s.splat(ROUND))), r)
+}
+
+/// 2^n, for -126 <= n <= 127.
+#[inline(always)]
+fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
+    s.as_f32(s.shl_i32::<23>(s.add_i32(n, s.splat_i32(127))))
+}
+
+/// e^x.
+#[inline(always)]
+pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    // Beyond these the result is 0 or infinity. Operands in this order let NaN through.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+    let (n, r) = reduce(s, x);
+    let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
+    let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
+    // Two factors, since 2^n alone may overflow or be denormal. Only the second one rounds.
+    let half = s.shr_i32::<1>(n);
+    let p = s.mul(p, power_of_two(s, half));
+    s.mul(p, power_of_two(s, s.sub_i32(n, half)))
+}
+
+/// e^x - 1, accurate also where x is near zero.
+#[inline(always)]
+pub fn expm1<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let clamped = s.min(s.splat(89.0), s.max(s.splat(-18.0), x));
+    let (n, r) = reduce(s, clamped);
+    let q = polynomial(
+        s,
+        r,
+        [0.5, 0.166_666_36, 0.041_666_51, 0.008_341_641, 0.001_393_040_6, 0.000_149_054_3],
+    );
+    let p = s.fma(q, s.mul(r, r), r); // e^r - 1
+    // 2^n p + (2^n - 1), halved: 2^n itself overflows for the largest finite results.
+    let half = power_of_two(s, s.sub_i32(n, s.splat_i32(1)));
+    let y = s.fma(half, p, s.sub(half, s.splat(0.5)));
+    // Zero keeps its sign; where n = 0, halving must not lose the bits of a denormal.
+    s.select(s.lt(s.abs(x), s.splat(1e-20)), x, s.add(y, y))
+}

@@ -1,0 +1,170 @@
+//! Every function against f64, over a dense sample of all f32 bit patterns and on every ISA.
+
+use super::*;
+use crate::reference::special;
+use crate::simd::{Isa, Vectorized};
+
+/// Applies a function to a slice; a value, because kernels are.
+struct Map<'a, F>(F, &'a mut [f32]);
+
+macro_rules! functions {
+    ($($name:ident: $exact:expr, $ulp:expr;)*) => {
+        #[derive(Clone, Copy, Debug)]
+        #[allow(non_camel_case_types)]
+        enum Function { $($name),* }
+
+        /// Function, exact counterpart, and the bound that the table in `mod.rs` states.
+        const FUNCTIONS: &[(Function, fn(f64) -> f64, f64)] =
+            &[$((Function::$name, $exact, $ulp)),*];
+
+        impl Vectorized for Map<'_, Function> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) {
+                for chunk in self.1.chunks_mut(S::LANES) {
+                    let x = s.load_partial(chunk);
+                    let y = match self.0 { $(Function::$name => super::$name(s, x)),* };
+                    s.store_partial(y, chunk);
+                }
+            }
+        }
+    };
+}
+functions! {
+    exp: f64::exp, 1.0;
+    expm1: f64::exp_m1, 1.5;
+    log: f64::ln, 1.0;
+    log1p: f64::ln_1p, 1.5;
+    sigmoid: |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 2.5;
+    tanh: f64::tanh, 2.5;
+    erf: special::erf, 2.0;
+    sin: f64::sin, 2.0;
+    cos: f64::cos, 2.0;
+}
+
+/// Distance in units of the last place of the exact result (of the least denormal, below that).
+fn ulps(found: f32, exact: f64) -> f64 {
+    let rounded = exact as f32;
+    if found == rounded || (found.is_nan() && exact.is_nan()) {
+        return 0.0;
+    }
+    if !found.is_finite() && rounded.is_finite() || found.is_nan() != exact.is_nan() {
+        // One step beyond the largest finite number is one ULP, not infinitely many.
+        let limit = f64::from(f32::MAX) * (1.0 + f64::from(f32::EPSILON));
+        return if found.is_nan() || exact.abs() < limit * 0.999_999_9 {
+            f64::INFINITY
+        } else {
+            1.0
+        };
+    }
+    if rounded.is_infinite() {
+        return if found == f32::MAX.copysign(rounded) { 1.0 } else { f64::INFINITY };
+    }
+    let exponent = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor();
+    (f64::from(found) - exact).abs() / (exponent - 23.0).exp2()
+}
+
+fn worst(isa: Isa, function: Function, exact: fn(f64) -> f64, stride: usize) -> (f64, f32) {
+    let mut worst = (0.0, 0.0);
+    let mut x = Vec::new();
+    for bits in (0..=u64::from(u32::MAX)).step_by(stride) {
+        x.push(f32::from_bits(bits as u32));
+        if x.len() == 4096 || bits + stride as u64 > u64::from(u32::MAX) {
+            let mut y = x.clone();
+            isa.run(Map(function, &mut y));
+            for (&x, &y) in x.iter().zip(&y) {
+                let error = ulps(y, exact(f64::from(x)));
+                if error > worst.0 {
+                    worst = (error, x);
+                }
+            }
+            x.clear();
+        }
+    }
+    worst
+}
+
+fn check(stride: usize) {
+    let mut failures = Vec::new();
+    for isa in Isa::available() {
+        for &(function, exact, bound) in FUNCTIONS {
+            let (error, at) = worst(isa, function, exact, stride);
+            println!("{isa} {function:?}: {error:.3} ULP at {at:e}");
+            if error > bound {
+                failures.push(format!("{isa} {function:?}({at:e}): {error} ULP, bound {bound}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn errors_stay_below_the_stated_bounds() {
+    check(4093); // a prime: every low bit pattern occurs
+}
+
+#[test]
+#[ignore = "takes minutes: all 2^32 arguments"]
+fn every_f32() {
+    check(1);
+}
+
+#[test]
+fn edges() {
+    const INF: f32 = f32::INFINITY;
+    const TINY: f32 = 1e-45;
+    let nan = f32::NAN;
+    #[rustfmt::skip]
+    let table: &[(Function, &[(f32, f32)])] = &[
+        (Function::exp, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, 0.0), (nan, nan), (89.0, INF), (-104.0, 0.0), (-103.0, TINY), (TINY, 1.0), (1.0, 2.718_281_7)]),
+        (Function::expm1, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -1.0), (nan, nan), (TINY, TINY), (-TINY, -TINY), (89.0, INF)]),
+        (Function::log, &[(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (-1.0, nan), (-TINY, nan), (INF, INF), (-INF, nan), (nan, nan), (TINY, -103.278_93)]),
+        (Function::log1p, &[(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-1.5, nan), (INF, INF), (-INF, nan), (nan, nan), (TINY, TINY), (-TINY, -TINY)]),
+        (Function::sigmoid, &[(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (nan, nan), (-103.0, TINY)]),
+        (Function::tanh, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (nan, nan), (TINY, TINY), (-TINY, -TINY)]),
+        (Function::erf, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (nan, nan), (TINY, TINY), (4.0, 1.0), (-1e30, -1.0)]),
+        (Function::sin, &[(0.0, 0.0), (-0.0, -0.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),
+        (Function::cos, &[(0.0, 1.0), (-0.0, 1.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, 1.0)]),
+    ];
+    for isa in Isa::available() {
+        for &(function, cases) in table {
+            for &(x, expected) in cases {
+                // The other lanes hold what would disturb them if lanes were mixed.
+                let mut y = vec![1e30, x, f32::NAN, -1e30, x];
+                isa.run(Map(function, &mut y));
+                for found in [y[1], y[4]] {
+                    let same = found.to_bits() == expected.to_bits()
+                        || (found.is_nan() && expected.is_nan());
+                    assert!(same, "{isa} {function:?}({x:e}) = {found:e}, not {expected:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_normal_distribution_keeps_its_tail() {
+    struct Cdf<'a>(&'a mut [f32]);
+    impl Vectorized for Cdf<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            for chunk in self.0.chunks_mut(S::LANES) {
+                let y = normal_cdf(s, s.load_partial(chunk));
+                s.store_partial(y, chunk);
+            }
+        }
+    }
+    let x: Vec<f32> = (-5600..=5600).map(|i| i as f32 / 1000.0).collect();
+    for isa in Isa::available() {
+        let mut y = x.clone();
+        isa.run(Cdf(&mut y));
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = 0.5 * special::erfc(-f64::from(x) / std::f64::consts::SQRT_2);
+            // The tail is e^-t: an error of an ULP or two of t counts t-fold.
+            let t = -(2.0 * exact.min(0.5)).ln();
+            let bound = exact * (3.0 + 2.0 * t) * f64::from(f32::EPSILON) + 0.5f64.powi(30);
+            assert!((f64::from(y) - exact).abs() <= bound, "{isa} {x}: {y} {exact}");
+        }
+    }
+}
