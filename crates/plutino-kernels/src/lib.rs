@@ -7,6 +7,7 @@
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
+pub mod activation;
 pub mod math;
 pub mod number;
 pub mod par;
@@ -16,5 +17,6 @@ pub mod simd;
 #[cfg(test)]
 mod testkit;
 
+pub use activation::Activation;
 pub use par::{Par, Pool};
 pub use simd::Isa;

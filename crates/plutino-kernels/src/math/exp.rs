@@ -8,8 +8,8 @@ use std::f32::consts::LOG2_E;
 
 /// Adding this rounds to an integer, ties to even, and leaves the integer in the low bits.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
-/// ln 2 in two parts; `n * LN2_HI` is exact for |n| < 2^15.
-const LN2_HI: f32 = 0.693_359_375;
+/// ln 2 in two parts, the first one 355/512: `n * LN2_HI` is exact for |n| < 2^15.
+const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
 /// n and r of x = n ln 2 + r, for |x| < 10^6.

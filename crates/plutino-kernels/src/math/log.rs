@@ -6,8 +6,8 @@ use super::polynomial;
 use crate::simd::Simd;
 use std::f32::consts::FRAC_1_SQRT_2;
 
-/// ln 2 in two parts; `k * LN2_HI` is exact.
-const LN2_HI: f32 = 0.693_359_375;
+/// ln 2 in two parts, the first one 355/512: `k * LN2_HI` is exact.
+const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
 /// k and f of x = 2^k (1 + f), for positive normal x.

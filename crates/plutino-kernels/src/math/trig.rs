@@ -10,7 +10,7 @@ use std::f32::consts::FRAC_2_PI;
 /// Largest |x| reduced here: n < 2^13, so that n times an 11-bit part of pi/2 is exact.
 const REDUCIBLE: f32 = 8192.0;
 /// pi/2 in parts of 11 bits, and a rest.
-const PI_2: [f32; 5] = [1.570_312_5, 4.837_513e-4, 7.549_533_6e-8, 2.563_282_9e-12, 6.123_234e-17];
+const PI_2: [f32; 5] = [1.570_312_5, 4.837_513e-4, 7.549_533_6e-8, 2.563_283e-12, 6.123_234e-17];
 /// Adding this rounds to an integer and leaves the integer in the low bits.
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 

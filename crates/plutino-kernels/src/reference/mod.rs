@@ -2,5 +2,6 @@
 //!
 //! Slow and obviously right. The tests of every kernel compare against these.
 
+pub mod elementwise;
 pub mod pool;
 pub mod special;

@@ -1,0 +1,373 @@
+//! Activation functions, as they are fused into the kernels that produce their input.
+//!
+//! Formulas and edge cases are PyTorch's (<https://pytorch.org/docs/stable/nn.functional.html>): NaN
+//! stays NaN, `silu(-inf)` is NaN, and so on.
+
+use crate::math::{exp, expm1, log1p, neg, normal_cdf, sigmoid, tanh};
+use crate::simd::{Isa, Simd, Vectorized};
+
+/// A function of one f32, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// max(x, 0)
+    Relu,
+    /// min(max(x, 0), 6)
+    Relu6,
+    /// min(max(x, lo), hi); `hi` wherever `lo > hi`. Neither bound is NaN.
+    Clamp {
+        /// Least result; -inf for none.
+        lo: f32,
+        /// Greatest result; inf for none.
+        hi: f32,
+    },
+    /// x above zero, else slope x
+    LeakyRelu {
+        /// Slope below zero; any number.
+        slope: f32,
+    },
+    /// x above zero, else alpha (e^x - 1)
+    Elu {
+        /// Minus the limit at -inf.
+        alpha: f32,
+    },
+    /// x above zero, else alpha (e^(x / alpha) - 1)
+    Celu {
+        /// Minus the limit at -inf; not zero.
+        alpha: f32,
+    },
+    /// Self-normalising ELU: 1.0507 (x above zero, else 1.6733 (e^x - 1))
+    Selu,
+    /// 1 / (1 + e^-x)
+    Sigmoid,
+    /// ln(sigmoid x)
+    LogSigmoid,
+    /// x sigmoid(x), also known as swish
+    Silu,
+    /// min(max(x + 3, 0), 6) / 6
+    HardSigmoid,
+    /// x min(max(x + 3, 0), 6) / 6
+    HardSwish,
+    /// tanh x
+    Tanh,
+    /// x Phi(x), with the normal distribution's Phi
+    Gelu,
+    /// The approximation of GELU with tanh: x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2
+    GeluTanh,
+    /// x tanh(ln(1 + e^x))
+    Mish,
+    /// ln(1 + e^(beta x)) / beta, but x where beta x is above the threshold
+    Softplus {
+        /// Steepness; not zero.
+        beta: f32,
+        /// Where the function is taken to be linear.
+        threshold: f32,
+    },
+    /// x / (1 + |x|)
+    Softsign,
+    /// x - tanh x
+    Tanhshrink,
+    /// x moved towards zero by lambda, zero in between
+    Softshrink {
+        /// Half the width of the zero part.
+        lambda: f32,
+    },
+    /// x, but zero where |x| is at most lambda
+    Hardshrink {
+        /// Half the width of the zero part.
+        lambda: f32,
+    },
+    /// x above the threshold, else the value
+    Threshold {
+        /// Where x starts to pass.
+        threshold: f32,
+        /// What stands for the rest.
+        value: f32,
+    },
+}
+
+/// The two constants of SELU (Klambauer et al. 2017, arXiv 1706.02515).
+pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+/// 2 sqrt(2/pi), and the factor of x^2, of [`Activation::GeluTanh`].
+pub(crate) const GELU_TANH: [f64; 2] = [1.595_769_121_605_730_7, 0.044_715];
+
+impl Activation {
+    /// The function, lane by lane.
+    #[inline(always)]
+    pub fn apply<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
+        let [y] = self.apply_all(s, [x]);
+        y
+    }
+
+    /// The function of several vectors: the choice of function is made once for all of them.
+    #[inline(always)]
+    pub fn apply_all<S: Simd, const N: usize>(self, s: S, mut vectors: [S::F32; N]) -> [S::F32; N] {
+        // A loop, not `map`: a closure might not be inlined, and would then lack the instruction set.
+        macro_rules! each {
+            (|$x:ident| $y:expr) => {
+                for v in &mut vectors {
+                    let $x = *v;
+                    *v = $y;
+                }
+            };
+        }
+        let zero = s.zero();
+        let one = s.splat(1.0);
+        let six = s.splat(6.0);
+        // Operands of min and max stand so that NaN comes through: the second one wins over NaN.
+        match self {
+            Self::Relu => each!(|x| s.max(zero, x)),
+            Self::Relu6 => each!(|x| s.min(six, s.max(zero, x))),
+            Self::Clamp { lo, hi } => each!(|x| s.min(s.splat(hi), s.max(s.splat(lo), x))),
+            Self::LeakyRelu { slope } => {
+                each!(|x| s.select(s.lt(zero, x), x, s.mul(x, s.splat(slope))))
+            }
+            Self::Elu { alpha } => each!(|x| elu(s, x, alpha, 1.0)),
+            Self::Celu { alpha } => each!(|x| elu(s, x, alpha, 1.0 / alpha)),
+            Self::Selu => {
+                each!(|x| s.mul(s.splat(SELU_SCALE as f32), elu(s, x, SELU_ALPHA as f32, 1.0)))
+            }
+            Self::Sigmoid => each!(|x| sigmoid(s, x)),
+            Self::LogSigmoid => each!(|x| neg(s, softplus(s, neg(s, x)))),
+            Self::Silu => each!(|x| s.mul(x, sigmoid(s, x))),
+            Self::HardSigmoid => each!(|x| hard_sigmoid(s, x)),
+            Self::HardSwish => each!(|x| s.mul(x, hard_sigmoid(s, x))),
+            Self::Tanh => each!(|x| tanh(s, x)),
+            Self::Gelu => each!(|x| s.mul(x, normal_cdf(s, x))),
+            Self::GeluTanh => each!(|x| {
+                let [scale, cube] = GELU_TANH.map(|c| c as f32);
+                let inner = s.fma(s.mul(x, x), s.splat(cube * scale), s.splat(scale));
+                s.mul(x, sigmoid(s, s.mul(x, inner))) // (1 + tanh y) / 2 = sigmoid 2y
+            }),
+            Self::Mish => each!(|x| {
+                // tanh(ln(1 + e)) = e (e + 2) / (e (e + 2) + 2); 1 in f32 from x = 20 on
+                let e = exp(s, s.min(s.splat(20.0), x));
+                let n = s.mul(e, s.add(e, s.splat(2.0)));
+                s.mul(x, s.div(n, s.add(n, s.splat(2.0))))
+            }),
+            Self::Softplus { beta, threshold } => each!(|x| {
+                let z = s.mul(x, s.splat(beta));
+                let y = s.mul(softplus(s, z), s.splat(1.0 / beta));
+                s.select(s.lt(s.splat(threshold), z), x, y)
+            }),
+            Self::Softsign => each!(|x| s.div(x, s.add(one, s.abs(x)))),
+            Self::Tanhshrink => each!(|x| s.sub(x, tanh(s, x))),
+            Self::Softshrink { lambda } => each!(|x| {
+                let l = s.splat(lambda);
+                let below = s.select(s.lt(x, neg(s, l)), s.add(x, l), s.mul(x, zero));
+                s.select(s.lt(l, x), s.sub(x, l), below)
+            }),
+            Self::Hardshrink { lambda } => {
+                each!(|x| s.select(s.le(s.abs(x), s.splat(lambda)), zero, x))
+            }
+            Self::Threshold { threshold, value } => {
+                each!(|x| s.select(s.le(x, s.splat(threshold)), s.splat(value), x))
+            }
+        }
+        vectors
+    }
+
+    /// The function of every element, in place and on the calling thread: for kernels that finish a
+    /// part of their result in cache.
+    pub fn apply_in_place(self, isa: Isa, data: &mut [f32]) {
+        isa.run(InPlace(self, data));
+    }
+
+    /// Whether the function costs a few instructions only, so that it may be inlined into the store of
+    /// any kernel; the others are better applied to a finished part of the result.
+    pub const fn is_cheap(self) -> bool {
+        matches!(
+            self,
+            Self::Relu
+                | Self::Relu6
+                | Self::Clamp { .. }
+                | Self::LeakyRelu { .. }
+                | Self::HardSigmoid
+                | Self::HardSwish
+                | Self::Softsign
+                | Self::Softshrink { .. }
+                | Self::Hardshrink { .. }
+                | Self::Threshold { .. }
+        )
+    }
+
+    /// PyTorch's name of the function.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Relu => "relu",
+            Self::Relu6 => "relu6",
+            Self::Clamp { .. } => "clamp",
+            Self::LeakyRelu { .. } => "leaky_relu",
+            Self::Elu { .. } => "elu",
+            Self::Celu { .. } => "celu",
+            Self::Selu => "selu",
+            Self::Sigmoid => "sigmoid",
+            Self::LogSigmoid => "logsigmoid",
+            Self::Silu => "silu",
+            Self::HardSigmoid => "hardsigmoid",
+            Self::HardSwish => "hardswish",
+            Self::Tanh => "tanh",
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_tanh",
+            Self::Mish => "mish",
+            Self::Softplus { .. } => "softplus",
+            Self::Softsign => "softsign",
+            Self::Tanhshrink => "tanhshrink",
+            Self::Softshrink { .. } => "softshrink",
+            Self::Hardshrink { .. } => "hardshrink",
+            Self::Threshold { .. } => "threshold",
+        }
+    }
+}
+
+/// x above zero, else alpha (e^(scale x) - 1).
+#[inline(always)]
+fn elu<S: Simd>(s: S, x: S::F32, alpha: f32, scale: f32) -> S::F32 {
+    let negative = s.mul(s.splat(alpha), expm1(s, s.mul(x, s.splat(scale))));
+    s.select(s.le(x, s.zero()), negative, x)
+}
+
+/// ln(1 + e^x), without overflow.
+#[inline(always)]
+fn softplus<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.add(s.max(s.zero(), x), log1p(s, exp(s, neg(s, s.abs(x)))))
+}
+
+#[inline(always)]
+fn hard_sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let shifted = s.max(s.zero(), s.add(x, s.splat(3.0)));
+    s.mul(s.min(s.splat(6.0), shifted), s.splat(1.0 / 6.0))
+}
+
+struct InPlace<'a>(Activation, &'a mut [f32]);
+
+impl Vectorized for InPlace<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self(activation, data) = self;
+        let mut blocks = data.chunks_exact_mut(4 * S::LANES);
+        for block in &mut blocks {
+            let mut v = [s.zero(); 4];
+            for (v, x) in v.iter_mut().zip(block.chunks_exact(S::LANES)) {
+                *v = s.load(x);
+            }
+            let y = activation.apply_all(s, v);
+            for (y, x) in y.into_iter().zip(block.chunks_exact_mut(S::LANES)) {
+                s.store(y, x);
+            }
+        }
+        for rest in blocks.into_remainder().chunks_mut(S::LANES) {
+            s.store_partial(activation.apply(s, s.load_partial(rest)), rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Activation::*;
+    use super::*;
+    use crate::reference::elementwise as reference;
+    use crate::testkit::{on_every_machine, random};
+
+    /// Every function, usual and unusual parameters; how many ULP of the result, and of the argument, it
+    /// may be off. The second is for functions that subtract, and for the tail of GELU.
+    const ALL: &[(Activation, f64, f64)] = &[
+        (Relu, 0.0, 0.0),
+        (Relu6, 0.0, 0.0),
+        (Clamp { lo: -0.5, hi: 1.5 }, 0.0, 0.0),
+        (Clamp { lo: 1.0, hi: -1.0 }, 0.0, 0.0),
+        (Clamp { lo: f32::NEG_INFINITY, hi: 2.0 }, 0.0, 0.0),
+        (LeakyRelu { slope: 0.01 }, 0.5, 0.0),
+        (LeakyRelu { slope: -0.22 }, 0.5, 0.0),
+        (Elu { alpha: 1.3 }, 2.5, 0.0),
+        (Elu { alpha: -0.6 }, 2.5, 0.0),
+        (Elu { alpha: 0.0 }, 0.0, 0.0),
+        (Celu { alpha: 2.0 }, 2.5, 0.0),
+        (Celu { alpha: 0.7 }, 4.0, 0.0), // 1/alpha and the quotient are rounded, too
+        (Selu, 4.0, 0.0),
+        (Sigmoid, 2.5, 0.0),
+        (LogSigmoid, 4.0, 0.0),
+        (Silu, 4.0, 0.0),
+        (HardSigmoid, 2.0, 0.5),
+        (HardSwish, 3.0, 1.0),
+        (Tanh, 2.5, 0.0),
+        (Gelu, 4.0, 0.5), // the exponent t of the tail is rounded, and t e^-t <= 0.37
+        (GeluTanh, 4.0, 3.0), // the exponent, up to 40 where it counts, is rounded
+        (Mish, 5.0, 0.0),
+        (Softplus { beta: 1.0, threshold: 20.0 }, 4.0, 0.0),
+        (Softplus { beta: -0.7, threshold: 0.3 }, 6.0, 0.5), // beta x is rounded
+        (Softplus { beta: 0.7, threshold: 12.0 }, 6.0, 0.5),
+        (Softsign, 1.5, 0.0),
+        (Tanhshrink, 0.5, 2.5),
+        (Softshrink { lambda: 0.5 }, 0.5, 0.0),
+        (Softshrink { lambda: 0.0 }, 0.5, 0.0),
+        (Hardshrink { lambda: 0.22 }, 0.0, 0.0),
+        (Threshold { threshold: 0.1, value: 20.0 }, 0.0, 0.0),
+    ];
+
+    fn ulp(x: f64) -> f64 {
+        (x.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor() - 23.0).exp2()
+    }
+
+    #[test]
+    fn functions_match_their_formulas() {
+        // Lengths that end inside a block of vectors and inside a vector.
+        let mut x: Vec<f32> = random(4003, 1).iter().map(|v| v * 8.0).collect();
+        x.extend(random(1000, 2).iter().map(|v| v * 100.0));
+        x.extend([0.0, -0.0, 1e-40, -1e-40, 1e30, -1e30, 3.0, -3.0, 0.22, -0.22, 0.5, -0.5, 0.1]);
+        for &(activation, of_result, of_argument) in ALL {
+            on_every_machine(
+                |isa, _| {
+                    let mut y = x.clone();
+                    activation.apply_in_place(isa, &mut y);
+                    y
+                },
+                |y| {
+                    for (&x, &y) in x.iter().zip(y) {
+                        let exact = reference::activation(activation, x.into());
+                        let least = f64::from(x.abs()) * 0.5f64.powi(149); // a denormal sigmoid, times x
+                        let bound = of_result * ulp(exact) + of_argument * ulp(x.into()) + least;
+                        let error = (f64::from(y) - exact).abs();
+                        assert!(error <= bound, "{activation:?}({x:e}) = {y:e}, not {exact:e}");
+                    }
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn nan_and_infinities_go_as_in_pytorch() {
+        for &(activation, ..) in ALL {
+            on_every_machine(
+                |isa, _| {
+                    let mut y = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+                    activation.apply_in_place(isa, &mut y);
+                    y
+                },
+                |y| {
+                    assert!(y[0].is_nan(), "{activation:?}(NaN) = {}", y[0]);
+                    for (&y, x) in y[1..].iter().zip([f64::INFINITY, f64::NEG_INFINITY]) {
+                        let exact = reference::activation(activation, x) as f32;
+                        let same = (y - exact).abs() <= 2e-7 * exact.abs();
+                        assert!(
+                            y == exact || same || (y.is_nan() && exact.is_nan()),
+                            "{activation:?}({x}) = {y}, not {exact}"
+                        );
+                    }
+                },
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> =
+            ALL.iter().map(|(a, ..)| (a.name(), std::mem::discriminant(a))).collect();
+        names.dedup();
+        let count = names.len();
+        names.sort_by_key(|n| n.0);
+        names.dedup_by_key(|n| n.0);
+        assert_eq!(names.len(), count);
+    }
+}
