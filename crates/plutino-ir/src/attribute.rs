@@ -1,0 +1,284 @@
+//! Weights: `@weight=(64,3,7,7)f32` and the bytes that belong to it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::dtype::{DType, write_tuple};
+
+#[cfg(target_endian = "big")]
+compile_error!("PNNX weights are little-endian and are read in place");
+
+/// A constant tensor that belongs to an operator: little-endian elements, row-major, without gaps.
+///
+/// Type and shape stand in the `.param` file, the bytes in the `.bin` file; a graph read without weights has
+/// attributes without data. Cloning is cheap, because the bytes are shared.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attribute {
+    dtype: DType,
+    shape: Vec<usize>,
+    data: Option<Bytes>,
+}
+
+/// An attribute's parts do not fit together.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AttributeError {
+    /// The bytes are not as many as shape and type ask for.
+    #[error("{} of {dtype} takes {expected} bytes, found {found}", Shape(shape))]
+    Size {
+        /// Type of an element.
+        dtype: DType,
+        /// Dimensions.
+        shape: Vec<usize>,
+        /// Bytes that the shape asks for.
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// The size in bytes does not fit in `isize`, so no memory can hold it.
+    #[error("{} of {dtype} is larger than memory can be", Shape(shape))]
+    TooLarge {
+        /// Type of an element.
+        dtype: DType,
+        /// Dimensions.
+        shape: Vec<usize>,
+    },
+    /// The elements were asked for as another type.
+    #[error("the elements are {found}, not {expected}")]
+    DType {
+        /// The type asked for.
+        expected: DType,
+        /// The attribute's type.
+        found: DType,
+    },
+    /// The graph was read without weights.
+    #[error("the weights were not loaded")]
+    NotLoaded,
+}
+
+struct Shape<'a>(&'a [usize]);
+
+impl fmt::Display for Shape<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tuple(f, self.0)
+    }
+}
+
+/// A Rust type whose memory is that of one PNNX element.
+pub trait Element: bytemuck::Pod {
+    /// The PNNX type.
+    const DTYPE: DType;
+}
+
+macro_rules! element {
+    ($($rust:ty => $dtype:ident),*) => {$(
+        impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+        }
+    )*};
+}
+
+element!(f32 => F32, f64 => F64, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8);
+
+impl Attribute {
+    /// An attribute with its data.
+    ///
+    /// # Errors
+    /// If `data` is not as long as shape and type ask for.
+    pub fn new(
+        dtype: DType,
+        shape: impl Into<Vec<usize>>,
+        data: impl Into<Bytes>,
+    ) -> Result<Self, AttributeError> {
+        let mut attribute = Attribute::without_data(dtype, shape)?;
+        attribute.set_data(data)?;
+        Ok(attribute)
+    }
+
+    /// An attribute from typed elements in row-major order.
+    ///
+    /// # Errors
+    /// If the elements are not as many as the shape asks for.
+    pub fn from_elements<T: Element>(
+        shape: impl Into<Vec<usize>>,
+        elements: &[T],
+    ) -> Result<Self, AttributeError> {
+        Attribute::new(
+            T::DTYPE,
+            shape,
+            bytemuck::cast_slice::<T, u8>(elements).to_vec(),
+        )
+    }
+
+    /// An attribute whose data is still to come.
+    ///
+    /// # Errors
+    /// If its size in bytes exceeds `isize::MAX`.
+    pub fn without_data(
+        dtype: DType,
+        shape: impl Into<Vec<usize>>,
+    ) -> Result<Self, AttributeError> {
+        let shape = shape.into();
+        match checked_byte_len(dtype, &shape) {
+            Some(_) => Ok(Attribute {
+                dtype,
+                shape,
+                data: None,
+            }),
+            None => Err(AttributeError::TooLarge { dtype, shape }),
+        }
+    }
+
+    /// Attaches or replaces the data.
+    ///
+    /// # Errors
+    /// If `data` is not as long as shape and type ask for; the attribute is unchanged then.
+    pub fn set_data(&mut self, data: impl Into<Bytes>) -> Result<(), AttributeError> {
+        let data = data.into();
+        if data.len() != self.byte_len() {
+            return Err(AttributeError::Size {
+                dtype: self.dtype,
+                shape: self.shape.clone(),
+                expected: self.byte_len(),
+                found: data.len(),
+            });
+        }
+        self.data = Some(data);
+        Ok(())
+    }
+
+    /// Type of an element.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions; none for a scalar.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements; 1 for a scalar.
+    pub fn element_count(&self) -> usize {
+        self.byte_len() / self.dtype.size_of()
+    }
+
+    /// Size of the data in bytes, whether loaded or not.
+    pub fn byte_len(&self) -> usize {
+        // The constructor has checked that this fits.
+        checked_byte_len(self.dtype, &self.shape).unwrap_or_default()
+    }
+
+    /// The bytes; `None` if the graph was read without weights. They need not be aligned to the element.
+    pub fn data(&self) -> Option<&Bytes> {
+        self.data.as_ref()
+    }
+
+    /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else copied.
+    ///
+    /// # Errors
+    /// If the elements are of another type, or the weights were not loaded.
+    pub fn elements<T: Element>(&self) -> Result<Cow<'_, [T]>, AttributeError> {
+        if self.dtype != T::DTYPE {
+            return Err(AttributeError::DType {
+                expected: T::DTYPE,
+                found: self.dtype,
+            });
+        }
+        let data = self.data.as_ref().ok_or(AttributeError::NotLoaded)?;
+        Ok(match bytemuck::try_cast_slice(data) {
+            Ok(elements) => Cow::Borrowed(elements),
+            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(data)),
+        })
+    }
+}
+
+impl fmt::Debug for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.data.is_some() {
+            ""
+        } else {
+            ", not loaded"
+        };
+        write!(f, "Attribute({self}{state})")
+    }
+}
+
+/// As in the file: `(64,3,7,7)f32`.
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tuple(f, &self.shape)?;
+        write!(f, "{}", self.dtype)
+    }
+}
+
+/// Product of shape and element size, if memory could hold it. A zero dimension makes it zero, however large
+/// the others are.
+fn checked_byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    let bytes = shape
+        .iter()
+        .try_fold(dtype.size_of(), |bytes, &dim| bytes.checked_mul(dim))?;
+    (bytes <= isize::MAX as usize).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_is_shape_times_element() {
+        let weight = Attribute::from_elements([2, 3], &[0f32, 1., 2., 3., 4., 5.]).unwrap();
+        assert_eq!((weight.byte_len(), weight.element_count()), (24, 6));
+        assert_eq!(weight.to_string(), "(2,3)f32");
+        let scalar = Attribute::without_data(DType::C128, []).unwrap();
+        assert_eq!((scalar.byte_len(), scalar.element_count()), (16, 1));
+        let empty = Attribute::new(DType::I64, [0], Bytes::new()).unwrap();
+        assert_eq!(empty.element_count(), 0);
+        assert_eq!(
+            Attribute::new(DType::F32, [2], vec![0; 7]),
+            Err(AttributeError::Size {
+                dtype: DType::F32,
+                shape: vec![2],
+                expected: 8,
+                found: 7
+            })
+        );
+        assert_eq!(
+            Attribute::without_data(DType::U8, [usize::MAX, 2]),
+            Err(AttributeError::TooLarge {
+                dtype: DType::U8,
+                shape: vec![usize::MAX, 2]
+            })
+        );
+        assert!(Attribute::without_data(DType::U8, [usize::MAX, 0, 2]).is_ok());
+    }
+
+    #[test]
+    fn elements_do_not_depend_on_alignment() {
+        let bytes: Bytes = [0u8; 1]
+            .into_iter()
+            .chain(1f32.to_le_bytes())
+            .chain(2f32.to_le_bytes())
+            .collect();
+        for start in 0..4 {
+            let shifted: Bytes = std::iter::repeat_n(0u8, start)
+                .chain(bytes.slice(1..))
+                .collect();
+            let weight = Attribute::new(DType::F32, [2], shifted.slice(start..)).unwrap();
+            assert_eq!(weight.elements::<f32>().unwrap().as_ref(), &[1., 2.]);
+            assert_eq!(
+                weight.elements::<i32>(),
+                Err(AttributeError::DType {
+                    expected: DType::I32,
+                    found: DType::F32
+                })
+            );
+        }
+        let absent = Attribute::without_data(DType::F32, [2]).unwrap();
+        assert_eq!(absent.elements::<f32>(), Err(AttributeError::NotLoaded));
+    }
+}

@@ -1,0 +1,180 @@
+//! From files and memory to graphs.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bytes::Bytes;
+
+use crate::error::{LoadError, ParseError};
+use crate::graph::Graph;
+use crate::{mmap, param, weights};
+
+/// File name in the errors of models that come from memory.
+const MEMORY: &str = "<memory>";
+
+/// Whether to read the `.bin` file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Weights {
+    /// Every weight must be there.
+    #[default]
+    Required,
+    /// Leave the `.bin` file alone: attributes have type and shape but no data.
+    Skip,
+}
+
+/// How to load a model from files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Map the `.bin` file into memory instead of reading it: loading takes no time, and the system reads
+    /// what is touched. You promise that nobody changes or truncates the file while the graph or any of its
+    /// weights is alive; off by default.
+    pub mmap: bool,
+    /// Compare the checksum of every weight, which touches all of the data; on by default.
+    pub verify_crc: bool,
+    /// Whether to read the weights at all.
+    pub weights: Weights,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions {
+            mmap: false,
+            verify_crc: true,
+            weights: Weights::Required,
+        }
+    }
+}
+
+impl Graph {
+    /// Loads a model: `path` is the `.param` file, or its stem (`resnet18` or `resnet18.pnnx` for
+    /// `resnet18.pnnx.param`). The `.bin` file is the one beside it with the same stem; it may be missing if
+    /// the model has no weights.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or anything in it is wrong.
+    pub fn load(path: impl AsRef<Path>) -> Result<Graph, LoadError> {
+        Graph::load_with(path, &LoadOptions::default())
+    }
+
+    /// [`Graph::load`] with options.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or anything in it is wrong.
+    pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Graph, LoadError> {
+        let param_path = find_param(path.as_ref())?;
+        let text = fs::read(&param_path).map_err(|source| LoadError::Io {
+            path: param_path.clone(),
+            source,
+        })?;
+        let mut graph = param::parse_graph(&text).map_err(|error| LoadError::Param {
+            file: param_path.display().to_string(),
+            error: error.into(),
+        })?;
+        drop(text);
+        if options.weights == Weights::Skip {
+            return Ok(graph);
+        }
+        let bin_path = param_path.with_extension("bin");
+        let weights = graph
+            .operators()
+            .map(|(_, operator)| operator.attrs.len())
+            .sum();
+        let archive = if options.mmap {
+            mmap::map(&bin_path)
+        } else {
+            fs::read(&bin_path).map(Bytes::from)
+        };
+        let archive = match archive {
+            Ok(archive) => archive,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && weights == 0 => {
+                return Ok(graph);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(LoadError::NoWeights {
+                    path: bin_path,
+                    weights,
+                });
+            }
+            Err(source) => {
+                return Err(LoadError::Io {
+                    path: bin_path,
+                    source,
+                });
+            }
+        };
+        weights::attach(&mut graph, &archive, options.verify_crc).map_err(|error| {
+            LoadError::Bin {
+                file: bin_path.display().to_string(),
+                error,
+            }
+        })?;
+        Ok(graph)
+    }
+
+    /// Reads a model from memory: the text of the `.param` file and the bytes of the `.bin` file. The weights
+    /// are slices of `bin`, not copies. Empty `bin` will do for a model without weights.
+    ///
+    /// # Errors
+    /// If anything is wrong with either.
+    pub fn from_bytes(param: impl AsRef<[u8]>, bin: impl Into<Bytes>) -> Result<Graph, LoadError> {
+        let mut graph = param::parse_graph(param.as_ref()).map_err(|error| LoadError::Param {
+            file: MEMORY.into(),
+            error: error.into(),
+        })?;
+        let bin = bin.into();
+        if bin.is_empty()
+            && graph
+                .operators()
+                .all(|(_, operator)| operator.attrs.is_empty())
+        {
+            return Ok(graph);
+        }
+        weights::attach(&mut graph, &bin, true).map_err(|error| LoadError::Bin {
+            file: MEMORY.into(),
+            error,
+        })?;
+        Ok(graph)
+    }
+
+    /// Reads the text of a `.param` file; attributes have type and shape but no data.
+    ///
+    /// # Errors
+    /// If anything in the text is wrong, with line and column.
+    pub fn parse(param: &str) -> Result<Graph, ParseError> {
+        param::parse_graph(param.as_bytes())
+    }
+}
+
+impl FromStr for Graph {
+    type Err = ParseError;
+
+    fn from_str(param: &str) -> Result<Self, Self::Err> {
+        Graph::parse(param)
+    }
+}
+
+fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
+    let with = |suffix: &str| {
+        let mut name = OsString::from(path);
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let tried = if path
+        .extension()
+        .is_some_and(|extension| extension == "param")
+    {
+        vec![path.to_owned()]
+    } else {
+        vec![with(".pnnx.param"), with(".param"), path.to_owned()]
+    };
+    match tried.iter().find(|candidate| candidate.is_file()) {
+        Some(found) => Ok(found.clone()),
+        None => Err(LoadError::NotFound {
+            path: path.to_owned(),
+            tried,
+        }),
+    }
+}

@@ -1,0 +1,461 @@
+//! From lines to a graph: names become ids, and whatever does not fit together is refused.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::grammar::{self, Fault, Field, MAGIC, OperatorLine};
+use crate::attribute::Attribute;
+use crate::dtype::TensorType;
+use crate::error::{Lookalike, ParseError, ParseErrorKind};
+use crate::graph::{Graph, Operand, OperandId, Operator, OperatorId};
+use crate::parameter::Parameter;
+use crate::topo;
+
+/// A line of the file, to place faults in it.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    number: u32,
+    text: &'a str,
+}
+
+impl Line<'_> {
+    /// A fault at `at`, which is a part of this line.
+    fn fault(self, at: &str, kind: ParseErrorKind) -> ParseError {
+        let offset = (at.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
+        let before = self.text.get(..offset).unwrap_or_default();
+        ParseError {
+            line: self.number,
+            column: u32::try_from(before.chars().count() + 1).unwrap_or(u32::MAX),
+            kind,
+        }
+    }
+
+    fn syntax(self, fault: &Fault<'_>) -> ParseError {
+        let at = fault.at.trim_start_matches([' ', '\t']);
+        let found = at.split_whitespace().next().unwrap_or_default();
+        let found = found
+            .char_indices()
+            .nth(40)
+            .map_or(found, |(cut, _)| &found[..cut])
+            .to_owned();
+        self.fault(
+            at,
+            ParseErrorKind::Syntax {
+                expected: fault.expected.clone().into_owned(),
+                found,
+            },
+        )
+    }
+}
+
+/// Reads the text of a `.param` file; attributes have no data yet.
+pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let (before, _) = bytes
+            .split_at_checked(error.valid_up_to())
+            .unwrap_or_default();
+        let line = before.split(|&byte| byte == b'\n').count();
+        let column = before
+            .rsplit(|&byte| byte == b'\n')
+            .next()
+            .map_or(0, <[u8]>::len)
+            + 1;
+        let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
+        let kind = ParseErrorKind::Encoding {
+            hint: lookalike(bytes),
+        };
+        ParseError {
+            line: count(line),
+            column: count(column),
+            kind,
+        }
+    })?;
+
+    let mut lines = numbered_lines(text);
+    let mut next = || {
+        lines.next().unwrap_or(Line {
+            number: 1,
+            text: "",
+        })
+    };
+
+    let first = next();
+    if first.text.trim() != MAGIC {
+        let found = first.text.chars().take(40).collect();
+        return Err(first.fault(
+            first.text,
+            ParseErrorKind::Magic {
+                found,
+                hint: lookalike(bytes),
+            },
+        ));
+    }
+    let header = lines.next().unwrap_or(Line {
+        number: 2,
+        text: "",
+    });
+    let (operators, operands) =
+        grammar::whole_line(header.text, grammar::counts).map_err(|fault| header.syntax(&fault))?;
+
+    let mut parsed = Vec::new();
+    let mut blank = None;
+    for line in lines {
+        if line.text.trim().is_empty() {
+            blank.get_or_insert(line);
+            continue;
+        }
+        if let Some(blank) = blank {
+            let fault = Fault {
+                at: blank.text,
+                expected: "an operator".into(),
+            };
+            return Err(blank.syntax(&fault));
+        }
+        if line.number == u32::MAX {
+            return Err(line.fault(line.text, ParseErrorKind::TooLong));
+        }
+        let operator = grammar::whole_line(line.text, grammar::operator)
+            .map_err(|fault| line.syntax(&fault))?;
+        parsed.push((line, operator));
+    }
+
+    let graph = build(&parsed)?;
+    for (what, declared, found) in [
+        ("operators", operators, graph.operator_count()),
+        ("operands", operands, graph.operand_count()),
+    ] {
+        if declared != found {
+            return Err(header.fault(
+                header.text,
+                ParseErrorKind::Count {
+                    what,
+                    declared,
+                    found,
+                },
+            ));
+        }
+    }
+    Ok(graph)
+}
+
+fn numbered_lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    text.lines()
+        .zip(1u32..=u32::MAX)
+        .map(|(text, number)| Line { number, text })
+}
+
+fn lookalike(bytes: &[u8]) -> Option<Lookalike> {
+    let starts = |prefix: &[u8]| bytes.starts_with(prefix);
+    let first_line = bytes
+        .split(|&byte| byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    if starts(b"PK") {
+        Some(Lookalike::Zip)
+    } else if starts(b"\xef\xbb\xbf") {
+        Some(Lookalike::ByteOrderMark)
+    } else if starts(b"\xff\xfe") || starts(b"\xfe\xff") {
+        Some(Lookalike::Utf16)
+    } else if starts(b"import ") || starts(b"from ") {
+        Some(Lookalike::Python)
+    } else if starts(b"\x08") {
+        Some(Lookalike::Onnx) // ModelProto begins with ir_version, field 1, a varint
+    } else if std::str::from_utf8(first_line).is_ok_and(is_two_counts) {
+        Some(Lookalike::OldNcnn)
+    } else {
+        None
+    }
+}
+
+fn is_two_counts(line: &str) -> bool {
+    grammar::whole_line(line, grammar::counts).is_ok()
+}
+
+/// What the builder knows while it goes through the lines.
+#[derive(Default)]
+struct Builder {
+    graph: Graph,
+    /// Line in which an operand's type was recorded.
+    typed: HashSet<OperandId>,
+}
+
+fn build(lines: &[(Line<'_>, OperatorLine<'_>)]) -> Result<Graph, ParseError> {
+    let mut builder = Builder::default();
+    // Files are in topological order as a rule but need not be: first everything that is made, then
+    // everything that is read.
+    for (line, operator) in lines {
+        refuse_ncnn(*line, operator)?;
+        builder.define(*line, operator)?;
+    }
+    for (id, (line, operator)) in lines.iter().enumerate() {
+        builder.connect(*line, operator, OperatorId(id))?;
+    }
+    topo::kahn(&builder.graph).map_err(|cycle| {
+        let member = cycle.members.first().and_then(|id| lines.get(id.index()));
+        match member {
+            Some((line, operator)) => line.fault(operator.kind, cycle.into()),
+            None => ParseError {
+                line: 0,
+                column: 0,
+                kind: cycle.into(),
+            },
+        }
+    })?;
+    Ok(builder.graph)
+}
+
+/// ncnn's format shares the magic number and most of the grammar, but numbers its parameters.
+fn refuse_ncnn(line: Line<'_>, operator: &OperatorLine<'_>) -> Result<(), ParseError> {
+    let numbered =
+        |field: &Field<'_>| matches!(field, Field::Param { key, .. } if key.parse::<i32>().is_ok());
+    let bare = !operator.kind.contains(['.', ':']);
+    if bare && (operator.kind == "Input" || operator.fields.iter().any(numbered)) {
+        let kind = ParseErrorKind::Ncnn {
+            kind: operator.kind.into(),
+            operator: operator.name.into(),
+        };
+        return Err(line.fault(operator.kind, kind));
+    }
+    Ok(())
+}
+
+impl Builder {
+    /// Makes the operator and what it produces.
+    fn define(&mut self, line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<(), ParseError> {
+        let graph = &mut self.graph;
+        if let Some(first) = graph
+            .operator_by_name(parsed.name)
+            .and_then(|id| graph.operator(id))
+        {
+            let first = first.line.unwrap_or_default();
+            return Err(line.fault(
+                parsed.name,
+                ParseErrorKind::DuplicateOperator {
+                    name: parsed.name.into(),
+                    first,
+                },
+            ));
+        }
+        let (params, attrs) = fields(line, parsed)?;
+        let id = OperatorId(graph.operator_slots());
+        let mut outputs = Vec::with_capacity(parsed.outputs.len());
+        for &name in &parsed.outputs {
+            if let Some(first) = graph
+                .operand_by_name(name)
+                .and_then(|operand| graph.operand(operand)?.producer)
+            {
+                let (producer, first) = match graph.operator(first) {
+                    Some(producer) => (producer.name.clone(), producer.line.unwrap_or_default()),
+                    None => (parsed.name.to_owned(), line.number),
+                };
+                let kind = ParseErrorKind::DuplicateOperand {
+                    name: name.into(),
+                    producer,
+                    first,
+                };
+                return Err(line.fault(name, kind));
+            }
+            outputs.push(graph.push_operand(Operand {
+                name: name.to_owned(),
+                ty: TensorType::default(),
+                producer: Some(id),
+                consumers: Vec::new(),
+            }));
+        }
+        graph.push_operator(Operator {
+            kind: parsed.kind.to_owned(),
+            name: parsed.name.to_owned(),
+            inputs: Vec::new(),
+            outputs,
+            input_names: vec![None; parsed.inputs.len()],
+            params,
+            attrs,
+            line: Some(line.number),
+        });
+        Ok(())
+    }
+
+    /// Connects inputs, and records what the line says about its operands.
+    fn connect(
+        &mut self,
+        line: Line<'_>,
+        parsed: &OperatorLine<'_>,
+        id: OperatorId,
+    ) -> Result<(), ParseError> {
+        let mut inputs = Vec::with_capacity(parsed.inputs.len());
+        for &name in &parsed.inputs {
+            let operand = self.graph.operand_by_name(name).ok_or_else(|| {
+                line.fault(name, ParseErrorKind::UnknownOperand { name: name.into() })
+            })?;
+            if let Some(operand) = self.graph.operand_mut(operand) {
+                operand.consumers.push(id);
+            }
+            inputs.push(operand);
+        }
+        let input_names = input_names(line, parsed)?;
+        for field in &parsed.fields {
+            if let Field::Type { operand, ty } = field {
+                self.record_type(line, parsed, operand, ty)?;
+            }
+        }
+        if let Some(operator) = self.graph.operator_mut(id) {
+            operator.inputs = inputs;
+            operator.input_names = input_names;
+        }
+        Ok(())
+    }
+
+    fn record_type(
+        &mut self,
+        line: Line<'_>,
+        parsed: &OperatorLine<'_>,
+        name: &str,
+        ty: &TensorType,
+    ) -> Result<(), ParseError> {
+        let of_operator = parsed.inputs.contains(&name) || parsed.outputs.contains(&name);
+        let id = self
+            .graph
+            .operand_by_name(name)
+            .filter(|_| of_operator)
+            .ok_or_else(|| foreign(line, parsed, '#', name, name, "input or output"))?;
+        let repeated = !self.typed.insert(id);
+        let Some(operand) = self.graph.operand_mut(id) else {
+            return Ok(());
+        };
+        if repeated && operand.ty != *ty {
+            let kind = ParseErrorKind::ConflictingType {
+                operand: name.into(),
+                found: ty.clone(),
+                recorded: operand.ty.clone(),
+            };
+            return Err(line.fault(name, kind));
+        }
+        operand.ty = ty.clone();
+        Ok(())
+    }
+}
+
+fn foreign(
+    line: Line<'_>,
+    parsed: &OperatorLine<'_>,
+    prefix: char,
+    key: &str,
+    operand: &str,
+    expected: &'static str,
+) -> ParseError {
+    let kind = ParseErrorKind::ForeignOperand {
+        key: format!("{prefix}{key}"),
+        operand: operand.into(),
+        expected,
+        operator: parsed.name.into(),
+    };
+    line.fault(operand, kind)
+}
+
+type Fields = (BTreeMap<String, Parameter>, BTreeMap<String, Attribute>);
+
+/// Parameters and weights of a line.
+fn fields(line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<Fields, ParseError> {
+    let (mut params, mut attrs) = Fields::default();
+    for field in &parsed.fields {
+        let (prefix, key, repeated) = match *field {
+            Field::Param { key, value } => {
+                let param = parameter(key, value).map_err(|error| {
+                    let at = value.get(error.offset..).unwrap_or(value);
+                    let (name, operator) = (key.into(), parsed.name.into());
+                    line.fault(
+                        at,
+                        ParseErrorKind::Parameter {
+                            name,
+                            operator,
+                            error,
+                        },
+                    )
+                })?;
+                ("", key, params.insert(key.to_owned(), param).is_some())
+            }
+            Field::Weight {
+                key,
+                dtype,
+                ref shape,
+            } => {
+                let attr = Attribute::without_data(dtype, shape.clone()).map_err(|error| {
+                    let (name, operator) = (key.into(), parsed.name.into());
+                    line.fault(
+                        key,
+                        ParseErrorKind::Attribute {
+                            name,
+                            operator,
+                            error,
+                        },
+                    )
+                })?;
+                ("@", key, attrs.insert(key.to_owned(), attr).is_some())
+            }
+            Field::Type { .. } | Field::Input { .. } => continue,
+        };
+        if repeated {
+            let kind = ParseErrorKind::DuplicateKey {
+                key: format!("{prefix}{key}"),
+                operator: parsed.name.into(),
+            };
+            return Err(line.fault(key, kind));
+        }
+    }
+    Ok((params, attrs))
+}
+
+/// The value of a parameter. An expression is text, whatever it looks like: `[size(@0,0),-1]` is no list.
+pub(super) fn parameter(
+    key: &str,
+    value: &str,
+) -> Result<Parameter, crate::parameter::ParameterError> {
+    if key == "expr" {
+        Ok(Parameter::Str(value.to_owned()))
+    } else {
+        Parameter::parse(value)
+    }
+}
+
+/// Keys of the inputs. A key names an operand, and one operand may be several inputs
+/// (`nn.LSTM 0 2 2 $input=0 $initial_h=2 $initial_c=2`): keys are given in the order of the inputs, so each
+/// takes the first input of that operand that has none yet.
+fn input_names(
+    line: Line<'_>,
+    parsed: &OperatorLine<'_>,
+) -> Result<Vec<Option<String>>, ParseError> {
+    let mut names = vec![None; parsed.inputs.len()];
+    let keys = parsed.fields.iter().filter_map(|field| match *field {
+        Field::Input { key, operand } => Some((key, operand)),
+        _ => None,
+    });
+    // Positions of each operand among the inputs, to be taken front to back.
+    let mut free: HashMap<&str, std::vec::IntoIter<usize>> = HashMap::new();
+    let mut taken = HashSet::new();
+    for (key, operand) in keys {
+        if free.is_empty() {
+            let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+            for (at, &input) in parsed.inputs.iter().enumerate() {
+                positions.entry(input).or_default().push(at);
+            }
+            free = positions
+                .into_iter()
+                .map(|(input, at)| (input, at.into_iter()))
+                .collect();
+        }
+        if !taken.insert(key) {
+            let kind = ParseErrorKind::DuplicateKey {
+                key: format!("${key}"),
+                operator: parsed.name.into(),
+            };
+            return Err(line.fault(key, kind));
+        }
+        let slot = free
+            .get_mut(operand)
+            .and_then(Iterator::next)
+            .and_then(|at| names.get_mut(at));
+        let slot =
+            slot.ok_or_else(|| foreign(line, parsed, '$', key, operand, "input without a key"))?;
+        *slot = Some(key.to_owned());
+    }
+    Ok(names)
+}

@@ -1,0 +1,6 @@
+//! The `.bin` archive: a zip file whose entries are stored plainly, one for each weight.
+
+mod read;
+mod write;
+
+pub(crate) use read::attach;
