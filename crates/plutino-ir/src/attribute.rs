@@ -105,11 +105,7 @@ impl Attribute {
         shape: impl Into<Vec<usize>>,
         elements: &[T],
     ) -> Result<Self, AttributeError> {
-        Attribute::new(
-            T::DTYPE,
-            shape,
-            bytemuck::cast_slice::<T, u8>(elements).to_vec(),
-        )
+        Attribute::new(T::DTYPE, shape, bytemuck::cast_slice::<T, u8>(elements).to_vec())
     }
 
     /// An attribute whose data is still to come.
@@ -122,11 +118,7 @@ impl Attribute {
     ) -> Result<Self, AttributeError> {
         let shape = shape.into();
         match checked_byte_len(dtype, &shape) {
-            Some(_) => Ok(Attribute {
-                dtype,
-                shape,
-                data: None,
-            }),
+            Some(_) => Ok(Attribute { dtype, shape, data: None }),
             None => Err(AttributeError::TooLarge { dtype, shape }),
         }
     }
@@ -181,10 +173,7 @@ impl Attribute {
     /// If the elements are of another type, or the weights were not loaded.
     pub fn elements<T: Element>(&self) -> Result<Cow<'_, [T]>, AttributeError> {
         if self.dtype != T::DTYPE {
-            return Err(AttributeError::DType {
-                expected: T::DTYPE,
-                found: self.dtype,
-            });
+            return Err(AttributeError::DType { expected: T::DTYPE, found: self.dtype });
         }
         let data = self.data.as_ref().ok_or(AttributeError::NotLoaded)?;
         Ok(match bytemuck::try_cast_slice(data) {
@@ -196,11 +185,7 @@ impl Attribute {
 
 impl fmt::Debug for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.data.is_some() {
-            ""
-        } else {
-            ", not loaded"
-        };
+        let state = if self.data.is_some() { "" } else { ", not loaded" };
         write!(f, "Attribute({self}{state})")
     }
 }
@@ -219,9 +204,7 @@ fn checked_byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);
     }
-    let bytes = shape
-        .iter()
-        .try_fold(dtype.size_of(), |bytes, &dim| bytes.checked_mul(dim))?;
+    let bytes = shape.iter().try_fold(dtype.size_of(), |bytes, &dim| bytes.checked_mul(dim))?;
     (bytes <= isize::MAX as usize).then_some(bytes)
 }
 
@@ -240,42 +223,26 @@ mod tests {
         assert_eq!(empty.element_count(), 0);
         assert_eq!(
             Attribute::new(DType::F32, [2], vec![0; 7]),
-            Err(AttributeError::Size {
-                dtype: DType::F32,
-                shape: vec![2],
-                expected: 8,
-                found: 7
-            })
+            Err(AttributeError::Size { dtype: DType::F32, shape: vec![2], expected: 8, found: 7 })
         );
         assert_eq!(
             Attribute::without_data(DType::U8, [usize::MAX, 2]),
-            Err(AttributeError::TooLarge {
-                dtype: DType::U8,
-                shape: vec![usize::MAX, 2]
-            })
+            Err(AttributeError::TooLarge { dtype: DType::U8, shape: vec![usize::MAX, 2] })
         );
         assert!(Attribute::without_data(DType::U8, [usize::MAX, 0, 2]).is_ok());
     }
 
     #[test]
     fn elements_do_not_depend_on_alignment() {
-        let bytes: Bytes = [0u8; 1]
-            .into_iter()
-            .chain(1f32.to_le_bytes())
-            .chain(2f32.to_le_bytes())
-            .collect();
+        let bytes: Bytes =
+            [0u8; 1].into_iter().chain(1f32.to_le_bytes()).chain(2f32.to_le_bytes()).collect();
         for start in 0..4 {
-            let shifted: Bytes = std::iter::repeat_n(0u8, start)
-                .chain(bytes.slice(1..))
-                .collect();
+            let shifted: Bytes = std::iter::repeat_n(0u8, start).chain(bytes.slice(1..)).collect();
             let weight = Attribute::new(DType::F32, [2], shifted.slice(start..)).unwrap();
             assert_eq!(weight.elements::<f32>().unwrap().as_ref(), &[1., 2.]);
             assert_eq!(
                 weight.elements::<i32>(),
-                Err(AttributeError::DType {
-                    expected: DType::I32,
-                    found: DType::F32
-                })
+                Err(AttributeError::DType { expected: DType::I32, found: DType::F32 })
             );
         }
         let absent = Attribute::without_data(DType::F32, [2]).unwrap();

@@ -115,9 +115,7 @@ impl FromStr for DType {
     type Err = UnknownDType;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        DType::from_name(name).ok_or_else(|| UnknownDType {
-            found: name.to_owned(),
-        })
+        DType::from_name(name).ok_or_else(|| UnknownDType { found: name.to_owned() })
     }
 }
 
@@ -222,12 +220,7 @@ mod tests {
         assert_eq!("cp64".parse(), Ok(DType::C64));
         assert_eq!("cp128".parse(), Ok(DType::C128));
         assert_eq!("cp32".parse(), Ok(DType::C32));
-        assert_eq!(
-            "float".parse::<DType>(),
-            Err(UnknownDType {
-                found: "float".into()
-            })
-        );
+        assert_eq!("float".parse::<DType>(), Err(UnknownDType { found: "float".into() }));
         let sizes = DType::ALL.map(DType::size_of);
         assert_eq!(sizes, [4, 8, 2, 4, 8, 2, 1, 1, 1, 8, 16, 4, 2]);
     }
@@ -240,17 +233,7 @@ mod tests {
         };
         assert_eq!(ty.to_string(), "(1,?,%w)bf16");
         assert_eq!(ty.known_shape(), None);
-        assert_eq!(
-            TensorType::new(DType::F32, &[2, 3]).known_shape(),
-            Some(vec![2, 3])
-        );
-        assert_eq!(
-            TensorType {
-                shape: Some(vec![]),
-                dtype: None
-            }
-            .to_string(),
-            "()null"
-        );
+        assert_eq!(TensorType::new(DType::F32, &[2, 3]).known_shape(), Some(vec![2, 3]));
+        assert_eq!(TensorType { shape: Some(vec![]), dtype: None }.to_string(), "()null");
     }
 }

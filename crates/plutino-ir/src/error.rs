@@ -60,11 +60,7 @@ pub enum LoadError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|path| format!("'{}'", path.display()))
-        .collect::<Vec<_>>()
-        .join(", ")
+    paths.iter().map(|path| format!("'{}'", path.display())).collect::<Vec<_>>().join(", ")
 }
 
 /// A fault in the `.param` text.

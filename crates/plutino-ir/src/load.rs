@@ -40,11 +40,7 @@ pub struct LoadOptions {
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions {
-            mmap: false,
-            verify_crc: true,
-            weights: Weights::Required,
-        }
+        LoadOptions { mmap: false, verify_crc: true, weights: Weights::Required }
     }
 }
 
@@ -65,10 +61,8 @@ impl Graph {
     /// If a file cannot be read, or anything in it is wrong.
     pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Graph, LoadError> {
         let param_path = find_param(path.as_ref())?;
-        let text = fs::read(&param_path).map_err(|source| LoadError::Io {
-            path: param_path.clone(),
-            source,
-        })?;
+        let text = fs::read(&param_path)
+            .map_err(|source| LoadError::Io { path: param_path.clone(), source })?;
         let mut graph = param::parse_graph(&text).map_err(|error| LoadError::Param {
             file: param_path.display().to_string(),
             error: error.into(),
@@ -78,39 +72,23 @@ impl Graph {
             return Ok(graph);
         }
         let bin_path = param_path.with_extension("bin");
-        let weights = graph
-            .operators()
-            .map(|(_, operator)| operator.attrs.len())
-            .sum();
-        let archive = if options.mmap {
-            mmap::map(&bin_path)
-        } else {
-            fs::read(&bin_path).map(Bytes::from)
-        };
+        let weights = graph.operators().map(|(_, operator)| operator.attrs.len()).sum();
+        let archive =
+            if options.mmap { mmap::map(&bin_path) } else { fs::read(&bin_path).map(Bytes::from) };
         let archive = match archive {
             Ok(archive) => archive,
             Err(error) if error.kind() == io::ErrorKind::NotFound && weights == 0 => {
                 return Ok(graph);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(LoadError::NoWeights {
-                    path: bin_path,
-                    weights,
-                });
+                return Err(LoadError::NoWeights { path: bin_path, weights });
             }
             Err(source) => {
-                return Err(LoadError::Io {
-                    path: bin_path,
-                    source,
-                });
+                return Err(LoadError::Io { path: bin_path, source });
             }
         };
-        weights::attach(&mut graph, &archive, options.verify_crc).map_err(|error| {
-            LoadError::Bin {
-                file: bin_path.display().to_string(),
-                error,
-            }
-        })?;
+        weights::attach(&mut graph, &archive, options.verify_crc)
+            .map_err(|error| LoadError::Bin { file: bin_path.display().to_string(), error })?;
         Ok(graph)
     }
 
@@ -120,22 +98,14 @@ impl Graph {
     /// # Errors
     /// If anything is wrong with either.
     pub fn from_bytes(param: impl AsRef<[u8]>, bin: impl Into<Bytes>) -> Result<Graph, LoadError> {
-        let mut graph = param::parse_graph(param.as_ref()).map_err(|error| LoadError::Param {
-            file: MEMORY.into(),
-            error: error.into(),
-        })?;
+        let mut graph = param::parse_graph(param.as_ref())
+            .map_err(|error| LoadError::Param { file: MEMORY.into(), error: error.into() })?;
         let bin = bin.into();
-        if bin.is_empty()
-            && graph
-                .operators()
-                .all(|(_, operator)| operator.attrs.is_empty())
-        {
+        if bin.is_empty() && graph.operators().all(|(_, operator)| operator.attrs.is_empty()) {
             return Ok(graph);
         }
-        weights::attach(&mut graph, &bin, true).map_err(|error| LoadError::Bin {
-            file: MEMORY.into(),
-            error,
-        })?;
+        weights::attach(&mut graph, &bin, true)
+            .map_err(|error| LoadError::Bin { file: MEMORY.into(), error })?;
         Ok(graph)
     }
 
@@ -162,19 +132,13 @@ fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    let tried = if path
-        .extension()
-        .is_some_and(|extension| extension == "param")
-    {
+    let tried = if path.extension().is_some_and(|extension| extension == "param") {
         vec![path.to_owned()]
     } else {
         vec![with(".pnnx.param"), with(".param"), path.to_owned()]
     };
     match tried.iter().find(|candidate| candidate.is_file()) {
         Some(found) => Ok(found.clone()),
-        None => Err(LoadError::NotFound {
-            path: path.to_owned(),
-            tried,
-        }),
+        None => Err(LoadError::NotFound { path: path.to_owned(), tried }),
     }
 }

@@ -17,9 +17,7 @@ impl fmt::Display for FloatText {
         }
         let text = format!("{value:e}");
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let decimals = mantissa
-            .split_once('.')
-            .map_or(0, |(_, decimals)| decimals.len());
+        let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());
         let point = if decimals == 0 { "." } else { "" };
         let zeros = &"000000"[decimals.min(6)..];
         let plus = if exponent.starts_with('-') { "" } else { "+" };
@@ -60,13 +58,9 @@ pub(crate) fn parse_number(text: &str) -> Result<Number, &'static str> {
             .ok_or("a complex number");
     }
     if text.contains(['.', 'e']) {
-        return parse_finite(text)
-            .map(Number::Float)
-            .ok_or("a finite float");
+        return parse_finite(text).map(Number::Float).ok_or("a finite float");
     }
-    text.parse()
-        .map(Number::Int)
-        .map_err(|_| "a 64-bit integer")
+    text.parse().map(Number::Int).map_err(|_| "a 64-bit integer")
 }
 
 fn parse_finite(text: &str) -> Option<f64> {
@@ -84,11 +78,7 @@ fn parse_complex(body: &str) -> Option<(f64, f64)> {
         return parse_finite(body).map(|im| (0.0, im));
     };
     let (re, im) = body.split_at_checked(at)?;
-    let im = if im.starts_with("+-") {
-        im.get(1..)?
-    } else {
-        im
-    };
+    let im = if im.starts_with("+-") { im.get(1..)? } else { im };
     Some((parse_finite(re)?, parse_finite(im)?))
 }
 
@@ -123,10 +113,7 @@ mod tests {
     fn numbers_are_typed_by_their_letters() {
         assert_eq!(parse_number("-3"), Ok(Number::Int(-3)));
         assert_eq!(parse_number("2.0e+00"), Ok(Number::Float(2.0)));
-        assert_eq!(
-            parse_number("1.200000e+00-9.000000e-01j"),
-            Ok(Number::Complex(1.2, -0.9))
-        );
+        assert_eq!(parse_number("1.200000e+00-9.000000e-01j"), Ok(Number::Complex(1.2, -0.9)));
         assert_eq!(parse_number("1.0+-2.0j"), Ok(Number::Complex(1.0, -2.0)));
         assert_eq!(parse_number("4j"), Ok(Number::Complex(0.0, 4.0)));
         assert_eq!(parse_number("0x10"), Err("a 64-bit integer"));
@@ -139,10 +126,7 @@ mod tests {
     #[test]
     fn complex_reads_back() {
         for (re, im) in [(0.0, 4.0), (1.2, -0.9), (-1e-7, 1e20), (0.0, -0.0)] {
-            assert_eq!(
-                parse_number(&ComplexText(re, im).to_string()),
-                Ok(Number::Complex(re, im))
-            );
+            assert_eq!(parse_number(&ComplexText(re, im).to_string()), Ok(Number::Complex(re, im)));
         }
     }
 }

@@ -236,29 +236,18 @@ impl fmt::Display for Parameter {
             Parameter::Int(value) => write!(f, "{value}"),
             Parameter::Float(value) => write!(f, "{}", FloatText(*value)),
             Parameter::Str(text) | Parameter::Other(text) => f.write_str(text),
-            Parameter::Bools(values) => write_tuple(
-                f,
-                &values
-                    .iter()
-                    .map(|&value| bool_text(value))
-                    .collect::<Vec<_>>(),
-            ),
+            Parameter::Bools(values) => {
+                write_tuple(f, &values.iter().map(|&value| bool_text(value)).collect::<Vec<_>>())
+            }
             Parameter::Ints(values) => write_tuple(f, values),
-            Parameter::Floats(values) => write_tuple(
-                f,
-                &values
-                    .iter()
-                    .map(|&value| FloatText(value))
-                    .collect::<Vec<_>>(),
-            ),
+            Parameter::Floats(values) => {
+                write_tuple(f, &values.iter().map(|&value| FloatText(value)).collect::<Vec<_>>())
+            }
             Parameter::Strs(values) => write_tuple(f, values),
             Parameter::Complex(re, im) => write!(f, "{}", ComplexText(*re, *im)),
             Parameter::Complexes(values) => write_tuple(
                 f,
-                &values
-                    .iter()
-                    .map(|&(re, im)| ComplexText(re, im))
-                    .collect::<Vec<_>>(),
+                &values.iter().map(|&(re, im)| ComplexText(re, im)).collect::<Vec<_>>(),
             ),
         }
     }
@@ -361,15 +350,9 @@ impl Element {
         match text {
             "True" => Ok(Element::Bool(true)),
             "False" => Ok(Element::Bool(false)),
-            _ if is_numeric(text) => {
-                parse_number(text)
-                    .map(Element::Number)
-                    .map_err(|expected| ParameterError {
-                        offset,
-                        expected,
-                        found: text.to_owned(),
-                    })
-            }
+            _ if is_numeric(text) => parse_number(text)
+                .map(Element::Number)
+                .map_err(|expected| ParameterError { offset, expected, found: text.to_owned() }),
             _ => Ok(Element::Word),
         }
     }
@@ -377,19 +360,13 @@ impl Element {
 
 /// A list without inner brackets; `text` includes the outer ones and has something between them.
 fn parse_list(text: &str) -> Result<Parameter, ParameterError> {
-    let body = text
-        .get(1..text.len().saturating_sub(1))
-        .unwrap_or_default();
+    let body = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
     let mut offset = 1;
     let mut elements = Vec::new();
     for element in body.split(',') {
         if element.is_empty() {
             let found = text.get(offset..offset + 1).unwrap_or_default().to_owned();
-            return Err(ParameterError {
-                offset,
-                expected: "a list element",
-                found,
-            });
+            return Err(ParameterError { offset, expected: "a list element", found });
         }
         elements.push(Element::parse(element, offset)?);
         offset += element.len() + 1;
@@ -468,22 +445,13 @@ mod tests {
             ("[3,-1]", Parameter::Ints(vec![3, -1])),
             ("(1,2.5)", Parameter::Floats(vec![1.0, 2.5])),
             ("(True,False)", Parameter::Bools(vec![true, false])),
-            (
-                "(@0,2147483647)",
-                Parameter::Strs(vec!["@0".into(), "2147483647".into()]),
-            ),
+            ("(@0,2147483647)", Parameter::Strs(vec!["@0".into(), "2147483647".into()])),
             ("(None,3)", Parameter::Strs(vec!["None".into(), "3".into()])),
             ("1.0+2.0j", Parameter::Complex(1.0, 2.0)),
             ("(1.0+2.0j)", Parameter::Complexes(vec![(1.0, 2.0)])),
-            (
-                "(1.0+2.0j,3)",
-                Parameter::Complexes(vec![(1.0, 2.0), (3.0, 0.0)]),
-            ),
+            ("(1.0+2.0j,3)", Parameter::Complexes(vec![(1.0, 2.0), (3.0, 0.0)])),
             ("[[2,1],[0,1]]", Parameter::Other("[[2,1],[0,1]]".into())),
-            (
-                "[None,None,[1,0]]",
-                Parameter::Other("[None,None,[1,0]]".into()),
-            ),
+            ("[None,None,[1,0]]", Parameter::Other("[None,None,[1,0]]".into())),
         ] {
             assert_eq!(parse(text), value, "{text}");
             assert_eq!(parse(&value.to_string()), value, "{text}");
@@ -506,11 +474,7 @@ mod tests {
             ("[[1]", 4, "']'"),
         ] {
             let fault = Parameter::parse(text).unwrap_err();
-            assert_eq!(
-                (fault.offset, fault.expected),
-                (offset, expected),
-                "{text}: {fault}"
-            );
+            assert_eq!((fault.offset, fault.expected), (offset, expected), "{text}: {fault}");
         }
     }
 

@@ -21,19 +21,12 @@ impl Graph {
     ) -> Result<(), SaveError> {
         let text = self.to_param_string()?;
         let bin = Draft::create(bin_path.as_ref())?;
-        self.write_bin(BufWriter::new(&bin.file))
-            .map_err(|error| match error {
-                SaveError::Write(source) => SaveError::Io {
-                    path: bin.target.clone(),
-                    source,
-                },
-                other => other,
-            })?;
+        self.write_bin(BufWriter::new(&bin.file)).map_err(|error| match error {
+            SaveError::Write(source) => SaveError::Io { path: bin.target.clone(), source },
+            other => other,
+        })?;
         let mut param = Draft::create(param_path.as_ref())?;
-        param
-            .file
-            .write_all(text.as_bytes())
-            .map_err(|source| param.failed(source))?;
+        param.file.write_all(text.as_bytes()).map_err(|source| param.failed(source))?;
         bin.publish()?;
         param.publish()
     }
@@ -52,23 +45,13 @@ impl Draft {
         name.push(format!(".{}.tmp", std::process::id()));
         let path = target.with_file_name(name);
         match File::create(&path) {
-            Ok(file) => Ok(Draft {
-                file,
-                path,
-                target: target.to_owned(),
-            }),
-            Err(source) => Err(SaveError::Io {
-                path: target.to_owned(),
-                source,
-            }),
+            Ok(file) => Ok(Draft { file, path, target: target.to_owned() }),
+            Err(source) => Err(SaveError::Io { path: target.to_owned(), source }),
         }
     }
 
     fn failed(&self, source: std::io::Error) -> SaveError {
-        SaveError::Io {
-            path: self.target.clone(),
-            source,
-        }
+        SaveError::Io { path: self.target.clone(), source }
     }
 
     fn publish(self) -> Result<(), SaveError> {

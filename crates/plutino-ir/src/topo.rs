@@ -30,22 +30,16 @@ fn chain(names: &[String]) -> String {
 
 impl CycleError {
     fn new(graph: &Graph, members: Vec<OperatorId>) -> Self {
-        let names = members
-            .iter()
-            .filter_map(|&id| Some(graph.operator(id)?.name.clone()))
-            .collect();
+        let names =
+            members.iter().filter_map(|&id| Some(graph.operator(id)?.name.clone())).collect();
         CycleError { members, names }
     }
 }
 
 /// The operators that make what `id` reads, in input order.
 fn producers(graph: &Graph, id: OperatorId) -> impl Iterator<Item = OperatorId> + '_ {
-    let inputs = graph
-        .operator(id)
-        .map_or(&[][..], |operator| &operator.inputs);
-    inputs
-        .iter()
-        .filter_map(|&input| graph.operand(input)?.producer)
+    let inputs = graph.operator(id).map_or(&[][..], |operator| &operator.inputs);
+    inputs.iter().filter_map(|&input| graph.operand(input)?.producer)
 }
 
 /// Orders operators so that each comes after those it reads from, by depth-first search: operators are taken
@@ -107,25 +101,16 @@ pub fn kahn(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     for (at, &id) in order.iter().enumerate() {
         position[id.index()] = at;
     }
-    let mut waiting: Vec<usize> = order
-        .iter()
-        .map(|&id| producers(graph, id).count())
-        .collect();
-    let mut ready: BinaryHeap<_> = (0..order.len())
-        .filter(|&at| waiting[at] == 0)
-        .map(Reverse)
-        .collect();
+    let mut waiting: Vec<usize> = order.iter().map(|&id| producers(graph, id).count()).collect();
+    let mut ready: BinaryHeap<_> =
+        (0..order.len()).filter(|&at| waiting[at] == 0).map(Reverse).collect();
     let mut sorted = Vec::with_capacity(order.len());
     while let Some(Reverse(at)) = ready.pop() {
         let id = order[at];
         sorted.push(id);
-        let outputs = graph
-            .operator(id)
-            .map_or(&[][..], |operator| &operator.outputs);
-        for consumer in outputs
-            .iter()
-            .filter_map(|&output| graph.operand(output))
-            .flat_map(|o| &o.consumers)
+        let outputs = graph.operator(id).map_or(&[][..], |operator| &operator.outputs);
+        for consumer in
+            outputs.iter().filter_map(|&output| graph.operand(output)).flat_map(|o| &o.consumers)
         {
             let at = position[consumer.index()];
             waiting[at] -= 1;
@@ -137,10 +122,7 @@ pub fn kahn(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     if sorted.len() == order.len() {
         return Ok(sorted);
     }
-    Err(CycleError::new(
-        graph,
-        walk_into_cycle(graph, &position, &waiting),
-    ))
+    Err(CycleError::new(graph, walk_into_cycle(graph, &position, &waiting)))
 }
 
 /// Among the operators that Kahn left over each waits for another one, so walking to one that is waited for
@@ -202,29 +184,17 @@ mod tests {
     fn a_cycle_is_named_by_its_members() {
         // 0 -> 1 -> 2 -> 3 -> 1, and 4 hangs off the cycle
         let cyclic = graph(5, &[(0, 1), (1, 2), (2, 3), (3, 1), (3, 4)]);
-        for error in [
-            depth_first(&cyclic).unwrap_err(),
-            kahn(&cyclic).unwrap_err(),
-        ] {
+        for error in [depth_first(&cyclic).unwrap_err(), kahn(&cyclic).unwrap_err()] {
             let mut members: Vec<_> = error.names.iter().map(String::as_str).collect();
             for pair in error.members.windows(2) {
                 let made = &cyclic[pair[0]].outputs;
-                assert!(
-                    cyclic[pair[1]]
-                        .inputs
-                        .iter()
-                        .any(|input| made.contains(input)),
-                    "{error}"
-                );
+                assert!(cyclic[pair[1]].inputs.iter().any(|input| made.contains(input)), "{error}");
             }
             members.sort_unstable();
             assert_eq!(members, ["op1", "op2", "op3"]);
         }
         let own = graph(1, &[(0, 0)]);
-        assert_eq!(
-            kahn(&own).unwrap_err().to_string(),
-            "these operators form a cycle: op0 -> op0"
-        );
+        assert_eq!(kahn(&own).unwrap_err().to_string(), "these operators form a cycle: op0 -> op0");
         assert_eq!(depth_first(&own), Err(kahn(&own).unwrap_err()));
     }
 
@@ -233,10 +203,7 @@ mod tests {
         let n = 100_000;
         let edges: Vec<_> = (1..n).map(|i| (i, i - 1)).collect();
         let deep = graph(n, &edges);
-        assert_eq!(
-            indices(depth_first(&deep)),
-            (0..n).rev().collect::<Vec<_>>()
-        );
+        assert_eq!(indices(depth_first(&deep)), (0..n).rev().collect::<Vec<_>>());
         assert_eq!(indices(kahn(&deep)).len(), n);
     }
 }

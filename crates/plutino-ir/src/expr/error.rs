@@ -63,11 +63,7 @@ pub enum ExprErrorKind {
 impl ExprError {
     pub(super) fn new(text: &str, at: usize, kind: ExprErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
-        ExprError {
-            text: text.to_owned(),
-            column: before.chars().count() + 1,
-            kind,
-        }
+        ExprError { text: text.to_owned(), column: before.chars().count() + 1, kind }
     }
 }
 

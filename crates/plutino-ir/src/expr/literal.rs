@@ -31,10 +31,7 @@ impl Literal {
     /// Where the text is no literal, or nested deeper than 64 levels.
     pub fn parse(text: &str) -> Result<Literal, ExprError> {
         let tokens = tokens(text)?;
-        let mut parser = Parser {
-            text,
-            tokens: tokens.into_iter().peekable(),
-        };
+        let mut parser = Parser { text, tokens: tokens.into_iter().peekable() };
         let literal = parser.literal(0)?;
         match parser.tokens.next() {
             None => Ok(literal),
@@ -54,10 +51,7 @@ impl<'a> Parser<'a> {
         ExprError::new(
             self.text,
             at,
-            ExprErrorKind::Unexpected {
-                expected,
-                found: found.to_owned(),
-            },
+            ExprErrorKind::Unexpected { expected, found: found.to_owned() },
         )
     }
 
@@ -83,11 +77,7 @@ impl<'a> Parser<'a> {
     ) -> Result<Literal, ExprError> {
         if depth == MAX_DEPTH {
             let at = self.tokens.peek().map_or(self.text.len(), |token| token.at);
-            return Err(ExprError::new(
-                self.text,
-                at,
-                ExprErrorKind::TooDeep { limit: MAX_DEPTH },
-            ));
+            return Err(ExprError::new(self.text, at, ExprErrorKind::TooDeep { limit: MAX_DEPTH }));
         }
         let mut items = Vec::new();
         if self.tokens.next_if(|token| token.kind == close).is_some() {

@@ -75,8 +75,7 @@ impl Expr {
             Expr::Unary(_, a) => (&[], Some(a), None),
             Expr::Binary(_, a, b) => (&[], Some(a), Some(b)),
         };
-        list.iter()
-            .chain(a.into_iter().chain(b).map(|part| &**part))
+        list.iter().chain(a.into_iter().chain(b).map(|part| &**part))
     }
 
     /// Calls `visit` on this expression and on every part of it, the whole before its parts.

@@ -37,11 +37,7 @@ enum Form {
 
 pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
     let tokens = tokens(text)?;
-    let mut parser = Parser {
-        text,
-        tokens: tokens.into_iter().peekable(),
-        open: Vec::new(),
-    };
+    let mut parser = Parser { text, tokens: tokens.into_iter().peekable(), open: Vec::new() };
     let mut value = parser.operand()?;
     loop {
         // Here a value is complete, or a list without elements is being closed.
@@ -72,13 +68,7 @@ impl<'a> Parser<'a> {
 
     fn unexpected(&self, token: Option<&Token<'a>>, expected: &'static str) -> ExprError {
         let (at, found) = token.map_or((self.text.len(), ""), |token| (token.at, token.text));
-        self.fault(
-            at,
-            ExprErrorKind::Unexpected {
-                expected,
-                found: found.to_owned(),
-            },
-        )
+        self.fault(at, ExprErrorKind::Unexpected { expected, found: found.to_owned() })
     }
 
     /// Reads up to a complete leaf, opening calls and lists on the way; `None` at `]` or `)` right after the
@@ -106,11 +96,7 @@ impl<'a> Parser<'a> {
                 TokenKind::Word(name) => self.open_call(&token, name)?,
                 TokenKind::OpenList => {
                     self.open(token.at, Form::List)?;
-                    if self
-                        .tokens
-                        .peek()
-                        .is_some_and(|next| next.kind == TokenKind::CloseList)
-                    {
+                    if self.tokens.peek().is_some_and(|next| next.kind == TokenKind::CloseList) {
                         return Ok(None);
                     }
                 }
@@ -118,16 +104,8 @@ impl<'a> Parser<'a> {
                     return Err(self.misplaced(&token));
                 }
             }
-            let call = self
-                .open
-                .last()
-                .is_some_and(|frame| matches!(frame.form, Form::Call(_)));
-            if call
-                && self
-                    .tokens
-                    .peek()
-                    .is_some_and(|next| next.kind == TokenKind::Close)
-            {
+            let call = self.open.last().is_some_and(|frame| matches!(frame.form, Form::Call(_)));
+            if call && self.tokens.peek().is_some_and(|next| next.kind == TokenKind::Close) {
                 return Ok(None);
             }
         }
@@ -139,22 +117,12 @@ impl<'a> Parser<'a> {
             self.fault(token.at, ExprErrorKind::UnknownFunction { name, nearest })
         })?;
         let (least, most) = function.arity();
-        match self
-            .tokens
-            .next_if(|next| matches!(next.kind, TokenKind::Open | TokenKind::Comma))
-        {
-            Some(Token {
-                kind: TokenKind::Open,
-                ..
-            }) => self.open(token.at, Form::Call(function)),
+        match self.tokens.next_if(|next| matches!(next.kind, TokenKind::Open | TokenKind::Comma)) {
+            Some(Token { kind: TokenKind::Open, .. }) => self.open(token.at, Form::Call(function)),
             Some(_) => self.open(token.at, Form::Prefix(function)),
             None => {
-                let kind = ExprErrorKind::Arity {
-                    function: function.name(),
-                    least,
-                    most,
-                    found: 0,
-                };
+                let kind =
+                    ExprErrorKind::Arity { function: function.name(), least, most, found: 0 };
                 Err(self.fault(token.at, kind))
             }
         }
@@ -164,11 +132,7 @@ impl<'a> Parser<'a> {
         if self.open.len() == MAX_DEPTH {
             return Err(self.fault(at, ExprErrorKind::TooDeep { limit: MAX_DEPTH }));
         }
-        self.open.push(Frame {
-            at,
-            form,
-            arguments: Vec::new(),
-        });
+        self.open.push(Frame { at, form, arguments: Vec::new() });
         Ok(())
     }
 
@@ -230,26 +194,13 @@ impl<'a> Parser<'a> {
     fn arity(&self, frame: &Frame, function: Function) -> ExprError {
         let (least, most) = function.arity();
         let found = frame.arguments.len();
-        self.fault(
-            frame.at,
-            ExprErrorKind::Arity {
-                function: function.name(),
-                least,
-                most,
-                found,
-            },
-        )
+        self.fault(frame.at, ExprErrorKind::Arity { function: function.name(), least, most, found })
     }
 
     fn close(&self, frame: Frame, function: Function) -> Result<Expr, ExprError> {
         let wrong = self.arity(&frame, function);
         let mut arguments = frame.arguments.into_iter().map(Box::new);
-        let expr = match (
-            function,
-            arguments.next(),
-            arguments.next(),
-            arguments.next(),
-        ) {
+        let expr = match (function, arguments.next(), arguments.next(), arguments.next()) {
             (Function::Unary(function), Some(a), None, None) => Expr::Unary(function, a),
             (Function::Binary(function), Some(a), Some(b), None) => Expr::Binary(function, a, b),
             (Function::Size, Some(of), dim, None) => Expr::Size { of, dim },
@@ -288,9 +239,7 @@ impl<'a> Parser<'a> {
 fn nearest(name: &str) -> Option<&'static str> {
     let unary = UnaryFn::ALL.iter().map(|function| function.name());
     let binary = BinaryFn::ALL.iter().map(|function| function.name());
-    let distances = unary
-        .chain(binary)
-        .map(|known| (edit_distance(name, known), known));
+    let distances = unary.chain(binary).map(|known| (edit_distance(name, known), known));
     distances
         .filter(|&(distance, known)| distance <= 2 && distance < known.len())
         .min()
@@ -305,9 +254,7 @@ fn edit_distance(found: &str, known: &str) -> usize {
         let mut left = i + 1;
         let mut next = vec![left];
         for (above, k) in row.iter().skip(1).zip(known.bytes()) {
-            left = (diagonal + usize::from(c != k))
-                .min(above + 1)
-                .min(left + 1);
+            left = (diagonal + usize::from(c != k)).min(above + 1).min(left + 1);
             diagonal = *above;
             next.push(left);
         }

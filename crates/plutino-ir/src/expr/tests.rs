@@ -3,9 +3,7 @@ use proptest::prelude::*;
 use super::{BinaryFn, Expr, ExprErrorKind, MAX_DEPTH, UnaryFn};
 
 fn canonical(text: &str) -> String {
-    Expr::parse(text)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .to_string()
+    Expr::parse(text).unwrap_or_else(|error| panic!("{error}")).to_string()
 }
 
 #[test]
@@ -27,10 +25,7 @@ fn what_the_converter_writes_is_read() {
     ] {
         assert_eq!(canonical(text), text);
     }
-    assert_eq!(
-        canonical("mul(@0,sub(1.200000e+00-9.000000e-01j,@1))"),
-        "mul(@0,sub(1.2-0.9j,@1))"
-    );
+    assert_eq!(canonical("mul(@0,sub(1.200000e+00-9.000000e-01j,@1))"), "mul(@0,sub(1.2-0.9j,@1))");
     assert_eq!(canonical("2.0e+00"), "2.0");
 }
 
@@ -41,18 +36,13 @@ fn prefixes_take_as_many_arguments_as_the_function() {
     assert_eq!(canonical("atan2,@0,neg,@1"), "atan2(@0,neg(@1))");
     assert_eq!(canonical("add(expm1,@0,1)"), "add(expm1(@0),1)");
     assert_eq!(canonical("[log1p,@0,3]"), "[log1p(@0),3]");
-    assert_eq!(
-        canonical("[size,@0,1,add,@0,@1]"),
-        "[size(@0,1),add(@0,@1)]"
-    );
+    assert_eq!(canonical("[size,@0,1,add,@0,@1]"), "[size(@0,1),add(@0,@1)]");
 }
 
 #[test]
 fn nonsense_is_placed_and_named() {
-    let unexpected = |expected, found: &str| ExprErrorKind::Unexpected {
-        expected,
-        found: found.into(),
-    };
+    let unexpected =
+        |expected, found: &str| ExprErrorKind::Unexpected { expected, found: found.into() };
     let arity = |function, count, found| ExprErrorKind::Arity {
         function,
         least: count,
@@ -72,66 +62,31 @@ fn nonsense_is_placed_and_named() {
         (
             "mul(@0,size())",
             8,
-            ExprErrorKind::Arity {
-                function: "size",
-                least: 1,
-                most: 2,
-                found: 0,
-            },
+            ExprErrorKind::Arity { function: "size", least: 1, most: 2, found: 0 },
         ),
         ("add(@0,1", 4, ExprErrorKind::Unbalanced { bracket: '(' }),
         ("[@0,1", 1, ExprErrorKind::Unbalanced { bracket: '[' }),
         ("@0)", 3, ExprErrorKind::Unbalanced { bracket: ')' }),
         ("neg(@0]", 7, ExprErrorKind::Unbalanced { bracket: ']' }),
         ("@0,@1", 3, unexpected("the end of the expression", ",")),
-        (
-            "neg(@0)@1",
-            8,
-            unexpected("the end of the expression", "@1"),
-        ),
+        ("neg(@0)@1", 8, unexpected("the end of the expression", "@1")),
         ("add(@0,,1)", 8, unexpected(operand, ",")),
         ("add(@0,", 8, unexpected(operand, "")),
         ("[1,]", 4, unexpected(operand, "]")),
-        (
-            "neg(@)",
-            5,
-            unexpected("a name, a number, '@n', a bracket or a comma", "@"),
-        ),
-        (
-            "neg(@99999999999999999999)",
-            5,
-            unexpected("an input's number", "@99999999999999999999"),
-        ),
+        ("neg(@)", 5, unexpected("a name, a number, '@n', a bracket or a comma", "@")),
+        ("neg(@99999999999999999999)", 5, unexpected("an input's number", "@99999999999999999999")),
         ("neg(1.2.3)", 5, unexpected("a finite float", "1.2.3")),
         ("neg(12x)", 5, unexpected("a 64-bit integer", "12x")),
-        (
-            "neg(@0) ",
-            8,
-            unexpected("a name, a number, '@n', a bracket or a comma", " "),
-        ),
+        ("neg(@0) ", 8, unexpected("a name, a number, '@n', a bracket or a comma", " ")),
         (
             "sgrt(@0)",
             1,
-            ExprErrorKind::UnknownFunction {
-                name: "sgrt".into(),
-                nearest: Some("sqrt"),
-            },
+            ExprErrorKind::UnknownFunction { name: "sgrt".into(), nearest: Some("sqrt") },
         ),
-        (
-            "True",
-            1,
-            ExprErrorKind::UnknownFunction {
-                name: "True".into(),
-                nearest: None,
-            },
-        ),
+        ("True", 1, ExprErrorKind::UnknownFunction { name: "True".into(), nearest: None }),
     ] {
         let error = Expr::parse(text).unwrap_err();
-        assert_eq!(
-            (error.column, &error.kind),
-            (column, &kind),
-            "{text}: {error}"
-        );
+        assert_eq!((error.column, &error.kind), (column, &kind), "{text}: {error}");
     }
 }
 
@@ -150,10 +105,7 @@ fn nesting_is_bounded() {
 
 #[test]
 fn inputs_are_counted() {
-    assert_eq!(
-        Expr::parse("add(@2,[size(@0,@4)])").unwrap().input_count(),
-        5
-    );
+    assert_eq!(Expr::parse("add(@2,[size(@0,@4)])").unwrap().input_count(), 5);
     assert_eq!(Expr::parse("1").unwrap().input_count(), 0);
 }
 
@@ -171,11 +123,7 @@ fn expr() -> impl Strategy<Value = Expr> {
         prop_oneof![
             (proptest::sample::select(UnaryFn::ALL), boxed.clone())
                 .prop_map(|(f, a)| Expr::Unary(f, a)),
-            (
-                proptest::sample::select(BinaryFn::ALL),
-                boxed.clone(),
-                boxed.clone()
-            )
+            (proptest::sample::select(BinaryFn::ALL), boxed.clone(), boxed.clone())
                 .prop_map(|(f, a, b)| Expr::Binary(f, a, b)),
             (boxed.clone(), proptest::option::of(boxed))
                 .prop_map(|(of, dim)| Expr::Size { of, dim }),

@@ -56,20 +56,13 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ExprError> {
                 Some(digits) => TokenKind::Input(digits),
                 None if is_numeric(lexeme) => {
                     TokenKind::Number(parse_number(lexeme).map_err(|expected| {
-                        fault(ExprErrorKind::Unexpected {
-                            expected,
-                            found: lexeme.to_owned(),
-                        })
+                        fault(ExprErrorKind::Unexpected { expected, found: lexeme.to_owned() })
                     })?)
                 }
                 None => TokenKind::Word(lexeme),
             },
         };
-        tokens.push(Token {
-            at,
-            kind,
-            text: lexeme,
-        });
+        tokens.push(Token { at, kind, text: lexeme });
         left = next;
     }
     Ok(tokens)
@@ -79,10 +72,7 @@ fn lexeme(input: &str) -> IResult<&str, &str, Error<&str>> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     let in_number = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-');
     let bracket = recognize(one_of("()[],"));
-    let input_ref = recognize(preceded(
-        char('@'),
-        take_while1(|c: char| c.is_ascii_digit()),
-    ));
+    let input_ref = recognize(preceded(char('@'), take_while1(|c: char| c.is_ascii_digit())));
     let number = verify(recognize(pair(anychar, take_while(in_number))), is_numeric);
     let negative_word = recognize(preceded(char('-'), take_while1(in_word)));
     let word = map(take_while1(in_word), |word| word);

@@ -18,9 +18,7 @@ impl Graph {
         check_word("an operator's kind", kind, None)?;
         check_word("an operator's name", name, None)?;
         if self.operator_names.contains_key(name) {
-            return Err(EditError::DuplicateOperator {
-                name: name.to_owned(),
-            });
+            return Err(EditError::DuplicateOperator { name: name.to_owned() });
         }
         Ok(self.push_operator(Operator {
             kind: kind.to_owned(),
@@ -75,10 +73,7 @@ impl Graph {
     }
 
     fn position(&self, id: OperatorId) -> Result<usize, EditError> {
-        self.order
-            .iter()
-            .position(|&other| other == id)
-            .ok_or(EditError::NoSuchOperator(id))
+        self.order.iter().position(|&other| other == id).ok_or(EditError::NoSuchOperator(id))
     }
 
     /// Makes an operand that nobody makes or reads yet.
@@ -88,9 +83,7 @@ impl Graph {
     pub fn new_operand(&mut self, name: &str) -> Result<OperandId, EditError> {
         check_word("an operand's name", name, Some('='))?;
         if self.operand_names.contains_key(name) {
-            return Err(EditError::DuplicateOperand {
-                name: name.to_owned(),
-            });
+            return Err(EditError::DuplicateOperand { name: name.to_owned() });
         }
         Ok(self.push_operand(Operand {
             name: name.to_owned(),
@@ -156,11 +149,7 @@ impl Graph {
         key: Option<&str>,
     ) -> Result<(), EditError> {
         self.input(operator, index)?;
-        let held = self
-            .live_operator(operator)?
-            .input_names
-            .get(index)
-            .and_then(Option::as_deref);
+        let held = self.live_operator(operator)?.input_names.get(index).and_then(Option::as_deref);
         if let Some(key) = key.filter(|&key| Some(key) != held) {
             self.check_input_name(operator, key)?;
         }
@@ -227,17 +216,11 @@ impl Graph {
         operand: OperandId,
         operator: OperatorId,
     ) -> Result<usize, EditError> {
-        self.live_operand_mut(operand)?
-            .consumers
-            .retain(|&consumer| consumer != operator);
+        self.live_operand_mut(operand)?.consumers.retain(|&consumer| consumer != operator);
         let operator = self.live_operator_mut(operator)?;
         let before = operator.inputs.len();
-        let mut keep = operator
-            .inputs
-            .iter()
-            .map(|&input| input != operand)
-            .collect::<Vec<_>>()
-            .into_iter();
+        let mut keep =
+            operator.inputs.iter().map(|&input| input != operand).collect::<Vec<_>>().into_iter();
         operator.input_names.retain(|_| keep.next().unwrap_or(true));
         operator.inputs.retain(|&input| input != operand);
         Ok(before - operator.inputs.len())
@@ -275,9 +258,7 @@ impl Graph {
         operand: OperandId,
     ) -> Result<(), EditError> {
         self.live_operator(operator)?;
-        let target = self
-            .operand(operand)
-            .ok_or(EditError::NoSuchOperand(operand))?;
+        let target = self.operand(operand).ok_or(EditError::NoSuchOperand(operand))?;
         if let Some(producer) = target.producer {
             return Err(EditError::AlreadyProduced {
                 operand: target.name.clone(),
@@ -313,11 +294,7 @@ impl Graph {
     /// If another operator still reads one of them: [`replace_uses`](Graph::replace_uses) first.
     pub fn remove_operator(&mut self, id: OperatorId) -> Result<(), EditError> {
         let operator = self.live_operator(id)?;
-        for operand in operator
-            .outputs
-            .iter()
-            .filter_map(|&output| self.operand(output))
-        {
+        for operand in operator.outputs.iter().filter_map(|&output| self.operand(output)) {
             if let Some(&consumer) = operand.consumers.iter().find(|&&consumer| consumer != id) {
                 return Err(self.still_read(operand, consumer));
             }
@@ -369,14 +346,8 @@ impl Graph {
     /// If the operator is not in the graph, or the name is taken or cannot be written to a file.
     pub fn rename_operator(&mut self, id: OperatorId, name: &str) -> Result<(), EditError> {
         check_word("an operator's name", name, None)?;
-        if self
-            .operator_names
-            .get(name)
-            .is_some_and(|&other| other != id)
-        {
-            return Err(EditError::DuplicateOperator {
-                name: name.to_owned(),
-            });
+        if self.operator_names.get(name).is_some_and(|&other| other != id) {
+            return Err(EditError::DuplicateOperator { name: name.to_owned() });
         }
         let before = std::mem::replace(&mut self.live_operator_mut(id)?.name, name.to_owned());
         self.operator_names.remove(&before);
@@ -390,14 +361,8 @@ impl Graph {
     /// If the operand is not in the graph, or the name is taken or cannot be written to a file.
     pub fn rename_operand(&mut self, id: OperandId, name: &str) -> Result<(), EditError> {
         check_word("an operand's name", name, Some('='))?;
-        if self
-            .operand_names
-            .get(name)
-            .is_some_and(|&other| other != id)
-        {
-            return Err(EditError::DuplicateOperand {
-                name: name.to_owned(),
-            });
+        if self.operand_names.get(name).is_some_and(|&other| other != id) {
+            return Err(EditError::DuplicateOperand { name: name.to_owned() });
         }
         let before = std::mem::replace(&mut self.live_operand_mut(id)?.name, name.to_owned());
         self.operand_names.remove(&before);
@@ -432,15 +397,10 @@ impl Graph {
     /// # Errors
     /// If `order` does not hold each operator once.
     pub fn set_order(&mut self, order: Vec<OperatorId>) -> Result<(), EditError> {
-        let distinct: HashSet<_> = order
-            .iter()
-            .copied()
-            .filter(|&id| self.operator(id).is_some())
-            .collect();
+        let distinct: HashSet<_> =
+            order.iter().copied().filter(|&id| self.operator(id).is_some()).collect();
         if distinct.len() != self.order.len() || order.len() != self.order.len() {
-            return Err(EditError::NotAPermutation {
-                count: self.order.len(),
-            });
+            return Err(EditError::NotAPermutation { count: self.order.len() });
         }
         self.order = order;
         Ok(())
@@ -460,15 +420,11 @@ impl Graph {
 
     fn input(&self, operator: OperatorId, index: usize) -> Result<OperandId, EditError> {
         let operator = self.live_operator(operator)?;
-        operator
-            .inputs
-            .get(index)
-            .copied()
-            .ok_or_else(|| EditError::NoSuchInput {
-                operator: operator.name.clone(),
-                index,
-                count: operator.inputs.len(),
-            })
+        operator.inputs.get(index).copied().ok_or_else(|| EditError::NoSuchInput {
+            operator: operator.name.clone(),
+            index,
+            count: operator.inputs.len(),
+        })
     }
 
     fn still_read(&self, operand: &Operand, consumer: OperatorId) -> EditError {

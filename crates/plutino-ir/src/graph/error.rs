@@ -92,9 +92,5 @@ pub(crate) fn check_word(
     } else {
         return Ok(());
     };
-    Err(EditError::InvalidName {
-        what,
-        name: name.to_owned(),
-        why,
-    })
+    Err(EditError::InvalidName { what, name: name.to_owned(), why })
 }

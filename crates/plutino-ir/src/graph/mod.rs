@@ -90,10 +90,7 @@ impl Operator {
 
     /// The input that the file names so.
     pub fn named_input(&self, name: &str) -> Option<OperandId> {
-        let at = self
-            .input_names
-            .iter()
-            .position(|key| key.as_deref() == Some(name))?;
+        let at = self.input_names.iter().position(|key| key.as_deref() == Some(name))?;
         self.inputs.get(at).copied()
     }
 }
@@ -134,9 +131,7 @@ impl Graph {
 
     /// Operators in file order.
     pub fn operators(&self) -> impl DoubleEndedIterator<Item = (OperatorId, &Operator)> + '_ {
-        self.order
-            .iter()
-            .filter_map(|&id| Some((id, self.operator(id)?)))
+        self.order.iter().filter_map(|&id| Some((id, self.operator(id)?)))
     }
 
     /// Ids of the operators in file order.
@@ -187,8 +182,7 @@ impl Graph {
         &'a self,
         kind: &'a str,
     ) -> impl Iterator<Item = (OperatorId, &'a Operator)> + 'a {
-        self.operators()
-            .filter(move |(_, operator)| operator.kind == kind)
+        self.operators().filter(move |(_, operator)| operator.kind == kind)
     }
 
     /// Whether every attribute has its data.
@@ -232,8 +226,7 @@ impl Index<OperatorId> for Graph {
 
     #[allow(clippy::panic)] // as for slices: the id is the caller's, never the file's
     fn index(&self, id: OperatorId) -> &Operator {
-        self.operator(id)
-            .unwrap_or_else(|| panic!("operator {} is not in this graph", id.0))
+        self.operator(id).unwrap_or_else(|| panic!("operator {} is not in this graph", id.0))
     }
 }
 
@@ -242,8 +235,7 @@ impl Index<OperandId> for Graph {
 
     #[allow(clippy::panic)] // as for slices: the id is the caller's, never the file's
     fn index(&self, id: OperandId) -> &Operand {
-        self.operand(id)
-            .unwrap_or_else(|| panic!("operand {} is not in this graph", id.0))
+        self.operand(id).unwrap_or_else(|| panic!("operand {} is not in this graph", id.0))
     }
 }
 
@@ -260,18 +252,15 @@ impl PartialEq for Graph {
         };
         self.operand_count() == other.operand_count()
             && self.operator_count() == other.operator_count()
-            && self
-                .operators()
-                .zip(other.operators())
-                .all(|((_, a), (_, b))| {
-                    a.kind == b.kind
-                        && a.name == b.name
-                        && a.input_names == b.input_names
-                        && a.params == b.params
-                        && a.attrs == b.attrs
-                        && same_operands(&a.inputs, &b.inputs)
-                        && same_operands(&a.outputs, &b.outputs)
-                })
+            && self.operators().zip(other.operators()).all(|((_, a), (_, b))| {
+                a.kind == b.kind
+                    && a.name == b.name
+                    && a.input_names == b.input_names
+                    && a.params == b.params
+                    && a.attrs == b.attrs
+                    && same_operands(&a.inputs, &b.inputs)
+                    && same_operands(&a.outputs, &b.outputs)
+            })
     }
 }
 

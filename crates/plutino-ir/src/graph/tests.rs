@@ -14,10 +14,7 @@ fn sample() -> Graph {
 }
 
 fn names(graph: &Graph) -> Vec<&str> {
-    graph
-        .operators()
-        .map(|(_, operator)| operator.name.as_str())
-        .collect()
+    graph.operators().map(|(_, operator)| operator.name.as_str()).collect()
 }
 
 #[test]
@@ -26,13 +23,8 @@ fn an_operator_can_be_inserted_before_and_after() {
     let relu = graph.operator_by_name("relu").unwrap();
     let (x, y) = (graph[relu].inputs[0], graph[relu].outputs[0]);
     let scaled = graph.new_operand("scaled").unwrap();
-    let scale = graph
-        .new_operator_before("pnnx.Expression", "scale", relu)
-        .unwrap();
-    graph
-        .params_mut(scale)
-        .unwrap()
-        .insert("expr".into(), "mul(@0,2)".into());
+    let scale = graph.new_operator_before("pnnx.Expression", "scale", relu).unwrap();
+    graph.params_mut(scale).unwrap().insert("expr".into(), "mul(@0,2)".into());
     graph.connect_input(scale, x).unwrap();
     graph.connect_output(scale, scaled).unwrap();
     assert_eq!(graph.replace_input(relu, 0, scaled), Ok(x));
@@ -43,16 +35,10 @@ fn an_operator_can_be_inserted_before_and_after() {
     graph.connect_input(clamp, y).unwrap();
 
     graph.validate().unwrap();
-    assert_eq!(
-        names(&graph),
-        ["in", "scale", "relu", "clamp", "cat", "out", "out2"]
-    );
+    assert_eq!(names(&graph), ["in", "scale", "relu", "clamp", "cat", "out", "out2"]);
     assert_eq!(graph[x].consumers, [scale]);
     assert_eq!(graph[clamped].consumers.len(), 3);
-    assert_eq!(
-        Graph::parse(&graph.to_param_string().unwrap()).unwrap(),
-        graph
-    );
+    assert_eq!(Graph::parse(&graph.to_param_string().unwrap()).unwrap(), graph);
 }
 
 #[test]
@@ -62,30 +48,15 @@ fn an_operator_in_use_cannot_be_removed() {
     let (x, y) = (graph[relu].inputs[0], graph[relu].outputs[0]);
     let before = graph.clone();
     let refused = graph.remove_operator(relu).unwrap_err();
-    assert_eq!(
-        refused,
-        EditError::StillRead {
-            operand: "1".into(),
-            consumer: "cat".into()
-        }
-    );
+    assert_eq!(refused, EditError::StillRead { operand: "1".into(), consumer: "cat".into() });
     assert_eq!(graph, before);
 
     graph.replace_uses(y, x).unwrap();
     graph.remove_operator(relu).unwrap();
     graph.validate().unwrap();
-    assert_eq!(
-        (graph.operator(relu).is_none(), graph.operand(y).is_none()),
-        (true, true)
-    );
-    assert_eq!(
-        (graph.operator_by_name("relu"), graph.operand_by_name("1")),
-        (None, None)
-    );
-    assert_eq!(
-        graph.remove_operator(relu),
-        Err(EditError::NoSuchOperator(relu))
-    );
+    assert_eq!((graph.operator(relu).is_none(), graph.operand(y).is_none()), (true, true));
+    assert_eq!((graph.operator_by_name("relu"), graph.operand_by_name("1")), (None, None));
+    assert_eq!(graph.remove_operator(relu), Err(EditError::NoSuchOperator(relu)));
     assert_eq!((graph.operator_count(), graph.operand_count()), (4, 2));
 }
 
@@ -95,30 +66,16 @@ fn uses_are_counted_one_by_one() {
     let cat = graph.operator_by_name("cat").unwrap();
     let y = graph[cat].inputs[0];
     assert_eq!(graph.remove_input(cat, 1), Ok(y));
-    assert_eq!(
-        graph[y]
-            .consumers
-            .iter()
-            .filter(|&&consumer| consumer == cat)
-            .count(),
-        1
-    );
+    assert_eq!(graph[y].consumers.iter().filter(|&&consumer| consumer == cat).count(), 1);
     graph.validate().unwrap();
     graph.connect_named_input(cat, "other", y).unwrap();
     graph.validate().unwrap();
     assert_eq!(graph.remove_consumer(y, cat), Ok(2));
-    assert_eq!(
-        (graph[cat].inputs.len(), graph[cat].input_names.len()),
-        (0, 0)
-    );
+    assert_eq!((graph[cat].inputs.len(), graph[cat].input_names.len()), (0, 0));
     graph.validate().unwrap();
     assert_eq!(
         graph.remove_input(cat, 0),
-        Err(EditError::NoSuchInput {
-            operator: "cat".into(),
-            index: 0,
-            count: 0
-        })
+        Err(EditError::NoSuchInput { operator: "cat".into(), index: 0, count: 0 })
     );
 }
 
@@ -128,40 +85,20 @@ fn names_stay_unique_and_writable() {
     let relu = graph.operator_by_name("relu").unwrap();
     assert_eq!(
         graph.new_operator("a", "relu"),
-        Err(EditError::DuplicateOperator {
-            name: "relu".into()
-        })
+        Err(EditError::DuplicateOperator { name: "relu".into() })
     );
-    assert_eq!(
-        graph.new_operand("1"),
-        Err(EditError::DuplicateOperand { name: "1".into() })
-    );
+    assert_eq!(graph.new_operand("1"), Err(EditError::DuplicateOperand { name: "1".into() }));
     for name in ["", "a b", "a\u{7}"] {
         assert!(
-            matches!(
-                graph.new_operator("k", name),
-                Err(EditError::InvalidName { .. })
-            ),
+            matches!(graph.new_operator("k", name), Err(EditError::InvalidName { .. })),
             "{name:?}"
         );
     }
-    assert!(matches!(
-        graph.new_operand("a=b"),
-        Err(EditError::InvalidName { .. })
-    ));
+    assert!(matches!(graph.new_operand("a=b"), Err(EditError::InvalidName { .. })));
     graph.rename_operator(relu, "relu").unwrap();
     graph.rename_operator(relu, "act").unwrap();
-    assert_eq!(
-        (
-            graph.operator_by_name("act"),
-            graph.operator_by_name("relu")
-        ),
-        (Some(relu), None)
-    );
-    assert!(matches!(
-        graph.rename_operator(relu, "cat"),
-        Err(EditError::DuplicateOperator { .. })
-    ));
+    assert_eq!((graph.operator_by_name("act"), graph.operator_by_name("relu")), (Some(relu), None));
+    assert!(matches!(graph.rename_operator(relu, "cat"), Err(EditError::DuplicateOperator { .. })));
     graph.validate().unwrap();
 }
 
@@ -173,10 +110,7 @@ fn an_operand_has_one_producer() {
     let cat = graph.operator_by_name("cat").unwrap();
     assert_eq!(
         graph.connect_output(cat, y),
-        Err(EditError::AlreadyProduced {
-            operand: "1".into(),
-            producer: "relu".into()
-        })
+        Err(EditError::AlreadyProduced { operand: "1".into(), producer: "relu".into() })
     );
     assert_eq!(graph.disconnect_output(y), Ok(Some(relu)));
     assert!(graph.validate().is_err(), "operand 1 has no producer now");
@@ -192,15 +126,9 @@ fn order_is_a_permutation() {
     graph.set_order(order.clone()).unwrap();
     assert_eq!(names(&graph), ["out2", "out", "cat", "relu", "in"]);
     order.pop();
-    assert_eq!(
-        graph.set_order(order.clone()),
-        Err(EditError::NotAPermutation { count: 5 })
-    );
+    assert_eq!(graph.set_order(order.clone()), Err(EditError::NotAPermutation { count: 5 }));
     order.push(order[0]);
-    assert_eq!(
-        graph.set_order(order),
-        Err(EditError::NotAPermutation { count: 5 })
-    );
+    assert_eq!(graph.set_order(order), Err(EditError::NotAPermutation { count: 5 }));
     let sorted = crate::topo::kahn(&graph).unwrap();
     graph.set_order(sorted).unwrap();
     assert_eq!(names(&graph), ["in", "relu", "out", "cat", "out2"]);

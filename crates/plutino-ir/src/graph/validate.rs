@@ -80,9 +80,7 @@ impl Graph {
                     names: operator.input_names.len(),
                 });
             }
-            let dangling = || InvalidGraph::Dangling {
-                operator: operator.name.clone(),
-            };
+            let dangling = || InvalidGraph::Dangling { operator: operator.name.clone() };
             for &input in &operator.inputs {
                 self.operand(input).ok_or_else(dangling)?;
                 *uses.entry((input, id)).or_default() += 1;
@@ -90,23 +88,19 @@ impl Graph {
             for &output in &operator.outputs {
                 let operand = self.operand(output).ok_or_else(dangling)?;
                 if operand.producer != Some(id) || makers.insert(output, id).is_some() {
-                    return Err(InvalidGraph::Inconsistent {
-                        operand: operand.name.clone(),
-                    });
+                    return Err(InvalidGraph::Inconsistent { operand: operand.name.clone() });
                 }
             }
         }
         for (id, operand) in self.operands() {
-            let producer = operand.producer.ok_or_else(|| InvalidGraph::NoProducer {
-                operand: operand.name.clone(),
-            })?;
+            let producer = operand
+                .producer
+                .ok_or_else(|| InvalidGraph::NoProducer { operand: operand.name.clone() })?;
             for &consumer in &operand.consumers {
                 *uses.entry((id, consumer)).or_default() -= 1;
             }
             if makers.get(&id) != Some(&producer) {
-                return Err(InvalidGraph::Inconsistent {
-                    operand: operand.name.clone(),
-                });
+                return Err(InvalidGraph::Inconsistent { operand: operand.name.clone() });
             }
         }
         match uses.into_iter().find(|&(_, balance)| balance != 0) {
@@ -124,10 +118,8 @@ impl Graph {
             for weight in operator.attrs.keys() {
                 let entry = entry_name(&operator.name, weight);
                 if let Some((other, _)) = entries.insert(entry.clone(), (id, weight)) {
-                    let first = self
-                        .operator(other)
-                        .map(|other| other.name.clone())
-                        .unwrap_or_default();
+                    let first =
+                        self.operator(other).map(|other| other.name.clone()).unwrap_or_default();
                     return Err(InvalidGraph::SharedEntry {
                         entry,
                         first,

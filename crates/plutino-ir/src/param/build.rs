@@ -32,17 +32,10 @@ impl Line<'_> {
     fn syntax(self, fault: &Fault<'_>) -> ParseError {
         let at = fault.at.trim_start_matches([' ', '\t']);
         let found = at.split_whitespace().next().unwrap_or_default();
-        let found = found
-            .char_indices()
-            .nth(40)
-            .map_or(found, |(cut, _)| &found[..cut])
-            .to_owned();
+        let found = found.char_indices().nth(40).map_or(found, |(cut, _)| &found[..cut]).to_owned();
         self.fault(
             at,
-            ParseErrorKind::Syntax {
-                expected: fault.expected.clone().into_owned(),
-                found,
-            },
+            ParseErrorKind::Syntax { expected: fault.expected.clone().into_owned(), found },
         )
     }
 }
@@ -50,49 +43,25 @@ impl Line<'_> {
 /// Reads the text of a `.param` file; attributes have no data yet.
 pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        let (before, _) = bytes
-            .split_at_checked(error.valid_up_to())
-            .unwrap_or_default();
+        let (before, _) = bytes.split_at_checked(error.valid_up_to()).unwrap_or_default();
         let line = before.split(|&byte| byte == b'\n').count();
-        let column = before
-            .rsplit(|&byte| byte == b'\n')
-            .next()
-            .map_or(0, <[u8]>::len)
-            + 1;
+        let column = before.rsplit(|&byte| byte == b'\n').next().map_or(0, <[u8]>::len) + 1;
         let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
-        let kind = ParseErrorKind::Encoding {
-            hint: lookalike(bytes),
-        };
-        ParseError {
-            line: count(line),
-            column: count(column),
-            kind,
-        }
+        let kind = ParseErrorKind::Encoding { hint: lookalike(bytes) };
+        ParseError { line: count(line), column: count(column), kind }
     })?;
 
     let mut lines = numbered_lines(text);
-    let mut next = || {
-        lines.next().unwrap_or(Line {
-            number: 1,
-            text: "",
-        })
-    };
+    let mut next = || lines.next().unwrap_or(Line { number: 1, text: "" });
 
     let first = next();
     if first.text.trim() != MAGIC {
         let found = first.text.chars().take(40).collect();
-        return Err(first.fault(
-            first.text,
-            ParseErrorKind::Magic {
-                found,
-                hint: lookalike(bytes),
-            },
-        ));
+        return Err(
+            first.fault(first.text, ParseErrorKind::Magic { found, hint: lookalike(bytes) })
+        );
     }
-    let header = lines.next().unwrap_or(Line {
-        number: 2,
-        text: "",
-    });
+    let header = lines.next().unwrap_or(Line { number: 2, text: "" });
     let (operators, operands) =
         grammar::whole_line(header.text, grammar::counts).map_err(|fault| header.syntax(&fault))?;
 
@@ -104,10 +73,7 @@ pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
             continue;
         }
         if let Some(blank) = blank {
-            let fault = Fault {
-                at: blank.text,
-                expected: "an operator".into(),
-            };
+            let fault = Fault { at: blank.text, expected: "an operator".into() };
             return Err(blank.syntax(&fault));
         }
         if line.number == u32::MAX {
@@ -124,31 +90,19 @@ pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
         ("operands", operands, graph.operand_count()),
     ] {
         if declared != found {
-            return Err(header.fault(
-                header.text,
-                ParseErrorKind::Count {
-                    what,
-                    declared,
-                    found,
-                },
-            ));
+            return Err(header.fault(header.text, ParseErrorKind::Count { what, declared, found }));
         }
     }
     Ok(graph)
 }
 
 fn numbered_lines(text: &str) -> impl Iterator<Item = Line<'_>> {
-    text.lines()
-        .zip(1u32..=u32::MAX)
-        .map(|(text, number)| Line { number, text })
+    text.lines().zip(1u32..=u32::MAX).map(|(text, number)| Line { number, text })
 }
 
 fn lookalike(bytes: &[u8]) -> Option<Lookalike> {
     let starts = |prefix: &[u8]| bytes.starts_with(prefix);
-    let first_line = bytes
-        .split(|&byte| byte == b'\n')
-        .next()
-        .unwrap_or_default();
+    let first_line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     if starts(b"PK") {
         Some(Lookalike::Zip)
     } else if starts(b"\xef\xbb\xbf") {
@@ -193,11 +147,7 @@ fn build(lines: &[(Line<'_>, OperatorLine<'_>)]) -> Result<Graph, ParseError> {
         let member = cycle.members.first().and_then(|id| lines.get(id.index()));
         match member {
             Some((line, operator)) => line.fault(operator.kind, cycle.into()),
-            None => ParseError {
-                line: 0,
-                column: 0,
-                kind: cycle.into(),
-            },
+            None => ParseError { line: 0, column: 0, kind: cycle.into() },
         }
     })?;
     Ok(builder.graph)
@@ -209,10 +159,8 @@ fn refuse_ncnn(line: Line<'_>, operator: &OperatorLine<'_>) -> Result<(), ParseE
         |field: &Field<'_>| matches!(field, Field::Param { key, .. } if key.parse::<i32>().is_ok());
     let bare = !operator.kind.contains(['.', ':']);
     if bare && (operator.kind == "Input" || operator.fields.iter().any(numbered)) {
-        let kind = ParseErrorKind::Ncnn {
-            kind: operator.kind.into(),
-            operator: operator.name.into(),
-        };
+        let kind =
+            ParseErrorKind::Ncnn { kind: operator.kind.into(), operator: operator.name.into() };
         return Err(line.fault(operator.kind, kind));
     }
     Ok(())
@@ -222,36 +170,25 @@ impl Builder {
     /// Makes the operator and what it produces.
     fn define(&mut self, line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<(), ParseError> {
         let graph = &mut self.graph;
-        if let Some(first) = graph
-            .operator_by_name(parsed.name)
-            .and_then(|id| graph.operator(id))
-        {
+        if let Some(first) = graph.operator_by_name(parsed.name).and_then(|id| graph.operator(id)) {
             let first = first.line.unwrap_or_default();
             return Err(line.fault(
                 parsed.name,
-                ParseErrorKind::DuplicateOperator {
-                    name: parsed.name.into(),
-                    first,
-                },
+                ParseErrorKind::DuplicateOperator { name: parsed.name.into(), first },
             ));
         }
         let (params, attrs) = fields(line, parsed)?;
         let id = OperatorId(graph.operator_slots());
         let mut outputs = Vec::with_capacity(parsed.outputs.len());
         for &name in &parsed.outputs {
-            if let Some(first) = graph
-                .operand_by_name(name)
-                .and_then(|operand| graph.operand(operand)?.producer)
+            if let Some(first) =
+                graph.operand_by_name(name).and_then(|operand| graph.operand(operand)?.producer)
             {
                 let (producer, first) = match graph.operator(first) {
                     Some(producer) => (producer.name.clone(), producer.line.unwrap_or_default()),
                     None => (parsed.name.to_owned(), line.number),
                 };
-                let kind = ParseErrorKind::DuplicateOperand {
-                    name: name.into(),
-                    producer,
-                    first,
-                };
+                let kind = ParseErrorKind::DuplicateOperand { name: name.into(), producer, first };
                 return Err(line.fault(name, kind));
             }
             outputs.push(graph.push_operand(Operand {
@@ -362,32 +299,14 @@ fn fields(line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<Fields, ParseErro
                 let param = parameter(key, value).map_err(|error| {
                     let at = value.get(error.offset..).unwrap_or(value);
                     let (name, operator) = (key.into(), parsed.name.into());
-                    line.fault(
-                        at,
-                        ParseErrorKind::Parameter {
-                            name,
-                            operator,
-                            error,
-                        },
-                    )
+                    line.fault(at, ParseErrorKind::Parameter { name, operator, error })
                 })?;
                 ("", key, params.insert(key.to_owned(), param).is_some())
             }
-            Field::Weight {
-                key,
-                dtype,
-                ref shape,
-            } => {
+            Field::Weight { key, dtype, ref shape } => {
                 let attr = Attribute::without_data(dtype, shape.clone()).map_err(|error| {
                     let (name, operator) = (key.into(), parsed.name.into());
-                    line.fault(
-                        key,
-                        ParseErrorKind::Attribute {
-                            name,
-                            operator,
-                            error,
-                        },
-                    )
+                    line.fault(key, ParseErrorKind::Attribute { name, operator, error })
                 })?;
                 ("@", key, attrs.insert(key.to_owned(), attr).is_some())
             }
@@ -409,11 +328,7 @@ pub(super) fn parameter(
     key: &str,
     value: &str,
 ) -> Result<Parameter, crate::parameter::ParameterError> {
-    if key == "expr" {
-        Ok(Parameter::Str(value.to_owned()))
-    } else {
-        Parameter::parse(value)
-    }
+    if key == "expr" { Ok(Parameter::Str(value.to_owned())) } else { Parameter::parse(value) }
 }
 
 /// Keys of the inputs. A key names an operand, and one operand may be several inputs
@@ -437,10 +352,7 @@ fn input_names(
             for (at, &input) in parsed.inputs.iter().enumerate() {
                 positions.entry(input).or_default().push(at);
             }
-            free = positions
-                .into_iter()
-                .map(|(input, at)| (input, at.into_iter()))
-                .collect();
+            free = positions.into_iter().map(|(input, at)| (input, at.into_iter())).collect();
         }
         if !taken.insert(key) {
             let kind = ParseErrorKind::DuplicateKey {
@@ -449,10 +361,7 @@ fn input_names(
             };
             return Err(line.fault(key, kind));
         }
-        let slot = free
-            .get_mut(operand)
-            .and_then(Iterator::next)
-            .and_then(|at| names.get_mut(at));
+        let slot = free.get_mut(operand).and_then(Iterator::next).and_then(|at| names.get_mut(at));
         let slot =
             slot.ok_or_else(|| foreign(line, parsed, '$', key, operand, "input without a key"))?;
         *slot = Some(key.to_owned());

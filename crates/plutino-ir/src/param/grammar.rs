@@ -40,10 +40,7 @@ pub(crate) struct Fault<'a> {
 
 impl<'a> NomError<&'a str> for Fault<'a> {
     fn from_error_kind(at: &'a str, _: ErrorKind) -> Self {
-        Fault {
-            at,
-            expected: "".into(),
-        }
+        Fault { at, expected: "".into() }
     }
 
     fn append(_: &'a str, _: ErrorKind, other: Self) -> Self {
@@ -52,11 +49,7 @@ impl<'a> NomError<&'a str> for Fault<'a> {
 
     /// Of two alternatives, the one that got further is the one that was meant.
     fn or(self, other: Self) -> Self {
-        if other.at.len() < self.at.len() {
-            other
-        } else {
-            self
-        }
+        if other.at.len() < self.at.len() { other } else { self }
     }
 }
 
@@ -69,10 +62,9 @@ fn expect<'a, T>(
 ) -> impl Parser<&'a str, Output = T, Error = Fault<'a>> {
     move |input: &'a str| {
         parser.parse(input).map_err(|error| match error {
-            nom::Err::Error(fault) => nom::Err::Failure(Fault {
-                at: fault.at,
-                expected: expected.into(),
-            }),
+            nom::Err::Error(fault) => {
+                nom::Err::Failure(Fault { at: fault.at, expected: expected.into() })
+            }
             other => other,
         })
     }
@@ -92,11 +84,7 @@ pub(crate) struct OperatorLine<'a> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Field<'a> {
     /// `@key=(shape)dtype`
-    Weight {
-        key: &'a str,
-        dtype: DType,
-        shape: Vec<usize>,
-    },
+    Weight { key: &'a str, dtype: DType, shape: Vec<usize> },
     /// `#operand=(dims)dtype`
     Type { operand: &'a str, ty: TensorType },
     /// `$key=operand`
@@ -114,10 +102,7 @@ pub(crate) fn whole_line<'a, T>(
     match (parser, line_end).parse(line) {
         Ok((_, (output, _))) => Ok(output),
         Err(nom::Err::Error(fault) | nom::Err::Failure(fault)) => Err(fault),
-        Err(nom::Err::Incomplete(_)) => Err(Fault {
-            at: line,
-            expected: "a complete line".into(),
-        }),
+        Err(nom::Err::Incomplete(_)) => Err(Fault { at: line, expected: "a complete line".into() }),
     }
 }
 
@@ -140,16 +125,7 @@ pub(crate) fn operator(input: &str) -> Parsed<'_, OperatorLine<'_>> {
     let (input, inputs) = operands(n_inputs, "input").parse(input)?;
     let (input, outputs) = operands(n_outputs, "output").parse(input)?;
     let (input, fields) = fields(input)?;
-    Ok((
-        input,
-        OperatorLine {
-            kind,
-            name,
-            inputs,
-            outputs,
-            fields,
-        },
-    ))
+    Ok((input, OperatorLine { kind, name, inputs, outputs, fields }))
 }
 
 /// As many operand names as the line announces. Memory grows with the names found, not with the number
@@ -168,10 +144,7 @@ fn operands<'a>(
                 }
                 Err(nom::Err::Error(fault)) => {
                     let expected = format!("{role} {} of {announced}", names.len() + 1).into();
-                    return Err(nom::Err::Failure(Fault {
-                        at: fault.at,
-                        expected,
-                    }));
+                    return Err(nom::Err::Failure(Fault { at: fault.at, expected }));
                 }
                 Err(other) => return Err(other),
             }
@@ -200,63 +173,42 @@ fn field(input: &str) -> Parsed<'_, Field<'_>> {
 }
 
 fn weight(input: &str) -> Parsed<'_, Field<'_>> {
-    let shape = expect(
-        "a shape such as (64,3,7,7)",
-        tuple(expect("a size", integer)),
-    );
+    let shape = expect("a shape such as (64,3,7,7)", tuple(expect("a size", integer)));
     let dtype = expect("an element type such as f32", dtype);
-    map(
-        (preceded(char('@'), key), shape, dtype),
-        |(key, shape, dtype)| Field::Weight { key, dtype, shape },
-    )
+    map((preceded(char('@'), key), shape, dtype), |(key, shape, dtype)| Field::Weight {
+        key,
+        dtype,
+        shape,
+    })
     .parse(input)
 }
 
 fn type_hint(input: &str) -> Parsed<'_, Field<'_>> {
-    map((preceded(char('#'), key), tensor_type), |(operand, ty)| {
-        Field::Type { operand, ty }
-    })
-    .parse(input)
+    map((preceded(char('#'), key), tensor_type), |(operand, ty)| Field::Type { operand, ty })
+        .parse(input)
 }
 
 fn input_name(input: &str) -> Parsed<'_, Field<'_>> {
     let operand = expect("an operand", operand_name);
-    map((preceded(char('$'), key), operand), |(key, operand)| {
-        Field::Input { key, operand }
-    })
-    .parse(input)
+    map((preceded(char('$'), key), operand), |(key, operand)| Field::Input { key, operand })
+        .parse(input)
 }
 
 fn param(input: &str) -> Parsed<'_, Field<'_>> {
-    map((expect("key=value", key), rest), |(key, value)| {
-        Field::Param { key, value }
-    })
-    .parse(input)
+    map((expect("key=value", key), rest), |(key, value)| Field::Param { key, value }).parse(input)
 }
 
 fn tensor_type(input: &str) -> Parsed<'_, TensorType> {
-    let dims = expect(
-        "a shape such as (1,?,%w)",
-        tuple(expect("a size, '?' or '%name'", dim)),
-    );
+    let dims = expect("a shape such as (1,?,%w)", tuple(expect("a size, '?' or '%name'", dim)));
     let dtype = alt((value(None, tag("null")), map(dtype, Some)));
-    let dtype = expect(
-        "an element type such as f32, or nothing",
-        alt((value(None, eof), dtype)),
-    );
-    map((dims, dtype), |(shape, dtype)| TensorType {
-        shape: Some(shape),
-        dtype,
-    })
-    .parse(input)
+    let dtype = expect("an element type such as f32, or nothing", alt((value(None, eof), dtype)));
+    map((dims, dtype), |(shape, dtype)| TensorType { shape: Some(shape), dtype }).parse(input)
 }
 
 fn dim(input: &str) -> Parsed<'_, Dim> {
     alt((
         map(char('?'), |_| Dim::Unknown),
-        map(preceded(char('%'), symbol), |name: &str| {
-            Dim::Symbol(name.to_owned())
-        }),
+        map(preceded(char('%'), symbol), |name: &str| Dim::Symbol(name.to_owned())),
         map(integer, Dim::Known),
     ))
     .parse(input)
@@ -268,12 +220,7 @@ fn tuple<'a, T>(
 ) -> impl Parser<&'a str, Output = Vec<T>, Error = Fault<'a>> {
     let mut elements = separated_list_or_nothing(element);
     move |input: &'a str| {
-        delimited(
-            char('('),
-            |i| elements.parse(i),
-            expect("',' or ')'", char(')')),
-        )
-        .parse(input)
+        delimited(char('('), |i| elements.parse(i), expect("',' or ')'", char(')'))).parse(input)
     }
 }
 
@@ -292,10 +239,7 @@ fn dtype(input: &str) -> Parsed<'_, DType> {
     let (left, name) = take_while1(|c: char| c.is_ascii_alphanumeric()).parse(input)?;
     match DType::from_name(name) {
         Some(dtype) => Ok((left, dtype)),
-        None => Err(nom::Err::Error(Fault::from_error_kind(
-            input,
-            ErrorKind::Verify,
-        ))),
+        None => Err(nom::Err::Error(Fault::from_error_kind(input, ErrorKind::Verify))),
     }
 }
 
@@ -304,10 +248,7 @@ fn integer(input: &str) -> Parsed<'_, usize> {
     let (left, digits) = digit1(input)?;
     match digits.parse() {
         Ok(value) => Ok((left, value)),
-        Err(_) => Err(nom::Err::Error(Fault::from_error_kind(
-            input,
-            ErrorKind::Verify,
-        ))),
+        Err(_) => Err(nom::Err::Error(Fault::from_error_kind(input, ErrorKind::Verify))),
     }
 }
 
@@ -320,10 +261,7 @@ fn word(input: &str) -> Parsed<'_, &str> {
 fn operand_name(input: &str) -> Parsed<'_, &str> {
     let (left, name) = word(input)?;
     if name.contains('=') {
-        Err(nom::Err::Error(Fault::from_error_kind(
-            input,
-            ErrorKind::Verify,
-        )))
+        Err(nom::Err::Error(Fault::from_error_kind(input, ErrorKind::Verify)))
     } else {
         Ok((left, name))
     }
@@ -333,10 +271,7 @@ fn operand_name(input: &str) -> Parsed<'_, &str> {
 fn key(input: &str) -> Parsed<'_, &str> {
     match input.split_once('=') {
         Some((key, left)) if !key.is_empty() => Ok((left, key)),
-        _ => Err(nom::Err::Error(Fault::from_error_kind(
-            input,
-            ErrorKind::Verify,
-        ))),
+        _ => Err(nom::Err::Error(Fault::from_error_kind(input, ErrorKind::Verify))),
     }
 }
 

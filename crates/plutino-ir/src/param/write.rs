@@ -17,11 +17,7 @@ impl Graph {
     /// If the graph is not [valid](Graph::validate), or has something that would be read back differently.
     pub fn to_param_string(&self) -> Result<String, SaveError> {
         self.validate()?;
-        let mut text = format!(
-            "{MAGIC}\n{} {}\n",
-            self.operator_count(),
-            self.operand_count()
-        );
+        let mut text = format!("{MAGIC}\n{} {}\n", self.operator_count(), self.operand_count());
         for (_, operator) in self.operators() {
             check_operator(self, operator)?;
             // Writing to a String does not fail.
@@ -40,11 +36,7 @@ pub(crate) fn write_operator(
 ) -> fmt::Result {
     let name = |id: &OperandId| graph.operand(*id).map_or("", |operand| &operand.name);
     let (n_inputs, n_outputs) = (operator.inputs.len(), operator.outputs.len());
-    write!(
-        out,
-        "{:<24} {:<24} {n_inputs} {n_outputs}",
-        operator.kind, operator.name
-    )?;
+    write!(out, "{:<24} {:<24} {n_inputs} {n_outputs}", operator.kind, operator.name)?;
     for operand in operator.inputs.iter().chain(&operator.outputs) {
         write!(out, " {}", name(operand))?;
     }
@@ -60,10 +52,7 @@ pub(crate) fn write_operator(
         }
     }
     for &id in operator.inputs.iter().chain(&operator.outputs) {
-        if let Some(operand) = graph
-            .operand(id)
-            .filter(|operand| operand.ty.shape.is_some())
-        {
+        if let Some(operand) = graph.operand(id).filter(|operand| operand.ty.shape.is_some()) {
             write!(out, " #{}={}", operand.name, operand.ty)?;
         }
     }
@@ -95,10 +84,8 @@ fn check_operator(graph: &Graph, operator: &Operator) -> Result<(), SaveError> {
                 unnamed.insert(input);
             }
             Some(key) if unnamed.contains(input) => {
-                let operand = graph
-                    .operand(*input)
-                    .map(|operand| operand.name.clone())
-                    .unwrap_or_default();
+                let operand =
+                    graph.operand(*input).map(|operand| operand.name.clone()).unwrap_or_default();
                 return Err(SaveError::InputName {
                     operator: operator.name.clone(),
                     operand,
@@ -115,11 +102,7 @@ fn check_key(what: &'static str, key: &str) -> Result<(), EditError> {
     check_word(what, key, Some('='))?;
     if what == "a parameter's name" && key.starts_with(['@', '#', '$']) {
         let why = "it begins with '@', '#' or '$'";
-        return Err(EditError::InvalidName {
-            what,
-            name: key.to_owned(),
-            why,
-        });
+        return Err(EditError::InvalidName { what, name: key.to_owned(), why });
     }
     Ok(())
 }

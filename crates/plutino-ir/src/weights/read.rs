@@ -24,10 +24,8 @@ struct Entry {
 /// Gives every weight of the graph its data, as slices of `archive`.
 pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Result<(), BinError> {
     let entries = index(archive)?;
-    let mut by_name: HashMap<&str, &Entry> = entries
-        .iter()
-        .map(|entry| (entry.name.as_str(), entry))
-        .collect();
+    let mut by_name: HashMap<&str, &Entry> =
+        entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     graph.entries().map_err(BinError::SharedEntry)?;
     for id in graph.operator_ids().to_vec() {
         let Some(operator) = graph.operator_mut(id) else {
@@ -35,14 +33,14 @@ pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Re
         };
         let (name, line) = (operator.name.clone(), operator.line.unwrap_or_default());
         for (weight, attr) in &mut operator.attrs {
-            let entry = by_name
-                .remove(entry_name(&name, weight).as_str())
-                .ok_or_else(|| BinError::MissingEntry {
+            let entry = by_name.remove(entry_name(&name, weight).as_str()).ok_or_else(|| {
+                BinError::MissingEntry {
                     entry: entry_name(&name, weight),
                     weight: weight.clone(),
                     operator: name.clone(),
                     line,
-                })?;
+                }
+            })?;
             let data = archive.slice(entry.data.clone());
             let found = data.len() as u64;
             if verify_crc && found == attr.byte_len() as u64 {
@@ -57,14 +55,9 @@ pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Re
             })?;
         }
     }
-    match entries
-        .iter()
-        .find(|entry| by_name.contains_key(entry.name.as_str()))
-    {
+    match entries.iter().find(|entry| by_name.contains_key(entry.name.as_str())) {
         None => Ok(()),
-        Some(entry) => Err(BinError::UnknownEntry {
-            entry: entry.name.clone(),
-        }),
+        Some(entry) => Err(BinError::UnknownEntry { entry: entry.name.clone() }),
     }
 }
 
@@ -73,11 +66,7 @@ fn check_crc(entry: &Entry, data: &[u8]) -> Result<(), BinError> {
     if found == entry.crc {
         return Ok(());
     }
-    Err(BinError::Crc {
-        entry: entry.name.clone(),
-        expected: entry.crc,
-        found,
-    })
+    Err(BinError::Crc { entry: entry.name.clone(), expected: entry.crc, found })
 }
 
 /// Reads the directory and compares it with the header of every entry.
@@ -85,35 +74,25 @@ fn index(bytes: &Bytes) -> Result<Vec<Entry>, BinError> {
     let archive = ZipLocator::new()
         .max_search_space(END_RECORD)
         .locate_in_slice(bytes.as_ref())
-        .map_err(|(_, error)| BinError::Archive {
-            reason: error.to_string(),
-        })?;
+        .map_err(|(_, error)| BinError::Archive { reason: error.to_string() })?;
     let size = bytes.len() as u64;
     if archive.end_offset() != size {
-        return Err(BinError::TrailingBytes {
-            bytes: size.saturating_sub(archive.end_offset()),
-        });
+        return Err(BinError::TrailingBytes { bytes: size.saturating_sub(archive.end_offset()) });
     }
     let mut entries = Vec::new();
     // An empty archive is its end records alone: there is no directory to walk through.
     if archive.entries_hint() > 0 {
         let mut directory = archive.entries();
-        while let Some(record) = directory
-            .next_entry()
-            .map_err(|error| BinError::Directory {
-                index: entries.len(),
-                reason: error.to_string(),
-            })?
-        {
+        while let Some(record) = directory.next_entry().map_err(|error| BinError::Directory {
+            index: entries.len(),
+            reason: error.to_string(),
+        })? {
             entries.push(check_entry(&archive, bytes, entries.len(), &record)?);
         }
     }
     let found = entries.len() as u64;
     if archive.entries_hint() != found {
-        return Err(BinError::EntryCount {
-            declared: archive.entries_hint(),
-            found,
-        });
+        return Err(BinError::EntryCount { declared: archive.entries_hint(), found });
     }
     check_distinct(&mut entries, archive.directory_offset())?;
     Ok(entries)
@@ -126,15 +105,9 @@ fn check_entry(
     record: &rawzip::ZipFileHeaderRecord<'_>,
 ) -> Result<Entry, BinError> {
     let path = record.file_path();
-    let name = std::str::from_utf8(path.as_ref())
-        .map_err(|_| BinError::EntryName { index })?
-        .to_owned();
-    let not_stored = |how| {
-        Err(BinError::NotStored {
-            entry: name.clone(),
-            how,
-        })
-    };
+    let name =
+        std::str::from_utf8(path.as_ref()).map_err(|_| BinError::EntryName { index })?.to_owned();
+    let not_stored = |how| Err(BinError::NotStored { entry: name.clone(), how });
     let flags = record.flags();
     if record.compression_method() != CompressionMethod::STORE {
         return not_stored("compressed");
@@ -145,28 +118,17 @@ fn check_entry(
     if flags.has_data_descriptor() {
         return not_stored("written with a data descriptor");
     }
-    let truncated = |reason: String| BinError::Truncated {
-        entry: name.clone(),
-        reason,
-    };
-    let entry = archive
-        .get_entry(record.wayfinder())
-        .map_err(|error| truncated(error.to_string()))?;
+    let truncated = |reason: String| BinError::Truncated { entry: name.clone(), reason };
+    let entry =
+        archive.get_entry(record.wayfinder()).map_err(|error| truncated(error.to_string()))?;
     check_header(record, &entry, &name)?;
 
     let (start, end) = entry.compressed_data_range();
     let out_of_range = || truncated(format!("its data at {start}..{end} is outside of the file"));
     let data = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-    let data = data
-        .map(|(start, end)| start..end)
-        .filter(|data| bytes.get(data.clone()).is_some());
+    let data = data.map(|(start, end)| start..end).filter(|data| bytes.get(data.clone()).is_some());
     let data = data.ok_or_else(out_of_range)?;
-    Ok(Entry {
-        name,
-        header: record.local_header_offset(),
-        data,
-        crc: record.crc32(),
-    })
+    Ok(Entry { name, header: record.local_header_offset(), data, crc: record.crc32() })
 }
 
 /// The entry's own header must say what the directory says.
@@ -185,43 +147,17 @@ fn check_header(
             header.compression_method().as_u16().to_string(),
             record.compression_method().as_u16().to_string(),
         ),
-        (
-            "flags",
-            header.flags().bits().to_string(),
-            record.flags().bits().to_string(),
-        ),
-        (
-            "CRC-32",
-            format!("{:08x}", header.crc32()),
-            format!("{:08x}", record.crc32()),
-        ),
-        (
-            "size",
-            header.uncompressed_size_hint().to_string(),
-            stored.to_string(),
-        ),
-        (
-            "stored size",
-            header.compressed_size_hint().to_string(),
-            stored.to_string(),
-        ),
-        (
-            "stored size",
-            record.compressed_size_hint().to_string(),
-            stored.to_string(),
-        ),
+        ("flags", header.flags().bits().to_string(), record.flags().bits().to_string()),
+        ("CRC-32", format!("{:08x}", header.crc32()), format!("{:08x}", record.crc32())),
+        ("size", header.uncompressed_size_hint().to_string(), stored.to_string()),
+        ("stored size", header.compressed_size_hint().to_string(), stored.to_string()),
+        ("stored size", record.compressed_size_hint().to_string(), stored.to_string()),
     ];
-    match fields
-        .into_iter()
-        .find(|(_, local, central)| local != central)
-    {
+    match fields.into_iter().find(|(_, local, central)| local != central) {
         None => Ok(()),
-        Some((field, local, central)) => Err(BinError::HeadersDisagree {
-            entry: name.to_owned(),
-            field,
-            local,
-            central,
-        }),
+        Some((field, local, central)) => {
+            Err(BinError::HeadersDisagree { entry: name.to_owned(), field, local, central })
+        }
     }
 }
 
@@ -232,24 +168,14 @@ fn check_distinct(entries: &mut [Entry], directory: u64) -> Result<(), BinError>
         [a, b] if a.name == b.name => Some([a, b]),
         _ => None,
     }) {
-        return Err(BinError::DuplicateEntry {
-            entry: entry.name.clone(),
-        });
+        return Err(BinError::DuplicateEntry { entry: entry.name.clone() });
     }
     entries.sort_by_key(|entry| entry.header);
-    let ends = entries
-        .iter()
-        .map(|entry| (entry.data.end as u64, &entry.name));
-    let starts = entries
-        .iter()
-        .skip(1)
-        .map(|entry| (entry.header, entry.name.as_str()));
+    let ends = entries.iter().map(|entry| (entry.data.end as u64, &entry.name));
+    let starts = entries.iter().skip(1).map(|entry| (entry.header, entry.name.as_str()));
     for ((end, first), (start, second)) in ends.zip(starts.chain([(directory, "the directory")])) {
         if end > start {
-            return Err(BinError::Overlap {
-                first: first.clone(),
-                second: second.to_owned(),
-            });
+            return Err(BinError::Overlap { first: first.clone(), second: second.to_owned() });
         }
     }
     Ok(())

@@ -27,12 +27,7 @@ impl Graph {
     /// If a weight has no data, or the writer fails.
     pub fn write_bin(&self, mut out: impl Write) -> Result<(), SaveError> {
         self.entries()?;
-        let mut archive = Archive {
-            out: &mut out,
-            written: 0,
-            directory: Vec::new(),
-            entries: 0,
-        };
+        let mut archive = Archive { out: &mut out, written: 0, directory: Vec::new(), entries: 0 };
         for (_, operator) in self.operators() {
             for (weight, attr) in &operator.attrs {
                 let data = attr.data().ok_or_else(|| SaveError::NotLoaded {
@@ -40,12 +35,9 @@ impl Graph {
                     weight: weight.clone(),
                 })?;
                 let name = entry_name(&operator.name, weight);
-                let length = u16::try_from(name.len()).map_err(|_| SaveError::EntryName {
-                    entry: name.clone(),
-                })?;
-                archive
-                    .entry(&name, length, data)
-                    .map_err(SaveError::Write)?;
+                let length = u16::try_from(name.len())
+                    .map_err(|_| SaveError::EntryName { entry: name.clone() })?;
+                archive.entry(&name, length, data).map_err(SaveError::Write)?;
             }
         }
         archive.finish().map_err(SaveError::Write)?;
@@ -126,24 +118,19 @@ impl<W: Write> Archive<'_, W> {
             .u64(size);
         self.put(&local.0)?;
         self.put(data)?;
-        let central = common(
-            Record::default()
-                .u32(CENTRAL_HEADER)
-                .u16(VERSION)
-                .u16(VERSION),
-        )
-        .u16(28) // length of the extra field
-        .u16(0) // comment
-        .u16(0) // disk
-        .u16(0) // internal attributes
-        .u32(0) // external attributes
-        .u32(ELSEWHERE)
-        .bytes(name.as_bytes())
-        .u16(ZIP64_EXTRA)
-        .u16(24)
-        .u64(size)
-        .u64(size)
-        .u64(offset);
+        let central = common(Record::default().u32(CENTRAL_HEADER).u16(VERSION).u16(VERSION))
+            .u16(28) // length of the extra field
+            .u16(0) // comment
+            .u16(0) // disk
+            .u16(0) // internal attributes
+            .u32(0) // external attributes
+            .u32(ELSEWHERE)
+            .bytes(name.as_bytes())
+            .u16(ZIP64_EXTRA)
+            .u16(24)
+            .u64(size)
+            .u64(size)
+            .u64(offset);
         self.directory.extend(central.0);
         self.entries += 1;
         Ok(())
