@@ -116,7 +116,15 @@ mod sealed {
 
 /// A Rust type that is the element of some [`DType`]. Sealed: there are exactly thirteen.
 pub trait Element:
-    sealed::Sealed + CheckedBitPattern + NoUninit + Default + PartialEq + std::fmt::Debug + Send + Sync
+    sealed::Sealed
+    + crate::Convert
+    + CheckedBitPattern
+    + NoUninit
+    + Default
+    + PartialEq
+    + std::fmt::Debug
+    + Send
+    + Sync
 {
     /// The dtype of this type.
     const DTYPE: DType;
@@ -134,6 +142,34 @@ elements! {
     f32 => F32, f64 => F64, f16 => F16, bf16 => Bf16,
     i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8, bool => Bool,
     Complex<f32> => C64, Complex<f64> => C128, Complex<f16> => C32,
+}
+
+/// Evaluates an expression with a type name bound to the element type of a [`DType`]; all branches have
+/// the same type.
+///
+/// ```
+/// use plutino_tensor::{DType, Element, for_dtype};
+/// fn name(dtype: DType) -> &'static str {
+///     for_dtype!(dtype, T => std::any::type_name::<T>())
+/// }
+/// assert_eq!(name(DType::I16), "i16");
+/// ```
+#[macro_export]
+macro_rules! for_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::for_dtype!(@match $dtype, $T, $body,
+            F32 f32, F64 f64, F16 $crate::f16, Bf16 $crate::bf16,
+            I64 i64, I32 i32, I16 i16, I8 i8, U8 u8, Bool bool,
+            C64 $crate::Complex<f32>, C128 $crate::Complex<f64>, C32 $crate::Complex<$crate::f16>)
+    };
+    (@match $dtype:expr, $T:ident, $body:expr, $($d:ident $t:ty),*) => {
+        match $dtype {
+            $($crate::DType::$d => {
+                type $T = $t;
+                $body
+            })*
+        }
+    };
 }
 
 #[cfg(test)]

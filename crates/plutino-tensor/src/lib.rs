@@ -5,7 +5,9 @@
 //! - [`DType`] names the thirteen element types of PNNX; [`Element`] ties each to a Rust type.
 //! - [`Shape`] is a list of dimensions of any rank; [`TensorSpec`] adds dtype and physical [`Layout`].
 //! - [`Tensor`] owns (or shares) a dense, row-major buffer aligned to 64 bytes.
-//! - [`TensorView`] and [`TensorViewMut`] borrow memory with strides.
+//! - [`TensorView`] and [`TensorViewMut`] borrow memory with strides: permute, slice, reshape, broadcast
+//!   without copying; map, zip, pad, cast, compare.
+//! - [`npy`] reads and writes NumPy's files (feature `npy`, on by default).
 //!
 //! ```
 //! use plutino_tensor::Tensor;
@@ -17,6 +19,11 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod combine;
+mod compare;
+mod convert;
+mod create;
+mod display;
 mod dtype;
 mod error;
 mod geometry;
@@ -29,6 +36,9 @@ mod tensor;
 mod view;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use combine::{concat, stack};
+pub use compare::{Comparison, Tolerance, Worst};
+pub use convert::Convert;
 pub use dtype::{DType, Element};
 pub use error::TensorError;
 pub use half::{bf16, f16};

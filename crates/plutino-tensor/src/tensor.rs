@@ -154,6 +154,22 @@ impl Tensor {
         }
         Ok(Self { dtype: self.dtype, shape, data: Arc::clone(&self.data) })
     }
+
+    /// The element at `index`.
+    ///
+    /// # Errors
+    /// Where the tensor holds another dtype, or the index lies outside the shape.
+    pub fn get<T: Element>(&self, index: &[usize]) -> Result<T, TensorError> {
+        self.view().get(index)
+    }
+
+    /// The elements in another dtype, as [`crate::Convert`] says; shares the buffer where it is the same.
+    ///
+    /// # Errors
+    /// Where no memory is left.
+    pub fn cast(&self, dtype: DType) -> Result<Self, TensorError> {
+        if dtype == self.dtype { Ok(self.clone()) } else { self.view().cast(dtype) }
+    }
 }
 
 impl PartialEq for Tensor {
