@@ -3,5 +3,6 @@
 //! Slow and obviously right. The tests of every kernel compare against these.
 
 pub mod elementwise;
+pub mod gemm;
 pub mod pool;
 pub mod special;

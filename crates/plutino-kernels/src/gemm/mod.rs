@@ -1,0 +1,75 @@
+//! Matrix products: C\[M, N\] = activation(A\[M, K\] B\[K, N\] + bias + summand).
+//!
+//! The classic five loops around a register tile (Goto, van de Geijn 2008; BLIS):
+//!
+//! ```text
+//! block of C (one task: rows m, columns n)                      blocks.rs
+//!   for each KC of k:  panels of B, KC x NC, stay in L2          pack.rs
+//!     for each MC of m:  panels of A, MC x KC, stay in L2
+//!       for each panel of B (KC x NR, in L1)
+//!         for each panel of A (MR x KC)
+//!           register tile MR x NR: loop over k                   tile.rs
+//! ```
+//! Weights are packed once ([`PackedMatrix`]); the other operand is packed block by block, from memory
+//! with any strides ([`Strided`]) or from whatever else implements [`Pack`] (the windows of a
+//! convolution). [`Gemm`] holds every decision: block sizes, how the work is cut, who packs what.
+//!
+//! Each element of C is one chain of multiply-adds in the order of k. Neither blocks nor threads
+//! change a bit of the result.
+
+mod blocks;
+mod epilogue;
+mod machine;
+mod pack;
+mod tile;
+
+#[cfg(test)]
+mod tests;
+
+pub use blocks::{Gemm, Operand, Problem, Product, Size};
+pub use epilogue::{Bias, Epilogue, Summand};
+pub use machine::Machine;
+pub use pack::{Pack, PackedMatrix, Side, Strided};
+
+use crate::Isa;
+use tile::VECTORS;
+
+/// What a product is tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// The instruction set.
+    pub isa: Isa,
+    /// The caches.
+    pub machine: Machine,
+}
+
+impl Target {
+    /// This machine with one of its instruction sets.
+    pub fn this(isa: Isa) -> Self {
+        Self { isa, machine: Machine::this() }
+    }
+
+    /// Rows of the register tile.
+    pub(crate) fn mr(self) -> usize {
+        if self.isa.lanes() >= 16 { 12 } else { 6 }
+    }
+
+    /// Columns of the register tile.
+    pub(crate) fn nr(self) -> usize {
+        self.isa.lanes() * VECTORS
+    }
+
+    /// Length of a depth block: a panel of B and two of A fit in nine tenths of L1. Even blocks.
+    pub(crate) fn kc(self, depth: usize) -> usize {
+        let panels = (self.nr() + 2 * self.mr()) * size_of::<f32>();
+        let most = (self.machine.l1 / 10 * 9 / panels).clamp(32, 512) / 8 * 8;
+        let blocks = depth.div_ceil(most).max(1);
+        depth.div_ceil(blocks)
+    }
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self::this(Isa::best())
+    }
+}

@@ -1,0 +1,282 @@
+//! Packing: a matrix cut into panels that the register tile reads from front to back.
+//!
+//! Both operands are seen as `extent` lanes (rows of A, columns of B) of `depth` elements (the summed
+//! dimension K). A panel holds `width` lanes; inside it the lanes of one k lie side by side:
+//!
+//! ```text
+//!            width            panels of one depth block lie one after the other,
+//!         +---------+         depth blocks follow each other:
+//!    k    | 0 1 2 3 |           [block 0: panel 0, panel 1, ...][block 1: panel 0, ...]
+//!    |    | 4 5 6 7 |         so that a product that visits block by block reads memory
+//!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
+//! ```
+
+use super::Target;
+use crate::simd::{Simd, Vectorized};
+use crate::{Par, par::SharedMut};
+use plutino_tensor::{AlignedBuf, TensorError};
+use std::ops::Range;
+
+/// A source of panels.
+pub trait Pack: Sync {
+    /// Writes the panel of lanes `lane .. lane + width` for the given depths:
+    /// `out[(k - depth.start) * width + i] = source(lane + i, k)`, 0 for lanes that do not exist.
+    /// `out` is exactly that long.
+    fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]);
+}
+
+/// A matrix in memory with any strides.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided<'a> {
+    data: &'a [f32],
+    extent: usize,
+    depth: usize,
+    lane_stride: usize,
+    depth_stride: usize,
+    scale: f32,
+}
+
+impl<'a> Strided<'a> {
+    /// The left operand: `rows x depth`, element (i, k) at `i * row_stride + k * col_stride`.
+    ///
+    /// # Panics
+    /// Where an element would lie outside `data`.
+    pub fn left(
+        data: &'a [f32],
+        (rows, depth): (usize, usize),
+        (row_stride, col_stride): (usize, usize),
+    ) -> Self {
+        if rows > 0 && depth > 0 {
+            let last = (rows - 1)
+                .checked_mul(row_stride)
+                .zip((depth - 1).checked_mul(col_stride))
+                .and_then(|(i, k)| i.checked_add(k));
+            assert!(last.is_some_and(|last| last < data.len()), "matrix outside its memory");
+        }
+        Self {
+            data,
+            extent: rows,
+            depth,
+            lane_stride: row_stride,
+            depth_stride: col_stride,
+            scale: 1.0,
+        }
+    }
+
+    /// The right operand: `depth x cols`, element (k, j) at `k * row_stride + j * col_stride`.
+    ///
+    /// # Panics
+    /// Where an element would lie outside `data`.
+    pub fn right(
+        data: &'a [f32],
+        (depth, cols): (usize, usize),
+        (row_stride, col_stride): (usize, usize),
+    ) -> Self {
+        Self::left(data, (cols, depth), (col_stride, row_stride))
+    }
+
+    /// The same matrix times a number.
+    #[must_use]
+    pub fn scaled(self, factor: f32) -> Self {
+        Self { scale: self.scale * factor, ..self }
+    }
+}
+
+impl Pack for Strided<'_> {
+    #[inline(always)]
+    fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]) {
+        assert!(depth.end <= self.depth && out.len() >= depth.len() * width);
+        let lanes = self.extent.saturating_sub(lane).min(width);
+        if lanes < width {
+            out[..depth.len() * width].fill(0.0);
+        }
+        if lanes == 0 {
+            return;
+        }
+        if self.lane_stride == 1 {
+            for (k, row) in depth.zip(out.chunks_exact_mut(width)) {
+                let start = k * self.depth_stride + lane;
+                copy_scaled(s, &self.data[start..start + lanes], &mut row[..lanes], self.scale);
+            }
+        } else {
+            for i in 0..lanes {
+                let first = (lane + i) * self.lane_stride;
+                for (kk, k) in depth.clone().enumerate() {
+                    out[kk * width + i] = self.data[first + k * self.depth_stride] * self.scale;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn copy_scaled<S: Simd>(s: S, from: &[f32], to: &mut [f32], scale: f32) {
+    let factor = s.splat(scale);
+    let mut from = from.chunks_exact(S::LANES);
+    let mut to = to.chunks_exact_mut(S::LANES);
+    for (x, y) in (&mut from).zip(&mut to) {
+        s.store(s.mul(s.load(x), factor), y);
+    }
+    for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
+        *y = x * scale;
+    }
+}
+
+/// Which side of the product a matrix stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// A, M x K: lanes are rows.
+    Left,
+    /// B, K x N: lanes are columns.
+    Right,
+}
+
+/// A matrix packed once, for one side of any number of products on one [`Target`].
+#[derive(Debug)]
+pub struct PackedMatrix {
+    buf: AlignedBuf,
+    side: Side,
+    target: Target,
+    extent: usize,
+    depth: usize,
+}
+
+impl PackedMatrix {
+    /// Packs `extent` lanes of `depth` elements.
+    ///
+    /// # Errors
+    /// [`TensorError::OutOfMemory`] where the system refuses.
+    pub fn new<P: Pack>(
+        target: Target,
+        side: Side,
+        source: &P,
+        extent: usize,
+        depth: usize,
+        par: &Par,
+    ) -> Result<Self, TensorError> {
+        let format = Format::new(target, side, extent, depth);
+        let bytes = format.len().saturating_mul(size_of::<f32>());
+        let mut buf = AlignedBuf::zeroed(bytes)?;
+        let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        format.pack_all(target, source, 0..depth, all, par);
+        Ok(Self { buf, side, target, extent, depth })
+    }
+
+    /// Packs a matrix in memory.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::new`].
+    pub fn of(
+        target: Target,
+        side: Side,
+        source: &Strided<'_>,
+        par: &Par,
+    ) -> Result<Self, TensorError> {
+        Self::new(target, side, source, source.extent, source.depth, par)
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.buf.len()
+    }
+
+    pub(super) fn matches(&self, target: Target, side: Side, extent: usize, depth: usize) -> bool {
+        (self.target, self.side, self.extent, self.depth) == (target, side, extent, depth)
+    }
+
+    pub(super) fn as_slice(&self) -> &[f32] {
+        bytemuck::cast_slice(self.buf.as_bytes())
+    }
+}
+
+/// Where each panel of a packed operand lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Format {
+    /// Lanes of a panel.
+    pub(super) width: usize,
+    /// Lanes, rounded up to whole panels.
+    pub(super) padded: usize,
+    /// Length of the sum.
+    pub(super) depth: usize,
+    /// Length of a depth block (the last may be shorter).
+    pub(super) kc: usize,
+}
+
+impl Format {
+    pub(super) fn new(target: Target, side: Side, extent: usize, depth: usize) -> Self {
+        let width = match side {
+            Side::Left => target.mr(),
+            Side::Right => target.nr(),
+        };
+        Self {
+            width,
+            padded: extent.div_ceil(width).saturating_mul(width),
+            depth,
+            kc: target.kc(depth),
+        }
+    }
+
+    /// Elements of the packed matrix.
+    pub(super) fn len(&self) -> usize {
+        self.padded.saturating_mul(self.depth)
+    }
+
+    /// Offset of the panel that starts at `lane` in the depth block that starts at `k` (a multiple of kc),
+    /// in memory that begins with depth block `k0`.
+    #[inline(always)]
+    pub(super) fn offset(&self, lane: usize, k: usize, k0: usize) -> usize {
+        (k - k0) * self.padded + lane * self.kc.min(self.depth - k)
+    }
+
+    /// Packs all panels of a range of depths (whole blocks) into `out`, in parallel.
+    pub(super) fn pack_all<P: Pack>(
+        &self,
+        target: Target,
+        source: &P,
+        depth: Range<usize>,
+        out: &mut [f32],
+        par: &Par,
+    ) {
+        let panels = self.padded / self.width;
+        let blocks = depth.len().div_ceil(self.kc.max(1));
+        let out = SharedMut::new(out);
+        par.split(blocks * panels, PANELS_A_TASK, |range| {
+            target.isa.run(PackTask {
+                format: *self,
+                source,
+                depth: depth.clone(),
+                range,
+                out: &out,
+            });
+        });
+    }
+}
+
+/// Panels that one task of [`Format::pack_all`] packs at least.
+const PANELS_A_TASK: usize = 4;
+
+struct PackTask<'a, P> {
+    format: Format,
+    source: &'a P,
+    depth: Range<usize>,
+    range: Range<usize>,
+    out: &'a SharedMut<'a, f32>,
+}
+
+impl<P: Pack> Vectorized for PackTask<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Format { width, padded, kc, .. } = self.format;
+        let panels = padded / width;
+        for i in self.range {
+            let (block, panel) = (i / panels, i % panels);
+            let k = self.depth.start + block * kc;
+            let ks = k..(k + kc).min(self.depth.end);
+            let at = self.format.offset(panel * width, k, self.depth.start);
+            // SAFETY: panels are disjoint, and each is packed once.
+            let out = unsafe { self.out.slice(at..at + ks.len() * width) };
+            self.source.pack(s, panel * width, ks, width, out);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The register tile: R rows x V vectors of C stay in registers while k runs.
+//!
+//! `C[i, j] = clamp(start[i, j] + sum over k of A[i, k] * B[k, j])`
+//!
+//! ```text
+//!                  B panel, one k:  | b0 b0 b0 b0 | b1 b1 b1 b1 |     V loads
+//!     A panel, one k: | a0 |        | c00         | c01         |
+//!                     | a1 |        | c10         | c11         |     R broadcasts,
+//!                     | .. |        | ...         | ...         |     R x V fused multiply-adds
+//! ```
+//! Six rows of two vectors on AVX2 (12 of 16 registers hold C), twelve of two on AVX-512 (24 of 32):
+//! enough independent chains to cover the latency of the multiply-add, and more arithmetic than loads.
+//!
+//! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
+//! Cutting the work by rows, columns or depth changes no bit of it.
+
+use crate::simd::Simd;
+
+/// Rows of a full tile: three eighths of the registers, 6 or 12.
+pub(super) const fn rows<S: Simd>() -> usize {
+    S::REGISTERS * 3 / 8
+}
+
+/// Vectors in a row of a full tile, and in a panel of B.
+pub(super) const VECTORS: usize = 2;
+
+/// What the accumulators of a tile begin with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start<'a> {
+    /// One for each row of the tile.
+    pub(super) row_bias: Option<&'a [f32]>,
+    /// One for each column of the tile.
+    pub(super) col_bias: Option<&'a [f32]>,
+    /// First element of a matrix to add, and its row stride. May be C itself.
+    pub(super) add: Option<(*const f32, usize)>,
+}
+
+/// One tile's operands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tile<'a> {
+    /// Terms of the sum.
+    pub(super) depth: usize,
+    /// Panel of A, [`rows`] elements for each k.
+    pub(super) a: *const f32,
+    /// Panel of B, `VECTORS * LANES` elements for each k.
+    pub(super) b: *const f32,
+    /// Elements from one panel of B to the next.
+    pub(super) b_panel: usize,
+    /// First element of the tile in C.
+    pub(super) c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub(super) c_stride: usize,
+    /// Columns of the tile that exist in C.
+    pub(super) cols: usize,
+    /// Initial value.
+    pub(super) start: Start<'a>,
+    /// Limits of the result.
+    pub(super) clamp: (f32, f32),
+}
+
+/// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
+///
+/// # Safety
+/// For each of the `rows` rows: `a` is valid for `depth` panel rows; `b` for `depth` panel rows in each
+/// panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
+#[inline(always)]
+pub(super) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
+    // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
+    unsafe {
+        match (rows_here, panels) {
+            (1, 4) => tile::<S, 1, 8>(s, t),
+            (2, 2) => tile::<S, 2, 4>(s, t),
+            (3, 2) => tile::<S, 3, 4>(s, t),
+            (1, _) => tile::<S, 1, 2>(s, t),
+            (2, _) => tile::<S, 2, 2>(s, t),
+            (3, _) => tile::<S, 3, 2>(s, t),
+            (4, _) => tile::<S, 4, 2>(s, t),
+            (5, _) => tile::<S, 5, 2>(s, t),
+            (6, _) => tile::<S, 6, 2>(s, t),
+            (7, _) if rows::<S>() > 6 => tile::<S, 7, 2>(s, t),
+            (8, _) if rows::<S>() > 6 => tile::<S, 8, 2>(s, t),
+            (9, _) if rows::<S>() > 6 => tile::<S, 9, 2>(s, t),
+            (10, _) if rows::<S>() > 6 => tile::<S, 10, 2>(s, t),
+            (11, _) if rows::<S>() > 6 => tile::<S, 11, 2>(s, t),
+            (12, _) if rows::<S>() > 6 => tile::<S, 12, 2>(s, t),
+            _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
+        }
+    }
+}
+
+/// Panels of B that a product of this few rows takes at once, to have chains enough.
+pub(super) fn wide_panels(rows: usize) -> usize {
+    match rows {
+        1 => 4,
+        2 | 3 => 2,
+        _ => 1,
+    }
+}
+
+/// # Safety
+/// As [`run`], with R rows and V / 2 panels.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // the indices are those of the formula, and constant bounds unroll
+unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
+    let mut acc = [[s.zero(); V]; R];
+    for j in 0..V {
+        let at = j * S::LANES;
+        let lanes = t.cols.saturating_sub(at).min(S::LANES);
+        if let Some(bias) = t.start.col_bias.and_then(|b| b.get(at..at + lanes)) {
+            let bias = s.load_partial(bias);
+            for i in 0..R {
+                acc[i][j] = bias;
+            }
+        }
+        if let Some(bias) = t.start.row_bias.and_then(|b| b.first_chunk::<R>()) {
+            for i in 0..R {
+                acc[i][j] = s.add(acc[i][j], s.splat(bias[i]));
+            }
+        }
+        if let Some((add, stride)) = t.start.add {
+            for i in 0..R {
+                // SAFETY: `lanes` elements of row i, from column `at` on, exist (precondition).
+                acc[i][j] = s.add(acc[i][j], unsafe {
+                    let p = add.add(i * stride + at);
+                    if lanes == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, lanes) }
+                });
+            }
+        }
+    }
+
+    let (mut a, mut b) = (t.a, t.b);
+    for _ in 0..t.depth {
+        let mut bs = [s.zero(); V];
+        for j in 0..V {
+            // SAFETY: one row of each panel (precondition).
+            bs[j] = unsafe { s.load_ptr(b.add(j / VECTORS * t.b_panel + j % VECTORS * S::LANES)) };
+        }
+        for i in 0..R {
+            // SAFETY: one row of the panel of A (precondition); R is at most its width.
+            let ai = s.splat(unsafe { *a.add(i) });
+            for j in 0..V {
+                acc[i][j] = s.fma(ai, bs[j], acc[i][j]);
+            }
+        }
+        // Past the end only after the last round, by less than a panel: never read.
+        a = a.wrapping_add(rows::<S>());
+        b = b.wrapping_add(VECTORS * S::LANES);
+    }
+
+    let (low, high) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
+    for j in 0..V {
+        let at = j * S::LANES;
+        let lanes = t.cols.saturating_sub(at).min(S::LANES);
+        for i in 0..R {
+            // NaN stays NaN: min and max hand back their second operand.
+            let v = s.min(high, s.max(low, acc[i][j]));
+            // SAFETY: `lanes` elements of row i, from column `at` on, exist (precondition).
+            unsafe {
+                let p = t.c.wrapping_add(i * t.c_stride + at);
+                if lanes == S::LANES { s.store_ptr(v, p) } else { s.store_partial_ptr(v, p, lanes) }
+            }
+        }
+    }
+}
