@@ -4,11 +4,13 @@
 //! has a naive counterpart in [`reference`] that its tests compare against.
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
+//! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`gemm`]: matrix products.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
+pub mod copy;
 pub mod gemm;
 pub mod math;
 pub mod number;
