@@ -16,6 +16,7 @@ pub mod math;
 pub mod number;
 pub mod par;
 pub mod pool;
+pub mod reduce;
 pub mod reference;
 pub mod simd;
 #[cfg(test)]
