@@ -1,0 +1,42 @@
+"""Writes the folder `fixtures/`: models as pnnx exports them, with PyTorch's outputs.
+
+Started by `cargo xtask fixtures`, which prepares the Python environment.
+"""
+
+import argparse
+import os
+import shutil
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
+
+import torch  # noqa: E402
+
+import digits  # noqa: E402
+import networks  # noqa: E402
+
+WRITERS = {"digits": digits.write} | dict.fromkeys(networks.NETWORKS, networks.write)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("names", nargs="*", help="only these fixtures")
+    args = parser.parse_args()
+    if unknown := set(args.names) - WRITERS.keys():
+        parser.error(f"no such fixture: {', '.join(sorted(unknown))}")
+
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.mha.set_fastpath_enabled(False)  # the fast path cannot be traced
+
+    for name in args.names or WRITERS:
+        start = time.monotonic()
+        shutil.rmtree(args.out / name, ignore_errors=True)
+        line = WRITERS[name](name, args.out / name)
+        print(f"{name} ({time.monotonic() - start:.1f} s): {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
