@@ -1,4 +1,5 @@
-//! What can be wrong with a model file: fields first, wording second.
+//! What can be wrong with a model file: fields first, wording second. A message says all there is to say, so no
+//! error has a source beneath it.
 
 use std::fmt;
 use std::io;
@@ -24,12 +25,12 @@ pub enum LoadError {
         tried: Vec<PathBuf>,
     },
     /// A file could not be read.
-    #[error("cannot read '{}': {source}", path.display())]
+    #[error("cannot read '{}': {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        error: io::Error,
     },
     /// The operators of the `.param` file have weights, but there is no `.bin` file.
     #[error("'{}' does not exist, but the model has {weights} weights in it", path.display())]
@@ -45,7 +46,6 @@ pub enum LoadError {
         /// The file, or `<memory>`.
         file: String,
         /// Where and what.
-        #[source]
         error: Box<ParseError>,
     },
     /// The `.bin` file is wrong, or does not belong to the `.param` file.
@@ -54,7 +54,6 @@ pub enum LoadError {
         /// The file, or `<memory>`.
         file: String,
         /// What.
-        #[source]
         error: BinError,
     },
 }
@@ -72,7 +71,6 @@ pub struct ParseError {
     /// Column in characters, from 1.
     pub column: u32,
     /// What is wrong there.
-    #[source]
     pub kind: ParseErrorKind,
 }
 
@@ -435,14 +433,14 @@ pub enum SaveError {
         entry: String,
     },
     /// A file could not be written.
-    #[error("cannot write '{}': {source}", path.display())]
+    #[error("cannot write '{}': {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        error: io::Error,
     },
     /// The writer failed.
     #[error("cannot write the weights: {0}")]
-    Write(#[source] io::Error),
+    Write(io::Error),
 }

@@ -62,7 +62,7 @@ impl Graph {
     pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Graph, LoadError> {
         let param_path = find_param(path.as_ref())?;
         let text = fs::read(&param_path)
-            .map_err(|source| LoadError::Io { path: param_path.clone(), source })?;
+            .map_err(|error| LoadError::Io { path: param_path.clone(), error })?;
         let mut graph = param::parse_graph(&text).map_err(|error| LoadError::Param {
             file: param_path.display().to_string(),
             error: error.into(),
@@ -83,8 +83,8 @@ impl Graph {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(LoadError::NoWeights { path: bin_path, weights });
             }
-            Err(source) => {
-                return Err(LoadError::Io { path: bin_path, source });
+            Err(error) => {
+                return Err(LoadError::Io { path: bin_path, error });
             }
         };
         weights::attach(&mut graph, &archive, options.verify_crc)

@@ -1,7 +1,7 @@
 //! From graphs to files.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::SaveError;
@@ -22,11 +22,11 @@ impl Graph {
         let text = self.to_param_string()?;
         let bin = Draft::create(bin_path.as_ref())?;
         self.write_bin(BufWriter::new(&bin.file)).map_err(|error| match error {
-            SaveError::Write(source) => SaveError::Io { path: bin.target.clone(), source },
+            SaveError::Write(error) => bin.failed(error),
             other => other,
         })?;
         let mut param = Draft::create(param_path.as_ref())?;
-        param.file.write_all(text.as_bytes()).map_err(|source| param.failed(source))?;
+        param.file.write_all(text.as_bytes()).map_err(|error| param.failed(error))?;
         bin.publish()?;
         param.publish()
     }
@@ -46,16 +46,16 @@ impl Draft {
         let path = target.with_file_name(name);
         match File::create(&path) {
             Ok(file) => Ok(Draft { file, path, target: target.to_owned() }),
-            Err(source) => Err(SaveError::Io { path: target.to_owned(), source }),
+            Err(error) => Err(SaveError::Io { path: target.to_owned(), error }),
         }
     }
 
-    fn failed(&self, source: std::io::Error) -> SaveError {
-        SaveError::Io { path: self.target.clone(), source }
+    fn failed(&self, error: io::Error) -> SaveError {
+        SaveError::Io { path: self.target.clone(), error }
     }
 
     fn publish(self) -> Result<(), SaveError> {
-        fs::rename(&self.path, &self.target).map_err(|source| self.failed(source))
+        fs::rename(&self.path, &self.target).map_err(|error| self.failed(error))
     }
 }
 

@@ -6,7 +6,7 @@ use super::grammar::{self, Fault, Field, MAGIC, OperatorLine};
 use crate::attribute::Attribute;
 use crate::dtype::TensorType;
 use crate::error::{Lookalike, ParseError, ParseErrorKind};
-use crate::graph::{Graph, Operand, OperandId, Operator, OperatorId};
+use crate::graph::{Graph, Operand, Operator, OperatorId};
 use crate::parameter::Parameter;
 use crate::topo;
 
@@ -42,19 +42,9 @@ impl Line<'_> {
 
 /// Reads the text of a `.param` file; attributes have no data yet.
 pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let (before, _) = bytes.split_at_checked(error.valid_up_to()).unwrap_or_default();
-        let line = before.split(|&byte| byte == b'\n').count();
-        let column = before.rsplit(|&byte| byte == b'\n').next().map_or(0, <[u8]>::len) + 1;
-        let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
-        let kind = ParseErrorKind::Encoding { hint: lookalike(bytes) };
-        ParseError { line: count(line), column: count(column), kind }
-    })?;
-
+    let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     let mut lines = numbered_lines(text);
-    let mut next = || lines.next().unwrap_or(Line { number: 1, text: "" });
-
-    let first = next();
+    let first = lines.next().unwrap_or(Line { number: 1, text: "" });
     if first.text.trim() != MAGIC {
         let found = first.text.chars().take(40).collect();
         return Err(
@@ -96,6 +86,15 @@ pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
     Ok(graph)
 }
 
+fn not_utf8(bytes: &[u8], valid: usize) -> ParseError {
+    let valid = String::from_utf8_lossy(bytes.get(..valid).unwrap_or_default());
+    let line = valid.split('\n').count();
+    let column = valid.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
+    let count = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    let kind = ParseErrorKind::Encoding { hint: lookalike(bytes) };
+    ParseError { line: count(line), column: count(column), kind }
+}
+
 fn numbered_lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().zip(1u32..=u32::MAX).map(|(text, number)| Line { number, text })
 }
@@ -124,33 +123,25 @@ fn is_two_counts(line: &str) -> bool {
     grammar::whole_line(line, grammar::counts).is_ok()
 }
 
-/// What the builder knows while it goes through the lines.
-#[derive(Default)]
-struct Builder {
-    graph: Graph,
-    /// Line in which an operand's type was recorded.
-    typed: HashSet<OperandId>,
-}
-
 fn build(lines: &[(Line<'_>, OperatorLine<'_>)]) -> Result<Graph, ParseError> {
-    let mut builder = Builder::default();
+    let mut graph = Graph::new();
     // Files are in topological order as a rule but need not be: first everything that is made, then
     // everything that is read.
     for (line, operator) in lines {
         refuse_ncnn(*line, operator)?;
-        builder.define(*line, operator)?;
+        define(&mut graph, *line, operator)?;
     }
     for (id, (line, operator)) in lines.iter().enumerate() {
-        builder.connect(*line, operator, OperatorId(id))?;
+        connect(&mut graph, *line, operator, OperatorId(id))?;
     }
-    topo::kahn(&builder.graph).map_err(|cycle| {
+    topo::kahn(&graph).map_err(|cycle| {
         let member = cycle.members.first().and_then(|id| lines.get(id.index()));
         match member {
             Some((line, operator)) => line.fault(operator.kind, cycle.into()),
             None => ParseError { line: 0, column: 0, kind: cycle.into() },
         }
     })?;
-    Ok(builder.graph)
+    Ok(graph)
 }
 
 /// ncnn's format shares the magic number and most of the grammar, but numbers its parameters.
@@ -166,109 +157,107 @@ fn refuse_ncnn(line: Line<'_>, operator: &OperatorLine<'_>) -> Result<(), ParseE
     Ok(())
 }
 
-impl Builder {
-    /// Makes the operator and what it produces.
-    fn define(&mut self, line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<(), ParseError> {
-        let graph = &mut self.graph;
-        if let Some(first) = graph.operator_by_name(parsed.name).and_then(|id| graph.operator(id)) {
-            let first = first.line.unwrap_or_default();
-            return Err(line.fault(
-                parsed.name,
-                ParseErrorKind::DuplicateOperator { name: parsed.name.into(), first },
-            ));
-        }
-        let (params, attrs) = fields(line, parsed)?;
-        let id = OperatorId(graph.operator_slots());
-        let mut outputs = Vec::with_capacity(parsed.outputs.len());
-        for &name in &parsed.outputs {
-            if let Some(first) =
-                graph.operand_by_name(name).and_then(|operand| graph.operand(operand)?.producer)
-            {
-                let (producer, first) = match graph.operator(first) {
-                    Some(producer) => (producer.name.clone(), producer.line.unwrap_or_default()),
-                    None => (parsed.name.to_owned(), line.number),
-                };
-                let kind = ParseErrorKind::DuplicateOperand { name: name.into(), producer, first };
-                return Err(line.fault(name, kind));
-            }
-            outputs.push(graph.push_operand(Operand {
-                name: name.to_owned(),
-                ty: TensorType::default(),
-                producer: Some(id),
-                consumers: Vec::new(),
-            }));
-        }
-        graph.push_operator(Operator {
-            kind: parsed.kind.to_owned(),
-            name: parsed.name.to_owned(),
-            inputs: Vec::new(),
-            outputs,
-            input_names: vec![None; parsed.inputs.len()],
-            params,
-            attrs,
-            line: Some(line.number),
-        });
-        Ok(())
+/// Makes the operator and what it produces.
+fn define(graph: &mut Graph, line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<(), ParseError> {
+    if let Some(first) = graph.operator_by_name(parsed.name).and_then(|id| graph.operator(id)) {
+        let first = first.line.unwrap_or_default();
+        return Err(line.fault(
+            parsed.name,
+            ParseErrorKind::DuplicateOperator { name: parsed.name.into(), first },
+        ));
     }
-
-    /// Connects inputs, and records what the line says about its operands.
-    fn connect(
-        &mut self,
-        line: Line<'_>,
-        parsed: &OperatorLine<'_>,
-        id: OperatorId,
-    ) -> Result<(), ParseError> {
-        let mut inputs = Vec::with_capacity(parsed.inputs.len());
-        for &name in &parsed.inputs {
-            let operand = self.graph.operand_by_name(name).ok_or_else(|| {
-                line.fault(name, ParseErrorKind::UnknownOperand { name: name.into() })
-            })?;
-            if let Some(operand) = self.graph.operand_mut(operand) {
-                operand.consumers.push(id);
-            }
-            inputs.push(operand);
-        }
-        let input_names = input_names(line, parsed)?;
-        for field in &parsed.fields {
-            if let Field::Type { operand, ty } = field {
-                self.record_type(line, parsed, operand, ty)?;
-            }
-        }
-        if let Some(operator) = self.graph.operator_mut(id) {
-            operator.inputs = inputs;
-            operator.input_names = input_names;
-        }
-        Ok(())
-    }
-
-    fn record_type(
-        &mut self,
-        line: Line<'_>,
-        parsed: &OperatorLine<'_>,
-        name: &str,
-        ty: &TensorType,
-    ) -> Result<(), ParseError> {
-        let of_operator = parsed.inputs.contains(&name) || parsed.outputs.contains(&name);
-        let id = self
-            .graph
-            .operand_by_name(name)
-            .filter(|_| of_operator)
-            .ok_or_else(|| foreign(line, parsed, '#', name, name, "input or output"))?;
-        let repeated = !self.typed.insert(id);
-        let Some(operand) = self.graph.operand_mut(id) else {
-            return Ok(());
-        };
-        if repeated && operand.ty != *ty {
-            let kind = ParseErrorKind::ConflictingType {
-                operand: name.into(),
-                found: ty.clone(),
-                recorded: operand.ty.clone(),
+    let (params, attrs) = fields(line, parsed)?;
+    let id = OperatorId(graph.operator_slots());
+    let mut outputs = Vec::with_capacity(parsed.outputs.len());
+    for &name in &parsed.outputs {
+        if let Some(first) =
+            graph.operand_by_name(name).and_then(|operand| graph.operand(operand)?.producer)
+        {
+            let (producer, first) = match graph.operator(first) {
+                Some(producer) => (producer.name.clone(), producer.line.unwrap_or_default()),
+                None => (parsed.name.to_owned(), line.number),
             };
+            let kind = ParseErrorKind::DuplicateOperand { name: name.into(), producer, first };
             return Err(line.fault(name, kind));
         }
-        operand.ty = ty.clone();
-        Ok(())
+        outputs.push(graph.push_operand(Operand {
+            name: name.to_owned(),
+            ty: TensorType::default(),
+            producer: Some(id),
+            consumers: Vec::new(),
+        }));
     }
+    graph.push_operator(Operator {
+        kind: parsed.kind.to_owned(),
+        name: parsed.name.to_owned(),
+        inputs: Vec::new(),
+        outputs,
+        input_names: vec![None; parsed.inputs.len()],
+        params,
+        attrs,
+        line: Some(line.number),
+    });
+    Ok(())
+}
+
+/// Connects inputs, and records what the line says about its operands.
+fn connect(
+    graph: &mut Graph,
+    line: Line<'_>,
+    parsed: &OperatorLine<'_>,
+    id: OperatorId,
+) -> Result<(), ParseError> {
+    let mut inputs = Vec::with_capacity(parsed.inputs.len());
+    for &name in &parsed.inputs {
+        let operand = graph.operand_by_name(name).ok_or_else(|| {
+            line.fault(name, ParseErrorKind::UnknownOperand { name: name.into() })
+        })?;
+        if let Some(operand) = graph.operand_mut(operand) {
+            operand.consumers.push(id);
+        }
+        inputs.push(operand);
+    }
+    let input_names = input_names(line, parsed)?;
+    for field in &parsed.fields {
+        if let Field::Type { operand, ty } = field {
+            record_type(graph, line, parsed, id, operand, ty)?;
+        }
+    }
+    if let Some(operator) = graph.operator_mut(id) {
+        operator.inputs = inputs;
+        operator.input_names = input_names;
+    }
+    Ok(())
+}
+
+/// Records the type of an operand of this operator, or compares it with what other lines say.
+fn record_type(
+    graph: &mut Graph,
+    line: Line<'_>,
+    parsed: &OperatorLine<'_>,
+    id: OperatorId,
+    name: &str,
+    ty: &TensorType,
+) -> Result<(), ParseError> {
+    // Operators are connected one after the other, so a reader that was connected just now comes last.
+    let own = |operand: &&mut Operand| {
+        operand.producer == Some(id) || operand.consumers.last() == Some(&id)
+    };
+    let operand = graph.operand_by_name(name);
+    let operand = operand.and_then(|operand| graph.operand_mut(operand)).filter(own);
+    let operand =
+        operand.ok_or_else(|| foreign(line, parsed, '#', name, name, "input or output"))?;
+    let recorded = &mut operand.ty;
+    let agree = (recorded.shape.is_none() || recorded.shape == ty.shape)
+        && (recorded.dtype.is_none() || ty.dtype.is_none() || recorded.dtype == ty.dtype);
+    if !agree {
+        let (found, recorded) = (ty.clone(), recorded.clone());
+        let kind = ParseErrorKind::ConflictingType { operand: name.into(), found, recorded };
+        return Err(line.fault(name, kind));
+    }
+    recorded.shape.clone_from(&ty.shape);
+    recorded.dtype = ty.dtype.or(recorded.dtype);
+    Ok(())
 }
 
 fn foreign(

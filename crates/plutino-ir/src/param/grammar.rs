@@ -161,7 +161,7 @@ fn fields(mut input: &str) -> Parsed<'_, Vec<Field<'_>>> {
         if next.is_empty() {
             return Ok((input, fields));
         }
-        let (next, text) = word(next)?;
+        let (next, text) = expect("a parameter", word).parse(next)?;
         let (_, (field, _)) = (field, expect("a blank", eof)).parse(text)?;
         fields.push(field);
         input = next;

@@ -2,6 +2,8 @@
 
 mod build;
 mod grammar;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub(crate) use build::parse_graph;
