@@ -1,1 +1,19 @@
-//! PyTorch's operators, as PNNX names them, for the plutino inference engine.
+//! PyTorch's operators, as PNNX names them.
+//!
+//! An [`Operator`] is meaning: decoded from a PNNX node by a builder, independent of shapes. Its
+//! [`plan`](Operator::plan) binds it to concrete shapes, an instruction set and a thread count, packs its
+//! weights, picks an algorithm and yields a [`Kernel`] with nothing left to decide.
+//!
+//! Each operator family is one file: parameters, shape rule, choice of kernel, registration, tests. Builders
+//! register themselves with [`register_op!`]; [`registry`] lists them.
+#![forbid(unsafe_code)]
+
+mod core;
+pub mod eager;
+
+pub use crate::core::*;
+
+#[doc(hidden)] // for register_op!
+pub use inventory;
+
+// The operators, one family a file. Nothing here is named from outside: they register themselves.

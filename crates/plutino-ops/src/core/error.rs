@@ -1,0 +1,224 @@
+//! Errors of operators: structured first, worded second.
+
+use plutino_tensor::{DType, Shape, TensorError};
+
+/// Where in which file an operator stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Location {
+    /// The `.param` file, or what stands for it.
+    pub file: String,
+    /// Line, from 1; none where the operator was made by an edit.
+    pub line: Option<u32>,
+    /// Type, such as `nn.Conv2d`.
+    pub kind: String,
+    /// Name, such as `layer1.0.conv1`.
+    pub name: String,
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {} '{}'", self.kind, self.name)
+    }
+}
+
+/// A node could not be decoded.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{location}: {problem}")]
+pub struct BuildError {
+    /// Which node.
+    pub location: Box<Location>,
+    /// What is wrong with it.
+    pub problem: BuildProblem,
+}
+
+/// What is wrong with a node.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildProblem {
+    /// No builder is registered for this type.
+    #[error("unsupported operator{}", nearest.map(|n| format!(" (nearest known: {n})")).unwrap_or_default())]
+    UnsupportedKind {
+        /// The registered type with the most similar name.
+        nearest: Option<&'static str>,
+    },
+    /// A parameter is missing.
+    #[error("parameter '{key}' is missing: it must be {expected}")]
+    MissingParameter {
+        /// Name of the parameter.
+        key: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A parameter has a value that makes no sense.
+    #[error("parameter '{key}' must be {expected}, found {found}")]
+    BadParameter {
+        /// Name of the parameter.
+        key: String,
+        /// What would have been right.
+        expected: String,
+        /// What stands there.
+        found: String,
+    },
+    /// A parameter that the operator does not know: ignoring it could change the result.
+    #[error("parameter '{key}={value}' is not known to this operator")]
+    UnknownParameter {
+        /// Name of the parameter.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// A weight is missing.
+    #[error("weight '@{key}' is missing")]
+    MissingWeight {
+        /// Name of the weight.
+        key: String,
+    },
+    /// A weight has another shape or dtype than the parameters ask for.
+    #[error("weight '@{key}' must be {expected}, found {found}")]
+    BadWeight {
+        /// Name of the weight.
+        key: String,
+        /// What would have been right.
+        expected: String,
+        /// What the file has.
+        found: String,
+    },
+    /// A weight that the operator does not know.
+    #[error("weight '@{key}' is not known to this operator")]
+    UnknownWeight {
+        /// Name of the weight.
+        key: String,
+    },
+    /// An input is missing.
+    #[error("input '{key}' is missing")]
+    MissingInput {
+        /// Name of the argument.
+        key: String,
+    },
+    /// Inputs that the operator does not know.
+    #[error("{found} inputs are given, of which the operator knows {expected}")]
+    UnknownInputs {
+        /// Number of inputs that the builder asked for.
+        expected: usize,
+        /// Number of inputs of the node.
+        found: usize,
+    },
+    /// The number of outputs does not fit the operator.
+    #[error("the operator has {expected} outputs, the file gives it {found}")]
+    Outputs {
+        /// What the operator produces.
+        expected: String,
+        /// What the file says.
+        found: usize,
+    },
+    /// Anything else.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The shapes, dtypes or known values of the inputs do not suit the operator.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// A wrong number of dimensions.
+    #[error("input {input} must have {expected} dimensions, found shape {found}")]
+    Rank {
+        /// Number of the input, from 0.
+        input: usize,
+        /// What would have been right, such as `3 or 4`.
+        expected: String,
+        /// The shape found.
+        found: Shape,
+    },
+    /// A dimension has the wrong size.
+    #[error("input {input}: dimension {dim} must be {expected}, found shape {found}")]
+    Size {
+        /// Number of the input, from 0.
+        input: usize,
+        /// Number of the dimension, from 0.
+        dim: usize,
+        /// What would have been right.
+        expected: String,
+        /// The shape found.
+        found: Shape,
+    },
+    /// A dtype that the operator does not compute.
+    #[error("input {input} must be {expected}, found {found}")]
+    DType {
+        /// Number of the input, from 0.
+        input: usize,
+        /// What would have been right.
+        expected: String,
+        /// The dtype found.
+        found: DType,
+    },
+    /// An input is of another sort: a list where a tensor is expected, or the reverse.
+    #[error("input {input} must be {expected}, found {found}")]
+    Sort {
+        /// Number of the input, from 0.
+        input: usize,
+        /// What would have been right.
+        expected: &'static str,
+        /// What was found.
+        found: String,
+    },
+    /// An input must be known before the run and is not.
+    #[error("input {input} ({what}) depends on data; it must be known when the model is planned")]
+    NotKnown {
+        /// Number of the input, from 0.
+        input: usize,
+        /// What the input stands for.
+        what: String,
+    },
+    /// A tensor operation on shapes failed.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// Anything else.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// An operator could not be planned for these shapes.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The shapes do not suit.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The operator is known, this use of it is not computed.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The model was loaded without its weights.
+    #[error("weight '{name}' was not loaded")]
+    NoWeights {
+        /// Full name of the weight.
+        name: String,
+    },
+    /// Memory or tensors.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
+/// A kernel failed while running.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A value in the data is outside what the operator accepts, such as an index.
+    #[error("input {input}: {what}")]
+    Value {
+        /// Number of the input, from 0.
+        input: usize,
+        /// What was wrong and what would have been right.
+        what: String,
+    },
+    /// The plan and the run disagree: a defect of plutino.
+    #[error("internal: {0}")]
+    Internal(String),
+    /// Memory or tensors.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}

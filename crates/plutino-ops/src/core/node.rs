@@ -1,0 +1,464 @@
+//! Decoding a node: every parameter is read or reported.
+
+use super::{BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
+use plutino_ir::Parameter;
+use plutino_tensor::{DType, TensorSpec};
+use std::collections::BTreeSet;
+
+/// Reads the parameters, weights and inputs of one node. What nobody read is an error, never silence.
+pub struct NodeReader<'a> {
+    file: &'a str,
+    op: &'a plutino_ir::Operator,
+    read_params: BTreeSet<&'a str>,
+    read_weights: BTreeSet<&'a str>,
+    read_inputs: BTreeSet<usize>,
+}
+
+impl<'a> NodeReader<'a> {
+    /// A reader of this node of the file named `file`.
+    pub fn new(file: &'a str, op: &'a plutino_ir::Operator) -> Self {
+        Self {
+            file,
+            op,
+            read_params: BTreeSet::new(),
+            read_weights: BTreeSet::new(),
+            read_inputs: BTreeSet::new(),
+        }
+    }
+
+    /// The node's type, such as `nn.ReLU`.
+    pub fn kind(&self) -> &'a str {
+        &self.op.kind
+    }
+
+    /// Number of inputs of the node.
+    pub fn input_count(&self) -> usize {
+        self.op.inputs.len()
+    }
+
+    /// Number of outputs of the node.
+    pub fn output_count(&self) -> usize {
+        self.op.outputs.len()
+    }
+
+    /// An error about this node.
+    pub fn error(&self, problem: BuildProblem) -> BuildError {
+        let location = Location {
+            file: self.file.to_owned(),
+            line: self.op.line,
+            kind: self.op.kind.clone(),
+            name: self.op.name.clone(),
+        };
+        BuildError { location: Box::new(location), problem }
+    }
+
+    /// An error about the value of parameter `key`.
+    pub fn bad(&self, key: &str, expected: impl Into<String>) -> BuildError {
+        let found = self.op.param(key).map_or_else(|| "nothing".into(), ToString::to_string);
+        self.error(BuildProblem::BadParameter { key: key.into(), expected: expected.into(), found })
+    }
+
+    /// The raw parameter; counts as read.
+    pub fn raw(&mut self, key: &str) -> Option<&'a Parameter> {
+        let (key, value) = self.op.params.get_key_value(key)?;
+        self.read_params.insert(key);
+        Some(value)
+    }
+
+    /// Whether the node has this parameter, be it `None`.
+    pub fn has(&self, key: &str) -> bool {
+        self.op.params.contains_key(key)
+    }
+
+    /// A parameter that must be there.
+    ///
+    /// # Errors
+    /// Where it is missing or of another kind.
+    pub fn required<T: FromParameter>(&mut self, key: &str) -> Result<T, BuildError> {
+        match self.raw(key) {
+            None => Err(self.error(BuildProblem::MissingParameter {
+                key: key.into(),
+                expected: T::EXPECTED.into(),
+            })),
+            Some(value) => T::from_parameter(value).ok_or_else(|| self.bad(key, T::EXPECTED)),
+        }
+    }
+
+    /// A parameter that may be missing or `None`.
+    ///
+    /// # Errors
+    /// Where it is of another kind.
+    pub fn optional<T: FromParameter>(&mut self, key: &str) -> Result<Option<T>, BuildError> {
+        match self.raw(key) {
+            None | Some(Parameter::Null) => Ok(None),
+            Some(value) => match T::from_parameter(value) {
+                Some(v) => Ok(Some(v)),
+                None => Err(self.bad(key, T::EXPECTED)),
+            },
+        }
+    }
+
+    /// A parameter with a default for where it is missing or `None`.
+    ///
+    /// # Errors
+    /// Where it is of another kind.
+    pub fn or<T: FromParameter>(&mut self, key: &str, default: T) -> Result<T, BuildError> {
+        Ok(self.optional(key)?.unwrap_or(default))
+    }
+
+    /// A word out of a table; `default` for where it is missing or `None`.
+    ///
+    /// # Errors
+    /// Where it is none of the words, or missing without a default.
+    pub fn one_of<T: Clone>(
+        &mut self,
+        key: &str,
+        table: &[(&str, T)],
+        default: Option<T>,
+    ) -> Result<T, BuildError> {
+        let words = || {
+            let words: Vec<_> = table.iter().map(|(w, _)| *w).collect();
+            format!("one of {}", words.join(", "))
+        };
+        match (self.raw(key), default) {
+            (None | Some(Parameter::Null), Some(default)) => Ok(default),
+            (None, None) => {
+                Err(self
+                    .error(BuildProblem::MissingParameter { key: key.into(), expected: words() }))
+            }
+            (Some(value), _) => value
+                .as_str()
+                .and_then(|w| table.iter().find(|(word, _)| *word == w))
+                .map(|(_, v)| v.clone())
+                .ok_or_else(|| self.bad(key, words())),
+        }
+    }
+
+    /// `rank` integers of at least `least`; a single one stands for all.
+    ///
+    /// # Errors
+    /// Where they are missing without a default, of another number, or too small.
+    pub fn sizes(
+        &mut self,
+        key: &str,
+        rank: usize,
+        least: usize,
+        default: Option<usize>,
+    ) -> Result<Vec<usize>, BuildError> {
+        let expected = format!("{rank} integers of at least {least}");
+        let given = match (self.raw(key), default) {
+            (None | Some(Parameter::Null), Some(default)) => return Ok(vec![default; rank]),
+            (None, None) => {
+                return Err(
+                    self.error(BuildProblem::MissingParameter { key: key.into(), expected })
+                );
+            }
+            (Some(value), _) => {
+                Vec::<i64>::from_parameter(value).ok_or_else(|| self.bad(key, &*expected))?
+            }
+        };
+        let all = if given.len() == 1 { vec![given[0]; rank] } else { given };
+        let sizes: Option<Vec<usize>> =
+            all.iter().map(|&v| usize::try_from(v).ok().filter(|&v| v >= least)).collect();
+        sizes.filter(|s| s.len() == rank).ok_or_else(|| self.bad(key, expected))
+    }
+
+    /// A weight of these dimensions.
+    ///
+    /// # Errors
+    /// Where it is missing or of another shape.
+    pub fn weight(&mut self, key: &str, dims: &[usize]) -> Result<Weight, BuildError> {
+        let weight = self.any_weight(key)?;
+        if weight.dims() == dims {
+            return Ok(weight);
+        }
+        Err(self.error(BuildProblem::BadWeight {
+            key: key.into(),
+            expected: format!("of shape {}", plutino_tensor::Shape::from(dims)),
+            found: weight.spec.to_string(),
+        }))
+    }
+
+    /// A weight of these dimensions where `present` holds.
+    ///
+    /// # Errors
+    /// As [`NodeReader::weight`].
+    pub fn weight_if(
+        &mut self,
+        present: bool,
+        key: &str,
+        dims: &[usize],
+    ) -> Result<Option<Weight>, BuildError> {
+        present.then(|| self.weight(key, dims)).transpose()
+    }
+
+    /// Whether the node has this weight.
+    pub fn has_weight(&self, key: &str) -> bool {
+        self.op.attrs.contains_key(key)
+    }
+
+    /// A weight of any shape.
+    ///
+    /// # Errors
+    /// Where it is missing.
+    pub fn any_weight(&mut self, key: &str) -> Result<Weight, BuildError> {
+        let Some((key, attr)) = self.op.attrs.get_key_value(key) else {
+            return Err(self.error(BuildProblem::MissingWeight { key: key.into() }));
+        };
+        self.read_weights.insert(key);
+        Ok(Weight {
+            name: format!("{}.{key}", self.op.name).into(),
+            spec: TensorSpec::new(dtype(attr.dtype()), attr.shape()),
+            data: attr.data().cloned(),
+        })
+    }
+
+    /// The position of the input that stands for argument `key`: the one that the file names so, else the
+    /// first unnamed one that was not asked for yet.
+    pub fn input(&mut self, key: &str) -> Option<usize> {
+        let names = &self.op.input_names;
+        let free = |i: &usize| !self.read_inputs.contains(i);
+        let named = (0..names.len()).filter(free).find(|&i| names[i].as_deref() == Some(key));
+        let at = named.or_else(|| {
+            (0..self.op.inputs.len())
+                .filter(free)
+                .find(|&i| names.get(i).is_none_or(Option::is_none))
+        })?;
+        self.read_inputs.insert(at);
+        Some(at)
+    }
+
+    /// The position of the input that the file names `key`.
+    pub fn named_input(&mut self, key: &str) -> Option<usize> {
+        let at = self.op.input_names.iter().position(|n| n.as_deref() == Some(key))?;
+        self.read_inputs.insert(at);
+        Some(at)
+    }
+
+    /// The position of an input that must be there.
+    ///
+    /// # Errors
+    /// Where it is missing.
+    pub fn required_input(&mut self, key: &str) -> Result<usize, BuildError> {
+        self.input(key).ok_or_else(|| self.error(BuildProblem::MissingInput { key: key.into() }))
+    }
+
+    /// The positions of all inputs that were not asked for yet.
+    pub fn rest(&mut self) -> Vec<usize> {
+        let rest: Vec<_> =
+            (0..self.op.inputs.len()).filter(|i| !self.read_inputs.contains(i)).collect();
+        self.read_inputs.extend(&rest);
+        rest
+    }
+
+    /// An argument that is either a parameter or an input of the same name; none where it is neither, or `None`.
+    ///
+    /// # Errors
+    /// Where the parameter is of another kind.
+    pub fn arg<T: FromParameter>(&mut self, key: &str) -> Result<Option<Arg<T>>, BuildError> {
+        if let Some(at) = self.named_input(key) {
+            return Ok(Some(Arg::Input(at)));
+        }
+        Ok(self.optional(key)?.map(Arg::Value))
+    }
+
+    /// Checks that nothing was left unread.
+    ///
+    /// # Errors
+    /// Names the first parameter or weight that nobody read, or the number of inputs nobody asked for.
+    pub fn finish(&self) -> Result<(), BuildError> {
+        if let Some((key, value)) =
+            self.op.params.iter().find(|(k, _)| !self.read_params.contains(k.as_str()))
+        {
+            let (key, value) = (key.clone(), value.to_string());
+            return Err(self.error(BuildProblem::UnknownParameter { key, value }));
+        }
+        if let Some(key) = self.op.attrs.keys().find(|k| !self.read_weights.contains(k.as_str())) {
+            return Err(self.error(BuildProblem::UnknownWeight { key: key.clone() }));
+        }
+        let (expected, found) = (self.read_inputs.len(), self.op.inputs.len());
+        if expected < found {
+            return Err(self.error(BuildProblem::UnknownInputs { expected, found }));
+        }
+        Ok(())
+    }
+}
+
+/// An argument that the file gives as a parameter, or as an input of the same name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arg<T> {
+    /// A parameter.
+    Value(T),
+    /// The input at this position.
+    Input(usize),
+}
+
+impl Arg<Vec<i64>> {
+    /// The integers, where they are known before the run.
+    ///
+    /// # Errors
+    /// Where the input depends on data.
+    pub fn ints(&self, inputs: &[ValueSpec]) -> Result<Vec<i64>, ShapeError> {
+        match self {
+            Self::Value(v) => Ok(v.clone()),
+            &Self::Input(input) => inputs
+                .get(input)
+                .and_then(ValueSpec::known_ints)
+                .ok_or_else(|| ShapeError::NotKnown { input, what: "integers".into() }),
+        }
+    }
+}
+
+impl Arg<Vec<f64>> {
+    /// The floats, where they are known before the run.
+    ///
+    /// # Errors
+    /// Where the input depends on data.
+    pub fn floats(&self, inputs: &[ValueSpec]) -> Result<Vec<f64>, ShapeError> {
+        match self {
+            Self::Value(v) => Ok(v.clone()),
+            &Self::Input(input) => inputs
+                .get(input)
+                .and_then(ValueSpec::known_floats)
+                .ok_or_else(|| ShapeError::NotKnown { input, what: "numbers".into() }),
+        }
+    }
+}
+
+impl Arg<i64> {
+    /// The integer, where it is known before the run.
+    ///
+    /// # Errors
+    /// Where the input depends on data, or is not one integer.
+    pub fn int(&self, inputs: &[ValueSpec]) -> Result<i64, ShapeError> {
+        match self {
+            Self::Value(v) => Ok(*v),
+            &Self::Input(input) => {
+                match inputs.get(input).and_then(ValueSpec::known_ints).as_deref() {
+                    Some(&[v]) => Ok(v),
+                    _ => Err(ShapeError::NotKnown { input, what: "an integer".into() }),
+                }
+            }
+        }
+    }
+}
+
+/// A Rust type that a parameter can be read as.
+pub trait FromParameter: Sized {
+    /// What the parameter must be, for messages.
+    const EXPECTED: &'static str;
+    /// Reads it, where its kind allows.
+    fn from_parameter(value: &Parameter) -> Option<Self>;
+}
+
+macro_rules! from_parameter {
+    ($($t:ty, $expected:literal => |$v:ident| $read:expr;)*) => {$(
+        impl FromParameter for $t {
+            const EXPECTED: &'static str = $expected;
+            fn from_parameter($v: &Parameter) -> Option<Self> {
+                $read
+            }
+        }
+    )*};
+}
+
+from_parameter! {
+    bool, "True or False" => |v| v.as_bool();
+    i64, "an integer" => |v| v.as_int();
+    usize, "an integer of at least 0" => |v| usize::try_from(v.as_int()?).ok();
+    f64, "a number" => |v| v.as_float();
+    f32, "a number" => |v| v.as_float().map(|x| x as f32);
+    String, "a word" => |v| v.as_str().map(str::to_owned);
+    // A single number stands for a list of one: PNNX writes both.
+    Vec<i64>, "integers" => |v| match v {
+        Parameter::Null => Some(Vec::new()),
+        _ => v.as_ints().map(<[_]>::to_vec).or_else(|| v.as_int().map(|x| vec![x])),
+    };
+    Vec<f64>, "numbers" => |v| match v {
+        Parameter::Null => Some(Vec::new()),
+        _ => v.as_floats().map(|x| x.into_owned()).or_else(|| v.as_float().map(|x| vec![x])),
+    };
+    DType, "a dtype such as torch.float" => |v| torch_dtype(v.as_str()?);
+}
+
+/// PyTorch's name of a dtype.
+fn torch_dtype(name: &str) -> Option<DType> {
+    Some(match name.strip_prefix("torch.").unwrap_or(name) {
+        "float" | "float32" => DType::F32,
+        "double" | "float64" => DType::F64,
+        "half" | "float16" => DType::F16,
+        "bfloat16" => DType::Bf16,
+        "long" | "int64" => DType::I64,
+        "int" | "int32" => DType::I32,
+        "short" | "int16" => DType::I16,
+        "int8" => DType::I8,
+        "uint8" => DType::U8,
+        "bool" => DType::Bool,
+        "complex64" | "cfloat" => DType::C64,
+        "complex128" | "cdouble" => DType::C128,
+        "complex32" | "chalf" => DType::C32,
+        _ => return None,
+    })
+}
+
+/// The tensor crate's name of a dtype of the file.
+fn dtype(d: plutino_ir::DType) -> DType {
+    use plutino_ir::DType as Ir;
+    match d {
+        Ir::F32 => DType::F32,
+        Ir::F64 => DType::F64,
+        Ir::F16 => DType::F16,
+        Ir::I32 => DType::I32,
+        Ir::I64 => DType::I64,
+        Ir::I16 => DType::I16,
+        Ir::I8 => DType::I8,
+        Ir::U8 => DType::U8,
+        Ir::Bool => DType::Bool,
+        Ir::C64 => DType::C64,
+        Ir::C128 => DType::C128,
+        Ir::C32 => DType::C32,
+        Ir::Bf16 => DType::Bf16,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_node<R>(line: &str, f: impl FnOnce(&mut NodeReader<'_>) -> R) -> R {
+        let text = format!("7767517\n3 3\npnnx.Input a 0 1 0\npnnx.Input b 0 1 1\n{line}\n");
+        let graph = plutino_ir::Graph::parse(&text).unwrap();
+        let (_, op) = graph.operators().last().unwrap();
+        f(&mut NodeReader::new("t.param", op))
+    }
+
+    #[test]
+    fn unread_parameters_are_errors() {
+        with_node("nn.X x 1 1 0 2 stride=(2,0) bias=True", |r| {
+            assert_eq!(r.required::<bool>("bias"), Ok(true));
+            let error = r.sizes("stride", 2, 1, None).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "t.param:5: nn.X 'x': parameter 'stride' must be 2 integers of at least 1, found (2,0)"
+            );
+        });
+        with_node("nn.X x 1 1 0 2 bias=True", |r| {
+            r.input("input").unwrap();
+            let error = r.finish().unwrap_err();
+            assert!(error.to_string().contains("'bias=True' is not known"), "{error}");
+        });
+    }
+
+    #[test]
+    fn inputs_are_found_by_name_then_by_position() {
+        with_node("F.x x 2 1 0 1 2 $other=0 $input=1", |r| {
+            assert_eq!(r.input("input"), Some(1));
+            assert!(r.finish().is_err());
+            assert_eq!(r.input("other"), Some(0));
+            assert!(r.finish().is_ok());
+        });
+        with_node("F.x x 2 1 0 0 2 $input=0 $other=0", |r| {
+            assert_eq!((r.input("input"), r.input("other")), (Some(0), Some(1)));
+        });
+    }
+}

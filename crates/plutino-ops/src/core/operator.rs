@@ -1,0 +1,102 @@
+//! The operator: meaning, independent of shapes.
+
+use super::{PlanCx, PlanError, Planned, ShapeError, ValueSpec};
+use plutino_kernels::activation::Activation;
+use std::fmt::Debug;
+
+/// A decoded operator. Built from a PNNX node by a [`Builder`](super::Builder).
+pub trait Operator: Debug + Send + Sync + 'static {
+    /// Dtypes and shapes of the outputs (and their values, where they are known already), from those of the
+    /// inputs. Layouts play no part: shapes are PyTorch's.
+    ///
+    /// # Errors
+    /// Where PyTorch would refuse the inputs.
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError>;
+
+    /// Binds the operator to concrete shapes and yields a kernel with nothing left to decide.
+    ///
+    /// # Errors
+    /// Where no kernel computes these inputs.
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError>;
+
+    /// Takes over what the next operator does with output 0, or hands it back (refuses).
+    ///
+    /// An absorbed [`Epilogue::Add`] appends the other summand as a last input of this operator.
+    ///
+    /// # Errors
+    /// Hands back what it does not absorb.
+    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
+        Err(next)
+    }
+
+    /// What this operator is to the producer of one of its inputs, if that one could absorb it.
+    fn epilogue(&self) -> Option<Epilogue> {
+        None
+    }
+
+    /// In which physical layouts the operator computes; asked before [`Operator::plan`].
+    fn layouts(&self, inputs: &[ValueSpec]) -> LayoutSupport {
+        let _ = inputs;
+        LayoutSupport::Plain
+    }
+
+    /// Arithmetic and memory traffic of one run.
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        Cost::moved(inputs, outputs)
+    }
+}
+
+/// What an operator does elementwise with its only (or, for `Add`, each) input.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Epilogue {
+    /// An activation function.
+    Activation(Activation),
+    /// The sum with a second tensor of the same shape: a residual connection.
+    Add,
+}
+
+/// In which physical layouts an operator computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayoutSupport {
+    /// Row-major only.
+    Plain,
+    /// Whatever its inputs share: elementwise operators, pooling, concatenation.
+    Any,
+    /// Any, and faster in channel blocks: convolutions.
+    PrefersBlocked,
+}
+
+/// Arithmetic and memory traffic of one run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Floating-point operations; a multiply-add counts two.
+    pub flops: u64,
+    /// Bytes read and written, each once.
+    pub bytes: u64,
+}
+
+impl Cost {
+    /// The bytes of all inputs and outputs; no arithmetic.
+    pub fn moved(inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Self {
+        let bytes = inputs
+            .iter()
+            .chain(outputs)
+            .flat_map(ValueSpec::leaves)
+            .filter_map(ValueSpec::as_tensor)
+            .map(|t| t.spec.storage_bytes().unwrap_or(0) as u64)
+            .fold(0, u64::saturating_add);
+        Self { flops: 0, bytes }
+    }
+
+    /// As [`Cost::moved`], with `per_element` operations for each element of the outputs.
+    pub fn elementwise(inputs: &[ValueSpec], outputs: &[ValueSpec], per_element: u64) -> Self {
+        let numel = outputs
+            .iter()
+            .flat_map(ValueSpec::leaves)
+            .filter_map(ValueSpec::as_tensor)
+            .map(|t| t.spec.shape.numel() as u64)
+            .fold(0, u64::saturating_add);
+        Self { flops: numel.saturating_mul(per_element), ..Self::moved(inputs, outputs) }
+    }
+}

@@ -1,0 +1,143 @@
+//! Planning: from meaning to a kernel.
+
+use super::{RunCx, RunError, ValueSpec};
+use plutino_kernels::Isa;
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What an operator is bound to.
+pub struct PlanCx<'a> {
+    /// The inputs: shapes, layouts, known values.
+    pub inputs: &'a [ValueSpec],
+    /// The outputs as [`Operator::infer`](super::Operator::infer) gave them, with the layouts that were chosen.
+    pub outputs: &'a [ValueSpec],
+    /// The instruction set to compute with.
+    pub isa: Isa,
+    /// Number of threads that will run the kernel. Must not change the result, to the bit.
+    pub threads: usize,
+    /// Packed weights, shared by the sessions of a model.
+    pub packs: &'a PackCache,
+}
+
+/// A kernel and what it needs from the executor.
+pub struct Planned {
+    /// What to run; none where there is nothing to do (all outputs are views or known).
+    pub kernel: Option<Box<dyn Kernel>>,
+    /// Bytes of scratch memory, 64-byte aligned, contents undefined.
+    pub scratch: usize,
+    /// For each output leaf, how it may share memory; missing ones are [`Alias::None`].
+    pub alias: Vec<Alias>,
+    /// For a concatenation along the outermost non-1 dimension: at which element of output 0 each input leaf
+    /// lies. Where the memory planner makes every input's producer write there, the kernel is not run.
+    pub placement: Option<Vec<usize>>,
+}
+
+impl Planned {
+    /// A kernel without scratch or aliases.
+    pub fn new(kernel: impl Kernel + 'static) -> Self {
+        Self { kernel: Some(Box::new(kernel)), scratch: 0, alias: Vec::new(), placement: None }
+    }
+
+    /// Output `0` is the memory of this input leaf, as it is: a reshape.
+    pub fn view_of(input: usize) -> Self {
+        Self::views(vec![Alias::View { input, offset: 0 }])
+    }
+
+    /// Every output is a part of an input's memory, as it is.
+    pub fn views(alias: Vec<Alias>) -> Self {
+        Self { kernel: None, scratch: 0, alias, placement: None }
+    }
+
+    /// Asks for scratch memory.
+    #[must_use]
+    pub fn with_scratch(mut self, bytes: usize) -> Self {
+        self.scratch = bytes;
+        self
+    }
+
+    /// Output 0 may overwrite this input leaf, where that is not needed any more: the kernel uses
+    /// [`RunCx::inout`] for the pair.
+    #[must_use]
+    pub fn in_place(mut self, input: usize) -> Self {
+        self.alias = vec![Alias::InPlace { input }];
+        self
+    }
+}
+
+/// How an output may share the memory of an input. Inputs are counted by leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alias {
+    /// Memory of its own.
+    None,
+    /// May overwrite the input, if it is not needed any more. Same number of bytes, same layout.
+    InPlace {
+        /// The input leaf.
+        input: usize,
+    },
+    /// Is the input's memory, read only: no step at all.
+    View {
+        /// The input leaf.
+        input: usize,
+        /// Elements from the input's first to the output's first.
+        offset: usize,
+    },
+}
+
+/// Something to run: everything is decided, only data is missing.
+pub trait Kernel: Send + Sync {
+    /// The algorithm, such as `conv.im2col.avx2`; shown by `info --plan` and `profile`.
+    fn name(&self) -> &str;
+    /// Computes the outputs.
+    ///
+    /// # Errors
+    /// Where a value in the data is outside what the operator accepts.
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError>;
+}
+
+/// Weights in the forms that kernels want, keyed by weight and packing: made once for each model, shared by
+/// its sessions and plans.
+#[derive(Default)]
+pub struct PackCache {
+    packed: Mutex<HashMap<(String, String), Arc<dyn Any + Send + Sync>>>,
+}
+
+impl PackCache {
+    /// The packed form of `weight` (its full name) that `packing` describes completely (algorithm, tile,
+    /// instruction set, precision); made by `pack` when it is asked for the first time.
+    ///
+    /// # Errors
+    /// Those of `pack`.
+    pub fn get<T: Any + Send + Sync, E>(
+        &self,
+        weight: &str,
+        packing: &str,
+        pack: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        let key = (weight.to_owned(), packing.to_owned());
+        let found = self.lock().get(&key).cloned();
+        if let Some(found) = found.and_then(|f| f.downcast::<T>().ok()) {
+            return Ok(found);
+        }
+        // Packed outside the lock: plans of different operators are made in parallel.
+        let made = Arc::new(pack()?);
+        self.lock().insert(key, Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+        Ok(made)
+    }
+
+    /// Number of packed weights.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Whether nothing has been packed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<dyn Any + Send + Sync>>> {
+        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,181 @@
+//! What is known of a value before the run.
+
+use super::ShapeError;
+use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec};
+
+/// A tensor, or a Python number, as planning sees it.
+#[derive(Debug, Clone)]
+pub struct TensorValue {
+    /// Dtype, shape, layout. Python numbers are rank 0: `int` i64, `float` f64, `bool` bool, `complex` c128.
+    pub spec: TensorSpec,
+    /// The value itself, where it does not depend on the model's inputs.
+    pub known: Option<Tensor>,
+    /// Whether it is a Python number and not a tensor: such a value never decides a dtype within its category.
+    pub python: bool,
+}
+
+/// What is known of a value before the run.
+#[derive(Debug, Clone)]
+pub enum ValueSpec {
+    /// A tensor or a Python number.
+    Tensor(TensorValue),
+    /// A list or tuple. Kernels see its leaves, in order.
+    List(Vec<ValueSpec>),
+    /// A tensor whose shape depends on data: known only after its producer has run.
+    Dynamic {
+        /// Element type.
+        dtype: DType,
+    },
+}
+
+impl From<TensorSpec> for ValueSpec {
+    fn from(spec: TensorSpec) -> Self {
+        Self::Tensor(TensorValue { spec, known: None, python: false })
+    }
+}
+
+impl From<Tensor> for ValueSpec {
+    /// A tensor that is known before the run.
+    fn from(tensor: Tensor) -> Self {
+        Self::Tensor(TensorValue { spec: tensor.spec(), known: Some(tensor), python: false })
+    }
+}
+
+impl ValueSpec {
+    /// A tensor that is computed at run time.
+    pub fn tensor(dtype: DType, shape: impl Into<Shape>) -> Self {
+        TensorSpec::new(dtype, shape).into()
+    }
+
+    /// A known Python number.
+    ///
+    /// # Errors
+    /// Where no memory is left.
+    pub fn python<T: Element>(value: T) -> Result<Self, ShapeError> {
+        let tensor = Tensor::scalar(value)?;
+        Ok(Self::Tensor(TensorValue { spec: tensor.spec(), known: Some(tensor), python: true }))
+    }
+
+    /// A known list of Python ints.
+    ///
+    /// # Errors
+    /// Where no memory is left.
+    pub fn python_ints(values: &[i64]) -> Result<Self, ShapeError> {
+        Ok(Self::List(values.iter().map(|&v| Self::python(v)).collect::<Result<_, _>>()?))
+    }
+
+    /// The tensor, where it is one of known shape.
+    pub fn as_tensor(&self) -> Option<&TensorValue> {
+        match self {
+            Self::Tensor(t) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// Number of leaves (tensors) in this value: 1, or those of a list.
+    pub fn leaf_count(&self) -> usize {
+        match self {
+            Self::List(items) => items.iter().map(Self::leaf_count).sum(),
+            _ => 1,
+        }
+    }
+
+    /// The leaves in order.
+    pub fn leaves(&self) -> Vec<&ValueSpec> {
+        fn walk<'a>(v: &'a ValueSpec, out: &mut Vec<&'a ValueSpec>) {
+            match v {
+                ValueSpec::List(items) => items.iter().for_each(|i| walk(i, out)),
+                leaf => out.push(leaf),
+            }
+        }
+        let mut out = Vec::new();
+        walk(self, &mut out);
+        out
+    }
+
+    /// Whether some leaf's shape depends on data.
+    pub fn is_dynamic(&self) -> bool {
+        self.leaves().iter().any(|v| matches!(v, Self::Dynamic { .. }))
+    }
+
+    /// The value as ints, where it is known: a number, a list of numbers, or an integer tensor.
+    pub fn known_ints(&self) -> Option<Vec<i64>> {
+        let mut out = Vec::new();
+        for leaf in self.leaves() {
+            let tensor = leaf.as_tensor()?.known.as_ref()?;
+            match tensor.dtype() {
+                DType::I64 => out.extend_from_slice(tensor.as_slice::<i64>().ok()?),
+                DType::I32 => {
+                    out.extend(tensor.as_slice::<i32>().ok()?.iter().map(|&v| i64::from(v)))
+                }
+                _ => return None,
+            }
+        }
+        Some(out)
+    }
+
+    /// The value as floats, where it is known: as [`ValueSpec::known_ints`], with f32 and f64 too.
+    pub fn known_floats(&self) -> Option<Vec<f64>> {
+        let mut out = Vec::new();
+        for leaf in self.leaves() {
+            let tensor = leaf.as_tensor()?.known.as_ref()?;
+            match tensor.dtype() {
+                DType::F64 => out.extend_from_slice(tensor.as_slice::<f64>().ok()?),
+                DType::F32 => {
+                    out.extend(tensor.as_slice::<f32>().ok()?.iter().map(|&v| f64::from(v)))
+                }
+                _ => out.extend(leaf.known_ints()?.into_iter().map(|v| v as f64)),
+            }
+        }
+        Some(out)
+    }
+}
+
+impl std::fmt::Display for ValueSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tensor(t) => write!(f, "{}", t.spec),
+            Self::Dynamic { dtype } => write!(f, "(?){dtype}"),
+            Self::List(items) => {
+                f.write_str("[")?;
+                for (i, item) in items.iter().enumerate() {
+                    if i > 0 {
+                        f.write_str(", ")?;
+                    }
+                    write!(f, "{item}")?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+impl TensorValue {
+    /// The tensor at position `i` of an operator's inputs, or an error that names it.
+    ///
+    /// # Errors
+    /// Where there is none, or a list, or its shape is not known yet.
+    pub fn at(inputs: &[ValueSpec], i: usize) -> Result<&Self, ShapeError> {
+        match inputs.get(i) {
+            Some(ValueSpec::Tensor(t)) => Ok(t),
+            Some(other) => Err(ShapeError::Sort {
+                input: i,
+                expected: "a tensor of known shape",
+                found: other.to_string(),
+            }),
+            None => {
+                Err(ShapeError::Sort { input: i, expected: "a tensor", found: "nothing".into() })
+            }
+        }
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> &Shape {
+        &self.spec.shape
+    }
+
+    /// Its dtype.
+    pub fn dtype(&self) -> DType {
+        self.spec.dtype
+    }
+}
