@@ -12,6 +12,7 @@ pub mod activation;
 pub mod gemm;
 mod inout;
 pub mod math;
+pub mod nchwc;
 
 pub mod number;
 pub mod par;

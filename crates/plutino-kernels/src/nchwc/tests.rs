@@ -1,0 +1,275 @@
+//! The blocked kernels against plain loops in f64, over instruction sets and threads.
+
+use super::*;
+use crate::activation::Activation;
+use crate::testkit::{assert_close, on_every_machine, random};
+use crate::{Isa, Par};
+
+/// Sizes of one convolution.
+#[derive(Clone, Copy)]
+struct Case {
+    batch: usize,
+    groups: usize,
+    /// Input and output channels of a group.
+    channels: [usize; 2],
+    input: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    pad: [usize; 2],
+}
+
+impl Case {
+    fn window(&self) -> Window {
+        let out = |i: usize| {
+            let span = (self.kernel[i] - 1) * self.dilation[i] + 1;
+            (self.input[i] + 2 * self.pad[i] - span) / self.stride[i] + 1
+        };
+        Window::new(self.input, [out(0), out(1)], self.kernel, self.stride, self.dilation, self.pad)
+            .unwrap()
+    }
+}
+
+/// Sum and sum of magnitudes of each output, in f64, plain layout.
+fn reference(c: &Case, x: &[f32], w: &[f32], bias: &[f32]) -> (Vec<f64>, Vec<f64>) {
+    let win = c.window();
+    let [inp, out] = c.channels;
+    let (mut sums, mut sizes) = (Vec::new(), Vec::new());
+    for n in 0..c.batch {
+        for o in 0..c.groups * out {
+            for oy in 0..win.output[0] {
+                for ox in 0..win.output[1] {
+                    let (mut sum, mut size) = (f64::from(bias[o]), f64::from(bias[o].abs()));
+                    for i in 0..inp {
+                        for ky in 0..c.kernel[0] {
+                            for kx in 0..c.kernel[1] {
+                                let y =
+                                    (oy * c.stride[0] + ky * c.dilation[0]).wrapping_sub(c.pad[0]);
+                                let xx =
+                                    (ox * c.stride[1] + kx * c.dilation[1]).wrapping_sub(c.pad[1]);
+                                if y < c.input[0] && xx < c.input[1] {
+                                    let ch = (o / out * inp + i) + n * c.groups * inp;
+                                    let a = x[(ch * c.input[0] + y) * c.input[1] + xx];
+                                    let b =
+                                        w[((o * inp + i) * c.kernel[0] + ky) * c.kernel[1] + kx];
+                                    sum += f64::from(a) * f64::from(b);
+                                    size += (f64::from(a) * f64::from(b)).abs();
+                                }
+                            }
+                        }
+                    }
+                    sums.push(sum);
+                    sizes.push(size);
+                }
+            }
+        }
+    }
+    (sums, sizes)
+}
+
+/// Runs `kernel` on blocked copies of plain tensors; the result is plain.
+fn through_blocks(
+    x: &[f32],
+    in_shape: [usize; 2],
+    out_shape: [usize; 2],
+    batch: usize,
+    isa: Isa,
+    par: &Par,
+    kernel: impl FnOnce(&[f32], &mut [f32]),
+) -> Vec<f32> {
+    let b = isa.lanes();
+    let len = |[c, p]: [usize; 2]| batch * c.div_ceil(b) * b * p;
+    let mut blocked = vec![f32::NAN; len(in_shape)];
+    to_blocked(x, &mut blocked, in_shape[0], in_shape[1], b, par);
+    // Nobody may read the surplus lanes of the last block.
+    let blocks = in_shape[0].div_ceil(b);
+    for (i, v) in blocked.iter_mut().enumerate() {
+        if i / (in_shape[1] * b) % blocks * b + i % b >= in_shape[0] {
+            *v = f32::NAN;
+        }
+    }
+    let mut y = vec![f32::NAN; len(out_shape)];
+    kernel(&blocked, &mut y);
+    let mut plain = vec![0.0; batch * out_shape[0] * out_shape[1]];
+    from_blocked(&y, &mut plain, out_shape[0], out_shape[1], b, par);
+    plain
+}
+
+fn check_direct(c: Case, input: ConvInput) {
+    let [inp, out] = c.channels;
+    let win = c.window();
+    let x = random(c.batch * c.groups * inp * win.input_pixels(), 1);
+    let w = random(c.groups * out * inp * win.taps(), 2);
+    let bias = random(c.groups * out, 3);
+    let (sums, sizes) = reference(&c, &x, &w, &bias);
+    // Rounding of a sum of n products, with one more for the bias: n + 1 steps of at most eps/2 each.
+    let eps = f64::from(f32::EPSILON) * (inp * win.taps() + 2) as f64 / 2.0;
+    on_every_machine(
+        |isa, par| {
+            let b = isa.lanes();
+            let weights =
+                DirectWeights::pack(&w, c.groups, [out, inp], win.taps(), b, input).unwrap();
+            let conv = DirectConv::new(
+                isa,
+                win.clone(),
+                c.groups * inp,
+                c.groups * out,
+                c.batch,
+                Some(Activation::Relu),
+                par.threads(),
+            );
+            let bias = DirectConv::pad_bias(Some(&bias), c.groups, out, b);
+            let mut scratch = vec![0; conv.scratch(par.threads())];
+            let shapes = ([c.groups * inp, win.input_pixels()], [c.groups * out, win.pixels()]);
+            through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |blocked, y| {
+                let source = if input == ConvInput::Plain { &x } else { blocked };
+                conv.run(source, &weights, &bias, None, y, &mut scratch, par);
+            })
+        },
+        |found| {
+            let relu: Vec<f64> = sums.iter().map(|s| s.max(0.0)).collect();
+            assert_close(found, &relu, |i| eps * sizes[i]);
+        },
+    );
+}
+
+const BASE: Case = Case {
+    batch: 1,
+    groups: 1,
+    channels: [16, 32],
+    input: [9, 7],
+    kernel: [3, 3],
+    stride: [1, 1],
+    dilation: [1, 1],
+    pad: [1, 1],
+};
+
+#[test]
+fn direct_convolution() {
+    let pointwise = Case { kernel: [1, 1], pad: [0, 0], ..BASE };
+    for c in [
+        BASE,
+        Case { batch: 2, stride: [2, 2], ..BASE },
+        Case { channels: [5, 19], ..BASE },
+        Case { channels: [33, 8], dilation: [2, 3], pad: [2, 3], ..BASE },
+        Case { kernel: [5, 2], pad: [3, 0], stride: [1, 2], ..BASE },
+        pointwise,
+        Case { channels: [40, 65], input: [7, 7], batch: 3, ..pointwise },
+        Case { stride: [2, 2], ..pointwise },
+        Case { input: [1, 1], channels: [64, 100], ..pointwise },
+        Case { input: [40, 33], channels: [16, 16], ..BASE },
+    ] {
+        check_direct(c, ConvInput::Blocked);
+    }
+}
+
+#[test]
+fn direct_convolution_of_plain_input() {
+    let first = Case {
+        channels: [3, 24],
+        input: [17, 15],
+        kernel: [7, 7],
+        stride: [2, 2],
+        pad: [3, 3],
+        ..BASE
+    };
+    check_direct(first, ConvInput::Plain);
+    check_direct(Case { channels: [1, 5], batch: 2, ..first }, ConvInput::Plain);
+}
+
+#[test]
+fn direct_convolution_with_groups() {
+    // Whole blocks for every instruction set.
+    check_direct(Case { groups: 3, channels: [16, 32], ..BASE }, ConvInput::Blocked);
+    check_direct(Case { groups: 2, channels: [32, 16], batch: 2, ..BASE }, ConvInput::Blocked);
+    assert!(DirectWeights::pack(&[0.0; 12], 2, [3, 2], 1, 8, ConvInput::Blocked).is_err());
+}
+
+#[test]
+fn residual_is_added_before_the_activation() {
+    let isa = Isa::best();
+    let b = isa.lanes();
+    let win = Window::new([5, 5], [5, 5], [1, 1], [1, 1], [1, 1], [0, 0]).unwrap();
+    let weights =
+        DirectWeights::pack(&vec![1.0; b * b], 1, [b, b], 1, b, ConvInput::Blocked).unwrap();
+    let conv = DirectConv::new(isa, win, b, b, 1, Some(Activation::Relu), 1);
+    let bias = DirectConv::pad_bias(None, 1, b, b);
+    let x = vec![1.0; 25 * b];
+    let residual: Vec<f32> = (0..25 * b).map(|i| if i % 2 == 0 { -100.0 } else { 0.5 }).collect();
+    let mut y = vec![0.0; 25 * b];
+    let mut scratch = vec![0; conv.scratch(1)];
+    conv.run(&x, &weights, &bias, Some(&residual), &mut y, &mut scratch, &Par::serial());
+    for (i, v) in y.iter().enumerate() {
+        assert_eq!(*v, if i % 2 == 0 { 0.0 } else { b as f32 + 0.5 });
+    }
+}
+
+#[test]
+fn depthwise_convolution() {
+    for c in [
+        BASE,
+        Case { stride: [2, 2], ..BASE },
+        Case { kernel: [5, 5], pad: [2, 2], input: [30, 29], batch: 2, ..BASE },
+        Case { dilation: [2, 1], pad: [2, 0], ..BASE },
+    ] {
+        for channels in [8, 19] {
+            let c = Case { groups: channels, channels: [1, 1], ..c };
+            let win = c.window();
+            let x = random(c.batch * channels * win.input_pixels(), 4);
+            let w = random(channels * win.taps(), 5);
+            let bias = random(channels, 6);
+            let (sums, sizes) = reference(&c, &x, &w, &bias);
+            let eps = f64::from(f32::EPSILON) * (win.taps() + 2) as f64 / 2.0;
+            on_every_machine(
+                |isa, par| {
+                    let weights =
+                        DepthwiseWeights::pack(&w, Some(&bias), win.taps(), isa.lanes()).unwrap();
+                    let conv = DepthwiseConv::new(isa, win.clone(), None);
+                    let mut scratch = vec![0; conv.scratch(par.threads())];
+                    let shapes = ([channels, win.input_pixels()], [channels, win.pixels()]);
+                    through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |blocked, y| {
+                        conv.run(blocked, &weights, None, y, &mut scratch, par);
+                    })
+                },
+                |found| assert_close(found, &sums, |i| eps * sizes[i]),
+            );
+        }
+    }
+}
+
+#[test]
+fn pooling() {
+    let win = Window::new([7, 9], [4, 5], [3, 3], [2, 2], [1, 1], [1, 1]).unwrap();
+    let (channels, batch) = (11, 2);
+    let mut x = random(batch * channels * 63, 7);
+    x[5] = f32::NAN;
+    for kind in [PoolKind::Max, PoolKind::Average] {
+        let mut expected = Vec::new();
+        for plane in x.chunks_exact(63) {
+            for oy in 0..4usize {
+                for ox in 0..5usize {
+                    let taps = (0..9usize).filter_map(|t| {
+                        let (y, x) =
+                            ((oy * 2 + t / 3).checked_sub(1)?, (ox * 2 + t % 3).checked_sub(1)?);
+                        (y < 7 && x < 9).then(|| f64::from(plane[y * 9 + x]))
+                    });
+                    expected.push(match kind {
+                        PoolKind::Max => taps.fold(f64::NEG_INFINITY, |a, v| {
+                            if a.is_nan() || v.is_nan() { f64::NAN } else { a.max(v) }
+                        }),
+                        PoolKind::Average => taps.sum::<f64>() / 9.0,
+                    });
+                }
+            }
+        }
+        on_every_machine(
+            |isa, par| {
+                let pool = BlockedPool::new(isa, kind, win.clone(), |_, _| 9.0);
+                through_blocks(&x, [channels, 63], [channels, 20], batch, isa, par, |x, y| {
+                    pool.run(x, y, par)
+                })
+            },
+            |found| assert_close(found, &expected, |_| 10.0 * f64::from(f32::EPSILON)),
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
+
+/// The geometry of a 2-D window operator, checked: every position it yields lies inside the input plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// Height and width of the input.
+    pub input: [usize; 2],
+    /// Height and width of the output.
+    pub output: [usize; 2],
+    /// Height and width of the window, in taps.
+    pub kernel: [usize; 2],
+    /// Pixels from one window to the next.
+    pub stride: [usize; 2],
+    /// Pixels from one tap to the next.
+    pub dilation: [usize; 2],
+    /// Padding above and left of the input; below and right it follows from the output's size.
+    pub pad: [usize; 2],
+}
+
+/// Stands in an offset table for a tap that lies in the padding.
+pub(super) const OUTSIDE: isize = -1;
+
+impl Window {
+    /// A window whose every number fits the arithmetic of the kernels; none where one is zero (but
+    /// padding), or the planes exceed 2^31 pixels.
+    pub fn new(
+        input: [usize; 2],
+        output: [usize; 2],
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+        pad: [usize; 2],
+    ) -> Option<Self> {
+        const LIMIT: usize = 1 << 31;
+        let positive =
+            [input, output, kernel, stride, dilation].iter().flatten().all(|&v| v > 0 && v < LIMIT);
+        let small = |[h, w]: [usize; 2]| h.checked_mul(w).is_some_and(|n| n < LIMIT);
+        let planes =
+            small(input) && small(output) && small(kernel) && pad.iter().all(|&p| p < LIMIT);
+        (positive && planes).then_some(Self { input, output, kernel, stride, dilation, pad })
+    }
+
+    /// Output pixels of a plane.
+    pub fn pixels(&self) -> usize {
+        self.output[0] * self.output[1]
+    }
+
+    /// Input pixels of a plane.
+    pub fn input_pixels(&self) -> usize {
+        self.input[0] * self.input[1]
+    }
+
+    /// Taps of the window.
+    pub fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1 convolution
+    /// with stride 1.
+    pub fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1]
+            && self.stride == [1, 1]
+            && self.pad == [0, 0]
+            && self.input == self.output
+    }
+
+    /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
+    fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+        let padded = o * self.stride[axis] + k * self.dilation[axis];
+        padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
+    }
+
+    /// Fills `table[tap * pixels.len() + p]` with the number of the input pixel under `tap` of output pixel
+    /// `pixels.start + p`, times `scale`; [`OUTSIDE`] for a tap in the padding.
+    pub(super) fn offsets(
+        &self,
+        pixels: std::ops::Range<usize>,
+        scale: usize,
+        table: &mut [isize],
+    ) {
+        let n = pixels.len();
+        debug_assert!(table.len() >= n * self.taps());
+        for (p, pixel) in pixels.enumerate() {
+            let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
+            for ky in 0..self.kernel[0] {
+                let row = self.position(0, oy, ky);
+                for kx in 0..self.kernel[1] {
+                    let at = row.zip(self.position(1, ox, kx));
+                    table[(ky * self.kernel[1] + kx) * n + p] =
+                        at.map_or(OUTSIDE, |(y, x)| ((y * self.input[1] + x) * scale) as isize);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_of_a_padded_3x3() {
+        let w = Window::new([3, 4], [3, 4], [3, 3], [1, 1], [1, 1], [1, 1]).unwrap();
+        let mut table = vec![0; 9 * 2];
+        w.offsets(0..2, 8, &mut table);
+        let taps_of_first: Vec<_> = table.iter().step_by(2).copied().collect();
+        let o = OUTSIDE;
+        assert_eq!(taps_of_first, [o, o, o, o, 0, 8, o, 32, 40]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Window::new([1 << 20, 1 << 20], [1, 1], [1, 1], [1, 1], [1, 1], [0, 0]).is_none());
+        assert!(Window::new([1, 1], [1, 1], [1, 1], [0, 1], [1, 1], [0, 0]).is_none());
+    }
+}
