@@ -1,0 +1,187 @@
+//! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that no compiler checks.
+//!
+//! Each rule is a function from the list of the project's files to the places that break it. A rule that
+//! knows exceptions names them, so that a new one is a change that a reviewer sees.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines beyond which a file is hard to read in one sitting.
+const LONG: usize = 800;
+
+/// Crates of ours that each crate of ours may depend on, tests included. The order of the project.
+const MAY_DEPEND: &[(&str, &[&str])] = &[
+    ("plutino-ir", &[]),
+    ("plutino-tensor", &[]),
+    ("plutino-kernels", &["plutino-tensor"]),
+    ("plutino-ops", &["plutino-ir", "plutino-tensor", "plutino-kernels"]),
+    ("plutino-runtime", &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-fixtures"]),
+    ("plutino", &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"]),
+    ("plutino-fixtures", &["plutino-ir"]),
+    ("plutino-cli", &["plutino", "plutino-fixtures"]),
+];
+
+/// Where `unsafe` may stand: kernels, the tensor crate's buffers, the runtime's arena, the mmap module.
+const MAY_BE_UNSAFE: &[&str] = &[
+    "crates/plutino-kernels/src/",
+    "crates/plutino-kernels/benches/",
+    "crates/plutino-tensor/src/buffer.rs",
+    "crates/plutino-runtime/src/arena.rs",
+    "crates/plutino-ir/src/mmap.rs",
+    "tests/tests/allocations.rs", // a counting global allocator
+];
+
+/// The only file that reads environment variables below the command line and the chores.
+const KNOBS: &str = "crates/plutino-runtime/src/knobs.rs";
+
+/// The only file that names rayon.
+const THREADS: &str = "crates/plutino-kernels/src/par.rs";
+
+/// A source file: its path from the project's root, and its text.
+struct Source {
+    path: String,
+    text: String,
+}
+
+/// A broken rule: where, and what.
+type Finding = String;
+
+/// Runs every rule; an error lists what they found.
+pub fn run(root: &Path) -> Result<()> {
+    let sources = rust_files(root)?;
+    let rules: &[(&str, fn(&Path, &[Source]) -> Result<Vec<Finding>>)] = &[
+        ("dependencies follow the order of the crates", dependencies),
+        ("unsafe only where ARCHITECTURE.md allows it", unsafe_code),
+        ("crates without unsafe code forbid it", forbid),
+        ("nothing below the command line prints", printing),
+        ("environment variables are read in knobs.rs only", environment),
+        ("one file names rayon", rayon),
+        ("files are readable in one sitting", length),
+        ("no stub is left", stubs),
+    ];
+    let mut findings = Vec::new();
+    for (name, rule) in rules {
+        for finding in rule(root, &sources)? {
+            findings.push(format!("{name}: {finding}"));
+        }
+    }
+    if findings.is_empty() {
+        return Ok(());
+    }
+    bail!("{} findings\n{}", findings.len(), findings.join("\n"))
+}
+
+fn rust_files(root: &Path) -> Result<Vec<Source>> {
+    let mut pending: Vec<PathBuf> = ["crates", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
+    let mut sources = Vec::new();
+    while let Some(dir) = pending.pop() {
+        for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() {
+                if !path.ends_with("target") {
+                    pending.push(path);
+                }
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = fs::read_to_string(&path)?;
+                let path = path.strip_prefix(root)?.display().to_string();
+                sources.push(Source { path, text });
+            }
+        }
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+/// The lines of code of `source`, numbered from 1, without comments.
+fn code(source: &Source) -> impl Iterator<Item = (usize, &str)> {
+    source.text.lines().enumerate().map(|(i, line)| (i + 1, line.split("//").next().unwrap_or("")))
+}
+
+/// Every line of code of `sources` that contains one of `words`, but for the files that `allowed` names.
+fn places(sources: &[Source], words: &[&str], allowed: impl Fn(&str) -> bool) -> Vec<Finding> {
+    sources
+        .iter()
+        .filter(|s| !allowed(&s.path))
+        .flat_map(|s| {
+            code(s)
+                .filter(|(_, line)| words.iter().any(|w| line.contains(w)))
+                .map(|(n, line)| format!("{}:{n}: {}", s.path, line.trim()))
+        })
+        .collect()
+}
+
+fn dependencies(root: &Path, _: &[Source]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for entry in fs::read_dir(root.join("crates"))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let manifest = fs::read_to_string(path.join("Cargo.toml"))?;
+        let Some((_, allowed)) = MAY_DEPEND.iter().find(|(c, _)| *c == name) else {
+            findings.push(format!("crate {name} has no place in the order"));
+            continue;
+        };
+        let ours = |line: &&str| line.starts_with("plutino");
+        for line in manifest.lines().filter(ours) {
+            let dep: &str = line.split([' ', '=', '.']).next().unwrap_or(line);
+            if !allowed.contains(&dep) {
+                findings.push(format!("{name} depends on {dep}"));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn unsafe_code(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let words = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "allow(unsafe_code)"];
+    Ok(places(sources, &words, |p| MAY_BE_UNSAFE.iter().any(|a| p.starts_with(a)) || p == "xtask/src/tidy.rs"))
+}
+
+fn forbid(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let root_file = |p: &str| p.ends_with("src/lib.rs") || p.ends_with("src/main.rs");
+    Ok(sources
+        .iter()
+        .filter(|s| root_file(&s.path))
+        .filter(|s| {
+            let dir = s.path.rsplit_once("src/").map_or("", |(d, _)| d);
+            let may = MAY_BE_UNSAFE.iter().any(|a| a.starts_with(dir));
+            let word = if may { "deny(unsafe_code)" } else { "forbid(unsafe_code)" };
+            // Kernels are unsafe by nature: each block states its precondition (a clippy lint).
+            !s.path.starts_with("crates/plutino-kernels") && !s.text.contains(word)
+        })
+        .map(|s| s.path.clone())
+        .collect())
+}
+
+fn printing(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let may = |p: &str| {
+        p.starts_with("crates/plutino-cli/")
+            || p.starts_with("xtask/")
+            || p.contains("/tests/")
+            || p.contains("/benches/")
+            || p.contains("/examples/")
+    };
+    Ok(places(sources, &["println!", "eprintln!", "print!(", "eprint!(", "dbg!("], may))
+}
+
+fn environment(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let may = |p: &str| p == KNOBS || p.starts_with("xtask/") || p.contains("/tests/") || p.contains("build.rs");
+    Ok(places(sources, &["env::var", "env::set_var"], may))
+}
+
+fn rayon(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    Ok(places(sources, &["rayon"], |p| p == THREADS || p == "xtask/src/tidy.rs"))
+}
+
+fn length(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    Ok(sources
+        .iter()
+        .map(|s| (s, s.text.lines().count()))
+        .filter(|(_, lines)| *lines > LONG)
+        .map(|(s, lines)| format!("{} has {lines} lines, more than {LONG}", s.path))
+        .collect())
+}
+
+fn stubs(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    Ok(places(sources, &["todo!(", "unimplemented!(", "#[ignore"], |p| p == "xtask/src/tidy.rs"))
+}
