@@ -5,10 +5,11 @@
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
 //! - [`number`]: the element types, for bodies that serve every dtype.
-//! - [`gemm`]: matrix products.
+//! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
+pub mod conv;
 pub mod gemm;
 mod inout;
 pub mod math;

@@ -14,6 +14,7 @@
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
+use crate::activation::Activation;
 use crate::simd::Simd;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
@@ -159,6 +160,34 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
                 let p = t.c.wrapping_add(i * t.c_stride + at);
                 if lanes == S::LANES { s.store_ptr(v, p) } else { s.store_partial_ptr(v, p, lanes) }
             }
+        }
+    }
+}
+
+/// Applies a function to a finished tile, which is still in L1.
+///
+/// # Safety
+/// `t.c` is valid for reads and writes of `cols` elements in each of `rows` rows.
+#[inline(always)]
+pub(super) unsafe fn activate<S: Simd>(s: S, rows: usize, t: &Tile<'_>, activation: Activation) {
+    for i in 0..rows {
+        let row = t.c.wrapping_add(i * t.c_stride);
+        let mut at = 0;
+        while at < t.cols {
+            let lanes = (t.cols - at).min(VECTORS * S::LANES);
+            let p = row.wrapping_add(at);
+            let mut v = [s.zero(); VECTORS];
+            for (j, v) in v.iter_mut().enumerate() {
+                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+                // SAFETY: `lanes` elements of this row exist (precondition).
+                *v = unsafe { s.load_partial_ptr(p.wrapping_add(j * S::LANES), lanes) };
+            }
+            for (j, v) in activation.apply_all(s, v).into_iter().enumerate() {
+                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+                // SAFETY: as above.
+                unsafe { s.store_partial_ptr(v, p.wrapping_add(j * S::LANES), lanes) };
+            }
+            at += lanes;
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Slow and obviously right. The tests of every kernel compare against these.
 
+pub mod conv;
 pub mod elementwise;
 pub mod gemm;
 pub mod pool;
