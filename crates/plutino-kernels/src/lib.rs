@@ -4,12 +4,16 @@
 //! has a naive counterpart in [`reference`] that its tests compare against.
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
+//! - [`attention`]: scaled dot-product attention.
+//! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
 pub mod conv;
+pub mod attention;
+pub mod copy;
 pub mod gemm;
 mod inout;
 pub mod math;

@@ -18,45 +18,45 @@ use crate::activation::Activation;
 use crate::simd::Simd;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
-pub(super) const fn rows<S: Simd>() -> usize {
+pub(crate) const fn rows<S: Simd>() -> usize {
     S::REGISTERS * 3 / 8
 }
 
 /// Vectors in a row of a full tile, and in a panel of B.
-pub(super) const VECTORS: usize = 2;
+pub(crate) const VECTORS: usize = 2;
 
 /// What the accumulators of a tile begin with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// One for each row of the tile.
-    pub(super) row_bias: Option<&'a [f32]>,
+    pub(crate) row_bias: Option<&'a [f32]>,
     /// One for each column of the tile.
-    pub(super) col_bias: Option<&'a [f32]>,
+    pub(crate) col_bias: Option<&'a [f32]>,
     /// First element of a matrix to add, and its row stride. May be C itself.
-    pub(super) add: Option<(*const f32, usize)>,
+    pub(crate) add: Option<(*const f32, usize)>,
 }
 
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tile<'a> {
+pub(crate) struct Tile<'a> {
     /// Terms of the sum.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Panel of A, [`rows`] elements for each k.
-    pub(super) a: *const f32,
+    pub(crate) a: *const f32,
     /// Panel of B, `VECTORS * LANES` elements for each k.
-    pub(super) b: *const f32,
+    pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
-    pub(super) b_panel: usize,
+    pub(crate) b_panel: usize,
     /// First element of the tile in C.
-    pub(super) c: *mut f32,
+    pub(crate) c: *mut f32,
     /// Elements from one row of C to the next.
-    pub(super) c_stride: usize,
+    pub(crate) c_stride: usize,
     /// Columns of the tile that exist in C.
-    pub(super) cols: usize,
+    pub(crate) cols: usize,
     /// Initial value.
-    pub(super) start: Start<'a>,
+    pub(crate) start: Start<'a>,
     /// Limits of the result.
-    pub(super) clamp: (f32, f32),
+    pub(crate) clamp: (f32, f32),
 }
 
 /// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
@@ -65,7 +65,7 @@ pub(super) struct Tile<'a> {
 /// For each of the `rows` rows: `a` is valid for `depth` panel rows; `b` for `depth` panel rows in each
 /// panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
 #[inline(always)]
-pub(super) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
+pub(crate) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
     // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
     unsafe {
         match (rows_here, panels) {
@@ -90,7 +90,7 @@ pub(super) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Til
 }
 
 /// Panels of B that a product of this few rows takes at once, to have chains enough.
-pub(super) fn wide_panels(rows: usize) -> usize {
+pub(crate) fn wide_panels(rows: usize) -> usize {
     match rows {
         1 => 4,
         2 | 3 => 2,

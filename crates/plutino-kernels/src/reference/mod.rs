@@ -3,6 +3,8 @@
 //! Slow and obviously right. The tests of every kernel compare against these.
 
 pub mod conv;
+pub mod attention;
+pub mod copy;
 pub mod elementwise;
 pub mod gemm;
 pub mod pool;
