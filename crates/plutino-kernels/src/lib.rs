@@ -18,10 +18,10 @@ pub mod gemm;
 mod inout;
 pub mod math;
 pub mod nchwc;
-
 pub mod number;
 pub mod par;
 pub mod pool;
+pub mod reduce;
 pub mod reference;
 pub mod simd;
 #[cfg(test)]

@@ -8,4 +8,5 @@ pub mod copy;
 pub mod elementwise;
 pub mod gemm;
 pub mod pool;
+pub mod reduce;
 pub mod special;
