@@ -11,8 +11,8 @@
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
-pub mod conv;
 pub mod attention;
+pub mod conv;
 pub mod copy;
 pub mod gemm;
 mod inout;

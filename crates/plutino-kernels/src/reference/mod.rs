@@ -2,8 +2,8 @@
 //!
 //! Slow and obviously right. The tests of every kernel compare against these.
 
-pub mod conv;
 pub mod attention;
+pub mod conv;
 pub mod copy;
 pub mod elementwise;
 pub mod gemm;
