@@ -13,6 +13,7 @@ mod pool;
 mod reorder;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod window;
 
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
