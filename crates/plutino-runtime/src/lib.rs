@@ -1,1 +1,61 @@
 //! Plans and runs PNNX models: passes, memory plan, sessions, profiles.
+//!
+//! ```text
+//! Model::load  ->  Model::session(options)  ->  Session::run(inputs)
+//! ```
+//! A [`Model`] is a file, decoded: every operator is known. A [`Session`] adds options and threads. A [`Plan`]
+//! binds both to the shapes of a run; a session makes one where a shape is new, and keeps the last few. What is
+//! not built cannot be run.
+//!
+//! ```no_run
+//! use plutino_runtime::{Model, SessionOptions};
+//! use plutino_tensor::{DType, Tensor};
+//!
+//! let model = Model::load("resnet18.pnnx.param")?;
+//! let session = model.session(SessionOptions::default())?;
+//! let image = Tensor::zeros(DType::F32, [1, 3, 224, 224])?;
+//! let outputs = session.run(&[image])?;
+//! println!("{}", outputs[0].shape());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! From file to run: the graph is ordered and cut to what the run needs ([`passes()`], structure), dtypes and shapes
+//! are inferred, operators are fused, each is planned (in parallel, packed weights shared by all sessions of a
+//! model), values are laid out in one arena, and the result is a list of steps with nothing left to decide.
+#![deny(unsafe_code)]
+
+mod arena;
+mod bind;
+mod build;
+mod cache;
+mod concat;
+mod error;
+mod exec;
+mod infer;
+pub mod knobs;
+mod late;
+mod memory;
+mod model;
+mod net;
+mod options;
+mod passes;
+mod plan;
+mod profile;
+mod report;
+mod request;
+mod session;
+mod storage;
+mod verify;
+
+#[cfg(test)]
+mod testkit;
+
+pub use error::{ModelError, SessionError, UndecodedOperators, UnsupportedKind};
+pub use model::{CheckReport, Model, ValueInfo};
+pub use options::{SessionOptions, Sorting};
+pub use passes::{PassInfo, PassNote, PassReport, passes};
+pub use plan::Plan;
+pub use profile::{Profile, StepTime};
+pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
+pub use request::{CancelToken, Request};
+pub use session::Session;

@@ -21,7 +21,7 @@ mod blocks;
 mod epilogue;
 mod machine;
 mod pack;
-pub(crate) mod tile;
+mod tile;
 
 #[cfg(test)]
 mod tests;

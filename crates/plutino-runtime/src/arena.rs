@@ -1,0 +1,180 @@
+//! Memory of a run: one arena and the output tensors, lent to kernels part by part.
+#![allow(unsafe_code)] // the one place of this crate that hands out parts of one buffer at the same time
+
+use plutino_ops::RunError;
+use plutino_tensor::{AlignedBuf, TensorError};
+use smallvec::SmallVec;
+use std::marker::PhantomData;
+use std::sync::{Mutex, PoisonError};
+
+/// A part of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// 0 is the arena, `1 + i` the `i`-th output tensor that steps write to.
+    pub(crate) block: usize,
+    /// First byte.
+    pub(crate) offset: usize,
+    /// Number of bytes.
+    pub(crate) len: usize,
+}
+
+impl Region {
+    /// Whether two regions have a byte in common. Empty ones have none.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.block == other.block
+            && self.len > 0
+            && other.len > 0
+            && self.offset < other.offset.saturating_add(other.len)
+            && other.offset < self.offset.saturating_add(self.len)
+    }
+}
+
+/// Blocks of memory that one run owns.
+pub(crate) struct Blocks<'a> {
+    blocks: SmallVec<[(*mut u8, usize); 4]>,
+    owner: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Blocks<'a> {
+    /// Takes over the memory for as long as it is borrowed.
+    pub(crate) fn new(memory: impl Iterator<Item = &'a mut [u8]>) -> Self {
+        let blocks = memory.map(|m| (m.as_mut_ptr(), m.len())).collect();
+        Self { blocks, owner: PhantomData }
+    }
+
+    /// Lends regions for reading and for writing at the same time, each in order, to `read` and `write`.
+    ///
+    /// # Errors
+    /// Where a region leaves its block, or one for writing overlaps another. Nothing is lent then.
+    pub(crate) fn lend<'b>(
+        &'b mut self,
+        reads: &[Region],
+        writes: &[Region],
+        mut read: impl FnMut(&'b [u8]),
+        mut write: impl FnMut(&'b mut [u8]),
+    ) -> Result<(), RunError> {
+        for region in reads.iter().chain(writes) {
+            let fits = self.blocks.get(region.block).is_some_and(|&(_, len)| {
+                region.offset.checked_add(region.len).is_some_and(|end| end <= len)
+            });
+            if !fits {
+                return Err(RunError::Internal(format!("{region:?} is outside its block")));
+            }
+        }
+        for (i, w) in writes.iter().enumerate() {
+            if reads.iter().chain(&writes[i + 1..]).any(|other| w.overlaps(other)) {
+                return Err(RunError::Internal(format!("{w:?} is lent for writing and once more")));
+            }
+        }
+        for r in reads {
+            let (start, _) = self.blocks[r.block];
+            // SAFETY: inside the block, which `self` borrows mutably for 'a (both checked above and in `new`);
+            // overlaps no region lent for writing (checked above), and nothing else is lent while 'b lasts,
+            // because `lend` borrows `self` mutably.
+            read(unsafe { std::slice::from_raw_parts(start.add(r.offset), r.len) });
+        }
+        for w in writes {
+            let (start, _) = self.blocks[w.block];
+            // SAFETY: as above; no other region lent overlaps this one.
+            write(unsafe { std::slice::from_raw_parts_mut(start.add(w.offset), w.len) });
+        }
+        Ok(())
+    }
+}
+
+/// Arenas that no run uses at the moment. Shared by the plans of a session: a run takes the smallest that is large
+/// enough, so that shapes which alternate do not add up.
+#[derive(Default)]
+pub(crate) struct ArenaPool(Mutex<Vec<AlignedBuf>>);
+
+impl ArenaPool {
+    /// Lends an arena of at least `bytes` to `f`.
+    pub(crate) fn with<R, E: From<TensorError>>(
+        &self,
+        bytes: usize,
+        f: impl FnOnce(&mut AlignedBuf) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut arena = match self.take(bytes) {
+            Some(arena) => arena,
+            None => AlignedBuf::zeroed(bytes)?,
+        };
+        let result = f(&mut arena);
+        self.lock().push(arena); // lost if `f` panics: no harm done
+        result
+    }
+
+    /// The smallest idle arena that is large enough. Where there is none, an idle one that is too small makes room
+    /// for the new one.
+    fn take(&self, bytes: usize) -> Option<AlignedBuf> {
+        let mut idle = self.lock();
+        let fitting =
+            (0..idle.len()).filter(|&i| idle[i].len() >= bytes).min_by_key(|&i| idle[i].len());
+        match fitting {
+            Some(at) => Some(idle.swap_remove(at)),
+            None => {
+                idle.pop();
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AlignedBuf>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(block: usize, offset: usize, len: usize) -> Region {
+        Region { block, offset, len }
+    }
+
+    #[test]
+    fn disjoint_regions_are_lent_together() {
+        let (mut a, mut b) = (vec![1u8; 16], vec![2u8; 8]);
+        let mut blocks = Blocks::new([&mut a[..], &mut b[..]].into_iter());
+        let (mut read, mut written) = (Vec::new(), Vec::new());
+        blocks
+            .lend(
+                &[region(0, 0, 8), region(0, 4, 4)],
+                &[region(0, 8, 8), region(1, 0, 8)],
+                |r| read.push(r),
+                |w| written.push(w),
+            )
+            .unwrap();
+        written[0].copy_from_slice(read[0]);
+        written[1].fill(read[1][0] + 2);
+        assert_eq!(b, [3; 8]);
+    }
+
+    #[test]
+    fn overlaps_and_excesses_are_refused() {
+        let mut a = vec![0u8; 16];
+        let mut blocks = Blocks::new([&mut a[..]].into_iter());
+        let mut lend = |reads: &[Region], writes: &[Region]| {
+            blocks.lend(reads, writes, |_| (), |_| ()).is_ok()
+        };
+        assert!(lend(&[region(0, 0, 8)], &[region(0, 8, 8)]));
+        assert!(!lend(&[region(0, 0, 9)], &[region(0, 8, 8)]));
+        assert!(!lend(&[], &[region(0, 0, 9), region(0, 8, 8)]));
+        assert!(!lend(&[region(0, 9, 8)], &[]));
+        assert!(!lend(&[region(1, 0, 0)], &[]));
+        assert!(!lend(&[], &[region(0, usize::MAX, 2)]));
+        assert!(lend(&[region(0, 4, 0)], &[region(0, 0, 16)]), "an empty region overlaps nothing");
+    }
+
+    #[test]
+    fn arenas_are_reused_by_size() {
+        let pool = ArenaPool::default();
+        let address = |bytes: usize| {
+            pool.with(bytes, |a| Ok::<_, TensorError>((a.as_bytes().as_ptr() as usize, a.len())))
+                .unwrap()
+        };
+        let (first, _) = address(4096);
+        assert_eq!(address(100), (first, 4096));
+        assert_eq!(address(8192).1, 8192);
+        assert_eq!(pool.lock().len(), 1, "the small arena made room for the large one");
+    }
+}

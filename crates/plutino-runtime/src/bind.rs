@@ -1,0 +1,119 @@
+//! From names and tensors to values and specs.
+
+use crate::SessionError;
+use crate::model::{Inner, ValueInfo};
+use crate::net::ValueId;
+use plutino_ir::Dim;
+use plutino_tensor::TensorSpec;
+
+/// What a plan is made for: which values are fed, with which specs, and which are fetched.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Binding {
+    pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
+    /// The operands to compute; none: the model's outputs.
+    pub(crate) fetches: Vec<ValueId>,
+}
+
+impl Binding {
+    /// The model's inputs, in order.
+    ///
+    /// # Errors
+    /// Where number, dtypes or symbols do not agree with the model.
+    pub(crate) fn positional(
+        model: &Inner,
+        specs: impl ExactSizeIterator<Item = TensorSpec>,
+    ) -> Result<Self, SessionError> {
+        if specs.len() != model.inputs.len() {
+            let names: Vec<_> = model.inputs.iter().map(|i| i.name.as_str()).collect();
+            return Err(SessionError::InputCount {
+                expected: model.inputs.len(),
+                names: names.join(", "),
+                found: specs.len(),
+            });
+        }
+        let feeds = model.inputs.iter().map(|i| i.id.into()).zip(specs).collect();
+        Self { feeds, fetches: Vec::new() }.checked(model)
+    }
+
+    /// Operands by name.
+    ///
+    /// # Errors
+    /// Where a name is unknown or fed twice, or specs do not agree with the model.
+    pub(crate) fn named<'a>(
+        model: &Inner,
+        feeds: impl Iterator<Item = (&'a str, TensorSpec)>,
+        fetches: &[&str],
+    ) -> Result<Self, SessionError> {
+        let mut fed: Vec<(ValueId, TensorSpec)> = Vec::new();
+        for (name, spec) in feeds {
+            let id = operand(model, name)?;
+            if fed.iter().any(|(other, _)| *other == id) {
+                return Err(SessionError::FedTwice { name: name.into() });
+            }
+            fed.push((id, spec));
+        }
+        let fetches = fetches.iter().map(|name| operand(model, name)).collect::<Result<_, _>>()?;
+        Self { feeds: fed, fetches }.checked(model)
+    }
+
+    /// Whether a run with these feeds and fetches can use a plan for this binding.
+    pub(crate) fn matches<'a>(
+        &self,
+        feeds: impl ExactSizeIterator<Item = (ValueId, &'a plutino_tensor::Tensor)>,
+        fetches: &[ValueId],
+    ) -> bool {
+        self.fetches == fetches
+            && self.feeds.len() == feeds.len()
+            && self.feeds.iter().zip(feeds).all(|((id, spec), (fed, tensor))| {
+                *id == fed && spec.dtype == tensor.dtype() && spec.shape == *tensor.shape()
+            })
+    }
+
+    /// Checks dtypes and symbols of the model's inputs.
+    fn checked(self, model: &Inner) -> Result<Self, SessionError> {
+        let mut symbols: Vec<(&str, usize, &ValueInfo)> = Vec::new();
+        for (id, spec) in &self.feeds {
+            let Some(input) = model.inputs.iter().find(|i| ValueId::from(i.id) == *id) else {
+                continue;
+            };
+            if let Some(expected) = input.recorded.dtype
+                && expected.name() != spec.dtype.name()
+            {
+                return Err(SessionError::InputDType {
+                    name: input.name.clone(),
+                    expected: plutino_tensor::DType::from_name(expected.name())
+                        .unwrap_or(spec.dtype),
+                    found: spec.dtype,
+                });
+            }
+            for (dim, &size) in input.recorded.shape.iter().flatten().zip(spec.shape.iter()) {
+                let Dim::Symbol(symbol) = dim else { continue };
+                match symbols.iter().find(|(s, ..)| s == symbol) {
+                    Some(&(_, first, at)) if first != size => {
+                        return Err(SessionError::Symbol {
+                            symbol: symbol.clone(),
+                            first,
+                            first_input: at.name.clone(),
+                            second: size,
+                            second_input: input.name.clone(),
+                        });
+                    }
+                    Some(_) => {}
+                    None => symbols.push((symbol, size, input)),
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// The operand of this name, or of the input operator of this name.
+pub(crate) fn operand(model: &Inner, name: &str) -> Result<ValueId, SessionError> {
+    let by_operator = || model.inputs.iter().find(|i| i.operator == name).map(|i| i.id);
+    model
+        .graph
+        .operand_by_name(name)
+        .or_else(by_operator)
+        .map(ValueId::from)
+        .ok_or_else(|| SessionError::NoSuchOperand { name: name.into() })
+}

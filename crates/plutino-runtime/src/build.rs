@@ -1,0 +1,435 @@
+//! Making a plan: passes, inference, kernels, memory, steps.
+
+use crate::arena::Region;
+use crate::bind::Binding;
+use crate::concat::{self, Placed};
+use crate::infer::{self, Types};
+use crate::late::{LateInput, LateStep};
+use crate::memory::{self, Item};
+use crate::model::Inner;
+use crate::net::{Action, Net, Node, ValueId};
+use crate::options::Resolved;
+use crate::passes::{self, TypedCx};
+use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
+use crate::report::MemoryReport;
+use crate::storage::{Home, Place, Storage, Stored};
+use crate::{SessionError, verify};
+use plutino_kernels::Pool;
+use plutino_ops::{PlanCx, Planned};
+use plutino_tensor::TensorSpec;
+use std::sync::OnceLock;
+
+/// Makes a plan for this binding.
+///
+/// # Errors
+/// Where a fetch cannot be computed, an operator refuses its inputs, or the plan exceeds the memory budget.
+pub(crate) fn build(
+    model: &Inner,
+    resolved: &Resolved,
+    pool: &Pool,
+    binding: &Binding,
+) -> Result<Plan, SessionError> {
+    let options = &resolved.options;
+    let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
+    let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
+    let mut reports = passes::reports(options);
+    passes::run_structure(&mut net, &mut reports)?;
+    let fold = passes::inference(&mut reports);
+    let types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold)?;
+    let warnings = infer::compare_with_file(&net, &types, &feeds);
+    if reports.iter().any(|r| r.name == "fold" && r.ran) {
+        passes::dead::sweep(&mut net, &types);
+    }
+    passes::run_typed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
+
+    let planned = plan_nodes(model, resolved, pool, &net, &types)?;
+    let mut storage = Storage::new(&net, &types, &feeds, &planned)?;
+    let scratch = scratch_items(&planned);
+    let placed = concat::place(&net, &mut storage, &planned, &scratch);
+    let lay = lay_out(&net, &storage, &scratch)?;
+    let mut assembler = Assembler { net: &net, types: &types, storage: &storage, lay: &lay };
+    let fetches = assembler.fetches()?;
+    let report = memory_report(&storage, &lay, &fetches);
+    let needed = report.arena.saturating_add(report.outputs);
+    if let Some(budget) = options.memory_budget.filter(|&b| b < needed) {
+        return Err(SessionError::Budget { needed, budget });
+    }
+    if cfg!(debug_assertions) {
+        verify::verify(&net, &types, &storage, &planned, &placed, &lay)?;
+    }
+    let mut steps = Vec::new();
+    for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
+        steps.extend(assembler.step(at, planned, placed)?);
+    }
+    let input_names = net.feeds.iter().map(|&id| net.name(id).to_owned()).collect();
+    Ok(Plan {
+        steps,
+        feeds: binding.feeds.clone(),
+        fetches,
+        direct: lay.direct,
+        heap_slots: storage.heap_slots,
+        late_slots: storage.late_slots,
+        constants: storage.constants,
+        memory: report,
+        passes: reports,
+        warnings,
+        input_names,
+    })
+}
+
+/// What a run must yield: the operands asked for, or the model's outputs.
+fn fetched(model: &Inner, binding: &Binding) -> Vec<ValueId> {
+    if binding.fetches.is_empty() {
+        return model.outputs.iter().map(|o| o.id.into()).collect();
+    }
+    binding.fetches.clone()
+}
+
+/// Plans every node that computes something, in parallel: packing weights takes most of the time.
+fn plan_nodes(
+    model: &Inner,
+    resolved: &Resolved,
+    pool: &Pool,
+    net: &Net,
+    types: &Types,
+) -> Result<Vec<Option<Planned>>, SessionError> {
+    let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
+        net.nodes.iter().map(|_| OnceLock::new()).collect();
+    pool.enter(|par| {
+        par.run(net.nodes.len(), |i| {
+            slots[i].get_or_init(|| plan_node(model, resolved, types, &net.nodes[i]));
+        });
+    });
+    let results = slots.into_iter();
+    results.map(|slot| slot.into_inner().unwrap_or(Ok(None))).collect()
+}
+
+/// The plan of one node; none where there is nothing to run, or nothing known to plan for.
+fn plan_node(
+    model: &Inner,
+    resolved: &Resolved,
+    types: &Types,
+    node: &Node,
+) -> Result<Option<Planned>, SessionError> {
+    let Some(operator) = node.operator() else { return Ok(None) };
+    let (Some(inputs), Some(outputs)) = (types.all(&node.inputs), types.all(&node.outputs)) else {
+        return Ok(None);
+    };
+    if outputs.iter().all(infer::known) {
+        return Ok(None);
+    }
+    let cx = PlanCx {
+        inputs: &inputs,
+        outputs: &outputs,
+        isa: resolved.isa,
+        threads: resolved.threads,
+        packs: &model.packs,
+    };
+    operator.plan(&cx).map(Some).map_err(|source| SessionError::Plan {
+        location: Box::new((*node.location).clone()),
+        inputs: infer::describe(&inputs),
+        source,
+    })
+}
+
+/// Scratch memory, as buffers that live for one node.
+fn scratch_items(planned: &[Option<Planned>]) -> Vec<Item> {
+    let scratch = planned.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref()?.scratch)));
+    scratch
+        .filter(|&(_, bytes)| bytes > 0)
+        .map(|(at, bytes)| Item { bytes, born: at, dies: at })
+        .collect()
+}
+
+/// Where the buffers lie.
+pub(crate) struct Lay {
+    /// Block and offset of each buffer that is no part of another.
+    buffers: Vec<(usize, usize)>,
+    /// Node and offset of each piece of scratch memory.
+    scratch: Vec<(usize, Region)>,
+    direct: Vec<Direct>,
+    arena: usize,
+    lower_bound: usize,
+}
+
+/// Buffers that are fetched whole become output tensors, the others share the arena with scratch memory.
+fn lay_out(net: &Net, storage: &Storage, scratch: &[Item]) -> Result<Lay, SessionError> {
+    let mut buffers = vec![(0, 0); storage.buffers.len()];
+    let mut direct: Vec<Direct> = Vec::new();
+    let leaves = net.fetches.iter().flat_map(|&id| match &storage.values[id.0] {
+        Stored::Leaves(leaves) => leaves.iter().map(|&l| Some(l)).collect(),
+        _ => vec![None],
+    });
+    for (fetch, leaf) in leaves.enumerate() {
+        let Some(leaf) = leaf.map(|l| &storage.leaves[l]) else { continue };
+        let (Home::Buffer(b), Some(spec)) = (leaf.place.home, &leaf.spec) else { continue };
+        let buffer = &storage.buffers[b];
+        if buffer.parent.is_none()
+            && leaf.place.offset == 0
+            && leaf.place.len == buffer.len
+            && buffers[b].0 == 0
+        {
+            direct.push(Direct { fetch, spec: spec.clone() });
+            buffers[b].0 = direct.len();
+        }
+    }
+    let mut items = Vec::new();
+    let mut owners = Vec::new();
+    for (b, buffer) in storage.buffers.iter().enumerate() {
+        if buffer.parent.is_none() && buffers[b].0 == 0 {
+            items.push(Item { bytes: buffer.len, born: buffer.born, dies: buffer.dies });
+            owners.push(b);
+        }
+    }
+    items.extend(scratch);
+    let layout = memory::plan(&items).ok_or_else(|| {
+        SessionError::Tensor(plutino_tensor::TensorError::OutOfMemory { bytes: usize::MAX })
+    })?;
+    memory::validate(&items, &layout).map_err(SessionError::Internal)?;
+    let mut offsets = layout.offsets.iter().copied();
+    for (b, offset) in owners.into_iter().zip(offsets.by_ref()) {
+        buffers[b].1 = offset;
+    }
+    let region =
+        |(item, offset): (&Item, usize)| (item.born, Region { block: 0, offset, len: item.bytes });
+    let scratch = scratch.iter().zip(offsets).map(region).collect();
+    let lower_bound = memory::lower_bound(items.into_iter());
+    Ok(Lay { buffers, scratch, direct, arena: layout.bytes, lower_bound })
+}
+
+impl Lay {
+    /// Where a place in a buffer lies.
+    pub(crate) fn region(&self, storage: &Storage, place: &Place) -> Option<Region> {
+        let Home::Buffer(buffer) = place.home else { return None };
+        let (root, inside) = storage.root(buffer);
+        let &(block, offset) = self.buffers.get(root)?;
+        Some(Region { block, offset: offset + inside + place.offset, len: place.len })
+    }
+
+    /// Scratch memory of a node.
+    pub(crate) fn scratch(&self, node: usize) -> Option<Region> {
+        let at = self.scratch.binary_search_by_key(&node, |(n, _)| *n).ok()?;
+        self.scratch.get(at).map(|(_, region)| *region)
+    }
+}
+
+fn memory_report(storage: &Storage, lay: &Lay, fetches: &[Fetch]) -> MemoryReport {
+    let computed =
+        storage.leaves.iter().filter(|l| l.written && matches!(l.place.home, Home::Buffer(_)));
+    let outputs = fetches.iter().map(|fetch| match fetch {
+        Fetch::Leaf { spec: Some(spec), source: Source::Lent(_), .. } => {
+            spec.storage_bytes().unwrap_or(0)
+        }
+        _ => 0,
+    });
+    MemoryReport {
+        total: computed.map(|l| l.place.len).fold(0, usize::saturating_add),
+        arena: lay.arena,
+        lower_bound: lay.lower_bound,
+        scratch: lay.scratch.iter().map(|(_, r)| r.len).max().unwrap_or(0),
+        outputs: outputs.fold(0, usize::saturating_add),
+        constants: storage.constants.iter().map(|c| c.as_bytes().len()).sum(),
+    }
+}
+
+/// Turns nodes into steps.
+struct Assembler<'a> {
+    net: &'a Net,
+    types: &'a Types,
+    storage: &'a Storage,
+    lay: &'a Lay,
+}
+
+impl Assembler<'_> {
+    /// The step of a node; none where there is nothing to do while running.
+    fn step(
+        &mut self,
+        at: usize,
+        planned: Option<Planned>,
+        placed: Option<Placed>,
+    ) -> Result<Option<Step>, SessionError> {
+        let node = &self.net.nodes[at];
+        let (Some(inputs), Some(outputs)) =
+            (self.types.all(&node.inputs), self.types.all(&node.outputs))
+        else {
+            return self.late_step(node).map(Some);
+        };
+        let (Some(planned), Some(operator)) = (planned, node.operator()) else { return Ok(None) };
+        let wrong = |what: &str| SessionError::internal(format!("{}: {what}", node.location));
+        let input_leaves =
+            self.storage.leaves_of(&node.inputs).ok_or_else(|| wrong("an input has no place"))?;
+        let output_leaves =
+            self.storage.leaves_of(&node.outputs).ok_or_else(|| wrong("an output has no place"))?;
+        let mut step = Step {
+            location: node.location.clone(),
+            absorbed: node.absorbed.clone(),
+            work: Work::Copy,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            scratch: planned.scratch,
+            cost: operator.cost(&inputs, &outputs),
+        };
+        if let Some(placed) = placed {
+            return Ok(self.copies(step, &input_leaves, &output_leaves, &placed));
+        }
+        for (i, &leaf) in input_leaves.iter().enumerate() {
+            let shared = self.storage.shared[at].contains(&i);
+            let input = self.input(leaf, shared).ok_or_else(|| wrong("an input has no place"))?;
+            if let Source::Lent(region) = input.source {
+                step.reads.push(region);
+            }
+            step.inputs.push(input);
+        }
+        for &leaf in &output_leaves {
+            let (output, region) =
+                self.output(leaf).ok_or_else(|| wrong("an output has no place"))?;
+            step.writes.extend(region);
+            step.outputs.push(output);
+        }
+        let Some(kernel) = planned.kernel else {
+            let all_views = step.outputs.iter().all(|o| o.sink == Sink::View);
+            return if all_views { Ok(None) } else { Err(wrong("nothing computes its output")) };
+        };
+        step.work = Work::Kernel(kernel);
+        step.writes.extend(self.lay.scratch(at));
+        Ok(Some(step))
+    }
+
+    /// The copies that a placed concatenation still needs.
+    fn copies(
+        &self,
+        mut step: Step,
+        inputs: &[usize],
+        outputs: &[usize],
+        placed: &Placed,
+    ) -> Option<Step> {
+        let output = &self.storage.leaves[*outputs.first()?];
+        let whole = self.lay.region(self.storage, &output.place)?;
+        for &(i, offset) in &placed.copies {
+            let input = self.input(*inputs.get(i)?, false)?;
+            let len = input.spec.storage_bytes().ok()?;
+            if let Source::Lent(region) = input.source {
+                step.reads.push(region);
+            }
+            step.writes.push(Region { block: whole.block, offset: whole.offset + offset, len });
+            step.outputs.push(StepOutput {
+                name: self.leaf_name(output),
+                sink: Sink::Lent(input.spec.clone()),
+            });
+            step.inputs.push(input);
+        }
+        step.scratch = 0;
+        (!step.inputs.is_empty()).then_some(step)
+    }
+
+    fn input(&self, leaf: usize, shared: bool) -> Option<StepInput> {
+        let leaf = &self.storage.leaves[leaf];
+        let source = if shared { Source::Shared } else { self.source(&leaf.place)? };
+        Some(StepInput { name: self.leaf_name(leaf), spec: leaf.spec.clone()?, source })
+    }
+
+    fn source(&self, place: &Place) -> Option<Source> {
+        let &Place { home, offset, len } = place;
+        Some(match home {
+            Home::Buffer(_) => Source::Lent(self.lay.region(self.storage, place)?),
+            Home::Feed(feed) => Source::Feed { feed, offset, len },
+            Home::Constant(constant) => Source::Constant { constant, offset, len },
+            Home::Heap(slot) => Source::Heap(slot),
+        })
+    }
+
+    fn output(&self, leaf: usize) -> Option<(StepOutput, Option<Region>)> {
+        let leaf = &self.storage.leaves[leaf];
+        let name = self.leaf_name(leaf);
+        let (sink, region) = match (leaf.place.home, &leaf.spec) {
+            (Home::Heap(slot), _) => (Sink::Heap { dtype: leaf.dtype, slot }, None),
+            (Home::Buffer(_), Some(spec)) if leaf.written => {
+                (Sink::Lent(spec.clone()), Some(self.lay.region(self.storage, &leaf.place)?))
+            }
+            _ => (Sink::View, None),
+        };
+        Some((StepOutput { name, sink }, region))
+    }
+
+    fn late_step(&self, node: &Node) -> Result<Step, SessionError> {
+        let wrong = |what: &str| SessionError::internal(format!("{}: {what}", node.location));
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for id in &node.inputs {
+            inputs.push(match (&self.storage.values[id.0], self.types.get(*id)) {
+                (Stored::Late(slot), _) => LateInput::Slot(*slot),
+                (Stored::Leaves(leaves), Some(spec)) => {
+                    let leaves = leaves.iter().map(|&l| {
+                        let leaf = &self.storage.leaves[l];
+                        let spec = leaf.spec.clone().unwrap_or(TensorSpec::new(leaf.dtype, [0]));
+                        Some((spec, self.source(&leaf.place)?))
+                    });
+                    let leaves: Option<Vec<_>> = leaves.collect();
+                    LateInput::Planned {
+                        spec: spec.clone(),
+                        leaves: leaves.ok_or_else(|| wrong("an input has no place"))?,
+                    }
+                }
+                _ => return Err(wrong("an input is made by nobody")),
+            });
+        }
+        let slot = |id: &ValueId| match self.storage.values[id.0] {
+            Stored::Late(slot) => Ok(slot),
+            _ => Err(wrong("an output has no slot")),
+        };
+        let outputs = node.outputs.iter().map(slot).collect::<Result<_, _>>()?;
+        let action = match &node.action {
+            Action::Operator(op) => Action::Operator(op.clone()),
+            Action::Pack => Action::Pack,
+            Action::Unpack => Action::Unpack,
+            Action::Constant(_) | Action::Fused(_) => return Err(wrong("planned, and late")),
+        };
+        Ok(Step {
+            location: node.location.clone(),
+            absorbed: Vec::new(),
+            work: Work::Late(LateStep { action, inputs, outputs }),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            scratch: 0,
+            cost: Default::default(),
+        })
+    }
+
+    /// Where results are found at the end.
+    fn fetches(&self) -> Result<Vec<Fetch>, SessionError> {
+        let mut fetches = Vec::new();
+        for &id in &self.net.fetches {
+            match &self.storage.values[id.0] {
+                &Stored::Late(slot) => {
+                    fetches.push(Fetch::Late { name: self.net.name(id).to_owned(), slot })
+                }
+                Stored::Leaves(leaves) => {
+                    for &l in leaves {
+                        let leaf = &self.storage.leaves[l];
+                        let source = self.source(&leaf.place);
+                        fetches.push(Fetch::Leaf {
+                            name: self.leaf_name(leaf),
+                            dtype: leaf.dtype,
+                            spec: leaf.spec.clone(),
+                            source: source
+                                .ok_or_else(|| SessionError::internal("a result has no place"))?,
+                        });
+                    }
+                }
+                Stored::Nowhere => {
+                    let what = format!("operand {} is made by nobody", self.net.name(id));
+                    return Err(SessionError::Internal(what));
+                }
+            }
+        }
+        Ok(fetches)
+    }
+
+    fn leaf_name(&self, leaf: &crate::storage::Leaf) -> String {
+        let name = self.net.name(leaf.value);
+        leaf.member.map_or_else(|| name.to_owned(), |m| format!("{name}.{m}"))
+    }
+}

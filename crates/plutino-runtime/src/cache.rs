@@ -1,0 +1,60 @@
+//! The last few plans of a session, by what they were made for.
+
+use crate::SessionError;
+use crate::bind::Binding;
+use crate::plan::Plan;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Plans, the least recently used first.
+pub(crate) struct PlanCache {
+    plans: Mutex<Vec<(Binding, Arc<Plan>)>>,
+    /// Held while a plan is made, so that two runs with the same new shape do not both make it.
+    making: Mutex<()>,
+    size: usize,
+}
+
+impl PlanCache {
+    /// An empty cache for `size` plans, at least one.
+    pub(crate) fn new(size: usize) -> Self {
+        Self { plans: Mutex::default(), making: Mutex::default(), size: size.max(1) }
+    }
+
+    /// The plan whose binding `matches`; it becomes the most recently used.
+    pub(crate) fn find(&self, matches: impl Fn(&Binding) -> bool) -> Option<Arc<Plan>> {
+        let mut plans = lock(&self.plans);
+        let at = plans.iter().rposition(|(binding, _)| matches(binding))?;
+        if at + 1 < plans.len() {
+            plans[at..].rotate_left(1);
+        }
+        plans.last().map(|(_, plan)| Arc::clone(plan))
+    }
+
+    /// The plan for this binding, made by `make` if need be. The least recently used one makes room.
+    pub(crate) fn get(
+        &self,
+        binding: Binding,
+        make: impl FnOnce(&Binding) -> Result<Plan, SessionError>,
+    ) -> Result<Arc<Plan>, SessionError> {
+        let _making = lock(&self.making);
+        if let Some(plan) = self.find(|b| *b == binding) {
+            return Ok(plan);
+        }
+        let plan = Arc::new(make(&binding)?);
+        let mut plans = lock(&self.plans);
+        if plans.len() >= self.size {
+            plans.remove(0);
+        }
+        plans.push((binding, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    /// Number of plans.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.plans).len()
+    }
+}
+
+/// Plans are whole at any time: a panic elsewhere harms none.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

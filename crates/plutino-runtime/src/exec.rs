@@ -1,0 +1,374 @@
+//! Running a plan: one loop over its steps.
+
+use crate::arena::{ArenaPool, Blocks};
+use crate::late::{self, LateError, LateInput, LateStep, LateValue};
+use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
+use crate::profile::StepTime;
+use crate::request::Limits;
+use crate::{Profile, SessionError};
+use plutino_kernels::{Isa, Par, Pool};
+use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
+use plutino_tensor::{Tensor, TensorError, TensorSpec};
+use smallvec::SmallVec;
+use std::time::Instant;
+
+/// Bytes that one task of a copy moves.
+const COPY_GRAIN: usize = 64 << 10;
+
+/// What stays the same during a run.
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) feeds: &'a [&'a Tensor],
+    pub(crate) limits: &'a Limits,
+    pub(crate) isa: Isa,
+    pub(crate) packs: &'a PackCache,
+}
+
+/// What steps hand to later steps outside the blocks.
+struct Handed {
+    heap: Vec<Option<Tensor>>,
+    late: Vec<Option<LateValue>>,
+}
+
+/// Runs the plan; returns the results. `reused` are tensors whose memory results may take over.
+pub(crate) fn run(
+    run: &Run<'_>,
+    pool: &Pool,
+    arenas: &ArenaPool,
+    mut reused: Vec<Option<Tensor>>,
+    mut profile: Option<&mut Profile>,
+) -> Result<Vec<Tensor>, SessionError> {
+    let plan = run.plan;
+    let begin = profile.as_ref().map(|_| Instant::now());
+    let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
+    for d in &plan.direct {
+        direct.push(match_or_new(reused.get_mut(d.fetch).and_then(Option::take), &d.spec)?);
+    }
+    let mut handed =
+        Handed { heap: vec![None; plan.heap_slots], late: vec![None; plan.late_slots] };
+    arenas
+        .with(plan.memory.arena, |arena| {
+            let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+            memory.push(arena.as_mut_bytes());
+            for tensor in &mut direct {
+                memory.push(tensor.as_mut_bytes()?);
+            }
+            let mut blocks = Blocks::new(memory.into_iter());
+            pool.enter(|par| {
+                for (at, step) in plan.steps.iter().enumerate() {
+                    check_limits(run.limits, at, plan.steps.len())?;
+                    let start = begin.map(|b| b.elapsed());
+                    run.step(step, &mut blocks, &mut handed, par)?;
+                    if let (Some(profile), Some(begin), Some(start)) = (&mut profile, begin, start)
+                    {
+                        let duration = begin.elapsed().saturating_sub(start);
+                        profile.steps.push(StepTime { start, duration });
+                    }
+                }
+                Ok::<_, SessionError>(())
+            })?;
+            let results = run.results(&mut blocks, &mut handed, &mut reused)?;
+            drop(blocks);
+            Ok::<_, SessionError>(results)
+        })
+        .and_then(|results| collect(results, direct))
+        .inspect(|_| {
+            if let (Some(profile), Some(begin)) = (profile, begin) {
+                profile.total = begin.elapsed();
+            }
+        })
+}
+
+/// A result, while the output tensors are still lent to the blocks.
+enum Done {
+    Tensor(Tensor),
+    /// Output tensor `i`, in this shape.
+    Direct(usize, TensorSpec),
+}
+
+fn collect(results: Vec<Done>, direct: SmallVec<[Tensor; 2]>) -> Result<Vec<Tensor>, SessionError> {
+    let mut tensors = Vec::with_capacity(results.len());
+    for result in results {
+        tensors.push(match result {
+            Done::Tensor(tensor) => tensor,
+            Done::Direct(at, spec) => match direct.get(at) {
+                Some(tensor) => tensor.reshape(spec.shape)?, // shares the buffer
+                None => return Err(SessionError::internal("a result without a tensor")),
+            },
+        });
+    }
+    Ok(tensors)
+}
+
+/// `old`, where it is what is needed and nobody else holds it; else a new tensor.
+fn match_or_new(old: Option<Tensor>, spec: &TensorSpec) -> Result<Tensor, TensorError> {
+    match old {
+        Some(tensor) if tensor.spec() == *spec => Ok(tensor),
+        _ => Tensor::zeros(spec.dtype, spec.shape.clone()),
+    }
+}
+
+fn check_limits(limits: &Limits, done: usize, steps: usize) -> Result<(), SessionError> {
+    if limits.cancel.as_ref().is_some_and(|c| c.is_cancelled()) {
+        return Err(SessionError::Cancelled { done, steps });
+    }
+    if limits.deadline.is_some_and(|d| Instant::now() >= d) {
+        return Err(SessionError::Deadline { done, steps });
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    fn step(
+        &self,
+        step: &Step,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        par: &Par,
+    ) -> Result<(), SessionError> {
+        let failed =
+            |source| SessionError::Run { location: Box::new((*step.location).clone()), source };
+        match &step.work {
+            Work::Kernel(kernel) => {
+                self.kernel(step, kernel.as_ref(), blocks, handed, par).map_err(failed)
+            }
+            Work::Copy => self.copy(step, blocks, handed, par).map_err(failed),
+            Work::Late(late) => self.late(step, late, blocks, handed, par),
+        }
+    }
+
+    /// The bytes of an input that is not lent by the blocks.
+    fn outside<'s>(
+        &'s self,
+        source: Source,
+        heap: &'s [Option<Tensor>],
+    ) -> Result<Option<&'s [u8]>, RunError> {
+        let (tensor, offset, len) = match source {
+            Source::Lent(_) | Source::Shared => return Ok(None),
+            Source::Feed { feed, offset, len } => (self.feeds.get(feed).copied(), offset, len),
+            Source::Constant { constant, offset, len } => {
+                (self.plan.constants.get(constant), offset, len)
+            }
+            Source::Heap(slot) => {
+                let tensor = heap.get(slot).and_then(Option::as_ref);
+                (tensor, 0, tensor.map_or(0, |t| t.as_bytes().len()))
+            }
+        };
+        let part = tensor.and_then(|t| t.as_bytes().get(offset..offset.checked_add(len)?));
+        part.map(Some).ok_or_else(|| RunError::Internal(format!("{source:?} has no such bytes")))
+    }
+
+    fn kernel(
+        &self,
+        step: &Step,
+        kernel: &dyn plutino_ops::Kernel,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        par: &Par,
+    ) -> Result<(), RunError> {
+        let mut emitted: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
+        let dynamic = step.outputs.iter().filter(|o| matches!(o.sink, Sink::Heap { .. })).count();
+        emitted.resize(dynamic, None);
+        let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
+        let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+        blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;
+        let (mut read, mut written) = (read.into_iter(), written.into_iter());
+        let missing = || RunError::Internal("a region was not lent".into());
+        let mut inputs = SmallVec::new();
+        for input in &step.inputs {
+            let bytes = match input.source {
+                Source::Shared => None,
+                Source::Lent(_) => Some(read.next().ok_or_else(missing)?),
+                source => self.outside(source, &handed.heap)?,
+            };
+            inputs.push(Input { spec: &input.spec, bytes });
+        }
+        let mut slots = emitted.iter_mut();
+        let mut outputs = SmallVec::new();
+        for output in &step.outputs {
+            outputs.push(match &output.sink {
+                Sink::Lent(spec) => {
+                    Some(Output::Fixed { spec, bytes: written.next().ok_or_else(missing)? })
+                }
+                Sink::Heap { dtype, .. } => {
+                    Some(Output::Dynamic { dtype: *dtype, slot: slots.next().ok_or_else(missing)? })
+                }
+                Sink::View => None,
+            });
+        }
+        let scratch = written.next().unwrap_or_default();
+        let mut cx = RunCx { inputs: Inputs(inputs), outputs: Outputs(outputs), scratch, par };
+        kernel.run(&mut cx)?;
+        drop(cx);
+        let mut emitted = emitted.into_iter();
+        for output in &step.outputs {
+            if let Sink::Heap { slot, .. } = output.sink {
+                let tensor = emitted.next().flatten();
+                if tensor.is_none() {
+                    return Err(RunError::Internal(format!(
+                        "{} did not make output '{}'",
+                        kernel.name(),
+                        output.name
+                    )));
+                }
+                handed.heap[slot] = tensor;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        step: &Step,
+        blocks: &mut Blocks<'_>,
+        handed: &Handed,
+        par: &Par,
+    ) -> Result<(), RunError> {
+        let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
+        let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+        blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;
+        let mut read = read.into_iter();
+        for (input, to) in step.inputs.iter().zip(written) {
+            let from = match self.outside(input.source, &handed.heap)? {
+                Some(bytes) => bytes,
+                None => read.next().unwrap_or_default(),
+            };
+            if from.len() != to.len() {
+                return Err(RunError::Internal("a copy between different sizes".into()));
+            }
+            par.chunks_mut(to, COPY_GRAIN, |i, chunk| {
+                let start = i * COPY_GRAIN;
+                chunk.copy_from_slice(&from[start..start + chunk.len()]);
+            });
+        }
+        Ok(())
+    }
+
+    fn late(
+        &self,
+        step: &Step,
+        late: &LateStep,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        par: &Par,
+    ) -> Result<(), SessionError> {
+        let location = || Box::new((*step.location).clone());
+        let failed = |source| SessionError::Run { location: location(), source };
+        let mut inputs = Vec::with_capacity(late.inputs.len());
+        for input in &late.inputs {
+            inputs.push(match input {
+                &LateInput::Slot(slot) => handed
+                    .late
+                    .get(slot)
+                    .cloned()
+                    .flatten()
+                    .ok_or_else(|| failed(RunError::Internal("an input was not made".into())))?,
+                LateInput::Planned { spec, leaves } => {
+                    let leaves = leaves.iter().map(|(spec, source)| {
+                        self.tensor(*source, spec, blocks, &handed.heap).map_err(failed)
+                    });
+                    LateValue::new(spec.clone(), leaves.collect::<Result<_, _>>()?)
+                }
+            });
+        }
+        let described = || {
+            let specs: Vec<String> =
+                inputs.iter().map(|i: &LateValue| i.spec.to_string()).collect();
+            specs.join(", ")
+        };
+        let outputs =
+            late::run(late, inputs.clone(), self.isa, self.packs, par).map_err(|e| match e {
+                LateError::Run(source) => failed(source),
+                LateError::Plan(source) => {
+                    SessionError::Plan { location: location(), inputs: described(), source }
+                }
+            })?;
+        for (&slot, output) in late.outputs.iter().zip(outputs) {
+            handed.late[slot] = Some(output);
+        }
+        Ok(())
+    }
+
+    /// A tensor of what a source holds: shared where it is a whole tensor already, else a copy.
+    fn tensor(
+        &self,
+        source: Source,
+        spec: &TensorSpec,
+        blocks: &mut Blocks<'_>,
+        heap: &[Option<Tensor>],
+    ) -> Result<Tensor, RunError> {
+        let whole = match source {
+            Source::Feed { feed, len, .. } => {
+                self.feeds.get(feed).copied().filter(|t| t.as_bytes().len() == len)
+            }
+            Source::Constant { constant, len, .. } => {
+                self.plan.constants.get(constant).filter(|t| t.as_bytes().len() == len)
+            }
+            Source::Heap(slot) => match heap.get(slot).and_then(Option::as_ref) {
+                Some(tensor) => return Ok(tensor.clone()),
+                None => return Err(RunError::Internal("a value was not made".into())),
+            },
+            Source::Lent(_) | Source::Shared => None,
+        };
+        if let Some(tensor) = whole.filter(|t| t.dtype() == spec.dtype) {
+            return Ok(tensor.reshape(spec.shape.clone())?);
+        }
+        let copy = |bytes: &[u8]| Tensor::from_bytes(spec.dtype, spec.shape.clone(), bytes);
+        match (source, self.outside(source, heap)?) {
+            (_, Some(bytes)) => Ok(copy(bytes)?),
+            (Source::Lent(region), None) => {
+                let mut made = None;
+                blocks.lend(&[region], &[], |bytes| made = Some(copy(bytes)), |_| ())?;
+                made.unwrap_or_else(|| Err(TensorError::invalid("nothing was lent")))
+                    .map_err(Into::into)
+            }
+            _ => Err(RunError::Internal(format!("{source:?} cannot be read"))),
+        }
+    }
+
+    fn results(
+        &self,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        reused: &mut [Option<Tensor>],
+    ) -> Result<Vec<Done>, SessionError> {
+        let mut results = Vec::with_capacity(self.plan.fetches.len());
+        for (at, fetch) in self.plan.fetches.iter().enumerate() {
+            match fetch {
+                Fetch::Late { name, slot } => {
+                    let value = handed.late.get(*slot).and_then(Option::as_ref);
+                    let value = value.ok_or_else(|| {
+                        SessionError::internal(format!("result '{name}' was not made"))
+                    })?;
+                    results.extend(value.leaves.iter().cloned().map(Done::Tensor));
+                }
+                Fetch::Leaf { spec: Some(spec), source: Source::Lent(region), .. } => {
+                    if let Some(direct) = region.block.checked_sub(1)
+                        && region.offset == 0
+                        && self.plan.direct.get(direct).is_some_and(|d| {
+                            d.spec.dtype == spec.dtype && d.spec.shape.numel() == spec.shape.numel()
+                        })
+                    {
+                        results.push(Done::Direct(direct, spec.clone()));
+                        continue;
+                    }
+                    let old = reused.get_mut(at).and_then(Option::take);
+                    let mut tensor = match_or_new(old, spec)?;
+                    let to = tensor.as_mut_bytes()?;
+                    blocks
+                        .lend(&[*region], &[], |bytes| to.copy_from_slice(bytes), |_| ())
+                        .map_err(|e| SessionError::internal(e.to_string()))?;
+                    results.push(Done::Tensor(tensor));
+                }
+                Fetch::Leaf { spec, source, dtype, .. } => {
+                    let spec = spec.clone().unwrap_or(TensorSpec::new(*dtype, [0]));
+                    let tensor = self
+                        .tensor(*source, &spec, blocks, &handed.heap)
+                        .map_err(|e| SessionError::internal(e.to_string()))?;
+                    results.push(Done::Tensor(tensor));
+                }
+            }
+        }
+        Ok(results)
+    }
+}

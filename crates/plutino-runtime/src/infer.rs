@@ -1,0 +1,207 @@
+//! Dtypes, shapes and known values of everything in a net, from those of its feeds.
+
+use crate::SessionError;
+use crate::model::MAX_MEMBERS;
+use crate::net::{Action, Net, Node, ValueId};
+use crate::passes::{self, PassReport};
+use crate::report::Warning;
+use plutino_ir::{Dim, TensorType};
+use plutino_kernels::Isa;
+use plutino_ops::{PackCache, PlanError, ShapeError, ValueSpec};
+use plutino_tensor::{Tensor, TensorSpec};
+
+/// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run itself.
+#[derive(Debug, Default)]
+pub(crate) struct Types(Vec<Option<ValueSpec>>);
+
+impl Types {
+    /// What is known of a value.
+    pub(crate) fn get(&self, id: ValueId) -> Option<&ValueSpec> {
+        self.0.get(id.0)?.as_ref()
+    }
+
+    /// What is known of several values, if all are.
+    pub(crate) fn all(&self, ids: &[ValueId]) -> Option<Vec<ValueSpec>> {
+        ids.iter().map(|&id| self.get(id).cloned()).collect()
+    }
+
+    /// Whether the value itself is known.
+    pub(crate) fn is_known(&self, id: ValueId) -> bool {
+        self.get(id).is_some_and(known)
+    }
+}
+
+/// Whether a value is known, with all its members.
+pub(crate) fn known(spec: &ValueSpec) -> bool {
+    spec.leaves().iter().all(|leaf| leaf.as_tensor().is_some_and(|t| t.known.is_some()))
+}
+
+/// Infers everything. Operators that work on known values alone are computed right away if `fold` asks for it.
+///
+/// # Errors
+/// Where an operator refuses its inputs.
+pub(crate) fn infer(
+    net: &Net,
+    feeds: &[TensorSpec],
+    packs: &PackCache,
+    isa: Isa,
+    mut fold: Option<&mut PassReport>,
+) -> Result<Types, SessionError> {
+    let mut types = Types(vec![None; net.values.len()]);
+    for (feed, spec) in net.feeds.iter().zip(feeds) {
+        spec.storage_bytes()?;
+        types.0[feed.0] = Some(spec.clone().into());
+    }
+    for node in &net.nodes {
+        let Some(inputs) = types.all(&node.inputs) else { continue };
+        let Some(mut outputs) = node_outputs(node, &inputs, packs)? else { continue };
+        if let (Some(report), Some(operator)) = (fold.as_deref_mut(), node.operator()) {
+            passes::fold::fold(node, operator, &inputs, &mut outputs, isa, report);
+        }
+        for (id, spec) in node.outputs.iter().zip(outputs) {
+            types.0[id.0] = Some(spec);
+        }
+    }
+    Ok(types)
+}
+
+/// The outputs of one node; none where it takes the run to know them.
+fn node_outputs(
+    node: &Node,
+    inputs: &[ValueSpec],
+    packs: &PackCache,
+) -> Result<Option<Vec<ValueSpec>>, SessionError> {
+    let shape_error = |source| SessionError::Shape {
+        location: Box::new((*node.location).clone()),
+        inputs: describe(inputs),
+        source,
+    };
+    let outputs = match &node.action {
+        Action::Constant(weight) => {
+            let tensor = packs.get::<Tensor, PlanError>(&weight.name, "tensor", || weight.tensor());
+            let tensor = tensor.map_err(|source| SessionError::Plan {
+                location: Box::new((*node.location).clone()),
+                inputs: String::new(),
+                source,
+            })?;
+            vec![ValueSpec::from((*tensor).clone())]
+        }
+        Action::Pack | Action::Unpack => {
+            structure(&node.action, inputs, node.outputs.len()).map_err(shape_error)?
+        }
+        Action::Operator(_) | Action::Fused(_) if inputs.iter().any(ValueSpec::is_dynamic) => {
+            return Ok(None);
+        }
+        Action::Operator(_) | Action::Fused(_) => {
+            let Some(operator) = node.operator() else { return Ok(None) };
+            match operator.infer(inputs) {
+                Ok(outputs) => outputs,
+                // Shapes depend on the value of an input that is computed: wait for it.
+                Err(ShapeError::NotKnown { .. }) => return Ok(None),
+                Err(source) => return Err(shape_error(source)),
+            }
+        }
+    };
+    check_count(node, inputs, outputs.len())?;
+    check_sizes(&outputs).map_err(shape_error)?;
+    Ok(Some(outputs))
+}
+
+/// What tuples made and taken apart consist of.
+pub(crate) fn structure(
+    action: &Action,
+    inputs: &[ValueSpec],
+    outputs: usize,
+) -> Result<Vec<ValueSpec>, ShapeError> {
+    match (action, inputs) {
+        (Action::Unpack, [ValueSpec::List(members)]) if members.len() == outputs => {
+            Ok(members.clone())
+        }
+        (Action::Unpack, [ValueSpec::List(members)]) => Err(ShapeError::Invalid(format!(
+            "the tuple has {} members, the file names {outputs}",
+            members.len()
+        ))),
+        (Action::Unpack, inputs) => {
+            Err(ShapeError::Sort { input: 0, expected: "a tuple", found: describe(inputs) })
+        }
+        _ => {
+            let members: usize = inputs.iter().map(ValueSpec::leaf_count).sum();
+            if members > MAX_MEMBERS {
+                return Err(ShapeError::Invalid(format!(
+                    "a tuple may have {MAX_MEMBERS} members at most"
+                )));
+            }
+            Ok(vec![ValueSpec::List(inputs.to_vec())])
+        }
+    }
+}
+
+/// An operator makes as many outputs as the file names.
+pub(crate) fn check_count(
+    node: &Node,
+    inputs: &[ValueSpec],
+    made: usize,
+) -> Result<(), SessionError> {
+    if made == node.outputs.len() {
+        return Ok(());
+    }
+    Err(SessionError::Shape {
+        location: Box::new((*node.location).clone()),
+        inputs: describe(inputs),
+        source: ShapeError::Invalid(format!(
+            "the operator makes {made} output(s), the file names {}",
+            node.outputs.len()
+        )),
+    })
+}
+
+/// No value is larger than memory can be: planning and kernels may multiply dimensions without a second thought.
+pub(crate) fn check_sizes(outputs: &[ValueSpec]) -> Result<(), ShapeError> {
+    let leaves = outputs.iter().flat_map(ValueSpec::leaves).filter_map(ValueSpec::as_tensor);
+    leaves
+        .map(|t| t.spec.storage_bytes())
+        .try_for_each(|bytes| bytes.map(|_| ()).map_err(ShapeError::from))
+}
+
+/// Specs for messages.
+pub(crate) fn describe(specs: &[ValueSpec]) -> String {
+    specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Compares what was inferred with what the file records, where the inputs are as they were at the export.
+pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) -> Vec<Warning> {
+    let agrees = |spec: &TensorSpec, recorded: &TensorType| {
+        recorded.dtype.is_none_or(|d| d.name() == spec.dtype.name())
+            && recorded.shape.as_ref().is_none_or(|dims| {
+                dims.len() == spec.shape.rank()
+                    && dims.iter().zip(spec.shape.iter()).all(|(d, &size)| match d {
+                        Dim::Known(recorded) => *recorded == size,
+                        Dim::Unknown | Dim::Symbol(_) => true,
+                    })
+            })
+    };
+    let as_exported =
+        net.feeds.iter().zip(feeds).all(|(id, spec)| agrees(spec, &net.values[id.0].recorded));
+    if !as_exported {
+        return Vec::new();
+    }
+    let mut warnings = Vec::new();
+    for node in &net.nodes {
+        for &id in &node.outputs {
+            let (Some(ValueSpec::Tensor(t)), recorded) =
+                (types.get(id), &net.values[id.0].recorded)
+            else {
+                continue;
+            };
+            if !agrees(&t.spec, recorded) {
+                warnings.push(Warning {
+                    location: (*node.location).clone(),
+                    operand: net.name(id).to_owned(),
+                    recorded: recorded.to_string(),
+                    inferred: t.spec.to_string(),
+                });
+            }
+        }
+    }
+    warnings
+}

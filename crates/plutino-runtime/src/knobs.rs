@@ -1,0 +1,85 @@
+//! Environment variables: each is listed here with type, default and meaning, and read nowhere else.
+
+use crate::SessionError;
+
+/// An environment variable that plutino reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knob {
+    /// Name of the variable.
+    pub name: &'static str,
+    /// What it must be.
+    pub expected: &'static str,
+    /// What holds where it is not set.
+    pub default: &'static str,
+    /// What it does.
+    pub about: &'static str,
+}
+
+/// The instruction set of sessions that do not choose one.
+pub const ISA: Knob = Knob {
+    name: "PLUTINO_ISA",
+    expected: "scalar, avx2 or avx512, and available on this CPU",
+    default: "the best of the CPU",
+    about: "instruction set of the kernels, for sessions that do not choose one",
+};
+
+/// The number of threads of sessions that do not choose one.
+pub const THREADS: Knob = Knob {
+    name: "PLUTINO_THREADS",
+    expected: "a number of at least 1",
+    default: "the cores available to the process",
+    about: "threads that compute, for sessions that do not choose",
+};
+
+/// Passes that are left out, whatever the session's options.
+pub const PASSES_OFF: Knob = Knob {
+    name: "PLUTINO_PASSES_OFF",
+    expected: "names of passes, separated by commas",
+    default: "none",
+    about: "passes over the graph to leave out, to find the one that is to blame",
+};
+
+/// Every knob, sorted by name.
+pub const ALL: &[Knob] = &[ISA, PASSES_OFF, THREADS];
+
+impl Knob {
+    /// The variable's value, where it is set to something.
+    pub fn get(&self) -> Option<String> {
+        std::env::var(self.name).ok().filter(|v| !v.is_empty())
+    }
+
+    /// The value as `parse` reads it.
+    pub(crate) fn read<T>(
+        &self,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, SessionError> {
+        let Some(value) = self.get() else { return Ok(None) };
+        match parse(&value) {
+            Some(v) => Ok(Some(v)),
+            None => Err(SessionError::Option {
+                option: self.name.into(),
+                expected: self.expected.into(),
+                found: value,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knobs_are_sorted_and_prefixed() {
+        assert!(ALL.windows(2).all(|w| w[0].name < w[1].name));
+        assert!(ALL.iter().all(|k| k.name.starts_with("PLUTINO_")));
+    }
+
+    #[test]
+    fn a_bad_value_names_the_variable() {
+        // PATH is set wherever tests run; reading it as something else must fail by name.
+        let knob = Knob { name: "PATH", expected: "a tune", default: "", about: "" };
+        let error = knob.read(|_| None::<()>).unwrap_err();
+        assert!(matches!(error, SessionError::Option { option, .. } if option == "PATH"));
+    }
+}

@@ -1,0 +1,362 @@
+//! A model: the graph of a file with every operator decoded.
+
+use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
+use crate::{Session, SessionError, SessionOptions};
+use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
+use plutino_ops::{
+    BuildError, BuildProblem, Location, NodeReader, Operator, PackCache, Registry, Weight,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A model, decoded and checked. Cheap to clone; sessions of one model share its weights.
+#[derive(Clone)]
+pub struct Model {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What a [`Model`] shares with its sessions.
+pub(crate) struct Inner {
+    pub(crate) graph: Graph,
+    /// The `.param` file, for messages.
+    pub(crate) file: String,
+    /// What each operator is, by [`OperatorId::index`].
+    pub(crate) roles: Vec<Option<Role>>,
+    pub(crate) inputs: Vec<ValueInfo>,
+    pub(crate) outputs: Vec<ValueInfo>,
+    /// Weights in the forms that kernels want, shared by all sessions.
+    pub(crate) packs: PackCache,
+}
+
+/// What an operator of the graph is to the runtime.
+#[derive(Debug, Clone)]
+pub(crate) enum Role {
+    /// `pnnx.Input`.
+    Input,
+    /// `pnnx.Output`.
+    Output,
+    /// `pnnx.Attribute`: a constant.
+    Constant(Weight),
+    /// `prim::TupleConstruct` and `prim::ListConstruct`.
+    Pack,
+    /// `prim::TupleUnpack` and `prim::ListUnpack`.
+    Unpack,
+    /// Everything that computes.
+    Operator(Arc<dyn Operator>),
+}
+
+/// An input or output of a model, as the file records it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueInfo {
+    /// Name of the operand.
+    pub name: String,
+    /// Name of the `pnnx.Input` or `pnnx.Output` operator.
+    pub operator: String,
+    /// Recorded shape (with `?` and `%name`) and dtype: a hint, and for inputs the example of the export.
+    pub recorded: TensorType,
+    pub(crate) id: OperandId,
+}
+
+/// Which operators a model needs, and which of them cannot be run. See [`Model::check`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckReport {
+    /// Operator types of the model with their counts, sorted by type.
+    pub kinds: BTreeMap<String, usize>,
+    /// What cannot be run, where that is something.
+    pub undecoded: Option<UndecodedOperators>,
+}
+
+impl Model {
+    /// Loads a model: `path` is the `.param` file or its stem, the `.bin` file is found beside it.
+    ///
+    /// # Errors
+    /// Where a file cannot be read or is malformed, or operators are unsupported: all of them are listed at once.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Self::load_with(path, &LoadOptions::default())
+    }
+
+    /// [`Model::load`] with options: memory-mapped weights, no check sums, no weights.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, ModelError> {
+        let path = path.as_ref();
+        let graph = Graph::load_with(path, options)?;
+        Self::decode(graph, path.display().to_string())
+    }
+
+    /// A model of a graph that was built or edited in memory.
+    ///
+    /// # Errors
+    /// Where operators are unsupported (all are listed), or wait for each other.
+    pub fn from_graph(graph: Graph) -> Result<Self, ModelError> {
+        Self::decode(graph, "<graph>".into())
+    }
+
+    /// Which operators the model needs and which of them cannot be run. Reads the `.param` file alone.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or is malformed.
+    pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, ModelError> {
+        let options = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+        let path = path.as_ref();
+        let graph = Graph::load_with(path, &options)?;
+        let mut kinds = BTreeMap::new();
+        for (_, op) in graph.operators() {
+            *kinds.entry(op.kind.clone()).or_insert(0) += 1;
+        }
+        match Self::decode(graph, path.display().to_string()) {
+            Ok(_) => Ok(CheckReport { kinds, undecoded: None }),
+            Err(ModelError::Operators(list)) => Ok(CheckReport { kinds, undecoded: Some(list) }),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn decode(graph: Graph, file: String) -> Result<Self, ModelError> {
+        let registry = plutino_ops::registry()?;
+        let order = topo::kahn(&graph)
+            .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
+        let mut roles = vec![None; graph.operator_slots()];
+        let mut faults = Vec::new();
+        for (id, op) in graph.operators() {
+            match role(registry, &file, op) {
+                Ok(role) => roles[id.index()] = Some(role),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        faults.extend(oversized_tuple(&graph, &roles, &file, &order));
+        if !faults.is_empty() {
+            return Err(group(file, faults).into());
+        }
+        let inputs = graph.operators_of("pnnx.Input").flat_map(|(_, op)| {
+            op.outputs.iter().filter_map(|&id| value_info(&graph, &op.name, id))
+        });
+        let inputs = inputs.collect();
+        let mut outputs = Vec::new();
+        for (_, op) in graph.operators_of("pnnx.Output") {
+            for &id in &op.inputs {
+                flatten(&graph, &roles, id, &mut |id| {
+                    outputs.extend(value_info(&graph, &op.name, id))
+                });
+            }
+        }
+        let packs = PackCache::default();
+        Ok(Self { inner: Arc::new(Inner { graph, file, roles, inputs, outputs, packs }) })
+    }
+
+    /// The inputs, in the order in which [`Session::run`] takes them.
+    pub fn inputs(&self) -> &[ValueInfo] {
+        &self.inner.inputs
+    }
+
+    /// The outputs, tuples flattened in order. Where an operator makes a list, that list is one entry here and
+    /// as many outputs of a run as it has members.
+    pub fn outputs(&self) -> &[ValueInfo] {
+        &self.inner.outputs
+    }
+
+    /// The graph as it was loaded.
+    pub fn graph(&self) -> &Graph {
+        &self.inner.graph
+    }
+
+    /// The `.param` file, or what stands for it in messages.
+    pub fn file(&self) -> &str {
+        &self.inner.file
+    }
+
+    /// A session: the model with options and threads. Plans are made when shapes are known.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub fn session(&self, options: SessionOptions) -> Result<Session, SessionError> {
+        Session::new(self.clone(), options)
+    }
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Model({}, {} operators)", self.inner.file, self.inner.graph.operator_count())
+    }
+}
+
+impl Inner {
+    /// Where an operator stands.
+    pub(crate) fn location(&self, id: OperatorId) -> Location {
+        let Some(op) = self.graph.operator(id) else { return Location::default() };
+        Location {
+            file: self.file.clone(),
+            line: op.line,
+            kind: op.kind.clone(),
+            name: op.name.clone(),
+        }
+    }
+}
+
+fn value_info(graph: &Graph, operator: &str, id: OperandId) -> Option<ValueInfo> {
+    let operand = graph.operand(id)?;
+    Some(ValueInfo {
+        name: operand.name.clone(),
+        operator: operator.to_owned(),
+        recorded: operand.ty.clone(),
+        id,
+    })
+}
+
+/// Walks into tuples. Ends, because the graph has no cycles; keeps its own stack, because a file may nest
+/// tuples deeper than ours.
+fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl FnMut(OperandId)) {
+    let mut stack = vec![id];
+    while let Some(id) = stack.pop() {
+        let producer = graph.operand(id).and_then(|o| o.producer);
+        let pack = producer.filter(|p| matches!(roles.get(p.index()), Some(Some(Role::Pack))));
+        match pack.and_then(|p| graph.operator(p)) {
+            Some(pack) => stack.extend(pack.inputs.iter().rev()),
+            None => each(id),
+        }
+    }
+}
+
+/// Members that a tuple may have, those of inner tuples included.
+pub(crate) const MAX_MEMBERS: usize = 1 << 16;
+
+/// How deep tuples may stand inside tuples.
+const MAX_NESTING: usize = 64;
+
+/// The first tuple with too many members, or too deep inside: tuples of the same tuples grow exponentially.
+fn oversized_tuple(
+    graph: &Graph,
+    roles: &[Option<Role>],
+    file: &str,
+    order: &[OperatorId],
+) -> Option<BuildError> {
+    let mut sizes = vec![(1usize, 0usize); graph.operand_slots()]; // members, nesting
+    for &id in order {
+        let op = graph.operator(id)?;
+        let (Some(Role::Pack), [output]) = (&roles[id.index()], op.outputs.as_slice()) else {
+            continue;
+        };
+        let inputs = op.inputs.iter().map(|i| sizes[i.index()]);
+        let (members, nesting) = inputs.fold((0usize, 0), |(members, nesting), (m, n)| {
+            (members.saturating_add(m), nesting.max(n + 1))
+        });
+        if members > MAX_MEMBERS || nesting > MAX_NESTING {
+            let problem = format!(
+                "a tuple may have {MAX_MEMBERS} members and {MAX_NESTING} tuples inside each other at most"
+            );
+            return Some(NodeReader::new(file, op).error(BuildProblem::Invalid(problem)));
+        }
+        sizes[output.index()] = (members, nesting);
+    }
+    None
+}
+
+/// What an operator is to the runtime; operators of computation are decoded by the registry.
+fn role(registry: &Registry, file: &str, op: &plutino_ir::Operator) -> Result<Role, BuildError> {
+    let mut reader = NodeReader::new(file, op);
+    let outputs = |reader: &NodeReader<'_>, expected: usize| match op.outputs.len() {
+        found if found == expected => Ok(()),
+        found => Err(reader.error(BuildProblem::Outputs { expected: expected.to_string(), found })),
+    };
+    let role = match op.kind.as_str() {
+        "pnnx.Input" => {
+            outputs(&reader, 1)?;
+            Role::Input
+        }
+        "pnnx.Output" => {
+            outputs(&reader, 0)?;
+            reader.rest();
+            Role::Output
+        }
+        "pnnx.Attribute" => {
+            outputs(&reader, 1)?;
+            Role::Constant(reader.any_weight("data")?)
+        }
+        "prim::TupleConstruct" | "prim::ListConstruct" => {
+            outputs(&reader, 1)?;
+            reader.rest();
+            Role::Pack
+        }
+        "prim::TupleUnpack" | "prim::ListUnpack" => {
+            reader.required_input("input")?;
+            Role::Unpack
+        }
+        _ => return registry.build(file, op).map(|op| Role::Operator(op.into())),
+    };
+    reader.finish()?;
+    Ok(role)
+}
+
+/// Groups unsupported operators by type; the rest keeps the order of the file.
+fn group(file: String, faults: Vec<BuildError>) -> UndecodedOperators {
+    let mut kinds: Vec<UnsupportedKind> = Vec::new();
+    let mut nodes = Vec::new();
+    for fault in faults {
+        let BuildProblem::UnsupportedKind { nearest } = fault.problem else {
+            nodes.push(fault);
+            continue;
+        };
+        match kinds.iter_mut().find(|k| k.kind == fault.location.kind) {
+            Some(known) => known.count += 1,
+            None => kinds.push(UnsupportedKind {
+                kind: fault.location.kind.clone(),
+                count: 1,
+                first: *fault.location,
+                nearest,
+            }),
+        }
+    }
+    kinds.sort_by_key(|k| std::cmp::Reverse(k.count)); // stable: the first met goes first among equals
+    UndecodedOperators { file, kinds, nodes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(param: &str) -> Result<Model, ModelError> {
+        Model::from_graph(Graph::parse(param).unwrap())
+    }
+
+    #[test]
+    fn all_unsupported_operators_are_listed_at_once() {
+        let error = model(
+            "7767517\n5 4\n\
+             pnnx.Input a 0 1 0\n\
+             test.Nothing b 1 1 0 1\n\
+             aten::unheard_of c 1 1 1 2\n\
+             aten::unheard_of d 1 1 2 3\n\
+             pnnx.Output e 1 0 3\n",
+        );
+        let Err(ModelError::Operators(list)) = error else { panic!("{error:?}") };
+        assert_eq!(list.kinds.len(), 2);
+        assert_eq!((list.kinds[0].kind.as_str(), list.kinds[0].count), ("aten::unheard_of", 2));
+        assert_eq!(list.kinds[0].first.line, Some(5));
+        assert!(list.to_string().contains("3 operator(s) cannot be run"), "{list}");
+    }
+
+    #[test]
+    fn outputs_look_through_tuples() {
+        let model = model(
+            "7767517\n4 4\n\
+             pnnx.Input a 0 1 0 #0=(1,?)f32\n\
+             prim::TupleConstruct t 2 1 0 0 1\n\
+             prim::TupleConstruct u 2 1 1 0 2\n\
+             pnnx.Output o 1 0 2\n"
+                .replace("4 4", "4 3")
+                .as_str(),
+        )
+        .unwrap();
+        let names: Vec<_> = model.outputs().iter().map(|o| o.name.as_str()).collect();
+        assert_eq!(names, ["0", "0", "0"]);
+        assert_eq!(model.inputs()[0].recorded.to_string(), "(1,?)f32");
+    }
+
+    #[test]
+    fn structure_operators_are_checked_too() {
+        let error =
+            model("7767517\n2 1\npnnx.Input a 0 1 0 x=1\npnnx.Output o 1 0 0\n").unwrap_err();
+        assert!(error.to_string().contains("parameter 'x=1' is not known"), "{error}");
+    }
+}

@@ -1,0 +1,150 @@
+//! What a session can be asked to do differently.
+
+use crate::SessionError;
+use crate::knobs;
+use crate::passes::PIPELINE;
+use plutino_kernels::Isa;
+use std::collections::BTreeSet;
+
+/// In which topological order operators run. Results do not depend on it; memory may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sorting {
+    /// Depth first: an operator runs as soon as somebody asks for it.
+    #[default]
+    DepthFirst,
+    /// Kahn's algorithm: an operator runs as soon as its inputs are there.
+    Kahn,
+}
+
+/// Options of a session. `SessionOptions::default()` is what most want.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// Threads that compute, the caller's included; `None`: `PLUTINO_THREADS`, else the cores available.
+    pub threads: Option<usize>,
+    /// Instruction set; `None`: `PLUTINO_ISA`, else the best of the CPU.
+    pub isa: Option<Isa>,
+    /// Order of the operators.
+    pub sorting: Sorting,
+    /// Passes to leave out, by name; see [`passes`](crate::passes()).
+    pub passes_off: BTreeSet<String>,
+    /// Stop after this many passes of the pipeline: to find the one that is to blame.
+    pub stop_after: Option<usize>,
+    /// Bytes that a plan may take for activations and outputs; exceeding it is an error before anything is
+    /// allocated.
+    pub memory_budget: Option<usize>,
+    /// Plans kept for further runs with the same input shapes; at least 1.
+    pub plan_cache_size: usize,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            threads: None,
+            isa: None,
+            sorting: Sorting::default(),
+            passes_off: BTreeSet::new(),
+            stop_after: None,
+            memory_budget: None,
+            plan_cache_size: 8,
+        }
+    }
+}
+
+impl SessionOptions {
+    /// Computes on this many threads, the caller's included.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Computes with this instruction set.
+    #[must_use]
+    pub fn with_isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
+        self
+    }
+
+    /// Leaves out a pass.
+    #[must_use]
+    pub fn without_pass(mut self, name: impl Into<String>) -> Self {
+        self.passes_off.insert(name.into());
+        self
+    }
+
+    /// Leaves out all passes: operators run as the file has them.
+    #[must_use]
+    pub fn without_passes(mut self) -> Self {
+        self.passes_off.extend(PIPELINE.iter().map(|p| p.name.to_owned()));
+        self
+    }
+
+    /// Refuses plans that need more bytes for activations and outputs.
+    #[must_use]
+    pub fn with_memory_budget(mut self, bytes: usize) -> Self {
+        self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Fills in what was left open, from the environment and the machine, and checks the rest.
+    pub(crate) fn resolve(mut self) -> Result<Resolved, SessionError> {
+        let bad = |option: &str, expected: String, found: String| SessionError::Option {
+            option: option.into(),
+            expected,
+            found,
+        };
+        let threads = match self.threads {
+            Some(0) => return Err(bad("threads", "at least 1".into(), "0".into())),
+            Some(n) => n,
+            None => match knobs::THREADS.read(|v| v.parse().ok().filter(|&n| n > 0))? {
+                Some(n) => n,
+                None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            },
+        };
+        let isa = match self.isa {
+            Some(isa) => isa,
+            None => knobs::ISA.read(Isa::named)?.unwrap_or_default(),
+        };
+        if let Some(names) = knobs::PASSES_OFF.get() {
+            self.passes_off.extend(names.split(',').map(|n| n.trim().to_owned()));
+        }
+        let known = |name: &str| PIPELINE.iter().any(|p| p.name == name);
+        if let Some(unknown) = self.passes_off.iter().find(|name| !known(name)) {
+            let names: Vec<_> = PIPELINE.iter().map(|p| p.name).collect();
+            return Err(bad(
+                "passes_off",
+                format!("names out of {}", names.join(", ")),
+                unknown.clone(),
+            ));
+        }
+        Ok(Resolved { threads, isa, options: self })
+    }
+}
+
+/// Options without anything left open.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) threads: usize,
+    pub(crate) isa: Isa,
+    pub(crate) options: SessionOptions,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_resolve() {
+        let resolved = SessionOptions::default().resolve().unwrap();
+        assert!(resolved.threads >= 1);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        let e = SessionOptions::default().with_threads(0).resolve().unwrap_err();
+        assert_eq!(e.to_string(), "threads must be at least 1, found '0'");
+        let e = SessionOptions::default().without_pass("fuze").resolve().unwrap_err();
+        assert!(e.to_string().contains("found 'fuze'"), "{e}");
+    }
+}

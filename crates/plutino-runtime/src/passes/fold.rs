@@ -1,0 +1,75 @@
+//! Constant folding: what depends on no input is computed once, while shapes are inferred, so that shapes which
+//! depend on it are known too.
+
+use super::PassReport;
+use crate::infer;
+use crate::net::Node;
+use plutino_kernels::{Isa, Par};
+use plutino_ops::{Operator, ValueSpec, eager};
+use plutino_tensor::Tensor;
+
+/// Bytes that a folded value may take where it is larger than everything it is made of.
+const MAX_GROWTH: usize = 1 << 20;
+
+/// Arithmetic that folding one operator may take.
+const MAX_FLOPS: u64 = 1 << 30;
+
+/// Makes `outputs` known if all inputs are, computing them if need be and if that is cheap.
+pub(crate) fn fold(
+    node: &Node,
+    operator: &dyn Operator,
+    inputs: &[ValueSpec],
+    outputs: &mut [ValueSpec],
+    isa: Isa,
+    report: &mut PassReport,
+) {
+    let name = &node.location.name;
+    if !inputs.iter().all(infer::known) || outputs.iter().any(ValueSpec::is_dynamic) {
+        return;
+    }
+    if outputs.iter().all(infer::known) {
+        return report.did(name, "known from shapes and constants");
+    }
+    if !cheap(operator, inputs, outputs) {
+        return report.refuse(name, "constant, but too large or costly to compute while planning");
+    }
+    let data: Option<Vec<Tensor>> = inputs
+        .iter()
+        .flat_map(ValueSpec::leaves)
+        .map(|leaf| leaf.as_tensor().and_then(|t| t.known.clone()))
+        .collect();
+    let Some(data) = data else { return };
+    match eager::run(operator, inputs, &data, isa, &Par::serial()) {
+        Ok(results) => {
+            let mut results = results.into_iter();
+            outputs.iter_mut().for_each(|o| set_known(o, &mut results));
+            report.did(name, "computed while planning");
+        }
+        // The run will meet the same error, with its location, unless nobody needs the value.
+        Err(error) => report.refuse(name, error.to_string()),
+    }
+}
+
+/// Whether outputs are hardly larger than inputs, and the arithmetic is small.
+fn cheap(operator: &dyn Operator, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> bool {
+    let limit = bytes(inputs).max(MAX_GROWTH);
+    bytes(outputs) <= limit && operator.cost(inputs, outputs).flops <= MAX_FLOPS
+}
+
+fn bytes(specs: &[ValueSpec]) -> usize {
+    specs
+        .iter()
+        .flat_map(ValueSpec::leaves)
+        .filter_map(ValueSpec::as_tensor)
+        .map(|t| t.spec.storage_bytes().unwrap_or(usize::MAX))
+        .fold(0, usize::saturating_add)
+}
+
+/// Hands the leaves of a value their results, in order.
+fn set_known(spec: &mut ValueSpec, results: &mut impl Iterator<Item = Tensor>) {
+    match spec {
+        ValueSpec::List(members) => members.iter_mut().for_each(|m| set_known(m, results)),
+        ValueSpec::Tensor(t) => t.known = results.next(),
+        ValueSpec::Dynamic { .. } => {}
+    }
+}

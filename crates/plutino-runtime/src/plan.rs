@@ -1,0 +1,204 @@
+//! A plan: a model bound to shapes, an instruction set and threads. A list of steps with nothing left to decide.
+
+use crate::arena::Region;
+use crate::late::LateStep;
+use crate::net::ValueId;
+use crate::passes::PassReport;
+use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
+use plutino_ops::{Cost, Kernel, Location};
+use plutino_tensor::{DType, Tensor, TensorSpec};
+use std::sync::Arc;
+
+/// A model bound to shapes, an instruction set and threads. Made by [`Session::plan`](crate::Session::plan), and by
+/// every run with new shapes.
+pub struct Plan {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
+    pub(crate) constants: Vec<Tensor>,
+    pub(crate) fetches: Vec<Fetch>,
+    /// Results that steps write to directly; block `1 + i` is entry `i`.
+    pub(crate) direct: Vec<Direct>,
+    pub(crate) heap_slots: usize,
+    pub(crate) late_slots: usize,
+    pub(crate) memory: MemoryReport,
+    pub(crate) passes: Vec<PassReport>,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) input_names: Vec<String>,
+}
+
+/// One step.
+pub(crate) struct Step {
+    pub(crate) location: Arc<Location>,
+    pub(crate) absorbed: Vec<String>,
+    pub(crate) work: Work,
+    pub(crate) inputs: Vec<StepInput>,
+    pub(crate) outputs: Vec<StepOutput>,
+    /// What the inputs of kind [`Source::Lent`] read, in order.
+    pub(crate) reads: Vec<Region>,
+    /// What the outputs of kind [`Sink::Lent`] write, in order; then the scratch memory.
+    pub(crate) writes: Vec<Region>,
+    pub(crate) scratch: usize,
+    pub(crate) cost: Cost,
+}
+
+/// What a step does.
+pub(crate) enum Work {
+    /// Runs a kernel.
+    Kernel(Box<dyn Kernel>),
+    /// Copies every input to the output beside it, byte by byte.
+    Copy,
+    /// Infers, plans and runs an operator whose inputs were not known before.
+    Late(LateStep),
+}
+
+/// An input leaf of a step.
+pub(crate) struct StepInput {
+    pub(crate) name: String,
+    pub(crate) spec: TensorSpec,
+    pub(crate) source: Source,
+}
+
+/// Where an input leaf is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// In the arena or an output tensor: the next of [`Step::reads`], or this region where a fetch reads it.
+    Lent(Region),
+    /// The memory of an output: the kernel works in place.
+    Shared,
+    /// A part of an input of the run, in bytes.
+    Feed { feed: usize, offset: usize, len: usize },
+    /// A part of a constant, in bytes.
+    Constant { constant: usize, offset: usize, len: usize },
+    /// A tensor that its producer handed over.
+    Heap(usize),
+}
+
+/// An output leaf of a step.
+pub(crate) struct StepOutput {
+    pub(crate) name: String,
+    pub(crate) sink: Sink,
+}
+
+/// Where an output leaf goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sink {
+    /// To the arena or an output tensor: the next of [`Step::writes`].
+    Lent(TensorSpec),
+    /// To a heap slot, in whatever shape the kernel decides.
+    Heap { dtype: DType, slot: usize },
+    /// Nowhere: it is a view of an input.
+    View,
+}
+
+/// A result of the run.
+pub(crate) enum Fetch {
+    /// One tensor.
+    Leaf { name: String, dtype: DType, spec: Option<TensorSpec>, source: Source },
+    /// Whatever comes out of a late step: any number of tensors.
+    Late { name: String, slot: usize },
+}
+
+/// A result that steps write to directly.
+pub(crate) struct Direct {
+    /// Position among [`Plan::fetches`].
+    pub(crate) fetch: usize,
+    pub(crate) spec: TensorSpec,
+}
+
+impl Plan {
+    /// The steps, in order.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = StepInfo> + '_ {
+        self.steps.iter().map(Step::info)
+    }
+
+    /// Names and specs of the inputs that the plan was made for.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &TensorSpec)> + '_ {
+        self.input_names.iter().map(String::as_str).zip(self.feeds.iter().map(|(_, spec)| spec))
+    }
+
+    /// Names of the outputs, with their specs where those are known before the run. One that is made while running
+    /// may turn out to be several.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&TensorSpec>)> + '_ {
+        self.fetches.iter().map(|fetch| match fetch {
+            Fetch::Leaf { name, spec, .. } => (name.as_str(), spec.as_ref()),
+            Fetch::Late { name, .. } => (name.as_str(), None),
+        })
+    }
+
+    /// Memory of a run.
+    pub fn memory(&self) -> MemoryReport {
+        self.memory
+    }
+
+    /// What the passes did and refused to do.
+    pub fn passes(&self) -> &[PassReport] {
+        &self.passes
+    }
+
+    /// Where inferred dtypes and shapes differ from those recorded in the file, if inputs are as they were when the
+    /// model was exported.
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+}
+
+impl std::fmt::Debug for Plan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Plan({} steps, {} bytes of arena)", self.steps.len(), self.memory.arena)
+    }
+}
+
+impl Step {
+    fn info(&self) -> StepInfo {
+        let mut reads = self.reads.iter();
+        let inputs = self.inputs.iter().map(|input| ValueReport {
+            name: input.name.clone(),
+            spec: input.spec.to_string(),
+            place: match input.source {
+                Source::Lent(_) => reads.next().map(ToString::to_string).unwrap_or_default(),
+                Source::Shared => "in place".into(),
+                Source::Feed { feed, .. } => format!("input {feed}"),
+                Source::Constant { constant, .. } => format!("constant {constant}"),
+                Source::Heap(slot) => format!("heap {slot}"),
+            },
+        });
+        let mut writes = self.writes.iter();
+        let outputs = self.outputs.iter().map(|output| {
+            let (spec, place) = match &output.sink {
+                Sink::Lent(spec) => {
+                    (spec.to_string(), writes.next().map(ToString::to_string).unwrap_or_default())
+                }
+                Sink::Heap { dtype, slot } => (format!("(?){dtype}"), format!("heap {slot}")),
+                Sink::View => (String::new(), "view".into()),
+            };
+            ValueReport { name: output.name.clone(), spec, place }
+        });
+        StepInfo {
+            location: (*self.location).clone(),
+            kernel: self.kernel_name().to_owned(),
+            absorbed: self.absorbed.clone(),
+            inputs: inputs.collect(),
+            outputs: outputs.collect(),
+            scratch: self.scratch,
+            cost: self.cost,
+        }
+    }
+
+    /// The algorithm.
+    pub(crate) fn kernel_name(&self) -> &str {
+        match &self.work {
+            Work::Kernel(kernel) => kernel.name(),
+            Work::Copy => "copy",
+            Work::Late(_) => "planned while running",
+        }
+    }
+}
+
+impl std::fmt::Display for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.block.checked_sub(1) {
+            None => write!(f, "arena+{}", self.offset),
+            Some(output) => write!(f, "output {output}+{}", self.offset),
+        }
+    }
+}

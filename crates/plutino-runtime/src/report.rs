@@ -1,0 +1,70 @@
+//! What a plan says about itself.
+
+use plutino_ops::{Cost, Location};
+
+/// Memory of a plan, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryReport {
+    /// Everything that operators compute, each in memory of its own: what a run without a plan would take.
+    pub total: usize,
+    /// The arena of a run: intermediate values and scratch.
+    pub arena: usize,
+    /// The most that is alive in the arena at any one time: no arena can be smaller.
+    pub lower_bound: usize,
+    /// The greatest scratch memory of a step (part of the arena).
+    pub scratch: usize,
+    /// Output tensors that steps write to directly.
+    pub outputs: usize,
+    /// Constants: attributes of the file, and values computed while planning.
+    pub constants: usize,
+}
+
+/// A step of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepInfo {
+    /// Which operator of the file.
+    pub location: Location,
+    /// The algorithm, such as `conv.im2col.avx2`.
+    pub kernel: String,
+    /// Operators that it absorbed, by name.
+    pub absorbed: Vec<String>,
+    /// What it reads.
+    pub inputs: Vec<ValueReport>,
+    /// What it writes.
+    pub outputs: Vec<ValueReport>,
+    /// Scratch memory, in bytes.
+    pub scratch: usize,
+    /// Arithmetic and memory traffic.
+    pub cost: Cost,
+}
+
+/// A value that a step reads or writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueReport {
+    /// Name of the operand; members of a list are numbered (`7.0`).
+    pub name: String,
+    /// Dtype, shape and layout.
+    pub spec: String,
+    /// Where it lies, such as `arena+1024` or `input 0`.
+    pub place: String,
+}
+
+/// What was inferred differs from what the file records. The file's shapes are hints: nothing depends on them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Warning {
+    /// The operator that makes the value.
+    pub location: Location,
+    /// Name of the operand.
+    pub operand: String,
+    /// What the file says.
+    pub recorded: String,
+    /// What was inferred.
+    pub inferred: String,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { location, operand, recorded, inferred } = self;
+        write!(f, "{location}: operand {operand} is {inferred}, the file records {recorded}")
+    }
+}

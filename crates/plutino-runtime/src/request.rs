@@ -1,0 +1,78 @@
+//! One run, in all detail: what is fed, what is fetched, what ends it early.
+
+use plutino_tensor::Tensor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Ends runs from outside. Clones share the state.
+#[derive(Debug, Clone, Default)]
+pub struct CancelToken(Arc<AtomicBool>);
+
+impl CancelToken {
+    /// A token that is not cancelled.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks every run with this token to end after its current step.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A run in all detail. Any operand of the graph can be fed, and any can be fetched: only what lies between them
+/// is computed.
+#[derive(Debug, Clone, Default)]
+pub struct Request<'a> {
+    pub(crate) feeds: Vec<(&'a str, &'a Tensor)>,
+    pub(crate) fetches: Vec<&'a str>,
+    pub(crate) limits: Limits,
+}
+
+/// What ends a run early.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Limits {
+    pub(crate) cancel: Option<CancelToken>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl<'a> Request<'a> {
+    /// A request without feeds, that fetches the model's outputs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Feeds an operand, by its name in the file, or by that of its `pnnx.Input` operator.
+    #[must_use]
+    pub fn feed(mut self, operand: &'a str, tensor: &'a Tensor) -> Self {
+        self.feeds.push((operand, tensor));
+        self
+    }
+
+    /// Fetches an operand, by its name in the file. Without any, the model's outputs are fetched.
+    #[must_use]
+    pub fn fetch(mut self, operand: &'a str) -> Self {
+        self.fetches.push(operand);
+        self
+    }
+
+    /// Ends the run when the token is cancelled: checked between steps.
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.limits.cancel = Some(token.clone());
+        self
+    }
+
+    /// Ends the run at this time: checked between steps.
+    #[must_use]
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.limits.deadline = Some(at);
+        self
+    }
+}
