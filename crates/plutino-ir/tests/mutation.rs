@@ -1,5 +1,7 @@
 //! Damaged models are refused or read, never more: no panic, and no memory beyond the size of the input.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod common;
 
 use std::alloc::System;
@@ -78,13 +80,13 @@ fn truncated() {
 
 #[test]
 fn flipped() {
-    let refused = mutated(3000, |bytes, random| {
+    let refused = mutated(2000, |bytes, random| {
         for _ in 0..=random.below(3) {
             let at = random.below(bytes.len());
             bytes[at] ^= 1 << random.below(8);
         }
     });
-    assert!(refused > 6000, "{refused}");
+    assert!(refused > 4000, "{refused}");
 }
 
 #[test]
@@ -103,7 +105,7 @@ fn every_bit_of_the_data_is_guarded() {
 
 #[test]
 fn overwritten_with_extremes() {
-    mutated(3000, |bytes, random| {
+    mutated(2000, |bytes, random| {
         let at = random.below(bytes.len());
         let value = [0x00, 0xff, 0x7f, 0x80][random.below(4)];
         let end = (at + 1 + random.below(8)).min(bytes.len());
@@ -143,7 +145,7 @@ fn tokens_and_lines() {
     .map(str::to_owned);
     for text in FIXTURES {
         let bin = with_weights(text).to_bin_bytes().unwrap();
-        for seed in 0..6000 {
+        for seed in 0..3000 {
             let random = &mut Random(seed);
             let mut lines: Vec<Vec<String>> = text
                 .lines()
@@ -190,7 +192,7 @@ fn announcements_take_no_memory() {
         format!("7767517\n1 1\npnnx.Input in {huge} {huge} 0\n"),
         format!("7767517\n1 1\nnn.Linear a 0 1 0 @w=({huge})u8\n"),
         format!("7767517\n1 1\nnn.Linear a 0 1 0 @w=({huge},{huge})f32\n"),
-        format!("7767517\n1 1\nnn.Linear a 0 1 0 @w=(1099511627776)f32\n"),
+        "7767517\n1 1\nnn.Linear a 0 1 0 @w=(1099511627776)f32\n".to_owned(),
         format!("7767517\n1 1\nnn.Linear a 0 1 0 #0=({huge},{huge})f32\n"),
     ] {
         digest(text.as_bytes(), b"");

@@ -1,5 +1,7 @@
 //! What is written reads back equal: fixtures, files on disk, and graphs made at random.
 
+#![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
+
 mod common;
 
 use std::fs;

@@ -4,19 +4,24 @@
 //! has a naive counterpart in [`reference`] that its tests compare against.
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
+//! - [`attention`]: scaled dot-product attention.
+//! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
 //! - [`number`]: the element types, for bodies that serve every dtype.
-//! - [`gemm`]: matrix products.
+//! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
+pub mod attention;
+pub mod conv;
+pub mod copy;
 pub mod gemm;
 mod inout;
 pub mod math;
 pub mod nchwc;
-
 pub mod number;
 pub mod par;
 pub mod pool;
+pub mod reduce;
 pub mod reference;
 pub mod simd;
 #[cfg(test)]

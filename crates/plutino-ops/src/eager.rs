@@ -50,20 +50,55 @@ pub fn execute(
     data: &[Tensor],
     par: &Par,
 ) -> Result<Vec<Tensor>, RunError> {
+    execute_in(planned, outputs, data, par, Memory::Apart { garbage: 0 })
+}
+
+/// What a kernel finds in its outputs and its scratch memory: it must not matter.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Memory {
+    /// Every byte is this one.
+    Apart { garbage: u8 },
+    /// Zeros; but outputs that may overwrite an input are that input.
+    #[cfg_attr(not(test), allow(dead_code))] // for tests
+    InPlace,
+}
+
+/// As [`execute`], in memory of this kind.
+pub(crate) fn execute_in(
+    planned: &Planned,
+    outputs: &[ValueSpec],
+    data: &[Tensor],
+    par: &Par,
+    memory: Memory,
+) -> Result<Vec<Tensor>, RunError> {
     let leaves: Vec<&ValueSpec> = outputs.iter().flat_map(ValueSpec::leaves).collect();
     let specs: Vec<TensorSpec> = data.iter().map(Tensor::spec).collect();
+    let garbage = if let Memory::Apart { garbage } = memory { garbage } else { 0 };
+    let mut overwritten = vec![false; data.len()];
     let mut fixed = Vec::with_capacity(leaves.len());
-    for leaf in &leaves {
-        fixed.push(match leaf {
-            ValueSpec::Tensor(t) => Some(Tensor::zeros(t.spec.dtype, t.spec.shape.clone())?),
-            _ => None,
-        });
+    for (i, leaf) in leaves.iter().enumerate() {
+        let ValueSpec::Tensor(t) = leaf else {
+            fixed.push(None);
+            continue;
+        };
+        let mut tensor = Tensor::zeros(t.spec.dtype, t.spec.shape.clone())?;
+        match (memory, planned.alias.get(i)) {
+            (Memory::InPlace, Some(&Alias::InPlace { input })) if input < data.len() => {
+                tensor.as_mut_bytes()?.copy_from_slice(data[input].as_bytes());
+                overwritten[input] = true;
+            }
+            _ if garbage != 0 => tensor.as_mut_bytes()?.fill(garbage),
+            _ => {}
+        }
+        fixed.push(Some(tensor));
     }
     let mut dynamic: Vec<Option<Tensor>> = vec![None; leaves.len()];
     if let Some(kernel) = &planned.kernel {
         let mut scratch = AlignedBuf::zeroed(planned.scratch)?;
-        let inputs =
-            data.iter().zip(&specs).map(|(t, spec)| Input { spec, bytes: Some(t.as_bytes()) });
+        scratch.as_mut_bytes().fill(garbage);
+        let inputs = data.iter().zip(&specs).zip(&overwritten).map(|((t, spec), &overwritten)| {
+            Input { spec, bytes: (!overwritten).then(|| t.as_bytes()) }
+        });
         let mut slots = Outputs(Default::default());
         for ((leaf, tensor), slot) in leaves.iter().zip(&mut fixed).zip(&mut dynamic) {
             slots.0.push(Some(match (leaf, tensor) {

@@ -10,6 +10,9 @@
 
 mod core;
 pub mod eager;
+#[cfg(test)]
+#[allow(dead_code)] // each family uses what it needs
+mod testkit;
 
 pub use crate::core::*;
 

@@ -108,10 +108,11 @@ fn lookalike(bytes: &[u8]) -> Option<Lookalike> {
         Some(Lookalike::ByteOrderMark)
     } else if starts(b"\xff\xfe") || starts(b"\xfe\xff") {
         Some(Lookalike::Utf16)
-    } else if starts(b"import ") || starts(b"from ") {
+    } else if starts(b"#") || starts(b"import ") || starts(b"from ") {
         Some(Lookalike::Python)
-    } else if starts(b"\x08") {
-        Some(Lookalike::Onnx) // ModelProto begins with ir_version, field 1, a varint
+    } else if starts(b"\x08") || (starts(b"\x3a") && std::str::from_utf8(bytes).is_err()) {
+        // ModelProto begins with ir_version, field 1, a varint; or, from pnnx, with graph, field 7, a message.
+        Some(Lookalike::Onnx)
     } else if std::str::from_utf8(first_line).is_ok_and(is_two_counts) {
         Some(Lookalike::OldNcnn)
     } else {

@@ -99,6 +99,7 @@ fn what_is_not_a_param_file_is_recognised() {
     assert_eq!(fault("7767518\n0 0\n"), magic("7767518", None));
     assert_eq!(fault("75 83\nInput data 0 1 data\n"), magic("75 83", Some(Lookalike::OldNcnn)));
     assert_eq!(fault("import torch\n"), magic("import torch", Some(Lookalike::Python)));
+    assert_eq!(fault("# pnnx\n"), magic("# pnnx", Some(Lookalike::Python)));
     assert_eq!(
         fault("\u{feff}7767517\n0 0\n"),
         magic("\u{feff}7767517", Some(Lookalike::ByteOrderMark))
@@ -109,6 +110,7 @@ fn what_is_not_a_param_file_is_recognised() {
     assert_eq!(bytes(b"PK\x03\x04\xff"), encoding(Some(Lookalike::Zip)));
     assert_eq!(bytes(b"\xff\xfe7\x007\x00"), encoding(Some(Lookalike::Utf16)));
     assert_eq!(bytes(b"\x08\x07\x12\xff"), encoding(Some(Lookalike::Onnx)));
+    assert_eq!(bytes(b"\x3a\x9f\xfd"), encoding(Some(Lookalike::Onnx)));
     let error =
         super::parse_graph("7767517\n1 1\npnnx.Input ä\u{0} ".as_bytes().split_last().unwrap().1)
             .unwrap_err();

@@ -1,7 +1,7 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::Target;
-use super::epilogue::{Bias, Epilogue, Summand};
+use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
 use super::pack::{Format, Pack, PackedMatrix, Side, Strided};
 use super::tile::{self, Start, Tile};
 use crate::par::{Par, SharedMut};
@@ -240,7 +240,7 @@ impl Gemm {
                     c: &c,
                     stride,
                 };
-                self.target.isa.run(OneTask { block, private: (a, b) });
+                block.run(a, b);
             });
             k0 = slab.end;
             if k0 >= k {
@@ -345,12 +345,6 @@ struct Block<'a, P> {
     stride: usize,
 }
 
-/// A task and the memory of the worker that runs it.
-struct OneTask<'a, P> {
-    block: Block<'a, P>,
-    private: (&'a mut [f32], &'a mut [f32]),
-}
-
 /// Where the panels of one operand lie during one block.
 #[derive(Clone, Copy)]
 struct Panels<'a> {
@@ -370,85 +364,98 @@ impl Panels<'_> {
     }
 }
 
-/// Packs lanes `lanes` (whole panels) of a source into private memory.
-#[inline(always)]
-fn pack_private<S: Simd, P: Pack>(
-    s: S,
-    source: &P,
+/// Packs lanes (whole panels) of a source into private memory.
+struct PackPrivate<'a, P> {
+    source: &'a P,
     lanes: Range<usize>,
     ks: Range<usize>,
     width: usize,
-    out: &mut [f32],
-) {
-    for (lane, out) in lanes.step_by(width).zip(out.chunks_exact_mut((ks.len() * width).max(1))) {
-        source.pack(s, lane, ks.clone(), width, out);
+    out: &'a mut [f32],
+}
+
+impl<P: Pack> Vectorized for PackPrivate<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { source, lanes, ks, width, out } = self;
+        let panel = (ks.len() * width).max(1);
+        for (lane, out) in lanes.step_by(width).zip(out.chunks_exact_mut(panel)) {
+            source.pack(s, lane, ks.clone(), width, out);
+        }
     }
 }
 
-impl<P: Problem> Vectorized for OneTask<'_, P> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { block, private: (private_a, private_b) } = self;
-        let gemm = block.gemm;
+impl<P: Problem> Block<'_, P> {
+    /// The three outer loops. The private memory is that of the worker who runs the task.
+    fn run(&self, private_a: &mut [f32], private_b: &mut [f32]) {
+        let gemm = self.gemm;
+        let isa = gemm.target.isa;
         let k = gemm.size.k;
         let (pack_a, format_a) = gemm.a;
         let (pack_b, format_b) = gemm.b;
         let (mr, nr) = (format_a.width, format_b.width);
-        let epilogue = block.problem.epilogue(block.i);
-        let base = block.problem.c(block.i);
+        let epilogue = self.problem.epilogue(self.i);
+        let base = self.problem.c(self.i);
         // What is packed already need not stay in L2 as a whole: its panels pass once for each block of
         // the other operand.
-        let nc = if pack_b == Packing::Private { gemm.nc } else { block.cols.len().max(1) };
+        let nc = if pack_b == Packing::Private { gemm.nc } else { self.cols.len().max(1) };
         let mc = gemm.mc;
-        let (shared_a, shared_b) = block.shared;
+        let (shared_a, shared_b) = self.shared;
 
-        let mut k0 = block.slab.start;
+        let mut k0 = self.slab.start;
         loop {
-            let ks = k0..(k0 + format_a.kc).min(block.slab.end);
-            for jc in block.cols.clone().step_by(nc) {
-                let cols = jc..(jc + nc).min(block.cols.end);
-                let operand = block.problem.b(block.i);
+            let ks = k0..(k0 + format_a.kc).min(self.slab.end);
+            for jc in self.cols.clone().step_by(nc) {
+                let cols = jc..(jc + nc).min(self.cols.end);
+                let operand = self.problem.b(self.i);
                 let b = match (pack_b, &operand) {
                     (Packing::Private, Operand::Source(source)) => {
-                        pack_private(s, source, cols.clone(), ks.clone(), nr, private_b);
+                        isa.run(PackPrivate {
+                            source,
+                            lanes: cols.clone(),
+                            ks: ks.clone(),
+                            width: nr,
+                            out: private_b,
+                        });
                         Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
                     }
-                    (_, operand) => block.panels(format_b, operand, shared_b, &ks),
+                    (_, operand) => self.panels(format_b, operand, shared_b, &ks),
                 };
-                for ic in block.rows.clone().step_by(mc) {
-                    let rows = ic..(ic + mc).min(block.rows.end);
-                    let operand = block.problem.a(block.i);
+                for ic in self.rows.clone().step_by(mc) {
+                    let rows = ic..(ic + mc).min(self.rows.end);
+                    let operand = self.problem.a(self.i);
                     let a = match (pack_a, &operand) {
                         (Packing::Private, Operand::Source(source)) => {
-                            pack_private(s, source, rows.clone(), ks.clone(), mr, private_a);
+                            isa.run(PackPrivate {
+                                source,
+                                lanes: rows.clone(),
+                                ks: ks.clone(),
+                                width: mr,
+                                out: private_a,
+                            });
                             Panels { data: private_a, first: ic, offset: 0, depth: ks.len() }
                         }
-                        (_, operand) => block.panels(format_a, operand, shared_a, &ks),
+                        (_, operand) => self.panels(format_a, operand, shared_a, &ks),
                     };
-                    tiles(
-                        s,
-                        &Tiles {
-                            a,
-                            b,
-                            mr,
-                            nr,
-                            rows,
-                            cols: cols.clone(),
-                            depth: ks.len(),
-                            first: ks.start == 0,
-                            last: ks.end == k,
-                            epilogue,
-                            c: block.c,
-                            base,
-                            stride: block.stride,
-                        },
-                    );
+                    isa.run(Tiles {
+                        a,
+                        b,
+                        mr,
+                        nr,
+                        rows,
+                        cols: cols.clone(),
+                        depth: ks.len(),
+                        first: ks.start == 0,
+                        last: ks.end == k,
+                        epilogue,
+                        c: self.c,
+                        base,
+                        stride: self.stride,
+                    });
                 }
             }
             k0 = ks.end;
-            if k0 >= block.slab.end {
+            if k0 >= self.slab.end {
                 return;
             }
         }
@@ -457,7 +464,6 @@ impl<P: Problem> Vectorized for OneTask<'_, P> {
 
 impl<P> Block<'_, P> {
     /// The panels of an operand that is packed as a whole.
-    #[inline(always)]
     fn panels<'p, Q>(
         &self,
         format: Format,
@@ -493,51 +499,60 @@ struct Tiles<'a> {
     stride: usize,
 }
 
-#[inline(always)]
-fn tiles<S: Simd>(s: S, t: &Tiles<'_>) {
-    let wide = tile::wide_panels(t.rows.len());
-    let clamp = if t.last { t.epilogue.clamp } else { (f32::NEG_INFINITY, f32::INFINITY) };
-    let mut j = t.cols.start;
-    while j < t.cols.end {
-        let panels = if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
-        let cols = (t.cols.end - j).min(panels * t.nr);
-        let b = t.b.at(j, panels * t.nr);
-        for i in t.rows.clone().step_by(t.mr) {
-            let rows = (t.rows.end - i).min(t.mr);
-            let at = t.base + i * t.stride + j;
-            let c = t.c.as_mut_ptr().wrapping_add(at);
-            let add = match t.epilogue.summand {
-                Summand::Other(other) if t.first => {
-                    Some((other.as_ptr().wrapping_add(at), t.stride))
+impl Vectorized for Tiles<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let t = self;
+        let wide = tile::wide_panels(t.rows.len());
+        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
+        let mut j = t.cols.start;
+        while j < t.cols.end {
+            let panels =
+                if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
+            let cols = (t.cols.end - j).min(panels * t.nr);
+            let b = t.b.at(j, panels * t.nr);
+            for i in t.rows.clone().step_by(t.mr) {
+                let rows = (t.rows.end - i).min(t.mr);
+                let at = t.base + i * t.stride + j;
+                let c = t.c.as_mut_ptr().wrapping_add(at);
+                let add = match t.epilogue.summand {
+                    Summand::Other(other) if t.first => {
+                        Some((other.as_ptr().wrapping_add(at), t.stride))
+                    }
+                    Summand::None if t.first => None,
+                    _ => Some((c.cast_const(), t.stride)),
+                };
+                let tile = Tile {
+                    depth: t.depth,
+                    a: t.a.at(i, t.mr),
+                    b,
+                    b_panel: t.nr * t.depth,
+                    c,
+                    c_stride: t.stride,
+                    cols,
+                    start: Start {
+                        row_bias: match t.epilogue.bias {
+                            Bias::Rows(bias) if t.first => bias.get(i..i + rows),
+                            _ => None,
+                        },
+                        col_bias: match t.epilogue.bias {
+                            Bias::Cols(bias) if t.first => bias.get(j..j + cols),
+                            _ => None,
+                        },
+                        add,
+                    },
+                    clamp,
+                };
+                // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
+                // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
+                unsafe { tile::run(s, rows, panels, &tile) };
+                if let Some(activation) = activation {
+                    // SAFETY: as above; the tile has just been written.
+                    unsafe { tile::activate(s, rows, &tile, activation) };
                 }
-                Summand::None if t.first => None,
-                _ => Some((c.cast_const(), t.stride)),
-            };
-            let tile = Tile {
-                depth: t.depth,
-                a: t.a.at(i, t.mr),
-                b,
-                b_panel: t.nr * t.depth,
-                c,
-                c_stride: t.stride,
-                cols,
-                start: Start {
-                    row_bias: match t.epilogue.bias {
-                        Bias::Rows(bias) if t.first => bias.get(i..i + rows),
-                        _ => None,
-                    },
-                    col_bias: match t.epilogue.bias {
-                        Bias::Cols(bias) if t.first => bias.get(j..j + cols),
-                        _ => None,
-                    },
-                    add,
-                },
-                clamp,
-            };
-            // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
-            // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
-            unsafe { tile::run(s, rows, panels, &tile) };
+            }
+            j += cols;
         }
-        j += cols;
     }
 }

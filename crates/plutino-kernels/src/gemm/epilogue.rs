@@ -1,5 +1,8 @@
 //! What happens to a product before it is stored for good.
 
+use crate::activation::Activation;
+use std::ops::Range;
+
 /// A vector added to a product.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Bias<'a> {
@@ -25,18 +28,39 @@ pub enum Summand<'a> {
 }
 
 /// activation(product + bias + summand)
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Epilogue<'a> {
     /// Added to rows or columns.
     pub bias: Bias<'a>,
     /// Added element by element.
     pub summand: Summand<'a>,
-    /// Limits of the result (minus and plus infinity: none); ReLU is (0, infinity).
-    pub clamp: (f32, f32),
+    /// Applied to the sum.
+    pub activation: Option<Activation>,
 }
 
-impl Default for Epilogue<'_> {
-    fn default() -> Self {
-        Self { bias: Bias::None, summand: Summand::None, clamp: (f32::NEG_INFINITY, f32::INFINITY) }
+/// No limits.
+pub(super) const UNLIMITED: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
+
+impl<'a> Epilogue<'a> {
+    /// The epilogue of a part of the output.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Self {
+        let summand = match self.summand {
+            Summand::Other(other) => Summand::Other(&other[range]),
+            same => same,
+        };
+        Self { summand, ..*self }
+    }
+
+    /// The activation as limits, which the register tile applies, and what is left to be done to the
+    /// finished tile.
+    pub(super) fn limits(&self) -> ((f32, f32), Option<Activation>) {
+        match self.activation {
+            None => (UNLIMITED, None),
+            Some(Activation::Relu) => ((0.0, f32::INFINITY), None),
+            Some(Activation::Relu6) => ((0.0, 6.0), None),
+            Some(Activation::Clamp { lo, hi }) => ((lo, hi), None),
+            other => (UNLIMITED, other),
+        }
     }
 }

@@ -21,7 +21,7 @@ mod blocks;
 mod epilogue;
 mod machine;
 mod pack;
-mod tile;
+pub(crate) mod tile;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::Par;
+use crate::activation::Activation;
+use crate::reference::elementwise as reference;
 use crate::reference::gemm::{gamma, gemm};
 use crate::testkit::{assert_close, on_every_machine, random};
 
@@ -112,8 +114,13 @@ fn epilogues() {
     let scale = gemm(m, n, k, &abs(&a), &abs(&b));
     for bias in [Bias::None, Bias::Rows(&rows), Bias::Cols(&cols)] {
         for summand in [Summand::None, Summand::Output, Summand::Other(&other)] {
-            for clamp in [(f32::NEG_INFINITY, f32::INFINITY), (0.0, f32::INFINITY), (-1.0, 1.5)] {
-                let epilogue = Epilogue { bias, summand, clamp };
+            for activation in [
+                None,
+                Some(Activation::Relu),
+                Some(Activation::Clamp { lo: -1.0, hi: 1.5 }),
+                Some(Activation::LeakyRelu { slope: 0.5 }),
+            ] {
+                let epilogue = Epilogue { bias, summand, activation };
                 let expected: Vec<f64> = (0..m * n)
                     .map(|i| {
                         let bias = match bias {
@@ -122,8 +129,8 @@ fn epilogues() {
                             Bias::Cols(v) => v[i % n],
                         };
                         let add = if matches!(summand, Summand::None) { 0.0 } else { other[i] };
-                        (plain[i] + f64::from(bias) + f64::from(add))
-                            .clamp(f64::from(clamp.0), f64::from(clamp.1))
+                        let x = plain[i] + f64::from(bias) + f64::from(add);
+                        activation.map_or(x, |a| reference::activation(a, x))
                     })
                     .collect();
                 on_every_machine(
@@ -145,7 +152,7 @@ fn nan_reaches_the_output_and_relu_keeps_it() {
     let mut a = random(6 * 8, 1);
     a[8] = f32::NAN;
     let b = random(8 * 16, 2);
-    let epilogue = Epilogue { clamp: (0.0, f32::INFINITY), ..Epilogue::default() };
+    let epilogue = Epilogue { activation: Some(Activation::Relu), ..Epilogue::default() };
     on_every_machine(
         |isa, par| {
             let mut c = vec![0.0; 6 * 16];

@@ -14,48 +14,49 @@
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
+use crate::activation::Activation;
 use crate::simd::Simd;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
-pub(super) const fn rows<S: Simd>() -> usize {
+pub(crate) const fn rows<S: Simd>() -> usize {
     S::REGISTERS * 3 / 8
 }
 
 /// Vectors in a row of a full tile, and in a panel of B.
-pub(super) const VECTORS: usize = 2;
+pub(crate) const VECTORS: usize = 2;
 
 /// What the accumulators of a tile begin with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     /// One for each row of the tile.
-    pub(super) row_bias: Option<&'a [f32]>,
+    pub(crate) row_bias: Option<&'a [f32]>,
     /// One for each column of the tile.
-    pub(super) col_bias: Option<&'a [f32]>,
+    pub(crate) col_bias: Option<&'a [f32]>,
     /// First element of a matrix to add, and its row stride. May be C itself.
-    pub(super) add: Option<(*const f32, usize)>,
+    pub(crate) add: Option<(*const f32, usize)>,
 }
 
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tile<'a> {
+pub(crate) struct Tile<'a> {
     /// Terms of the sum.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Panel of A, [`rows`] elements for each k.
-    pub(super) a: *const f32,
+    pub(crate) a: *const f32,
     /// Panel of B, `VECTORS * LANES` elements for each k.
-    pub(super) b: *const f32,
+    pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
-    pub(super) b_panel: usize,
+    pub(crate) b_panel: usize,
     /// First element of the tile in C.
-    pub(super) c: *mut f32,
+    pub(crate) c: *mut f32,
     /// Elements from one row of C to the next.
-    pub(super) c_stride: usize,
+    pub(crate) c_stride: usize,
     /// Columns of the tile that exist in C.
-    pub(super) cols: usize,
+    pub(crate) cols: usize,
     /// Initial value.
-    pub(super) start: Start<'a>,
+    pub(crate) start: Start<'a>,
     /// Limits of the result.
-    pub(super) clamp: (f32, f32),
+    pub(crate) clamp: (f32, f32),
 }
 
 /// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
@@ -64,7 +65,7 @@ pub(super) struct Tile<'a> {
 /// For each of the `rows` rows: `a` is valid for `depth` panel rows; `b` for `depth` panel rows in each
 /// panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
 #[inline(always)]
-pub(super) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
+pub(crate) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
     // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
     unsafe {
         match (rows_here, panels) {
@@ -89,7 +90,7 @@ pub(super) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Til
 }
 
 /// Panels of B that a product of this few rows takes at once, to have chains enough.
-pub(super) fn wide_panels(rows: usize) -> usize {
+pub(crate) fn wide_panels(rows: usize) -> usize {
     match rows {
         1 => 4,
         2 | 3 => 2,
@@ -159,6 +160,34 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
                 let p = t.c.wrapping_add(i * t.c_stride + at);
                 if lanes == S::LANES { s.store_ptr(v, p) } else { s.store_partial_ptr(v, p, lanes) }
             }
+        }
+    }
+}
+
+/// Applies a function to a finished tile, which is still in L1.
+///
+/// # Safety
+/// `t.c` is valid for reads and writes of `cols` elements in each of `rows` rows.
+#[inline(always)]
+pub(super) unsafe fn activate<S: Simd>(s: S, rows: usize, t: &Tile<'_>, activation: Activation) {
+    for i in 0..rows {
+        let row = t.c.wrapping_add(i * t.c_stride);
+        let mut at = 0;
+        while at < t.cols {
+            let lanes = (t.cols - at).min(VECTORS * S::LANES);
+            let p = row.wrapping_add(at);
+            let mut v = [s.zero(); VECTORS];
+            for (j, v) in v.iter_mut().enumerate() {
+                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+                // SAFETY: `lanes` elements of this row exist (precondition).
+                *v = unsafe { s.load_partial_ptr(p.wrapping_add(j * S::LANES), lanes) };
+            }
+            for (j, v) in activation.apply_all(s, v).into_iter().enumerate() {
+                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+                // SAFETY: as above.
+                unsafe { s.store_partial_ptr(v, p.wrapping_add(j * S::LANES), lanes) };
+            }
+            at += lanes;
         }
     }
 }

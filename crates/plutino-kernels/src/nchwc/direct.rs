@@ -3,24 +3,15 @@
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //! ```
-//! The register tile is MR output pixels by NB blocks of output channels. For each tap and input channel it
-//! loads NB vectors of weights and broadcasts MR numbers of the input, one for each pixel:
-//!
-//! ```text
-//!              w[o0..o0+b]  w[o0+b..o0+2b]      AVX2: 6 x 2 tile = 12 accumulators of 16 registers
-//!  x[p0] ->      acc00          acc01           AVX-512: 12 x 2 tile = 24 of 32
-//!  x[p1] ->      acc10          acc11
-//!   ...
-//! ```
-//! Where each pixel's taps lie is looked up in a table of offsets (XNNPACK calls it indirection), made once
-//! for each block of pixels: stride, dilation, padding and borders cost nothing in the loop, and a tile may
-//! run across the end of an image row.
+//! Each register tile (see `tile.rs`) looks up where the taps of its pixels lie in a table of offsets, made
+//! once for each block of pixels.
 //!
 //! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level cache) /
 //! pair of output channel blocks (its weights stay in the first level) / tile / input channel block / tap /
 //! channel. The sum over taps and channels runs in one fixed order: the result does not depend on tasks.
 
-use super::window::{OUTSIDE, Window};
+use super::tile::{NB, Taps, TileBody, for_each_tile, tile, tile_pixels};
+use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
@@ -38,9 +29,6 @@ pub enum ConvInput {
     /// Plain NCHW, for the first layer with its few channels.
     Plain,
 }
-
-/// Output channel blocks that are computed together.
-const NB: usize = 2;
 
 /// Weights in the order in which the kernel reads them:
 /// `[group][pair of output blocks][input block][tap][input channel of the block][2 b output channels]`.
@@ -243,23 +231,6 @@ impl DirectConv {
     }
 }
 
-/// Output pixels of the register tile.
-fn tile_pixels(isa: Isa) -> usize {
-    struct Registers;
-    impl Vectorized for Registers {
-        type Output = usize;
-        #[inline(always)]
-        fn run<S: Simd>(self, _: S) -> usize {
-            mr::<S>()
-        }
-    }
-    isa.run(Registers)
-}
-
-const fn mr<S: Simd>() -> usize {
-    if S::REGISTERS >= 32 { 12 } else { 6 }
-}
-
 /// One block of pixels of one image, for some pairs of output blocks.
 struct Task<'a> {
     conv: &'a DirectConv,
@@ -270,19 +241,6 @@ struct Task<'a> {
     pixels: std::ops::Range<usize>,
     pairs: std::ops::Range<usize>,
     table: &'a mut [isize],
-}
-
-/// What the tile loops over, the same for all tiles of a task.
-struct Tap<'a> {
-    x: *const f32,
-    /// Offsets of the task's pixels under each tap.
-    table: &'a [isize],
-    task_pixels: usize,
-    taps: usize,
-    /// Input channels.
-    channels: usize,
-    /// From one block of input channels (plain: from one channel) to the next.
-    step: usize,
 }
 
 impl Vectorized for Task<'_> {
@@ -298,10 +256,10 @@ impl Vectorized for Task<'_> {
         conv.window.offsets(self.pixels.clone(), if plain { 1 } else { b }, table);
         let plane = conv.window.input_pixels();
         let first = if plain { 0 } else { self.group * (inp / b) * plane * b };
-        let tap = Tap {
+        let taps = Taps {
             x: self.x[first..].as_ptr(),
             table,
-            task_pixels: n,
+            pixels: n,
             taps: weights.taps,
             channels: inp,
             step: if plain { plane } else { plane * b },
@@ -311,36 +269,22 @@ impl Vectorized for Task<'_> {
         let panel = inp * weights.taps * NB * b;
         for pair in self.pairs.clone() {
             let index = self.group * pairs + pair;
-            let w = &weights.as_slice()[index * panel..(index + 1) * panel];
-            let bias = &ops.bias[index * NB * b..(index + 1) * NB * b];
             let blocks = NB.min((out - pair * NB * b).div_ceil(b));
             let first_block = self.group * (out / b) + pair * NB;
-            // Where this pair's pixels lie in y, one start for each block.
-            let starts: [usize; NB] = std::array::from_fn(|k| {
-                let k = k.min(blocks - 1);
-                self.y_start + ((first_block + k) * pixels + self.pixels.start) * b
+            let starts = std::array::from_fn(|k| {
+                let block = first_block + k.min(blocks - 1);
+                self.y_start + (block * pixels + self.pixels.start) * b
             });
-            let tiles = n.div_ceil(mr::<S>());
-            for t in 0..tiles {
-                // Balanced: no tile is much smaller than the others.
-                let (p0, p1) = (t * n / tiles, (t + 1) * n / tiles);
-                let at = TileAt { p0, starts, blocks };
-                macro_rules! tiles {
-                    ($($m:literal)*) => {
-                        match p1 - p0 {
-                            $($m if $m <= mr::<S>() => {
-                                if plain {
-                                    tile::<S, $m, true>(s, &tap, w, bias, ops, &at);
-                                } else {
-                                    tile::<S, $m, false>(s, &tap, w, bias, ops, &at);
-                                }
-                            })*
-                            _ => {}
-                        }
-                    };
-                }
-                tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
-            }
+            let mut body = Pair {
+                ops,
+                taps: &taps,
+                plain,
+                weights: &weights.as_slice()[index * panel..(index + 1) * panel],
+                bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
+                starts,
+                blocks,
+            };
+            for_each_tile(s, n, &mut body);
             if let Some(activation) = conv.activation {
                 for &start in &starts[..blocks] {
                     // SAFETY: this task alone writes these pixels of these blocks.
@@ -354,97 +298,42 @@ impl Vectorized for Task<'_> {
     }
 }
 
-/// Where a tile writes.
-struct TileAt {
-    /// Its first pixel in the task.
-    p0: usize,
+/// One pair of output blocks of a task.
+struct Pair<'a> {
+    ops: &'a Operands<'a>,
+    taps: &'a Taps<'a>,
+    plain: bool,
+    weights: &'a [f32],
+    bias: &'a [f32],
     /// Where the task's first pixel lies in y, for each block.
     starts: [usize; NB],
     /// Blocks to store: 1 for an odd last one.
     blocks: usize,
 }
 
-/// A broadcast of this stands for taps in the padding.
-static ZEROS: [f32; 16] = [0.0; 16];
-
-#[inline(always)]
-fn tile<S: Simd, const MR: usize, const PLAIN: bool>(
-    s: S,
-    tap: &Tap<'_>,
-    weights: &[f32],
-    bias: &[f32],
-    ops: &Operands<'_>,
-    at: &TileAt,
-) {
-    let b = S::LANES;
-    let bias: [S::F32; NB] = std::array::from_fn(|k| s.load(&bias[k * b..]));
-    let mut acc = [bias; MR];
-    let mut w = weights.as_ptr();
-    // Broadcasts the input and multiplies into every accumulator, for one channel.
-    macro_rules! channel {
-        (|$j:ident| $x:expr) => {{
-            // SAFETY: the weights hold NB vectors for every channel and tap: `pack` made them so.
-            let wk: [S::F32; NB] = [unsafe { s.load_ptr(w) }, unsafe { s.load_ptr(w.add(b)) }];
-            for $j in 0..MR {
-                // SAFETY: a pixel inside the plane, or ZEROS: see the loops below.
-                let x = s.splat(unsafe { *$x });
-                for k in 0..NB {
-                    acc[$j][k] = s.fma(x, wk[k], acc[$j][k]);
-                }
-            }
-            // SAFETY: at most one past the end of the weights.
-            w = unsafe { w.add(NB * b) };
-        }};
-    }
-    let in_block = if PLAIN { tap.channels } else { b };
-    let mut c0 = 0;
-    let mut plane = tap.x;
-    while c0 < tap.channels {
-        let width = in_block.min(tap.channels - c0);
-        for t in 0..tap.taps {
-            let row = &tap.table[t * tap.task_pixels + at.p0..][..MR];
-            let mut ptrs = [ZEROS.as_ptr(); MR];
-            let mut steps = [0usize; MR];
-            for j in 0..MR {
-                if row[j] != OUTSIDE {
-                    // SAFETY: the table holds positions inside the plane (Window), in elements.
-                    ptrs[j] = unsafe { plane.offset(row[j]) };
-                    steps[j] = tap.step;
-                }
-            }
-            if PLAIN {
-                for _ in 0..width {
-                    channel!(|j| ptrs[j]);
-                    for j in 0..MR {
-                        ptrs[j] = ptrs[j].wrapping_add(steps[j]);
-                    }
-                }
-            } else if width == b {
-                for c in 0..S::LANES {
-                    // c is below the block: the pixel's vector (or ZEROS) has that many lanes.
-                    channel!(|j| ptrs[j].add(c));
-                }
+impl<S: Simd> TileBody<S> for Pair<'_> {
+    #[inline(always)]
+    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        let b = S::LANES;
+        // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`).
+        let acc = unsafe {
+            if self.plain {
+                tile::<S, MR, true>(s, self.taps, self.weights, self.bias, first)
             } else {
-                for c in 0..width {
-                    channel!(|j| ptrs[j].add(c));
+                tile::<S, MR, false>(s, self.taps, self.weights, self.bias, first)
+            }
+        };
+        for (k, &start) in self.starts.iter().enumerate().take(self.blocks) {
+            let start = start + first * b;
+            // SAFETY: this task alone writes these pixels of these blocks.
+            let y = unsafe { self.ops.y.slice(start..start + MR * b) };
+            for (j, acc) in acc.iter().enumerate() {
+                let mut v = acc[k];
+                if let Some(residual) = self.ops.residual {
+                    v = s.add(v, s.load(&residual[start + j * b..]));
                 }
+                s.store(v, &mut y[j * b..]);
             }
-        }
-        c0 += in_block;
-        plane = plane.wrapping_add(tap.step);
-    }
-    for (k, &start) in at.starts.iter().enumerate().take(at.blocks) {
-        let start = start + at.p0 * b;
-        // SAFETY: this task alone writes these pixels of these blocks.
-        let y = unsafe { ops.y.slice(start..start + MR * b) };
-        for (j, acc) in acc.iter().enumerate() {
-            let mut v = acc[k];
-            if let Some(residual) = ops.residual {
-                v = s.add(v, s.load(&residual[start + j * b..]));
-            }
-            s.store(v, &mut y[j * b..]);
         }
     }
 }
-
-const _: () = assert!(NB == 2); // `channel!` loads two vectors

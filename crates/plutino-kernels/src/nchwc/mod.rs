@@ -13,10 +13,13 @@ mod pool;
 mod reorder;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod window;
+mod winograd;
 
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
 pub use direct::{ConvInput, DirectConv, DirectWeights};
 pub use pool::{BlockedPool, PoolKind};
 pub use reorder::{from_blocked, to_blocked};
 pub use window::Window;
+pub use winograd::{WinogradConv, WinogradWeights};

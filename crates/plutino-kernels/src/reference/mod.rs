@@ -2,7 +2,11 @@
 //!
 //! Slow and obviously right. The tests of every kernel compare against these.
 
+pub mod attention;
+pub mod conv;
+pub mod copy;
 pub mod elementwise;
 pub mod gemm;
 pub mod pool;
+pub mod reduce;
 pub mod special;

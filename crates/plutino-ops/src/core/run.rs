@@ -144,6 +144,9 @@ impl<'a> Outputs<'a> {
     /// Where the plan promised another dtype, or the output was taken before.
     pub fn take<T: Element>(&mut self, i: usize) -> Result<&'a mut [T], RunError> {
         let (spec, bytes) = self.take_bytes(i)?;
+        if T::DTYPE == DType::Bool {
+            bytes.fill(0); // undefined contents need not be bools
+        }
         elements_mut(bytes, spec.dtype)
     }
 
@@ -172,12 +175,14 @@ impl<'a> RunCx<'a> {
         input: usize,
         output: usize,
     ) -> Result<InOut<'a, T>, RunError> {
-        let dst = self.outputs.take::<T>(output)?;
         match self.inputs.at(input)?.bytes {
-            None => Ok(InOut::Same(dst)),
+            None => {
+                let (spec, bytes) = self.outputs.take_bytes(output)?;
+                Ok(InOut::Same(elements_mut(bytes, spec.dtype)?))
+            }
             Some(bytes) => {
                 let src = elements(bytes, self.inputs.spec(input)?.dtype)?;
-                Ok(InOut::Apart { src, dst })
+                Ok(InOut::Apart { src, dst: self.outputs.take(output)? })
             }
         }
     }

@@ -1,0 +1,265 @@
+//! Scaled dot-product attention: out = softmax(scale Q Kᵀ + mask) V, block by block.
+//!
+//! ```text
+//! task: one head, a block of queries                        keys k →
+//!   for each block of keys (their K and V fit in L2):      +-----------+
+//!     pack K (panels of MR keys), V (panels of MR dims)    |   Sᵀ      |  NR queries wide: lane i of a
+//!     for each panel of NR queries:                        | (k, NR)   |  vector is query i, so softmax
+//!       Sᵀ = K Qᵀ           register tiles, MR x NR        +-----------+  never looks across lanes
+//!       mask, running maximum m, P = exp(S - m), sum l
+//!       Oᵀ = Oᵀ exp(m_old - m) + Vᵀ P
+//!   out = (Oᵀ / l)ᵀ
+//! ```
+//! Sᵀ comes out of the first product exactly as the second one reads its right operand, so nothing is
+//! repacked between them, and only one panel of scores exists at a time (online softmax: Milakov and
+//! Gimelshein 2018; Dao et al., FlashAttention, 2022).
+//!
+//! A query's result depends neither on its place in a panel nor on the threads. A query whose keys are all
+//! masked gets zeros, as PyTorch's `scaled_dot_product_attention` gives.
+
+mod task;
+#[cfg(test)]
+mod tests;
+
+use crate::gemm::Target;
+use crate::par::{Par, SharedMut};
+use task::Task;
+
+/// Sizes of the attention of one head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Number of queries, L.
+    pub queries: usize,
+    /// Number of keys and values, S.
+    pub keys: usize,
+    /// Length of a query and of a key, E.
+    pub depth: usize,
+    /// Length of a value, Ev.
+    pub values: usize,
+}
+
+/// How rows follow each other; inside a row the elements of one head are neighbours. In elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// From one query to the next.
+    pub q: usize,
+    /// From one key to the next.
+    pub k: usize,
+    /// From one value to the next.
+    pub v: usize,
+    /// In the mask: from one query, and from one key, to the next. 0 where all share a mask.
+    pub mask: [usize; 2],
+    /// In the output: from one group of heads, one head of a group, and one query to the next.
+    pub out: [usize; 3],
+}
+
+/// Where the first elements of one head lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// In the queries.
+    pub q: usize,
+    /// In the keys.
+    pub k: usize,
+    /// In the values.
+    pub v: usize,
+    /// In the mask.
+    pub mask: usize,
+}
+
+/// What is done to the scores before the softmax.
+#[derive(Debug, Clone, Copy)]
+pub enum Mask<'a, T> {
+    /// Nothing.
+    None,
+    /// Query i sees keys 0 to i only.
+    Causal,
+    /// Added.
+    Add(&'a [T]),
+    /// Scores where this is false become -inf.
+    Keep(&'a [bool]),
+}
+
+/// The operands of one run.
+#[derive(Debug)]
+pub struct Operands<'a, T> {
+    /// Queries.
+    pub q: &'a [T],
+    /// Keys.
+    pub k: &'a [T],
+    /// Values.
+    pub v: &'a [T],
+    /// Mask.
+    pub mask: Mask<'a, T>,
+    /// Output.
+    pub out: &'a mut [T],
+    /// A second output where the plan asks for it: softmax(scale Q Kᵀ + mask), averaged over the heads of
+    /// each group; dense (groups, L, S).
+    pub weights: Option<&'a mut [T]>,
+}
+
+/// What to compute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Problem {
+    /// Sizes of one head.
+    pub size: Size,
+    /// How rows follow each other.
+    pub strides: Strides,
+    /// Number of groups of heads: the batch.
+    pub groups: usize,
+    /// Heads in a group.
+    pub heads: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Whether the weights are an output too.
+    pub weights: bool,
+}
+
+impl Problem {
+    /// Asserts that everything that is addressed exists, and that no output element has two places.
+    ///
+    /// # Panics
+    /// Where that is not so.
+    pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>) {
+        let Size { queries, keys, depth, values } = self.size;
+        // One past the last element of `n` runs of `len` elements, `stride` apart.
+        let end = |first: usize, n: usize, stride: usize, len: usize| match n.checked_sub(1) {
+            None => Some(0),
+            Some(last) => last.checked_mul(stride)?.checked_add(first)?.checked_add(len),
+        };
+        let fits = |end: Option<usize>, len: usize| end.is_some_and(|end| end <= len);
+        assert_eq!(Some(heads.len()), self.groups.checked_mul(self.heads), "number of heads");
+        let (s, mask) = (&self.strides, x.mask.len());
+        let mask_row = end(0, keys, s.mask[1], 1);
+        for h in heads {
+            assert!(fits(end(h.q, queries, s.q, depth), x.q.len()), "too few queries");
+            assert!(fits(end(h.k, keys, s.k, depth), x.k.len()), "too few keys");
+            assert!(fits(end(h.v, keys, s.v, values), x.v.len()), "too few values");
+            let mask_end = mask_row.and_then(|row| end(h.mask, queries, s.mask[0], row));
+            assert!(mask.is_none_or(|len| fits(mask_end, len)), "mask too small");
+        }
+        // Each step must exceed what all smaller ones reach together.
+        let mut dims = [(self.groups, s.out[0]), (self.heads, s.out[1]), (queries, s.out[2])];
+        dims.sort_by_key(|&(_, stride)| stride);
+        let mut reach = Some(values);
+        for (n, stride) in dims.into_iter().filter(|&(n, _)| n > 1) {
+            assert!(reach.is_some_and(|reach| stride >= reach), "output rows overlap");
+            reach = reach.and_then(|reach| end(0, n, stride, reach));
+        }
+        assert!(heads.is_empty() || queries == 0 || fits(reach, x.out.len()), "output too short");
+        assert_eq!(self.weights, x.weights.is_some(), "weights asked for, or not");
+        if let Some(w) = &x.weights {
+            let len = self.groups.checked_mul(queries).and_then(|n| n.checked_mul(keys));
+            assert_eq!(Some(w.len()), len, "weights of another size");
+        }
+    }
+
+    /// Where the output of a head begins.
+    pub(crate) fn out(&self, head: usize) -> usize {
+        head / self.heads * self.strides.out[0] + head % self.heads * self.strides.out[1]
+    }
+}
+
+/// A planned attention in f32.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention {
+    target: Target,
+    problem: Problem,
+    /// Queries of a task (whole panels) and keys of a block.
+    block: (usize, usize),
+}
+
+impl Attention {
+    /// Plans for this number of threads.
+    pub fn new(target: Target, threads: usize, problem: Problem) -> Self {
+        let size = problem.size;
+        let nr = target.nr();
+        // Packed keys and values, and a panel of scores, in half of L2; the scores in half of L1.
+        let per_key =
+            (size.depth.saturating_add(size.values).saturating_add(nr)) * size_of::<f32>();
+        let by_l2 = target.machine.l2 / 2 / per_key;
+        let by_l1 = target.machine.l1 / 2 / (nr * size_of::<f32>());
+        // The weights are final only once the sum over all keys is known.
+        let keys = if problem.weights { size.keys } else { by_l2.min(by_l1).clamp(64, 1024) };
+        // Few heads: cut the queries, so that every thread has some; each task packs K and V again.
+        let heads = problem.groups.saturating_mul(if problem.weights { 1 } else { problem.heads });
+        let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
+        let queries = size.queries.div_ceil(tasks).max(2 * nr).min(LONGEST_TASK).min(size.queries);
+        let queries = queries.max(1).div_ceil(nr).saturating_mul(nr);
+        Self { target, problem, block: (queries, keys.min(size.keys).max(1)) }
+    }
+
+    /// f32 elements of scratch memory that [`Attention::run`] needs on `threads` threads.
+    pub fn scratch(&self, threads: usize) -> usize {
+        self.parts().iter().fold(0usize, |a, &p| a.saturating_add(p)).saturating_mul(threads)
+    }
+
+    /// Elements of a worker's memory: Q, K, V, P, O, m, l.
+    fn parts(&self) -> [usize; 7] {
+        let Size { depth, values, .. } = self.problem.size;
+        let (queries, keys) = self.block;
+        let (mr, nr) = (self.target.mr(), self.target.nr());
+        let up = |n: usize| n.div_ceil(mr) * mr;
+        [
+            queries.saturating_mul(depth),
+            up(keys).saturating_mul(depth),
+            keys.saturating_mul(up(values)),
+            keys.saturating_mul(nr),
+            queries.saturating_mul(values),
+            queries,
+            queries,
+        ]
+        .map(|n| n.div_ceil(16).saturating_mul(16))
+    }
+
+    /// Computes all heads, group by group.
+    ///
+    /// # Panics
+    /// Where an operand or the scratch memory is too short for what the plan and the heads say, or the
+    /// strides of the output let rows overlap.
+    pub fn run(&self, par: &Par, heads: &[Head], x: Operands<'_, f32>, scratch: &mut [f32]) {
+        let Problem { size: Size { queries, keys, .. }, .. } = self.problem;
+        assert!(scratch.len() >= self.scratch(par.threads()), "too little scratch memory");
+        self.problem.check(heads, &x);
+        if queries == 0 || heads.is_empty() {
+            return;
+        }
+        // Heads whose weights are averaged are one task; others are on their own.
+        let together = if self.problem.weights { self.problem.heads } else { 1 };
+        let worker_part: usize = self.parts().iter().sum();
+        let (scratch, out) = (SharedMut::new(scratch), SharedMut::new(x.out));
+        let weights = x.weights.map(SharedMut::new);
+        let blocks = queries.div_ceil(self.block.0);
+        par.run_as(heads.len() / together * blocks, |worker, task| {
+            let (i, q0) = (task / blocks, task % blocks * self.block.0);
+            // SAFETY: no two tasks run under one worker's number at a time.
+            let mine = unsafe { scratch.slice(worker * worker_part..(worker + 1) * worker_part) };
+            self.target.isa.run(Task {
+                plan: self,
+                heads,
+                which: i * together..(i + 1) * together,
+                queries: q0..(q0 + self.block.0).min(queries),
+                q: x.q,
+                k: x.k,
+                v: x.v,
+                mask: x.mask,
+                out: &out,
+                weights: weights.as_ref().map(|w| (w, i * queries * keys)),
+                scratch: mine,
+            });
+        });
+    }
+}
+
+impl<T> Mask<'_, T> {
+    /// Number of elements, where there is a tensor.
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::None | Self::Causal => None,
+            Self::Add(m) => Some(m.len()),
+            Self::Keep(m) => Some(m.len()),
+        }
+    }
+}
+
+/// Queries of a task at most: keeps a worker's memory small.
+const LONGEST_TASK: usize = 512;

@@ -1,0 +1,124 @@
+use super::*;
+use crate::reference::attention::attention as reference;
+use crate::testkit::{assert_close, on_every_machine, random};
+
+const DENSE: [usize; 2] = [0, 0];
+
+/// A batch of dense (heads, L, E) operands; the output as (L, heads, Ev), as `nn.MultiheadAttention` has it.
+fn problem(groups: usize, heads: usize, size: Size) -> (Problem, Vec<Head>) {
+    let Size { queries, keys, depth, values } = size;
+    let out = [queries * heads * values, values, heads * values];
+    let strides = Strides { q: depth, k: depth, v: values, mask: DENSE, out };
+    let place =
+        |h| Head { q: h * queries * depth, k: h * keys * depth, v: h * keys * values, mask: 0 };
+    let problem = Problem { size, strides, groups, heads, scale: 0.3, weights: false };
+    (problem, (0..groups * heads).map(place).collect())
+}
+
+/// Runs on every machine against the reference in f64.
+fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
+    let Size { queries, keys, depth, values } = p.size;
+    let n = heads.len();
+    let (q, k, v) =
+        (random(n * queries * depth, 1), random(n * keys * depth, 2), random(n * keys * values, 3));
+    let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+    let lens = (n * queries * values, p.groups * queries * keys * usize::from(p.weights));
+    let (mut out, mut w) = (vec![0.0f64; lens.0], vec![0.0f64; lens.1]);
+    let wide_mask = if let Mask::Add(m) = mask { wide(m) } else { Vec::new() };
+    let mask64 = match mask {
+        Mask::None => Mask::None,
+        Mask::Causal => Mask::Causal,
+        Mask::Add(_) => Mask::Add(&wide_mask[..]),
+        Mask::Keep(m) => Mask::Keep(m),
+    };
+    let weights = p.weights.then_some(&mut w[..]);
+    let (q64, k64, v64) = (wide(&q), wide(&k), wide(&v));
+    let x = Operands { q: &q64, k: &k64, v: &v64, mask: mask64, out: &mut out, weights };
+    reference(p, heads, x);
+    out.extend(w);
+    on_every_machine(
+        |isa, par| {
+            let plan = Attention::new(Target::this(isa), par.threads(), *p);
+            let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
+            let (mut out, mut w) = (vec![0.0; lens.0], vec![0.0; lens.1]);
+            let weights = p.weights.then_some(&mut w[..]);
+            let x = Operands { q: &q, k: &k, v: &v, mask, out: &mut out, weights };
+            plan.run(par, heads, x, &mut scratch);
+            out.extend(w);
+            out
+        },
+        // Scores are at most 0.3 depth, off by gamma(depth) of that and amplified by the softmax at most
+        // twice; weights sum to 1 over values of at most 1, summed in keys steps.
+        |found| {
+            let unit = f64::from(f32::EPSILON);
+            let score = 0.3 * depth as f64 * (depth as f64 + 2.0) * unit;
+            let bound = 2.0 * score + (keys as f64 + 8.0) * unit;
+            assert_close(found, &out, |_| bound);
+        },
+    );
+}
+
+#[test]
+fn sizes_and_tails() {
+    for (queries, keys, depth, values) in [
+        (1, 1, 1, 1),
+        (5, 7, 3, 2),
+        (17, 16, 8, 9),
+        (49, 49, 32, 32),
+        (70, 300, 16, 20),
+        (3, 1100, 5, 1),
+    ] {
+        let (p, heads) = problem(2, 3, Size { queries, keys, depth, values });
+        check(&p, &heads, Mask::None);
+        check(&p, &heads, Mask::Causal);
+    }
+}
+
+#[test]
+fn masks_broadcast() {
+    let (mut p, mut heads) = problem(2, 2, Size { queries: 20, keys: 150, depth: 8, values: 8 });
+    let mut bias = random(2 * 20 * 150, 4);
+    bias[7..400].fill(f32::NEG_INFINITY); // rows 0 to 2 of the first group see next to nothing
+    bias[450] = -3.4e38;
+    p.strides.mask = [150, 1];
+    (2..4).for_each(|h| heads[h].mask = 20 * 150);
+    check(&p, &heads, Mask::Add(&bias));
+    let keep: Vec<bool> = bias.iter().map(|&x| x > 0.2).collect();
+    check(&p, &heads, Mask::Keep(&keep));
+    p.strides.mask = [0, 1]; // padding: one row for all queries
+    check(&p, &heads, Mask::Add(&bias));
+    check(&p, &heads, Mask::Keep(&keep));
+}
+
+#[test]
+fn weights_are_averaged_over_heads() {
+    let (mut p, heads) = problem(2, 3, Size { queries: 40, keys: 33, depth: 4, values: 6 });
+    p.weights = true;
+    check(&p, &heads, Mask::None);
+    check(&p, &heads, Mask::Causal);
+}
+
+#[test]
+fn nothing_to_see_gives_zeros() {
+    for keys in [0, 3] {
+        let (p, heads) = problem(1, 1, Size { queries: 2, keys, depth: 2, values: 2 });
+        let plan = Attention::new(Target::default(), 1, p);
+        let mut out = [1.0; 4];
+        let mask = Mask::Keep(&[false]);
+        let (x, mut scratch) = ([1.0; 6], vec![0.0; plan.scratch(1)]);
+        let x = Operands { q: &x, k: &x, v: &x, mask, out: &mut out, weights: None };
+        plan.run(&Par::serial(), &heads, x, &mut scratch);
+        assert_eq!(out, [0.0; 4]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "output rows overlap")]
+fn overlapping_outputs_are_refused() {
+    let (mut p, heads) = problem(1, 2, Size { queries: 2, keys: 1, depth: 1, values: 2 });
+    p.strides.out = [0, 2, 2];
+    let plan = Attention::new(Target::default(), 1, p);
+    let (x, mut out, mut scratch) = ([1.0; 6], [1.0; 9], vec![0.0; plan.scratch(1)]);
+    let x = Operands { q: &x, k: &x, v: &x, mask: Mask::None, out: &mut out, weights: None };
+    plan.run(&Par::serial(), &heads, x, &mut scratch);
+}

@@ -1,0 +1,166 @@
+//! The register tile that the direct and the Winograd convolution share.
+//!
+//! MR pixels by NB blocks of output channels. For each tap and input channel it loads NB vectors of weights
+//! and broadcasts MR numbers of the input, one for each pixel:
+//!
+//! ```text
+//!              w[o0..o0+b]  w[o0+b..o0+2b]      AVX2: 6 x 2 tile = 12 accumulators of 16 registers
+//!  x[p0] ->      acc00          acc01           AVX-512: 12 x 2 tile = 24 of 32
+//!  x[p1] ->      acc10          acc11
+//!   ...
+//! ```
+//! Where each pixel's taps lie is looked up in a table of offsets (XNNPACK calls it indirection): stride,
+//! dilation, padding and borders cost nothing in the loop, and a tile may run across the end of a row.
+
+use super::window::OUTSIDE;
+use crate::simd::{Isa, Simd, Vectorized};
+
+/// Output channel blocks that are computed together.
+pub(super) const NB: usize = 2;
+
+const _: () = assert!(NB == 2); // `channel!` loads two vectors
+
+/// The accumulators of a tile.
+pub(super) type Tile<S, const MR: usize> = [[<S as Simd>::F32; NB]; MR];
+
+/// Pixels of a full tile.
+pub(super) const fn max_pixels<S: Simd>() -> usize {
+    if S::REGISTERS >= 32 { 12 } else { 6 }
+}
+
+/// Pixels of a full tile for this instruction set.
+pub(super) fn tile_pixels(isa: Isa) -> usize {
+    struct Pixels;
+    impl Vectorized for Pixels {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self, _: S) -> usize {
+            max_pixels::<S>()
+        }
+    }
+    isa.run(Pixels)
+}
+
+/// What the tile loops over, the same for all tiles of a task.
+pub(super) struct Taps<'a> {
+    /// First input element that offsets count from.
+    pub(super) x: *const f32,
+    /// `[tap][pixel]`: offsets of the task's pixels under each tap, in elements; [`OUTSIDE`] for padding.
+    pub(super) table: &'a [isize],
+    /// Pixels of the task.
+    pub(super) pixels: usize,
+    /// Taps of the window.
+    pub(super) taps: usize,
+    /// Input channels.
+    pub(super) channels: usize,
+    /// Elements from one block of input channels to the next; plain input: from one channel to the next.
+    pub(super) step: usize,
+}
+
+/// A broadcast of this stands for taps in the padding.
+static ZEROS: [f32; 16] = [0.0; 16];
+
+/// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
+/// block, tap and channel, in this order.
+///
+/// # Safety
+/// `taps.x` plus each offset of the table, plus `step` for each further block of channels, addresses a block
+/// of channels (plain: one element).
+#[inline(always)]
+pub(super) unsafe fn tile<S: Simd, const MR: usize, const PLAIN: bool>(
+    s: S,
+    taps: &Taps<'_>,
+    weights: &[f32],
+    bias: &[f32],
+    first: usize,
+) -> Tile<S, MR> {
+    let b = S::LANES;
+    assert!(weights.len() >= taps.channels * taps.taps * NB * b);
+    let mut acc = [[s.load(bias), s.load(&bias[b..])]; MR];
+    let mut w = weights.as_ptr();
+    // Broadcasts the input and multiplies into every accumulator, for one channel.
+    macro_rules! channel {
+        (|$j:ident| $x:expr) => {{
+            // SAFETY: the weights hold NB vectors for every channel and tap (asserted).
+            let wk = unsafe { [s.load_ptr(w), s.load_ptr(w.add(b))] };
+            for $j in 0..MR {
+                // SAFETY: inside the input (precondition), or ZEROS.
+                let x = s.splat(unsafe { *$x });
+                for k in 0..NB {
+                    acc[$j][k] = s.fma(x, wk[k], acc[$j][k]);
+                }
+            }
+            // SAFETY: at most one past the end of the weights.
+            w = unsafe { w.add(NB * b) };
+        }};
+    }
+    let in_block = if PLAIN { taps.channels } else { b };
+    let mut c0 = 0;
+    let mut plane = taps.x;
+    while c0 < taps.channels {
+        let width = in_block.min(taps.channels - c0);
+        for t in 0..taps.taps {
+            let row = &taps.table[t * taps.pixels + first..][..MR];
+            let mut at = [ZEROS.as_ptr(); MR];
+            let mut steps = [0usize; MR];
+            for j in 0..MR {
+                if row[j] != OUTSIDE {
+                    at[j] = plane.wrapping_offset(row[j]);
+                    steps[j] = taps.step;
+                }
+            }
+            if PLAIN {
+                for _ in 0..width {
+                    channel!(|j| at[j]);
+                    for j in 0..MR {
+                        at[j] = at[j].wrapping_add(steps[j]);
+                    }
+                }
+            } else if width == b {
+                for c in 0..S::LANES {
+                    // c is below the block: the pixel's vector (or ZEROS) has that many lanes.
+                    channel!(|j| at[j].add(c));
+                }
+            } else {
+                for c in 0..width {
+                    channel!(|j| at[j].add(c));
+                }
+            }
+        }
+        c0 += in_block;
+        plane = plane.wrapping_add(taps.step);
+    }
+    acc
+}
+
+/// What to do for each tile of a run of pixels.
+pub(super) trait TileBody<S: Simd> {
+    /// Computes the tile of MR pixels from `first` on.
+    fn tile<const MR: usize>(&mut self, s: S, first: usize);
+}
+
+/// Cuts `pixels` pixels into tiles of equal size (but for one) and computes each.
+#[inline(always)]
+pub(super) fn for_each_tile<S: Simd>(s: S, pixels: usize, body: &mut impl TileBody<S>) {
+    let max = max_pixels::<S>();
+    let tiles = pixels.div_ceil(max);
+    for t in 0..tiles {
+        let first = t * pixels / tiles;
+        match (t + 1) * pixels / tiles - first {
+            1 => body.tile::<1>(s, first),
+            2 => body.tile::<2>(s, first),
+            3 => body.tile::<3>(s, first),
+            4 => body.tile::<4>(s, first),
+            5 => body.tile::<5>(s, first),
+            6 => body.tile::<6>(s, first),
+            // `max` is a constant: the larger tiles are compiled only where there are registers for them.
+            7 if max >= 7 => body.tile::<7>(s, first),
+            8 if max >= 8 => body.tile::<8>(s, first),
+            9 if max >= 9 => body.tile::<9>(s, first),
+            10 if max >= 10 => body.tile::<10>(s, first),
+            11 if max >= 11 => body.tile::<11>(s, first),
+            12 if max >= 12 => body.tile::<12>(s, first),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Reductions of every dtype, as left folds.
+//!
+//! `out[k] = finish(step(... step(step(init, 0, in[k, 0]), 1, in[k, 1]) ...))`
+//!
+//! Loops: for each output, 32 neighbours at a time where there are neighbours (parallel) - its reduced
+//! elements in row-major order. Floats are added in f64, integers in i64 (wrapping).
+
+use super::{Fold, offset};
+use crate::Par;
+use crate::number::{Float, Number, Ordered, Wide};
+use crate::par::SharedMut;
+
+/// Elements below which a task is not worth a thread.
+const GRAIN: usize = 1 << 13;
+/// Neighbouring outputs that are reduced together.
+const COLUMNS: usize = 32;
+
+/// Folds from the left. `step` gets the number of the element among those of its output, row-major.
+///
+/// # Panics
+/// Where a slice is not as long as `fold` says.
+pub fn fold_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
+    par: &Par,
+    fold: &Fold,
+    input: &[T],
+    output: &mut [U],
+    init: A,
+    step: impl Fn(A, usize, T) -> A + Sync,
+    finish: impl Fn(A) -> U + Sync,
+) {
+    fold.check(input.len(), output.len());
+    let chunks = fold.inner.div_ceil(COLUMNS);
+    let work = fold.count().saturating_mul(COLUMNS.min(fold.inner));
+    let kept = fold.outputs() / fold.inner.max(1);
+    let output = SharedMut::new(output);
+    par.split(kept * chunks, GRAIN / work.max(1), |range| {
+        for item in range {
+            let (k, first) = (item / chunks, item % chunks * COLUMNS);
+            let n = COLUMNS.min(fold.inner - first);
+            let start = k * fold.inner + first;
+            // SAFETY: items have disjoint columns.
+            let output = unsafe { output.slice(start..start + n) };
+            let base = offset(&fold.kept, k) + first;
+            let mut acc = [init; COLUMNS];
+            for run in 0..fold.runs() {
+                let at = base + offset(&fold.reduced, run);
+                if fold.inner == 1 {
+                    for (i, &x) in input[at..at + fold.row].iter().enumerate() {
+                        acc[0] = step(acc[0], run * fold.row + i, x);
+                    }
+                } else {
+                    for (acc, &x) in acc.iter_mut().zip(&input[at..at + n]) {
+                        *acc = step(*acc, run, x);
+                    }
+                }
+            }
+            for (out, acc) in output.iter_mut().zip(acc) {
+                *out = finish(acc);
+            }
+        }
+    });
+}
+
+/// The sum over `divisor`, in any pair of dtypes of one kind (PyTorch sums integers and bool to i64).
+pub fn sum<T: Number, U: Number<Wide = T::Wide>>(
+    par: &Par,
+    fold: &Fold,
+    divisor: i64,
+    input: &[T],
+    output: &mut [U],
+) {
+    let step = |sum: T::Wide, _, x: T| sum.plus(x.widen());
+    let over = |sum: T::Wide| if divisor == 1 { sum } else { sum.over(divisor) };
+    fold_any(par, fold, input, output, T::Wide::ZERO, step, |sum| U::narrow(over(sum)));
+}
+
+/// The product, in any pair of dtypes of one kind; 1 of nothing.
+pub fn product<T: Number, U: Number<Wide = T::Wide>>(
+    par: &Par,
+    fold: &Fold,
+    input: &[T],
+    output: &mut [U],
+) {
+    let step = |product: T::Wide, _, x: T| product.times(x.widen());
+    fold_any(par, fold, input, output, T::Wide::ONE, step, U::narrow);
+}
+
+/// Whether `x` takes the place of `best`.
+#[inline(always)]
+fn beats<T: Ordered>(max: bool, x: T, best: T) -> bool {
+    if max { x.beats_as_max(best) } else { x.beats_as_min(best) }
+}
+
+/// The greatest (or the least) element; NaN where any is NaN.
+pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], output: &mut [T]) {
+    let init = if max { T::LOWEST } else { T::HIGHEST };
+    let step = |best: T, _, x: T| if beats(max, x, best) { x } else { best };
+    fold_any(par, fold, input, output, init, step, |best| best);
+}
+
+/// The greatest (or the least) element and its number among the reduced elements: the first of equals,
+/// the first NaN where there is one. Writes those of the two that are asked for.
+pub fn arg_extremum<T: Ordered>(
+    par: &Par,
+    fold: &Fold,
+    max: bool,
+    input: &[T],
+    values: Option<&mut [T]>,
+    indices: Option<&mut [i64]>,
+) {
+    let init = (if max { T::LOWEST } else { T::HIGHEST }, 0);
+    let step = |(best, at): (T, usize), i: usize, x: T| {
+        if i == 0 || beats(max, x, best) { (x, i) } else { (best, at) }
+    };
+    if let Some(values) = values {
+        fold_any(par, fold, input, values, init, step, |(best, _)| best);
+    }
+    if let Some(indices) = indices {
+        fold_any(par, fold, input, indices, init, step, |(_, at)| at as i64);
+    }
+}
+
+/// The p-norm `(sum |x|^p)^(1/p)`; the number of elements other than 0 for p = 0, the greatest or least
+/// absolute value for infinite p.
+pub fn power_norm<T: Float>(par: &Par, fold: &Fold, p: f64, input: &[T], output: &mut [T]) {
+    let abs = |x: T| x.widen().abs();
+    if p.is_infinite() {
+        let max = p > 0.0;
+        let step = |best: f64, _, x: T| if beats(max, abs(x), best) { abs(x) } else { best };
+        let init = if max { 0.0 } else { f64::INFINITY };
+        fold_any(par, fold, input, output, init, step, T::narrow);
+    } else if p == 0.0 {
+        let step = |n: f64, _, x: T| if x.widen() == 0.0 { n } else { n + 1.0 };
+        fold_any(par, fold, input, output, 0.0, step, T::narrow);
+    } else {
+        let step = |sum: f64, _, x: T| sum + power(abs(x), p);
+        fold_any(par, fold, input, output, 0.0, step, |sum| T::narrow(power(sum, 1.0 / p)));
+    }
+}
+
+#[inline(always)]
+fn power(x: f64, p: f64) -> f64 {
+    if p == 1.0 {
+        x
+    } else if p == 2.0 {
+        x * x
+    } else if p == 0.5 {
+        x.sqrt()
+    } else {
+        x.powf(p)
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use crate::Par;
+use crate::reference::reduce::{argmax, groups, norm, variance};
+use crate::testkit::{assert_close, on_every_machine, random};
+
+const EPS: f64 = f32::EPSILON as f64 / 2.0;
+/// The bound of the module, in roundings, with room for the lanes of every instruction set.
+const ROUNDINGS: f64 = 64.0 + 6.0 + 2.0;
+
+/// Rows, columns, both, neither; all tails; several blocks.
+fn cases() -> Vec<(Vec<usize>, Vec<usize>)> {
+    let mut all = vec![
+        (vec![2, 3, 4, 5], vec![0, 2]),
+        (vec![2, 3, 4, 5], vec![1, 3]),
+        (vec![2, 3, 4, 5], vec![]),
+        (vec![2, 3, 4, 5], vec![0, 1, 2, 3]),
+        (vec![], vec![]),
+        (vec![3, 1, 7, 1, 11], vec![1, 2]),
+        (vec![5, 64, 7, 7], vec![2, 3]),
+        (vec![2, 200, 131], vec![1]),
+        (vec![3, 9001], vec![1]),
+        (vec![4500, 3], vec![0]),
+        (vec![2, 0, 3], vec![0]),
+        (vec![300, 2, 150], vec![0]),
+    ];
+    for n in 1..40 {
+        all.push((vec![3, n], vec![1]));
+        all.push((vec![2, 3, n], vec![1]));
+    }
+    all
+}
+
+#[test]
+fn every_reduction_agrees_with_its_reference() {
+    for (shape, reduced) in cases() {
+        let fold = Fold::new(&shape, |d| reduced.contains(&d));
+        let input = random(shape.iter().product(), 3);
+        let groups = groups(&shape, &reduced, &input);
+        assert_eq!(fold.outputs(), groups.len());
+        let of = |f: &dyn Fn(&[f64]) -> f64| groups.iter().map(|g| f(g)).collect::<Vec<_>>();
+        let abs = of(&|g| g.iter().map(|x| x.abs()).sum());
+        let n = fold.count() as f64;
+        let check = |r: Reduction, expected: Vec<f64>, bound: &dyn Fn(usize) -> f64| {
+            on_every_machine(
+                |isa, par| {
+                    let mut out = vec![f32::NAN; fold.outputs()];
+                    reduce_f32(isa, par, &fold, r, &input, &mut out);
+                    out
+                },
+                |found| assert_close(found, &expected, bound),
+            );
+        };
+        let max = |g: &[f64]| g.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+        check(Reduction::Sum, of(&|g| g.iter().sum()), &|i| ROUNDINGS * EPS * abs[i]);
+        check(Reduction::Mean, of(&|g| g.iter().sum::<f64>() / n), &|i| {
+            ROUNDINGS * EPS * abs[i] / n
+        });
+        check(Reduction::AbsSum, of(&|g| norm(g, 1.0)), &|i| ROUNDINGS * EPS * abs[i]);
+        check(Reduction::Euclidean, of(&|g| norm(g, 2.0)), &|i| {
+            ROUNDINGS * EPS * norm(&groups[i], 2.0)
+        });
+        if n > 0.0 {
+            check(Reduction::Max, of(&|g| max(g)), &|_| 0.0);
+            check(Reduction::Min, of(&|g| g.iter().fold(f64::INFINITY, |a, &b| a.min(b))), &|_| {
+                0.0
+            });
+            check(Reduction::AbsMax, of(&|g| g.iter().fold(0.0, |a, b| a.max(b.abs()))), &|_| 0.0);
+        }
+        if n > 1.0 {
+            for root in [false, true] {
+                let expected =
+                    of(&|g| if root { variance(g, 1.0).sqrt() } else { variance(g, 1.0) });
+                on_every_machine(
+                    |isa, par| {
+                        let mut out = vec![f32::NAN; fold.outputs()];
+                        variance_f32(isa, par, &fold, n as f32 - 1.0, root, &input, &mut out);
+                        out
+                    },
+                    |found| {
+                        assert_close(found, &expected, |i| 2.0 * ROUNDINGS * EPS * (abs[i] + 1.0))
+                    },
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn long_sums_stay_accurate() {
+    // A plain f32 sum of these would be off by about 1e-2.
+    let n = 1 << 22;
+    let input: Vec<f32> = random(n, 1).iter().map(|x| x + 1.0).collect();
+    let exact: f64 = input.iter().map(|&x| f64::from(x)).sum();
+    let fold = Fold::new(&[n], |_| true);
+    on_every_machine(
+        |isa, par| {
+            let mut out = [0.0];
+            reduce_f32(isa, par, &fold, Reduction::Sum, &input, &mut out);
+            out.to_vec()
+        },
+        |found| assert_close(found, &[exact], |_| ROUNDINGS * EPS * exact),
+    );
+}
+
+#[test]
+fn not_a_number_and_infinity() {
+    for (shape, reduced) in [(vec![2, 77], 1), (vec![77, 2], 0)] {
+        let fold = Fold::new(&shape, |d| d == reduced);
+        let at = |row: usize, i: usize| if reduced == 1 { row * 77 + i } else { i * 2 + row };
+        for i in [0, 5, 40, 76] {
+            let mut input = vec![1.0; 154];
+            input[at(0, i)] = f32::NAN;
+            input[at(1, i)] = f32::INFINITY;
+            for (r, expected) in [
+                (Reduction::Max, [f64::NAN, f64::INFINITY]),
+                (Reduction::Min, [f64::NAN, 1.0]),
+                (Reduction::Sum, [f64::NAN, f64::INFINITY]),
+                (Reduction::AbsMax, [f64::NAN, f64::INFINITY]),
+            ] {
+                on_every_machine(
+                    |isa, par| {
+                        let mut out = [0.0; 2];
+                        reduce_f32(isa, par, &fold, r, &input, &mut out);
+                        out.to_vec()
+                    },
+                    |found| assert_close(found, &expected, |_| 0.0),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_dtype_and_every_norm() {
+    for (shape, reduced) in cases() {
+        let fold = Fold::new(&shape, |d| reduced.contains(&d));
+        if fold.count() == 0 {
+            continue;
+        }
+        let input: Vec<f32> =
+            random(shape.iter().product(), 4).iter().map(|x| (x * 4.0).round()).collect();
+        let groups = groups(&shape, &reduced, &input);
+        let par = Par::serial();
+        let ints: Vec<i32> = input.iter().map(|&x| x as i32).collect();
+        let mut sums = vec![0i64; fold.outputs()];
+        sum(&par, &fold, 1, &ints, &mut sums);
+        let mut at = vec![0i64; fold.outputs()];
+        let mut best = vec![0.0f32; fold.outputs()];
+        arg_extremum(&par, &fold, true, &input, Some(&mut best), Some(&mut at));
+        let mut norms = vec![0.0f32; fold.outputs()];
+        power_norm(&par, &fold, 3.0, &input, &mut norms);
+        let mut products = vec![0.0f32; fold.outputs()];
+        product(&par, &fold, &input, &mut products);
+        for (k, g) in groups.iter().enumerate() {
+            assert_eq!(sums[k], g.iter().sum::<f64>() as i64);
+            assert_eq!(at[k] as usize, argmax(g));
+            assert_eq!(f64::from(best[k]), g[argmax(g)]);
+            assert!((f64::from(norms[k]) - norm(g, 3.0)).abs() <= EPS * norm(g, 3.0));
+            assert_eq!(products[k], g.iter().product::<f64>() as f32);
+        }
+    }
+}
+
+#[test]
+fn indices_of_the_first_extremum_and_the_first_nan() {
+    let fold = Fold::new(&[2, 4], |d| d == 1);
+    let mut at = [0; 2];
+    let x = [1.0, 3.0, 3.0, 0.0, 2.0, f32::NAN, 5.0, f32::NAN];
+    arg_extremum(&Par::serial(), &fold, true, &x, None, Some(&mut at));
+    assert_eq!(at, [1, 1]);
+    arg_extremum(&Par::serial(), &fold, false, &x, None, Some(&mut at));
+    assert_eq!(at, [3, 1]);
+    let x = [f32::NEG_INFINITY; 8];
+    arg_extremum(&Par::serial(), &fold, true, &x, None, Some(&mut at));
+    assert_eq!(at, [0, 0]);
+}
+
+#[test]
+fn scans() {
+    let x = [1i32, 2, 3, 4, 5, 6];
+    let mut out = [0i64; 6];
+    scan(&Par::serial(), Scan::Sum, [1, 6, 1], &x, &mut out);
+    assert_eq!(out, [1, 3, 6, 10, 15, 21]);
+    scan(&Par::serial(), Scan::Product, [1, 3, 2], &x, &mut out);
+    assert_eq!(out, [1, 2, 3, 8, 15, 48]);
+    let x = random(2 * 5 * 70, 2);
+    on_every_machine(
+        |_, par| {
+            let mut out = vec![0.0f32; x.len()];
+            scan(par, Scan::Sum, [2, 5, 70], &x, &mut out);
+            out
+        },
+        |found| {
+            for (i, &y) in found.iter().enumerate() {
+                let (o, l, k) = (i / 350, i / 70 % 5, i % 70);
+                let sum: f64 = (0..=l).map(|l| f64::from(x[o * 350 + l * 70 + k])).sum();
+                assert_eq!(y, sum as f32);
+            }
+        },
+    );
+}
