@@ -10,13 +10,17 @@
 
 mod core;
 pub mod eager;
+mod reorder;
 #[cfg(test)]
 #[allow(dead_code)] // each family uses what it needs
 mod testkit;
 
 pub use crate::core::*;
+pub use reorder::Reorder;
 
 #[doc(hidden)] // for register_op!
 pub use inventory;
 
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
+
+mod conv_blocked;

@@ -1,0 +1,179 @@
+//! How a 2-D convolution is planned on channel blocks (NCHWc): depthwise, Winograd or direct.
+
+use crate::{Kernel, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
+use plutino_kernels::nchwc::{
+    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, Window, WinogradConv,
+    WinogradWeights,
+};
+use plutino_kernels::{Activation, Isa};
+use plutino_tensor::Layout;
+use std::sync::Arc;
+
+/// A 2-D convolution with zero padding, as far as its kernels on channel blocks care.
+pub(crate) struct Conv2d<'a> {
+    /// `(out, in / groups, kernel...)`.
+    pub(crate) weight: &'a Weight,
+    pub(crate) bias: Option<&'a Weight>,
+    pub(crate) groups: usize,
+    pub(crate) stride: [usize; 2],
+    pub(crate) dilation: [usize; 2],
+    /// Zeros above and to the left.
+    pub(crate) pad: [usize; 2],
+    pub(crate) activation: Option<Activation>,
+    /// The input leaf that is added before the activation.
+    pub(crate) residual: Option<usize>,
+}
+
+/// Input channels up to which a convolution reads plain images as they are: a first layer.
+const FEW_CHANNELS: usize = 4;
+
+/// Whether the kernels below compute a convolution of these channels.
+pub(crate) fn supports(
+    groups: usize,
+    in_channels: usize,
+    out_channels: usize,
+    block: usize,
+) -> bool {
+    let depthwise = groups == in_channels && groups == out_channels;
+    let whole = |c: usize| (c / groups.max(1)).is_multiple_of(block);
+    groups == 1 || depthwise || (whole(in_channels) && whole(out_channels))
+}
+
+/// Whether a convolution reads plain input and writes blocks.
+pub(crate) fn reads_plain(groups: usize, in_channels: usize) -> bool {
+    groups == 1 && in_channels <= FEW_CHANNELS
+}
+
+/// Plans `conv` for an output in channel blocks.
+pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanError> {
+    let unsupported = |what: &str| PlanError::Unsupported(format!("a blocked convolution {what}"));
+    let (x, y) = (TensorValue::at(cx.inputs, 0)?, TensorValue::at(cx.outputs, 0)?);
+    let (&[batch, in_channels, h, w], &[_, out_channels, oh, ow]) =
+        (x.shape().dims(), y.shape().dims())
+    else {
+        return Err(unsupported("of another rank than 4"));
+    };
+    let &[_, group_in, kh, kw] = conv.weight.dims() else {
+        return Err(unsupported("with weights of another rank than 4"));
+    };
+    let block = cx.isa.lanes();
+    let blocked = Layout::Blocked { block };
+    let input = match x.spec.layout {
+        Layout::Plain if reads_plain(conv.groups, in_channels) => ConvInput::Plain,
+        layout if layout == blocked => ConvInput::Blocked,
+        _ => return Err(unsupported("from this layout")),
+    };
+    if y.spec.layout != blocked || !supports(conv.groups, in_channels, out_channels, block) {
+        return Err(unsupported("with these channels"));
+    }
+    let window = Window::new([h, w], [oh, ow], [kh, kw], conv.stride, conv.dilation, conv.pad)
+        .ok_or_else(|| unsupported("of these sizes"))?;
+    let bias = conv.bias.map(Weight::to_f32).transpose()?;
+    let name = |algorithm: &str| format!("conv.{algorithm}.c{block}.{}", cx.isa);
+    let isa = cx.isa;
+    let (weight, activation, residual) = (conv.weight, conv.activation, conv.residual);
+
+    if conv.groups > 1 && group_in == 1 && conv.groups == out_channels {
+        let weights = cx.packs.get(&weight.name, &name("depthwise"), || {
+            DepthwiseWeights::pack(&weight.to_f32()?, bias.as_deref(), window.taps(), block)
+                .map_err(PlanError::from)
+        })?;
+        let conv = DepthwiseConv::new(isa, window, activation);
+        let scratch = conv.scratch(cx.threads) * size_of::<isize>();
+        let kernel = BlockedConv {
+            name: name("depthwise"),
+            algorithm: Algorithm::Depthwise(conv, weights),
+            residual,
+        };
+        return Ok(Planned::new(kernel).with_scratch(scratch));
+    }
+    let out = out_channels / conv.groups;
+    let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
+    if let Some(winograd) = winograd(isa, &window, conv.groups, [out, group_in], activation, input)
+    {
+        let weights = cx.packs.get(&weight.name, &name("winograd4x4_3x3"), || {
+            WinogradWeights::pack(&weight.to_f32()?, [out, group_in], block)
+                .map_err(PlanError::from)
+        })?;
+        let scratch = winograd.scratch() * size_of::<f32>();
+        let algorithm = Algorithm::Winograd(winograd, weights, bias);
+        let kernel = BlockedConv { name: name("winograd4x4_3x3"), algorithm, residual };
+        return Ok(Planned::new(kernel).with_scratch(scratch));
+    }
+    let algorithm = match (input, window.is_pointwise()) {
+        (ConvInput::Plain, _) => "direct_plain",
+        (_, true) => "pointwise",
+        (_, false) => "direct",
+    };
+    let weights = cx.packs.get(&weight.name, &name(algorithm), || {
+        DirectWeights::pack(
+            &weight.to_f32()?,
+            conv.groups,
+            [out, group_in],
+            window.taps(),
+            block,
+            input,
+        )
+        .map_err(PlanError::from)
+    })?;
+    let direct =
+        DirectConv::new(isa, window, in_channels, out_channels, batch, activation, cx.threads);
+    let scratch = direct.scratch(cx.threads) * size_of::<isize>();
+    let kernel = BlockedConv {
+        name: name(algorithm),
+        algorithm: Algorithm::Direct(direct, weights, bias),
+        residual,
+    };
+    Ok(Planned::new(kernel).with_scratch(scratch))
+}
+
+/// The Winograd convolution, where it applies and pays.
+fn winograd(
+    isa: Isa,
+    window: &Window,
+    groups: usize,
+    channels: [usize; 2],
+    activation: Option<Activation>,
+    input: ConvInput,
+) -> Option<WinogradConv> {
+    if groups != 1 || input != ConvInput::Blocked {
+        return None;
+    }
+    WinogradConv::new(isa, window.clone(), channels, activation).filter(WinogradConv::pays)
+}
+
+enum Algorithm {
+    Depthwise(DepthwiseConv, Arc<DepthwiseWeights>),
+    Winograd(WinogradConv, Arc<WinogradWeights>, Vec<f32>),
+    Direct(DirectConv, Arc<DirectWeights>, Vec<f32>),
+}
+
+struct BlockedConv {
+    name: String,
+    algorithm: Algorithm,
+    residual: Option<usize>,
+}
+
+impl Kernel for BlockedConv {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let x = cx.inputs.get::<f32>(0)?;
+        let residual = self.residual.map(|i| cx.inputs.get::<f32>(i)).transpose()?;
+        let y = cx.outputs.take::<f32>(0)?;
+        match &self.algorithm {
+            Algorithm::Depthwise(conv, weights) => {
+                conv.run(x, weights, residual, y, cx.take_scratch()?, cx.par);
+            }
+            Algorithm::Winograd(conv, weights, bias) => {
+                conv.run(x, weights, bias, residual, y, cx.take_scratch()?, cx.par);
+            }
+            Algorithm::Direct(conv, weights, bias) => {
+                conv.run(x, weights, bias, residual, y, cx.take_scratch()?, cx.par);
+            }
+        }
+        Ok(())
+    }
+}
