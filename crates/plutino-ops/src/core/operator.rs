@@ -34,9 +34,10 @@ pub trait Operator: Debug + Send + Sync + 'static {
         None
     }
 
-    /// In which physical layouts the operator computes; asked before [`Operator::plan`].
-    fn layouts(&self, inputs: &[ValueSpec]) -> LayoutSupport {
-        let _ = inputs;
+    /// In which physical layouts the operator computes these inputs, where a block has `block` channels;
+    /// asked by the layout pass before [`Operator::plan`]. What it answers, `plan` must accept.
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        let _ = (inputs, block);
         LayoutSupport::Plain
     }
 
@@ -56,15 +57,18 @@ pub enum Epilogue {
     Add,
 }
 
-/// In which physical layouts an operator computes.
+/// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutSupport {
-    /// Row-major only.
+    /// Row-major inputs and outputs only.
     Plain,
-    /// Whatever its inputs share: elementwise operators, pooling, concatenation.
+    /// All inputs and outputs of rank 4 plain, or all of them in blocks, as they come: elementwise operators,
+    /// pooling, concatenation of whole blocks.
     Any,
-    /// Any, and faster in channel blocks: convolutions.
-    PrefersBlocked,
+    /// Inputs and outputs in blocks, for speed: convolutions.
+    Blocked,
+    /// Input 0 plain, further inputs and the outputs in blocks: a first convolution with its few channels.
+    PlainToBlocked,
 }
 
 /// Arithmetic and memory traffic of one run.
