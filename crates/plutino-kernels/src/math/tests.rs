@@ -1,7 +1,6 @@
 //! Every function against f64, over a dense sample of all f32 bit patterns and on every ISA.
 
 use super::*;
-use crate::reference::special;
 use crate::simd::{Isa, Vectorized};
 
 /// Applies a function to a slice; a value, because kernels are.
@@ -37,7 +36,7 @@ functions! {
     log1p: f64::ln_1p, 1.5;
     sigmoid: |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 2.5;
     tanh: f64::tanh, 2.5;
-    erf: special::erf, 2.0;
+    erf: libm::erf, 2.0;
     sin: f64::sin, 2.0;
     cos: f64::cos, 2.0;
 }
@@ -160,7 +159,7 @@ fn the_normal_distribution_keeps_its_tail() {
         let mut y = x.clone();
         isa.run(Cdf(&mut y));
         for (&x, &y) in x.iter().zip(&y) {
-            let exact = 0.5 * special::erfc(-f64::from(x) / std::f64::consts::SQRT_2);
+            let exact = 0.5 * libm::erfc(-f64::from(x) / std::f64::consts::SQRT_2);
             // The tail is e^-t: an error of an ULP or two of t counts t-fold.
             let t = -(2.0 * exact.min(0.5)).ln();
             let bound = exact * (3.0 + 2.0 * t) * f64::from(f32::EPSILON) + 0.5f64.powi(30);

@@ -1,6 +1,6 @@
 //! Functions of single elements in f64, as PyTorch's documentation writes them.
 
-use super::special::erfc;
+use libm::erfc;
 use crate::activation::{Activation, GELU_TANH, SELU_ALPHA, SELU_SCALE};
 
 /// The activation function of one element. Parameters are taken as their f32 values.

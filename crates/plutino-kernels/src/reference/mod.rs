@@ -9,4 +9,3 @@ pub mod elementwise;
 pub mod gemm;
 pub mod pool;
 pub mod reduce;
-pub mod special;
