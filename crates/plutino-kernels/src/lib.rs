@@ -14,6 +14,7 @@ pub mod activation;
 pub mod attention;
 pub mod conv;
 pub mod copy;
+pub mod elementwise;
 pub mod gemm;
 mod inout;
 pub mod math;

@@ -1,7 +1,7 @@
 //! Functions of single elements in f64, as PyTorch's documentation writes them.
 
-use libm::erfc;
 use crate::activation::{Activation, GELU_TANH, SELU_ALPHA, SELU_SCALE};
+use libm::erfc;
 
 /// The activation function of one element. Parameters are taken as their f32 values.
 pub fn activation(activation: Activation, x: f64) -> f64 {
@@ -57,4 +57,19 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
         Activation::Threshold { threshold, value } if x <= f64::from(threshold) => value.into(),
         Activation::Threshold { .. } => x,
     }
+}
+
+/// The element of a tensor of shape `from` that broadcasting pairs with element `at` of shape `to`; both
+/// are dense and row-major.
+pub fn paired(to: &[usize], at: usize, from: &[usize]) -> usize {
+    let (mut rest, mut step, mut found) = (at, 1, 0);
+    for (d, &size) in to.iter().enumerate().rev() {
+        let index = rest % size;
+        rest /= size;
+        if let Some(k) = (d + from.len()).checked_sub(to.len()) {
+            found += if from[k] == 1 { 0 } else { index * step };
+            step *= from[k];
+        }
+    }
+    found
 }

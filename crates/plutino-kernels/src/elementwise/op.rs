@@ -1,0 +1,220 @@
+//! The functions of one and of two elements.
+
+use crate::activation::Activation;
+use plutino_tensor::DType;
+
+/// What is computed: how values are held between two steps of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Domain {
+    /// f32, for f32, f16, bf16 and bool (0 or 1). Vectorised.
+    F32,
+    /// f64, for f64.
+    F64,
+    /// i64, for all integers.
+    I64,
+    /// Two f64, for all complex numbers.
+    C128,
+}
+
+impl Domain {
+    /// Where values of this dtype are computed.
+    pub(super) const fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 | DType::F16 | DType::Bf16 | DType::Bool => Self::F32,
+            DType::F64 => Self::F64,
+            DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => Self::I64,
+            DType::C64 | DType::C128 | DType::C32 => Self::C128,
+        }
+    }
+
+    /// The dtype that is held without conversion.
+    pub(super) const fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F64 => DType::F64,
+            Self::I64 => DType::I64,
+            Self::C128 => DType::C128,
+        }
+    }
+}
+
+/// Sets of domains in which a function is defined.
+const REAL: &[Domain] = &[Domain::F32, Domain::F64, Domain::I64];
+const FLOAT: &[Domain] = &[Domain::F32, Domain::F64];
+const INEXACT: &[Domain] = &[Domain::F32, Domain::F64, Domain::C128];
+const INTEGER: &[Domain] = &[Domain::I64];
+const COMPLEX: &[Domain] = &[Domain::C128];
+const ALL: &[Domain] = &[Domain::F32, Domain::F64, Domain::I64, Domain::C128];
+
+macro_rules! functions {
+    (
+        $(#[$doc:meta])* $name:ident;
+        $($variant:ident, $text:literal, $domains:ident, $cost:literal, $meaning:literal;)*
+        $(+ $special:ident($inner:ty), $special_text:expr, $special_domains:ident, $special_cost:expr, $special_meaning:literal;)?
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub enum $name {
+            $(#[doc = $meaning] $variant,)*
+            $(#[doc = $special_meaning] $special($inner),)?
+        }
+
+        impl $name {
+            /// PyTorch's name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                    $(Self::$special(x) => $special_text(x),)?
+                }
+            }
+
+            /// Where the function is defined.
+            pub(super) const fn domains(self) -> &'static [Domain] {
+                match self {
+                    $(Self::$variant => $domains,)*
+                    $(Self::$special(_) => $special_domains,)?
+                }
+            }
+
+            /// Rough cost of one element: 1 for an addition.
+            pub const fn cost(self) -> usize {
+                match self {
+                    $(Self::$variant => $cost,)*
+                    $(Self::$special(x) => $special_cost(x),)?
+                }
+            }
+
+            /// Every function without parameters.
+            #[cfg(test)]
+            pub(super) const PLAIN: &[Self] = &[$(Self::$variant),*];
+        }
+    };
+}
+
+const fn activation_cost(a: Activation) -> usize {
+    if a.is_cheap() { 2 } else { 10 }
+}
+
+functions! {
+    /// A function of one element.
+    Unary;
+    Positive, "positive", ALL, 1, "x";
+    Neg, "neg", ALL, 1, "-x";
+    Abs, "abs", ALL, 1, "|x|; of a complex number a real one";
+    Sign, "sign", REAL, 2, "-1, 0 or 1; 0 for NaN";
+    Floor, "floor", REAL, 1, "The greatest integer not above x";
+    Ceil, "ceil", REAL, 1, "The least integer not below x";
+    Round, "round", REAL, 1, "The nearest integer, ties to even";
+    Trunc, "trunc", REAL, 1, "The integer part";
+    Square, "square", ALL, 1, "x x";
+    Sqrt, "sqrt", INEXACT, 2, "The square root";
+    Rsqrt, "rsqrt", INEXACT, 4, "1 / sqrt(x)";
+    Reciprocal, "reciprocal", INEXACT, 2, "1 / x";
+    Exp, "exp", INEXACT, 6, "e^x";
+    Expm1, "expm1", INEXACT, 7, "e^x - 1";
+    Log, "log", INEXACT, 8, "The natural logarithm";
+    Log2, "log2", INEXACT, 40, "The logarithm to base 2";
+    Log10, "log10", INEXACT, 40, "The logarithm to base 10";
+    Log1p, "log1p", INEXACT, 10, "ln(1 + x)";
+    Sin, "sin", INEXACT, 10, "The sine";
+    Cos, "cos", INEXACT, 10, "The cosine";
+    Tan, "tan", INEXACT, 60, "The tangent";
+    Asin, "asin", INEXACT, 50, "The inverse sine";
+    Acos, "acos", INEXACT, 50, "The inverse cosine";
+    Atan, "atan", INEXACT, 50, "The inverse tangent";
+    Sinh, "sinh", INEXACT, 60, "The hyperbolic sine";
+    Cosh, "cosh", INEXACT, 60, "The hyperbolic cosine";
+    Asinh, "asinh", INEXACT, 80, "The inverse hyperbolic sine";
+    Acosh, "acosh", INEXACT, 80, "The inverse hyperbolic cosine";
+    Atanh, "atanh", INEXACT, 80, "The inverse hyperbolic tangent";
+    Erf, "erf", FLOAT, 10, "The error function";
+    Erfc, "erfc", FLOAT, 60, "1 - erf x";
+    Lgamma, "lgamma", FLOAT, 80, "The logarithm of |gamma(x)|";
+    LogicalNot, "logical_not", ALL, 1, "Whether x is zero; a bool";
+    NotZero, "bool", ALL, 1, "Whether x is not zero; a bool";
+    BitwiseNot, "bitwise_not", INTEGER, 1, "All bits flipped; of a bool its opposite";
+    Real, "real", ALL, 1, "The real part; a real number";
+    Imag, "imag", COMPLEX, 1, "The imaginary part; a real number";
+    + Activation(Activation), Activation::name, FLOAT, activation_cost, "An activation function";
+}
+
+functions! {
+    /// A function of two elements.
+    Binary;
+    Add, "add", ALL, 1, "a + b";
+    Sub, "sub", ALL, 1, "a - b";
+    Mul, "mul", ALL, 1, "a b";
+    Div, "div", INEXACT, 2, "a / b";
+    FloorDivide, "floor_divide", REAL, 20, "floor(a / b), as Python divides";
+    Remainder, "remainder", REAL, 20, "a - b floor(a / b): Python's %, with the sign of b";
+    Fmod, "fmod", REAL, 20, "a - b trunc(a / b): C's fmod, with the sign of a";
+    Pow, "pow", ALL, 50, "a^b";
+    Maximum, "maximum", REAL, 1, "The greater; NaN where either is";
+    Minimum, "minimum", REAL, 1, "The lesser; NaN where either is";
+    Atan2, "atan2", FLOAT, 60, "The angle of the point (b, a)";
+    LogAddExp, "logaddexp", FLOAT, 18, "ln(e^a + e^b)";
+    BitwiseAnd, "bitwise_and", INTEGER, 1, "a & b; of bools the logical one";
+    BitwiseOr, "bitwise_or", INTEGER, 1, "a | b; of bools the logical one";
+    BitwiseXor, "bitwise_xor", INTEGER, 1, "a ^ b; of bools the logical one";
+    ShiftLeft, "bitwise_left_shift", INTEGER, 1, "a << b; 0 where b is no bit number of the dtype";
+    ShiftRight, "bitwise_right_shift", INTEGER, 1, "a >> b with sign; 0 or -1 where b is no bit number";
+    Eq, "eq", ALL, 1, "a == b; a bool";
+    Ne, "ne", ALL, 1, "a != b; a bool";
+    Lt, "lt", REAL, 1, "a < b; a bool";
+    Le, "le", REAL, 1, "a <= b; a bool";
+    Gt, "gt", REAL, 1, "a > b; a bool";
+    Ge, "ge", REAL, 1, "a >= b; a bool";
+    LogicalAnd, "logical_and", ALL, 1, "Whether neither is zero; a bool";
+    LogicalOr, "logical_or", ALL, 1, "Whether not both are zero; a bool";
+    LogicalXor, "logical_xor", ALL, 1, "Whether exactly one is zero; a bool";
+    Prelu, "prelu", FLOAT, 1, "a above zero, else a b";
+    Complex, "complex", FLOAT, 1, "a + b i; a complex number";
+    Polar, "polar", FLOAT, 60, "a e^(b i); a complex number";
+}
+
+impl Unary {
+    /// The dtype of the result, for an argument of this dtype.
+    pub(super) const fn result(self, dtype: DType) -> DType {
+        match self {
+            Self::LogicalNot | Self::NotZero => DType::Bool,
+            Self::Abs | Self::Real | Self::Imag => real_of(dtype),
+            _ => dtype,
+        }
+    }
+}
+
+impl Binary {
+    /// The dtype of the result, for arguments of this dtype.
+    pub(super) const fn result(self, dtype: DType) -> DType {
+        match self {
+            Self::Eq | Self::Ne | Self::Lt | Self::Le | Self::Gt | Self::Ge => DType::Bool,
+            Self::LogicalAnd | Self::LogicalOr | Self::LogicalXor => DType::Bool,
+            Self::Complex | Self::Polar => complex_of(dtype),
+            _ => dtype,
+        }
+    }
+
+    /// Whether a zero divisor among integers is an error, as in PyTorch.
+    pub(super) const fn divides(self) -> bool {
+        matches!(self, Self::FloorDivide | Self::Remainder | Self::Fmod)
+    }
+}
+
+/// The dtype of the parts of a complex number; any other as it is.
+pub const fn real_of(dtype: DType) -> DType {
+    match dtype {
+        DType::C64 => DType::F32,
+        DType::C128 => DType::F64,
+        DType::C32 => DType::F16,
+        real => real,
+    }
+}
+
+/// The complex dtype with parts of this dtype.
+pub const fn complex_of(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 | DType::C128 => DType::C128,
+        DType::F16 | DType::C32 => DType::C32,
+        _ => DType::C64,
+    }
+}

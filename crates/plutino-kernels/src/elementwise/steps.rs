@@ -1,0 +1,318 @@
+//! What each step of a program does with a tile.
+//!
+//! Everything here reads and writes through pointers, because the result may lie where an input lies:
+//! then each element is read before it is written, by the same iteration of the same loop.
+
+use super::lanes::Lane;
+use super::op::{Binary, Unary};
+use super::program::Constant;
+use crate::number::Number;
+use crate::simd::{Simd, Vectorized};
+use half::{bf16, f16};
+use num_complex::Complex;
+
+/// A tile of an operand: element (r, c) lies at `ptr + r * down + c * across`.
+#[derive(Clone, Copy)]
+pub(super) struct From<T> {
+    pub(super) ptr: *const T,
+    pub(super) down: usize,
+    /// 0 or 1.
+    pub(super) across: usize,
+}
+
+/// A tile of a register or of the result: element (r, c) lies at `ptr + r * down + c`.
+#[derive(Clone, Copy)]
+pub(super) struct To<T> {
+    pub(super) ptr: *mut T,
+    pub(super) down: usize,
+}
+
+/// Rows and columns of a tile.
+pub(super) type Size = (usize, usize);
+
+/// A type that registers hold.
+pub(super) trait Held: Copy + 'static {
+    fn constant(c: &Constant) -> &Self;
+}
+
+macro_rules! held {
+    ($($t:ty: $field:ident;)*) => {$(
+        impl Held for $t {
+            fn constant(c: &Constant) -> &Self {
+                &c.$field
+            }
+        }
+    )*};
+}
+held! { f32: f32; f64: f64; i64: i64; Complex<f64>: c128; }
+
+/// to = f(from)
+///
+/// # Safety
+/// Every element of both tiles is valid, for reads and for writes. The tiles are disjoint, or the same
+/// elements in the same order.
+#[inline(always)]
+pub(super) unsafe fn map<A: Copy, R>(
+    (rows, cols): Size,
+    from: From<A>,
+    to: To<R>,
+    f: impl Fn(A) -> R,
+) {
+    for r in 0..rows {
+        for c in 0..cols {
+            // SAFETY: (r, c) lies in both tiles; valid (precondition).
+            unsafe {
+                let x = *from.ptr.add(r * from.down + c * from.across);
+                to.ptr.add(r * to.down + c).write(f(x));
+            }
+        }
+    }
+}
+
+/// to = f(a, b)
+///
+/// # Safety
+/// As for [`map`], for each of the two operands.
+#[inline(always)]
+pub(super) unsafe fn zip<A: Copy, R>(
+    (rows, cols): Size,
+    (a, b): (From<A>, From<A>),
+    to: To<R>,
+    f: impl Fn(A, A) -> R,
+) {
+    for r in 0..rows {
+        for c in 0..cols {
+            // SAFETY: (r, c) lies in all tiles; valid (precondition).
+            unsafe {
+                let x = *a.ptr.add(r * a.down + c * a.across);
+                let y = *b.ptr.add(r * b.down + c * b.across);
+                to.ptr.add(r * to.down + c).write(f(x, y));
+            }
+        }
+    }
+}
+
+/// to = condition != 0 ? yes : no
+///
+/// # Safety
+/// As for [`map`], for each of the three operands.
+pub(super) unsafe fn select<T: Lane>(
+    (rows, cols): Size,
+    [condition, yes, no]: [From<T>; 3],
+    to: To<T>,
+) {
+    for r in 0..rows {
+        for c in 0..cols {
+            // SAFETY: (r, c) lies in all tiles; valid (precondition).
+            unsafe {
+                let at = |x: From<T>| *x.ptr.add(r * x.down + c * x.across);
+                let chosen = if at(condition).is_zero() { no } else { yes };
+                to.ptr.add(r * to.down + c).write(at(chosen));
+            }
+        }
+    }
+}
+
+/// Whether any element is zero.
+///
+/// # Safety
+/// Every element of the tile is valid for reads.
+pub(super) unsafe fn any_zero<T: Lane>((rows, cols): Size, x: From<T>) -> bool {
+    (0..rows).any(|r| {
+        // SAFETY: (r, c) lies in the tile; valid (precondition).
+        (0..cols).any(|c| unsafe { *x.ptr.add(r * x.down + c * x.across) }.is_zero())
+    })
+}
+
+/// Conversion between the types that registers hold, as a C cast: fractions and imaginary parts are lost.
+pub(super) trait Convert<R> {
+    fn convert(self) -> R;
+}
+
+macro_rules! conversions {
+    ($($from:ty => $to:ty: |$x:ident| $y:expr;)*) => {$(
+        impl Convert<$to> for $from {
+            #[inline(always)]
+            fn convert(self) -> $to {
+                let $x = self;
+                $y
+            }
+        }
+    )*};
+}
+conversions! {
+    f32 => f64: |x| x.into();
+    f32 => i64: |x| x as i64;
+    f32 => Complex<f64>: |x| Complex::new(x.into(), 0.0);
+    f64 => f32: |x| x as f32;
+    f64 => i64: |x| x as i64;
+    f64 => Complex<f64>: |x| Complex::new(x, 0.0);
+    i64 => f32: |x| x as f32;
+    i64 => f64: |x| x as f64;
+    i64 => Complex<f64>: |x| Complex::new(x as f64, 0.0);
+    Complex<f64> => f32: |x| x.re as f32;
+    Complex<f64> => f64: |x| x.re;
+    Complex<f64> => i64: |x| x.re as i64;
+    f32 => f32: |x| x;
+    f64 => f64: |x| x;
+    i64 => i64: |x| x;
+    Complex<f64> => Complex<f64>: |x| x;
+}
+
+/// A dtype, with the type in which registers hold its values.
+pub(super) trait Stored: Number<Wide: Convert<Self::Home>> {
+    type Home: Held + Convert<Self::Wide>;
+}
+
+macro_rules! stored {
+    ($($home:ty: $($t:ty),*;)*) => {$($(
+        impl Stored for $t {
+            type Home = $home;
+        }
+    )*)*};
+}
+stored! {
+    f32: f32, f16, bf16, bool;
+    f64: f64;
+    i64: i64, i32, i16, i8, u8;
+    Complex<f64>: Complex<f32>, Complex<f64>, Complex<f16>;
+}
+
+/// A step of f32 with one operand.
+pub(super) struct UnaryF32 {
+    pub(super) op: Unary,
+    pub(super) size: Size,
+    pub(super) x: From<f32>,
+    pub(super) to: To<f32>,
+}
+
+/// A step of f32 with two operands.
+pub(super) struct BinaryF32 {
+    pub(super) op: Binary,
+    pub(super) size: Size,
+    pub(super) a: From<f32>,
+    pub(super) b: From<f32>,
+    pub(super) to: To<f32>,
+}
+
+/// A step of f32 that chooses.
+pub(super) struct SelectF32 {
+    pub(super) size: Size,
+    pub(super) parts: [From<f32>; 3],
+    pub(super) to: To<f32>,
+}
+
+/// A row of an operand: vectors of it, or one element over and over.
+#[derive(Clone, Copy)]
+struct Row<V> {
+    ptr: *const f32,
+    splat: Option<V>,
+}
+
+impl<V: Copy> Row<V> {
+    /// # Safety
+    /// The row has an element.
+    #[inline(always)]
+    unsafe fn new<S: Simd<F32 = V>>(s: S, from: From<f32>, r: usize) -> Self {
+        // SAFETY: element (r, 0) is valid (precondition).
+        unsafe {
+            let ptr = from.ptr.add(r * from.down);
+            Self { ptr, splat: (from.across == 0).then(|| s.splat(*ptr)) }
+        }
+    }
+
+    /// `n <= LANES` elements from column `c` on, other lanes undefined.
+    ///
+    /// # Safety
+    /// They lie in the row.
+    #[inline(always)]
+    unsafe fn at<S: Simd<F32 = V>>(self, s: S, c: usize, n: usize) -> V {
+        match self.splat {
+            Some(v) => v,
+            // SAFETY: inside the row (precondition).
+            None if n >= S::LANES => unsafe { s.load_ptr(self.ptr.add(c)) },
+            // SAFETY: as above, `n` elements are read.
+            None => unsafe { s.load_partial_ptr(self.ptr.add(c), n) },
+        }
+    }
+}
+
+/// Computes rows of vectors: four at a time, then one by one, the last one in part. `$body` sees arrays of
+/// vectors (operands) and yields one.
+macro_rules! rows_of_vectors {
+    ($s:ident, $S:ty, $size:expr, $to:expr, [$($row:ident = $from:expr),*], $body:expr) => {{
+        let ((rows, cols), to) = ($size, $to);
+        if cols == 0 {
+            return;
+        }
+        for r in 0..rows {
+            // SAFETY: every element of the tiles is valid (the value that holds them promises it).
+            unsafe {
+                $(let $row = Row::new($s, $from, r);)*
+                let out = to.ptr.add(r * to.down);
+                let mut c = 0;
+                while c + 4 * <$S>::LANES <= cols {
+                    let y = {
+                        $(let $row = [0, 1, 2, 3].map(|k| $row.at($s, c + k * <$S>::LANES, <$S>::LANES));)*
+                        $body
+                    };
+                    for (k, y) in y.into_iter().enumerate() {
+                        $s.store_ptr(y, out.add(c + k * <$S>::LANES));
+                    }
+                    c += 4 * <$S>::LANES;
+                }
+                while c < cols {
+                    let n = (cols - c).min(<$S>::LANES);
+                    let [y] = {
+                        $(let $row = [$row.at($s, c, n)];)*
+                        $body
+                    };
+                    $s.store_partial_ptr(y, out.add(c), n);
+                    c += n;
+                }
+            }
+        }
+    }};
+}
+
+impl Vectorized for UnaryF32 {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        rows_of_vectors!(s, S, self.size, self.to, [x = self.x], self.op.apply_all(s, x));
+    }
+}
+
+impl Vectorized for BinaryF32 {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        rows_of_vectors!(s, S, self.size, self.to, [a = self.a, b = self.b], {
+            self.op.apply_all(s, a, b)
+        });
+    }
+}
+
+impl Vectorized for SelectF32 {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let [condition, yes, no] = self.parts;
+        rows_of_vectors!(s, S, self.size, self.to, [p = condition, a = yes, b = no], {
+            choose(s, p, a, b)
+        });
+    }
+}
+
+#[inline(always)]
+fn choose<S: Simd, const N: usize>(
+    s: S,
+    condition: [S::F32; N],
+    yes: [S::F32; N],
+    mut no: [S::F32; N],
+) -> [S::F32; N] {
+    for (k, no) in no.iter_mut().enumerate() {
+        *no = s.select(s.eq(condition[k], s.zero()), *no, yes[k]);
+    }
+    no
+}

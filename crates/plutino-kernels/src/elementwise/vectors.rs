@@ -1,0 +1,135 @@
+//! The functions of f32 vectors.
+
+use super::lanes::Lane;
+use super::op::{Binary, Unary};
+use crate::math::{cos, erf, exp, expm1, log, log1p, neg, sin};
+use crate::simd::Simd;
+
+/// `$y` of every vector, as a loop: a closure might not be inlined, and would lack the instruction set.
+macro_rules! each {
+    ($vectors:ident, |$x:ident| $y:expr) => {
+        for v in &mut $vectors {
+            let $x = *v;
+            *v = $y;
+        }
+    };
+    ($vectors:ident, $others:ident, |$a:ident, $b:ident| $y:expr) => {
+        for (v, w) in $vectors.iter_mut().zip($others) {
+            let ($a, $b) = (*v, w);
+            *v = $y;
+        }
+    };
+}
+
+impl Unary {
+    /// The function of several vectors: the choice of function is made once for all of them.
+    #[inline(always)]
+    pub(super) fn apply_all<S: Simd, const N: usize>(
+        self,
+        s: S,
+        mut x: [S::F32; N],
+    ) -> [S::F32; N] {
+        let zero = s.zero();
+        let one = s.splat(1.0);
+        match self {
+            Self::Positive | Self::Real => {}
+            Self::Neg => each!(x, |x| neg(s, x)),
+            Self::Abs => each!(x, |x| s.abs(x)),
+            Self::Sign => each!(x, |x| {
+                let negative = s.select(s.lt(x, zero), s.splat(-1.0), zero);
+                s.select(s.lt(zero, x), one, negative)
+            }),
+            Self::Floor => each!(x, |x| s.floor(x)),
+            Self::Ceil => each!(x, |x| s.ceil(x)),
+            Self::Round => each!(x, |x| s.round(x)),
+            Self::Trunc => each!(x, |x| s.trunc(x)),
+            Self::Square => each!(x, |x| s.mul(x, x)),
+            Self::Sqrt => each!(x, |x| s.sqrt(x)),
+            Self::Rsqrt => each!(x, |x| s.div(one, s.sqrt(x))),
+            Self::Reciprocal => each!(x, |x| s.div(one, x)),
+            Self::Exp => each!(x, |x| exp(s, x)),
+            Self::Expm1 => each!(x, |x| expm1(s, x)),
+            Self::Log => each!(x, |x| log(s, x)),
+            Self::Log1p => each!(x, |x| log1p(s, x)),
+            Self::Sin => each!(x, |x| sin(s, x)),
+            Self::Cos => each!(x, |x| cos(s, x)),
+            Self::Erf => each!(x, |x| erf(s, x)),
+            Self::LogicalNot => each!(x, |x| s.select(s.eq(x, zero), one, zero)),
+            Self::NotZero => each!(x, |x| s.select(s.eq(x, zero), zero, one)),
+            Self::Activation(activation) => x = activation.apply_all(s, x),
+            // The rest is computed in f64, element by element, and rounded once.
+            _ => each!(x, |x| {
+                let mut lanes = to_lanes(s, x);
+                for x in &mut lanes[..S::LANES] {
+                    *x = f32::unary(self, *x);
+                }
+                s.load(&lanes)
+            }),
+        }
+        x
+    }
+}
+
+impl Binary {
+    /// The function of several pairs of vectors.
+    #[inline(always)]
+    pub(super) fn apply_all<S: Simd, const N: usize>(
+        self,
+        s: S,
+        mut a: [S::F32; N],
+        b: [S::F32; N],
+    ) -> [S::F32; N] {
+        let zero = s.zero();
+        let one = s.splat(1.0);
+        match self {
+            Self::Add => each!(a, b, |a, b| s.add(a, b)),
+            Self::Sub => each!(a, b, |a, b| s.sub(a, b)),
+            Self::Mul => each!(a, b, |a, b| s.mul(a, b)),
+            Self::Div => each!(a, b, |a, b| s.div(a, b)),
+            // max and min give b where either is NaN, so a NaN in a is put back.
+            Self::Maximum => each!(a, b, |a, b| s.select(s.eq(a, a), s.max(a, b), a)),
+            Self::Minimum => each!(a, b, |a, b| s.select(s.eq(a, a), s.min(a, b), a)),
+            Self::LogAddExp => each!(a, b, |a, b| {
+                let apart = log1p(s, exp(s, neg(s, s.abs(s.sub(a, b)))));
+                // Equal arguments may be infinite, their difference NaN.
+                let tail = s.select(s.eq(a, b), s.splat(std::f32::consts::LN_2), apart);
+                s.add(s.max(a, b), tail)
+            }),
+            Self::Eq => each!(a, b, |a, b| s.select(s.eq(a, b), one, zero)),
+            Self::Ne => each!(a, b, |a, b| s.select(s.eq(a, b), zero, one)),
+            Self::Lt => each!(a, b, |a, b| s.select(s.lt(a, b), one, zero)),
+            Self::Le => each!(a, b, |a, b| s.select(s.le(a, b), one, zero)),
+            Self::Gt => each!(a, b, |a, b| s.select(s.lt(b, a), one, zero)),
+            Self::Ge => each!(a, b, |a, b| s.select(s.le(b, a), one, zero)),
+            Self::LogicalAnd => each!(a, b, |a, b| {
+                let b = s.select(s.eq(b, zero), zero, one);
+                s.select(s.eq(a, zero), zero, b)
+            }),
+            Self::LogicalOr => each!(a, b, |a, b| {
+                let b = s.select(s.eq(b, zero), zero, one);
+                s.select(s.eq(a, zero), b, one)
+            }),
+            Self::LogicalXor => each!(a, b, |a, b| {
+                let not_b = s.select(s.eq(b, zero), one, zero);
+                s.select(s.eq(a, zero), s.sub(one, not_b), not_b)
+            }),
+            Self::Prelu => each!(a, b, |a, b| s.select(s.lt(zero, a), a, s.mul(a, b))),
+            _ => each!(a, b, |a, b| {
+                let mut lanes = to_lanes(s, a);
+                let others = to_lanes(s, b);
+                for (a, b) in lanes[..S::LANES].iter_mut().zip(others) {
+                    *a = f32::binary(self, *a, b);
+                }
+                s.load(&lanes)
+            }),
+        }
+        a
+    }
+}
+
+#[inline(always)]
+fn to_lanes<S: Simd>(s: S, x: S::F32) -> [f32; 16] {
+    let mut lanes = [0.0; 16];
+    s.store(x, &mut lanes);
+    lanes
+}
