@@ -4,6 +4,7 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,15 @@ class Graph:
 def read_weights(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+def checksum(graph: Graph, entries: dict[str, bytes]) -> int:
+    """CRC-32 of all weights, operators in the file's order, the weights of each by name."""
+    crc = 0
+    for op in graph.operators:
+        for attr in sorted(op.attributes):
+            crc = zlib.crc32(entries[f"{op.name}.{attr}"], crc)
+    return crc
 
 
 def write_zip(path: Path, entries: dict[str, bytes]) -> None:

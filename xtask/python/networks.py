@@ -146,6 +146,7 @@ def write(name: str, target: Path) -> str:
         "name": name,
         "source": network.source,
         "weights": "generated",
+        "weights_crc32": files.checksum(graph, entries),
         "constants": "constants.npz" if constants else None,
         "inputs": recipes,
         "outputs": described,
