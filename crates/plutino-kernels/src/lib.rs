@@ -24,7 +24,9 @@ pub mod par;
 pub mod pool;
 pub mod reduce;
 pub mod reference;
+mod row;
 pub mod simd;
+pub mod softmax;
 #[cfg(test)]
 mod testkit;
 

@@ -273,16 +273,21 @@ fn join_some<S: Simd, R: Reduce, const N: usize>(
         let out = out[x..].as_mut_ptr();
         // SAFETY: out and every row (asserted) have n <= LANES elements from x on.
         unsafe {
-            let load = |p: *const f32| {
-                if n == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, n) }
-            };
-            let mut acc = if fresh { s.splat(R::INIT) } else { load(out) };
+            let mut acc = if fresh { s.splat(R::INIT) } else { load(s, out, n) };
             for row in rows {
-                acc = reduce.join(s, acc, reduce.lift(s, load(row.as_ptr().add(x))));
+                acc = reduce.join(s, acc, reduce.lift(s, load(s, row.as_ptr().add(x), n)));
             }
             if n == S::LANES { s.store_ptr(acc, out) } else { s.store_partial_ptr(acc, out, n) }
         }
     }
+}
+
+/// # Safety
+/// `p` is valid for reads of `n <= LANES` elements.
+#[inline(always)]
+unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> S::F32 {
+    // SAFETY: the precondition.
+    unsafe { if n == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, n) } }
 }
 
 /// One output, all elements of the pixel: `out[i] = join of buffer[x, i]` over x of the window.

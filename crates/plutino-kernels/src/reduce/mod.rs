@@ -9,6 +9,7 @@
 //!
 //! An output is always reduced by one thread in one order: results do not depend on the thread count.
 
+pub(crate) mod algebra;
 mod any;
 mod scan;
 #[cfg(test)]
@@ -17,7 +18,7 @@ mod vector;
 
 pub use any::{arg_extremum, extremum, fold_any, power_norm, product, sum};
 pub use scan::{Scan, scan};
-pub use vector::{Reduction, reduce_f32, variance_f32};
+pub use vector::{Reduction, logsumexp_f32, reduce_f32, variance_f32};
 
 /// A run of dimensions that lie evenly in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

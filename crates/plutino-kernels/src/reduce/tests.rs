@@ -86,6 +86,36 @@ fn every_reduction_agrees_with_its_reference() {
 }
 
 #[test]
+fn logsumexp() {
+    for (shape, reduced) in cases() {
+        let fold = Fold::new(&shape, |d| reduced.contains(&d));
+        let input: Vec<f32> = random(shape.iter().product(), 5).iter().map(|x| x * 100.0).collect();
+        let expected: Vec<f64> = groups(&shape, &reduced, &input)
+            .iter()
+            .map(|g| {
+                let m = g.iter().fold(f64::NEG_INFINITY, |a, &b| a.max(b));
+                if g.is_empty() { m } else { m + g.iter().map(|x| (x - m).exp()).sum::<f64>().ln() }
+            })
+            .collect();
+        on_every_machine(
+            |isa, par| {
+                let mut out = vec![f32::NAN; fold.outputs()];
+                logsumexp_f32(isa, par, &fold, &input, &mut out);
+                out
+            },
+            // The sum's relative error is the logarithm's absolute one; x - m is rounded at up to 200.
+            |found| assert_close(found, &expected, |_| (ROUNDINGS + 400.0) * EPS),
+        );
+    }
+    let fold = Fold::new(&[3, 2], |d| d == 1);
+    let inf = f32::INFINITY;
+    let mut out = [0.0; 3];
+    let x = [-inf, -inf, 1.0, inf, f32::NAN, 1.0];
+    logsumexp_f32(crate::Isa::best(), &Par::serial(), &fold, &x, &mut out);
+    assert!(out[0] == -inf && out[1] == inf && out[2].is_nan());
+}
+
+#[test]
 fn long_sums_stay_accurate() {
     // A plain f32 sum of these would be off by about 1e-2.
     let n = 1 << 22;

@@ -9,13 +9,14 @@
 //! Sums: 64 vectors are added plainly, the blocks are added with the rounding errors kept (TwoSum). Of n
 //! elements the sum errs by at most `(64 + log2(4 LANES) + 2) 2^-24 sum|x|`, whatever n.
 
+use super::algebra::{
+    AbsMax, AbsSum, Algebra, BLOCK, Deviations, Euclidean, ExpSum, Max, Min, RowState, State, Total,
+};
 use super::{Fold, offset};
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
 
-/// Vectors added plainly before their sum joins the compensated one.
-const BLOCK: usize = 64;
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 14;
 /// Columns of an item of work: a multiple of 8 vectors of every instruction set.
@@ -82,6 +83,19 @@ pub fn variance_f32(
     run(isa, par, fold, Deviations { divisor, root }, input, output);
 }
 
+/// `ln sum e^x`, in two passes.
+///
+/// # Panics
+/// Where a slice is not as long as `fold` says.
+pub fn logsumexp_f32(isa: Isa, par: &Par, fold: &Fold, input: &[f32], output: &mut [f32]) {
+    reduce_f32(isa, par, fold, Reduction::Max, input, output);
+    // Infinity minus infinity is no number: such rows are added up as they are.
+    for center in output.iter_mut().filter(|c| c.is_infinite()) {
+        *center = 0.0;
+    }
+    run(isa, par, fold, ExpSum, input, output);
+}
+
 fn run<A: Algebra>(
     isa: Isa,
     par: &Par,
@@ -115,190 +129,6 @@ fn run<A: Algebra>(
     }
 }
 
-/// `finish(join over x of lift(x))`, where joining is adding or taking the greater.
-trait Algebra: Copy + Send + Sync {
-    /// Whether joining is adding, with compensation; else it is taking the greater.
-    const SUM: bool = true;
-    /// Whether `lift` wants the center of its output, which lies in `output` beforehand.
-    const CENTERED: bool = false;
-    /// An element whose lift joins without effect.
-    #[inline(always)]
-    fn neutral(self, _center: f32) -> f32 {
-        0.0
-    }
-    #[inline(always)]
-    fn lift<S: Simd>(self, _: S, x: S::F32, _center: S::F32) -> S::F32 {
-        x
-    }
-    #[inline(always)]
-    fn finish<S: Simd>(self, _: S, joined: S::F32) -> S::F32 {
-        joined
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Total {
-    divisor: f32,
-}
-impl Algebra for Total {
-    #[inline(always)]
-    fn finish<S: Simd>(self, s: S, joined: S::F32) -> S::F32 {
-        s.div(joined, s.splat(self.divisor))
-    }
-}
-
-#[derive(Clone, Copy)]
-struct AbsSum;
-impl Algebra for AbsSum {
-    #[inline(always)]
-    fn lift<S: Simd>(self, s: S, x: S::F32, _: S::F32) -> S::F32 {
-        s.abs(x)
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Euclidean;
-impl Algebra for Euclidean {
-    #[inline(always)]
-    fn lift<S: Simd>(self, s: S, x: S::F32, _: S::F32) -> S::F32 {
-        s.mul(x, x)
-    }
-    #[inline(always)]
-    fn finish<S: Simd>(self, s: S, joined: S::F32) -> S::F32 {
-        s.sqrt(joined)
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Deviations {
-    divisor: f32,
-    root: bool,
-}
-impl Algebra for Deviations {
-    const CENTERED: bool = true;
-    #[inline(always)]
-    fn neutral(self, center: f32) -> f32 {
-        center
-    }
-    #[inline(always)]
-    fn lift<S: Simd>(self, s: S, x: S::F32, center: S::F32) -> S::F32 {
-        let d = s.sub(x, center);
-        s.mul(d, d)
-    }
-    #[inline(always)]
-    fn finish<S: Simd>(self, s: S, joined: S::F32) -> S::F32 {
-        let variance = s.div(joined, s.splat(self.divisor));
-        if self.root { s.sqrt(variance) } else { variance }
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Max;
-impl Algebra for Max {
-    const SUM: bool = false;
-    #[inline(always)]
-    fn neutral(self, _: f32) -> f32 {
-        f32::NEG_INFINITY
-    }
-}
-
-/// The least is the negated greatest of the negated.
-#[derive(Clone, Copy)]
-struct Min;
-impl Algebra for Min {
-    const SUM: bool = false;
-    #[inline(always)]
-    fn neutral(self, _: f32) -> f32 {
-        f32::INFINITY
-    }
-    #[inline(always)]
-    fn lift<S: Simd>(self, s: S, x: S::F32, _: S::F32) -> S::F32 {
-        s.mul(x, s.splat(-1.0))
-    }
-    #[inline(always)]
-    fn finish<S: Simd>(self, s: S, joined: S::F32) -> S::F32 {
-        s.mul(joined, s.splat(-1.0))
-    }
-}
-
-#[derive(Clone, Copy)]
-struct AbsMax;
-impl Algebra for AbsMax {
-    const SUM: bool = false;
-    #[inline(always)]
-    fn lift<S: Simd>(self, s: S, x: S::F32, _: S::F32) -> S::F32 {
-        s.abs(x)
-    }
-}
-
-/// What has been joined so far: for sums, `high + low` is the sum of the finished blocks.
-struct State<S: Simd> {
-    block: S::F32,
-    high: S::F32,
-    low: S::F32,
-}
-
-impl<S: Simd> Clone for State<S> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<S: Simd> Copy for State<S> {}
-
-impl<S: Simd> State<S> {
-    #[inline(always)]
-    fn new<A: Algebra>(s: S) -> Self {
-        let block = s.splat(if A::SUM { 0.0 } else { f32::NEG_INFINITY });
-        Self { block, high: s.zero(), low: s.zero() }
-    }
-
-    #[inline(always)]
-    fn join<A: Algebra>(&mut self, s: S, x: S::F32) {
-        self.block = join::<S, A>(s, self.block, x);
-    }
-
-    /// Ends a block: `high + low += block`, exactly but for the rounding of `low` (Knuth's TwoSum).
-    #[inline(always)]
-    fn end_block<A: Algebra>(&mut self, s: S) {
-        if A::SUM {
-            let sum = s.add(self.high, self.block);
-            let part = s.sub(sum, self.high);
-            let error = s.add(s.sub(self.high, s.sub(sum, part)), s.sub(self.block, part));
-            (self.high, self.low, self.block) = (sum, s.add(self.low, error), s.zero());
-        }
-    }
-
-    #[inline(always)]
-    fn value<A: Algebra>(mut self, s: S) -> S::F32 {
-        if !A::SUM {
-            return self.block;
-        }
-        self.end_block::<A>(s);
-        // An infinite sum has a NaN for its rounding error.
-        s.select(s.eq(self.low, self.low), s.add(self.high, self.low), self.high)
-    }
-}
-
-#[inline(always)]
-fn join<S: Simd, A: Algebra>(s: S, a: S::F32, x: S::F32) -> S::F32 {
-    if A::SUM {
-        s.add(a, x)
-    } else {
-        s.select(s.eq(x, x), s.max(x, a), x) // `max` keeps a NaN in `a`
-    }
-}
-
-/// All lanes joined.
-#[inline(always)]
-fn join_lanes<S: Simd, A: Algebra>(s: S, x: S::F32) -> f32 {
-    if A::SUM {
-        return s.sum(x);
-    }
-    let numbers = s.sum(s.select(s.eq(x, x), s.splat(1.0), s.zero()));
-    if numbers < S::LANES as f32 { f32::NAN } else { s.max_lane(x) }
-}
-
 struct Rows<'a, A> {
     algebra: A,
     fold: &'a Fold,
@@ -316,45 +146,14 @@ impl<A: Algebra> Vectorized for Rows<'_, A> {
         for (k, out) in output.iter_mut().enumerate() {
             let base = offset(&fold.kept, first + k);
             let center = if A::CENTERED { *out } else { 0.0 };
-            let mut states = [State::new::<A>(s); 4];
+            let mut acc = RowState::new::<A>(s);
             for run in 0..fold.runs() {
                 let start = base + offset(&fold.reduced, run);
-                row(s, algebra, center, &input[start..start + fold.row], &mut states);
+                acc.join(s, algebra, center, &input[start..start + fold.row]);
             }
-            let [a, b, c, d] = states.map(|state| state.value::<A>(s));
-            let joined = join::<S, A>(s, join::<S, A>(s, a, b), join::<S, A>(s, c, d));
-            let joined = s.splat(join_lanes::<S, A>(s, joined));
-            s.store_partial(algebra.finish(s, joined), std::slice::from_mut(out));
+            let joined = s.splat(acc.value::<A>(s));
+            s.store_partial(algebra.finish(s, joined, s.splat(center)), std::slice::from_mut(out));
         }
-    }
-}
-
-/// Joins a row to four states.
-#[inline(always)]
-fn row<S: Simd, A: Algebra>(
-    s: S,
-    algebra: A,
-    center: f32,
-    row: &[f32],
-    states: &mut [State<S>; 4],
-) {
-    let c = s.splat(center);
-    for block in row.chunks(4 * S::LANES * BLOCK) {
-        let mut fours = block.chunks_exact(4 * S::LANES);
-        for four in &mut fours {
-            for (i, state) in states.iter_mut().enumerate() {
-                state.join::<A>(s, algebra.lift(s, s.load(&four[i * S::LANES..]), c));
-            }
-        }
-        for (x, state) in fours.remainder().chunks(S::LANES).zip(states.iter_mut()) {
-            let x = if x.len() == S::LANES {
-                s.load(x)
-            } else {
-                s.load_partial_or(x, algebra.neutral(center))
-            };
-            state.join::<A>(s, algebra.lift(s, x, c));
-        }
-        states.iter_mut().for_each(|state| state.end_block::<A>(s));
     }
 }
 
@@ -393,26 +192,32 @@ fn columns<S: Simd, A: Algebra, const N: usize>(
     input: &[f32],
     output: &mut [f32],
 ) {
-    let n = output.len();
-    let load = |x: &[f32], i: usize| match n {
-        n if n < S::LANES => s.load_partial(&x[..n]),
-        _ => s.load(&x[i * S::LANES..]),
-    };
+    let n = output.len().min(S::LANES);
     let mut centers = [s.zero(); N];
     if A::CENTERED {
-        centers = std::array::from_fn(|i| load(output, i));
+        for (i, center) in centers.iter_mut().enumerate() {
+            *center = load(s, output, i, n);
+        }
     }
     let mut states = [State::new::<A>(s); N];
     for run in 0..fold.runs() {
         let x = &input[offset(&fold.reduced, run)..];
         for (i, state) in states.iter_mut().enumerate() {
-            state.join::<A>(s, algebra.lift(s, load(x, i), centers[i]));
+            state.join::<A>(s, algebra.lift(s, load(s, x, i, n), centers[i]));
         }
         if run % BLOCK == BLOCK - 1 {
-            states.iter_mut().for_each(|state| state.end_block::<A>(s));
+            for state in &mut states {
+                state.end_block::<A>(s);
+            }
         }
     }
-    for (out, state) in output.chunks_mut(S::LANES).zip(states) {
-        s.store_partial(algebra.finish(s, state.value::<A>(s)), out);
+    for ((out, state), center) in output.chunks_mut(S::LANES).zip(states).zip(centers) {
+        s.store_partial(algebra.finish(s, state.value::<A>(s), center), out);
     }
+}
+
+/// Vector `i` of `x`, or, where `n` is less than a vector, the first `n` elements.
+#[inline(always)]
+fn load<S: Simd>(s: S, x: &[f32], i: usize, n: usize) -> S::F32 {
+    if n < S::LANES { s.load_partial(&x[..n]) } else { s.load(&x[i * S::LANES..]) }
 }

@@ -9,3 +9,4 @@ pub mod elementwise;
 pub mod gemm;
 pub mod pool;
 pub mod reduce;
+pub mod softmax;

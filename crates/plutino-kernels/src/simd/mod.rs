@@ -175,10 +175,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// As [`Simd::load_partial`], with `fill` in the missing lanes.
     #[inline(always)]
     fn load_partial_or(self, x: &[f32], fill: f32) -> Self::F32 {
+        self.first(self.load_partial(x), x.len(), fill)
+    }
+    /// The first `n` lanes of `a`, and `fill` in the others.
+    #[inline(always)]
+    fn first(self, a: Self::F32, n: usize, fill: f32) -> Self::F32 {
         const LANE: [f32; 16] =
             [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
-        let inside = self.lt(self.load(&LANE), self.splat(x.len() as f32));
-        self.select(inside, self.load_partial(x), self.splat(fill))
+        let inside = self.lt(self.load(&LANE), self.splat(n as f32));
+        self.select(inside, a, self.splat(fill))
     }
     /// Writes the first [`Simd::LANES`] elements. Panics where there are fewer.
     #[inline(always)]
