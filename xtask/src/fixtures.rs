@@ -7,6 +7,8 @@ use std::{env, fs};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::project_root;
+
 /// Names the interpreter to use in place of the one in `.venv`.
 const PYTHON: &str = "PLUTINO_PYTHON";
 const LARGEST: u64 = 10 << 20;
@@ -45,11 +47,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "fixtures/ takes {size} bytes, more than the {LARGEST} that we commit"
     );
     Ok(())
-}
-
-fn project_root() -> anyhow::Result<PathBuf> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(manifest.parent().context("xtask lies in the project's root")?.to_owned())
 }
 
 /// An interpreter that has the pinned packages.

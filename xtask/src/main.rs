@@ -1,7 +1,13 @@
 //! Chores of the project, run as `cargo xtask NAME`. One file per chore.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout)] // chores report on the terminal
 
 mod fixtures;
+mod models;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -14,10 +20,17 @@ struct Cli {
 #[derive(Subcommand)]
 enum Chore {
     Fixtures(fixtures::Args),
+    Models(models::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
         Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Models(args) => models::run(&args),
     }
+}
+
+fn project_root() -> anyhow::Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(manifest.parent().context("xtask lies in the project's root")?.to_owned())
 }
