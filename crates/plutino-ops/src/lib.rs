@@ -16,8 +16,12 @@ mod reorder;
 mod testkit;
 
 pub use crate::core::*;
+pub use reorder::Reorder;
 
 #[doc(hidden)] // for register_op!
 pub use inventory;
 
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
+
+#[allow(dead_code)] // nn.Conv2d asks for it next
+mod conv_blocked;
