@@ -35,12 +35,13 @@ pub(crate) fn build(
     let mut reports = passes::reports(options);
     passes::run_structure(&mut net, &mut reports)?;
     let fold = passes::inference(&mut reports);
-    let types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold)?;
+    let mut types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold)?;
     let warnings = infer::compare_with_file(&net, &types, &feeds);
     if reports.iter().any(|r| r.name == "fold" && r.ran) {
         passes::dead::sweep(&mut net, &types);
     }
     passes::run_typed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
+    passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), &mut reports);
 
     let planned = plan_nodes(model, resolved, pool, &net, &types)?;
     let mut storage = Storage::new(&net, &types, &feeds, &planned)?;

@@ -25,6 +25,14 @@ impl Types {
         ids.iter().map(|&id| self.get(id).cloned()).collect()
     }
 
+    /// Sets what is known of a value.
+    pub(crate) fn put(&mut self, id: ValueId, spec: ValueSpec) {
+        if self.0.len() <= id.0 {
+            self.0.resize(id.0 + 1, None);
+        }
+        self.0[id.0] = Some(spec);
+    }
+
     /// Whether the value itself is known.
     pub(crate) fn is_known(&self, id: ValueId) -> bool {
         self.get(id).is_some_and(known)

@@ -41,8 +41,8 @@ pub(crate) enum Action {
 /// A step on the way from feeds to fetches.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The operator of the graph that this node was made of.
-    pub(crate) source: OperatorId,
+    /// The operator of the graph that this node was made of; none for one that a pass put in.
+    pub(crate) source: Option<OperatorId>,
     pub(crate) location: Arc<Location>,
     pub(crate) action: Action,
     pub(crate) inputs: Vec<ValueId>,
@@ -120,7 +120,7 @@ impl Net {
             }
             op.outputs.iter().for_each(|o| ready[o.index()] = true);
             nodes.push(Node {
-                source: id,
+                source: Some(id),
                 location: Arc::new(model.location(id)),
                 action,
                 inputs: op.inputs.iter().map(|&i| i.into()).collect(),

@@ -130,7 +130,7 @@ fn absorb(
         return Ok(operator.absorb(epilogue).is_ok());
     }
     // The model's operator is shared by all plans: decode one that may be changed.
-    let Some(op) = cx.model.graph.operator(node.source) else { return Ok(false) };
+    let Some(op) = node.source.and_then(|id| cx.model.graph.operator(id)) else { return Ok(false) };
     let registry = plutino_ops::registry()?;
     let mut operator = registry
         .build(&cx.model.file, op)

@@ -7,6 +7,7 @@
 pub(crate) mod dead;
 pub(crate) mod fold;
 mod fuse;
+mod layout;
 
 use crate::infer::Types;
 use crate::model::Inner;
@@ -30,6 +31,11 @@ pub(crate) const PIPELINE: &[Pass] = &[
         about: "lets convolutions and the like take over the activation or sum that follows",
         run: Run::Typed(fuse::fuse),
     },
+    Pass {
+        name: "layout",
+        about: "keeps images in channel blocks where convolutions compute",
+        run: Run::Layout(layout::layout),
+    },
 ];
 
 /// One entry of the pipeline.
@@ -47,6 +53,8 @@ pub(crate) enum Run {
     Inference,
     /// After shapes are inferred.
     Typed(fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
+    /// Last: decides how values lie in memory, given the channels of a block.
+    Layout(fn(&mut Net, &mut Types, usize, &mut PassReport)),
 }
 
 /// What a pass may look at once shapes are known.
@@ -145,4 +153,18 @@ pub(crate) fn run_typed(
         }
     }
     Ok(())
+}
+
+/// Runs the passes that decide how values lie in memory.
+pub(crate) fn run_layout(
+    net: &mut Net,
+    types: &mut Types,
+    block: usize,
+    reports: &mut [PassReport],
+) {
+    for (pass, report) in PIPELINE.iter().zip(reports) {
+        if let (Run::Layout(run), true) = (&pass.run, report.ran) {
+            run(net, types, block, report);
+        }
+    }
 }
