@@ -23,5 +23,9 @@ pub use inventory;
 
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
+mod assemble;
 #[allow(dead_code)] // nn.Conv2d asks for it next
 mod conv_blocked;
+mod permute;
+mod rearrange;
+mod view;
