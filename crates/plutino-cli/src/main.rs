@@ -1,3 +1,46 @@
-//! The `plutino` command.
+//! The `plutino` command: runs, inspects, checks, verifies, times and profiles PNNX models.
+//!
+//! One file for each subcommand; [`output`] is the only place that prints.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod classes;
+mod commands;
+mod digits;
+mod failure;
+mod inputs;
+mod output;
+mod picture;
+mod session;
+mod system;
+mod timing;
+
+use clap::Parser;
+use output::Output;
+use std::process::ExitCode;
+
+/// Run PyTorch models that pnnx exported.
+///
+/// MODEL is the path of a `.pnnx.param` file, or that path without `.param` or `.pnnx.param`; the
+/// `.pnnx.bin` file with the weights is found beside it.
+#[derive(Parser)]
+#[command(name = "plutino", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 success, 1 outputs do not match (verify), 2 wrong arguments or input files, \
+3 wrong or unsupported model, 4 a limit was reached (--timeout, --max-memory)";
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = Output::new();
+    match cli.command.run(&mut out).and(out.finish()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output::report(&failure);
+            failure.exit_code()
+        }
+    }
+}

@@ -2,9 +2,8 @@
 
 use crate::geometry::Geometry;
 
-/// Side of the square blocks in which a transposing copy works: 32 rows of a 4-byte type are 32
-/// cache lines on one side and two on the other, which a level-1 cache holds with room to spare.
-const TILE: usize = 32;
+/// Side of the square blocks in which a transposing copy works: a cache line of a 4-byte type.
+const TILE: usize = 16;
 
 /// One dimension of the loop nest: its length and how far source and destination move per step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,6 +128,9 @@ fn row<const N: usize>(dim: Dim, src: &[[u8; N]], s: usize, dst: &mut [[u8; N]],
 }
 
 /// Transposes: `rows` has stride 1 in the destination, `across` has stride 1 in the source.
+///
+/// Each square passes through a small buffer, so that every cache line of either side is touched once:
+/// rows a power of two apart fall into the same few sets of the cache and would push each other out.
 fn tiles<const N: usize>(
     rows: Dim,
     across: Dim,
@@ -137,14 +139,23 @@ fn tiles<const N: usize>(
     dst: &mut [[u8; N]],
     d: usize,
 ) {
-    for i0 in (0..across.len).step_by(TILE) {
-        for j0 in (0..rows.len).step_by(TILE) {
-            let width = TILE.min(rows.len - j0);
-            let column = s.wrapping_add_signed(rows.src.wrapping_mul(j0 as isize));
-            for i in i0..across.len.min(i0 + TILE) {
-                let to = d.wrapping_add_signed(across.dst.wrapping_mul(i as isize)) + j0;
-                let from = column + i;
-                row(Dim { len: width, ..rows }, src, from, dst, to);
+    let mut square = [[[0u8; N]; TILE]; TILE];
+    for j0 in (0..rows.len).step_by(TILE) {
+        let height = TILE.min(rows.len - j0);
+        for i0 in (0..across.len).step_by(TILE) {
+            let width = TILE.min(across.len - i0);
+            for (j, line) in square[..height].iter_mut().enumerate() {
+                let from = s.wrapping_add_signed(rows.src.wrapping_mul((j0 + j) as isize)) + i0;
+                match width {
+                    // A constant length compiles to a few vector moves.
+                    TILE => line.copy_from_slice(&src[from..from + TILE]),
+                    _ => line[..width].copy_from_slice(&src[from..from + width]),
+                }
+            }
+            for i in 0..width {
+                let to = d.wrapping_add_signed(across.dst.wrapping_mul((i0 + i) as isize)) + j0;
+                let run = &mut dst[to..to + height];
+                run.iter_mut().zip(&square).for_each(|(to, line)| *to = line[i]);
             }
         }
     }

@@ -1,0 +1,109 @@
+//! `plutino bench`
+
+use crate::failure::Failure;
+use crate::inputs::{self, ShapeArg};
+use crate::output::{Output, bytes, millis, progress};
+use crate::session::{self, SessionArgs};
+use crate::system;
+use crate::timing::{Timing, as_millis};
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Time a model on made-up inputs
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as recorded in
+    /// the file]
+    #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
+    shapes: Vec<ShapeArg>,
+    /// Runs before timing starts
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    warmup: usize,
+    /// Timed runs
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20,
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    runs: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// What is measured, in the order in which it is printed.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    inputs: Vec<String>,
+    threads: usize,
+    isa: String,
+    /// Reading and decoding the model.
+    #[serde(serialize_with = "as_millis", rename = "load_ms")]
+    load: Duration,
+    /// Binding shapes, passes, packing weights, memory plan.
+    #[serde(serialize_with = "as_millis", rename = "plan_ms")]
+    plan: Duration,
+    #[serde(flatten)]
+    timing: Timing,
+    arena_bytes: usize,
+    /// Of the whole process, where the system tells.
+    peak_memory_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let start = Instant::now();
+    let model = session::load(&args.model)?;
+    let load = start.elapsed();
+    let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
+    let inputs = inputs::make_up(&specs)?;
+    let session = args.session.session(&model)?;
+    let start = Instant::now();
+    let plan = session.plan(&specs)?;
+    let plan_time = start.elapsed();
+
+    let bar = progress("running", (args.warmup + args.runs) as u64);
+    let mut times = Vec::with_capacity(args.runs);
+    for i in 0..args.warmup + args.runs {
+        let start = Instant::now();
+        session.run(&inputs)?;
+        if i >= args.warmup {
+            times.push(start.elapsed());
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    let report = Report {
+        model: args.model.display().to_string(),
+        inputs: specs.iter().map(ToString::to_string).collect(),
+        threads: session.threads(),
+        isa: session.isa().to_string(),
+        load,
+        plan: plan_time,
+        timing: Timing::of(times),
+        arena_bytes: plan.memory().arena,
+        peak_memory_bytes: system::peak_memory(),
+    };
+    if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
+    let Report { model, inputs, threads, isa, load, plan, timing, .. } = report;
+    writeln!(out, "{model} on {}, {isa}, threads: {threads}", inputs.join(" "))?;
+    writeln!(out, "load     {:>9} ms", millis(*load))?;
+    writeln!(out, "plan     {:>9} ms", millis(*plan))?;
+    let Timing { runs, min, median, p90, p99, .. } = timing;
+    for (name, time) in [("min", min), ("median", median), ("p90", p90), ("p99", p99)] {
+        writeln!(out, "{name:<8} {:>9} ms", millis(*time))?;
+    }
+    writeln!(out, "runs     {runs:>9}")?;
+    writeln!(out, "arena    {:>12}", bytes(report.arena_bytes as u64))?;
+    if let Some(peak) = report.peak_memory_bytes {
+        writeln!(out, "peak     {:>12}  (whole process)", bytes(peak))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,279 @@
+//! `plutino info`
+
+use crate::failure::Failure;
+use crate::inputs::{self, ShapeArg};
+use crate::output::{Output, bytes, count};
+use crate::session::{self, SessionArgs};
+use plutino::{MemoryReport, Model, PassReport, Plan, StepInfo, ValueInfo};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Show what a model consists of, and how it would be run
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+    /// Show every step of the plan: kernel, values and where they lie
+    #[arg(long)]
+    plan: bool,
+    /// Show the memory of a run
+    #[arg(long)]
+    memory: bool,
+    /// Show what each pass over the graph did, and what it refused to do
+    #[arg(long)]
+    passes: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Shape of an input, for --plan, --memory and --passes; without NAME, shapes are those of the inputs in
+    /// order [default: as recorded in the file]
+    #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
+    shapes: Vec<ShapeArg>,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    operators: usize,
+    operands: usize,
+    /// Elements of all weights.
+    parameters: u64,
+    weight_bytes: u64,
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+    kinds: BTreeMap<String, usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Vec<Step>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passes: Option<Vec<Pass>>,
+    warnings: Vec<String>,
+}
+
+/// An input or output of the model, or of a step.
+#[derive(Serialize)]
+struct Value {
+    name: String,
+    /// Shape and dtype.
+    spec: String,
+    /// Where it lies in a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Step {
+    kind: String,
+    name: String,
+    kernel: String,
+    absorbed: Vec<String>,
+    inputs: Vec<Value>,
+    outputs: Vec<Value>,
+    scratch_bytes: usize,
+    flops: u64,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    total_bytes: usize,
+    arena_bytes: usize,
+    lower_bound_bytes: usize,
+    scratch_bytes: usize,
+    output_bytes: usize,
+    constant_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct Pass {
+    name: String,
+    ran: bool,
+    done: Vec<String>,
+    refused: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let model = session::load(&args.model)?;
+    let mut report = describe(args, &model);
+    if args.plan || args.memory || args.passes {
+        let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
+        let plan = args.session.session(&model)?.plan(&specs)?;
+        describe_plan(args, &plan, &mut report);
+    }
+    if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+fn describe(args: &Args, model: &Model) -> Report {
+    let graph = model.graph();
+    let mut kinds = BTreeMap::new();
+    let (mut parameters, mut weight_bytes) = (0, 0);
+    for (_, operator) in graph.operators() {
+        *kinds.entry(operator.kind.clone()).or_insert(0) += 1;
+        for attribute in operator.attrs.values() {
+            parameters += attribute.element_count() as u64;
+            weight_bytes += attribute.byte_len() as u64;
+        }
+    }
+    Report {
+        model: args.model.display().to_string(),
+        operators: graph.operator_count(),
+        operands: graph.operand_count(),
+        parameters,
+        weight_bytes,
+        inputs: model.inputs().iter().map(Value::from).collect(),
+        outputs: model.outputs().iter().map(Value::from).collect(),
+        kinds,
+        plan: None,
+        memory: None,
+        passes: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
+    report.plan = args.plan.then(|| plan.steps().map(Step::from).collect());
+    report.memory = args.memory.then(|| plan.memory().into());
+    report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
+    report.warnings = plan.warnings().iter().map(ToString::to_string).collect();
+}
+
+impl From<&ValueInfo> for Value {
+    fn from(info: &ValueInfo) -> Self {
+        Self { name: info.name.clone(), spec: info.recorded.to_string(), place: None }
+    }
+}
+
+impl From<StepInfo> for Step {
+    fn from(step: StepInfo) -> Self {
+        let values = |reports: Vec<plutino::ValueReport>| {
+            let value = |v: plutino::ValueReport| Value {
+                name: v.name,
+                spec: v.spec,
+                place: Some(v.place),
+            };
+            reports.into_iter().map(value).collect()
+        };
+        Self {
+            kind: step.location.kind,
+            name: step.location.name,
+            kernel: step.kernel,
+            absorbed: step.absorbed,
+            inputs: values(step.inputs),
+            outputs: values(step.outputs),
+            scratch_bytes: step.scratch,
+            flops: step.cost.flops,
+        }
+    }
+}
+
+impl From<MemoryReport> for Memory {
+    fn from(memory: MemoryReport) -> Self {
+        Self {
+            total_bytes: memory.total,
+            arena_bytes: memory.arena,
+            lower_bound_bytes: memory.lower_bound,
+            scratch_bytes: memory.scratch,
+            output_bytes: memory.outputs,
+            constant_bytes: memory.constants,
+        }
+    }
+}
+
+impl From<&PassReport> for Pass {
+    fn from(pass: &PassReport) -> Self {
+        let notes = |notes: &[plutino::PassNote]| {
+            notes.iter().map(|note| format!("{}: {}", note.operator, note.what)).collect()
+        };
+        Self {
+            name: pass.name.to_owned(),
+            ran: pass.ran,
+            done: notes(&pass.done),
+            refused: notes(&pass.refused),
+        }
+    }
+}
+
+fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
+    let weights = bytes(report.weight_bytes);
+    writeln!(
+        out,
+        "{}: {}, {}, {} parameters in {weights}",
+        report.model,
+        count(report.operators, "operator"),
+        count(report.operands, "operand"),
+        report.parameters
+    )?;
+    for (what, values) in [("input", &report.inputs), ("output", &report.outputs)] {
+        for value in values {
+            writeln!(out, "{what:<7} {:<12} {}", value.name, value.spec)?;
+        }
+    }
+    match (&report.plan, &report.memory, &report.passes) {
+        (None, None, None) => print_kinds(&report.kinds, out)?,
+        (plan, memory, passes) => {
+            plan.iter().try_for_each(|steps| print_plan(steps, out))?;
+            passes.iter().try_for_each(|passes| print_passes(passes, out))?;
+            memory.iter().try_for_each(|memory| print_memory(memory, out))?;
+        }
+    }
+    report.warnings.iter().for_each(|warning| crate::output::warn(warning));
+    Ok(())
+}
+
+fn print_kinds(kinds: &BTreeMap<String, usize>, out: &mut Output) -> Result<(), Failure> {
+    let mut kinds: Vec<(&String, &usize)> = kinds.iter().collect();
+    kinds.sort_by_key(|(kind, n)| (std::cmp::Reverse(**n), *kind));
+    kinds.iter().try_for_each(|(kind, n)| Ok(writeln!(out, "{n:>7} {kind}")?))
+}
+
+fn print_plan(steps: &[Step], out: &mut Output) -> Result<(), Failure> {
+    writeln!(out)?;
+    let values = |values: &[Value]| {
+        let value = |v: &Value| match &v.place {
+            Some(place) => format!("{} {} @{place}", v.name, v.spec),
+            None => format!("{} {}", v.name, v.spec),
+        };
+        values.iter().map(value).collect::<Vec<_>>().join(", ")
+    };
+    for (i, step) in steps.iter().enumerate() {
+        let absorbed: String = step.absorbed.iter().map(|name| format!(" + {name}")).collect();
+        writeln!(out, "{i:>4} {} '{}'{absorbed}: {}", step.kind, step.name, step.kernel)?;
+        writeln!(out, "     {} -> {}", values(&step.inputs), values(&step.outputs))?;
+    }
+    Ok(())
+}
+
+fn print_passes(passes: &[Pass], out: &mut Output) -> Result<(), Failure> {
+    for pass in passes {
+        let state = if pass.ran { "" } else { " (off)" };
+        writeln!(
+            out,
+            "\npass {}{state}: {} done, {} refused",
+            pass.name,
+            pass.done.len(),
+            pass.refused.len()
+        )?;
+        pass.done.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+        pass.refused.iter().try_for_each(|note| writeln!(out, "  refused: {note}"))?;
+    }
+    Ok(())
+}
+
+fn print_memory(memory: &Memory, out: &mut Output) -> Result<(), Failure> {
+    writeln!(out)?;
+    for (name, size, meaning) in [
+        ("arena", memory.arena_bytes, "intermediate values and scratch of a run"),
+        ("lower bound", memory.lower_bound_bytes, "alive at one time: no arena can be smaller"),
+        ("scratch", memory.scratch_bytes, "the largest of a step, part of the arena"),
+        ("total", memory.total_bytes, "every value in memory of its own"),
+        ("outputs", memory.output_bytes, "tensors that a run returns"),
+        ("constants", memory.constant_bytes, "attributes, and values computed while planning"),
+    ] {
+        writeln!(out, "{name:<12} {:>10}  {meaning}", bytes(size as u64))?;
+    }
+    Ok(())
+}

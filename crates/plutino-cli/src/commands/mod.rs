@@ -1,0 +1,37 @@
+//! The subcommands, one file each.
+
+mod bench;
+mod check;
+mod info;
+mod ops;
+mod profile;
+mod run;
+mod verify;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    Run(run::Args),
+    Info(info::Args),
+    Check(check::Args),
+    Verify(verify::Args),
+    Bench(bench::Args),
+    Profile(profile::Args),
+    Ops(ops::Args),
+}
+
+impl Command {
+    pub(crate) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::Run(args) => run::run(&args, out),
+            Self::Info(args) => info::run(&args, out),
+            Self::Check(args) => check::run(&args, out),
+            Self::Verify(args) => verify::run(&args, out),
+            Self::Bench(args) => bench::run(&args, out),
+            Self::Profile(args) => profile::run(&args, out),
+            Self::Ops(args) => ops::run(&args, out),
+        }
+    }
+}

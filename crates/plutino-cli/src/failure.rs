@@ -1,0 +1,91 @@
+//! Why a command ends, and with which exit code.
+
+use plutino::npy::NpyError;
+use plutino::{ModelError, SessionError, TensorError};
+use std::io;
+use std::process::ExitCode;
+
+/// Everything that ends a command before its work is done.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The work is done, and its result is that two things are not equal: exit code 1.
+    Mismatch,
+    /// Arguments, or files named in them, are wrong: exit code 2.
+    Usage(String),
+    /// The model is wrong, or not supported: exit code 3.
+    Model(String),
+    /// A limit set by the caller (time, memory) was reached: exit code 4.
+    Limit(String),
+    /// Nobody reads what we print any more: not an error.
+    ClosedPipe,
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// What to tell the user.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            Self::Usage(message) | Self::Model(message) | Self::Limit(message) => Some(message),
+            Self::Mismatch | Self::ClosedPipe => None,
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::ClosedPipe => 0,
+            Self::Mismatch => 1,
+            Self::Usage(_) => 2,
+            Self::Model(_) => 3,
+            Self::Limit(_) => 4,
+        })
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// Of printing. Errors of files are [`NpyError`]s and know their path.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::Usage(format!("cannot print: {error}")),
+        }
+    }
+}
+
+impl From<NpyError> for Failure {
+    fn from(error: NpyError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl From<TensorError> for Failure {
+    fn from(error: TensorError) -> Self {
+        match error {
+            TensorError::OutOfMemory { .. } => Self::Limit(error.to_string()),
+            _ => Self::Usage(error.to_string()),
+        }
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        Self::Model(error.to_string())
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        let message = error.to_string();
+        match error {
+            e if e.is_limit() => Self::Limit(message),
+            SessionError::Option { .. }
+            | SessionError::InputCount { .. }
+            | SessionError::InputDType { .. }
+            | SessionError::Symbol { .. } => Self::Usage(message),
+            SessionError::Tensor(e) => e.into(),
+            _ => Self::Model(message),
+        }
+    }
+}

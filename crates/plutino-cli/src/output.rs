@@ -1,0 +1,140 @@
+//! The only place that prints.
+#![allow(clippy::print_stderr)] // the reason of this module
+
+use crate::failure::Failure;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, BufWriter, StdoutLock, Write};
+use std::time::Duration;
+
+/// Standard output. Printing to a closed pipe is [`Failure::ClosedPipe`].
+pub(crate) struct Output {
+    stdout: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        Self { stdout: BufWriter::new(io::stdout().lock()) }
+    }
+
+    /// One value as indented JSON.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer_pretty(&mut self.stdout, value).map_err(io::Error::from)?;
+        Ok(writeln!(self.stdout)?)
+    }
+
+    /// Columns, separated by blanks. Columns of numbers stand right.
+    pub(crate) fn table(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(header.iter().copied());
+        for (i, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((if i == 0 { 0 } else { 1 }, 1));
+            let numeric = |row: &Vec<String>| {
+                row.get(i)
+                    .is_some_and(|c| c.is_empty() || c.starts_with(|c: char| c.is_ascii_digit()))
+            };
+            if i > 0 && rows.iter().all(numeric) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.add_rows(rows);
+        for line in table.lines() {
+            writeln!(self.stdout, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        Ok(self.stdout.flush()?)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stdout.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stdout.flush()
+    }
+}
+
+/// Tells the user why the command ends.
+pub(crate) fn report(failure: &Failure) {
+    if let Some(message) = failure.message() {
+        // Standard error may be closed as well; nothing is left to tell it to.
+        let _ = writeln!(io::stderr(), "error: {message}");
+    }
+}
+
+/// Tells the user something that does not end the command.
+pub(crate) fn warn(message: &str) {
+    let _ = writeln!(io::stderr(), "warning: {message}");
+}
+
+/// Shows that something is going on, where standard error is a terminal, until it is over.
+pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    let result = work();
+    spinner.finish_and_clear();
+    result
+}
+
+/// A bar of `steps`, where standard error is a terminal.
+pub(crate) fn progress(what: &str, steps: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}");
+    let bar = ProgressBar::new(steps).with_message(what.to_owned());
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// Bytes with a unit: `12.3 MB`. Decimal, as disks and networks count.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    if n < 1000 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1000.0;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// A duration in milliseconds, with as many digits as are worth reading.
+pub(crate) fn millis(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1e3;
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.3}"),
+        ms if ms < 1000.0 => format!("{ms:.2}"),
+        ms => format!("{ms:.0}"),
+    }
+}
+
+/// `1 input`, `2 inputs`.
+pub(crate) fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(1000), "1.0 kB");
+        assert_eq!(bytes(999_999), "1.0 MB");
+        assert_eq!(bytes(46_800_000), "46.8 MB");
+        assert_eq!(bytes(u64::MAX), "18446744.1 TB");
+        assert_eq!(millis(Duration::from_micros(1500)), "1.500");
+        assert_eq!(count(1, "input"), "1 input");
+        assert_eq!(count(0, "input"), "0 inputs");
+    }
+}

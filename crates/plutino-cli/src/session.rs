@@ -1,0 +1,72 @@
+//! Models and sessions as the options of the command line want them.
+
+use crate::failure::Failure;
+use crate::output::during;
+use plutino::{Model, Session, SessionOptions};
+use std::path::Path;
+use std::time::Duration;
+
+/// Options of every command that runs a model.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct SessionArgs {
+    /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    /// Refuse to run where activations and outputs take more memory than this (500000000, 500MB, 2GB)
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    max_memory: Option<usize>,
+}
+
+impl SessionArgs {
+    pub(crate) fn session(&self, model: &Model) -> Result<Session, Failure> {
+        let mut options = SessionOptions::default();
+        options.threads = self.threads;
+        options.memory_budget = self.max_memory;
+        Ok(model.session(options)?)
+    }
+}
+
+/// Loads a model, with a sign of life on a terminal.
+pub(crate) fn load(path: &Path) -> Result<Model, Failure> {
+    Ok(during(&format!("loading {}", path.display()), || Model::load(path))?)
+}
+
+fn parse_bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: usize = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        _ => return Err("the units are B, kB, MB and GB".into()),
+    };
+    let bytes = digits.trim().parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
+    bytes.ok_or_else(|| "a number of bytes, as in 500MB".into())
+}
+
+/// For clap: a positive number of seconds.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|s| *s > 0.0);
+    let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    time.ok_or_else(|| "a positive number of seconds".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!(parse_bytes("500MB"), Ok(500_000_000));
+        assert_eq!(parse_bytes("12"), Ok(12));
+        assert_eq!(parse_bytes("2 gb"), Ok(2_000_000_000));
+        for bad in ["", "MB", "5XB", "-1", "99999999999999999999", "99999999999999999GB"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "x", "inf", "nan", "1e300"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}
