@@ -53,6 +53,16 @@ pub enum ConvError {
         /// Dilation.
         dilation: usize,
     },
+    /// Padding that cannot be filled from an input this small.
+    #[error("{mode:?} padding {padding} needs a larger input than {input}")]
+    Padding {
+        /// What the padding holds.
+        mode: PadMode,
+        /// Padding on the larger side.
+        padding: usize,
+        /// Input size.
+        input: usize,
+    },
     /// Padding that takes away all there is.
     #[error("padding {padding} leaves nothing of an output of {full}")]
     NothingLeft {
@@ -82,6 +92,22 @@ pub enum ConvError {
     Memory(#[from] plutino_tensor::TensorError),
 }
 
+/// What the padding around an image holds.
+///
+/// <https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html>
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PadMode {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The image mirrored at its outermost elements, which are not repeated.
+    Reflect,
+    /// The outermost elements.
+    Replicate,
+    /// The other end of the image.
+    Circular,
+}
+
 /// The window of one spatial dimension, as a model gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
@@ -91,14 +117,16 @@ pub struct Window {
     pub stride: usize,
     /// Distance of neighbouring taps.
     pub dilation: usize,
-    /// Zeros before and after the input.
+    /// Elements added before and after the input.
     pub padding: (usize, usize),
+    /// What they hold.
+    pub mode: PadMode,
 }
 
 impl Default for Window {
     /// One tap at every place.
     fn default() -> Self {
-        Self { kernel: 1, stride: 1, dilation: 1, padding: (0, 0) }
+        Self { kernel: 1, stride: 1, dilation: 1, padding: (0, 0), mode: PadMode::Zeros }
     }
 }
 
@@ -124,13 +152,23 @@ impl Axis {
     /// A convolution's dimension.
     ///
     /// # Errors
-    /// [`ConvError::Zero`], [`ConvError::TooSmall`], [`ConvError::Overflow`].
+    /// [`ConvError::Zero`], [`ConvError::TooSmall`], [`ConvError::Padding`], [`ConvError::Overflow`].
     pub fn new(input: usize, window: Window) -> Result<Self, ConvError> {
         let span = window.span()?;
         let padded = input
             .checked_add(window.padding.0)
             .and_then(|x| x.checked_add(window.padding.1))
             .ok_or(ConvError::Overflow)?;
+        let (padding, mode) = (window.padding.0.max(window.padding.1), window.mode);
+        let enough = match mode {
+            PadMode::Zeros => true,
+            PadMode::Reflect => padding < input || padding == 0,
+            PadMode::Replicate => input > 0 || padding == 0,
+            PadMode::Circular => padding <= input,
+        };
+        if !enough {
+            return Err(ConvError::Padding { mode, padding, input });
+        }
         let free = padded.checked_sub(span).ok_or(ConvError::TooSmall { padded, span })?;
         Ok(Self { window, input, output: free / window.stride + 1 })
     }
@@ -178,9 +216,29 @@ impl Axis {
         self.output
     }
 
+    /// The element that stands at a position of the padded image; none for zero.
+    pub fn source(&self, padded: usize) -> Option<usize> {
+        let (n, before) = (self.input, self.window.padding.0);
+        let inside = padded.checked_sub(before).filter(|&x| x < n);
+        match self.window.mode {
+            PadMode::Zeros => inside,
+            _ if inside.is_some() => inside,
+            // The padding is short enough for one reflection or turn (see `new`); the last elements of the
+            // padded image may still lie behind the padding where the stride does not reach them.
+            PadMode::Reflect if padded < before => Some(before - padded),
+            PadMode::Reflect => (2 * n + before).checked_sub(2 + padded),
+            PadMode::Replicate if padded < before => Some(0),
+            PadMode::Replicate => n.checked_sub(1),
+            PadMode::Circular if padded < before => Some(padded + n - before),
+            PadMode::Circular => (padded - before).checked_sub(n),
+        }
+        .filter(|&x| x < n)
+    }
+
     /// Whether there is one tap at every place and no padding.
     pub fn is_pointwise(&self) -> bool {
-        self.window == Window { dilation: self.window.dilation, ..Window::default() }
+        let Window { kernel, stride, padding, .. } = self.window;
+        (kernel, stride, padding) == (1, 1, (0, 0))
     }
 }
 

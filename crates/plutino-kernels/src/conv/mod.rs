@@ -1,4 +1,5 @@
-//! Convolution of 1 to 3 spatial dimensions, with groups, strides, dilation and zero padding.
+//! Convolution of 1 to 3 spatial dimensions, with groups, strides, dilation and all of PyTorch's
+//! padding modes.
 //!
 //! [`ConvGeometry`] checks the sizes once; [`Conv`] chooses the algorithm; [`Conv::pack`] prepares the
 //! weights for it, once; [`Conv::run`] computes.
@@ -14,7 +15,7 @@ mod windows;
 #[cfg(test)]
 mod tests;
 
-pub use geometry::{Axis, ConvError, ConvGeometry, MAX_DIMS, Window};
+pub use geometry::{Axis, ConvError, ConvGeometry, MAX_DIMS, PadMode, Window};
 
 use crate::Par;
 use crate::gemm::{

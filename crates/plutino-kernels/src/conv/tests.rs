@@ -7,7 +7,7 @@ use crate::testkit::{assert_close, on_every_machine, random};
 use proptest::prelude::*;
 
 fn window(kernel: usize, stride: usize, dilation: usize, padding: (usize, usize)) -> Window {
-    Window { kernel, stride, dilation, padding }
+    Window { kernel, stride, dilation, padding, mode: PadMode::Zeros }
 }
 
 /// Batch, groups, channels of a group in and out.
@@ -87,6 +87,20 @@ fn one_and_three_dimensions() {
 #[test]
 fn padding_larger_than_the_image() {
     check(&geometry((1, 1, 2, 2), &[(1, window(3, 2, 1, (5, 4))), (2, window(2, 3, 4, (6, 7)))]));
+}
+
+#[test]
+fn padding_modes() {
+    for mode in [PadMode::Reflect, PadMode::Replicate, PadMode::Circular] {
+        for (stride, dilation) in [(1, 1), (2, 1), (3, 2)] {
+            let w = Window { mode, ..window(3, stride, dilation, (2, 3)) };
+            check(&geometry((2, 1, 2, 3), &[(9, w), (11, w)]));
+            check(&geometry((1, 1, 2, 3), &[(4, w), (5, w), (6, w)]));
+        }
+        let too_much = Window { mode, ..window(3, 1, 1, (1, 4)) };
+        let found = Axis::new(3, too_much);
+        assert_eq!(found.is_ok(), mode == PadMode::Replicate, "{mode:?}");
+    }
 }
 
 #[test]

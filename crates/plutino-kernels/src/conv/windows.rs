@@ -17,7 +17,7 @@
 //!                                    phase 1: 0 2 4 6       read by tap 1
 //! ```
 
-use super::geometry::{Axis, ConvGeometry, MAX_DIMS};
+use super::geometry::{Axis, ConvGeometry, MAX_DIMS, PadMode};
 use crate::gemm::Pack;
 use crate::par::{Par, SharedMut};
 use crate::simd::Simd;
@@ -56,8 +56,7 @@ impl AxisPhases {
 
     /// The position in the image of position `i` of [`AxisPhases::size`], where it is not padding.
     fn source(&self, axis: &Axis, i: usize) -> Option<usize> {
-        let padded = i % self.len * axis.window().stride + self.residues[i / self.len];
-        padded.checked_sub(axis.window().padding.0).filter(|&x| x < axis.input())
+        axis.source(i % self.len * axis.window().stride + self.residues[i / self.len])
     }
 }
 
@@ -160,8 +159,14 @@ fn lay_out_phase(row: &[f32], out: &mut [f32], residue: usize, axis: &Axis) {
     let first = before.saturating_sub(residue).div_ceil(stride).min(out.len());
     let end = (row.len() + before).saturating_sub(residue).div_ceil(stride);
     let end = end.clamp(first, out.len());
-    out[..first].fill(0.0);
-    out[end..].fill(0.0);
+    if axis.window().mode == PadMode::Zeros {
+        out[..first].fill(0.0);
+        out[end..].fill(0.0);
+    } else {
+        for i in (0..first).chain(end..out.len()) {
+            out[i] = axis.source(i * stride + residue).map_or(0.0, |x| row[x]);
+        }
+    }
     if first == end {
         return;
     }

@@ -1,6 +1,6 @@
 //! Convolution by the definition.
 
-use crate::conv::ConvGeometry;
+use crate::conv::{Axis, ConvGeometry, PadMode};
 
 /// Visits every product of a convolution: (index in the output, in the input, in the weights).
 pub(crate) fn each_product(g: &ConvGeometry, mut f: impl FnMut(usize, usize, usize)) {
@@ -20,10 +20,9 @@ pub(crate) fn each_product(g: &ConvGeometry, mut f: impl FnMut(usize, usize, usi
                         let mut at = 0;
                         let inside = (0..3).all(|d| {
                             let w = axes[d].window();
-                            let x = place[d] * w.stride + tap3[d] * w.dilation;
-                            let x = x.wrapping_sub(w.padding.0);
-                            at = at * inputs[d] + x.min(inputs[d]);
-                            x < inputs[d]
+                            let x = source(&axes[d], place[d] * w.stride + tap3[d] * w.dilation);
+                            at = at * inputs[d] + x.unwrap_or(0);
+                            x.is_some()
                         });
                         if inside {
                             let ic = oc / g.group_out() * g.group_in() + c;
@@ -38,6 +37,21 @@ pub(crate) fn each_product(g: &ConvGeometry, mut f: impl FnMut(usize, usize, usi
             }
         }
     }
+}
+
+/// The element of the image at a position of the padded image, by the definition of the padding.
+fn source(axis: &Axis, padded: usize) -> Option<usize> {
+    let n = axis.input() as isize;
+    let x = padded as isize - axis.window().padding.0 as isize;
+    let x = match axis.window().mode {
+        PadMode::Zeros => x,
+        PadMode::Reflect if x < 0 => -x,
+        PadMode::Reflect if x >= n => 2 * (n - 1) - x,
+        PadMode::Replicate => x.clamp(0, n - 1),
+        PadMode::Circular => x.rem_euclid(n),
+        PadMode::Reflect => x,
+    };
+    (0..n).contains(&x).then_some(x as usize)
 }
 
 /// output\[n, oc, o\] = sum over (channel, tap) of weight\[oc, channel, tap\] input\[n, channel, o stride
