@@ -235,6 +235,11 @@ impl Axis {
         .filter(|&x| x < n)
     }
 
+    /// The element under a tap of the window at a place; none for zero.
+    pub fn tap(&self, place: usize, tap: usize) -> Option<usize> {
+        self.source(place * self.window.stride + tap * self.window.dilation)
+    }
+
     /// Whether there is one tap at every place and no padding.
     pub fn is_pointwise(&self) -> bool {
         let Window { kernel, stride, padding, .. } = self.window;

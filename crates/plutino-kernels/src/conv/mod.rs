@@ -8,14 +8,21 @@
 //! |---|---|---|
 //! | pointwise | kernel 1, stride 1: a matrix product with the pixels of each image as they are | here |
 //! | windows | everything else: a matrix product with windows that are packed from the image | windows.rs |
+//!
+//! [`ConvTranspose`] is the transposed convolution; [`conv_any`] and [`conv_transpose_any`] compute dtypes
+//! that have no kernel of their own.
 
+mod any;
 mod geometry;
+mod transposed;
 mod windows;
 
 #[cfg(test)]
 mod tests;
 
+pub use any::{conv_any, conv_transpose_any};
 pub use geometry::{Axis, ConvError, ConvGeometry, MAX_DIMS, PadMode, Window};
+pub use transposed::{ConvTranspose, ConvTransposeWeights};
 
 use crate::Par;
 use crate::gemm::{
@@ -37,7 +44,7 @@ pub struct Conv {
 #[derive(Debug, Clone)]
 enum Algorithm {
     Pointwise,
-    Windows(Phases),
+    Windows(Box<Phases>),
 }
 
 /// Weights prepared for one [`Conv`], or any other that differs in batch and image size only.
@@ -65,7 +72,7 @@ impl Conv {
         } else {
             let phases = Phases::new(&geometry);
             let image = phases.len(1);
-            (Algorithm::Windows(phases), image)
+            (Algorithm::Windows(Box::new(phases)), image)
         };
         let images = (IMAGE_BYTES / size_of::<f32>()).checked_div(image).unwrap_or(usize::MAX);
         let images = images.clamp(1, geometry.batch().max(1));
@@ -80,9 +87,14 @@ impl Conv {
     /// The algorithm's name.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
-            Algorithm::Pointwise => "conv_pointwise",
-            Algorithm::Windows(_) => "conv_windows",
+            Algorithm::Pointwise => "conv.gemm",
+            Algorithm::Windows(_) => "conv.windows",
         }
+    }
+
+    /// What decides the form of packed weights: weights of one layer packed under one name are the same.
+    pub fn packing(&self) -> String {
+        format!("{}.{}", self.name(), self.target.isa)
     }
 
     /// Prepares the weights: output channels x channels of a group x taps, dense.

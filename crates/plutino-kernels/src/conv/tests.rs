@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::activation::Activation;
-use crate::reference::{conv::conv, gemm::gamma};
+use crate::reference::conv::{conv, conv_transpose};
+use crate::reference::gemm::gamma;
 use crate::testkit::{assert_close, on_every_machine, random};
 use proptest::prelude::*;
 
@@ -50,6 +51,66 @@ fn check(g: &ConvGeometry) {
         },
         |found| assert_close(found, &expected, |i| gamma(terms, scale[i] + 2.0)),
     );
+}
+
+/// As [`check`], for the transposed convolution and for other dtypes.
+fn check_transposed(g: &ConvGeometry) {
+    let (input, weights) = (random(g.output_len(), 1), random(g.weight_len(), 2));
+    let bias = random(g.in_channels(), 3);
+    let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
+    let scale = conv_transpose(g, &abs(&input), &abs(&weights));
+    let sums = conv_transpose(g, &input, &weights);
+    let expected: Vec<f64> = (0..sums.len())
+        .map(|i| (sums[i] + f64::from(bias[i / g.in_plane() % g.in_channels()])).max(0.0))
+        .collect();
+    let terms = g.group_out() * g.taps() + 1;
+    on_every_machine(
+        |isa, par| {
+            let conv = ConvTranspose::new(Target::this(isa), par.threads(), *g);
+            let packed = conv.pack(&weights, par).unwrap();
+            let mut output = vec![f32::NAN; g.input_len()];
+            let mut scratch = vec![f32::NAN; conv.scratch()];
+            let finish = (Some(&bias[..]), Some(Activation::Relu));
+            conv.run(par, &packed, &input, finish, &mut output, &mut scratch).unwrap();
+            output
+        },
+        |found| assert_close(found, &expected, |i| gamma(terms, scale[i] + 1.0)),
+    );
+    let mut output = vec![0.0; g.input_len()];
+    conv_transpose_any(g, &input, &weights, Some(&bias), &mut output, &Par::serial()).unwrap();
+    output.iter_mut().for_each(|y| *y = y.max(0.0));
+    assert_close(&output, &expected, |i| gamma(1, scale[i] + 1.0));
+}
+
+#[test]
+fn any_dtype() {
+    let w = Window { mode: PadMode::Replicate, ..window(3, 2, 1, (1, 2)) };
+    let g = geometry((2, 2, 2, 3), &[(5, w), (6, w)]);
+    let (x, w) = (random(g.input_len(), 1), random(g.weight_len(), 2));
+    let expected = conv(&g, &x, &w);
+    let wide = |v: &[f32]| -> Vec<f64> { v.iter().map(|&v| f64::from(v)).collect() };
+    let mut y = vec![0.0f64; g.output_len()];
+    conv_any(&g, &wide(&x), &wide(&w), None, &mut y, &Par::serial()).unwrap();
+    assert!(y.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-12));
+}
+
+#[test]
+fn transposed() {
+    let axis = |n, w, extra| Axis::transposed(n, w, extra).unwrap();
+    let g = |b, groups, cin: usize, cout: usize, axes: &[Axis]| {
+        ConvGeometry::new(b, groups, groups * cin, groups * cout, axes).unwrap()
+    };
+    let w = window(3, 2, 1, (1, 1));
+    check_transposed(&g(2, 1, 5, 4, &[axis(7, w, 1), axis(9, w, 0)]));
+    check_transposed(&g(1, 3, 2, 3, &[axis(20, window(4, 3, 2, (2, 2)), 2)]));
+    let (a, b) = (window(2, 2, 1, (0, 0)), window(3, 1, 2, (2, 1)));
+    check_transposed(&g(1, 2, 1, 2, &[axis(3, w, 1), axis(4, a, 0), axis(5, b, 1)]));
+    assert!(matches!(Axis::transposed(3, a, 2), Err(ConvError::OutputPadding { .. })));
+    assert!(matches!(
+        Axis::transposed(1, window(2, 1, 1, (1, 1)), 0),
+        Err(ConvError::NothingLeft { .. })
+    ));
+    assert!(Axis::transposed(0, a, 0).is_err());
 }
 
 #[test]

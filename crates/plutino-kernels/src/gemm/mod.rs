@@ -14,9 +14,13 @@
 //! with any strides ([`Strided`]) or from whatever else implements [`Pack`] (the windows of a
 //! convolution). [`Gemm`] holds every decision: block sizes, how the work is cut, who packs what.
 //!
+//! [`Product`] is a single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
+//!
 //! Each element of C is one chain of multiply-adds in the order of k. Neither blocks nor threads
 //! change a bit of the result.
 
+mod any;
+mod batch;
 mod blocks;
 mod epilogue;
 mod machine;
@@ -26,6 +30,8 @@ pub(crate) mod tile;
 #[cfg(test)]
 mod tests;
 
+pub use any::{AnyMatrix, gemm_any};
+pub use batch::Batch;
 pub use blocks::{Gemm, Operand, Problem, Product, Size};
 pub use epilogue::{Bias, Epilogue, Summand};
 pub use machine::Machine;

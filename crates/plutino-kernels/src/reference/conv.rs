@@ -63,3 +63,12 @@ pub fn conv(geometry: &ConvGeometry, input: &[f32], weights: &[f32]) -> Vec<f64>
     });
     output
 }
+
+/// The gradient of [`conv`] with respect to its input, in f64: `geometry` is the convolution's.
+pub fn conv_transpose(geometry: &ConvGeometry, input: &[f32], weights: &[f32]) -> Vec<f64> {
+    let mut output = vec![0.0; geometry.input_len()];
+    each_product(geometry, |o, i, w| {
+        output[i] += f64::from(input[o]) * f64::from(weights[w]);
+    });
+    output
+}

@@ -1,0 +1,472 @@
+//! Convolution: `nn.Conv1d`, `nn.Conv2d`, `nn.Conv3d` and `F.conv1d`, `F.conv2d`, `F.conv3d`.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>,
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
+
+use crate::weights::{self, Bound, Source};
+use crate::{
+    BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+};
+use plutino_kernels::conv::{
+    Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
+};
+use plutino_kernels::gemm::{self, Bias, Summand, Target};
+use plutino_kernels::number::{Float, Number};
+use plutino_kernels::{Activation, Par, for_floats, for_numbers, reference};
+use plutino_tensor::{DType, Shape, TensorSpec};
+
+register_op!(module => "nn.Conv1d", "nn.Conv2d", "nn.Conv3d");
+register_op!(function => "F.conv1d", "F.conv2d", "F.conv3d");
+
+/// Zero or other padding of a convolution.
+#[derive(Debug, Clone)]
+enum Padding {
+    /// On both sides of each dimension.
+    Sizes(Vec<usize>),
+    /// As much as keeps the size; the odd element goes behind.
+    Same,
+}
+
+/// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand).
+#[derive(Debug)]
+struct Conv {
+    /// Spatial dimensions.
+    dims: usize,
+    input: usize,
+    weight: Source,
+    bias: Option<Source>,
+    stride: Vec<usize>,
+    padding: Padding,
+    dilation: Vec<usize>,
+    groups: usize,
+    mode: PadMode,
+    /// Whether a summand follows as the last input.
+    add: bool,
+    activation: Option<Activation>,
+}
+
+/// Spatial dimensions, from the digit in the type's name.
+pub(crate) fn spatial_dims(reader: &NodeReader<'_>) -> Result<usize, BuildError> {
+    let digit = reader.kind().chars().find_map(|c| c.to_digit(10));
+    digit.map(|d| d as usize).filter(|d| (1..=3).contains(d)).ok_or_else(|| {
+        reader.error(BuildProblem::Invalid("a convolution has 1, 2 or 3 dimensions".into()))
+    })
+}
+
+fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dims = spatial_dims(r)?;
+    let (inp, out): (usize, usize) = (r.required("in_channels")?, r.required("out_channels")?);
+    let groups: usize = r.or("groups", 1)?;
+    if groups == 0 || inp % groups != 0 || out % groups != 0 {
+        return Err(r.bad("groups", format!("a divisor of {inp} and {out} channels")));
+    }
+    let mut shape = vec![out, inp / groups];
+    shape.extend(r.sizes("kernel_size", dims, 1, None)?);
+    let modes = [
+        ("zeros", PadMode::Zeros),
+        ("reflect", PadMode::Reflect),
+        ("replicate", PadMode::Replicate),
+        ("circular", PadMode::Circular),
+    ];
+    let bias = r.or("bias", true)?;
+    let conv = Conv {
+        weight: Source::Stored(r.weight("weight", &shape)?),
+        bias: r.weight_if(bias, "bias", &[out])?.map(Source::Stored),
+        mode: r.one_of("padding_mode", &modes, Some(PadMode::Zeros))?,
+        ..common(r, dims, groups)?
+    };
+    Ok(Box::new(conv))
+}
+
+fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dims = spatial_dims(r)?;
+    let groups: usize = r.or("groups", 1)?;
+    if groups == 0 {
+        return Err(r.bad("groups", "a positive integer"));
+    }
+    let conv = common(r, dims, groups)?;
+    let weight = Source::Input(r.required_input("weight")?);
+    Ok(Box::new(Conv { weight, bias: Source::optional_input(r, "bias")?, ..conv }))
+}
+
+/// What modules and functions share. The weight is a placeholder.
+fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, BuildError> {
+    let stride = r.sizes("stride", dims, 1, Some(1))?;
+    let padding = match r.raw("padding").and_then(|p| p.as_str()) {
+        Some("valid") => Padding::Sizes(vec![0; dims]),
+        Some("same") if stride.iter().all(|&s| s == 1) => Padding::Same,
+        Some("same") => return Err(r.bad("stride", "1 where padding is 'same'")),
+        Some(_) => return Err(r.bad("padding", "sizes, same or valid")),
+        None => Padding::Sizes(r.sizes("padding", dims, 0, Some(0))?),
+    };
+    let input = r.required_input("input")?;
+    Ok(Conv {
+        dims,
+        input,
+        weight: Source::Input(input),
+        bias: None,
+        stride,
+        padding,
+        dilation: r.sizes("dilation", dims, 1, Some(1))?,
+        groups,
+        mode: PadMode::Zeros,
+        add: false,
+        activation: None,
+    })
+}
+
+/// The batch (1 where there is none) and the rest of an input of `dims + 1` or `dims + 2` dimensions.
+pub(crate) fn batch_and_image(
+    shape: &Shape,
+    dims: usize,
+    input: usize,
+) -> Result<(usize, &[usize]), ShapeError> {
+    match shape.dims() {
+        [batch, image @ ..] if image.len() == dims + 1 => Ok((*batch, image)),
+        image if image.len() == dims + 1 => Ok((1, image)),
+        _ => Err(ShapeError::Rank {
+            input,
+            expected: format!("{} or {}", dims + 1, dims + 2),
+            found: shape.clone(),
+        }),
+    }
+}
+
+/// The error of sizes that do not go together.
+pub(crate) fn shape_error(error: ConvError) -> ShapeError {
+    ShapeError::Invalid(error.to_string())
+}
+
+/// The error of a kernel whose plan does not fit its run.
+pub(crate) fn run_error(error: ConvError) -> RunError {
+    RunError::Internal(error.to_string())
+}
+
+/// Checks that a bias is one number for each channel.
+pub(crate) fn check_bias(
+    bias: Option<&Source>,
+    channels: usize,
+    dtype: DType,
+    inputs: &[ValueSpec],
+) -> Result<(), ShapeError> {
+    let Some(bias) = bias else { return Ok(()) };
+    let spec = bias.spec(inputs)?;
+    if spec.shape.dims() == [channels] && spec.dtype == dtype {
+        return Ok(());
+    }
+    let expected = TensorSpec::new(dtype, [channels]);
+    Err(ShapeError::Invalid(format!("the bias must be {expected}, found {spec}")))
+}
+
+impl Conv {
+    /// The sizes, and the shape of the output.
+    fn geometry(&self, inputs: &[ValueSpec]) -> Result<(ConvGeometry, TensorSpec), ShapeError> {
+        let x = &TensorValue::at(inputs, self.input)?.spec;
+        let weight = self.weight.spec(inputs)?;
+        let (batch, image) = batch_and_image(&x.shape, self.dims, self.input)?;
+        let &[out, per_group, ref kernel @ ..] = weight.shape.dims() else {
+            return Err(ShapeError::Invalid(format!("the weight cannot be {weight}")));
+        };
+        let channels = per_group.saturating_mul(self.groups);
+        if kernel.len() != self.dims || image[0] != channels || weight.dtype != x.dtype {
+            return Err(ShapeError::Invalid(format!(
+                "a weight {weight} in {} groups does not suit an input {x}",
+                self.groups
+            )));
+        }
+        check_bias(self.bias.as_ref(), out, x.dtype, inputs)?;
+        let mut axes = Vec::with_capacity(self.dims);
+        for (i, &kernel) in kernel.iter().enumerate() {
+            let dilation = self.dilation[i];
+            let padding = match &self.padding {
+                Padding::Sizes(sizes) => (sizes[i], sizes[i]),
+                Padding::Same => {
+                    let all = kernel.saturating_sub(1).saturating_mul(dilation);
+                    (all / 2, all - all / 2)
+                }
+            };
+            let window =
+                Window { kernel, stride: self.stride[i], dilation, padding, mode: self.mode };
+            axes.push(Axis::new(image[i + 1], window).map_err(shape_error)?);
+        }
+        let geometry = ConvGeometry::new(batch, self.groups, channels, out, &axes);
+        let mut shape = x.shape.clone();
+        let first = shape.rank() - self.dims;
+        shape[first - 1] = out;
+        for (dim, axis) in shape[first..].iter_mut().zip(&axes) {
+            *dim = axis.output();
+        }
+        Ok((geometry.map_err(shape_error)?, TensorSpec::new(x.dtype, shape)))
+    }
+
+    /// The position of the absorbed summand.
+    fn summand(&self, inputs: &[ValueSpec]) -> Option<usize> {
+        self.add.then(|| inputs.len().saturating_sub(1))
+    }
+}
+
+impl Operator for Conv {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let (_, output) = self.geometry(inputs)?;
+        if let Some(i) = self.summand(inputs) {
+            let summand = &TensorValue::at(inputs, i)?.spec;
+            if (&summand.shape, summand.dtype) != (&output.shape, output.dtype) {
+                return Err(ShapeError::Invalid(format!("cannot add {summand} to {output}")));
+            }
+        }
+        Ok(vec![output.into()])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let (geometry, output) = self.geometry(cx.inputs)?;
+        if output.dtype == DType::F32 {
+            return self.plan_f32(cx, geometry);
+        }
+        for_floats!(output.dtype,
+            T => self.plan_any::<T>(cx, geometry, Some(activate::<T>)),
+            _ => for_numbers!(output.dtype, T => self.plan_any::<T>(cx, geometry, None)),
+        )
+    }
+
+    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
+        match next {
+            Epilogue::Activation(activation) if self.activation.is_none() => {
+                self.activation = Some(activation);
+                Ok(())
+            }
+            Epilogue::Add if self.activation.is_none() && !self.add => {
+                self.add = true;
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let flops = self.geometry(inputs).map_or(0, |(g, _)| g.flops() as u64);
+        Cost { flops, ..Cost::moved(inputs, outputs) }
+    }
+}
+
+impl Conv {
+    fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {
+        let conv = ConvPlan::new(Target::this(cx.isa), cx.threads, geometry);
+        let pack = |weights: &[f32]| {
+            conv.pack(weights, &Par::serial())
+                .map_err(|e| PlanError::Shape(ShapeError::Invalid(e.to_string())))
+        };
+        let weights = self.weight.packed(cx.inputs, cx.packs, &conv.packing(), pack)?;
+        let bias = self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?;
+        let scratch = conv.scratch().saturating_mul(size_of::<f32>());
+        let kernel = ConvKernel {
+            name: format!("{}.{}", conv.name(), cx.isa),
+            conv,
+            input: self.input,
+            weights,
+            bias,
+            summand: self.summand(cx.inputs),
+            activation: self.activation,
+        };
+        Ok(Planned::new(kernel).with_scratch(scratch))
+    }
+
+    fn plan_any<T: Number>(
+        &self,
+        cx: &PlanCx<'_>,
+        geometry: ConvGeometry,
+        apply: Option<Activate<T>>,
+    ) -> Result<Planned, PlanError> {
+        Ok(Planned::new(AnyConv::<T> {
+            geometry,
+            input: self.input,
+            weight: self.weight.elements(cx.inputs)?,
+            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
+            summand: self.summand(cx.inputs),
+            activation: with_activation(self.activation, apply)?,
+        }))
+    }
+}
+
+/// An activation function of a dtype without vector kernels.
+pub(crate) type Activate<T> = fn(Activation, &mut [T]);
+
+/// Applies an activation element by element.
+pub(crate) fn activate<T: Float>(activation: Activation, y: &mut [T]) {
+    for v in y {
+        *v = T::narrow(reference::elementwise::activation(activation, v.widen()));
+    }
+}
+
+/// An absorbed activation with the function that applies it.
+pub(crate) fn with_activation<T>(
+    activation: Option<Activation>,
+    apply: Option<Activate<T>>,
+) -> Result<Option<(Activation, Activate<T>)>, PlanError> {
+    match (activation, apply) {
+        (Some(activation), None) => {
+            Err(PlanError::Unsupported(format!("{} of this dtype", activation.name())))
+        }
+        (activation, apply) => Ok(activation.zip(apply)),
+    }
+}
+
+/// A convolution of f32.
+struct ConvKernel {
+    name: String,
+    conv: ConvPlan,
+    input: usize,
+    weights: Bound<ConvWeights>,
+    bias: Option<Bound<[f32]>>,
+    summand: Option<usize>,
+    activation: Option<Activation>,
+}
+
+impl Kernel for ConvKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let epilogue = gemm::Epilogue {
+            bias: weights::optional(&self.bias, &cx.inputs)?.map_or(Bias::None, Bias::Rows),
+            summand: match self.summand {
+                Some(i) => Summand::Other(cx.inputs.get(i)?),
+                None => Summand::None,
+            },
+            activation: self.activation,
+        };
+        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
+        let scratch = cx.take_scratch()?;
+        match &self.weights {
+            Bound::Ready(weights) => self.conv.run(cx.par, weights, x, &epilogue, y, scratch),
+            &Bound::AtRun(i) => {
+                let weights = self.conv.pack(cx.inputs.get(i)?, cx.par).map_err(run_error)?;
+                self.conv.run(cx.par, &weights, x, &epilogue, y, scratch)
+            }
+        }
+        .map_err(run_error)
+    }
+}
+
+/// A convolution of any other dtype.
+struct AnyConv<T> {
+    geometry: ConvGeometry,
+    input: usize,
+    weight: Bound<[T]>,
+    bias: Option<Bound<[T]>>,
+    summand: Option<usize>,
+    activation: Option<(Activation, Activate<T>)>,
+}
+
+impl<T: Number> Kernel for AnyConv<T> {
+    fn name(&self) -> &str {
+        "conv.any"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let (x, y) = (cx.inputs.get::<T>(self.input)?, cx.outputs.take::<T>(0)?);
+        let bias = weights::optional(&self.bias, &cx.inputs)?;
+        conv_any(&self.geometry, x, self.weight.get(&cx.inputs)?, bias, y, cx.par)
+            .map_err(run_error)?;
+        if let Some(i) = self.summand {
+            add(y, cx.inputs.get(i)?);
+        }
+        if let Some((activation, apply)) = self.activation {
+            apply(activation, y);
+        }
+        Ok(())
+    }
+}
+
+/// y += x
+pub(crate) fn add<T: Number>(y: &mut [T], x: &[T]) {
+    use plutino_kernels::number::Wide;
+    for (y, x) in y.iter_mut().zip(x) {
+        *y = T::narrow(y.widen().plus(x.widen()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testkit::{check, error, op, random, tensor, try_op, values};
+    use plutino_tensor::DType;
+
+    #[test]
+    fn a_padded_convolution_with_bias() {
+        let conv = op("F.conv1d c 3 1 0 1 2 9 stride=(1) padding=(1) dilation=(1) groups=1");
+        let x = tensor([1, 1, 4], &[1.0f32, 2.0, 3.0, 4.0]);
+        let w = tensor([2, 1, 3], &[1.0f32, 0.0, -1.0, 1.0, 1.0, 1.0]);
+        let y = check(&*conv, &[x, w, tensor([2], &[0.5f32, 0.0])]);
+        assert_eq!(y[0].shape().dims(), [1, 2, 4]);
+        assert_eq!(values::<f32>(&y[0]), [-1.5, -1.5, -1.5, 3.5, 3.0, 6.0, 9.0, 7.0]);
+    }
+
+    #[test]
+    fn same_padding_puts_the_odd_element_behind() {
+        let conv = op("F.conv1d c 2 1 0 1 9 bias=None stride=(1) padding=same");
+        let x = tensor([1, 3], &[1.0f32, 2.0, 4.0]); // without batch
+        let y = check(&*conv, &[x, tensor([1, 1, 2], &[1.0f32, 10.0])]);
+        assert_eq!(y[0].shape().dims(), [1, 3]);
+        assert_eq!(values::<f32>(&y[0]), [21.0, 42.0, 4.0]);
+    }
+
+    #[test]
+    fn other_dtypes_agree_with_f32() {
+        let conv = op("F.conv2d c 3 1 0 1 2 9 stride=(2,1) padding=(1,0) groups=2");
+        let inputs = [random([2, 4, 5, 6], 1), random([6, 2, 3, 2], 2), random([6], 3)];
+        let expected = check(&*conv, &inputs);
+        let wide = inputs.map(|t| t.cast(DType::F64).unwrap());
+        let found = check(&*conv, &wide)[0].cast(DType::F32).unwrap();
+        // 12 terms below 1 in all.
+        crate::testkit::assert_close(&found, &expected[0], 13.0 * 13.0 * f32::EPSILON);
+    }
+
+    #[test]
+    fn absorbed_operators_act_in_order() {
+        let mut conv = op("F.conv1d c 2 1 0 1 9 bias=None");
+        conv.absorb(crate::Epilogue::Add).unwrap();
+        conv.absorb(crate::Epilogue::Activation(plutino_kernels::Activation::Relu)).unwrap();
+        assert!(conv.absorb(crate::Epilogue::Add).is_err());
+        let x = tensor([1, 1, 3], &[1.0f32, -2.0, 3.0]);
+        let other = tensor([1, 1, 3], &[0.5f32, 1.0, -9.0]);
+        let y = check(&*conv, &[x, tensor([1, 1, 1], &[2.0f32]), other]);
+        assert_eq!(values::<f32>(&y[0]), [2.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_module_pads_as_it_is_told() {
+        let line = "nn.Conv1d c 1 1 0 9 bias=False dilation=(1) groups=1 in_channels=1 \
+                    kernel_size=(3) out_channels=1 padding=(2) padding_mode=reflect stride=(2)";
+        let weight = [("weight", tensor([1, 1, 3], &[1.0f32, 10.0, 100.0]))];
+        let conv = try_op(line, &weight).unwrap();
+        let y = check(&*conv, &[tensor([1, 1, 3], &[1.0f32, 2.0, 3.0])]);
+        // 3 2 1 2 3 2 1, every second window
+        assert_eq!(values::<f32>(&y[0]), [123.0, 321.0, 123.0]);
+    }
+
+    #[test]
+    fn bad_parameters_are_named() {
+        let text = |line: &str| try_op(line, &[]).unwrap_err().to_string();
+        let module = "nn.Conv2d c 1 1 0 9 in_channels=4 out_channels=6";
+        let found = text(&format!("{module} kernel_size=(3,3) groups=3"));
+        assert!(found.contains("'groups' must be a divisor of 4 and 6 channels"), "{found}");
+        let found = text(&format!("{module} kernel_size=(3,0)"));
+        assert!(found.contains("'kernel_size' must be 2 integers of at least 1"), "{found}");
+        let found = text("F.conv2d c 1 1 0 9 stride=(2,2) padding=same");
+        assert!(found.contains("'stride' must be 1 where padding is 'same'"), "{found}");
+    }
+
+    #[test]
+    fn inputs_that_do_not_suit_are_errors() {
+        let conv = op("F.conv2d c 2 1 0 1 9 bias=None");
+        for (x, w) in [
+            (&[1, 3, 5, 5][..], &[4, 2, 3, 3][..]),
+            (&[1, 2, 2, 5], &[4, 2, 3, 3]),
+            (&[2, 5], &[4, 2, 3, 3]),
+            (&[1, 2, 5, 5], &[4, 2, 3]),
+        ] {
+            error(&*conv, &[random(x, 1), random(w, 2)]);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Where an operator's weights come from, and how they reach its kernel.
+
+use crate::{
+    BuildError, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError, TensorValue,
+};
+use crate::{ValueSpec, Weight};
+use plutino_tensor::{Element, Tensor, TensorSpec};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A weight of a module (`nn.Conv2d`), or an input of a function (`F.conv2d`).
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// In the model file.
+    Stored(Weight),
+    /// The input at this position.
+    Input(usize),
+}
+
+/// Something a kernel needs: made while planning, or from an input at every run.
+pub(crate) enum Bound<T: ?Sized> {
+    /// Made while planning.
+    Ready(Arc<T>),
+    /// To be made from the input at this position.
+    AtRun(usize),
+}
+
+impl Source {
+    /// The bias of a function: an input, or the parameter `bias=None`.
+    pub(crate) fn optional_input(
+        reader: &mut NodeReader<'_>,
+        key: &str,
+    ) -> Result<Option<Self>, BuildError> {
+        if reader.has(key) && reader.optional::<String>(key)?.is_some() {
+            return Err(reader.bad(key, "None, or an input"));
+        }
+        Ok(if reader.has(key) { None } else { reader.input(key).map(Self::Input) })
+    }
+
+    /// Dtype and shape.
+    pub(crate) fn spec<'a>(
+        &'a self,
+        inputs: &'a [ValueSpec],
+    ) -> Result<&'a TensorSpec, ShapeError> {
+        match self {
+            Self::Stored(weight) => Ok(&weight.spec),
+            Self::Input(i) => Ok(&TensorValue::at(inputs, *i)?.spec),
+        }
+    }
+
+    /// The value, where it does not depend on the model's inputs.
+    fn known(&self, inputs: &[ValueSpec]) -> Result<Option<Tensor>, PlanError> {
+        match self {
+            Self::Stored(weight) => Ok(Some(weight.tensor()?)),
+            Self::Input(i) => Ok(TensorValue::at(inputs, *i)?.known.clone()),
+        }
+    }
+
+    /// What `pack` makes of the weight, shared under the key `packing` (see [`PackCache::get`]).
+    pub(crate) fn packed<T: Any + Send + Sync>(
+        &self,
+        inputs: &[ValueSpec],
+        packs: &PackCache,
+        packing: &str,
+        pack: impl FnOnce(&[f32]) -> Result<T, PlanError>,
+    ) -> Result<Bound<T>, PlanError> {
+        match self {
+            Self::Stored(weight) => {
+                packs.get(&weight.name, packing, || pack(&weight.to_f32()?)).map(Bound::Ready)
+            }
+            &Self::Input(i) => Ok(match self.known(inputs)? {
+                Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice()?)?)),
+                None => Bound::AtRun(i),
+            }),
+        }
+    }
+
+    /// The elements as they are.
+    pub(crate) fn elements<T: Element>(
+        &self,
+        inputs: &[ValueSpec],
+    ) -> Result<Bound<[T]>, PlanError> {
+        Ok(match (self.known(inputs)?, self) {
+            (Some(tensor), _) => Bound::Ready(tensor.as_slice::<T>()?.into()),
+            (None, Self::Input(i)) => Bound::AtRun(*i),
+            (None, Self::Stored(weight)) => {
+                return Err(PlanError::NoWeights { name: weight.name.to_string() });
+            }
+        })
+    }
+}
+
+impl<T: Element> Bound<[T]> {
+    /// The elements, in a run.
+    pub(crate) fn get<'s, 'i: 's>(&'s self, inputs: &Inputs<'i>) -> Result<&'s [T], RunError> {
+        match self {
+            Self::Ready(elements) => Ok(elements),
+            Self::AtRun(i) => inputs.get(*i),
+        }
+    }
+}
+
+/// The elements of an optional vector, in a run.
+pub(crate) fn optional<'s, 'i: 's, T: Element>(
+    bound: &'s Option<Bound<[T]>>,
+    inputs: &Inputs<'i>,
+) -> Result<Option<&'s [T]>, RunError> {
+    bound.as_ref().map(|b| b.get(inputs)).transpose()
+}
