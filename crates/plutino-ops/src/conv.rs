@@ -3,10 +3,11 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>,
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
 
+use crate::conv_blocked::{self, Conv2d};
 use crate::weights::{self, Bound, Source};
 use crate::{
-    BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::conv::{
     Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
@@ -14,7 +15,7 @@ use plutino_kernels::conv::{
 use plutino_kernels::gemm::{self, Bias, Summand, Target};
 use plutino_kernels::number::{Float, Number};
 use plutino_kernels::{Activation, Par, for_floats, for_numbers, reference};
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{DType, Layout, Shape, TensorSpec};
 
 register_op!(module => "nn.Conv1d", "nn.Conv2d", "nn.Conv3d");
 register_op!(function => "F.conv1d", "F.conv2d", "F.conv3d");
@@ -218,8 +219,29 @@ impl Operator for Conv {
         Ok(vec![output.into()])
     }
 
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        let Ok((g, output)) = self.geometry(inputs) else { return LayoutSupport::Plain };
+        let channels = (g.groups(), g.in_channels(), g.out_channels());
+        let fits = output.dtype == DType::F32
+            && output.shape.rank() == 4
+            && self.blocked(inputs, &g).is_some_and(|conv| conv.window(&g).is_some())
+            && conv_blocked::supports(channels.0, channels.1, channels.2, block);
+        match fits {
+            false => LayoutSupport::Plain,
+            true if conv_blocked::reads_plain(channels.0, channels.1) => {
+                LayoutSupport::PlainToBlocked
+            }
+            true => LayoutSupport::Blocked,
+        }
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (geometry, output) = self.geometry(cx.inputs)?;
+        if TensorValue::at(cx.outputs, 0)?.spec.layout != Layout::Plain {
+            let conv = self.blocked(cx.inputs, &geometry);
+            let conv = conv.ok_or_else(|| PlanError::Unsupported("this blocked layout".into()))?;
+            return conv_blocked::plan(cx, &conv);
+        }
         if output.dtype == DType::F32 {
             return self.plan_f32(cx, geometry);
         }
@@ -250,6 +272,28 @@ impl Operator for Conv {
 }
 
 impl Conv {
+    /// The convolution as the kernels on channel blocks see it, where they compute its kind.
+    fn blocked(&self, inputs: &[ValueSpec], g: &ConvGeometry) -> Option<Conv2d<'_>> {
+        if self.dims != 2 || self.input != 0 || self.mode != PadMode::Zeros {
+            return None;
+        }
+        let bias = match &self.bias {
+            Some(bias) => Some(bias.stored()?),
+            None => None,
+        };
+        let [_, h, w] = g.axes().map(|a| a.window());
+        Some(Conv2d {
+            weight: self.weight.stored()?,
+            bias,
+            groups: self.groups,
+            stride: [h.stride, w.stride],
+            dilation: [h.dilation, w.dilation],
+            pad: [h.padding.0, w.padding.0],
+            activation: self.activation,
+            residual: self.summand(inputs),
+        })
+    }
+
     fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {
         let conv = ConvPlan::new(Target::this(cx.isa), cx.threads, geometry);
         let pack = |weights: &[f32]| {

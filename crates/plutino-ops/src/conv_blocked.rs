@@ -1,6 +1,7 @@
 //! How a 2-D convolution is planned on channel blocks (NCHWc): depthwise, Winograd or direct.
 
 use crate::{Kernel, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
+use plutino_kernels::conv::ConvGeometry;
 use plutino_kernels::nchwc::{
     ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, Window, WinogradConv,
     WinogradWeights,
@@ -22,6 +23,16 @@ pub(crate) struct Conv2d<'a> {
     pub(crate) activation: Option<Activation>,
     /// The input leaf that is added before the activation.
     pub(crate) residual: Option<usize>,
+}
+
+impl Conv2d<'_> {
+    /// The window, where its numbers suit the kernels.
+    pub(crate) fn window(&self, g: &ConvGeometry) -> Option<Window> {
+        let [_, h, w] = g.axes();
+        let kernel = [h.window().kernel, w.window().kernel];
+        let (input, output) = ([h.input(), w.input()], [h.output(), w.output()]);
+        Window::new(input, output, kernel, self.stride, self.dilation, self.pad)
+    }
 }
 
 /// Input channels up to which a convolution reads plain images as they are: a first layer.

@@ -37,6 +37,14 @@ impl Source {
         Ok(if reader.has(key) { None } else { reader.input(key).map(Self::Input) })
     }
 
+    /// The weight, where it is in the model file.
+    pub(crate) fn stored(&self) -> Option<&Weight> {
+        match self {
+            Self::Stored(weight) => Some(weight),
+            Self::Input(_) => None,
+        }
+    }
+
     /// Dtype and shape.
     pub(crate) fn spec<'a>(
         &'a self,
