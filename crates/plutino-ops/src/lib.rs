@@ -24,14 +24,12 @@ pub use inventory;
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
 mod assemble;
-#[allow(dead_code)] // nn.Conv2d asks for it next
-mod conv_blocked;
-mod permute;
-mod rearrange;
-mod view;
 mod conv;
 mod conv_blocked;
 mod conv_transpose;
 mod linear;
 mod matmul;
+mod permute;
+mod rearrange;
+mod view;
 mod weights;
