@@ -3,8 +3,8 @@
 use crate::{Kernel, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
 use plutino_kernels::conv::ConvGeometry;
 use plutino_kernels::nchwc::{
-    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, Window, WinogradConv,
-    WinogradWeights,
+    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
+    WinogradConv, WinogradWeights,
 };
 use plutino_kernels::{Activation, Isa};
 use plutino_tensor::Layout;
@@ -35,9 +35,6 @@ impl Conv2d<'_> {
     }
 }
 
-/// Input channels up to which a convolution reads plain images as they are: a first layer.
-const FEW_CHANNELS: usize = 4;
-
 /// Whether the kernels below compute a convolution of these channels.
 pub(crate) fn supports(
     groups: usize,
@@ -52,7 +49,7 @@ pub(crate) fn supports(
 
 /// Whether a convolution reads plain input and writes blocks.
 pub(crate) fn reads_plain(groups: usize, in_channels: usize) -> bool {
-    groups == 1 && in_channels <= FEW_CHANNELS
+    groups == 1 && in_channels <= FEW
 }
 
 /// Plans `conv` for an output in channel blocks.
@@ -127,8 +124,16 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         )
         .map_err(PlanError::from)
     })?;
-    let direct =
-        DirectConv::new(isa, window, in_channels, out_channels, batch, activation, cx.threads);
+    let direct = DirectConv::new(
+        isa,
+        window,
+        input,
+        in_channels,
+        out_channels,
+        batch,
+        activation,
+        cx.threads,
+    );
     let scratch = direct.scratch(cx.threads) * size_of::<isize>();
     let kernel = BlockedConv {
         name: name(algorithm),

@@ -10,6 +10,7 @@
 //! pair of output channel blocks (its weights stay in the first level) / tile / input channel block / tap /
 //! channel. The sum over taps and channels runs in one fixed order: the result does not depend on tasks.
 
+use super::reorder::to_blocked;
 use super::tile::{NB, Taps, TileBody, for_each_tile, tile, tile_pixels};
 use super::window::Window;
 use crate::Par;
@@ -26,8 +27,18 @@ const TASK_INPUT: usize = 256 << 10;
 pub enum ConvInput {
     /// In channel blocks.
     Blocked,
-    /// Plain NCHW, for the first layer with its few channels.
+    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`]. Interleaved before use.
     Plain,
+}
+
+/// Channels up to which plain input is read: they become blocks of this many.
+pub const FEW: usize = 4;
+
+impl ConvInput {
+    /// Channels of a block of the input as the kernel sees it.
+    fn block(self, block: usize) -> usize {
+        if self == Self::Plain { FEW } else { block }
+    }
 }
 
 /// Weights in the order in which the kernel reads them:
@@ -58,8 +69,10 @@ impl DirectWeights {
         input: ConvInput,
     ) -> Result<Self, TensorError> {
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
+        let readable = input == ConvInput::Blocked || (groups == 1 && inp <= FEW);
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
-        if !whole || expected != Some(weight.len()) || weight.is_empty() || block == 0 {
+        if !whole || !readable || expected != Some(weight.len()) || weight.is_empty() || block == 0
+        {
             return Err(TensorError::invalid(
                 "weights of a blocked convolution do not fit its channels",
             ));
@@ -70,8 +83,7 @@ impl DirectWeights {
         let len = len.ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
         let mut data = AlignedBuf::zeroed(len)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
-        // Plain input has one "block" of all its channels.
-        let in_block = if input == ConvInput::Plain { inp } else { block };
+        let in_block = input.block(block);
         for (gp, panel) in packed.chunks_exact_mut(inp * taps * width).enumerate() {
             let (g, first) = (gp / pairs, gp % pairs * width);
             let mut lines = panel.chunks_exact_mut(width);
@@ -109,6 +121,8 @@ pub struct DirectConv {
     task_pixels: usize,
     /// Pairs of output blocks of a task.
     task_pairs: usize,
+    /// f32 of the interleaved copy of plain input.
+    interleaved: usize,
 }
 
 /// The tensors of one run.
@@ -125,6 +139,7 @@ impl DirectConv {
     pub fn new(
         isa: Isa,
         window: Window,
+        input: ConvInput,
         channels: usize,
         out_channels: usize,
         batch: usize,
@@ -143,12 +158,15 @@ impl DirectConv {
         let tasks = batch.max(1) * pixels.div_ceil(task_pixels);
         let wanted = if threads == 1 { 1 } else { (4 * threads).div_ceil(tasks) };
         let task_pairs = pairs.div_ceil(wanted).max(1);
-        Self { isa, window, activation, task_pixels, task_pairs }
+        let interleaved =
+            if input == ConvInput::Plain { batch * window.input_pixels() * FEW } else { 0 };
+        Self { isa, window, activation, task_pixels, task_pairs, interleaved }
     }
 
-    /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each.
+    /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each, and the
+    /// interleaved copy of plain input.
     pub fn scratch(&self, threads: usize) -> usize {
-        threads * self.table_len()
+        threads * self.table_len() + self.interleaved * size_of::<f32>() / size_of::<isize>()
     }
 
     fn table_len(&self) -> usize {
@@ -191,7 +209,17 @@ impl DirectConv {
         assert!(residual.is_none_or(|r| r.len() == y.len()), "length of a residual");
         let table_len = self.table_len();
         assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
-        let tables = SharedMut::new(scratch);
+        let (tables, rest) = scratch.split_at_mut(par.threads() * table_len);
+        let tables = SharedMut::new(tables);
+        let (x, in_image) = match weights.input {
+            ConvInput::Blocked => (x, in_image),
+            ConvInput::Plain => {
+                let plane = self.window.input_pixels();
+                let copy: &mut [f32] = &mut bytemuck::cast_slice_mut(rest)[..batch * plane * FEW];
+                to_blocked(x, copy, inp, plane, FEW, par);
+                (&*copy, plane * FEW)
+            }
+        };
 
         let pixel_tasks = pixels.div_ceil(self.task_pixels);
         let pair_tasks = pairs.div_ceil(self.task_pairs);
@@ -251,18 +279,19 @@ impl Vectorized for Task<'_> {
         let b = S::LANES;
         let [out, inp] = weights.channels;
         let n = self.pixels.len();
-        let plain = weights.input == ConvInput::Plain;
+        let in_block = weights.input.block(b);
         let table = &mut self.table[..n * weights.taps];
-        conv.window.offsets(self.pixels.clone(), if plain { 1 } else { b }, table);
+        conv.window.offsets(self.pixels.clone(), in_block, table);
         let plane = conv.window.input_pixels();
-        let first = if plain { 0 } else { self.group * (inp / b) * plane * b };
+        let first = self.group * (inp / in_block) * plane * in_block;
         let taps = Taps {
             x: self.x[first..].as_ptr(),
             table,
             pixels: n,
             taps: weights.taps,
             channels: inp,
-            step: if plain { plane } else { plane * b },
+            block: in_block,
+            step: plane * in_block,
         };
         let pixels = conv.window.pixels();
         let pairs = out.div_ceil(NB * b);
@@ -278,7 +307,6 @@ impl Vectorized for Task<'_> {
             let mut body = Pair {
                 ops,
                 taps: &taps,
-                plain,
                 weights: &weights.as_slice()[index * panel..(index + 1) * panel],
                 bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
                 starts,
@@ -302,7 +330,6 @@ impl Vectorized for Task<'_> {
 struct Pair<'a> {
     ops: &'a Operands<'a>,
     taps: &'a Taps<'a>,
-    plain: bool,
     weights: &'a [f32],
     bias: &'a [f32],
     /// Where the task's first pixel lies in y, for each block.
@@ -316,13 +343,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`).
-        let acc = unsafe {
-            if self.plain {
-                tile::<S, MR, true>(s, self.taps, self.weights, self.bias, first)
-            } else {
-                tile::<S, MR, false>(s, self.taps, self.weights, self.bias, first)
-            }
-        };
+        let acc = unsafe { tile::<S, MR>(s, self.taps, self.weights, self.bias, first) };
         for (k, &start) in self.starts.iter().enumerate().take(self.blocks) {
             let start = start + first * b;
             // SAFETY: this task alone writes these pixels of these blocks.

@@ -18,7 +18,7 @@ mod window;
 mod winograd;
 
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
-pub use direct::{ConvInput, DirectConv, DirectWeights};
+pub use direct::{ConvInput, DirectConv, DirectWeights, FEW};
 pub use pool::{BlockedPool, PoolKind};
 pub use reorder::{from_blocked, to_blocked};
 pub use window::Window;

@@ -5,6 +5,8 @@ use crate::par::SharedMut;
 
 /// Pixels that are moved at a time: their lines of all lanes stay in the first-level cache.
 const RUN: usize = 64;
+/// Pixels of a task: a multiple of [`RUN`].
+const PART: usize = 64 * RUN;
 
 /// `(N, C, P)` plain to `(N, ceil(C/b), P, b)` blocked, with P pixels in a plane; surplus lanes become 0.
 ///
@@ -24,14 +26,19 @@ pub fn to_blocked(
     }
     let batch = x.len() / plain;
     assert!(x.len() == batch * plain && y.len() == batch * blocked, "lengths of a reorder");
-    par.chunks_mut(y, pixels * block, |i, out| {
+    let parts = pixels.div_ceil(PART);
+    let y = SharedMut::new(y);
+    par.run(batch * blocks * parts, |task| {
+        let (i, part) = (task / parts, task % parts);
         let (n, cb) = (i / blocks, i % blocks);
         let first = cb * block;
         let lanes = block.min(channels - first);
         let planes = &x[n * plain + first * pixels..][..lanes * pixels];
-        for start in (0..pixels).step_by(RUN) {
+        for start in (part * PART..((part + 1) * PART).min(pixels)).step_by(RUN) {
             let end = (start + RUN).min(pixels);
-            let out = &mut out[start * block..end * block];
+            let at = i * pixels;
+            // SAFETY: tasks write different pixels of different blocks, inside y (lengths asserted).
+            let out = unsafe { y.slice((at + start) * block..(at + end) * block) };
             if lanes < block {
                 out.fill(0.0);
             }

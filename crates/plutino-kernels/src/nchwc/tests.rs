@@ -112,6 +112,7 @@ fn check_direct(c: Case, input: ConvInput) {
             let conv = DirectConv::new(
                 isa,
                 win.clone(),
+                input,
                 c.groups * inp,
                 c.groups * out,
                 c.batch,
@@ -192,7 +193,7 @@ fn residual_is_added_before_the_activation() {
     let win = Window::new([5, 5], [5, 5], [1, 1], [1, 1], [1, 1], [0, 0]).unwrap();
     let weights =
         DirectWeights::pack(&vec![1.0; b * b], 1, [b, b], 1, b, ConvInput::Blocked).unwrap();
-    let conv = DirectConv::new(isa, win, b, b, 1, Some(Activation::Relu), 1);
+    let conv = DirectConv::new(isa, win, ConvInput::Blocked, b, b, 1, Some(Activation::Relu), 1);
     let bias = DirectConv::pad_bias(None, 1, b, b);
     let x = vec![1.0; 25 * b];
     let residual: Vec<f32> = (0..25 * b).map(|i| if i % 2 == 0 { -100.0 } else { 0.5 }).collect();

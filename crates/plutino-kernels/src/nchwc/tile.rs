@@ -53,7 +53,9 @@ pub(super) struct Taps<'a> {
     pub(super) taps: usize,
     /// Input channels.
     pub(super) channels: usize,
-    /// Elements from one block of input channels to the next; plain input: from one channel to the next.
+    /// Channels of a block of the input.
+    pub(super) block: usize,
+    /// Elements from one block of input channels to the next.
     pub(super) step: usize,
 }
 
@@ -65,9 +67,9 @@ static ZEROS: [f32; 16] = [0.0; 16];
 ///
 /// # Safety
 /// `taps.x` plus each offset of the table, plus `step` for each further block of channels, addresses a block
-/// of channels (plain: one element).
+/// of channels.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const MR: usize, const PLAIN: bool>(
+pub(super) unsafe fn tile<S: Simd, const MR: usize>(
     s: S,
     taps: &Taps<'_>,
     weights: &[f32],
@@ -94,31 +96,26 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const PLAIN: bool>(
             w = unsafe { w.add(NB * b) };
         }};
     }
-    let in_block = if PLAIN { taps.channels } else { b };
     let mut c0 = 0;
     let mut plane = taps.x;
     while c0 < taps.channels {
-        let width = in_block.min(taps.channels - c0);
+        let width = taps.block.min(taps.channels - c0);
         for t in 0..taps.taps {
             let row = &taps.table[t * taps.pixels + first..][..MR];
             let mut at = [ZEROS.as_ptr(); MR];
-            let mut steps = [0usize; MR];
             for j in 0..MR {
                 if row[j] != OUTSIDE {
                     at[j] = plane.wrapping_offset(row[j]);
-                    steps[j] = taps.step;
                 }
             }
-            if PLAIN {
-                for _ in 0..width {
-                    channel!(|j| at[j]);
-                    for j in 0..MR {
-                        at[j] = at[j].wrapping_add(steps[j]);
-                    }
-                }
-            } else if width == b {
+            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, and the three
+            // channels of an image, are unrolled.
+            if width == S::LANES {
                 for c in 0..S::LANES {
-                    // c is below the block: the pixel's vector (or ZEROS) has that many lanes.
+                    channel!(|j| at[j].add(c));
+                }
+            } else if width == 3 {
+                for c in 0..3 {
                     channel!(|j| at[j].add(c));
                 }
             } else {
@@ -127,7 +124,7 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const PLAIN: bool>(
                 }
             }
         }
-        c0 += in_block;
+        c0 += taps.block;
         plane = plane.wrapping_add(taps.step);
     }
     acc

@@ -365,6 +365,7 @@ impl Vectorized for Product<'_> {
                     pixels,
                     taps: 1,
                     channels: self.channels,
+                    block: b,
                     step: self.tiles * b,
                 };
                 let at = self.at + (pair * NB * self.tiles + first) * b;
@@ -399,7 +400,7 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
         let b = S::LANES;
         // SAFETY: the table's pixels, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements.
-        let acc = unsafe { tile::<S, MR, false>(s, &self.taps, self.weights, self.bias, first) };
+        let acc = unsafe { tile::<S, MR>(s, &self.taps, self.weights, self.bias, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points or pairs.
