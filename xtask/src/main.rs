@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // chores report on the terminal
 
+mod conformance;
 mod fixtures;
 mod models;
 
@@ -19,12 +20,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    Conformance(conformance::Args),
     Fixtures(fixtures::Args),
     Models(models::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
+        Chore::Conformance(args) => conformance::run(&args),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Models(args) => models::run(&args),
     }

@@ -8,7 +8,7 @@ use crate::request::Limits;
 use crate::{Profile, SessionError};
 use plutino_kernels::{Isa, Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
-use plutino_tensor::{Tensor, TensorError, TensorSpec};
+use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::time::Instant;
 
@@ -30,78 +30,56 @@ struct Handed {
     late: Vec<Option<LateValue>>,
 }
 
-/// Runs the plan; returns the results. `reused` are tensors whose memory results may take over.
+/// Runs the plan; results go to the end of `outputs`. `reused` are tensors whose memory results may take over.
 pub(crate) fn run(
     run: &Run<'_>,
     pool: &Pool,
     arenas: &ArenaPool,
-    mut reused: Vec<Option<Tensor>>,
-    mut profile: Option<&mut Profile>,
-) -> Result<Vec<Tensor>, SessionError> {
-    let plan = run.plan;
+    reused: &mut [Option<Tensor>],
+    profile: Option<&mut Profile>,
+    outputs: &mut Vec<Tensor>,
+) -> Result<(), SessionError> {
     let begin = profile.as_ref().map(|_| Instant::now());
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
-    for d in &plan.direct {
-        direct.push(match_or_new(reused.get_mut(d.fetch).and_then(Option::take), &d.spec)?);
+    for d in &run.plan.direct {
+        let old = reused.get_mut(d.fetch).and_then(Option::take);
+        direct.push(reuse_or_new(old, &d.spec)?);
     }
-    let mut handed =
-        Handed { heap: vec![None; plan.heap_slots], late: vec![None; plan.late_slots] };
-    arenas
-        .with(plan.memory.arena, |arena| {
-            let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-            memory.push(arena.as_mut_bytes());
-            for tensor in &mut direct {
-                memory.push(tensor.as_mut_bytes()?);
-            }
-            let mut blocks = Blocks::new(memory.into_iter());
-            pool.enter(|par| {
-                for (at, step) in plan.steps.iter().enumerate() {
-                    check_limits(run.limits, at, plan.steps.len())?;
-                    let start = begin.map(|b| b.elapsed());
-                    run.step(step, &mut blocks, &mut handed, par)?;
-                    if let (Some(profile), Some(begin), Some(start)) = (&mut profile, begin, start)
-                    {
-                        let duration = begin.elapsed().saturating_sub(start);
-                        profile.steps.push(StepTime { start, duration });
-                    }
-                }
-                Ok::<_, SessionError>(())
-            })?;
-            let results = run.results(&mut blocks, &mut handed, &mut reused)?;
-            drop(blocks);
-            Ok::<_, SessionError>(results)
-        })
-        .and_then(|results| collect(results, direct))
-        .inspect(|_| {
-            if let (Some(profile), Some(begin)) = (profile, begin) {
-                profile.total = begin.elapsed();
-            }
-        })
+    let mut times = profile.as_ref().map(|_| Vec::with_capacity(run.plan.steps.len()));
+    let results = arenas.with(run.plan.memory.arena, |arena| {
+        let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+        memory.push(arena.as_mut_bytes());
+        for tensor in &mut direct {
+            memory.push(tensor.as_mut_bytes()?);
+        }
+        let clock = begin.zip(times.as_mut());
+        run.steps(Blocks::new(memory.into_iter()), pool, reused, clock)
+    })?;
+    for result in results {
+        outputs.push(match result {
+            Done::Tensor(tensor) => tensor,
+            Done::Direct(at, shape) => match direct.get(at) {
+                Some(tensor) => tensor.reshape(shape)?, // shares the buffer
+                None => return Err(SessionError::internal("a result without a tensor")),
+            },
+        });
+    }
+    if let (Some(profile), Some(begin), Some(times)) = (profile, begin, times) {
+        profile.steps = times;
+        profile.total = begin.elapsed();
+    }
+    Ok(())
 }
 
 /// A result, while the output tensors are still lent to the blocks.
 enum Done {
     Tensor(Tensor),
     /// Output tensor `i`, in this shape.
-    Direct(usize, TensorSpec),
+    Direct(usize, Shape),
 }
 
-fn collect(results: Vec<Done>, direct: SmallVec<[Tensor; 2]>) -> Result<Vec<Tensor>, SessionError> {
-    let mut tensors = Vec::with_capacity(results.len());
-    for result in results {
-        tensors.push(match result {
-            Done::Tensor(tensor) => tensor,
-            Done::Direct(at, spec) => match direct.get(at) {
-                Some(tensor) => tensor.reshape(spec.shape)?, // shares the buffer
-                None => return Err(SessionError::internal("a result without a tensor")),
-            },
-        });
-    }
-    Ok(tensors)
-}
-
-/// `old`, where it is what is needed and nobody else holds it; else a new tensor.
-fn match_or_new(old: Option<Tensor>, spec: &TensorSpec) -> Result<Tensor, TensorError> {
+/// `old`, where it is what is needed; else a new tensor. (Writing to one that somebody else holds copies it first.)
+fn reuse_or_new(old: Option<Tensor>, spec: &TensorSpec) -> Result<Tensor, TensorError> {
     match old {
         Some(tensor) if tensor.spec() == *spec => Ok(tensor),
         _ => Tensor::zeros(spec.dtype, spec.shape.clone()),
@@ -119,6 +97,33 @@ fn check_limits(limits: &Limits, done: usize, steps: usize) -> Result<(), Sessio
 }
 
 impl Run<'_> {
+    /// The loop. With a clock, each step's time is noted.
+    fn steps(
+        &self,
+        mut blocks: Blocks<'_>,
+        pool: &Pool,
+        reused: &mut [Option<Tensor>],
+        mut clock: Option<(Instant, &mut Vec<StepTime>)>,
+    ) -> Result<SmallVec<[Done; 4]>, SessionError> {
+        let steps = &self.plan.steps;
+        let mut handed = Handed {
+            heap: vec![None; self.plan.heap_slots],
+            late: vec![None; self.plan.late_slots],
+        };
+        pool.enter(|par| {
+            for (at, step) in steps.iter().enumerate() {
+                check_limits(self.limits, at, steps.len())?;
+                let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
+                self.step(step, &mut blocks, &mut handed, par)?;
+                if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
+                    times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
+                }
+            }
+            Ok::<_, SessionError>(())
+        })?;
+        self.results(&mut blocks, &handed, reused)
+    }
+
     fn step(
         &self,
         step: &Step,
@@ -329,10 +334,10 @@ impl Run<'_> {
     fn results(
         &self,
         blocks: &mut Blocks<'_>,
-        handed: &mut Handed,
+        handed: &Handed,
         reused: &mut [Option<Tensor>],
-    ) -> Result<Vec<Done>, SessionError> {
-        let mut results = Vec::with_capacity(self.plan.fetches.len());
+    ) -> Result<SmallVec<[Done; 4]>, SessionError> {
+        let mut results = SmallVec::new();
         for (at, fetch) in self.plan.fetches.iter().enumerate() {
             match fetch {
                 Fetch::Late { name, slot } => {
@@ -349,11 +354,11 @@ impl Run<'_> {
                             d.spec.dtype == spec.dtype && d.spec.shape.numel() == spec.shape.numel()
                         })
                     {
-                        results.push(Done::Direct(direct, spec.clone()));
+                        results.push(Done::Direct(direct, spec.shape.clone()));
                         continue;
                     }
                     let old = reused.get_mut(at).and_then(Option::take);
-                    let mut tensor = match_or_new(old, spec)?;
+                    let mut tensor = reuse_or_new(old, spec)?;
                     let to = tensor.as_mut_bytes()?;
                     blocks
                         .lend(&[*region], &[], |bytes| to.copy_from_slice(bytes), |_| ())

@@ -57,9 +57,8 @@ impl Session {
     ) -> Result<(), SessionError> {
         let feeds: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
         let plan = self.positional_plan(&feeds)?;
-        let reused = outputs.drain(..).map(Some).collect();
-        outputs.extend(self.execute(&plan, &feeds, reused, &Limits::default(), None)?);
-        Ok(())
+        let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
+        self.execute(&plan, &feeds, &mut reused, &Limits::default(), None, outputs)
     }
 
     /// Runs a request: any operands fed, any fetched, with a deadline or a way to cancel.
@@ -69,7 +68,9 @@ impl Session {
     pub fn run_with(&self, request: &Request<'_>) -> Result<Vec<Tensor>, SessionError> {
         let feeds: SmallVec<[&Tensor; 4]> = request.feeds.iter().map(|(_, t)| *t).collect();
         let plan = self.request_plan(request)?;
-        self.execute(&plan, &feeds, Vec::new(), &request.limits, None)
+        let mut outputs = Vec::new();
+        self.execute(&plan, &feeds, &mut [], &request.limits, None, &mut outputs)?;
+        Ok(outputs)
     }
 
     /// [`Session::run`] with the times of its steps.
@@ -80,8 +81,9 @@ impl Session {
         let feeds: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
         let plan = self.positional_plan(&feeds)?;
         let mut profile = Profile::new(Arc::clone(&plan));
-        let outputs =
-            self.execute(&plan, &feeds, Vec::new(), &Limits::default(), Some(&mut profile))?;
+        let mut outputs = Vec::new();
+        let limits = Limits::default();
+        self.execute(&plan, &feeds, &mut [], &limits, Some(&mut profile), &mut outputs)?;
         Ok((outputs, profile))
     }
 
@@ -149,17 +151,19 @@ impl Session {
         })
     }
 
+    /// Runs a plan; results go to the end of `outputs`, in memory of `reused` tensors where that fits.
     fn execute(
         &self,
         plan: &Plan,
         feeds: &[&Tensor],
-        reused: Vec<Option<Tensor>>,
+        reused: &mut [Option<Tensor>],
         limits: &Limits,
         profile: Option<&mut Profile>,
-    ) -> Result<Vec<Tensor>, SessionError> {
+        outputs: &mut Vec<Tensor>,
+    ) -> Result<(), SessionError> {
         let packs = &self.model.inner.packs;
         let run = Run { plan, feeds, limits, isa: self.resolved.isa, packs };
-        exec::run(&run, &self.pool, &self.arenas, reused, profile)
+        exec::run(&run, &self.pool, &self.arenas, reused, profile, outputs)
     }
 }
 
@@ -169,5 +173,7 @@ impl std::fmt::Debug for Session {
     }
 }
 
+#[cfg(test)]
+mod random;
 #[cfg(test)]
 mod tests;

@@ -168,3 +168,6 @@ pub(crate) fn run_layout(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Passes: a snippet of a `.param` file in, the nodes that are left out.
+
+use super::{PassReport, TypedCx, inference, reports, run_structure, run_typed};
+use crate::SessionOptions;
+use crate::infer;
+use crate::net::Net;
+use crate::testkit::model;
+use plutino_kernels::Isa;
+use plutino_tensor::{DType, TensorSpec};
+
+/// Runs all passes but those named; every input is of shape (1,2). Returns one line for each node that is left
+/// (`name+absorbed inputs>outputs`) and the reports.
+fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
+    let model = model(lines);
+    let inner = &model.inner;
+    let feeds: Vec<_> = inner.inputs.iter().map(|i| i.id.into()).collect();
+    let fetches = inner.outputs.iter().map(|o| o.id.into()).collect();
+    let specs = vec![TensorSpec::new(DType::F32, [1, 2]); feeds.len()];
+    let mut options = SessionOptions::default();
+    options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
+    let mut net = Net::new(inner, options.sorting, feeds, fetches).unwrap();
+    let mut reports = reports(&options);
+    run_structure(&mut net, &mut reports).unwrap();
+    let fold = inference(&mut reports);
+    let types = infer::infer(&net, &specs, &inner.packs, Isa::PORTABLE, fold).unwrap();
+    run_typed(&mut net, &TypedCx { model: inner, types: &types }, &mut reports).unwrap();
+    let names = |ids: &[crate::net::ValueId]| {
+        ids.iter().map(|&i| net.name(i)).collect::<Vec<_>>().join(",")
+    };
+    let lines = net.nodes.iter().map(|node| {
+        let name = [std::slice::from_ref(&node.location.name), &node.absorbed].concat().join("+");
+        format!("{name} {}>{}", names(&node.inputs), names(&node.outputs))
+    });
+    (lines.collect(), reports)
+}
+
+fn refusals(reports: &[PassReport], pass: &str) -> Vec<String> {
+    let report = reports.iter().find(|r| r.name == pass).unwrap();
+    report.refused.iter().map(|n| format!("{}: {}", n.operator, n.what)).collect()
+}
+
+const RESIDUAL: &str = "
+    pnnx.Input in 0 1 0
+    test.Scale down 1 1 0 1 by=2.0
+    test.Scale a 1 1 0 2 by=2.0
+    test.Relu act 1 1 2 3
+    test.Scale b 1 1 3 4 by=2.0
+    test.Add sum 2 1 1 4 5
+    test.Relu last 1 1 5 6
+    pnnx.Output out 1 0 6";
+
+#[test]
+fn a_residual_block_becomes_three_operators() {
+    let (nodes, _) = after(RESIDUAL, &[]);
+    assert_eq!(nodes, ["down 0>1", "a+act 0>3", "b+sum+last 3,1>6"]);
+}
+
+#[test]
+fn fusion_can_be_left_out() {
+    let (nodes, reports) = after(RESIDUAL, &["fuse"]);
+    assert_eq!(nodes.len(), 6);
+    assert!(reports.iter().all(|r| r.done.is_empty()));
+}
+
+#[test]
+fn what_else_reads_the_value_prevents_fusion_and_is_named() {
+    let (nodes, reports) = after(
+        "pnnx.Input in 0 1 0
+         test.Scale a 1 1 0 1 by=2.0
+         test.Relu r 1 1 1 2
+         test.Add s 2 1 1 2 3
+         pnnx.Output out 1 0 3",
+        &[],
+    );
+    // The sum is made by `r`, computed last, which absorbs nothing; the relu cannot go into `a`.
+    assert_eq!(nodes, ["a 0>1", "r 1>2", "s 1,2>3"]);
+    assert_eq!(refusals(&reports, "fuse"), ["r: the result of a is also read by s"]);
+}
+
+#[test]
+fn a_fetched_value_is_kept() {
+    let (nodes, reports) = after(
+        "pnnx.Input in 0 1 0
+         test.Scale a 1 1 0 1 by=2.0
+         test.Relu r 1 1 1 2
+         prim::TupleConstruct t 2 1 1 2 3
+         pnnx.Output out 1 0 3",
+        &[],
+    );
+    assert_eq!(nodes, ["a 0>1", "r 1>2"]);
+    assert_eq!(refusals(&reports, "fuse"), ["r: the result of a is fetched"]);
+}
+
+#[test]
+fn sums_of_different_shapes_and_of_a_value_with_itself_stay() {
+    let (nodes, reports) = after(
+        "pnnx.Input in 0 1 0
+         test.Constant k 0 1 1
+         test.Scale a 1 1 0 2 by=2.0
+         test.Add s 2 1 2 1 3
+         test.Scale b 1 1 3 4 by=2.0
+         test.Add d 2 1 4 4 5
+         pnnx.Output out 1 0 5",
+        &["fold"],
+    );
+    assert_eq!(nodes.len(), 5);
+    assert_eq!(refusals(&reports, "fuse"), ["s: the summands are (1,2)f32 and (2)f32"]);
+}
+
+#[test]
+fn dead_operators_go_with_what_only_they_read() {
+    let lines = "
+        pnnx.Input in 0 1 0
+        test.Scale dead 1 1 0 1 by=2.0
+        test.Relu deader 1 1 1 2
+        test.Reverse alive 1 1 0 3
+        pnnx.Output out 1 0 3";
+    assert_eq!(after(lines, &[]).0, ["alive 0>3"]);
+    assert_eq!(after(lines, &["dead", "fuse"]).0.len(), 3);
+}

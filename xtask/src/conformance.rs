@@ -1,0 +1,264 @@
+//! `cargo xtask conformance DIR`: runs every case folder below DIR through the runtime and compares with PyTorch.
+//!
+//! A case folder holds `model.pnnx.param`, `model.pnnx.bin`, `inputs.npz` (in0, in1, ...), `outputs.npz` (out0, ...),
+//! `meta.json` with tolerance and operators, and perhaps `inputs2.npz` and `outputs2.npz`: the same graph at other
+//! sizes.
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use plutino_runtime::{Model, ModelError, SessionError, SessionOptions};
+use plutino_tensor::{Tensor, Tolerance, npy};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// Runs conformance cases and counts what passes, by operator and in total.
+#[derive(Parser)]
+pub(crate) struct Args {
+    /// Folder with case folders, at any depth.
+    dir: PathBuf,
+    /// Writes the results to this file, too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Only cases whose path below DIR contains this.
+    #[arg(long)]
+    filter: Option<String>,
+}
+
+/// What `meta.json` says.
+#[derive(Deserialize)]
+struct Meta {
+    #[serde(default)]
+    ops: BTreeMap<String, usize>,
+    #[serde(default = "default_rtol")]
+    rtol: f64,
+    #[serde(default = "default_atol")]
+    atol: f64,
+    #[serde(default)]
+    nondeterministic: bool,
+}
+
+fn default_rtol() -> f64 {
+    1e-3
+}
+
+fn default_atol() -> f64 {
+    1e-4
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Pass,
+    Fail,
+    Unsupported,
+}
+
+#[derive(Serialize)]
+struct Case {
+    name: String,
+    status: Status,
+    error: Option<String>,
+    #[serde(skip)]
+    operators: Vec<String>,
+}
+
+#[derive(Default, Clone, Copy, Serialize)]
+struct Counts {
+    pass: usize,
+    fail: usize,
+    unsupported: usize,
+}
+
+impl Counts {
+    fn add(&mut self, status: Status) {
+        match status {
+            Status::Pass => self.pass += 1,
+            Status::Fail => self.fail += 1,
+            Status::Unsupported => self.unsupported += 1,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    total: Counts,
+    operators: BTreeMap<String, Counts>,
+    cases: Vec<Case>,
+}
+
+/// Runs the cases and prints the table. Fails where a case fails; unsupported ones are only counted.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut folders = Vec::new();
+    find_cases(&args.dir, &mut folders)?;
+    folders.sort();
+    let mut report =
+        Report { total: Counts::default(), operators: BTreeMap::new(), cases: Vec::new() };
+    for folder in folders {
+        let name = folder.strip_prefix(&args.dir).unwrap_or(&folder).display().to_string();
+        if args.filter.as_ref().is_some_and(|f| !name.contains(f.as_str())) {
+            continue;
+        }
+        let case = run_case(&folder, name)?;
+        report.total.add(case.status);
+        for operator in &case.operators {
+            report.operators.entry(operator.clone()).or_default().add(case.status);
+        }
+        report.cases.push(case);
+    }
+    print(&report);
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    match (report.cases.len(), report.total.fail) {
+        (0, _) => bail!("{} holds no case that was asked for", args.dir.display()),
+        (_, 0) => Ok(()),
+        (_, failed) => bail!("{failed} case(s) failed"),
+    }
+}
+
+/// Folders with a model and a description, at any depth.
+fn find_cases(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    if dir.join("meta.json").is_file() && dir.join("model.pnnx.param").is_file() {
+        found.push(dir.to_owned());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            find_cases(&path, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn run_case(folder: &Path, name: String) -> Result<Case> {
+    let text = std::fs::read_to_string(folder.join("meta.json")).with_context(|| name.clone())?;
+    let meta: Meta = serde_json::from_str(&text).with_context(|| name.clone())?;
+    let structure = |kind: &str| {
+        kind.starts_with("pnnx.") && kind != "pnnx.Expression" || kind.starts_with("prim::")
+    };
+    let operators = meta.ops.keys().filter(|kind| !structure(kind)).cloned().collect();
+    let outcome = catch_unwind(AssertUnwindSafe(|| compute(folder, &meta)));
+    let (status, error) = match outcome {
+        Ok(Ok(())) => (Status::Pass, None),
+        Ok(Err(error)) => (status_of(&error), Some(format!("{error:#}"))),
+        Err(_) => (Status::Fail, Some("panicked".into())),
+    };
+    Ok(Case { name, status, error, operators })
+}
+
+/// Whether an error says that something is not implemented, rather than wrong.
+fn status_of(error: &anyhow::Error) -> Status {
+    let operators = match error.downcast_ref::<ModelError>() {
+        Some(ModelError::Operators(list)) => !list.kinds.is_empty(),
+        _ => false,
+    };
+    let plan = matches!(
+        error.downcast_ref::<SessionError>(),
+        Some(SessionError::Plan { source: plutino_ops::PlanError::Unsupported(_), .. })
+    );
+    if operators || plan { Status::Unsupported } else { Status::Fail }
+}
+
+/// Runs one case on all its sets of inputs.
+fn compute(folder: &Path, meta: &Meta) -> Result<()> {
+    let model = Model::load(folder.join("model.pnnx.param"))?;
+    let session = model.session(SessionOptions::default())?;
+    for suffix in ["", "2"] {
+        let inputs = folder.join(format!("inputs{suffix}.npz"));
+        if !suffix.is_empty() && !inputs.is_file() {
+            continue;
+        }
+        let inputs = load(&inputs, "in")?;
+        let expected = load(&folder.join(format!("outputs{suffix}.npz")), "out")?;
+        let outputs = session.run(&inputs)?;
+        compare(&outputs, &expected, meta)?;
+    }
+    Ok(())
+}
+
+/// The arrays `in0, in1, ...` of a file.
+fn load(path: &Path, prefix: &str) -> Result<Vec<Tensor>> {
+    let arrays: BTreeMap<String, Tensor> = npy::npz::load(path)?.into_iter().collect();
+    let named = |i| arrays.get(&format!("{prefix}{i}")).cloned();
+    let tensors: Vec<Tensor> = (0..arrays.len()).map_while(named).collect();
+    if tensors.len() != arrays.len() {
+        let names: Vec<_> = arrays.keys().map(String::as_str).collect();
+        bail!("{} should hold {prefix}0 and so on, found {}", path.display(), names.join(", "));
+    }
+    Ok(tensors)
+}
+
+fn compare(outputs: &[Tensor], expected: &[Tensor], meta: &Meta) -> Result<()> {
+    if outputs.len() != expected.len() {
+        bail!("{} output(s), expected {}", outputs.len(), expected.len());
+    }
+    let tolerance = Tolerance { rtol: meta.rtol, atol: meta.atol };
+    for (i, (ours, theirs)) in outputs.iter().zip(expected).enumerate() {
+        if ours.spec() != theirs.spec() {
+            bail!("output {i} is {}, expected {}", ours.spec(), theirs.spec());
+        }
+        if meta.nondeterministic {
+            continue;
+        }
+        let comparison = ours.compare(theirs, tolerance)?;
+        if !comparison.is_match() {
+            bail!("output {i}: {comparison}");
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::print_stdout)] // a chore's result
+fn print(report: &Report) {
+    for (status, title) in [(Status::Unsupported, "unsupported"), (Status::Fail, "fail")] {
+        for case in report.cases.iter().filter(|c| c.status == status) {
+            let error = case.error.as_deref().unwrap_or_default().replace('\n', "\n    ");
+            println!("{title} {}\n    {error}", case.name);
+        }
+    }
+    let row = |name: &str, c: &Counts| {
+        println!("{name:40} {:6} {:6} {:12}", c.pass, c.fail, c.unsupported);
+    };
+    println!("{:40} {:>6} {:>6} {:>12}", "operator (cases with it)", "pass", "fail", "unsupported");
+    report.operators.iter().for_each(|(name, counts)| row(name, counts));
+    row("all cases", &report.total);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARAM: &str = "7767517\n3 2\npnnx.Input in 0 1 0\nprim::TupleConstruct t 1 1 0 1\npnnx.Output out 1 0 1\n";
+
+    fn case(name: &str, meta: &str, expected: &[f32]) -> Case {
+        let folder =
+            std::env::temp_dir().join(format!("plutino-conformance-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("model.pnnx.param"), PARAM).unwrap();
+        std::fs::write(folder.join("meta.json"), meta).unwrap();
+        let save = |file: &str, name: &str, values: &[f32]| {
+            let tensor = Tensor::from_slice(values, [values.len()]).unwrap();
+            npy::npz::save(folder.join(file), [(name, tensor.view())]).unwrap();
+        };
+        save("inputs.npz", "in0", &[1.0, f32::NAN]);
+        save("outputs.npz", "out0", expected);
+        let case = run_case(&folder, name.into()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        case
+    }
+
+    #[test]
+    fn the_tolerance_decides() {
+        assert!(case("pass", "{}", &[1.0005, f32::NAN]).status == Status::Pass);
+        assert!(
+            case("fail", r#"{"rtol": 1e-5, "atol": 0}"#, &[1.0005, f32::NAN]).status
+                == Status::Fail
+        );
+        assert!(case("loose", r#"{"nondeterministic": true}"#, &[5.0, 7.0]).status == Status::Pass);
+        assert!(case("shape", "{}", &[1.0]).error.unwrap().contains("expected (1)f32"));
+    }
+}
