@@ -9,7 +9,7 @@
 //! 4. a value is reordered once, however many need it, and never back: its twin is found instead.
 
 use super::PassReport;
-use crate::infer::Types;
+use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{LayoutSupport, Location, Operator, Reorder, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorSpec};
@@ -56,7 +56,9 @@ impl Pass {
         else {
             return plain();
         };
-        if !outputs.iter().all(|v| blockable(v).is_some()) {
+        // A constant of the plan is as it was computed; nothing runs.
+        let constant = outputs.iter().all(infer::known);
+        if constant || !outputs.iter().all(|v| blockable(v).is_some()) {
             return plain();
         }
         let in_blocks = || {
