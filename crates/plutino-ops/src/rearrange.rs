@@ -8,7 +8,7 @@ use crate::{
     Alias, Arg, BuildError, BuildProblem, NodeReader, Operator, PlanCx, PlanError, Planned,
     ShapeError, TensorValue, ValueSpec,
 };
-use plutino_tensor::{DType, Shape, Strides};
+use plutino_tensor::{DType, Shape, Strides, TensorError};
 use std::fmt::Debug;
 
 /// Elements of a dense tensor, as a loop nest: shape, strides and first element.
@@ -70,6 +70,24 @@ impl Geometry {
         self.shape.insert(at, len);
         self.strides.insert(at.min(self.strides.len()), 0);
         self
+    }
+
+    /// Repeats dimensions of size 1, and adds leading ones, until the shape is `shape`.
+    pub(crate) fn broadcast(&self, shape: &Shape) -> Result<Self, ShapeError> {
+        if self.shape.broadcast(shape)? != *shape {
+            let (left, right) = (self.shape.clone(), shape.clone());
+            return Err(TensorError::Broadcast { left, right }.into());
+        }
+        let lead = shape.rank() - self.shape.rank();
+        let stride = |i: usize| match i.checked_sub(lead) {
+            Some(d) if self.shape[d] == shape[i] => self.strides[d],
+            _ => 0,
+        };
+        Ok(Self {
+            strides: (0..shape.rank()).map(stride).collect(),
+            shape: shape.clone(),
+            offset: self.offset,
+        })
     }
 
     /// Splits dimension `dim` into neighbours `outer` x `inner`, whose product it is.
