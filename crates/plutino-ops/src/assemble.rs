@@ -16,7 +16,7 @@ use std::fmt::Debug;
 pub(crate) struct Piece {
     /// The input leaf.
     pub(crate) leaf: usize,
-    /// The elements, in elements of the output's dtype.
+    /// The elements.
     pub(crate) from: Geometry,
     /// Where they go; the same shape.
     pub(crate) to: Geometry,
@@ -27,6 +27,8 @@ pub(crate) struct Piece {
 pub(crate) struct Assembly {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
+    /// The dtype whose elements the pieces count, where it is not the output's: real numbers of complex ones.
+    pub(crate) unit: Option<DType>,
     pub(crate) pieces: Vec<Piece>,
     /// What pieces do not cover is zero. Otherwise they cover everything.
     pub(crate) zero: bool,
@@ -38,7 +40,7 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     pub(crate) fn new(dtype: DType, shape: Shape, pieces: Vec<Piece>) -> Self {
-        Self { dtype, shape, pieces, zero: false, in_place: false, placement: None }
+        Self { dtype, shape, unit: None, pieces, zero: false, in_place: false, placement: None }
     }
 }
 
@@ -71,7 +73,7 @@ impl<A: Assemble> Operator for Assembled<A> {
         let a = self.0.assembly(cx.inputs)?;
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
         for piece in &a.pieces {
-            copies.push(piece.leaf, 0, a.dtype, &piece.from, Some(&piece.to))?;
+            copies.push(piece.leaf, 0, a.unit.unwrap_or(a.dtype), &piece.from, Some(&piece.to))?;
         }
         let mut planned = copies.into_planned();
         if let (true, Some(first)) = (a.in_place, a.pieces.first()) {

@@ -24,15 +24,19 @@ pub use inventory;
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
 mod assemble;
+mod cat;
 mod conv;
+#[allow(dead_code)] // nn.Conv2d asks for it next
 mod conv_blocked;
 mod conv_transpose;
 mod diagonal;
+mod expand;
 mod linear;
 mod matmul;
 mod permute;
 mod rearrange;
 mod slice;
 mod slice_scatter;
+mod split;
 mod view;
 mod weights;

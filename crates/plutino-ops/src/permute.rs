@@ -349,7 +349,6 @@ fn divide(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testkit::{check, error, iota, op, specs, values};
     use plutino_tensor::Tensor;
     use proptest::prelude::*;

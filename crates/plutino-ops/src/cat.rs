@@ -1,0 +1,274 @@
+//! Tensors side by side: cat, stack, complex. Along the outermost dimension (those of size 1 do not count) the
+//! producers may write into the result's memory themselves.
+
+use crate::assemble::{Assemble, Assembly, Piece, assembled, same_dtype};
+use crate::rearrange::{Geometry, invalid};
+use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op};
+use plutino_tensor::{DType, Shape};
+
+/// The leaves of some inputs, which may be tensors or lists of tensors.
+fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeError> {
+    let leaves =
+        inputs.iter().enumerate().flat_map(|(i, v)| v.leaves().into_iter().map(move |l| (i, l)));
+    let tensor = |(input, leaf): (usize, &'a ValueSpec)| {
+        leaf.as_tensor().ok_or_else(|| ShapeError::Sort {
+            input,
+            expected: "tensors of known shape",
+            found: leaf.to_string(),
+        })
+    };
+    leaves.map(tensor).collect()
+}
+
+/// The common dtype of all leaves.
+fn common_dtype(tensors: &[&TensorValue]) -> Result<DType, ShapeError> {
+    let mut dtypes = tensors.iter().map(|t| t.dtype()).enumerate();
+    let first = dtypes.next().ok_or_else(|| invalid("there are no tensors to join"))?;
+    same_dtype(first, dtypes)
+}
+
+/// <https://pytorch.org/docs/stable/generated/torch.cat.html>
+#[derive(Debug)]
+struct Cat {
+    dim: i64,
+}
+
+fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dim = r.or("dim", 0)?;
+    r.rest();
+    assembled(Cat { dim })
+}
+register_op!(cat => "torch.cat", "torch.concat", "torch.concatenate");
+
+impl Assemble for Cat {
+    fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        let tensors = tensors(inputs)?;
+        let dtype = common_dtype(&tensors)?;
+        // PyTorch has always let a tensor of shape (0) pass, whatever the others are.
+        let counts = |t: &&&TensorValue| t.shape().dims() != [0];
+        let model = tensors.iter().find(counts).or(tensors.first());
+        let model = model.map(|t| t.shape().clone()).unwrap_or_default();
+        if model.rank() == 0 {
+            return Err(invalid("tensors without dimensions cannot be joined: use stack"));
+        }
+        let dim = model.dim(self.dim)?;
+        let mut total = 0usize;
+        for (i, t) in tensors.iter().enumerate().filter(|(_, t)| counts(t)) {
+            let fits = t.shape().rank() == model.rank()
+                && t.shape()
+                    .iter()
+                    .zip(model.iter())
+                    .enumerate()
+                    .all(|(d, (a, b))| d == dim || a == b);
+            if !fits {
+                return Err(invalid(format!(
+                    "tensor {i} of shape {} differs from {model} outside dimension {dim}",
+                    t.shape()
+                )));
+            }
+            let sum = total.checked_add(t.shape()[dim]);
+            total = sum.ok_or_else(|| invalid("the joined dimension is too large"))?;
+        }
+        let mut shape = model.clone();
+        shape[dim] = total;
+        shape.checked_numel()?;
+        Ok(side_by_side(dtype, shape, dim, tensors.iter().map(|t| t.shape().clone())))
+    }
+}
+
+/// Tensors of these shapes, one after the other along `dim` of `shape`.
+fn side_by_side(
+    dtype: DType,
+    shape: Shape,
+    dim: usize,
+    shapes: impl Iterator<Item = Shape>,
+) -> Assembly {
+    let whole = Geometry::dense(&shape);
+    let step = shape.product(dim + 1..shape.rank());
+    let mut at = 0;
+    let mut places = Vec::new();
+    let mut pieces = Vec::new();
+    for (leaf, from) in shapes.enumerate() {
+        places.push(at * step);
+        if from.rank() == shape.rank() {
+            let to = whole.clone().slice(dim, at, from[dim], 1);
+            at += from[dim];
+            pieces.push(Piece { leaf, from: Geometry::dense(&from), to });
+        }
+    }
+    let outermost = shape[..dim].iter().all(|&d| d == 1);
+    Assembly { placement: outermost.then_some(places), ..Assembly::new(dtype, shape, pieces) }
+}
+
+/// <https://pytorch.org/docs/stable/generated/torch.stack.html>
+#[derive(Debug)]
+struct Stack {
+    dim: i64,
+}
+
+fn stack(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dim = r.or("dim", 0)?;
+    r.rest();
+    assembled(Stack { dim })
+}
+register_op!(stack => "torch.stack");
+
+impl Assemble for Stack {
+    fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        let tensors = tensors(inputs)?;
+        let dtype = common_dtype(&tensors)?;
+        let each = tensors.first().map(|t| t.shape().clone()).unwrap_or_default();
+        if let Some((i, t)) = tensors.iter().enumerate().find(|(_, t)| *t.shape() != each) {
+            return Err(invalid(format!(
+                "tensor {i} of shape {} cannot be stacked on tensors of shape {each}",
+                t.shape()
+            )));
+        }
+        let mut shape = each.clone();
+        shape.push(1);
+        let dim = shape.dim(self.dim)?;
+        let mut each = each;
+        each.insert(dim, 1);
+        let mut shape = each.clone();
+        shape[dim] = tensors.len();
+        shape.checked_numel()?;
+        Ok(side_by_side(dtype, shape, dim, tensors.iter().map(|_| each.clone())))
+    }
+}
+
+/// Real and imaginary parts as complex numbers:
+/// <https://pytorch.org/docs/stable/generated/torch.complex.html>
+#[derive(Debug)]
+struct Complex {
+    real: usize,
+    imag: usize,
+}
+
+fn complex(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let real = r.required_input("real")?;
+    assembled(Complex { real, imag: r.required_input("imag")? })
+}
+register_op!(complex => "torch.complex");
+
+impl Assemble for Complex {
+    fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        let parts = [self.real, self.imag];
+        let [re, im] = parts.map(|i| TensorValue::at(inputs, i));
+        let (re, im) = (re?, im?);
+        let real = same_dtype((self.real, re.dtype()), [(self.imag, im.dtype())])?;
+        let dtype = match real {
+            DType::F32 => DType::C64,
+            DType::F64 => DType::C128,
+            DType::F16 => DType::C32,
+            found => {
+                let expected = "f32, f64 or f16".into();
+                return Err(ShapeError::DType { input: self.real, expected, found });
+            }
+        };
+        let shape = re.shape().broadcast(im.shape())?;
+        let mut pairs = shape.clone();
+        pairs.push(2);
+        pairs.checked_numel()?;
+        let both = Geometry::dense(&pairs);
+        let mut pieces = Vec::new();
+        for (part, (input, t)) in parts.into_iter().zip([re, im]).enumerate() {
+            let from = Geometry::dense(t.shape()).broadcast(&shape)?;
+            let to = both.clone().select(shape.rank(), part);
+            pieces.push(Piece { leaf: crate::assemble::leaf(inputs, input), from, to });
+        }
+        Ok(Assembly { unit: Some(real), ..Assembly::new(dtype, shape, pieces) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{check, check_values, error, iota, op, random, specs, tensor, values};
+    use plutino_tensor::Tensor;
+    use proptest::prelude::*;
+
+    #[test]
+    fn cat_joins_along_a_dimension() {
+        let (x, y) = (iota([2, 1, 2]), iota([2, 2, 2]));
+        let z = check(&*op("torch.cat c 2 1 0 1 2 dim=-2"), &[x.clone(), y.clone()]);
+        assert_eq!(z[0].shape().dims(), [2, 3, 2]);
+        assert_eq!(values::<f32>(&z[0]), [0., 1., 0., 1., 2., 3., 2., 3., 4., 5., 6., 7.]);
+        // An old exception, and lists.
+        let z = check(&*op("torch.cat c 2 1 0 1 2 dim=1"), &[iota([0]), y.clone()]);
+        assert_eq!(z[0], y);
+        let list = [ValueSpec::List(specs(&[x.clone(), y.clone(), x.clone()]))];
+        let z = check_values(
+            &*op("torch.cat c 1 1 0 2 dim=1"),
+            &list,
+            &[x.clone(), y.clone(), x.clone()],
+        );
+        assert_eq!(z[0].shape().dims(), [2, 4, 2]);
+        assert_eq!(
+            check(&*op("torch.cat c 2 1 0 0 1 dim=0"), &[x.clone(), x.clone()])[0].numel(),
+            8
+        );
+
+        let op = op("torch.cat c 2 1 0 1 2 dim=0");
+        assert!(error(&*op, &[x.clone(), y.clone()]).to_string().contains("outside dimension 0"));
+        error(&*op, &[iota([]), iota([])]);
+        error(&*op, &[x, tensor([1], &[1i64])]);
+    }
+
+    #[test]
+    fn an_outermost_cat_has_places() {
+        for (dim, places) in [(0, Some(vec![0, 6])), (1, Some(vec![0, 6])), (2, None)] {
+            let operator = op(&format!("torch.cat c 2 1 0 1 2 dim={dim}"));
+            let inputs = specs(&[iota([1, 2, 3]), iota([1, 2, 3])]);
+            let outputs = operator.infer(&inputs).unwrap();
+            let (packs, isa) = (crate::PackCache::default(), plutino_kernels::Isa::best());
+            let cx = crate::PlanCx {
+                inputs: &inputs,
+                outputs: &outputs,
+                isa,
+                threads: 1,
+                packs: &packs,
+            };
+            assert_eq!(operator.plan(&cx).unwrap().placement, places);
+        }
+    }
+
+    #[test]
+    fn stack_makes_a_dimension() {
+        let x = [iota([2, 2]), tensor([2, 2], &[9.0f32; 4])];
+        let y = check(&*op("torch.stack s 2 1 0 1 2 dim=-1"), &x);
+        assert_eq!(y[0].shape().dims(), [2, 2, 2]);
+        assert_eq!(values::<f32>(&y[0]), [0., 9., 1., 9., 2., 9., 3., 9.]);
+        let y = check(&*op("torch.stack s 2 1 0 1 2 dim=0"), &x);
+        assert_eq!(values::<f32>(&y[0]), [0., 1., 2., 3., 9., 9., 9., 9.]);
+        assert_eq!(check(&*op("torch.stack s 1 1 0 1 dim=0"), &[iota([])])[0], iota([1]));
+        error(&*op("torch.stack s 2 1 0 1 2 dim=0"), &[iota([2]), iota([3])]);
+    }
+
+    #[test]
+    fn complex_pairs_parts() {
+        let z =
+            check(&*op("torch.complex c 2 1 0 1 2 $real=0 $imag=1"), &[iota([2, 2]), iota([2])]);
+        let c = plutino_tensor::Complex::new;
+        let expected = [c(0.0f32, 0.0), c(1., 1.), c(2., 0.), c(3., 1.)];
+        assert_eq!(z[0], tensor([2, 2], &expected));
+        error(&*op("torch.complex c 2 1 0 1 2"), &[tensor([1], &[1i64]), tensor([1], &[1i64])]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn split_undoes_cat(outer in 1usize..4, inner in 1usize..40, sizes in proptest::collection::vec(0usize..5, 1..5)) {
+            let parts: Vec<Tensor> =
+                sizes.iter().enumerate().map(|(i, &s)| random([outer, s, inner], i as u64)).collect();
+            let names: Vec<String> = (0..sizes.len()).map(|i| i.to_string()).collect();
+            let cat = op(&format!("torch.cat c {} 1 {} z dim=1", sizes.len(), names.join(" ")));
+            let whole = check(&*cat, &parts);
+            let list: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+            let split = op(&format!(
+                "torch.split s 1 {} z {} dim=1 split_size_or_sections=({})",
+                sizes.len(), names.join(" "), list.join(",")
+            ));
+            prop_assert_eq!(check(&*split, &whole), parts);
+        }
+    }
+}
