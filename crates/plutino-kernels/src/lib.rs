@@ -8,6 +8,7 @@
 //! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
+//! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`]: what their names say.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
@@ -19,11 +20,14 @@ pub mod gemm;
 mod inout;
 pub mod math;
 pub mod nchwc;
+pub mod norm;
 pub mod number;
+pub mod pad;
 pub mod par;
 pub mod pool;
 pub mod reduce;
 pub mod reference;
+pub mod resize;
 mod row;
 pub mod simd;
 pub mod softmax;

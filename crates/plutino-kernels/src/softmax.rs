@@ -241,7 +241,7 @@ impl Columns<'_> {
             let own = unsafe { self.dst.slice(at..at + width) };
             let x = self.src.map_or(&*own, |src| &src[at..at + width]);
             for (i, m) in greatest.iter_mut().enumerate() {
-                m.join::<Max>(s, s.mul(load(s, &x[i * S::LANES..], n), sign));
+                m.join::<Max>(s, s.mul(s.load_up_to(&x[i * S::LANES..], n), sign));
             }
         }
         let mut m = [s.zero(); N];
@@ -255,8 +255,8 @@ impl Columns<'_> {
             let own = unsafe { self.dst.slice(at..at + width) };
             for (i, sum) in sums.iter_mut().enumerate() {
                 let x = match self.src {
-                    Some(src) => load(s, &src[at + i * S::LANES..], n),
-                    None => load(s, &own[i * S::LANES..], n),
+                    Some(src) => s.load_up_to(&src[at + i * S::LANES..], n),
+                    None => s.load_up_to(&own[i * S::LANES..], n),
                 };
                 let e = math::exp(s, s.sub(s.mul(x, sign), m[i]));
                 sum.join::<Total>(s, e);
@@ -264,7 +264,7 @@ impl Columns<'_> {
                     sum.end_block::<Total>(s);
                 }
                 if !log {
-                    store(s, e, &mut own[i * S::LANES..], n);
+                    s.store_up_to(e, &mut own[i * S::LANES..], n);
                 }
             }
         }
@@ -279,24 +279,14 @@ impl Columns<'_> {
             let own = unsafe { self.dst.slice(at..at + width) };
             for i in 0..N {
                 let y = match self.src {
-                    Some(src) if log => load(s, &src[at + i * S::LANES..], n),
-                    _ => load(s, &own[i * S::LANES..], n),
+                    Some(src) if log => s.load_up_to(&src[at + i * S::LANES..], n),
+                    _ => s.load_up_to(&own[i * S::LANES..], n),
                 };
                 let y = if log { s.sub(s.sub(y, m[i]), last[i]) } else { s.mul(y, last[i]) };
-                store(s, y, &mut own[i * S::LANES..], n);
+                s.store_up_to(y, &mut own[i * S::LANES..], n);
             }
         }
     }
-}
-
-#[inline(always)]
-fn load<S: Simd>(s: S, x: &[f32], n: usize) -> S::F32 {
-    if n == S::LANES { s.load(x) } else { s.load_partial(&x[..n]) }
-}
-
-#[inline(always)]
-fn store<S: Simd>(s: S, y: S::F32, out: &mut [f32], n: usize) {
-    if n == S::LANES { s.store(y, out) } else { s.store_partial(y, &mut out[..n]) }
 }
 
 #[cfg(test)]

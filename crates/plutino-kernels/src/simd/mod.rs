@@ -172,6 +172,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: exactly `x.len()` elements are read.
         unsafe { self.load_partial_ptr(x.as_ptr(), x.len()) }
     }
+    /// The first `n` elements, at most [`Simd::LANES`]; missing lanes are 0. Fast where all are there.
+    #[inline(always)]
+    fn load_up_to(self, x: &[f32], n: usize) -> Self::F32 {
+        if n == Self::LANES { self.load(x) } else { self.load_partial(&x[..n]) }
+    }
+    /// Writes the first `n` lanes, at most all. Fast where it is all.
+    #[inline(always)]
+    fn store_up_to(self, v: Self::F32, out: &mut [f32], n: usize) {
+        if n == Self::LANES {
+            self.store(v, out);
+        } else {
+            self.store_partial(v, &mut out[..n]);
+        }
+    }
     /// As [`Simd::load_partial`], with `fill` in the missing lanes.
     #[inline(always)]
     fn load_partial_or(self, x: &[f32], fill: f32) -> Self::F32 {

@@ -1,0 +1,20 @@
+//! Normalisations.
+//!
+//! - [`normalize_rows`]: layer, group and instance norm, and RMS norm: statistics of each row;
+//! - [`channel_affine`]: batch norm with fixed statistics is a scale and a shift for each channel;
+//! - [`local_response`]: each element over a power of its neighbours' squares;
+//! - [`unit_rows`]: each vector over its own norm.
+//!
+//! Every one has a body for f32, vectorised, and one for any float dtype (`..._any`) in f64.
+
+mod affine;
+mod local_response;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod unit;
+
+pub use affine::{channel_affine, channel_affine_any, channel_affine_blocked};
+pub use local_response::{LocalResponse, local_response, local_response_any};
+pub use rows::{RowNorm, normalize_rows, normalize_rows_any};
+pub use unit::{unit_rows, unit_rows_any};

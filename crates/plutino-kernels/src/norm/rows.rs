@@ -1,0 +1,218 @@
+//! Rows normalised by their own statistics: layer, group, instance and RMS norm.
+//!
+//! `y = (x - mean) / sqrt(variance + eps) * weight + bias`, where the variance is the biased one; RMS norm
+//! leaves out the mean: `y = x / sqrt(mean(x^2) + eps) * weight`
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html>, `GroupNorm`, `RMSNorm`).
+//!
+//! Loops: for each row (parallel) - mean, squared deviations, results: three passes over a row in cache.
+//!
+//! Both sums have the bound of [`crate::reduce`], whatever the row's length: with u = 2^-24 the mean errs by
+//! 72 u mean|x| and the variance by 75 u of itself plus the square of that (in practice by 2 u).
+
+use crate::number::Float;
+use crate::par::SharedMut;
+use crate::reduce::algebra::{Deviations, Total, fold_row};
+use crate::row::{Map, map_row};
+use crate::simd::{Simd, Vectorized};
+use crate::{InOut, Isa, Par};
+
+/// Elements below which a task is not worth a thread.
+const GRAIN: usize = 1 << 13;
+
+/// How rows are normalised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowNorm {
+    /// Elements of a row: those that share statistics.
+    pub len: usize,
+    /// Neighbouring elements that share a weight and a bias: element `i` of the tensor has number
+    /// `i / span`, modulo their number. 1 for layer norm, the size of a channel for group norm.
+    pub span: usize,
+    /// Whether the mean is taken off: all but RMS norm.
+    pub centered: bool,
+    /// What is added to the variance.
+    pub eps: f64,
+}
+
+impl RowNorm {
+    /// # Panics
+    /// Where the sizes do not fit: whole rows, whole spans in a row, and a parameter for each span of
+    /// a whole number of rows.
+    fn check(&self, total: usize, parameters: [Option<usize>; 2]) {
+        assert!(self.len > 0 && self.span > 0 && total.is_multiple_of(self.len), "rows of a norm");
+        assert!(self.len.is_multiple_of(self.span), "spans of a norm");
+        let spans = self.len / self.span;
+        for n in parameters.into_iter().flatten() {
+            assert!(n > 0 && n.is_multiple_of(spans), "parameters of a norm");
+        }
+    }
+}
+
+/// Normalises the rows of a dense f32 tensor.
+///
+/// # Panics
+/// Where the slices do not fit `norm`: whole rows, a parameter for each span.
+pub fn normalize_rows(
+    isa: Isa,
+    par: &Par,
+    norm: &RowNorm,
+    weight: Option<&[f32]>,
+    bias: Option<&[f32]>,
+    data: InOut<'_, f32>,
+) {
+    let (src, dst) = match data {
+        InOut::Apart { src, dst } => (Some(src), dst),
+        InOut::Same(dst) => (None, dst),
+    };
+    if dst.is_empty() {
+        return;
+    }
+    norm.check(dst.len(), [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
+    assert!(src.is_none_or(|s| s.len() == dst.len()), "input of a norm");
+    let (rows, dst) = (dst.len() / norm.len, SharedMut::new(dst));
+    par.split(rows, GRAIN / norm.len, |rows| {
+        let part = rows.start * norm.len..rows.end * norm.len;
+        let src = src.map(|src| &src[part.clone()]);
+        // SAFETY: tasks have disjoint rows.
+        let dst = unsafe { dst.slice(part) };
+        isa.run(Rows { norm, weight, bias, src, dst, first: rows.start });
+    });
+}
+
+struct Rows<'a> {
+    norm: &'a RowNorm,
+    weight: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
+    /// None: in place.
+    src: Option<&'a [f32]>,
+    dst: &'a mut [f32],
+    /// Number of the first row.
+    first: usize,
+}
+
+impl Vectorized for Rows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { norm, weight, bias, src, dst, first } = self;
+        let (len, span) = (norm.len, norm.span);
+        for (r, dst) in dst.chunks_exact_mut(len).enumerate() {
+            let src = src.map(|src| &src[r * len..(r + 1) * len]);
+            let (mean, scale) = statistics(s, norm, src.unwrap_or(dst));
+            // Parameters of this row: whole rows of them repeat.
+            let spans = len / span;
+            let row = (first + r) * spans;
+            let (weight, bias) = (repeating(weight, row, spans), repeating(bias, row, spans));
+            if span == 1 {
+                let (mean, scale) = (s.splat(mean), s.splat(scale));
+                map_row(s, &mut Elements::<S> { mean, scale, weight, bias }, src, dst);
+            } else {
+                for (i, dst) in dst.chunks_exact_mut(span).enumerate() {
+                    let src = src.map(|src| &src[i * span..(i + 1) * span]);
+                    let mut map = Span::<S> {
+                        mean: s.splat(mean),
+                        scale: s.splat(scale * weight.get(i).copied().unwrap_or(1.0)),
+                        bias: s.splat(bias.get(i).copied().unwrap_or(0.0)),
+                    };
+                    map_row(s, &mut map, src, dst);
+                }
+            }
+        }
+    }
+}
+
+/// `n` parameters from number `at` on, where their sequence repeats; nothing where there are none.
+#[inline(always)]
+fn repeating(parameters: Option<&[f32]>, at: usize, n: usize) -> &[f32] {
+    match parameters {
+        Some(p) => {
+            let start = at % p.len();
+            &p[start..start + n]
+        }
+        None => &[],
+    }
+}
+
+/// The mean (0 for RMS norm) and 1 / sqrt(variance + eps).
+#[inline(always)]
+fn statistics<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> (f32, f32) {
+    let n = norm.len as f64;
+    let mean = if norm.centered {
+        (f64::from(fold_row(s, Total { divisor: 1.0 }, 0.0, row)) / n) as f32
+    } else {
+        0.0
+    };
+    let squares = fold_row(s, Deviations { divisor: 1.0, root: false }, mean, row);
+    (mean, (1.0 / (f64::from(squares) / n + norm.eps).sqrt()) as f32)
+}
+
+/// Each element has its own weight and bias, where there are any.
+struct Elements<'a, S: Simd> {
+    mean: S::F32,
+    scale: S::F32,
+    weight: &'a [f32],
+    bias: &'a [f32],
+}
+
+impl<S: Simd> Map<S> for Elements<'_, S> {
+    #[inline(always)]
+    fn map(&mut self, s: S, x: S::F32, at: usize, n: usize) -> S::F32 {
+        let y = s.mul(s.sub(x, self.mean), self.scale);
+        let load = |p: &[f32]| {
+            if n == S::LANES { s.load(&p[at..]) } else { s.load_partial(&p[at..at + n]) }
+        };
+        match (self.weight.is_empty(), self.bias.is_empty()) {
+            (true, true) => y,
+            (false, true) => s.mul(y, load(self.weight)),
+            (true, false) => s.add(y, load(self.bias)),
+            (false, false) => s.fma(y, load(self.weight), load(self.bias)),
+        }
+    }
+}
+
+/// All elements have the same weight and bias.
+struct Span<S: Simd> {
+    mean: S::F32,
+    scale: S::F32,
+    bias: S::F32,
+}
+
+impl<S: Simd> Map<S> for Span<S> {
+    #[inline(always)]
+    fn map(&mut self, s: S, x: S::F32, _: usize, _: usize) -> S::F32 {
+        s.fma(s.sub(x, self.mean), self.scale, self.bias)
+    }
+}
+
+/// Normalises the rows of a dense tensor of any float dtype, in f64.
+///
+/// # Panics
+/// As [`normalize_rows`].
+pub fn normalize_rows_any<T: Float>(
+    par: &Par,
+    norm: &RowNorm,
+    weight: Option<&[T]>,
+    bias: Option<&[T]>,
+    input: &[T],
+    output: &mut [T],
+) {
+    if output.is_empty() {
+        return;
+    }
+    norm.check(output.len(), [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
+    assert_eq!(input.len(), output.len(), "input of a norm");
+    let n = norm.len as f64;
+    par.chunks_mut(output, norm.len, |r, out| {
+        let x = &input[r * norm.len..(r + 1) * norm.len];
+        let mean = x.iter().map(|x| x.widen()).sum::<f64>() / n;
+        let mean = if norm.centered { mean } else { 0.0 };
+        let squares: f64 = x.iter().map(|x| (x.widen() - mean).powi(2)).sum();
+        let scale = 1.0 / (squares / n + norm.eps).sqrt();
+        let parameter = |p: Option<&[T]>, i: usize, default: f64| {
+            p.map_or(default, |p| p[(r * norm.len + i) / norm.span % p.len()].widen())
+        };
+        for (i, (out, x)) in out.iter_mut().zip(x).enumerate() {
+            let y = (x.widen() - mean) * scale;
+            *out = T::narrow(y * parameter(weight, i, 1.0) + parameter(bias, i, 0.0));
+        }
+    });
+}
