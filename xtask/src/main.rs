@@ -2,9 +2,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // chores report on the terminal
 
+mod ci;
 mod conformance;
 mod fixtures;
 mod models;
+mod ops_docs;
+mod tidy;
 
 use std::path::{Path, PathBuf};
 
@@ -21,15 +24,21 @@ struct Cli {
 #[derive(Subcommand)]
 enum Chore {
     Conformance(conformance::Args),
+    Ci(ci::Args),
     Fixtures(fixtures::Args),
     Models(models::Args),
+    OpsDocs(ops_docs::Args),
+    Tidy(tidy::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
         Chore::Conformance(args) => conformance::run(&args),
+        Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Models(args) => models::run(&args),
+        Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
+        Chore::Tidy(_) => tidy::run(&project_root()?),
     }
 }
 

@@ -7,6 +7,10 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Check the invariants of ARCHITECTURE.md that no compiler checks
+#[derive(clap::Args)]
+pub(crate) struct Args;
+
 /// Lines beyond which a file is hard to read in one sitting.
 const LONG: usize = 800;
 
@@ -16,8 +20,14 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("plutino-tensor", &[]),
     ("plutino-kernels", &["plutino-tensor"]),
     ("plutino-ops", &["plutino-ir", "plutino-tensor", "plutino-kernels"]),
-    ("plutino-runtime", &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-fixtures"]),
-    ("plutino", &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"]),
+    (
+        "plutino-runtime",
+        &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-fixtures"],
+    ),
+    (
+        "plutino",
+        &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"],
+    ),
     ("plutino-fixtures", &["plutino-ir"]),
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
 ];
@@ -47,10 +57,13 @@ struct Source {
 /// A broken rule: where, and what.
 type Finding = String;
 
+/// A rule: the places that break it.
+type Rule = fn(&Path, &[Source]) -> Result<Vec<Finding>>;
+
 /// Runs every rule; an error lists what they found.
-pub fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path) -> Result<()> {
     let sources = rust_files(root)?;
-    let rules: &[(&str, fn(&Path, &[Source]) -> Result<Vec<Finding>>)] = &[
+    let rules: &[(&str, Rule)] = &[
         ("dependencies follow the order of the crates", dependencies),
         ("unsafe only where ARCHITECTURE.md allows it", unsafe_code),
         ("crates without unsafe code forbid it", forbid),
@@ -73,7 +86,8 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 fn rust_files(root: &Path) -> Result<Vec<Source>> {
-    let mut pending: Vec<PathBuf> = ["crates", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
+    let mut pending: Vec<PathBuf> =
+        ["crates", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
     let mut sources = Vec::new();
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
@@ -134,7 +148,9 @@ fn dependencies(root: &Path, _: &[Source]) -> Result<Vec<Finding>> {
 
 fn unsafe_code(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
     let words = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe trait", "allow(unsafe_code)"];
-    Ok(places(sources, &words, |p| MAY_BE_UNSAFE.iter().any(|a| p.starts_with(a)) || p == "xtask/src/tidy.rs"))
+    Ok(places(sources, &words, |p| {
+        MAY_BE_UNSAFE.iter().any(|a| p.starts_with(a)) || p == "xtask/src/tidy.rs"
+    }))
 }
 
 fn forbid(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
@@ -165,7 +181,9 @@ fn printing(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
 }
 
 fn environment(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
-    let may = |p: &str| p == KNOBS || p.starts_with("xtask/") || p.contains("/tests/") || p.contains("build.rs");
+    let may = |p: &str| {
+        p == KNOBS || p.starts_with("xtask/") || p.contains("/tests/") || p.contains("build.rs")
+    };
     Ok(places(sources, &["env::var", "env::set_var"], may))
 }
 
