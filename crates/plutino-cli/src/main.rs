@@ -23,15 +23,30 @@ use std::process::ExitCode;
 /// MODEL is the path of a `.pnnx.param` file, or that path without `.param` or `.pnnx.param`; the
 /// `.pnnx.bin` file with the weights is found beside it.
 #[derive(Parser)]
-#[command(name = "plutino", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "plutino", version, after_help = after_help(), disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: commands::Command,
 }
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 success, 1 outputs do not match (verify), 2 wrong arguments or input files, \
-3 wrong or unsupported model, 4 a limit was reached (--timeout, --max-memory)";
+/// Exit codes, and the environment variables that the runtime knows.
+fn after_help() -> String {
+    let mut text = "\
+Exit codes:
+  0  success
+  1  outputs do not match (verify)
+  2  wrong arguments or input files
+  3  wrong or unsupported model
+  4  a limit was reached (--timeout, --max-memory)
+
+Environment:"
+        .to_owned();
+    for knob in plutino::runtime::knobs::ALL {
+        let (name, about, expected) = (knob.name, knob.about, knob.expected);
+        text.push_str(&format!("\n  {name}\n          {about}; must be {expected}"));
+    }
+    text
+}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
