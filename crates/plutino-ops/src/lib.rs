@@ -23,6 +23,7 @@ pub use inventory;
 
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
+mod activation;
 mod assemble;
 mod cat;
 mod conv;
@@ -30,10 +31,13 @@ mod conv;
 mod conv_blocked;
 mod conv_transpose;
 mod diagonal;
+mod elementwise;
 mod expand;
+mod expression;
 mod linear;
 mod matmul;
 mod permute;
+mod promotion;
 mod rearrange;
 mod slice;
 mod slice_scatter;

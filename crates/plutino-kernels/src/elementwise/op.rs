@@ -1,6 +1,8 @@
 //! The functions of one and of two elements.
 
+use super::lanes::Lane;
 use crate::activation::Activation;
+use num_complex::Complex;
 use plutino_tensor::DType;
 
 /// What is computed: how values are held between two steps of a program.
@@ -84,9 +86,19 @@ macro_rules! functions {
                 }
             }
 
+            /// Whether the function is defined for arguments of this dtype. (For bool fewer are than
+            /// this says: those that yield a bool.)
+            pub fn is_defined(self, dtype: DType) -> bool {
+                self.domains().contains(&Domain::of(dtype))
+            }
+
+            /// Whether integers have to become floats first.
+            pub fn is_inexact(self) -> bool {
+                !self.is_defined(DType::I64)
+            }
+
             /// Every function without parameters.
-            #[cfg(test)]
-            pub(super) const PLAIN: &[Self] = &[$(Self::$variant),*];
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
         }
     };
 }
@@ -173,6 +185,16 @@ functions! {
 }
 
 impl Unary {
+    /// The function of one number, where it [is defined](Unary::is_defined) for f64.
+    pub fn of_f64(self, x: f64) -> f64 {
+        f64::unary(self, x)
+    }
+
+    /// The function of one complex number, where it is defined for them.
+    pub fn of_complex(self, x: Complex<f64>) -> Complex<f64> {
+        Lane::unary(self, x)
+    }
+
     /// The dtype of the result, for an argument of this dtype.
     pub(super) const fn result(self, dtype: DType) -> DType {
         match self {
@@ -184,6 +206,16 @@ impl Unary {
 }
 
 impl Binary {
+    /// The function of two numbers, where it [is defined](Binary::is_defined) for f64.
+    pub fn of_f64(self, a: f64, b: f64) -> f64 {
+        f64::binary(self, a, b)
+    }
+
+    /// The function of two complex numbers, where it is defined for them.
+    pub fn of_complex(self, a: Complex<f64>, b: Complex<f64>) -> Complex<f64> {
+        Lane::binary(self, a, b)
+    }
+
     /// The dtype of the result, for arguments of this dtype.
     pub(super) const fn result(self, dtype: DType) -> DType {
         match self {
@@ -195,7 +227,7 @@ impl Binary {
     }
 
     /// Whether a zero divisor among integers is an error, as in PyTorch.
-    pub(super) const fn divides(self) -> bool {
+    pub const fn divides(self) -> bool {
         matches!(self, Self::FloorDivide | Self::Remainder | Self::Fmod)
     }
 }

@@ -92,12 +92,15 @@ impl Builder {
     /// Where the function is not defined for the value's dtype.
     pub fn unary(&mut self, op: Unary, x: Value) -> Result<Value, ElementwiseError> {
         let dtype = self.dtype(x);
+        let undefined = ElementwiseError::Undefined { function: op.name(), dtype };
         let op = match (op, dtype) {
             (Unary::BitwiseNot, DType::Bool) => Unary::LogicalNot,
+            (Unary::Neg, DType::Bool) => return Err(undefined),
+            (_, DType::Bool) if op.is_inexact() => return Err(undefined),
             _ => op,
         };
-        if !op.domains().contains(&Domain::of(dtype)) {
-            return Err(ElementwiseError::Undefined { function: op.name(), dtype });
+        if !op.is_defined(dtype) {
+            return Err(undefined);
         }
         Ok(self.push(Node::Unary(op, x), op.result(dtype)))
     }
@@ -118,7 +121,7 @@ impl Builder {
             (Binary::Sub | Binary::Div | Binary::Pow, DType::Bool) => return Err(undefined),
             _ => op,
         };
-        if !op.domains().contains(&Domain::of(dtype)) {
+        if !op.is_defined(dtype) {
             return Err(undefined);
         }
         Ok(self.push(Node::Binary(op, a, b), op.result(dtype)))
@@ -231,6 +234,12 @@ impl Program {
     /// Dtype of the result.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// Number of functions that are applied to each element.
+    pub fn functions(&self) -> usize {
+        let counts = |s: &&Step| matches!(s.action, Action::Unary(..) | Action::Binary(..));
+        self.steps.iter().filter(counts).count()
     }
 
     /// Rough cost of one element: 1 for an addition.

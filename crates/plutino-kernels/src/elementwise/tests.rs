@@ -119,8 +119,8 @@ fn unary_vectors_match_single_elements() {
     x.extend(random(500, 1).iter().map(|v| v * 20.0));
     x.extend(random(2055, 2));
     let activations = [Activation::Relu, Activation::Silu, Activation::Elu { alpha: 1.5 }];
-    let all = Unary::PLAIN.iter().copied().chain(activations.map(Unary::Activation));
-    for op in all.filter(|op| op.domains().contains(&op::Domain::F32)) {
+    let all = Unary::ALL.iter().copied().chain(activations.map(Unary::Activation));
+    for op in all.filter(|op| op.is_defined(DType::F32)) {
         let mut f = Builder::new();
         let input = f.input(DType::F32);
         let y = f.unary(op, input).unwrap();
@@ -147,7 +147,7 @@ fn binary_vectors_match_single_elements() {
     let mut b: Vec<f32> = (0..n * n).map(|i| EDGES[i % n]).collect();
     a.extend(random(2055, 3).iter().map(|v| v * 9.0));
     b.extend(random(2055, 4).iter().map(|v| v * 9.0));
-    for &op in Binary::PLAIN.iter().filter(|op| op.domains().contains(&op::Domain::F32)) {
+    for &op in Binary::ALL.iter().filter(|op| op.is_defined(DType::F32)) {
         if matches!(op, Binary::Complex | Binary::Polar) {
             continue;
         }

@@ -1,0 +1,137 @@
+//! Conversions of dtype, and operators that change nothing.
+
+use super::{Elementwise, Formula, Lowering, Term};
+use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
+use plutino_ir::Parameter;
+use plutino_tensor::DType;
+
+register_op!(to => "Tensor.to");
+
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.to.html>. Values are immutable here, so that nothing is
+/// copied; memory formats are the planner's choice.
+fn to(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let input = r.required_input("input")?;
+    for key in ["copy", "non_blocking", "memory_format", "device"] {
+        r.raw(key);
+    }
+    let dtype = r.optional::<DType>("dtype")?;
+    Ok(Elementwise::boxed(To { input, dtype }))
+}
+
+#[derive(Debug)]
+struct To {
+    input: usize,
+    dtype: Option<DType>,
+}
+
+impl Formula for To {
+    fn name(&self) -> &str {
+        "to"
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        let x = f.input(self.input)?;
+        Ok(match self.dtype {
+            Some(dtype) => f.cast(x, dtype),
+            None => x,
+        })
+    }
+}
+
+register_op!(type_as => "Tensor.type_as");
+
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.type_as.html>
+fn type_as(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let (input, other) = (r.required_input("input")?, r.required_input("other")?);
+    Ok(Elementwise::boxed(TypeAs { input, other }))
+}
+
+#[derive(Debug)]
+struct TypeAs {
+    input: usize,
+    other: usize,
+}
+
+impl Formula for TypeAs {
+    fn name(&self) -> &str {
+        "type_as"
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        let x = f.input(self.input)?;
+        let dtype = TensorValue::at(f.specs(), self.other)?.dtype(); // only its type is asked for
+        Ok(f.cast(x, dtype))
+    }
+}
+
+register_op!(identity =>
+    "nn.Identity", "torch.clone", "Tensor.clone", "Tensor.contiguous", "Tensor.detach",
+    "nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.AlphaDropout", "nn.FeatureAlphaDropout",
+    "F.dropout", "F.dropout1d", "F.dropout2d", "F.dropout3d", "F.alpha_dropout", "F.feature_alpha_dropout");
+
+/// What is the identity in inference: copies of immutable values, and every dropout.
+fn identity(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let input = r.required_input("input")?;
+    for key in ["memory_format", "p", "inplace"] {
+        r.raw(key);
+    }
+    if r.raw("training") == Some(&Parameter::Bool(true)) {
+        return Err(r.bad("training", "False: plutino only infers"));
+    }
+    Ok(Elementwise::boxed(To { input, dtype: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testkit::{check, op, specs, tensor, try_op, values};
+    use crate::{Alias, PackCache, PlanCx};
+    use plutino_kernels::Isa;
+    use plutino_tensor::DType;
+
+    #[test]
+    fn converts_to_the_dtype_asked_for() {
+        let x = tensor([3], &[0.0f32, -1.5, 2.7]);
+        let line =
+            "Tensor.to t 1 1 0 1 copy=False dtype=torch.bool memory_format=torch.preserve_format";
+        assert_eq!(
+            values::<bool>(&check(&*op(line), std::slice::from_ref(&x))[0]),
+            [false, true, true]
+        );
+        let y = check(&*op("Tensor.to t 1 1 0 1 dtype=torch.int"), std::slice::from_ref(&x));
+        assert_eq!(values::<i32>(&y[0]), [0, -1, 2]);
+        let y =
+            check(&*op("Tensor.type_as t 2 1 0 1 2 $input=0 $other=1"), &[x, tensor([1], &[1i64])]);
+        assert_eq!(values::<i64>(&y[0]), [0, -1, 2]);
+    }
+
+    #[test]
+    fn what_changes_nothing_is_a_view() {
+        let x = tensor([3], &[0.0f32, -1.5, 2.7]);
+        for line in [
+            "torch.clone t 1 1 0 1 memory_format=torch.channels_last",
+            "Tensor.to t 1 1 0 1 dtype=torch.float",
+            "nn.Dropout t 1 1 0 1 p=0.5 inplace=False",
+            "F.dropout t 1 1 0 1 p=0.5 training=False",
+            "torch.positive t 1 1 0 1",
+        ] {
+            let operator = op(line);
+            assert_eq!(check(&*operator, std::slice::from_ref(&x))[0], x, "{line}");
+            let inputs = specs(std::slice::from_ref(&x));
+            let outputs = operator.infer(&inputs).unwrap();
+            let packs = PackCache::default();
+            let cx = PlanCx {
+                inputs: &inputs,
+                outputs: &outputs,
+                isa: Isa::best(),
+                threads: 1,
+                packs: &packs,
+            };
+            let planned = operator.plan(&cx).unwrap();
+            assert!(planned.kernel.is_none(), "{line}");
+            assert_eq!(planned.alias, [Alias::View { input: 0, offset: 0 }], "{line}");
+        }
+        assert!(try_op("F.dropout t 1 1 0 1 p=0.5 training=True", &[]).is_err());
+        assert!(try_op("Tensor.to t 1 1 0 1 dtype=torch.nothing", &[]).is_err());
+        assert_eq!(DType::from_name("f32"), Some(DType::F32));
+    }
+}

@@ -1,0 +1,106 @@
+//! Elementwise operators: each is a [`Formula`], written in PyTorch's terms; promotion, broadcasting, layouts,
+//! in-place computing and the kernel are the same for all.
+
+mod binary;
+mod cast;
+mod kernel;
+mod lowering;
+mod number;
+mod select;
+mod unary;
+
+pub(crate) use kernel::plan;
+pub(crate) use lowering::{Lowered, Lowering, Term};
+pub(crate) use number::convert as convert_number;
+
+use crate::{
+    Arg, BuildError, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, ShapeError, ValueSpec,
+};
+use plutino_kernels::elementwise::Scalar;
+use std::fmt::Debug;
+
+/// What an elementwise operator computes.
+pub(crate) trait Formula: Debug + Send + Sync + 'static {
+    /// PyTorch's name, shown as the kernel's.
+    fn name(&self) -> &str;
+
+    /// The result, in terms of the inputs.
+    ///
+    /// # Errors
+    /// Where PyTorch would refuse their dtypes or shapes.
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError>;
+
+    /// What the formula is to the producer of its input.
+    fn epilogue(&self) -> Option<Epilogue> {
+        None
+    }
+}
+
+/// An operator with one output, each element of which depends on those elements of the inputs that broadcasting
+/// pairs with it.
+#[derive(Debug)]
+pub(crate) struct Elementwise<F>(F);
+
+impl<F: Formula> Elementwise<F> {
+    /// As builders return it.
+    pub(crate) fn boxed(formula: F) -> Box<dyn Operator> {
+        Box::new(Self(formula))
+    }
+
+    fn lowered(&self, inputs: &[ValueSpec]) -> Result<Lowered, ShapeError> {
+        let mut f = Lowering::new(inputs);
+        let result = self.0.lower(&mut f)?;
+        Ok(f.finish(result))
+    }
+}
+
+impl<F: Formula> Operator for Elementwise<F> {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        Ok(vec![self.lowered(inputs)?.spec(inputs)?])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        plan(cx, self.0.name(), vec![self.lowered(cx.inputs)?])
+    }
+
+    fn epilogue(&self) -> Option<Epilogue> {
+        self.0.epilogue()
+    }
+
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        match self.lowered(inputs) {
+            Ok(lowered) => lowered.layouts(inputs, block),
+            Err(_) => LayoutSupport::Plain,
+        }
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let functions = self.lowered(inputs).map_or(0, |l| l.functions());
+        Cost::elementwise(inputs, outputs, functions as u64)
+    }
+}
+
+/// An argument that is a parameter, the input of that name, or the next unnamed input.
+///
+/// # Errors
+/// Where there is none, or the parameter is no number.
+pub(crate) fn operand(r: &mut NodeReader<'_>, key: &str) -> Result<Arg<Scalar>, BuildError> {
+    if r.has(key) {
+        return r.required(key).map(Arg::Value);
+    }
+    r.required_input(key).map(Arg::Input)
+}
+
+impl Lowering<'_> {
+    /// An argument: a number or an input.
+    ///
+    /// # Errors
+    /// As [`Lowering::input`].
+    pub(crate) fn arg(&mut self, arg: &Arg<Scalar>) -> Result<Term, ShapeError> {
+        match arg {
+            Arg::Value(x) => Ok(Term::Number(*x)),
+            Arg::Input(at) => self.input(*at),
+        }
+    }
+}
