@@ -15,15 +15,20 @@ import torch  # noqa: E402
 
 import digits  # noqa: E402
 import networks  # noqa: E402
+import operators  # noqa: E402
 
-WRITERS = {"digits": digits.write} | dict.fromkeys(networks.NETWORKS, networks.write)
+CASES = {f"ops/{name}": case for name, case in operators.CASES.items()}
+WRITERS = {"digits": digits.write} | dict.fromkeys(networks.NETWORKS, networks.write) | dict.fromkeys(CASES, operators.write)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("names", nargs="*", help="only these fixtures")
+    parser.add_argument("names", nargs="*", help="only these fixtures; `ops` stands for all of ops/")
     args = parser.parse_args()
+    if "ops" in args.names:
+        args.names.remove("ops")
+        args.names += CASES
     if unknown := set(args.names) - WRITERS.keys():
         parser.error(f"no such fixture: {', '.join(sorted(unknown))}")
 
@@ -31,10 +36,12 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.backends.mha.set_fastpath_enabled(False)  # the fast path cannot be traced
 
+    for stale in {path.name for path in args.out.glob("ops/*")} - operators.CASES.keys():
+        shutil.rmtree(args.out / "ops" / stale)
     for name in args.names or WRITERS:
         start = time.monotonic()
         shutil.rmtree(args.out / name, ignore_errors=True)
-        line = WRITERS[name](name, args.out / name)
+        line = WRITERS[name](Path(name).name, args.out / name)
         print(f"{name} ({time.monotonic() - start:.1f} s): {line}", flush=True)
 
 

@@ -60,19 +60,48 @@ impl OpCase {
         Ok(Graph::load(self.path.join("model.pnnx.param"))?)
     }
 
-    /// The inputs `in0`, `in1`, ... in the order of the graph's.
+    /// The inputs with PyTorch's outputs: one set, or a second one of other shapes for the same graph.
     ///
     /// # Errors
-    /// If the file is missing or not right.
-    pub fn inputs(&self) -> Result<Vec<(String, Tensor)>, FixtureError> {
-        Ok(npy::npz::load(self.path.join("inputs.npz"))?)
+    /// If a file is missing or not right.
+    pub fn runs(&self) -> Result<Vec<Run>, FixtureError> {
+        let file = |name: &str, suffix: &str| self.path.join(format!("{name}{suffix}.npz"));
+        let present = ["", "2"].into_iter().filter(|suffix| file("inputs", suffix).is_file());
+        let run = |suffix| {
+            let inputs = npy::npz::load(file("inputs", suffix))?;
+            Ok(Run { inputs, outputs: npy::npz::load(file("outputs", suffix))? })
+        };
+        present.map(run).collect()
     }
+}
 
-    /// PyTorch's outputs `out0`, `out1`, ... in the order of the graph's.
-    ///
-    /// # Errors
-    /// If the file is missing or not right.
-    pub fn outputs(&self) -> Result<Vec<(String, Tensor)>, FixtureError> {
-        Ok(npy::npz::load(self.path.join("outputs.npz"))?)
+/// Inputs `in0`, `in1`, ... and PyTorch's outputs `out0`, `out1`, ..., in the order of the graph's; tuples
+/// among the outputs are flattened.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The tensors fed.
+    pub inputs: Vec<(String, Tensor)>,
+    /// The tensors expected.
+    pub outputs: Vec<(String, Tensor)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_complete() {
+        let cases = OpCase::all().unwrap();
+        assert!(cases.len() >= 380, "{} cases", cases.len());
+        for case in cases {
+            let graph = case.graph().unwrap();
+            let runs = case.runs().unwrap();
+            assert!(!runs.is_empty(), "{}", case.name);
+            for Run { inputs, outputs } in runs {
+                assert_eq!(inputs.len(), graph.operators_of("pnnx.Input").count(), "{}", case.name);
+                assert!(!outputs.is_empty(), "{}", case.name);
+            }
+            assert_eq!(case.operators.values().sum::<usize>(), graph.operator_count());
+        }
     }
 }

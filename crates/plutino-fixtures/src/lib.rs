@@ -28,7 +28,7 @@ use plutino_tensor::TensorError;
 use plutino_tensor::npy::NpyError;
 use thiserror::Error;
 
-pub use case::OpCase;
+pub use case::{OpCase, Run};
 pub use fixture::{Fixture, Weights};
 pub use output::{Mismatch, Output};
 pub use random::{InputKind, Recipe, Words};
