@@ -28,7 +28,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         "plutino",
         &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"],
     ),
-    ("plutino-fixtures", &["plutino-ir"]),
+    ("plutino-fixtures", &["plutino-ir", "plutino-tensor"]),
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
 ];
 

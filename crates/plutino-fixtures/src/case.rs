@@ -23,7 +23,7 @@ pub struct OpCase {
 
 #[derive(Deserialize)]
 struct Meta {
-    operators: BTreeMap<String, usize>,
+    ops: BTreeMap<String, usize>,
     rtol: f64,
     atol: f64,
 }
@@ -35,7 +35,7 @@ impl OpCase {
     /// If there is none, or its description is not right.
     pub fn named(name: &str) -> Result<OpCase, FixtureError> {
         let path = folder().join("ops").join(name);
-        let Meta { operators, rtol, atol } = read_json(path.join("meta.json"))?;
+        let Meta { ops: operators, rtol, atol } = read_json(path.join("meta.json"))?;
         Ok(OpCase { name: name.to_owned(), operators, tolerance: Tolerance { rtol, atol }, path })
     }
 

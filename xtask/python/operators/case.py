@@ -150,6 +150,6 @@ def write(name: str, case: Case, target: Path) -> str:
         check(name, case, inputs, outputs, module)
         files.write_npz(target / f"inputs{suffix}.npz", {f"in{i}": x.numpy() for i, x in enumerate(inputs)})
         files.write_npz(target / f"outputs{suffix}.npz", {f"out{i}": x for i, x in enumerate(outputs)})
-    meta = {"operators": dict(sorted(kinds.items())), "rtol": case.rtol, "atol": case.atol}
+    meta = {"ops": dict(sorted(kinds.items())), "rtol": case.rtol, "atol": case.atol}
     files.write_json(target / "meta.json", meta)
-    return ", ".join(kind for kind in meta["operators"] if kind not in ("pnnx.Input", "pnnx.Output"))
+    return ", ".join(kind for kind in meta["ops"] if kind not in ("pnnx.Input", "pnnx.Output"))
