@@ -303,8 +303,9 @@ mod tests {
     fn trees_of_functions() {
         let (a, b) = (random([3, 4], 1), random([4], 2));
         let (x, y) = (values::<f32>(&a), values::<f32>(&b));
+        type Formula = fn(f32, f32) -> f32;
         #[rustfmt::skip]
-        let cases: &[(&str, fn(f32, f32) -> f32)] = &[
+        let cases: &[(&str, Formula)] = &[
             ("sub(mul(@0,2),1)", |x, _| x * 2.0 - 1.0),
             ("add(@0,@1)", |x, y| x + y),
             ("sub(1,@0)", |x, _| 1.0 - x),

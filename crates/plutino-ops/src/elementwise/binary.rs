@@ -261,6 +261,9 @@ mod tests {
     fn complex_from_parts() {
         let y = two("torch.complex f", tensor([2], &[1.0f32, 2.0]), tensor([2], &[-1.0f32, 0.5]));
         assert_eq!(values::<Complex<f32>>(&y), [Complex::new(1.0, -1.0), Complex::new(2.0, 0.5)]);
+    fn complex_from_length_and_angle() {
+        let y = two("torch.polar f", tensor([2], &[1.0f32, 2.0]), tensor([1], &[0.0f32]));
+        assert_eq!(values::<Complex<f32>>(&y), [Complex::new(1.0, 0.0), Complex::new(2.0, 0.0)]);
     }
 
     #[test]
