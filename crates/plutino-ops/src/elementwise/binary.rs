@@ -22,14 +22,6 @@ fn binary(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     Ok(Elementwise::boxed(Function { op, arguments }))
 }
 
-register_op!(complex => "torch.complex");
-
-/// <https://pytorch.org/docs/stable/generated/torch.complex.html>
-fn complex(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let arguments = [operand(r, "real")?, operand(r, "imag")?];
-    Ok(Elementwise::boxed(Function { op: Binary::Complex, arguments }))
-}
-
 register_op!(polar => "torch.polar");
 
 /// <https://pytorch.org/docs/stable/generated/torch.polar.html>
@@ -258,9 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn complex_from_parts() {
-        let y = two("torch.complex f", tensor([2], &[1.0f32, 2.0]), tensor([2], &[-1.0f32, 0.5]));
-        assert_eq!(values::<Complex<f32>>(&y), [Complex::new(1.0, -1.0), Complex::new(2.0, 0.5)]);
     fn complex_from_length_and_angle() {
         let y = two("torch.polar f", tensor([2], &[1.0f32, 2.0]), tensor([1], &[0.0f32]));
         assert_eq!(values::<Complex<f32>>(&y), [Complex::new(1.0, 0.0), Complex::new(2.0, 0.0)]);
