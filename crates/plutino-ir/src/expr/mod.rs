@@ -4,6 +4,7 @@ mod error;
 mod functions;
 mod literal;
 mod parse;
+mod stream;
 mod token;
 
 use std::fmt;

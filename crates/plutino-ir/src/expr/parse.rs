@@ -8,13 +8,14 @@
 //!      | name "(" expr ("," expr)* ")"          as many as the function takes
 //!      | name ("," expr)*                       exactly as many as the function takes
 //! ```
+//! Text that does not fit is read once more without its brackets, see [`stream`].
 //! Open calls and lists are kept on a stack of our own, because expressions get deep where a model's loop was
 //! unrolled.
 
 use super::error::{ExprError, ExprErrorKind};
 use super::functions::{BinaryFn, Function, UnaryFn};
 use super::token::{Token, TokenKind, tokens};
-use super::{Expr, MAX_DEPTH};
+use super::{Expr, MAX_DEPTH, stream};
 use crate::number::Number;
 
 /// A call or list whose end is still to come.
@@ -37,6 +38,13 @@ enum Form {
 
 pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
     let tokens = tokens(text)?;
+    parse_tokens(text, tokens.clone()).or_else(|error| match stream::rebracketed(&tokens) {
+        Some(tokens) => parse_tokens(text, tokens).map_err(|_| error),
+        None => Err(error),
+    })
+}
+
+fn parse_tokens(text: &str, tokens: Vec<Token<'_>>) -> Result<Expr, ExprError> {
     let mut parser = Parser { text, tokens: tokens.into_iter().peekable(), open: Vec::new() };
     let mut value = parser.operand()?;
     loop {

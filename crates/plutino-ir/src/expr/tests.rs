@@ -40,6 +40,20 @@ fn prefixes_take_as_many_arguments_as_the_function() {
 }
 
 #[test]
+fn brackets_after_a_bare_name_are_ignored() {
+    for (written, meant) in [
+        ("add(mul(expm1,@0),1.5),0.25", "add(mul(expm1(@0),1.5),0.25)"),
+        ("sqrt(expm1),@0", "sqrt(expm1(@0))"),
+        ("add(log1p,@0),expm1,@1", "add(log1p(@0),expm1(@1))"),
+        ("[mul(log1p,@0),2,[size(@0,1)]]", "[mul(log1p(@0),2),[size(@0,1)]]"),
+    ] {
+        assert_eq!(canonical(written), meant);
+    }
+    assert!(Expr::parse("add(mul(expm1,@0),1.5)").is_err());
+    assert!(Expr::parse("add(mul(expm1,@0),1.5),0.25,1").is_err());
+}
+
+#[test]
 fn nonsense_is_placed_and_named() {
     let unexpected =
         |expected, found: &str| ExprErrorKind::Unexpected { expected, found: found.into() };
