@@ -41,7 +41,8 @@ CASES = {
     "conv2d_relu": case(nn.Sequential(conv(8, 3, padding=1), nn.ReLU()), IMAGE),
     "conv2d_batchnorm_folded": case(nn.Sequential(conv(8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU()), IMAGE),
     "conv2d_functional": case(lambda x, w: F.conv2d(x, w, stride=2, padding=1), IMAGE, (4, 6, 3, 3)),
-    "conv2d_wide": case(nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12), atol=3e-5),
+    # Wide enough for Winograd's F(4x4, 3x3), which is off by up to 1e-5 of the largest output, 21.
+    "conv2d_wide": case(nn.Conv2d(32, 48, 3, padding=1), (1, 32, 12, 12), atol=2e-4),
     "conv1d": case(nn.Conv1d(6, 8, 3, padding=1), LINE),
     "conv1d_stride_dilation_groups": case(nn.Conv1d(6, 4, 3, stride=2, dilation=2, groups=2), LINE),
     "conv1d_padding_circular": case(nn.Conv1d(6, 4, 4, padding=3, padding_mode="circular"), LINE),
