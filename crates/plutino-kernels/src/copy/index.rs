@@ -1,7 +1,8 @@
 //! Copies whose source or destination depends on data.
 //!
-//! Indices are i32 or i64, count from the end where they are negative, and are checked: one outside its
-//! dimension is a [`CopyError::Index`], never a read elsewhere.
+//! Indices are i32 or i64 and are checked: one outside its dimension is a [`CopyError::Index`], never a read
+//! elsewhere. Only [`resolve`] counts negative ones from the end, as Python does; PyTorch's `gather`,
+//! `scatter`, `index_select` and `embedding` refuse them.
 
 use super::{CopyError, GRAIN, Walk};
 use crate::number::{Number, Wide};
@@ -13,7 +14,7 @@ pub trait Index: Copy + Into<i64> + Send + Sync {}
 impl Index for i32 {}
 impl Index for i64 {}
 
-/// The position that `index` means in a dimension of `size` elements.
+/// The position that `index` means in a dimension of `size` elements; negative ones count from the end.
 ///
 /// # Errors
 /// Where it is outside `-size..size`.
@@ -24,7 +25,20 @@ pub fn resolve(index: impl Index, size: usize) -> Result<usize, CopyError> {
     let at = if index < 0 { from_end() } else { index };
     match usize::try_from(at) {
         Ok(at) if at < size => Ok(at),
-        _ => Err(CopyError::Index { index, size }),
+        _ => Err(CopyError::Index { index, size, from_end: true }),
+    }
+}
+
+/// The position that `index` means in a dimension of `size` elements.
+///
+/// # Errors
+/// Where it is outside `0..size`.
+#[inline]
+pub fn within(index: impl Index, size: usize) -> Result<usize, CopyError> {
+    let index: i64 = index.into();
+    match usize::try_from(index) {
+        Ok(at) if at < size => Ok(at),
+        _ => Err(CopyError::Index { index, size, from_end: false }),
     }
 }
 
@@ -32,7 +46,7 @@ pub fn resolve(index: impl Index, size: usize) -> Result<usize, CopyError> {
 /// `size` of them for each `o`: index_select, and (with one `o`) embedding.
 ///
 /// # Errors
-/// Where an index is outside `-size..size`, or a buffer has another length than these numbers say.
+/// Where an index is outside `0..size`, or a buffer has another length than these numbers say.
 pub fn take<I: Index>(
     par: &Par,
     src: &[u8],
@@ -44,7 +58,7 @@ pub fn take<I: Index>(
 ) -> Result<(), CopyError> {
     expect("source", src.len(), &[outer, size, block])?;
     expect("destination", dst.len(), &[outer, index.len(), block])?;
-    index.iter().try_for_each(|&i| resolve(i, size).map(drop))?;
+    index.iter().try_for_each(|&i| within(i, size).map(drop))?;
     if block == 0 || index.is_empty() {
         return Ok(());
     }
@@ -53,8 +67,8 @@ pub fn take<I: Index>(
         for (r, out) in rows_out.chunks_exact_mut(block).enumerate() {
             let at = chunk * rows + r;
             let (o, k) = (at / index.len(), at % index.len());
-            // Every index was resolved above.
-            if let Ok(i) = resolve(index[k], size) {
+            // Every index was checked above.
+            if let Ok(i) = within(index[k], size) {
                 let from = (o * size + i) * block;
                 out.copy_from_slice(&src[from..from + block]);
             }
@@ -95,7 +109,7 @@ impl Along<'_> {
 /// index's shape; elements are `N` bytes.
 ///
 /// # Errors
-/// Where an index is outside `-size..size`, or an element outside its buffer.
+/// Where an index is outside `0..size`, or an element outside its buffer.
 pub fn gather<const N: usize, I: Index>(
     par: &Par,
     src: &[[u8; N]],
@@ -116,7 +130,7 @@ pub fn gather<const N: usize, I: Index>(
     par.chunks_mut(dst, grain, |chunk, out| {
         let mut walk = Walk::new(&lens, &steps, [0], chunk * grain);
         for (out, &i) in out.iter_mut().zip(&index[chunk * grain..]) {
-            let at = resolve(i, along.size)
+            let at = within(i, along.size)
                 .map(|i| walk.at()[0].wrapping_add_signed(step.wrapping_mul(i as isize)));
             match at.map(|at| src.get(at)) {
                 Ok(Some(x)) => *out = *x,
@@ -140,13 +154,24 @@ pub enum Reduce {
     Multiply,
 }
 
+impl Reduce {
+    #[inline(always)]
+    fn apply<T: Number>(self, there: T, new: T) -> T {
+        match self {
+            Self::Replace => new,
+            Self::Add => T::narrow(there.widen().plus(new.widen())),
+            Self::Multiply => T::narrow(there.widen().times(new.widen())),
+        }
+    }
+}
+
 /// `dst[i]..[index[i, j, k]]..[k] = src[i, j, k]`, or its sum or product with what is there: PyTorch's
 /// `scatter`, `scatter_add`. `src` has the element strides `src_strides` (0 everywhere for one value).
 ///
 /// Indices that differ outside `dim` never meet, so threads share those; along `dim` the order is fixed.
 ///
 /// # Errors
-/// Where an index is outside `-size..size`, or an element outside its buffer.
+/// Where an index is outside `0..size`, or an element outside its buffer.
 pub fn scatter<T: Number, I: Index>(
     par: &Par,
     src: &[T],
@@ -187,18 +212,14 @@ pub fn scatter<T: Number, I: Index>(
         for _ in range {
             let [mut i, mut s, d] = walk.at();
             for _ in 0..len {
-                let to = resolve(index[i], along.size)
+                let to = within(index[i], along.size)
                     .map(|k| d.wrapping_add_signed(d_step.wrapping_mul(k as isize)));
                 match (to, src.get(s)) {
                     (Ok(to), Some(&x)) if to < dst.len() => {
                         // SAFETY: inside the slice (just checked); another lane differs outside `dim`,
                         // and the strides are those of a tensor, so no other task gets here.
                         let y = unsafe { &mut *dst.as_mut_ptr().add(to) };
-                        *y = match reduce {
-                            Reduce::Replace => x,
-                            Reduce::Add => T::narrow(y.widen().plus(x.widen())),
-                            Reduce::Multiply => T::narrow(y.widen().times(x.widen())),
-                        };
+                        *y = reduce.apply(*y, x);
                     }
                     (Ok(_), _) => note(&failure, CopyError::Outside { side: "destination" }),
                     (Err(e), _) => note(&failure, e),
@@ -210,6 +231,78 @@ pub fn scatter<T: Number, I: Index>(
         }
     });
     outcome(failure)
+}
+
+/// Positions, in blocks, that a part of a tensor is made of: all sums of one out of each list. The part is
+/// dense: (outer, at, inner).
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    /// Before the indexed dimensions.
+    pub outer: &'a [usize],
+    /// What the indices say.
+    pub at: &'a [usize],
+    /// After them, as far as that is not part of a block.
+    pub inner: &'a [usize],
+    /// Bytes, or elements, of a block.
+    pub block: usize,
+}
+
+impl Places<'_> {
+    /// Number of blocks.
+    fn len(&self) -> usize {
+        self.outer.len().saturating_mul(self.at.len()).saturating_mul(self.inner.len())
+    }
+
+    /// Where block `n` of the part lies in the tensor.
+    fn range(&self, n: usize) -> std::ops::Range<usize> {
+        let (outer, inner) = (n / (self.at.len() * self.inner.len()), n % self.inner.len());
+        let at = n / self.inner.len() % self.at.len();
+        let first = self.outer[outer] + self.at[at] + self.inner[inner];
+        first.saturating_mul(self.block)..first.saturating_add(1).saturating_mul(self.block)
+    }
+}
+
+/// Copies a part of `src` to `dst`, which it fills: PyTorch's indexing with tensors.
+///
+/// # Errors
+/// Where the part has another size than `dst`, or lies outside `src`.
+pub fn pick(par: &Par, src: &[u8], dst: &mut [u8], places: Places<'_>) -> Result<(), CopyError> {
+    expect("destination", dst.len(), &[places.len(), places.block])?;
+    if dst.is_empty() {
+        return Ok(());
+    }
+    let failure = Mutex::new(None);
+    let blocks = (GRAIN / places.block).max(1);
+    par.chunks_mut(dst, blocks * places.block, |chunk, out| {
+        for (i, out) in out.chunks_exact_mut(places.block).enumerate() {
+            match src.get(places.range(chunk * blocks + i)) {
+                Some(from) => out.copy_from_slice(from),
+                None => note(&failure, CopyError::Outside { side: "source" }),
+            }
+        }
+    });
+    outcome(failure)
+}
+
+/// Writes `src` to a part of `dst`, or combines it with what is there; where a place occurs more than once, in
+/// order. On one thread.
+///
+/// # Errors
+/// Where the part has another size than `src`, or lies outside `dst`.
+pub fn place<T: Number>(
+    src: &[T],
+    dst: &mut [T],
+    places: Places<'_>,
+    reduce: Reduce,
+) -> Result<(), CopyError> {
+    expect("source", src.len(), &[places.len(), places.block])?;
+    for (n, from) in src.chunks_exact(places.block.max(1)).enumerate() {
+        let to = dst.get_mut(places.range(n)).ok_or(CopyError::Outside { side: "destination" })?;
+        for (y, x) in to.iter_mut().zip(from) {
+            *y = reduce.apply(*y, *x);
+        }
+    }
+    Ok(())
 }
 
 /// Keeps the least failure: which thread saw it first must not show.
@@ -244,8 +337,15 @@ mod tests {
     #[test]
     fn indices_count_from_both_ends() {
         assert_eq!(resolve(-1i32, 5), Ok(4));
-        assert_eq!(resolve(5i64, 5), Err(CopyError::Index { index: 5, size: 5 }));
-        assert_eq!(resolve(-6i64, 5), Err(CopyError::Index { index: -6, size: 5 }));
+        assert_eq!(resolve(5i64, 5), Err(CopyError::Index { index: 5, size: 5, from_end: true }));
+        assert_eq!(
+            resolve(-6i64, 5).map_err(|e| e.to_string()),
+            Err("index -6 is outside -5..5".into())
+        );
+        assert_eq!(
+            within(-1i64, 5).map_err(|e| e.to_string()),
+            Err("index -1 is outside 0..5".into())
+        );
         assert!(resolve(i64::MIN, usize::MAX).is_err());
         assert!(resolve(0i64, 0).is_err());
     }
@@ -256,14 +356,14 @@ mod tests {
         for threads in [1, 3] {
             let mut dst = [0; 2 * 4 * 3];
             Pool::new(threads)
-                .enter(|par| take(par, &src, &mut dst, 2, 5, 3, &[4i32, 0, -2, 4]))
+                .enter(|par| take(par, &src, &mut dst, 2, 5, 3, &[4i32, 0, 3, 4]))
                 .unwrap();
             assert_eq!(dst[..12], [12, 13, 14, 0, 1, 2, 9, 10, 11, 12, 13, 14]);
             assert_eq!(dst[12..15], [27, 28, 29]);
         }
         let par = Par::serial();
         let bad = take(&par, &src, &mut [0; 6], 2, 5, 3, &[5i64]);
-        assert_eq!(bad, Err(CopyError::Index { index: 5, size: 5 }));
+        assert_eq!(bad, Err(CopyError::Index { index: 5, size: 5, from_end: false }));
         assert!(take(&par, &src, &mut [0; 5], 2, 5, 3, &[1i64]).is_err());
     }
 
@@ -273,7 +373,7 @@ mod tests {
         let strides = [420, 60, 1];
         for (dim, &size) in source.iter().enumerate() {
             let along = Along { shape: &shape, strides: &strides, dim, size };
-            let pick = |(i, _): (usize, f32)| (i * 7919 % (2 * size)) as i64 - size as i64;
+            let pick = |(i, _): (usize, f32)| (i * 7919 % size) as i64;
             let index: Vec<i64> = random(600, 1).into_iter().enumerate().map(pick).collect();
             let src = random(1260, 2);
             let positions = reference::along(&shape, &strides, dim, size, &index);
@@ -313,7 +413,32 @@ mod tests {
         for threads in [1, 3] {
             let found = Pool::new(threads)
                 .enter(|par| gather(par, &[[0u8; 8]; 9], &mut vec![[0; 8]; 20_000], &index, along));
-            assert_eq!(found, Err(CopyError::Index { index: -10, size: 9 }));
+            assert_eq!(found, Err(CopyError::Index { index: -10, size: 9, from_end: false }));
         }
+    }
+
+    #[test]
+    fn pick_and_place_are_each_others_reverse() {
+        // (2, 5, 3, 4) indexed in dimension 2, the last dimension as blocks.
+        let src: Vec<u8> = (0..120).collect();
+        let outer: Vec<usize> = (0..10).map(|i| i * 3).collect();
+        let places = Places { outer: &outer, at: &[2, 0], inner: &[0], block: 4 };
+        for threads in [1, 2] {
+            let mut dst = vec![0; 80];
+            Pool::new(threads).enter(|par| pick(par, &src, &mut dst, places)).unwrap();
+            assert_eq!(dst[..8], [8, 9, 10, 11, 0, 1, 2, 3]);
+            assert_eq!(dst[72..], [116, 117, 118, 119, 108, 109, 110, 111]);
+            let mut back = src.clone();
+            place(&dst, &mut back, places, Reduce::Replace).unwrap();
+            assert_eq!(back, src);
+        }
+        let twice = Places { outer: &[0], at: &[1, 1], inner: &[0], block: 1 };
+        let mut sum = [1.0f32, 2.0];
+        place(&[10.0, 20.0], &mut sum, twice, Reduce::Add).unwrap();
+        assert_eq!(sum, [1.0, 32.0]);
+        let outside = Places { at: &[2], ..twice };
+        assert!(place(&[1.0], &mut sum, outside, Reduce::Replace).is_err());
+        assert!(pick(&Par::serial(), &src[..2], &mut [0], outside).is_err());
+        assert!(pick(&Par::serial(), &src, &mut [0], twice).is_err());
     }
 }

@@ -49,12 +49,14 @@ pub enum CopyError {
         found: usize,
     },
     /// An index in the data is outside its dimension.
-    #[error("index {index} is outside -{size}..{size}")]
+    #[error("index {index} is outside {}..{size}", if *from_end { format!("-{size}") } else { "0".into() })]
     Index {
         /// The index.
         index: i64,
         /// Size of the dimension that it addresses.
         size: usize,
+        /// Whether negative indices count from the end.
+        from_end: bool,
     },
 }
 
