@@ -1,9 +1,9 @@
 //! Rows of a table by their numbers: embedding.
 
-use crate::gather::{take_blocks, value_error};
+use crate::gather::take_blocks;
 use crate::{
-    BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    TensorValue, ValueSpec, Weight, register_op,
+    BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_tensor::DType;
 
@@ -47,7 +47,9 @@ impl Embedding {
         };
         match spec.shape.dims() {
             &[rows, columns] => Ok((spec.dtype, rows, columns)),
-            _ => Err(ShapeError::Rank { input: 1, expected: "2".into(), found: spec.shape.clone() }),
+            _ => {
+                Err(ShapeError::Rank { input: 1, expected: "2".into(), found: spec.shape.clone() })
+            }
         }
     }
 }
@@ -97,7 +99,6 @@ impl Kernel for Lookup {
         };
         let (_, dst) = cx.outputs.take_bytes(0)?;
         take_blocks(cx.par, &cx.inputs, self.input, table, dst, (1, self.rows, self.row_bytes))
-            .map_err(|e| value_error(self.input, e))
     }
 }
 
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn the_table_may_be_an_input() {
-        let operator = op("F.embedding e 2 1 0 1 2 scale_grad_by_freq=False sparse=False $input=0 $weight=1");
+        let operator =
+            op("F.embedding e 2 1 0 1 2 scale_grad_by_freq=False sparse=False $input=0 $weight=1");
         let y = check(&*operator, &[tensor([2], &[1i32, 0]), iota([2, 2])]);
         assert_eq!(values::<f32>(&y[0]), [2., 3., 0., 1.]);
     }

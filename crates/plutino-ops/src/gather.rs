@@ -1,16 +1,18 @@
-//! Elements chosen by an index tensor along one dimension: index_select, gather, take_along_dim, take, and their
+//! Elements chosen by an index tensor along one dimension: index_select, gather, and their
 //! reverse: scatter, scatter_add.
 
-use crate::assemble::{leaf, same_dtype};
-use crate::rearrange::{Geometry, invalid};
+use crate::assemble::leaf;
+use crate::create::Source;
+use crate::rearrange::invalid;
 use crate::{
-    Alias, Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::copy::CopyError;
 use plutino_kernels::copy::index::{self, Along, Reduce};
+use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::{Par, for_numbers};
-use plutino_tensor::{DType, Element, Shape, Strides};
+use plutino_tensor::{DType, Shape, Strides};
 
 /// An index outside its dimension is the data's fault; anything else would be ours.
 pub(crate) fn value_error(input: usize, error: CopyError) -> RunError {
@@ -53,16 +55,12 @@ pub(crate) fn take_blocks(
     src: &[u8],
     dst: &mut [u8],
     (outer, size, block): (usize, usize, usize),
-) -> Result<(), CopyError> {
-    let mut run = || -> Result<Result<(), CopyError>, RunError> {
-        Ok(with_index!(inputs, at, i => index::take(par, src, dst, outer, size, block, i)))
-    };
-    // The plan has checked that the leaf is an index.
-    run().unwrap_or(Err(CopyError::Outside { side: "source" }))
+) -> Result<(), RunError> {
+    with_index!(inputs, at, i => index::take(par, src, dst, outer, size, block, i))
+        .map_err(|e| value_error(at, e))
 }
 
-/// <https://pytorch.org/docs/stable/generated/torch.index_select.html>; `torch.take` is the same for the tensor
-/// as one row, with indices that may count from the end.
+/// <https://pytorch.org/docs/stable/generated/torch.index_select.html>
 #[derive(Debug)]
 struct IndexSelect {
     input: usize,
@@ -79,7 +77,8 @@ register_op!(index_select => "torch.index_select");
 
 impl Operator for IndexSelect {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (x, index) = (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
+        let (x, index) =
+            (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
         check_index(self.index, index)?;
         if index.shape().rank() > 1 {
             let (input, found) = (self.index, index.shape().clone());
@@ -126,7 +125,6 @@ impl Kernel for SelectRows {
         let [x, index] = self.at;
         let (_, dst) = cx.outputs.take_bytes(0)?;
         take_blocks(cx.par, &cx.inputs, index, cx.inputs.bytes(x)?, dst, self.sizes)
-            .map_err(|e| value_error(index, e))
     }
 }
 
@@ -136,19 +134,15 @@ struct Gather {
     input: usize,
     index: usize,
     dim: i64,
-    /// `take_along_dim`: index and input are broadcast outside `dim`.
-    broadcast: bool,
 }
 
 fn gather(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dim = r.required("dim")?;
     let _: bool = r.or("sparse_grad", false)?; // matters for training only
-    let broadcast = r.kind() == "torch.take_along_dim";
     let input = r.required_input("input")?;
-    let index = r.required_input(if broadcast { "indices" } else { "index" })?;
-    Ok(Box::new(Gather { input, index, dim, broadcast }))
+    Ok(Box::new(Gather { input, index: r.required_input("index")?, dim }))
 }
-register_op!(gather => "torch.gather", "torch.take_along_dim");
+register_op!(gather => "torch.gather");
 
 /// How an index tensor and the tensor that it indexes fit together.
 struct Fit {
@@ -184,41 +178,19 @@ fn fit(
 }
 
 impl Gather {
-    /// The fit, and the index's strides where it is broadcast.
     fn fit(&self, inputs: &[ValueSpec]) -> Result<Fit, ShapeError> {
-        let (x, index) = (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
+        let (x, index) =
+            (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
         check_index(self.index, index)?;
-        if !self.broadcast {
-            return fit((self.input, x.shape()), (self.index, index.shape()), self.dim);
-        }
-        let dim = x.shape().dim(self.dim)?;
-        if x.shape().rank() != index.shape().rank() || x.shape().rank() == 0 {
-            let (input, found) = (self.index, index.shape().clone());
-            return Err(ShapeError::Rank { input, expected: x.shape().rank().to_string(), found });
-        }
-        let mut outside = [x.shape().clone(), index.shape().clone()];
-        outside.iter_mut().for_each(|s| s[dim] = 1);
-        let mut shape = outside[0].broadcast(&outside[1])?;
-        let size = x.shape()[dim];
-        let mut wide = shape.clone();
-        wide[dim] = size;
-        let strides = Geometry::dense(x.shape()).broadcast(&wide)?.strides;
-        shape[dim] = index.shape()[dim];
-        shape.checked_numel()?;
-        if shape != *index.shape() {
-            return Err(invalid(format!(
-                "indices of shape {} would have to be expanded to {shape}: not supported",
-                index.shape()
-            )));
-        }
-        Ok(Fit { shape, strides, dim, size })
+        fit((self.input, x.shape()), (self.index, index.shape()), self.dim)
     }
 }
 
 impl Operator for Gather {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         self.fit(inputs)?;
-        let (x, index) = (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
+        let (x, index) =
+            (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
         Ok(vec![ValueSpec::tensor(x.dtype(), index.shape().clone())])
     }
 
@@ -264,7 +236,7 @@ impl Kernel for GatherKernel {
 struct Scatter {
     input: usize,
     index: usize,
-    src: Arg<f64>,
+    src: Arg<Scalar>,
     dim: i64,
     reduce: Reduce,
 }
@@ -279,37 +251,37 @@ fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (input, index) = (r.required_input("input")?, r.required_input("index")?);
     let src = match r.arg("value")? {
         Some(value) => value,
-        None => match r.arg("src")? {
-            Some(src) => src,
-            None => Arg::Input(r.required_input("src")?),
-        },
+        None => Arg::Input(r.required_input("src")?),
     };
     Ok(Box::new(Scatter { input, index, src, dim, reduce }))
 }
 register_op!(scatter => "torch.scatter", "torch.scatter_add");
 
 impl Scatter {
-    fn fit(&self, inputs: &[ValueSpec]) -> Result<Fit, ShapeError> {
-        let (x, index) = (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
+    /// The fit, the new values and their strides.
+    fn fit(&self, inputs: &[ValueSpec]) -> Result<(Fit, Source, Strides), ShapeError> {
+        let (x, index) =
+            (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
         check_index(self.index, index)?;
-        let fitted = fit((self.input, x.shape()), (self.index, index.shape()), self.dim)?;
-        if let Arg::Input(at) = self.src {
-            let src = TensorValue::at(inputs, at)?;
-            let shared = src.python || src.shape().rank() == 0;
-            if !shared {
-                same_dtype((self.input, x.dtype()), [(at, src.dtype())])?;
-                let inside = src.shape().rank() == fitted.shape.rank()
-                    && fitted.shape.iter().zip(src.shape().iter()).all(|(i, s)| i <= s);
-                if !inside && index.shape().numel() > 0 {
-                    return Err(invalid(format!(
-                        "index of shape {} is larger than src of shape {}",
-                        index.shape(),
-                        src.shape()
-                    )));
-                }
-            }
+        let fit = fit((self.input, x.shape()), (self.index, index.shape()), self.dim)?;
+        let source = Source::of(&self.src, x.dtype(), inputs)?;
+        let shape = match self.src {
+            Arg::Value(_) => Shape::scalar(),
+            Arg::Input(at) => TensorValue::at(inputs, at)?.shape().clone(),
+        };
+        let strides = match shape.rank() {
+            0 => Strides::from_elem(0, fit.shape.rank()), // one value for all
+            _ => shape.dense_strides(),
+        };
+        let inside = shape.rank() == fit.shape.rank()
+            && fit.shape.iter().zip(shape.iter()).all(|(i, s)| i <= s);
+        if shape.rank() > 0 && fit.shape.numel() > 0 && !inside {
+            let index = &fit.shape;
+            return Err(invalid(format!(
+                "index of shape {index} is larger than src of shape {shape}"
+            )));
         }
-        Ok(fitted)
+        Ok((fit, source, strides))
     }
 }
 
@@ -321,57 +293,11 @@ impl Operator for Scatter {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let fit = self.fit(cx.inputs)?;
-        let x = leaf(cx.inputs, self.input);
-        let (src, src_strides) = match self.src {
-            Arg::Value(v) => (Source::Number(v), Strides::from_elem(0, fit.shape.rank())),
-            Arg::Input(at) => {
-                let t = TensorValue::at(cx.inputs, at)?;
-                let scalar = t.shape().rank() == 0;
-                let strides =
-                    if scalar { Strides::from_elem(0, fit.shape.rank()) } else { t.shape().dense_strides() };
-                (Source::Leaf(leaf(cx.inputs, at)), strides)
-            }
-        };
-        let index = leaf(cx.inputs, self.index);
-        Ok(Planned::new(ScatterKernel { x, index, src, src_strides, fit, reduce: self.reduce }).in_place(x))
+        let (fit, src, src_strides) = self.fit(cx.inputs)?;
+        let [x, index] = [self.input, self.index].map(|i| leaf(cx.inputs, i));
+        let reduce = self.reduce;
+        Ok(Planned::new(ScatterKernel { x, index, src, src_strides, fit, reduce }).in_place(x))
     }
-}
-
-/// Where new values come from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Source {
-    Leaf(usize),
-    /// The same number everywhere.
-    Number(f64),
-}
-
-impl Source {
-    /// The elements; one, where all are the same.
-    pub(crate) fn read<'a, T: plutino_kernels::number::Number>(
-        self,
-        inputs: &Inputs<'a>,
-    ) -> Result<std::borrow::Cow<'a, [T]>, RunError> {
-        let number = |v: f64| std::borrow::Cow::Owned(vec![T::from_f64(v)]);
-        Ok(match self {
-            Self::Number(v) => number(v),
-            Self::Leaf(at) if inputs.spec(at)?.dtype == T::DTYPE => inputs.get::<T>(at)?.into(),
-            // A scalar of another dtype: a Python number, or a 0-d tensor.
-            Self::Leaf(at) => number(scalar(inputs, at)?),
-        })
-    }
-}
-
-/// The first element of a leaf of any real dtype.
-fn scalar(inputs: &Inputs<'_>, at: usize) -> Result<f64, RunError> {
-    fn first<T: Element>(inputs: &Inputs<'_>, at: usize) -> Result<T, RunError> {
-        let values = inputs.get::<T>(at)?;
-        values.first().copied().ok_or_else(|| RunError::Internal(format!("input {at} is empty")))
-    }
-    plutino_kernels::for_ordered!(inputs.spec(at)?.dtype,
-        T => Ok(plutino_kernels::number::ToF64::to_f64(first::<T>(inputs, at)?)),
-        _ => Err(RunError::Internal(format!("input {at} is no real number")))
-    )
 }
 
 struct ScatterKernel {
@@ -392,12 +318,92 @@ impl Kernel for ScatterKernel {
         let Fit { shape, strides, dim, size } = &self.fit;
         let along = Along { shape, strides, dim: *dim, size: *size };
         for_numbers!(cx.inputs.spec(self.x)?.dtype, T => {
-            let src = self.src.read::<T>(&cx.inputs)?;
             let dst = cx.inout::<T>(self.x, 0)?.into_same();
+            let src = self.src.read::<T>(&cx.inputs)?;
             with_index!(cx.inputs, self.index, i => {
-                index::scatter(cx.par, &src, &self.src_strides, dst, i, along, self.reduce)
+                index::scatter(cx.par, src, &self.src_strides, dst, i, along, self.reduce)
             })
             .map_err(|e| value_error(self.index, e))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testkit::{check, error, iota, op, random, tensor, try_op, values};
+    use crate::{RunError, eager::EagerError};
+
+    #[test]
+    fn index_select_takes_slices() {
+        let x = iota([2, 3, 2]);
+        let index = tensor([2], &[2i64, 0]);
+        let y = check(
+            &*op("torch.index_select i 2 1 0 1 2 dim=1 $input=0 $index=1"),
+            &[x.clone(), index],
+        );
+        assert_eq!(values::<f32>(&y[0]), [4., 5., 0., 1., 10., 11., 6., 7.]);
+        let last = op("torch.index_select i 2 1 0 1 2 dim=-1");
+        let y = check(&*last, &[x.clone(), tensor([], &[1i32])]);
+        assert_eq!((y[0].shape().dims(), values::<f32>(&y[0])[5]), (&[2, 3, 1][..], 11.0));
+        let e = error(&*last, &[x.clone(), tensor([1], &[2i64])]);
+        assert_eq!(
+            e,
+            EagerError::Run(RunError::Value { input: 1, what: "index 2 is outside 0..2".into() })
+        );
+        error(&*last, &[x.clone(), tensor([1, 1], &[0i64])]);
+        error(&*last, &[x, iota([1])]);
+    }
+
+    #[test]
+    fn gather_follows_the_formula() {
+        let x = iota([2, 3]);
+        let gather = op("torch.gather g 2 1 0 1 2 dim=1 $input=0 $index=1");
+        let y = check(&*gather, &[x.clone(), tensor([2, 2], &[2i64, 0, 1, 1])]);
+        assert_eq!(values::<f32>(&y[0]), [2., 0., 4., 4.]);
+        let y =
+            check(&*op("torch.gather g 2 1 0 1 2 dim=0"), &[x.clone(), tensor([1, 2], &[1i64, 0])]);
+        assert_eq!(values::<f32>(&y[0]), [3., 1.]);
+        let y = check(&*gather, &[tensor([2, 1], &[true, false]), tensor([2, 3], &[0i64; 6])]);
+        assert_eq!(values::<bool>(&y[0]), [true, true, true, false, false, false]);
+        error(&*gather, &[x.clone(), tensor([2, 1], &[3i64, 0])]);
+        error(&*gather, &[x.clone(), tensor([2, 1], &[-1i64, 0])]);
+        error(&*gather, &[x.clone(), tensor([3, 1], &[0i64; 3])]);
+        error(&*gather, &[x, tensor([2], &[0i64; 2])]);
+        let scalar = op("torch.gather g 2 1 0 1 2 dim=0");
+        assert_eq!(check(&*scalar, &[iota([]), tensor([], &[0i64])])[0], iota([]));
+    }
+
+    #[test]
+    fn scatter_is_the_reverse() {
+        let x = iota([2, 3]);
+        let (index, src) =
+            (tensor([2, 2], &[2i64, 0, 1, 1]), tensor([2, 2], &[10.0f32, 20., 30., 40.]));
+        let inputs = [x.clone(), index.clone(), src];
+        let y = check(&*op("torch.scatter s 3 1 0 1 2 3 dim=1 $input=0 $index=1 $src=2"), &inputs);
+        assert_eq!(values::<f32>(&y[0]), [20., 1., 10., 3., 40., 5.]);
+        let y =
+            check(&*op("torch.scatter_add s 3 1 0 1 2 3 dim=1 $input=0 $index=1 $src=2"), &inputs);
+        assert_eq!(values::<f32>(&y[0]), [20., 1., 12., 3., 74., 5.]);
+        let value = op("torch.scatter s 2 1 0 1 3 dim=1 value=7 reduce=multiply $input=0 $index=1");
+        let y = check(&*value, &[x.clone(), index.clone()]);
+        assert_eq!(values::<f32>(&y[0]), [0., 1., 14., 3., 196., 5.]);
+        error(&*op("torch.scatter s 3 1 0 1 2 3 dim=1"), &[x.clone(), index.clone(), iota([1, 2])]);
+        error(&*op("torch.scatter s 3 1 0 1 2 3 dim=1"), &[x, index, tensor([2, 2], &[1i64; 4])]);
+        assert!(try_op("torch.scatter s 2 1 0 1 3 dim=1", &[]).is_err());
+    }
+
+    #[test]
+    fn gathering_along_any_dimension_of_larger_tensors() {
+        let (shape, index_shape) = ([7, 20, 30], [7, 11, 30]);
+        let x = random(shape, 1);
+        let index: Vec<i64> = (0..7 * 11 * 30).map(|i| i * 7919 % 20).collect();
+        let y = check(
+            &*op("torch.gather g 2 1 0 1 2 dim=1"),
+            &[x.clone(), tensor(index_shape, &index)],
+        );
+        let (x, y) = (values::<f32>(&x), values::<f32>(&y[0]));
+        for (i, &k) in index.iter().enumerate() {
+            assert_eq!(y[i], x[(i / 330 * 20 + k as usize) * 30 + i % 30]);
+        }
     }
 }

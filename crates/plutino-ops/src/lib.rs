@@ -24,16 +24,21 @@ pub use inventory;
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
 mod activation;
+mod affine;
 mod assemble;
+mod attention;
 mod cat;
 mod conv;
 #[allow(dead_code)] // nn.Conv2d asks for it next
 mod conv_blocked;
 mod conv_transpose;
+mod create;
 mod diagonal;
 mod elementwise;
+mod embedding;
 mod expand;
 mod expression;
+mod gather;
 mod linear;
 mod matmul;
 mod permute;
