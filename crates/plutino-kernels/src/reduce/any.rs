@@ -138,6 +138,46 @@ pub fn power_norm<T: Float>(par: &Par, fold: &Fold, p: f64, input: &[T], output:
     }
 }
 
+/// The variance `sum((x - mean)^2) / max(0, n - correction)`, or its root, by Welford's recurrence.
+pub fn variance<T: Float>(
+    par: &Par,
+    fold: &Fold,
+    correction: f64,
+    root: bool,
+    input: &[T],
+    output: &mut [T],
+) {
+    let divisor = (fold.count() as f64 - correction).max(0.0);
+    let step = |(mean, squares): (f64, f64), i: usize, x: T| {
+        let d = x.widen() - mean;
+        let mean = mean + d / (i + 1) as f64;
+        (mean, squares + d * (x.widen() - mean))
+    };
+    fold_any(par, fold, input, output, (0.0, 0.0), step, |(_, squares)| {
+        let variance = squares / divisor;
+        T::narrow(if root { variance.sqrt() } else { variance })
+    });
+}
+
+/// `ln sum e^x`; -inf of nothing.
+pub fn logsumexp<T: Float>(par: &Par, fold: &Fold, input: &[T], output: &mut [T]) {
+    // The sum is kept relative to the greatest element so far.
+    let step = |(greatest, sum): (f64, f64), _, x: T| {
+        let x = x.widen();
+        if x > greatest {
+            (x, sum * (greatest - x).exp() + 1.0)
+        } else if x == greatest {
+            (x, sum + 1.0)
+        } else {
+            (greatest, sum + (x - greatest).exp())
+        }
+    };
+    fold_any(par, fold, input, output, (f64::NEG_INFINITY, 0.0), step, |(greatest, sum)| {
+        let nothing = greatest == f64::NEG_INFINITY && !sum.is_nan();
+        T::narrow(if nothing { greatest } else { greatest + sum.ln() })
+    });
+}
+
 #[inline(always)]
 fn power(x: f64, p: f64) -> f64 {
     if p == 1.0 {

@@ -16,7 +16,7 @@ mod scan;
 mod tests;
 mod vector;
 
-pub use any::{arg_extremum, extremum, fold_any, power_norm, product, sum};
+pub use any::{arg_extremum, extremum, fold_any, logsumexp, power_norm, product, sum, variance};
 pub use scan::{Scan, scan};
 pub use vector::{Reduction, logsumexp_f32, reduce_f32, variance_f32};
 

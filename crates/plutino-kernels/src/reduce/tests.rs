@@ -113,6 +113,8 @@ fn logsumexp() {
     let x = [-inf, -inf, 1.0, inf, f32::NAN, 1.0];
     logsumexp_f32(crate::Isa::best(), &Par::serial(), &fold, &x, &mut out);
     assert!(out[0] == -inf && out[1] == inf && out[2].is_nan());
+    super::logsumexp(&Par::serial(), &fold, &x, &mut out);
+    assert!(out[0] == -inf && out[1] == inf && out[2].is_nan());
 }
 
 #[test]
@@ -181,7 +183,15 @@ fn every_dtype_and_every_norm() {
         power_norm(&par, &fold, 3.0, &input, &mut norms);
         let mut products = vec![0.0f32; fold.outputs()];
         product(&par, &fold, &input, &mut products);
+        let mut variances = vec![0.0f32; fold.outputs()];
+        super::variance(&par, &fold, 0.5, false, &input, &mut variances);
+        let mut logs = vec![0.0f32; fold.outputs()];
+        super::logsumexp(&par, &fold, &input, &mut logs);
         for (k, g) in groups.iter().enumerate() {
+            let exact = variance(g, 0.5);
+            assert!((f64::from(variances[k]) - exact).abs() <= 2.0 * EPS * exact);
+            let exact = g.iter().map(|x| x.exp()).sum::<f64>().ln();
+            assert!((f64::from(logs[k]) - exact).abs() <= 2.0 * EPS * exact.abs());
             assert_eq!(sums[k], g.iter().sum::<f64>() as i64);
             assert_eq!(at[k] as usize, argmax(g));
             assert_eq!(f64::from(best[k]), g[argmax(g)]);

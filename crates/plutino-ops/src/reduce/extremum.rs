@@ -1,0 +1,177 @@
+//! Greatest and least elements, and their positions.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.max.html>, `amax`, `argmax` and their counterparts. A NaN counts
+//! as the extremum; of equal elements the first gives the position.
+
+use super::{Dims, planned};
+use crate::assemble::leaf;
+use crate::{
+    BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
+    TensorValue, ValueSpec, register_op,
+};
+use plutino_kernels::for_ordered;
+use plutino_kernels::reduce::{Fold, Reduction, arg_extremum, extremum, reduce_f32};
+use plutino_tensor::{DType, Shape};
+
+#[derive(Debug)]
+struct Extremum {
+    input: usize,
+    max: bool,
+    outputs: Outputs,
+    dims: Dims,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outputs {
+    Values,
+    Indices,
+    Both,
+}
+
+fn extremum_of(
+    r: &mut NodeReader<'_>,
+    max: bool,
+    outputs: Outputs,
+) -> Result<Box<dyn Operator>, BuildError> {
+    let dims = Dims::read(r)?;
+    Ok(Box::new(Extremum { input: r.required_input("input")?, max, outputs, dims }))
+}
+
+/// `torch.max(input)`, or `torch.max(input, dim, keepdim)` with values and (where they are used) indices.
+fn with_dim(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let max = r.kind() == "torch.max";
+    let outputs = match (r.has("dim"), r.output_count()) {
+        (_, 1) => Outputs::Values,
+        (true, 2) => Outputs::Both,
+        (dim, found) => {
+            let expected = if dim { "1 or 2" } else { "1" }.into();
+            return Err(r.error(BuildProblem::Outputs { expected, found }));
+        }
+    };
+    extremum_of(r, max, outputs)
+}
+register_op!(with_dim => "torch.max", "torch.min");
+
+fn values(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let max = r.kind() == "torch.amax";
+    extremum_of(r, max, Outputs::Values)
+}
+register_op!(values => "torch.amax", "torch.amin");
+
+fn indices(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let max = r.kind() == "torch.argmax";
+    extremum_of(r, max, Outputs::Indices)
+}
+register_op!(indices => "torch.argmax", "torch.argmin");
+
+impl Extremum {
+    fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, Fold, Shape), ShapeError> {
+        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
+        if x.dtype().is_complex() {
+            let expected = "a real number".into();
+            return Err(ShapeError::DType { input, expected, found: x.dtype() });
+        }
+        let (fold, shape) = self.dims.bind(x.shape())?;
+        if fold.count() == 0 {
+            let text = format!("there is no extremum of nothing: the input is {}", x.shape());
+            return Err(ShapeError::Invalid(text));
+        }
+        Ok((x.dtype(), fold, shape))
+    }
+}
+
+impl Operator for Extremum {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let (dtype, _, shape) = self.bind(inputs)?;
+        let values = ValueSpec::tensor(dtype, shape.clone());
+        let indices = ValueSpec::tensor(DType::I64, shape);
+        Ok(match self.outputs {
+            Outputs::Values => vec![values],
+            Outputs::Indices => vec![indices],
+            Outputs::Both => vec![values, indices],
+        })
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let (dtype, fold, _) = self.bind(cx.inputs)?;
+        let (input, max, isa) = (leaf(cx.inputs, self.input), self.max, cx.isa);
+        let outputs = self.outputs;
+        if (dtype, outputs) == (DType::F32, Outputs::Values) {
+            let reduction = if max { Reduction::Max } else { Reduction::Min };
+            return Ok(planned(format!("reduce.extremum.{isa}"), move |cx| {
+                let (x, y) = (cx.inputs.get(input)?, cx.outputs.take(0)?);
+                reduce_f32(isa, cx.par, &fold, reduction, x, y);
+                Ok(())
+            }));
+        }
+        for_ordered!(dtype,
+            T => Ok(planned("reduce.extremum.any", move |cx| {
+                let x = cx.inputs.get::<T>(input)?;
+                match outputs {
+                    Outputs::Values => extremum(cx.par, &fold, max, x, cx.outputs.take::<T>(0)?),
+                    Outputs::Indices => {
+                        arg_extremum(cx.par, &fold, max, x, None, Some(cx.outputs.take(0)?));
+                    }
+                    Outputs::Both => {
+                        let (values, indices) = (cx.outputs.take::<T>(0)?, cx.outputs.take(1)?);
+                        arg_extremum(cx.par, &fold, max, x, Some(values), Some(indices));
+                    }
+                }
+                Ok(())
+            })),
+            _ => Err(PlanError::Unsupported(format!("an extremum of {dtype}"))),
+        )
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let x = TensorValue::at(inputs, self.input).map_or(0, |x| x.shape().numel());
+        Cost { flops: x as u64, ..Cost::moved(inputs, outputs) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testkit::{check, error, op, random, tensor, try_op, values};
+    use plutino_kernels::reference::reduce::{argmax, groups};
+    use plutino_tensor::{DType, Tensor};
+
+    #[test]
+    fn values_and_indices() {
+        let x = random([3, 5, 7], 1);
+        for (dim, d) in [("0", 0), ("1", 1), ("-1", 2)] {
+            let groups = groups(x.shape(), &[d], &values::<f32>(&x));
+            let both = op(&format!("torch.max m 1 2 0 1 2 dim={dim} keepdim=False $input=0"));
+            let y = check(&*both, &[x.clone()]);
+            let alone = op(&format!("torch.argmax m 1 1 0 1 dim={dim} keepdim=False $input=0"));
+            assert_eq!(check(&*alone, &[x.clone()])[0], y[1]);
+            let amax = op(&format!("torch.amax m 1 1 0 1 dim=({dim}) keepdim=False $input=0"));
+            assert_eq!(check(&*amax, &[x.clone()])[0], y[0]);
+            for (k, g) in groups.iter().enumerate() {
+                assert_eq!(values::<i64>(&y[1])[k] as usize, argmax(g));
+                assert_eq!(f64::from(values::<f32>(&y[0])[k]), g[argmax(g)]);
+            }
+        }
+        let all = values::<f32>(&x);
+        let least = all.iter().copied().fold(f32::INFINITY, f32::min);
+        assert_eq!(
+            values::<f32>(&check(&*op("torch.min m 1 1 0 1 $input=0"), &[x.clone()])[0]),
+            [least]
+        );
+        let at = check(&*op("torch.argmin m 1 1 0 1 dim=None keepdim=True $input=0"), &[x]);
+        assert_eq!(at[0].shape().dims(), [1, 1, 1]);
+        assert_eq!(all[values::<i64>(&at[0])[0] as usize], least);
+    }
+
+    #[test]
+    fn other_dtypes_nan_and_errors() {
+        let amin = op("torch.amin m 1 1 0 1 dim=(0) keepdim=True $input=0");
+        assert_eq!(values::<u8>(&check(&*amin, &[tensor([3], &[7u8, 3, 9])])[0]), [3]);
+        assert_eq!(values::<bool>(&check(&*amin, &[tensor([2], &[true, false])])[0]), [false]);
+        assert!(
+            values::<f32>(&check(&*amin, &[tensor([3], &[1.0, f32::NAN, 0.0])])[0])[0].is_nan()
+        );
+        error(&*amin, &[Tensor::zeros(DType::F32, [0, 2]).unwrap()]);
+        error(&*amin, &[Tensor::zeros(DType::C64, [2]).unwrap()]);
+        assert!(try_op("torch.max m 1 2 0 1 2 $input=0", &[]).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! Reductions: what happens to dimensions, for all of them.
+//!
+//! - `fold`: sums, means, products, norms, variances;
+//! - `extremum`: greatest and least elements and their positions;
+//! - `scan`: cumulative sums and products.
+
+mod extremum;
+mod fold;
+mod scan;
+
+use crate::{BuildError, NodeReader, RunCx, RunError, ShapeError};
+use crate::{Kernel, Planned};
+use plutino_kernels::reduce::Fold;
+use plutino_tensor::Shape;
+
+/// Which dimensions are reduced.
+#[derive(Debug, Clone)]
+struct Dims {
+    /// Empty: all.
+    dims: Vec<i64>,
+    keepdim: bool,
+}
+
+impl Dims {
+    /// `dim` (missing, `None` or `()`: all) and `keepdim`.
+    fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
+        let dims = r.optional("dim")?.unwrap_or_default();
+        Ok(Self { dims, keepdim: r.or("keepdim", false)? })
+    }
+
+    /// Which elements are reduced together, and the shape of the result.
+    fn bind(&self, shape: &Shape) -> Result<(Fold, Shape), ShapeError> {
+        let mut reduced = vec![self.dims.is_empty(); shape.rank().max(1)];
+        for &dim in &self.dims {
+            if std::mem::replace(&mut reduced[shape.dim(dim)?], true) {
+                return Err(ShapeError::Invalid(format!("dimension {dim} is named twice")));
+            }
+        }
+        let fold = Fold::new(shape, |d| reduced[d]);
+        let sizes = shape.iter().zip(&reduced);
+        let result = if self.keepdim {
+            sizes.map(|(&size, &gone)| if gone { 1 } else { size }).collect()
+        } else {
+            sizes.filter(|(_, gone)| !**gone).map(|(&size, _)| size).collect()
+        };
+        Ok((fold, result))
+    }
+}
+
+/// A kernel that is a closure.
+struct Closure<F> {
+    name: String,
+    run: F,
+}
+
+impl<F: Fn(&mut RunCx<'_>) -> Result<(), RunError> + Send + Sync> Kernel for Closure<F> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        (self.run)(cx)
+    }
+}
+
+/// Plans a closure.
+fn planned(
+    name: impl Into<String>,
+    run: impl Fn(&mut RunCx<'_>) -> Result<(), RunError> + Send + Sync + 'static,
+) -> Planned {
+    Planned::new(Closure { name: name.into(), run })
+}
