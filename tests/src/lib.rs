@@ -1,1 +1,34 @@
-//! Shared helpers of the model-level tests.
+//! Shared helpers of the model-level tests: fixtures as models, and runs of them.
+#![forbid(unsafe_code)]
+#![allow(clippy::expect_used, clippy::panic)] // helpers of tests: a broken fixture is a failed test
+
+use plutino::{Model, SessionOptions, Tensor, TensorSpec};
+use plutino_fixtures::Fixture;
+
+/// The fixture of this name.
+pub fn fixture(name: &str) -> Fixture {
+    Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The model of a fixture, weights included.
+pub fn model(fixture: &Fixture) -> Model {
+    let graph = fixture.graph().unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
+    Model::from_graph(graph).unwrap_or_else(|e| panic!("{}: {e}", fixture.name))
+}
+
+/// The inputs of a fixture, in order.
+pub fn inputs(fixture: &Fixture) -> Vec<Tensor> {
+    let inputs = fixture.inputs().unwrap_or_else(|e| panic!("{}: {e}", fixture.name));
+    inputs.into_iter().map(|(_, tensor)| tensor).collect()
+}
+
+/// The specs of some tensors.
+pub fn specs(tensors: &[Tensor]) -> Vec<TensorSpec> {
+    tensors.iter().map(Tensor::spec).collect()
+}
+
+/// Runs a model on these inputs in a session of its own.
+pub fn run(model: &Model, inputs: &[Tensor], options: SessionOptions) -> Vec<Tensor> {
+    let session = model.session(options).expect("options are valid");
+    session.run(inputs).unwrap_or_else(|e| panic!("{model:?}: {e}"))
+}

@@ -1,0 +1,52 @@
+//! The arena of whole networks: hardly larger than what must be alive at once.
+
+use plutino::{DType, MemoryReport, SessionOptions, TensorSpec};
+use plutino_fixtures::Fixture;
+use plutino_tests::{fixture, inputs, model, specs};
+
+fn memory(name: &str, inputs: &[TensorSpec]) -> MemoryReport {
+    let session = model(&fixture(name)).session(SessionOptions::default()).unwrap();
+    session.plan(inputs).unwrap().memory()
+}
+
+fn image(batch: usize, size: usize) -> Vec<TensorSpec> {
+    vec![TensorSpec::new(DType::F32, [batch, 3, size, size])]
+}
+
+/// At most 2% above the lower bound, and at most `mib` (to a tenth) of arena.
+fn stays_below(name: &str, inputs: &[TensorSpec], mib: f64) {
+    let memory = memory(name, inputs);
+    let (arena, bound) = (memory.arena as f64, memory.lower_bound as f64);
+    assert!(arena <= 1.02 * bound, "{name}: arena {arena}, bound {bound}");
+    let found = arena / f64::from(1 << 20);
+    assert!(found <= mib + 0.05, "{name}: {found:.1} MiB, should be {mib}");
+}
+
+#[test]
+fn every_fixture_stays_near_its_bound() {
+    for fixture in Fixture::all().unwrap() {
+        let memory = memory(&fixture.name, &specs(&inputs(&fixture)));
+        let (arena, bound) = (memory.arena as f64, memory.lower_bound as f64);
+        assert!(arena <= 1.02 * bound, "{}: arena {arena}, bound {bound}", fixture.name);
+    }
+}
+
+#[test]
+fn resnet18_of_eight_images() {
+    stays_below("resnet18", &image(8, 224), 30.6);
+}
+
+#[test]
+fn mobilenet_v2_of_one_image() {
+    stays_below("mobilenet_v2", &image(1, 224), 5.7);
+}
+
+#[test]
+fn mobilenet_v3_small_of_one_image() {
+    stays_below("mobilenet_v3_small", &image(1, 224), 1.3);
+}
+
+#[test]
+fn yolov5s_of_eight_images() {
+    stays_below("yolov5s", &image(8, 640), 150.0);
+}

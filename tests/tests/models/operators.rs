@@ -1,0 +1,32 @@
+//! Every small graph of `fixtures/ops` against PyTorch, all failures at once.
+
+use plutino::{Model, SessionOptions};
+use plutino_fixtures::OpCase;
+
+fn agrees(case: &OpCase) -> Result<(), Box<dyn std::error::Error>> {
+    let model = Model::from_graph(case.graph()?)?;
+    let session = model.session(SessionOptions::default().with_threads(2))?;
+    let inputs: Vec<_> = case.inputs()?.into_iter().map(|(_, tensor)| tensor).collect();
+    let (outputs, expected) = (session.run(&inputs)?, case.outputs()?);
+    if outputs.len() != expected.len() {
+        return Err(format!("{} outputs, expected {}", outputs.len(), expected.len()).into());
+    }
+    for (ours, (name, theirs)) in outputs.iter().zip(&expected) {
+        let comparison = ours.compare(theirs, case.tolerance)?;
+        if !comparison.is_match() {
+            return Err(format!("{name}: {comparison}").into());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_case_agrees_with_pytorch() {
+    let cases = OpCase::all().unwrap();
+    assert!(cases.len() > 300, "{} cases", cases.len());
+    let failures: Vec<String> = cases
+        .iter()
+        .filter_map(|case| agrees(case).err().map(|e| format!("{}: {e}", case.name)))
+        .collect();
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), cases.len(), failures.join("\n"));
+}

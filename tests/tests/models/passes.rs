@@ -1,0 +1,58 @@
+//! Passes change speed and memory, not results beyond rounding: each off, and all off.
+
+use plutino::{Sorting, SessionOptions, Tensor};
+use plutino_tests::{fixture, inputs, model, run};
+
+/// Largest difference relative to the largest value.
+fn difference(a: &[Tensor], b: &[Tensor]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let tolerance = plutino::Tolerance { rtol: 0.0, atol: f64::INFINITY };
+    let errors = a.iter().zip(b).map(|(a, b)| a.compare(b, tolerance).unwrap().scaled_error());
+    errors.fold(0.0, f64::max)
+}
+
+fn agree(name: &str) {
+    let fixture = fixture(name);
+    let (model, inputs) = (model(&fixture), inputs(&fixture));
+    let on = run(&model, &inputs, SessionOptions::default());
+    let names: Vec<_> = plutino::runtime::passes().map(|p| p.name).collect();
+    let mut variants: Vec<(String, SessionOptions)> = names
+        .iter()
+        .map(|pass| (format!("without {pass}"), SessionOptions::default().without_pass(*pass)))
+        .collect();
+    variants.push(("without passes".into(), SessionOptions::default().without_passes()));
+    let mut kahn = SessionOptions::default();
+    kahn.sorting = Sorting::Kahn;
+    variants.push(("in Kahn's order".into(), kahn));
+    for (what, options) in variants {
+        let off = run(&model, &inputs, options);
+        // Sums of up to some thousand products in another order: 1e-5 is what fixtures are held to as well.
+        let error = difference(&off, &on);
+        assert!(error <= 1e-5, "{name} {what}: {error:.2e}");
+    }
+}
+
+#[test]
+fn digits() {
+    agree("digits");
+}
+
+#[test]
+fn mobilenet_v3_small() {
+    agree("mobilenet_v3_small");
+}
+
+#[test]
+fn shufflenet() {
+    agree("shufflenet_v2_x1_0");
+}
+
+#[test]
+fn squeezenet() {
+    agree("squeezenet1_1");
+}
+
+#[test]
+fn minilm() {
+    agree("minilm");
+}
