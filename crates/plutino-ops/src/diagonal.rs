@@ -144,7 +144,7 @@ impl Rearrange for AsStrided {
         }
         let mut last = (!shape.contains(&0)).then_some(offset);
         for (&d, &s) in shape.iter().zip(&strides) {
-            let span = d.saturating_sub(1).checked_mul(s).unwrap_or(usize::MAX);
+            let span = d.saturating_sub(1).saturating_mul(s);
             last = last.map(|at| at.saturating_add(span));
         }
         if last.is_some_and(|last| last >= x.shape().numel()) {

@@ -114,15 +114,21 @@ impl Rearrange for Repeat {
 }
 
 /// Every element (of a dimension) several times in a row, each as often as the others:
-/// <https://pytorch.org/docs/stable/generated/torch.repeat_interleave.html>. Counts that are a tensor are
-/// [`crate::index`]'s.
+/// <https://pytorch.org/docs/stable/generated/torch.repeat_interleave.html>. Counts that differ from
+/// element to element are not supported.
 #[derive(Debug)]
-pub(crate) struct RepeatInterleave {
-    pub(crate) input: usize,
-    pub(crate) repeats: i64,
+struct RepeatInterleave {
+    input: usize,
+    repeats: i64,
     /// None: the tensor as one row.
-    pub(crate) dim: Option<i64>,
+    dim: Option<i64>,
 }
+
+fn repeat_interleave(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let input = r.required_input("input")?;
+    rearranged(RepeatInterleave { input, repeats: r.required("repeats")?, dim: r.optional("dim")? })
+}
+register_op!(repeat_interleave => "torch.repeat_interleave");
 
 impl Rearrange for RepeatInterleave {
     fn input(&self) -> usize {

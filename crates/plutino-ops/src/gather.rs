@@ -45,7 +45,6 @@ macro_rules! with_index {
         }
     };
 }
-pub(crate) use with_index;
 
 /// [`index::take`] with the index of input leaf `at`; `sizes` are outer, dimension, bytes of a block.
 pub(crate) fn take_blocks(

@@ -24,13 +24,11 @@ pub use inventory;
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
 mod activation;
-mod affine;
 mod assemble;
 mod attention;
 mod batch_norm;
 mod cat;
 mod conv;
-#[allow(dead_code)] // nn.Conv2d asks for it next
 mod conv_blocked;
 mod conv_transpose;
 mod create;
@@ -48,8 +46,8 @@ mod matmul;
 mod normalize;
 mod pad;
 mod permute;
-mod promotion;
 mod pool;
+mod promotion;
 mod rearrange;
 mod reduce;
 mod slice;

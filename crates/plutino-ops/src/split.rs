@@ -94,8 +94,7 @@ impl Cut {
             Self::Indices(indices) => {
                 let cuts = indices.ints(inputs)?;
                 let ends = cuts.iter().copied().chain([i64::MAX]);
-                let part =
-                    |(start, end)| Ok(bounds(size, start, end, 1).map(|(at, len, _)| (at, len))?);
+                let part = |(start, end)| bounds(size, start, end, 1).map(|(at, len, _)| (at, len));
                 return [0].into_iter().chain(cuts.iter().copied()).zip(ends).map(part).collect();
             }
         };

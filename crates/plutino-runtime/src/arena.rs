@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn overlaps_and_excesses_are_refused() {
-        let mut a = vec![0u8; 16];
+        let mut a = [0u8; 16];
         let mut blocks = Blocks::new([&mut a[..]].into_iter());
         let mut lend = |reads: &[Region], writes: &[Region]| {
             blocks.lend(reads, writes, |_| (), |_| ()).is_ok()

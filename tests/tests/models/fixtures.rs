@@ -59,7 +59,8 @@ fn digits_are_classified_as_pytorch_does() {
     let outputs = run(&model(&fixture), &inputs(&fixture), SessionOptions::default());
     let labels = fixture.labels().unwrap().unwrap();
     let rows = outputs[0].as_slice::<f32>().unwrap().chunks_exact(10);
-    let likeliest = |row: &[f32]| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as i64;
+    let likeliest =
+        |row: &[f32]| (0..10).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as i64;
     let correct = rows.zip(&labels).filter(|(row, label)| likeliest(row) == **label).count();
     assert_eq!(Some(correct), fixture.correct);
     assert!(correct * 100 >= labels.len() * 97, "{correct} of {}", labels.len());

@@ -12,7 +12,8 @@ const BUDGET: usize = 64 << 20;
 /// One kind of damage to a text, at places that `random` chooses.
 fn damage(text: &str, random: &mut Words) -> String {
     let mut pick = |n: usize| (random.next().unwrap_or(0) % n.max(1) as u64) as usize;
-    let mut lines: Vec<Vec<&str>> = text.lines().map(|l| l.split(' ').filter(|t| !t.is_empty()).collect()).collect();
+    let mut lines: Vec<Vec<&str>> =
+        text.lines().map(|l| l.split(' ').filter(|t| !t.is_empty()).collect()).collect();
     let kind = pick(8);
     let line = 2 + pick(lines.len() - 2);
     let other = 2 + pick(lines.len() - 2);
@@ -43,8 +44,22 @@ fn damage(text: &str, random: &mut Words) -> String {
         }
         // Values of parameters: the damage that reaches furthest.
         _ => {
-            let values = ["0", "-1", "1", "7", "2147483647", "(0,0)", "(3,1)", "None", "1.5", "x", "()", "(1,2,3,4,5,6,7)"];
-            let params: Vec<usize> = (0..lines[line].len()).filter(|&i| lines[line][i].contains('=')).collect();
+            let values = [
+                "0",
+                "-1",
+                "1",
+                "7",
+                "2147483647",
+                "(0,0)",
+                "(3,1)",
+                "None",
+                "1.5",
+                "x",
+                "()",
+                "(1,2,3,4,5,6,7)",
+            ];
+            let params: Vec<usize> =
+                (0..lines[line].len()).filter(|&i| lines[line][i].contains('=')).collect();
             if let Some(&at) = params.get(pick(params.len())) {
                 let key = lines[line][at].split('=').next().unwrap_or_default();
                 changed = format!("{key}={}", values[pick(values.len())]);
@@ -73,7 +88,8 @@ fn survive(text: &str, weights: Option<&[u8]>, inputs: &[Tensor]) -> &'static st
     let options = SessionOptions::default().with_threads(1).with_memory_budget(BUDGET);
     let session = model.session(options).unwrap();
     let given = specs(inputs);
-    let specs: Vec<_> = model.inputs().iter().zip(given.iter().cycle()).map(|(_, s)| s.clone()).collect();
+    let specs: Vec<_> =
+        model.inputs().iter().zip(given.iter().cycle()).map(|(_, s)| s.clone()).collect();
     if session.plan(&specs).is_err() {
         return "not planned";
     }

@@ -1,6 +1,6 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
-use plutino::{Sorting, SessionOptions, Tensor};
+use plutino::{SessionOptions, Sorting, Tensor};
 use plutino_tests::{fixture, inputs, model, run};
 
 /// Largest difference relative to the largest value.
