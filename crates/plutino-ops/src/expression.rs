@@ -474,7 +474,7 @@ mod tests {
     fn the_deepest_expression_fits_the_stack() {
         let depth = plutino_ir::expr::MAX_DEPTH - 1;
         let expr = format!("{}@0{}", "neg(".repeat(depth), ")".repeat(depth));
-        let sign = if depth % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if depth.is_multiple_of(2) { 1.0 } else { -1.0 };
         assert_eq!(values::<f32>(&run(&expr, &[tensor([1], &[3.0f32])])), [3.0 * sign]);
     }
 }
