@@ -133,7 +133,7 @@ fn info_in_text_and_json() {
     assert!(out.contains("nn.Conv2d 'convbn2d_0'") && out.contains("lower bound"), "{out}");
     let json: serde_json::Value =
         serde_json::from_str(&ok(&[&args[..], &["--json"]].concat())).unwrap();
-    assert_eq!(json["parameters"], 25_818);
+    assert_eq!(json["parameters"], 25_866);
     assert_eq!(json["kinds"]["nn.Conv2d"], 3);
     assert!(json["plan"].as_array().unwrap().iter().any(|s| s["kind"] == "nn.Linear"));
     assert!(json["memory"]["arena_bytes"].as_u64().unwrap() > 0);

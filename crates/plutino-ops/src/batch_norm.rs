@@ -367,7 +367,7 @@ mod tests {
                 let norm = op_with(&line, &weights[..if affine { 4 } else { 2 }]);
                 let expected = tensor(shape.clone(), &expected(sizes, &x, affine));
                 // Scales are at most 1 / sqrt(0.11) = 3.1 here: two roundings of at most 6.
-                assert_close(&check(&*norm, &[x.clone()])[0], &expected, 2e-6);
+                assert_close(&check(&*norm, std::slice::from_ref(&x))[0], &expected, 2e-6);
             }
         }
     }

@@ -179,7 +179,7 @@ mod tests {
                 let line = format!(
                     "nn.GroupNorm g 1 1 0 1 affine=True eps=0.001 num_channels=6 num_groups={groups}"
                 );
-                let y = check(&*op_with(&line, &parameters()), &[x.clone()]);
+                let y = check(&*op_with(&line, &parameters()), std::slice::from_ref(&x));
                 // A group of one element has deviations of 0, whatever the rounding.
                 assert_close(&y[0], &expected, 2e-5);
                 let line = format!(
@@ -208,7 +208,7 @@ mod tests {
                     "{kind} i 1 1 0 1 affine={affine} eps=0.001 num_features=6 track_running_stats=False"
                 );
                 let weights = if affine == "True" { parameters() } else { vec![] };
-                let y = check(&*op_with(&line, &weights), &[x.clone()]);
+                let y = check(&*op_with(&line, &weights), std::slice::from_ref(&x));
                 assert_close(&y[0], &expected(inner, inner, affine == "True", &x), 2e-5);
             }
         }
@@ -221,7 +221,7 @@ mod tests {
         let mut weights = parameters();
         weights.extend(["running_mean", "running_var"].into_iter().zip(statistics.clone()));
         let line = "nn.InstanceNorm1d i 1 1 0 1 affine=True eps=0.0 num_features=6 track_running_stats=True";
-        let y = values::<f32>(&check(&*op_with(line, &weights), &[x.clone()])[0]);
+        let y = values::<f32>(&check(&*op_with(line, &weights), std::slice::from_ref(&x))[0]);
         let all: Vec<Vec<f32>> = weights.iter().map(|w| values(&w.1)).collect();
         let first = (values::<f32>(&x)[0] - all[2][0]) * 2.0 * all[0][0] + all[1][0];
         assert!((y[0] - first).abs() < 1e-5);
@@ -237,7 +237,11 @@ mod tests {
         ];
         assert_close(&check(&*op(line), &data)[0], &expected(9, 9, true, &x), 2e-5);
         let line = "F.instance_norm i 1 1 0 1 bias=None eps=0.001 running_mean=None running_var=None weight=None $input=0";
-        assert_close(&check(&*op(line), &[x.clone()])[0], &expected(9, 9, false, &x), 2e-5);
+        assert_close(
+            &check(&*op(line), std::slice::from_ref(&x))[0],
+            &expected(9, 9, false, &x),
+            2e-5,
+        );
     }
 
     #[test]

@@ -235,7 +235,7 @@ mod tests {
                 "nn.{name}Norm l 1 1 0 1 elementwise_affine=True eps=0.001 normalized_shape=(4,6)"
             );
             let bias = centered.then_some(&b);
-            let module = check(&*op_with(&line, &weights), &[x.clone()]);
+            let module = check(&*op_with(&line, &weights), std::slice::from_ref(&x));
             assert_close(&module[0], &expected(norm, Some(&w), bias, &x), 1e-5);
             let function = if centered {
                 let line = "F.layer_norm l 3 1 0 1 2 3 eps=0.001 normalized_shape=(4,6) $input=0 $weight=1 $bias=2";
@@ -251,13 +251,21 @@ mod tests {
             "F.layer_norm l 1 1 0 1 bias=None weight=None eps=0.001 normalized_shape=(6) $input=0",
         );
         let norm = RowNorm { len: 6, span: 1, centered: true, eps: 1e-3 };
-        assert_close(&check(&*plain, &[x.clone()])[0], &expected(norm, None, None, &x), 1e-5);
+        assert_close(
+            &check(&*plain, std::slice::from_ref(&x))[0],
+            &expected(norm, None, None, &x),
+            1e-5,
+        );
         let no_bias = op_with(
             "nn.LayerNorm l 1 1 0 1 elementwise_affine=True eps=0.001 normalized_shape=(4,6)",
             &[("weight", w.clone())],
         );
         let norm = RowNorm { len: 24, ..norm };
-        assert_close(&check(&*no_bias, &[x.clone()])[0], &expected(norm, Some(&w), None, &x), 1e-5);
+        assert_close(
+            &check(&*no_bias, std::slice::from_ref(&x))[0],
+            &expected(norm, Some(&w), None, &x),
+            1e-5,
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod conv;
 mod conv_blocked;
 mod conv_transpose;
 mod create;
+mod detect;
 mod diagonal;
 mod elementwise;
 mod embedding;

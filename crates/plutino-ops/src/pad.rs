@@ -231,14 +231,17 @@ mod tests {
             assert_eq!(y[0].shape(), &Shape::from(shape));
         }
         let x = iota([1, 1, 3, 3]);
-        let reflect = check(&*op("nn.ReflectionPad2d p 1 1 0 1 padding=(1,1,2,0)"), &[x.clone()]);
+        let reflect =
+            check(&*op("nn.ReflectionPad2d p 1 1 0 1 padding=(1,1,2,0)"), std::slice::from_ref(&x));
         let expected = [
             7., 6., 7., 8., 7., 4., 3., 4., 5., 4., 1., 0., 1., 2., 1., 4., 3., 4., 5., 4., 7., 6.,
             7., 8., 7.,
         ];
         assert_eq!(values::<f32>(&reflect[0]), expected);
-        let replicate =
-            check(&*op("nn.ReplicationPad2d p 1 1 0 1 padding=(1,1,2,0)"), &[x.clone()]);
+        let replicate = check(
+            &*op("nn.ReplicationPad2d p 1 1 0 1 padding=(1,1,2,0)"),
+            std::slice::from_ref(&x),
+        );
         let expected = [
             0., 0., 1., 2., 2., 0., 0., 1., 2., 2., 0., 0., 1., 2., 2., 3., 3., 4., 5., 5., 6., 6.,
             7., 8., 8.,
@@ -258,7 +261,8 @@ mod tests {
     fn every_dtype_and_sizes_from_inputs() {
         let pad = op("F.pad p 2 1 0 1 2 mode=constant value=7.0 $input=0 $pad=1");
         let x = tensor([2], &[1u8, 2]);
-        let inputs = [specs(&[x.clone()]).remove(0), ValueSpec::python_ints(&[1, 0]).unwrap()];
+        let inputs =
+            [specs(std::slice::from_ref(&x)).remove(0), ValueSpec::python_ints(&[1, 0]).unwrap()];
         let data = [x, tensor([], &[1i64]), tensor([], &[0i64])];
         assert_eq!(values::<u8>(&check_values(&*pad, &inputs, &data)[0]), [7, 1, 2]);
         let pad = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=None $input=0");

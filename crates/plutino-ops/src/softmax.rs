@@ -164,13 +164,14 @@ mod tests {
             ("F.log_softmax", Softmax::LogSoftmax),
         ] {
             for dim in [0, 1, 2, 3, -1, -4] {
-                let y = check(&*op(&format!("{name} s 1 1 0 1 dim={dim}")), &[x.clone()]);
+                let y =
+                    check(&*op(&format!("{name} s 1 1 0 1 dim={dim}")), std::slice::from_ref(&x));
                 assert_close(&y[0], &expected(kind, &x, dim), 2e-6);
             }
         }
-        let y = check(&*op("nn.Softmax2d s 1 1 0 1"), &[x.clone()]);
+        let y = check(&*op("nn.Softmax2d s 1 1 0 1"), std::slice::from_ref(&x));
         assert_close(&y[0], &expected(Softmax::Softmax, &x, 1), 1e-6);
-        let y = check(&*op("F.softmax s 1 1 0 1 dim=None $input=0"), &[x.clone()]);
+        let y = check(&*op("F.softmax s 1 1 0 1 dim=None $input=0"), std::slice::from_ref(&x));
         assert_close(&y[0], &expected(Softmax::Softmax, &x, 1), 1e-6);
     }
 

@@ -416,12 +416,13 @@ mod tests {
 
         let line = "nn.Upsample u 1 1 0 1 align_corners=False mode=bilinear scale_factor=(2.0,2.0) size=None";
         let expected = [
-            1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0,
+            1.0f32, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75,
+            4.0,
         ];
         assert_close(&check(&*op(line), &[small()])[0], &tensor([1, 1, 4, 4], &expected), 1e-6);
 
         let corners = [
-            1.0,
+            1.0f32,
             1.333_333_4,
             1.666_666_6,
             2.0,
@@ -489,7 +490,7 @@ mod tests {
             // A constant stays one in every mode, and all dtypes agree.
             let operator = op(line);
             let x = random(from.clone(), 1);
-            let y = check(&*operator, &[x.clone()]);
+            let y = check(&*operator, std::slice::from_ref(&x));
             assert_eq!(y[0].shape(), &Shape::from(to.clone()));
             let ones = check(&*operator, &[tensor(from.clone(), &vec![1.0f32; x.numel()])]);
             assert_close(&ones[0], &tensor(to.clone(), &vec![1.0f32; y[0].numel()]), 1e-6);
@@ -506,7 +507,10 @@ mod tests {
         let x = tensor([1, 1, 5], &[0.0f32, 1.0, 2.0, 3.0, 4.0]);
         let line = "F.interpolate u 1 1 0 1 mode=nearest scale_factor=(1.3) $input=0";
         let given = op(line);
-        assert_eq!(values::<f32>(&check(&*given, &[x.clone()])[0]), [0., 0., 1., 2., 3., 3.]);
+        assert_eq!(
+            values::<f32>(&check(&*given, std::slice::from_ref(&x))[0]),
+            [0., 0., 1., 2., 3., 3.]
+        );
         let quotient = op(&format!("{line} recompute_scale_factor=True"));
         assert_eq!(values::<f32>(&check(&*quotient, &[x])[0]), [0., 0., 1., 2., 3., 4.]);
     }

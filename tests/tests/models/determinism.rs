@@ -46,8 +46,3 @@ fn transposed_convolutions_and_skips() {
 fn attention() {
     same_bits("minilm");
 }
-
-#[test]
-fn recurrence() {
-    same_bits("bilstm");
-}

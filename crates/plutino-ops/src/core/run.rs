@@ -193,6 +193,9 @@ impl<'a> RunCx<'a> {
     /// Never for memory that the executor lays out: it is 64-byte aligned.
     pub fn take_scratch<T: bytemuck::Pod>(&mut self) -> Result<&'a mut [T], RunError> {
         let bytes = std::mem::take(&mut self.scratch);
+        if bytes.is_empty() {
+            return Ok(&mut []); // no scratch memory was asked for: not aligned either
+        }
         let whole = bytes.len() / size_of::<T>().max(1) * size_of::<T>();
         bytemuck::try_cast_slice_mut(&mut bytes[..whole])
             .map_err(|e| RunError::Internal(format!("scratch memory: {e}")))

@@ -88,11 +88,11 @@ fn indices_are_a_second_output_or_a_tuple() {
     let two = op(
         "F.max_pool2d p 1 2 0 1 2 kernel_size=(2,2) stride=None padding=(0,0) dilation=(1,1) ceil_mode=False return_indices=True $input=0",
     );
-    let y = check(&*two, &[x.clone()]);
+    let y = check(&*two, std::slice::from_ref(&x));
     assert_eq!(values::<i64>(&y[1]), [1, 6]);
     assert!(values::<f32>(&y[0])[0] == 5.0 && values::<f32>(&y[0])[1].is_nan());
     let tuple = op("nn.AdaptiveMaxPool2d p 1 1 0 1 output_size=(1,0) return_indices=True");
-    assert_eq!(infer(&*tuple, &specs(&[x.clone()])).unwrap()[0].leaf_count(), 2);
+    assert_eq!(infer(&*tuple, &specs(std::slice::from_ref(&x))).unwrap()[0].leaf_count(), 2);
     let y = check(&*tuple, &[x]);
     assert_eq!(values::<i64>(&y[1]), [4, 1, 6, 7]);
 }
@@ -128,7 +128,7 @@ fn other_dtypes() {
     let max = op(
         "nn.MaxPool1d p 1 1 0 1 kernel_size=(2) stride=(2) padding=(0) dilation=(1) ceil_mode=False return_indices=False",
     );
-    assert_eq!(values::<i64>(&check(&*max, &[x.clone()])[0]), [3, 7]);
+    assert_eq!(values::<i64>(&check(&*max, std::slice::from_ref(&x))[0]), [3, 7]);
     let average = op(
         "nn.AvgPool1d p 1 1 0 1 kernel_size=(2) stride=(2) padding=(0) ceil_mode=False count_include_pad=True",
     );

@@ -141,11 +141,11 @@ mod tests {
         for (dim, d) in [("0", 0), ("1", 1), ("-1", 2)] {
             let groups = groups(x.shape(), &[d], &values::<f32>(&x));
             let both = op(&format!("torch.max m 1 2 0 1 2 dim={dim} keepdim=False $input=0"));
-            let y = check(&*both, &[x.clone()]);
+            let y = check(&*both, std::slice::from_ref(&x));
             let alone = op(&format!("torch.argmax m 1 1 0 1 dim={dim} keepdim=False $input=0"));
-            assert_eq!(check(&*alone, &[x.clone()])[0], y[1]);
+            assert_eq!(check(&*alone, std::slice::from_ref(&x))[0], y[1]);
             let amax = op(&format!("torch.amax m 1 1 0 1 dim=({dim}) keepdim=False $input=0"));
-            assert_eq!(check(&*amax, &[x.clone()])[0], y[0]);
+            assert_eq!(check(&*amax, std::slice::from_ref(&x))[0], y[0]);
             for (k, g) in groups.iter().enumerate() {
                 assert_eq!(values::<i64>(&y[1])[k] as usize, argmax(g));
                 assert_eq!(f64::from(values::<f32>(&y[0])[k]), g[argmax(g)]);
@@ -154,7 +154,9 @@ mod tests {
         let all = values::<f32>(&x);
         let least = all.iter().copied().fold(f32::INFINITY, f32::min);
         assert_eq!(
-            values::<f32>(&check(&*op("torch.min m 1 1 0 1 $input=0"), &[x.clone()])[0]),
+            values::<f32>(
+                &check(&*op("torch.min m 1 1 0 1 $input=0"), std::slice::from_ref(&x))[0]
+            ),
             [least]
         );
         let at = check(&*op("torch.argmin m 1 1 0 1 dim=None keepdim=True $input=0"), &[x]);

@@ -264,7 +264,7 @@ mod tests {
                 let run = |kind: &str, extra: &str| {
                     let line =
                         format!("{kind} r 1 1 0 1 dim={dim} keepdim={keep} {extra} $input=0");
-                    check(&*op(&line), &[x.clone()]).remove(0)
+                    check(&*op(&line), std::slice::from_ref(&x)).remove(0)
                 };
                 let of = |f: &dyn Fn(&[f64]) -> f64| expected(&x, &dims, keepdim, f);
                 let n = |g: &[f64]| g.len() as f64;
@@ -314,9 +314,13 @@ mod tests {
         let sum = op("torch.sum r 1 1 0 1 dim=(-1) keepdim=True $input=0");
         assert_eq!(check(&*sum, &[tensor([], &[3.0f32])]), [tensor([], &[3.0f32])]);
         let empty = Tensor::zeros(DType::F32, [2, 0]).unwrap();
-        assert_eq!(values::<f32>(&check(&*sum, &[empty.clone()])[0]), [0.0, 0.0]);
+        assert_eq!(values::<f32>(&check(&*sum, std::slice::from_ref(&empty))[0]), [0.0, 0.0]);
         let mean = op("torch.mean r 1 1 0 1 dim=(1) keepdim=False $input=0");
-        assert!(values::<f32>(&check(&*mean, &[empty.clone()])[0]).iter().all(|x| x.is_nan()));
+        assert!(
+            values::<f32>(&check(&*mean, std::slice::from_ref(&empty))[0])
+                .iter()
+                .all(|x| x.is_nan())
+        );
         let log = op("torch.logsumexp r 1 1 0 1 dim=(1) keepdim=False $input=0");
         assert_eq!(values::<f32>(&check(&*log, &[empty])[0]), [f32::NEG_INFINITY; 2]);
     }
