@@ -1,7 +1,7 @@
 //! CPU kernels of the plutino inference engine.
 //!
 //! Kernels work on plain slices and sizes: they know neither graphs nor operator names. Every kernel
-//! has a naive counterpart in [`reference`] that its tests compare against.
+//! has a naive counterpart in [`mod@reference`] that its tests compare against.
 //!
 //! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written in.
 //! - [`attention`]: scaled dot-product attention.

@@ -3,7 +3,7 @@
 //! A kernel's body for "every other dtype" is written once over [`Number`]: it reads an element, widens
 //! it, computes there, and narrows the result. Floats widen to f64, integers and bool to i64 (wrapping,
 //! as PyTorch's sums do), complex numbers to two f64. [`for_numbers!`](crate::for_numbers) and its
-//! kin turn a run-time [`DType`](plutino_tensor::DType) into the type.
+//! kin turn a run-time [`DType`] into the type.
 
 #[doc(hidden)] // the names that the macros below expand to
 pub use plutino_tensor::{Complex, DType, bf16, f16};
