@@ -111,6 +111,7 @@ pub(crate) fn bytes(n: u64) -> String {
 pub(crate) fn millis(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
     match ms {
+        ms if ms < 0.1 => format!("{ms:.4}"),
         ms if ms < 10.0 => format!("{ms:.3}"),
         ms if ms < 1000.0 => format!("{ms:.2}"),
         ms => format!("{ms:.0}"),
