@@ -46,9 +46,9 @@ def vision(name: str) -> Network:
 
 
 class BiLstm(nn.Module):
-    def __init__(self):
+    def __init__(self, width: int = 128):
         super().__init__()
-        self.lstm = nn.LSTM(128, 256, num_layers=2, bidirectional=True, batch_first=True)
+        self.lstm = nn.LSTM(width, 256, num_layers=2, bidirectional=True, batch_first=True)
 
     def forward(self, x):
         return self.lstm(x)[0]
@@ -76,6 +76,15 @@ NETWORKS = {
     ),
     "bilstm": Network("torch.nn.LSTM, two layers of 2 x 256", BiLstm, (uniform(1, 32, 128),)),
 }
+
+
+def generate_weights(exported: Exported) -> tuple[files.Graph, dict[str, bytes]]:
+    """Replaces the parameters in the exported `.bin` by generated ones; constants keep what was traced."""
+    graph = files.Graph.read(exported.param)
+    made = {key: array.tobytes() for key, array in generator.weights(graph).items()}
+    entries = {key: made.get(key, data) for key, data in files.read_weights(exported.bin).items()}
+    files.write_zip(exported.bin, entries)
+    return graph, entries
 
 
 def expected(exported: Exported, net: nn.Module, entries: dict[str, bytes], inputs: list[torch.Tensor]):
@@ -117,17 +126,13 @@ def write(name: str, target: Path) -> str:
     inputs = [torch.from_numpy(generator.input_values(recipe)) for recipe in recipes]
     with Exported(net, tuple(inputs), moduleop=network.kept_whole) as exported:
         exported.save(target, weights=False)
-        graph = files.Graph.read(exported.param)
-        traced = files.read_weights(exported.bin)
-        made = {key: array.tobytes() for key, array in generator.weights(graph).items()}
+        graph, entries = generate_weights(exported)
         constants = {
-            f"{op.name}.{attr}": np.frombuffer(traced[f"{op.name}.{attr}"], files.DTYPES[dtype]).reshape(shape)
+            f"{op.name}.{attr}": np.frombuffer(entries[f"{op.name}.{attr}"], files.DTYPES[dtype]).reshape(shape)
             for op in graph.operators
             for attr, (shape, dtype) in op.attributes.items()
             if generator.is_constant(op, attr, dtype)
         }
-        entries = {key: made.get(key, data) for key, data in traced.items()}
-        files.write_zip(exported.bin, entries)
         if constants:
             files.write_npz(target / "constants.npz", constants)
         single, double = expected(exported, net, entries, inputs)
