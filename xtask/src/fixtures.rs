@@ -1,16 +1,14 @@
 //! `cargo xtask fixtures`: models, inputs and PyTorch's outputs, out of `xtask/python/fixtures.py`.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::project_root;
+use crate::{project_root, python};
 
-/// Names the interpreter to use in place of the one in `.venv`.
-const PYTHON: &str = "PLUTINO_PYTHON";
 const LARGEST: u64 = 10 << 20;
 
 /// Regenerate the folder fixtures/ with PyTorch and pnnx.
@@ -34,7 +32,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         fs::remove_dir_all(&out)?;
     }
     let script = root.join("xtask/python/fixtures.py");
-    succeed(Command::new(python(&root)?).arg(script).arg("--out").arg(&out).args(&args.names))?;
+    python::succeed(
+        Command::new(python::interpreter(&root, &["requirements.txt"])?)
+            .arg(script)
+            .arg("--out")
+            .arg(&out)
+            .args(&args.names),
+    )?;
     if args.check {
         return compare(&committed, &out, args.names.is_empty());
     }
@@ -46,33 +50,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         size <= LARGEST,
         "fixtures/ takes {size} bytes, more than the {LARGEST} that we commit"
     );
-    Ok(())
-}
-
-/// An interpreter that has the pinned packages.
-fn python(root: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(path) = env::var_os(PYTHON) {
-        return Ok(path.into());
-    }
-    let venv = root.join(".venv");
-    let python = venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
-    let requirements = root.join("xtask/python/requirements.txt");
-    let installed = venv.join("requirements.txt"); // a copy of what the environment was made from
-    if fs::read(&installed).ok() != Some(fs::read(&requirements)?) {
-        succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        succeed(
-            Command::new(&python)
-                .args(["-m", "pip", "install", "--quiet", "-r"])
-                .arg(&requirements),
-        )?;
-        fs::copy(&requirements, &installed)?;
-    }
-    Ok(python)
-}
-
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // chores report on the terminal
 
+mod bench_peers;
 mod ci;
 mod conformance;
 mod fixtures;
 mod models;
 mod ops_docs;
+mod python;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +25,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    BenchPeers(bench_peers::Args),
+    #[command(hide = true)]
+    BenchWorker(bench_peers::WorkerArgs),
     Conformance(conformance::Args),
     Ci(ci::Args),
     Fixtures(fixtures::Args),
@@ -33,6 +38,8 @@ enum Chore {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
+        Chore::BenchPeers(args) => bench_peers::run(&args),
+        Chore::BenchWorker(args) => bench_peers::work(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
