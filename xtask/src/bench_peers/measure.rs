@@ -35,10 +35,10 @@ pub(super) fn measure(setup: &Setup, case: &Case, threads: usize) -> CaseReport 
 }
 
 /// One step of every contender that has not failed; each round another one begins.
-fn in_turn(
-    contenders: &mut [Contender<'_>],
+fn in_turn<'a>(
+    contenders: &mut [Contender<'a>],
     round: usize,
-    step: fn(&mut Contender<'_>) -> anyhow::Result<()>,
+    step: fn(&mut Contender<'a>) -> anyhow::Result<()>,
 ) {
     let first = round % contenders.len().max(1);
     let (before, from) = contenders.split_at_mut(first);

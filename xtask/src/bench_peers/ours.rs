@@ -39,10 +39,9 @@ fn serve(args: &WorkerArgs) -> anyhow::Result<()> {
     let inputs = tensors(&args.folder, "in")?;
     let harness = memory("VmRSS:");
     answer(&Reply::Ready { version: env!("CARGO_PKG_VERSION").into(), harness })?;
-    let mut engine = None;
+    let mut engine: Option<Engine> = None;
     for line in io::stdin().lock().lines() {
         let command = serde_json::from_str(&line?)?;
-        let loaded = || engine.as_mut().context("no model is loaded");
         answer(&match command {
             Command::Load => {
                 let start = Instant::now();
@@ -52,10 +51,10 @@ fn serve(args: &WorkerArgs) -> anyhow::Result<()> {
                 Reply::Loaded { ms }
             }
             Command::Run { seconds } => {
-                Reply::Ran { ms: time_slice(loaded()?, seconds)?, peak: memory("VmHWM:") }
+                Reply::Ran { ms: time_slice(loaded(&mut engine)?, seconds)?, peak: memory("VmHWM:") }
             }
             Command::Check => {
-                let engine = loaded()?;
+                let engine = loaded(&mut engine)?;
                 engine.run()?;
                 let expected = tensors(&args.folder, "out")?;
                 Reply::Checked { error: largest_error(&engine.outputs, &expected)? }
@@ -63,6 +62,10 @@ fn serve(args: &WorkerArgs) -> anyhow::Result<()> {
         })?;
     }
     Ok(())
+}
+
+fn loaded(engine: &mut Option<Engine>) -> anyhow::Result<&mut Engine> {
+    engine.as_mut().context("no model is loaded")
 }
 
 struct Engine {
