@@ -1,6 +1,5 @@
 //! The engines that are compared.
 
-use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum;

@@ -50,9 +50,10 @@ fn serve(args: &WorkerArgs) -> anyhow::Result<()> {
                 engine = Some(fresh);
                 Reply::Loaded { ms }
             }
-            Command::Run { seconds } => {
-                Reply::Ran { ms: time_slice(loaded(&mut engine)?, seconds)?, peak: memory("VmHWM:") }
-            }
+            Command::Run { seconds } => Reply::Ran {
+                ms: time_slice(loaded(&mut engine)?, seconds)?,
+                peak: memory("VmHWM:"),
+            },
             Command::Check => {
                 let engine = loaded(&mut engine)?;
                 engine.run()?;

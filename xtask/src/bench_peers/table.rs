@@ -184,7 +184,7 @@ fn failures(report: &Report) -> String {
 /// A table in Markdown with a left column of names and numbers to the right.
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN).set_header(header);
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
