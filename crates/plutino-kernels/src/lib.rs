@@ -9,6 +9,7 @@
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`]: what their names say.
+//! - [`recurrent`]: LSTM, GRU and plain recurrent layers.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
 pub mod activation;
@@ -25,6 +26,7 @@ pub mod number;
 pub mod pad;
 pub mod par;
 pub mod pool;
+pub mod recurrent;
 pub mod reduce;
 pub mod reference;
 pub mod resize;

@@ -50,6 +50,7 @@ mod permute;
 mod pool;
 mod promotion;
 mod rearrange;
+mod recurrent;
 mod reduce;
 mod slice;
 mod slice_scatter;

@@ -46,3 +46,8 @@ fn transposed_convolutions_and_skips() {
 fn attention() {
     same_bits("minilm");
 }
+
+#[test]
+fn recurrence() {
+    same_bits("bilstm");
+}

@@ -18,6 +18,7 @@ macro_rules! fixtures {
 }
 
 fixtures!(
+    bilstm,
     convnext_tiny,
     digits,
     efficientnet_b0,

@@ -10,6 +10,7 @@ pub mod gemm;
 pub mod norm;
 pub mod pad;
 pub mod pool;
+pub mod recurrent;
 pub mod reduce;
 pub mod resize;
 pub mod softmax;

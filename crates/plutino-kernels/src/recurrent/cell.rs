@@ -1,0 +1,83 @@
+//! One step of one row: from gates to the next state, vectorised over units.
+
+use crate::activation::Activation;
+use crate::math::{sigmoid, tanh};
+use crate::simd::{Simd, Vectorized};
+
+/// One step of one row. `gates` holds x Wih + h Whh + b, gate after gate.
+pub(super) enum Step<'a> {
+    /// c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c').
+    Lstm {
+        /// i, f, g, o.
+        gates: &'a [f32],
+        /// Updated.
+        c: &'a mut [f32],
+        /// Written.
+        h: &'a mut [f32],
+    },
+    /// h' = (1 - z) n + z h with n = tanh(x Win + bin + r (h Whn + bhn)).
+    Gru {
+        /// r, z, and n's part of the input.
+        gates: &'a [f32],
+        /// h Whn + bhn.
+        candidate: &'a [f32],
+        /// Updated.
+        h: &'a mut [f32],
+    },
+    /// h' = f(gate).
+    Rnn {
+        /// The activation.
+        f: Activation,
+        /// The only gate.
+        gates: &'a [f32],
+        /// Written.
+        h: &'a mut [f32],
+    },
+}
+
+impl Vectorized for Step<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self {
+            Self::Lstm { gates, c, h } => lstm(s, gates, c, h),
+            Self::Gru { gates, candidate, h } => gru(s, gates, candidate, h),
+            Self::Rnn { f, gates, h } => {
+                for (g, h) in gates.chunks(S::LANES).zip(h.chunks_mut(S::LANES)) {
+                    let n = h.len();
+                    s.store_up_to(f.apply(s, s.load_up_to(g, n)), h, n);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn lstm<S: Simd>(s: S, gates: &[f32], c: &mut [f32], h: &mut [f32]) {
+    let units = h.len();
+    let (i, rest) = gates.split_at(units);
+    let (f, rest) = rest.split_at(units);
+    let (g, o) = rest.split_at(units);
+    for at in (0..units).step_by(S::LANES) {
+        let n = (units - at).min(S::LANES);
+        let gate = |v: &[f32]| s.load_up_to(&v[at..], n);
+        let kept = s.mul(sigmoid(s, gate(f)), gate(c));
+        let next = s.fma(sigmoid(s, gate(i)), tanh(s, gate(g)), kept);
+        s.store_up_to(next, &mut c[at..], n);
+        s.store_up_to(s.mul(sigmoid(s, gate(o)), tanh(s, next)), &mut h[at..], n);
+    }
+}
+
+#[inline(always)]
+fn gru<S: Simd>(s: S, gates: &[f32], candidate: &[f32], h: &mut [f32]) {
+    let units = h.len();
+    let (r, rest) = gates.split_at(units);
+    let (z, x) = rest.split_at(units);
+    for at in (0..units).step_by(S::LANES) {
+        let n = (units - at).min(S::LANES);
+        let gate = |v: &[f32]| s.load_up_to(&v[at..], n);
+        let new = tanh(s, s.fma(sigmoid(s, gate(r)), gate(candidate), gate(x)));
+        let next = s.fma(sigmoid(s, gate(z)), s.sub(gate(h), new), new);
+        s.store_up_to(next, &mut h[at..], n);
+    }
+}

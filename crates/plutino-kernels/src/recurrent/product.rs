@@ -1,0 +1,178 @@
+//! The product of a few rows with a matrix that is read once: C\[rows, N\] (+)= A\[rows, K\] B\[K, N\].
+//!
+//! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the whole
+//! depth, so that each is read in one stretch; A lies interleaved, in panels of the tile's rows.
+
+use crate::gemm::tile::{self, Tile, VECTORS};
+use crate::par::{Par, SharedMut};
+use crate::simd::{Isa, Simd, Vectorized};
+use plutino_tensor::{AlignedBuf, TensorError};
+use std::ops::Range;
+
+/// The transpose of a row-major matrix in panels: for each k, `VECTORS` vectors of columns.
+#[derive(Debug)]
+pub struct Panels {
+    buf: AlignedBuf,
+    isa: Isa,
+    columns: usize,
+    depth: usize,
+}
+
+/// What a product begins with.
+#[derive(Clone, Copy)]
+pub(super) enum Start<'a> {
+    /// What C holds.
+    Output,
+    /// A bias for each column, or zero.
+    Bias(Option<&'a [f32]>),
+}
+
+impl Panels {
+    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight.
+    ///
+    /// # Errors
+    /// [`TensorError::OutOfMemory`] where the system refuses.
+    ///
+    /// # Panics
+    /// Where the weight is shorter than that.
+    pub fn new(
+        isa: Isa,
+        weight: &[f32],
+        columns: usize,
+        depth: usize,
+    ) -> Result<Self, TensorError> {
+        let width = isa.lanes() * VECTORS;
+        let len = columns.next_multiple_of(width).saturating_mul(depth);
+        let mut buf = AlignedBuf::zeroed(len.saturating_mul(size_of::<f32>()))?;
+        let out: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        for (j, row) in weight[..columns * depth].chunks_exact(depth.max(1)).enumerate() {
+            let start = j / width * width * depth + j % width;
+            for (x, y) in row.iter().zip(out[start..].iter_mut().step_by(width)) {
+                *y = *x;
+            }
+        }
+        Ok(Self { buf, isa, columns, depth })
+    }
+
+    /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride` elements
+    /// apart; `a` is the left side as [`interleave`] leaves it. `back` visits the panels in reverse.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes these elements of C meanwhile.
+    ///
+    /// # Panics
+    /// Where memory is too short, or the panels were packed for another instruction set.
+    pub(super) unsafe fn multiply(
+        &self,
+        isa: Isa,
+        par: &Par,
+        rows: usize,
+        a: &[f32],
+        (c, at, stride): (&SharedMut<'_, f32>, usize, usize),
+        start: Start<'_>,
+        back: bool,
+    ) {
+        let (columns, depth) = (self.columns, self.depth);
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        let end = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(at + columns));
+        assert!(stride >= columns && end.is_some_and(|end| end <= c.len()), "output too short");
+        assert!(isa == self.isa, "packed for another instruction set");
+        if let Start::Bias(Some(bias)) = start {
+            assert!(bias.len() >= columns, "bias too short");
+        }
+        let panels = columns.div_ceil(isa.lanes() * VECTORS);
+        let worth = self.buf.len() >= super::SHARED_BYTES;
+        let grain = if worth { panels.div_ceil(par.threads()).next_multiple_of(4) } else { panels };
+        par.split(panels, grain, |range| {
+            isa.run(Multiply {
+                b: bytemuck::cast_slice(self.buf.as_bytes()),
+                columns,
+                depth,
+                range,
+                rows,
+                a,
+                c: (c.as_mut_ptr().wrapping_add(at), stride),
+                start,
+                back,
+            });
+        });
+    }
+}
+
+/// Writes rows of `width` elements as panels of `mr` rows: element k of row i at
+/// `(i / mr * width + k) * mr + i % mr`.
+///
+/// # Panics
+/// Where `out` has no room for whole panels.
+pub(super) fn interleave(mr: usize, rows: &[f32], width: usize, out: &mut [f32]) {
+    for (i, row) in rows.chunks_exact(width.max(1)).enumerate() {
+        let panel = &mut out[i / mr * mr * width..][..mr * width];
+        for (x, y) in row.iter().zip(panel.iter_mut().skip(i % mr).step_by(mr)) {
+            *y = *x;
+        }
+    }
+}
+
+/// A range of panels against all rows.
+struct Multiply<'a> {
+    b: &'a [f32],
+    columns: usize,
+    depth: usize,
+    range: Range<usize>,
+    rows: usize,
+    a: &'a [f32],
+    /// The first element, and the stride of rows.
+    c: (*mut f32, usize),
+    start: Start<'a>,
+    back: bool,
+}
+
+impl Vectorized for Multiply<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
+        // Few rows take several panels at once, and what is left one by one.
+        let wide = tile::wide_panels(self.rows);
+        let (groups, rest) = (self.range.len() / wide, self.range.len() % wide);
+        for i in 0..groups + rest {
+            let i = if self.back { groups + rest - 1 - i } else { i };
+            let (first, panels) =
+                if i < groups { (i * wide, wide) } else { (groups * wide + i - groups, 1) };
+            let j = (self.range.start + first) * nr;
+            let b = &self.b[j * self.depth..(j + panels * nr) * self.depth];
+            let cols = (self.columns - j).min(panels * nr);
+            for i in (0..self.rows).step_by(mr) {
+                let rows = (self.rows - i).min(mr);
+                let c = self.c.0.wrapping_add(i * self.c.1 + j);
+                let tile = Tile {
+                    depth: self.depth,
+                    a: self.a[i * self.depth..(i + mr) * self.depth].as_ptr(),
+                    b: b.as_ptr(),
+                    b_panel: nr * self.depth,
+                    c,
+                    c_stride: self.c.1,
+                    cols,
+                    start: match self.start {
+                        Start::Output => tile::Start {
+                            row_bias: None,
+                            col_bias: None,
+                            add: Some((c.cast_const(), self.c.1)),
+                        },
+                        Start::Bias(bias) => tile::Start {
+                            row_bias: None,
+                            col_bias: bias.map(|b| &b[j..j + cols]),
+                            add: None,
+                        },
+                    },
+                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                };
+                // SAFETY: the panels are whole (sliced above); rows and columns of C exist (checked by
+                // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges of panels).
+                unsafe { tile::run(s, rows, panels, &tile) };
+            }
+        }
+    }
+}

@@ -1,0 +1,599 @@
+//! Recurrent networks: `nn.LSTM`, `nn.GRU`, `nn.RNN`.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html> and its neighbours. The input is
+//! `(L, N, features)`, `(N, L, features)` with `batch_first`, or `(L, features)` of a single sequence; initial
+//! states (`(layers * directions, N, state)`, zeros where they are not given) do not follow `batch_first`.
+//! Outputs: the last layer's states of all time steps, directions side by side; then, where the file names
+//! them, the final states of every layer.
+
+use crate::weights::Source;
+use crate::{
+    BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
+    RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op, weights::Bound,
+};
+use plutino_kernels::gemm::Target;
+use plutino_kernels::number::Float;
+use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
+use plutino_kernels::{Activation, for_floats, reference};
+use plutino_tensor::{DType, TensorSpec};
+use std::sync::Arc;
+
+register_op!(lstm => "nn.LSTM");
+register_op!(gru => "nn.GRU");
+register_op!(rnn => "nn.RNN");
+
+/// A stack of recurrent layers.
+#[derive(Debug)]
+struct Network {
+    cell: Cell,
+    features: usize,
+    hidden: usize,
+    state: usize,
+    directions: usize,
+    batch_first: bool,
+    /// Layers, and in each the directions.
+    layers: Vec<Vec<Direction>>,
+    input: usize,
+    /// Inputs that hold h and, of an LSTM, c.
+    initial: Vec<usize>,
+    /// Whether the final states are outputs, too.
+    finals: bool,
+}
+
+/// The weights of one direction of a layer, under PyTorch's names.
+#[derive(Debug)]
+struct Direction {
+    weight_ih: Weight,
+    weight_hh: Weight,
+    bias: Option<(Weight, Weight)>,
+    weight_hr: Option<Weight>,
+}
+
+fn lstm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let projection = r.or("proj_size", 0)?;
+    network(r, Cell::Lstm, projection)
+}
+
+fn gru(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    network(r, Cell::Gru, 0)
+}
+
+fn rnn(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let table = [("tanh", Activation::Tanh), ("relu", Activation::Relu)];
+    let activation = r.one_of("nonlinearity", &table, Some(Activation::Tanh))?;
+    network(r, Cell::Rnn(activation), 0)
+}
+
+fn network(
+    r: &mut NodeReader<'_>,
+    cell: Cell,
+    projection: usize,
+) -> Result<Box<dyn Operator>, BuildError> {
+    let features: usize = r.required("input_size")?;
+    let hidden: usize = r.required("hidden_size")?;
+    let gates = cell.gates().checked_mul(hidden).filter(|&g| g > 0);
+    let gates = gates.ok_or_else(|| r.bad("hidden_size", "an integer of at least 1"))?;
+    if projection >= hidden {
+        return Err(r.bad("proj_size", "less than hidden_size"));
+    }
+    let state = if projection > 0 { projection } else { hidden };
+    let layers: usize = r.or("num_layers", 1)?;
+    if layers == 0 {
+        return Err(r.bad("num_layers", "an integer of at least 1"));
+    }
+    let bias = r.or("bias", true)?;
+    let directions = if r.or("bidirectional", false)? { 2 } else { 1 };
+    let direction = |r: &mut NodeReader<'_>, layer: usize, suffix: &str| {
+        let name = |weight: &str| format!("{weight}_l{layer}{suffix}");
+        let columns = if layer == 0 { features } else { state * directions };
+        Ok(Direction {
+            weight_ih: r.weight(&name("weight_ih"), &[gates, columns])?,
+            weight_hh: r.weight(&name("weight_hh"), &[gates, state])?,
+            bias: (r.weight_if(bias, &name("bias_ih"), &[gates])?).zip(r.weight_if(
+                bias,
+                &name("bias_hh"),
+                &[gates],
+            )?),
+            weight_hr: r.weight_if(projection > 0, &name("weight_hr"), &[state, hidden])?,
+        })
+    };
+    // Stops at the first weight that is missing, however many layers the file claims to have.
+    let mut read = Vec::new();
+    for layer in 0..layers {
+        let suffixes = &["", "_reverse"][..directions];
+        let layer: Result<Vec<_>, BuildError> =
+            suffixes.iter().map(|suffix| direction(r, layer, suffix)).collect();
+        read.push(layer?);
+    }
+    let input = r.required_input("input")?;
+    let mut initial: Vec<usize> = r.input("initial_h").into_iter().collect();
+    if cell == Cell::Lstm && !initial.is_empty() {
+        initial.push(r.required_input("initial_c")?);
+    }
+    let all = if cell == Cell::Lstm { 3 } else { 2 };
+    let finals = match r.output_count() {
+        1 => false,
+        n if n == all => true,
+        found => {
+            let expected = format!("1 or {all}");
+            return Err(r.error(BuildProblem::Outputs { expected, found }));
+        }
+    };
+    Ok(Box::new(Network {
+        cell,
+        features,
+        hidden,
+        state,
+        directions,
+        batch_first: r.or("batch_first", false)?,
+        layers: read,
+        input,
+        initial,
+        finals,
+    }))
+}
+
+/// The outputs of a network for given inputs.
+struct Outputs {
+    steps: usize,
+    batch: usize,
+    y: TensorSpec,
+    /// Shapes of h and, of an LSTM, c.
+    states: Vec<TensorSpec>,
+}
+
+impl Network {
+    fn outputs(&self, inputs: &[ValueSpec]) -> Result<Outputs, ShapeError> {
+        let x = &TensorValue::at(inputs, self.input)?.spec;
+        let weights = self.dtype();
+        if x.dtype != weights || !weights.is_float() {
+            let expected = weights.to_string();
+            return Err(ShapeError::DType { input: self.input, expected, found: x.dtype });
+        }
+        let rank = x.shape.rank();
+        let (steps, batch) = match *x.shape.dims() {
+            [steps, _] => (steps, 1),
+            [batch, steps, _] if self.batch_first => (steps, batch),
+            [steps, batch, _] => (steps, batch),
+            _ => {
+                let (expected, found) = ("2 or 3".into(), x.shape.clone());
+                return Err(ShapeError::Rank { input: self.input, expected, found });
+            }
+        };
+        let size = |dim: usize, expected: String| ShapeError::Size {
+            input: self.input,
+            dim,
+            expected,
+            found: x.shape.clone(),
+        };
+        if x.shape.last() != Some(&self.features) {
+            return Err(size(rank - 1, self.features.to_string()));
+        }
+        if steps == 0 {
+            let dim = usize::from(self.batch_first && rank == 3);
+            return Err(size(dim, "at least 1: the time steps".into()));
+        }
+        let mut y = x.shape.clone();
+        y[rank - 1] = self.state * self.directions;
+        y.checked_numel()?;
+        let rows = self.layers.len() * self.directions;
+        let state = |width: usize| -> Result<TensorSpec, ShapeError> {
+            let dims = if rank == 2 { vec![rows, width] } else { vec![rows, batch, width] };
+            let shape = plutino_tensor::Shape::from(&dims[..]);
+            shape.checked_numel()?;
+            Ok(TensorSpec::new(x.dtype, shape))
+        };
+        let mut states = vec![state(self.state)?];
+        if self.cell == Cell::Lstm {
+            states.push(state(self.hidden)?);
+        }
+        for (&input, state) in self.initial.iter().zip(&states) {
+            let given = &TensorValue::at(inputs, input)?.spec;
+            if (&given.shape, given.dtype) != (&state.shape, state.dtype) {
+                let text = format!("the initial state must be {state}, found {given}");
+                return Err(ShapeError::Invalid(text));
+            }
+        }
+        Ok(Outputs { steps, batch, y: TensorSpec::new(x.dtype, y), states })
+    }
+
+    /// The dtype of the weights; the first stands for all, and planning refuses others.
+    fn dtype(&self) -> DType {
+        let first = self.layers.first().and_then(|l| l.first());
+        first.map_or(DType::F32, |d| d.weight_ih.spec.dtype)
+    }
+
+    /// The sizes of each layer.
+    fn shapes(&self, outputs: &Outputs) -> Vec<Shape> {
+        let shape = |layer: usize| Shape {
+            cell: self.cell,
+            steps: outputs.steps,
+            batch: outputs.batch,
+            batch_first: self.batch_first,
+            features: if layer == 0 { self.features } else { self.state * self.directions },
+            hidden: self.hidden,
+            state: self.state,
+            directions: self.directions,
+        };
+        (0..self.layers.len()).map(shape).collect()
+    }
+}
+
+impl Operator for Network {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let outputs = self.outputs(inputs)?;
+        let states = if self.finals { outputs.states } else { Vec::new() };
+        Ok(std::iter::once(outputs.y).chain(states).map(ValueSpec::from).collect())
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let outputs = self.outputs(cx.inputs)?;
+        let shapes = self.shapes(&outputs);
+        if self.dtype() == DType::F32 {
+            return self.plan_f32(cx, &outputs, &shapes);
+        }
+        for_floats!(self.dtype(),
+            T => self.plan_any::<T>(cx, shapes),
+            _ => Err(PlanError::Unsupported(format!("a recurrent network of {}", self.dtype()))),
+        )
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let moved = Cost::moved(inputs, outputs);
+        let Ok(found) = self.outputs(inputs) else { return moved };
+        let product = |factors: &[usize]| {
+            factors.iter().fold(1u64, |all, &factor| all.saturating_mul(factor as u64))
+        };
+        self.shapes(&found).iter().fold(moved, |cost, shape| {
+            let weights = product(&[shape.directions, shape.gates(), shape.features + shape.state]);
+            Cost {
+                flops: cost
+                    .flops
+                    .saturating_add(product(&[2, shape.rows()]).saturating_mul(weights)),
+                bytes: cost.bytes.saturating_add(weights.saturating_mul(4)),
+            }
+        })
+    }
+}
+
+impl Network {
+    fn plan_f32(
+        &self,
+        cx: &PlanCx<'_>,
+        outputs: &Outputs,
+        shapes: &[Shape],
+    ) -> Result<Planned, PlanError> {
+        let target = Target::this(cx.isa);
+        let packing = format!("recurrent.{}", cx.isa);
+        let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
+            .map(|(directions, shape)| {
+                let name = directions.first().map_or("", |d| &d.weight_ih.name);
+                let weights = cx.packs.get(name, &packing, || pack(target, shape, directions))?;
+                Ok((Recurrent::new(target, cx.threads, *shape), weights))
+            })
+            .collect::<Result<_, PlanError>>()?;
+        let scratch = layers.iter().map(|(layer, _)| layer.scratch(cx.threads)).max().unwrap_or(0);
+        let states = if self.finals { &[][..] } else { &outputs.states };
+        let kept = states.iter().map(|s| s.shape.numel()).fold(0, usize::saturating_add);
+        let kernel = RecurrentKernel {
+            name: format!("recurrent.{}", cx.isa),
+            layers,
+            input: self.input,
+            initial: self.initial.clone(),
+            finals: self.finals,
+            states: outputs.states.iter().map(|s| s.shape.numel()).collect(),
+        };
+        let bytes = scratch.saturating_add(kept).saturating_mul(size_of::<f32>());
+        Ok(Planned::new(kernel).with_scratch(bytes))
+    }
+
+    fn plan_any<T: Float>(
+        &self,
+        cx: &PlanCx<'_>,
+        shapes: Vec<Shape>,
+    ) -> Result<Planned, PlanError> {
+        let elements = |weight: &Weight| match Source::Stored(weight.clone()).elements(cx.inputs)? {
+            Bound::Ready(elements) => Ok(elements),
+            Bound::AtRun(_) => Err(PlanError::NoWeights { name: weight.name.to_string() }),
+        };
+        let direction = |d: &Direction| {
+            Ok(AnyDirection {
+                input: elements(&d.weight_ih)?,
+                recurrent: elements(&d.weight_hh)?,
+                bias: (d.bias.as_ref())
+                    .map(|(ih, hh)| Ok::<_, PlanError>([elements(ih)?, elements(hh)?]))
+                    .transpose()?,
+                projection: d.weight_hr.as_ref().map(elements).transpose()?,
+            })
+        };
+        let layers = (self.layers.iter().zip(shapes))
+            .map(|(layer, shape)| {
+                Ok((shape, layer.iter().map(direction).collect::<Result<_, PlanError>>()?))
+            })
+            .collect::<Result<_, PlanError>>()?;
+        let (input, initial, finals) = (self.input, self.initial.clone(), self.finals);
+        Ok(Planned::new(AnyRecurrent::<T> { layers, input, initial, finals }))
+    }
+}
+
+fn pack(target: Target, shape: &Shape, directions: &[Direction]) -> Result<PackedLayer, PlanError> {
+    let floats: Vec<[Vec<f32>; 5]> = directions
+        .iter()
+        .map(|d| {
+            let optional = |w: Option<&Weight>| w.map_or(Ok(Vec::new()), Weight::to_f32);
+            let (ih, hh) = (d.bias.as_ref().map(|b| &b.0), d.bias.as_ref().map(|b| &b.1));
+            Ok([
+                d.weight_ih.to_f32()?,
+                d.weight_hh.to_f32()?,
+                optional(ih)?,
+                optional(hh)?,
+                optional(d.weight_hr.as_ref())?,
+            ])
+        })
+        .collect::<Result<_, PlanError>>()?;
+    let weights: Vec<Weights<'_, f32>> = floats
+        .iter()
+        .zip(directions)
+        .map(|([input, recurrent, ih, hh, projection], d)| Weights {
+            input,
+            recurrent,
+            bias: d.bias.as_ref().map(|_| (&ih[..], &hh[..])),
+            projection: d.weight_hr.as_ref().map(|_| &projection[..]),
+        })
+        .collect();
+    Ok(PackedLayer::new(target, shape, &weights)?)
+}
+
+/// A network of f32.
+struct RecurrentKernel {
+    name: String,
+    layers: Vec<(Recurrent, Arc<PackedLayer>)>,
+    input: usize,
+    initial: Vec<usize>,
+    finals: bool,
+    /// Elements of h and, of an LSTM, c.
+    states: Vec<usize>,
+}
+
+impl Kernel for RecurrentKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let x = cx.inputs.get::<f32>(self.input)?;
+        let y = cx.outputs.take::<f32>(0)?;
+        let mut scratch = cx.take_scratch::<f32>()?;
+        let mut states: [&mut [f32]; 2] = [&mut [], &mut []];
+        for (i, (slot, &numel)) in states.iter_mut().zip(&self.states).enumerate() {
+            *slot = if self.finals {
+                cx.outputs.take(i + 1)?
+            } else {
+                let (state, rest) = scratch.split_at_mut(numel);
+                scratch = rest;
+                state
+            };
+            match self.initial.get(i) {
+                Some(&input) => slot.copy_from_slice(cx.inputs.get(input)?),
+                None => slot.fill(0.0),
+            }
+        }
+        let [mut h, mut c] = states;
+        let layers = self.layers.len().max(1);
+        let (h_layer, c_layer) = (h.len() / layers, c.len() / layers);
+        for (i, (layer, weights)) in self.layers.iter().enumerate() {
+            let states = States {
+                h: h.split_off_mut(..h_layer).unwrap_or_default(),
+                c: c.split_off_mut(..c_layer).unwrap_or_default(),
+            };
+            layer.run(cx.par, weights, (i == 0).then_some(x), y, states, scratch);
+        }
+        Ok(())
+    }
+}
+
+/// A network of any other float.
+struct AnyRecurrent<T> {
+    layers: Vec<(Shape, Vec<AnyDirection<T>>)>,
+    input: usize,
+    initial: Vec<usize>,
+    finals: bool,
+}
+
+struct AnyDirection<T> {
+    input: Arc<[T]>,
+    recurrent: Arc<[T]>,
+    bias: Option<[Arc<[T]>; 2]>,
+    projection: Option<Arc<[T]>>,
+}
+
+impl<T: Float> Kernel for AnyRecurrent<T> {
+    fn name(&self) -> &str {
+        "recurrent.any"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let mut x = cx.inputs.get::<T>(self.input)?.to_vec();
+        let y = cx.outputs.take::<T>(0)?;
+        let (mut all_h, mut all_c) = (Vec::new(), Vec::new());
+        for (i, (shape, directions)) in self.layers.iter().enumerate() {
+            let rows = shape.directions * shape.batch;
+            let initial = |which: usize, width: usize| -> Result<Vec<T>, RunError> {
+                Ok(match self.initial.get(which) {
+                    Some(&input) => {
+                        cx.inputs.get(input)?[i * rows * width..(i + 1) * rows * width].to_vec()
+                    }
+                    None => vec![T::narrow(0.0); rows * width],
+                })
+            };
+            let mut h = initial(0, shape.state)?;
+            let lstm = shape.cell == Cell::Lstm;
+            let mut c = if lstm { initial(1, shape.hidden)? } else { Vec::new() };
+            let weights: Vec<Weights<'_, T>> = directions
+                .iter()
+                .map(|d| Weights {
+                    input: &d.input,
+                    recurrent: &d.recurrent,
+                    bias: d.bias.as_ref().map(|[ih, hh]| (&ih[..], &hh[..])),
+                    projection: d.projection.as_deref(),
+                })
+                .collect();
+            reference::recurrent::recurrent(shape, &weights, &x, y, &mut h, &mut c);
+            x = y.to_vec();
+            all_h.extend(h);
+            all_c.extend(c);
+        }
+        if self.finals {
+            cx.outputs.take(1)?.copy_from_slice(&all_h);
+            if !all_c.is_empty() {
+                cx.outputs.take(2)?.copy_from_slice(&all_c);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Operator;
+    use crate::testkit::{assert_close, check, error, op_with, random, try_op, values};
+    use plutino_tensor::{DType, Tensor};
+
+    /// The weights of a network under PyTorch's names, in -1/2..1/2.
+    fn weights(
+        gates: usize,
+        [features, hidden, state]: [usize; 3],
+        layers: usize,
+        directions: usize,
+    ) -> Vec<(String, Tensor)> {
+        let mut all = Vec::new();
+        for layer in 0..layers {
+            for suffix in &["", "_reverse"][..directions] {
+                let columns = if layer == 0 { features } else { state * directions };
+                let mut add = |name: &str, dims: &[usize]| {
+                    let values = values::<f32>(&random(dims, all.len() as u64));
+                    let halves: Vec<f32> = values.iter().map(|v| v * 0.5).collect();
+                    let tensor = Tensor::from_slice(&halves, dims).unwrap();
+                    all.push((format!("{name}_l{layer}{suffix}"), tensor));
+                };
+                add("weight_ih", &[gates * hidden, columns]);
+                add("weight_hh", &[gates * hidden, state]);
+                add("bias_ih", &[gates * hidden]);
+                add("bias_hh", &[gates * hidden]);
+                if state != hidden {
+                    add("weight_hr", &[state, hidden]);
+                }
+            }
+        }
+        all
+    }
+
+    fn network(line: &str, weights: &[(String, Tensor)]) -> Box<dyn Operator> {
+        let weights: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        op_with(line, &weights)
+    }
+
+    const LSTM: &str = "nn.LSTM m 3 3 0 1 2 7 8 9 input_size=5 hidden_size=4 num_layers=2 bidirectional=True \
+                        batch_first=True bias=True proj_size=3";
+
+    // Two layers of four steps; sums of at most a dozen terms below 1 in size, off by a few ULP in all.
+    const BOUND: f32 = 40.0 * f32::EPSILON;
+
+    #[test]
+    fn f32_and_f64_agree_on_all_outputs() {
+        let cases = [
+            (LSTM.to_owned(), 4, [5, 4, 3]),
+            (LSTM.replace("LSTM", "GRU").replace(" proj_size=3", ""), 3, [5, 4, 4]),
+            (LSTM.replace("LSTM", "RNN").replace("proj_size=3", "nonlinearity=relu"), 1, [5, 4, 4]),
+        ];
+        for (line, gates, [features, hidden, state]) in cases {
+            let lstm = gates == 4;
+            let line = if lstm { line } else { line.replace("3 3 0 1 2 7 8 9", "2 2 0 1 7 8") };
+            let weights = weights(gates, [features, hidden, state], 2, 2);
+            let wide: Vec<_> = weights
+                .iter()
+                .map(|(n, t)| (n.clone(), t.view().cast(DType::F64).unwrap()))
+                .collect();
+            let mut inputs = vec![
+                random([3, 4, features], 1),
+                random([4, 3, state], 2),
+                random([4, 3, hidden], 3),
+            ];
+            inputs.truncate(if lstm { 3 } else { 2 });
+            let wide_inputs: Vec<Tensor> =
+                inputs.iter().map(|t| t.view().cast(DType::F64).unwrap()).collect();
+            let found = check(&*network(&line, &weights), &inputs);
+            let expected = check(&*network(&line, &wide), &wide_inputs);
+            assert_eq!(found.len(), if lstm { 3 } else { 2 });
+            assert_eq!(found[0].shape().dims(), [3, 4, 2 * state]);
+            for (x, y) in found.iter().zip(&expected) {
+                assert_close(x, &y.view().cast(DType::F32).unwrap(), BOUND);
+            }
+        }
+    }
+
+    #[test]
+    fn one_sequence_without_states_is_a_batch_of_one_with_zeros() {
+        let weights = weights(4, [5, 4, 3], 2, 2);
+        let x = random([1, 6, 5], 1);
+        let zeros =
+            |width: usize| Tensor::from_slice(&vec![0f32; 4 * width], [4, 1, width]).unwrap();
+        let batched = check(&*network(LSTM, &weights), &[x.clone(), zeros(3), zeros(4)]);
+        let flat = Tensor::from_slice(&values::<f32>(&x), [6, 5]).unwrap();
+        for (arity, outputs) in [("1 3 0 7 8 9", 3), ("1 1 0 7", 1)] {
+            let line = LSTM.replace("3 3 0 1 2 7 8 9", arity);
+            let found = check(&*network(&line, &weights), std::slice::from_ref(&flat));
+            assert_eq!(found.len(), outputs);
+            assert_eq!(found[0].shape().dims(), [6, 6]);
+            for (x, y) in found.iter().zip(&batched) {
+                assert_eq!(values::<f32>(x), values::<f32>(y));
+            }
+        }
+    }
+
+    #[test]
+    fn a_gated_unit_by_hand() {
+        // r = z = sigmoid(0), n = tanh(x + r (h + 1)): the bias of the hidden part is inside the reset.
+        let one = |v: &[f32]| Tensor::from_slice(v, [3, 1]).unwrap();
+        let bias = Tensor::from_slice(&[0f32, 0.0, 1.0], [3]).unwrap();
+        let none = Tensor::from_slice(&[0f32; 3], [3]).unwrap();
+        let weights = [
+            ("weight_ih_l0", one(&[0.0, 0.0, 1.0])),
+            ("weight_hh_l0", one(&[0.0, 0.0, 1.0])),
+            ("bias_ih_l0", none),
+            ("bias_hh_l0", bias),
+        ];
+        let gru = op_with("nn.GRU m 2 2 0 1 2 3 input_size=1 hidden_size=1", &weights);
+        let scalar = |v: f32| Tensor::from_slice(&[v], [1, 1]).unwrap();
+        let y = check(&*gru, &[scalar(0.25), scalar(0.5)]);
+        let expected = 0.5 * f32::tanh(0.25 + 0.5 * 1.5) + 0.25;
+        assert_close(&y[1], &scalar(expected), 4.0 * f32::EPSILON);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let weights = weights(4, [5, 4, 3], 2, 2);
+        let lstm = network(LSTM, &weights);
+        let (h, c) = (random([4, 3, 3], 1), random([4, 3, 4], 1));
+        let x = |dims: &[usize]| random(dims, 1);
+        error(&*lstm, &[x(&[3, 4, 6]), h.clone(), c.clone()]); // features
+        error(&*lstm, &[x(&[2, 4, 5]), h.clone(), c.clone()]); // batch of the states
+        error(&*lstm, &[x(&[3, 0, 5]), h.clone(), c.clone()]); // no steps
+        error(&*lstm, &[x(&[5]), h.clone(), c.clone()]);
+        error(&*lstm, &[x(&[3, 4, 5]).view().cast(DType::F64).unwrap(), h, c]);
+        let borrowed: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        for (from, to) in [
+            ("3 3 0 1 2 7 8 9", "3 2 0 1 2 7 8"),
+            ("3 3 0 1 2 7 8 9", "2 3 0 1 7 8 9"),
+            ("hidden_size=4", "hidden_size=0"),
+            ("num_layers=2", "num_layers=9000000000000000000"),
+            ("num_layers=2", "num_layers=0"),
+            ("proj_size=3", "proj_size=4"),
+            ("bidirectional=True", "bidirectional=False"),
+        ] {
+            assert!(try_op(&LSTM.replace(from, to), &borrowed).is_err(), "{to}");
+        }
+    }
+}
