@@ -47,7 +47,9 @@ fn in_turn<'a>(
             && let Err(error) = step(contender)
         {
             contender.worker = None;
-            contender.report.failed = Some(format!("{error:#}"));
+            let words = format!("{error:#}"); // on one line: it stands in tables and lists
+            let words: Vec<_> = words.split_whitespace().collect();
+            contender.report.failed = Some(words.join(" "));
         }
     }
 }

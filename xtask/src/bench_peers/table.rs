@@ -1,5 +1,6 @@
 //! The report as Markdown, for the terminal and for the README.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -54,7 +55,7 @@ pub(super) fn case(case: &CaseReport) -> String {
     text
 }
 
-/// The summary of all models, as the README shows it.
+/// The summary of all models: times, as the README shows them, then what they cost, then failures.
 pub(super) fn summary(report: &Report) -> String {
     let machine = &report.machine;
     let features = machine.features.join(" ");
@@ -69,18 +70,9 @@ pub(super) fn summary(report: &Report) -> String {
         report.slice_seconds,
         cell(machine.load_average, |l| format!("{l:.2}")),
     );
-    let mut counts: Vec<_> = report.cases.iter().map(|c| c.threads).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    for count in counts {
-        let cases: Vec<_> = report.cases.iter().filter(|c| c.threads == count).collect();
-        let engines = engines(&cases);
-        let _ = writeln!(
-            text,
-            "\nMilliseconds with {}:\n\n{}",
-            threads(count),
-            times(&cases, &engines)
-        );
+    for (count, cases) in by_threads(report) {
+        let times = times(&cases, &engines(&cases));
+        let _ = writeln!(text, "\nMilliseconds with {}:\n\n{times}", threads(count));
         if let Some(mean) = report.means.iter().find(|m| m.threads == count) {
             let models = mean.models;
             let _ = writeln!(text, "\nGeometric mean over {models} models: **{:.2}**", mean.ratio);
@@ -88,14 +80,26 @@ pub(super) fn summary(report: &Report) -> String {
                 let _ = writeln!(text, "(without a ratio: {})", mean.without.join(", "));
             }
         }
+    }
+    for (count, cases) in by_threads(report) {
+        let costs = costs(&cases, &engines(&cases));
         let heading = "Load to first result in ms, peak memory of the process in MiB, error, with";
-        let _ = writeln!(text, "\n{heading} {}:\n\n{}", threads(count), costs(&cases, &engines));
+        let _ = writeln!(text, "\n{heading} {}:\n\n{costs}", threads(count));
     }
     let failures = failures(report);
     if !failures.is_empty() {
         let _ = writeln!(text, "\nFailures:\n\n{failures}");
     }
     text
+}
+
+/// The cases of each number of threads, the smallest first.
+fn by_threads(report: &Report) -> BTreeMap<usize, Vec<&CaseReport>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for case in &report.cases {
+        groups.entry(case.threads).or_default().push(case);
+    }
+    groups
 }
 
 /// Names of the engines in any of the cases, in their order.
@@ -256,7 +260,12 @@ mod tests {
             means: Vec::new(),
         };
         report.add(found);
+        report.add(CaseReport::new("net", 1, 1, vec![engine(Engine::OnnxRuntime, &[3.0])]));
         let text = summary(&report);
+        let places = ["with 1 thread", "with 2 threads", "Load to first", "Failures"];
+        let places = places.map(|words| text.find(words));
+        assert!(places.is_sorted() && places[0].is_some(), "{text}");
+        assert!(text.contains("Milliseconds with 1 thread:"), "{text}");
         assert!(text.contains("| net   |    1.25 |        2.00 | fails |"), "{text}");
         assert!(text.contains("- ncnn on net: layer X not registered"), "{text}");
         assert!(text.contains("Geometric mean over 1 models: **0.62**"), "{text}");
