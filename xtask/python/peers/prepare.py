@@ -5,7 +5,7 @@
     model.ncnn.param, model.ncnn.bin    for ncnn
     model_pnnx.py                       for PyTorch
     in0.npy ..., out0.npy ...           inputs; outputs by PyTorch in double precision
-    case.json                           what this script prints, for all models at once, as a list
+    case.json                           what this script prints of it, for all models at once, as a list
 
 The weights are made by name (generator.py) for the graph that pnnx writes. The other formats are exported from that
 graph, executed as PyTorch code, so that all engines compute the same function of the same numbers.
@@ -126,7 +126,7 @@ def prepare(case: Case, folder: Path) -> dict:
         except Exception as error:
             traceback.print_exc(limit=-3, chain=False)
             failed[name] = f"export: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    return {"name": case.name, "folder": str(folder), "batch": case.batch, "torch": case.torch, "failed": failed}
+    return {"name": case.name, "batch": case.batch, "torch": case.torch, "failed": failed}
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
             entry = prepare(cases[name], folder) | {"sources": stamp}
             written.write_text(json.dumps(entry, indent=2) + "\n")
             print(f"exported {name} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
-        described.append(entry)
+        described.append(entry | {"folder": str(folder)})  # not stored: the cache may be moved
     print(json.dumps(described))
 
 
