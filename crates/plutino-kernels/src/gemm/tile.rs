@@ -18,6 +18,7 @@ use crate::activation::Activation;
 use crate::simd::Simd;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
+#[inline(always)] // called in the inner loop: a real call would spill the tile
 pub(crate) const fn rows<S: Simd>() -> usize {
     S::REGISTERS * 3 / 8
 }

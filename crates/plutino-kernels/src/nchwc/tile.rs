@@ -24,6 +24,7 @@ const _: () = assert!(NB == 2); // `channel!` loads two vectors
 pub(super) type Tile<S, const MR: usize> = [[<S as Simd>::F32; NB]; MR];
 
 /// Pixels of a full tile.
+#[inline(always)]
 pub(super) const fn max_pixels<S: Simd>() -> usize {
     if S::REGISTERS >= 32 { 12 } else { 6 }
 }

@@ -60,11 +60,10 @@ fn lstm<S: Simd>(s: S, gates: &[f32], c: &mut [f32], h: &mut [f32]) {
     let (g, o) = rest.split_at(units);
     for at in (0..units).step_by(S::LANES) {
         let n = (units - at).min(S::LANES);
-        let gate = |v: &[f32]| s.load_up_to(&v[at..], n);
-        let kept = s.mul(sigmoid(s, gate(f)), gate(c));
-        let next = s.fma(sigmoid(s, gate(i)), tanh(s, gate(g)), kept);
+        let kept = s.mul(sigmoid(s, unit(s, f, at, n)), unit(s, c, at, n));
+        let next = s.fma(sigmoid(s, unit(s, i, at, n)), tanh(s, unit(s, g, at, n)), kept);
         s.store_up_to(next, &mut c[at..], n);
-        s.store_up_to(s.mul(sigmoid(s, gate(o)), tanh(s, next)), &mut h[at..], n);
+        s.store_up_to(s.mul(sigmoid(s, unit(s, o, at, n)), tanh(s, next)), &mut h[at..], n);
     }
 }
 
@@ -75,9 +74,17 @@ fn gru<S: Simd>(s: S, gates: &[f32], candidate: &[f32], h: &mut [f32]) {
     let (z, x) = rest.split_at(units);
     for at in (0..units).step_by(S::LANES) {
         let n = (units - at).min(S::LANES);
-        let gate = |v: &[f32]| s.load_up_to(&v[at..], n);
-        let new = tanh(s, s.fma(sigmoid(s, gate(r)), gate(candidate), gate(x)));
-        let next = s.fma(sigmoid(s, gate(z)), s.sub(gate(h), new), new);
+        let new = tanh(
+            s,
+            s.fma(sigmoid(s, unit(s, r, at, n)), unit(s, candidate, at, n), unit(s, x, at, n)),
+        );
+        let next = s.fma(sigmoid(s, unit(s, z, at, n)), s.sub(unit(s, h, at, n), new), new);
         s.store_up_to(next, &mut h[at..], n);
     }
+}
+
+/// `n` units from `at` on.
+#[inline(always)] // a closure might not be
+fn unit<S: Simd>(s: S, gate: &[f32], at: usize, n: usize) -> S::F32 {
+    s.load_up_to(&gate[at..], n)
 }
