@@ -24,6 +24,7 @@ pub use inventory;
 // The operators, one family a file. Nothing here is named from outside: they register themselves.
 
 mod activation;
+mod affine;
 mod assemble;
 mod attention;
 mod batch_norm;
@@ -44,6 +45,7 @@ mod layer_norm;
 mod linear;
 mod local_response_norm;
 mod matmul;
+mod multihead_attention;
 mod normalize;
 mod pad;
 mod permute;

@@ -243,6 +243,12 @@ impl<'a> NodeReader<'a> {
         self.input(key).ok_or_else(|| self.error(BuildProblem::MissingInput { key: key.into() }))
     }
 
+    /// The first position at which the tensor of input `at` is an input of this node.
+    pub fn first_use(&self, at: usize) -> usize {
+        let operand = self.op.inputs.get(at);
+        self.op.inputs.iter().position(|other| Some(other) == operand).unwrap_or(at)
+    }
+
     /// The positions of all inputs that were not asked for yet.
     pub fn rest(&mut self) -> Vec<usize> {
         let rest: Vec<_> =

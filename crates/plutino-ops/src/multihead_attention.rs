@@ -1,0 +1,303 @@
+//! `nn.MultiheadAttention`: projections of queries, keys and values, attention, output projection, as one kernel.
+//!
+//! ```text
+//! q = query Wqᵀ + bq,  k = key Wkᵀ + bk,  v = value Wvᵀ + bv      (rows of in_proj_weight, or three weights)
+//! out = attention(q, k, v; a head is E / H neighbouring columns) Woᵀ + bo
+//! ```
+//! Where query, key and value are one tensor, one product computes all three; where key and value are one, one
+//! computes both. Heads are read where the products wrote them: nothing is transposed.
+
+use crate::affine::Affine;
+use crate::assemble::leaf;
+use crate::rearrange::invalid;
+use crate::{
+    BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+};
+use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
+use plutino_kernels::gemm::{Summand, Target};
+use plutino_tensor::{DType, Shape};
+
+/// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
+#[derive(Debug)]
+struct MultiheadAttention {
+    query: usize,
+    key: usize,
+    value: usize,
+    /// (L, S), (N H, L, S) or (N, H, L, S): false, or added; true hides (the reverse of
+    /// `scaled_dot_product_attention`).
+    attn_mask: Option<usize>,
+    /// (N, S), likewise.
+    key_padding_mask: Option<usize>,
+    embed: usize,
+    kdim: usize,
+    vdim: usize,
+    heads: usize,
+    batch_first: bool,
+    projection: Projection,
+    in_bias: Option<Weight>,
+    out: (Weight, Option<Weight>),
+    /// A key and a value that follow those of every sequence.
+    bias_kv: Option<(Weight, Weight)>,
+    /// A key and a value of zeros follow those of every sequence.
+    zero: bool,
+    weights: bool,
+    /// A residual connection follows as the last input.
+    add: bool,
+}
+
+#[derive(Debug)]
+enum Projection {
+    /// (3 E, E): rows for queries, keys, values.
+    Joint(Weight),
+    /// One for each.
+    Apart([Weight; 3]),
+}
+
+fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let (embed, heads): (usize, usize) = (r.required("embed_dim")?, r.required("num_heads")?);
+    if heads == 0 || embed % heads != 0 {
+        return Err(r.bad("num_heads", format!("a divisor of embed_dim, {embed}")));
+    }
+    let (kdim, vdim) = (r.or("kdim", embed)?, r.or("vdim", embed)?);
+    let bias = r.or("bias", true)?;
+    let batch_first = r.or("batch_first", false)?;
+    if r.or("dropout", 0.0)? != 0.0 {
+        r.raw("training"); // dropout is the identity in inference
+    }
+    let zero = r.or("add_zero_attn", false)?;
+    let bias_kv = if r.or("add_bias_kv", false)? {
+        let shape = [1, 1, embed];
+        Some((r.weight("bias_k", &shape)?, r.weight("bias_v", &shape)?))
+    } else {
+        None
+    };
+    let three =
+        embed.checked_mul(3).ok_or_else(|| r.bad("embed_dim", "a size that fits memory"))?;
+    let projection = if r.has_weight("in_proj_weight") {
+        Projection::Joint(r.weight("in_proj_weight", &[three, embed])?)
+    } else {
+        Projection::Apart([
+            r.weight("q_proj_weight", &[embed, embed])?,
+            r.weight("k_proj_weight", &[embed, kdim])?,
+            r.weight("v_proj_weight", &[embed, vdim])?,
+        ])
+    };
+    let in_bias = r.weight_if(bias, "in_proj_bias", &[three])?;
+    let out = (
+        r.weight("out_proj.weight", &[embed, embed])?,
+        r.weight_if(bias, "out_proj.bias", &[embed])?,
+    );
+    let attn_mask = r.named_input("attn_mask");
+    let key_padding_mask = r.named_input("key_padding_mask");
+    // By name, or in order: one input is all three, two are queries and keys with their values.
+    let [query, key, value, kv] = ["query", "key", "value", "kv"].map(|key| r.named_input(key));
+    let mut rest = r.rest().into_iter();
+    let query = query.or_else(|| rest.next());
+    let query = query.ok_or_else(|| r.error(BuildProblem::MissingInput { key: "query".into() }))?;
+    let key = key.or(kv).or_else(|| rest.next()).unwrap_or(query);
+    let value = value.or_else(|| rest.next()).unwrap_or(key);
+    let attn_mask = attn_mask.or_else(|| rest.next());
+    if let Some(extra) = rest.next() {
+        let found = r.input_count();
+        return Err(r.error(BuildProblem::UnknownInputs { expected: extra, found }));
+    }
+    // The same tensor under two names is projected once.
+    let [query, key, value] = [query, key, value].map(|input| r.first_use(input));
+    let weights = match r.output_count() {
+        1 => false,
+        2 => true,
+        found => return Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
+    };
+    Ok(Box::new(MultiheadAttention {
+        query,
+        key,
+        value,
+        attn_mask,
+        key_padding_mask,
+        embed,
+        kdim,
+        vdim,
+        heads,
+        batch_first,
+        projection,
+        in_bias,
+        out,
+        bias_kv,
+        zero,
+        weights,
+        add: false,
+    }))
+}
+register_op!(multihead_attention => "nn.MultiheadAttention");
+
+/// The sizes of one call.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    queries: usize,
+    /// Keys of the input, and with those that are added.
+    keys: usize,
+    all_keys: usize,
+    /// Whether there is a batch dimension.
+    batched: bool,
+    batch_first: bool,
+}
+
+impl Sizes {
+    /// Elements from one sequence to the next, and from one position of a sequence to the next, where rows of
+    /// `width` elements follow each other as in the input.
+    fn steps(&self, len: usize, width: usize) -> [usize; 2] {
+        if self.batch_first { [len * width, width] } else { [width, self.batch * width] }
+    }
+}
+
+impl MultiheadAttention {
+    fn sizes(&self, inputs: &[ValueSpec]) -> Result<Sizes, ShapeError> {
+        let mut found = [(0, 0, false); 3];
+        let wanted = [(self.query, self.embed), (self.key, self.kdim), (self.value, self.vdim)];
+        for (slot, (input, width)) in found.iter_mut().zip(wanted) {
+            let t = TensorValue::at(inputs, input)?;
+            if t.dtype() != DType::F32 {
+                return Err(ShapeError::DType { input, expected: "f32".into(), found: t.dtype() });
+            }
+            let dims = t.shape().dims();
+            *slot = match *dims {
+                [len, _] => (1, len, false),
+                [batch, len, _] if self.batch_first => (batch, len, true),
+                [len, batch, _] => (batch, len, true),
+                _ => {
+                    let found = t.shape().clone();
+                    return Err(ShapeError::Rank { input, expected: "2 or 3".into(), found });
+                }
+            };
+            if dims.last() != Some(&width) {
+                let (dim, expected) = (dims.len() - 1, width.to_string());
+                return Err(ShapeError::Size { input, dim, expected, found: t.shape().clone() });
+            }
+        }
+        let [(batch, queries, batched), (kb, keys, k_batched), (vb, values, v_batched)] = found;
+        if (kb, k_batched, vb, v_batched, values) != (batch, batched, batch, batched, keys) {
+            return Err(invalid(format!(
+                "query, key and value are {batch} x {queries}, {kb} x {keys} and {vb} x {values}: the batch must \
+                 be the same, and there must be a value for each key"
+            )));
+        }
+        let all_keys = keys + usize::from(self.bias_kv.is_some()) + usize::from(self.zero);
+        let batch_first = self.batch_first || !batched;
+        Ok(Sizes { batch, queries, keys, all_keys, batched, batch_first })
+    }
+
+    /// Element strides of the masks for each batch, head, query and key.
+    fn masks(&self, s: &Sizes, inputs: &[ValueSpec]) -> Result<Vec<MaskPart>, ShapeError> {
+        let scores = Shape::from([s.batch, self.heads, s.queries, s.keys]);
+        scores.checked_numel()?;
+        let mut parts = Vec::new();
+        if let Some(at) = self.attn_mask {
+            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
+            if let [groups, rows, cols] = *spec.shape.dims()
+                && s.batch.checked_mul(self.heads) == Some(groups)
+            {
+                spec.shape = Shape::from([s.batch, self.heads, rows, cols]);
+            }
+            let strides = crate::attention::mask_strides(at, &spec, DType::F32, &scores)?;
+            parts.push(MaskPart {
+                leaf: leaf(inputs, at),
+                strides,
+                bool: spec.dtype == DType::Bool,
+            });
+        }
+        if let Some(at) = self.key_padding_mask {
+            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
+            spec.shape = match *spec.shape.dims() {
+                [keys] if !s.batched => Shape::from([1, 1, 1, keys]),
+                [batch, keys] => Shape::from([batch, 1, 1, keys]),
+                _ => {
+                    let found = spec.shape.clone();
+                    return Err(ShapeError::Rank { input: at, expected: "2".into(), found });
+                }
+            };
+            let strides = crate::attention::mask_strides(at, &spec, DType::F32, &scores)?;
+            parts.push(MaskPart {
+                leaf: leaf(inputs, at),
+                strides,
+                bool: spec.dtype == DType::Bool,
+            });
+        }
+        Ok(parts)
+    }
+
+    fn problem(&self, s: &Sizes, q: usize, k: usize, v: usize) -> Problem {
+        let depth = self.embed / self.heads;
+        let out = s.steps(s.queries, self.embed);
+        let strides = Strides { q, k, v, mask: [0, 0], out: [out[0], depth, out[1]] };
+        let size = Size { queries: s.queries, keys: s.all_keys, depth, values: depth };
+        let scale = (depth as f64).sqrt().recip() as f32;
+        Problem { size, strides, groups: s.batch, heads: self.heads, scale, weights: self.weights }
+    }
+}
+
+impl Operator for MultiheadAttention {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let s = self.sizes(inputs)?;
+        self.masks(&s, inputs)?;
+        let output = TensorValue::at(inputs, self.query)?.shape().clone();
+        if self.add {
+            let summand = TensorValue::at(inputs, inputs.len().saturating_sub(1))?;
+            if *summand.shape() != output || summand.dtype() != DType::F32 {
+                return Err(invalid(format!("cannot add {} to {output}f32", summand.spec)));
+            }
+        }
+        let mut outputs = vec![ValueSpec::tensor(DType::F32, output)];
+        if self.weights {
+            let shape: &[usize] = match s.batched {
+                true => &[s.batch, s.queries, s.all_keys],
+                false => &[s.queries, s.all_keys],
+            };
+            outputs.push(ValueSpec::tensor(DType::F32, shape));
+        }
+        Ok(outputs)
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        plan::plan(self, cx)
+    }
+
+    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
+        match next {
+            Epilogue::Add if !self.add && !self.weights => {
+                self.add = true;
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let flops = self.sizes(inputs).map_or(0, |s| {
+            let product = |rows: usize, k: usize, n: usize| {
+                [s.batch, rows, k, n].iter().fold(2u64, |all, &n| all.saturating_mul(n as u64))
+            };
+            let e = self.embed;
+            product(s.queries, e, e)
+                .saturating_mul(2) // in and out
+                .saturating_add(product(s.keys, self.kdim, e))
+                .saturating_add(product(s.keys, self.vdim, e))
+                .saturating_add(crate::attention::flops(&self.problem(&s, e, e, e)))
+        });
+        Cost { flops, ..Cost::moved(inputs, outputs) }
+    }
+}
+
+/// A mask and how it is broadcast to (N, H, L, S).
+#[derive(Debug)]
+struct MaskPart {
+    leaf: usize,
+    strides: Vec<usize>,
+    bool: bool,
+}
+
+mod plan;
+
+#[cfg(test)]
+mod tests;

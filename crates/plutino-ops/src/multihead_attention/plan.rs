@@ -1,0 +1,297 @@
+//! Where everything lies in scratch memory, and the steps of a run.
+
+use super::*;
+
+/// Plans the products and the memory between them.
+pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+    let s = op.sizes(cx.inputs)?;
+    let e = op.embed;
+    let (q_rows, k_rows) = (s.batch.saturating_mul(s.queries), s.batch.saturating_mul(s.keys));
+    let bias = op.in_bias.as_ref();
+
+    // The fewest products: (input, where its columns of q, k, v begin, rows).
+    let mut memory = Memory::default();
+    let mut products = Vec::new();
+    let (q, k, v) = match &op.projection {
+        Projection::Joint(w) if op.query == op.key && op.key == op.value => {
+            let affine = Affine::new(cx, q_rows, w, 0..3 * e, bias)?;
+            let at = memory.take(affine.len());
+            products.push((op.query, at, affine));
+            let part = |i| Part { at: at + i * e, width: 3 * e };
+            (part(0), part(1), part(2))
+        }
+        Projection::Joint(w) => {
+            let one = |memory: &mut Memory,
+                       products: &mut Vec<_>,
+                       input,
+                       rows,
+                       columns: std::ops::Range<usize>| {
+                let width = columns.len();
+                let affine = Affine::new(cx, rows, w, columns, bias)?;
+                let at = memory.take(affine.len());
+                products.push((input, at, affine));
+                Ok::<_, PlanError>(Part { at, width })
+            };
+            let q = one(&mut memory, &mut products, op.query, q_rows, 0..e)?;
+            if op.key == op.value {
+                let kv = one(&mut memory, &mut products, op.key, k_rows, e..3 * e)?;
+                (q, kv, Part { at: kv.at + e, width: 2 * e })
+            } else {
+                let k = one(&mut memory, &mut products, op.key, k_rows, e..2 * e)?;
+                (q, k, one(&mut memory, &mut products, op.value, k_rows, 2 * e..3 * e)?)
+            }
+        }
+        Projection::Apart(weights) => {
+            let mut parts = Vec::new();
+            let inputs = [(op.query, q_rows), (op.key, k_rows), (op.value, k_rows)];
+            for (i, (w, (input, rows))) in weights.iter().zip(inputs).enumerate() {
+                let affine = Affine::apart(cx, rows, w, bias, i * e)?;
+                let at = memory.take(affine.len());
+                products.push((input, at, affine));
+                parts.push(Part { at, width: e });
+            }
+            (parts[0], parts[1], parts[2])
+        }
+    };
+    let products: Vec<_> =
+        products.into_iter().map(|(i, at, a)| (leaf(cx.inputs, i), at, a)).collect();
+
+    let extended = (s.all_keys > s.keys).then(|| {
+        let rows = s.batch.saturating_mul(s.all_keys);
+        let [k, v] = [(); 2].map(|()| Part { at: memory.take(rows.saturating_mul(e)), width: e });
+        (k, v)
+    });
+    let row = |w: &Weight| w.to_f32();
+    let bias_kv =
+        op.bias_kv.as_ref().map(|(k, v)| Ok::<_, PlanError>((row(k)?, row(v)?))).transpose()?;
+
+    let (k_read, v_read) = extended.unwrap_or((k, v));
+    let mut problem = op.problem(&s, 0, 0, 0);
+    let [q_batch, q_row] = s.steps(s.queries, q.width);
+    let [k_batch, k_row] = s.steps(s.all_keys, k_read.width);
+    let [v_batch, v_row] = s.steps(s.all_keys, v_read.width);
+    (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
+    let mask = plan_mask(op, &s, cx, &mut memory, &mut problem)?;
+    let depth = e / op.heads;
+    let mut heads = Vec::new();
+    for n in 0..s.batch {
+        for h in 0..op.heads {
+            heads.push(Head {
+                q: q.at + n * q_batch + h * depth,
+                k: k_read.at + n * k_batch + h * depth,
+                v: v_read.at + n * v_batch + h * depth,
+                mask: mask.as_ref().map_or(0, |m| m.head(n, h)),
+            });
+        }
+    }
+    let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
+    let mixed = memory.take(out.len());
+    let attention = Attention::new(Target::this(cx.isa), cx.threads, problem);
+    let work = products.iter().map(|(_, _, a)| a.scratch(cx.threads));
+    let work =
+        work.chain([attention.scratch(cx.threads), out.scratch(cx.threads)]).max().unwrap_or(0);
+    let scratch = memory.end.saturating_add(work).saturating_mul(size_of::<f32>());
+    let summand = op.add.then(|| leaf(cx.inputs, cx.inputs.len().saturating_sub(1)));
+    let kernel = Run {
+        name: format!("attention.multihead.{}", cx.isa),
+        sizes: s,
+        embed: e,
+        products,
+        kv: (k, v),
+        extended,
+        bias_kv,
+        mask,
+        heads,
+        attention,
+        weights: op.weights,
+        mixed,
+        out,
+        summand,
+        used: memory.end,
+    };
+    Ok(Planned::new(kernel).with_scratch(scratch))
+}
+
+/// Hands out scratch memory, by cache lines.
+#[derive(Default)]
+struct Memory {
+    end: usize,
+}
+
+impl Memory {
+    fn take(&mut self, len: usize) -> usize {
+        let at = self.end;
+        self.end = at.saturating_add(len.div_ceil(16).saturating_mul(16));
+        at
+    }
+}
+
+/// Projected rows: `width` elements apart, the first at `at`.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    at: usize,
+    width: usize,
+}
+
+/// The sum of all masks.
+struct MaskSum {
+    /// Where it is computed; none where a float mask is used as it is.
+    at: Option<usize>,
+    parts: Vec<MaskPart>,
+    /// Sizes of the sum: batch and heads are 1 where no mask tells them apart.
+    dims: [usize; 4],
+    /// Element strides of what attention reads.
+    strides: [usize; 4],
+    keys: usize,
+}
+
+impl MaskSum {
+    /// Where the mask of a head begins.
+    fn head(&self, n: usize, h: usize) -> usize {
+        self.at.unwrap_or(0) + n * self.strides[0] + h * self.strides[1]
+    }
+}
+
+fn plan_mask(
+    op: &MultiheadAttention,
+    s: &Sizes,
+    cx: &PlanCx<'_>,
+    memory: &mut Memory,
+    problem: &mut Problem,
+) -> Result<Option<MaskSum>, PlanError> {
+    let parts = op.masks(s, cx.inputs)?;
+    let strides = match &parts[..] {
+        [] => return Ok(None),
+        [one] if !one.bool && s.all_keys == s.keys => Some([0, 1, 2, 3].map(|d| one.strides[d])),
+        _ => None,
+    };
+    let told_apart = |d: usize| parts.iter().any(|p| p.strides[d] != 0);
+    let pick = |d: usize, size: usize| if told_apart(d) { size } else { 1 };
+    let dims = [pick(0, s.batch), pick(1, op.heads), pick(2, s.queries), s.all_keys];
+    let shape = Shape::from(dims);
+    let at = match strides {
+        Some(_) => None,
+        None => Some(memory.take(shape.checked_numel()?)),
+    };
+    let dense = shape.dense_strides();
+    let own = [0, 1, 2, 3].map(|d| if dims[d] > 1 || d == 3 { dense[d] as usize } else { 0 });
+    let strides = strides.unwrap_or(own);
+    problem.strides.mask = [strides[2], strides[3]];
+    Ok(Some(MaskSum { at, parts, dims, strides, keys: s.keys }))
+}
+
+struct Run {
+    name: String,
+    sizes: Sizes,
+    embed: usize,
+    /// Input leaf, place of the result, product.
+    products: Vec<(usize, usize, Affine)>,
+    kv: (Part, Part),
+    /// Keys and values with those that are added, where there are any.
+    extended: Option<(Part, Part)>,
+    bias_kv: Option<(Vec<f32>, Vec<f32>)>,
+    mask: Option<MaskSum>,
+    heads: Vec<Head>,
+    attention: Attention,
+    weights: bool,
+    /// Place of what attention yields.
+    mixed: usize,
+    out: Affine,
+    summand: Option<usize>,
+    /// Scratch memory before the work space of the products.
+    used: usize,
+}
+
+impl Kernel for Run {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let scratch = cx.take_scratch::<f32>()?;
+        let (memory, work) = scratch.split_at_mut(self.used.min(scratch.len()));
+        for (leaf, at, product) in &self.products {
+            let (x, out) = (cx.inputs.get(*leaf)?, &mut memory[*at..]);
+            let width = product.columns();
+            product.run(cx.par, x, out, width, Summand::None, work);
+        }
+        self.extend(memory);
+        let (before, mixed) = memory.split_at_mut(self.mixed);
+        let mask = match &self.mask {
+            None => Mask::None,
+            Some(sum) => match sum.at {
+                Some(at) => {
+                    self.add_masks(cx, sum, &mut before[at..])?;
+                    Mask::Add(&*before)
+                }
+                None => Mask::Add(cx.inputs.get(sum.parts[0].leaf)?),
+            },
+        };
+        let weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
+        let x = Operands { q: before, k: before, v: before, mask, out: mixed, weights };
+        self.attention.run(cx.par, &self.heads, x, work);
+        let summand = match self.summand {
+            Some(at) => Summand::Other(cx.inputs.get(at)?),
+            None => Summand::None,
+        };
+        self.out.run(cx.par, mixed, cx.outputs.take(0)?, self.embed, summand, work);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Copies keys and values to where there is room for those that are added, and adds them.
+    fn extend(&self, memory: &mut [f32]) {
+        let Some((k_out, v_out)) = self.extended else { return };
+        let s = &self.sizes;
+        let zeros = vec![0.0; self.embed];
+        let own = self.bias_kv.as_ref();
+        for (from, to, extra) in
+            [(self.kv.0, k_out, own.map(|b| &b.0)), (self.kv.1, v_out, own.map(|b| &b.1))]
+        {
+            let [from_batch, from_row] = s.steps(s.keys, from.width);
+            let [to_batch, to_row] = s.steps(s.all_keys, to.width);
+            for n in 0..s.batch {
+                for i in 0..s.keys {
+                    let source = from.at + n * from_batch + i * from_row;
+                    memory.copy_within(
+                        source..source + self.embed,
+                        to.at + n * to_batch + i * to_row,
+                    );
+                }
+                let added = extra.into_iter().chain(std::iter::repeat(&zeros));
+                for (i, row) in (s.keys..s.all_keys).zip(added) {
+                    let at = to.at + n * to_batch + i * to_row;
+                    memory[at..at + self.embed].copy_from_slice(row);
+                }
+            }
+        }
+    }
+
+    /// Adds all masks up; keys that were added are never hidden.
+    fn add_masks(&self, cx: &RunCx<'_>, sum: &MaskSum, out: &mut [f32]) -> Result<(), RunError> {
+        let [batch, heads, queries, all_keys] = sum.dims;
+        out[..batch * heads * queries * all_keys].fill(0.0);
+        for part in &sum.parts {
+            let (floats, bools): (&[f32], &[bool]) = match part.bool {
+                true => (&[], cx.inputs.get(part.leaf)?),
+                false => (cx.inputs.get(part.leaf)?, &[]),
+            };
+            for (row, out) in
+                out.chunks_exact_mut(all_keys).take(batch * heads * queries).enumerate()
+            {
+                let index = [row / (heads * queries), row / queries % heads, row % queries];
+                let first: usize = index.iter().zip(&part.strides).map(|(i, s)| i * s).sum();
+                for (k, out) in out[..sum.keys].iter_mut().enumerate() {
+                    let at = first + k * part.strides[3];
+                    *out += match part.bool {
+                        true if bools[at] => f32::NEG_INFINITY,
+                        true => 0.0,
+                        false => floats[at],
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+}
