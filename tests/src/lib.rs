@@ -7,7 +7,7 @@ use plutino_fixtures::Fixture;
 
 /// Operator types that fixtures use and plutino does not run yet. A test fails if one of them runs, so that the
 /// list can only shrink.
-pub const NOT_YET: &[&str] = &["nn.MultiheadAttention"];
+pub const NOT_YET: &[&str] = &[];
 
 /// Whether a graph uses one of [`NOT_YET`].
 pub fn waits(graph: &plutino::ir::Graph) -> bool {

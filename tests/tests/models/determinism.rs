@@ -51,3 +51,13 @@ fn attention() {
 fn recurrence() {
     same_bits("bilstm");
 }
+
+#[test]
+fn one_kernel_of_attention() {
+    same_bits("vit_b_32");
+}
+
+#[test]
+fn attention_in_windows() {
+    same_bits("swin_t");
+}

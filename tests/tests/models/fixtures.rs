@@ -29,7 +29,9 @@ fixtures!(
     resnet50,
     shufflenet_v2_x1_0,
     squeezenet1_1,
+    swin_t,
     unet,
+    vit_b_32,
     yolov5s,
 );
 
