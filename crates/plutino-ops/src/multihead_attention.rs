@@ -51,7 +51,7 @@ enum Projection {
     /// (3 E, E): rows for queries, keys, values.
     Joint(Weight),
     /// One for each.
-    Apart([Weight; 3]),
+    Apart(Box<[Weight; 3]>),
 }
 
 fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -77,11 +77,11 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
     let projection = if r.has_weight("in_proj_weight") {
         Projection::Joint(r.weight("in_proj_weight", &[three, embed])?)
     } else {
-        Projection::Apart([
+        Projection::Apart(Box::new([
             r.weight("q_proj_weight", &[embed, embed])?,
             r.weight("k_proj_weight", &[embed, kdim])?,
             r.weight("v_proj_weight", &[embed, vdim])?,
-        ])
+        ]))
     };
     let in_bias = r.weight_if(bias, "in_proj_bias", &[three])?;
     let out = (
