@@ -47,7 +47,9 @@ fn in_turn<'a>(
             && let Err(error) = step(contender)
         {
             contender.worker = None;
-            let words = format!("{error:#}"); // on one line: it stands in tables and lists
+            // On one line, and without our paths: it stands in tables that are published.
+            let cache = format!("{}/", contender.setup.cache.display());
+            let words = format!("{error:#}").replace(&cache, "");
             let words: Vec<_> = words.split_whitespace().collect();
             contender.report.failed = Some(words.join(" "));
         }
