@@ -170,6 +170,7 @@ impl<'a, T> SharedMut<'a, T> {
     }
 
     /// The first element, for kernels that address tiles by pointer.
+    #[inline(always)]
     pub fn as_mut_ptr(&self) -> *mut T {
         self.ptr
     }
@@ -178,6 +179,7 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     /// No two parts that overlap may be alive at the same time.
+    #[inline(always)]
     #[allow(clippy::mut_from_ref)] // that is the point; the precondition makes it sound
     pub unsafe fn slice(&self, range: Range<usize>) -> &mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "part outside the slice");

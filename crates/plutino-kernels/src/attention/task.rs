@@ -222,10 +222,32 @@ impl Task<'_> {
                 }
             }
             Mask::Add(mask) => {
-                for i in 0..lanes {
-                    for (k, x) in p.iter_mut().skip(i).step_by(nr).enumerate() {
-                        *x += mask[at(i, k)];
+                // Rows of the mask are columns here: eight by eight where its keys are neighbours.
+                let keys = p.len() / nr;
+                let whole = if key_step == 1 { keys - keys % 8 } else { 0 };
+                let (mut i, mut block) = (0, [0.0; 64]);
+                while i < lanes {
+                    let rows = (lanes - i).min(8);
+                    for k in (0..whole).step_by(8) {
+                        let from = &mask[at(i, k)..];
+                        assert!(from.len() >= (rows - 1) * row_step + 8);
+                        // SAFETY: `from` is long enough (asserted); the block holds 7 * 8 + 8.
+                        unsafe {
+                            s.transpose_8(rows, from.as_ptr(), row_step, block.as_mut_ptr(), 8)
+                        };
+                        for (kk, add) in block.chunks_exact(8).enumerate() {
+                            let scores = &mut p[(k + kk) * nr + i..][..rows];
+                            for (x, add) in scores.iter_mut().zip(add) {
+                                *x += add;
+                            }
+                        }
                     }
+                    for k in whole..keys {
+                        for j in i..i + rows {
+                            p[k * nr + j] += mask[at(j, k)];
+                        }
+                    }
+                    i += rows;
                 }
             }
             Mask::Keep(mask) => {
@@ -254,13 +276,36 @@ impl Task<'_> {
             }
         }
         let values = self.plan.problem.size.values;
-        for (i, q) in (self.queries.start + lane..self.queries.end).take(nr).enumerate() {
-            let at = self.plan.problem.out(head) + q * self.plan.problem.strides.out[2];
-            // SAFETY: no two rows overlap (`Problem::check`), and this task alone has this head's query.
-            let out = unsafe { self.out.slice(at..at + values) };
-            for (x, y) in out.iter_mut().zip(o.iter().skip(i).step_by(nr)) {
-                *x = *y;
+        let first = self.queries.start + lane;
+        let count = (self.queries.end - first).min(nr);
+        let mut block = [0.0; 64];
+        for q in (0..count).step_by(8) {
+            let whole = values - values % 8;
+            for v in (0..whole).step_by(8) {
+                let from = &o[v * nr + q..];
+                assert!(from.len() >= 7 * nr + 8);
+                // SAFETY: `from` is long enough (asserted); the block holds 7 * 8 + 8.
+                unsafe { s.transpose_8(8, from.as_ptr(), nr, block.as_mut_ptr(), 8) };
+                for (i, row) in (q..count).zip(block.chunks_exact(8)) {
+                    self.output_row(head, first + i)[v..v + 8].copy_from_slice(row);
+                }
+            }
+            for i in q..count.min(q + 8) {
+                for v in whole..values {
+                    self.output_row(head, first + i)[v] = o[v * nr + i];
+                }
             }
         }
+    }
+
+    /// The row of the output of one query of one head.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // as `SharedMut::slice`, which it narrows
+    fn output_row(&self, head: usize, query: usize) -> &mut [f32] {
+        let problem = &self.plan.problem;
+        let at = problem.out(head) + query * problem.strides.out[2];
+        // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query, and the
+        // callers drop one row before they ask for the next.
+        unsafe { self.out.slice(at..at + problem.size.values) }
     }
 }

@@ -217,7 +217,8 @@ impl<V: Copy> Row<V> {
         // SAFETY: element (r, 0) is valid (precondition).
         unsafe {
             let ptr = from.ptr.add(r * from.down);
-            Self { ptr, splat: (from.across == 0).then(|| s.splat(*ptr)) }
+            let splat = if from.across == 0 { Some(s.splat(*ptr)) } else { None };
+            Self { ptr, splat }
         }
     }
 
@@ -237,8 +238,28 @@ impl<V: Copy> Row<V> {
     }
 }
 
+impl<V: Copy> Row<V> {
+    /// Four vectors from column `c` on.
+    ///
+    /// # Safety
+    /// They lie in the row.
+    #[inline(always)]
+    unsafe fn four<S: Simd<F32 = V>>(self, s: S, c: usize) -> [V; 4] {
+        let n = S::LANES;
+        // SAFETY: inside the row (precondition).
+        unsafe {
+            [
+                self.at(s, c, n),
+                self.at(s, c + n, n),
+                self.at(s, c + 2 * n, n),
+                self.at(s, c + 3 * n, n),
+            ]
+        }
+    }
+}
+
 /// Computes rows of vectors: four at a time, then one by one, the last one in part. `$body` sees arrays of
-/// vectors (operands) and yields one.
+/// vectors (operands) and yields one. No closures: one that is not inlined lacks the instruction set.
 macro_rules! rows_of_vectors {
     ($s:ident, $S:ty, $size:expr, $to:expr, [$($row:ident = $from:expr),*], $body:expr) => {{
         let ((rows, cols), to) = ($size, $to);
@@ -253,11 +274,11 @@ macro_rules! rows_of_vectors {
                 let mut c = 0;
                 while c + 4 * <$S>::LANES <= cols {
                     let y = {
-                        $(let $row = [0, 1, 2, 3].map(|k| $row.at($s, c + k * <$S>::LANES, <$S>::LANES));)*
+                        $(let $row = $row.four($s, c);)*
                         $body
                     };
-                    for (k, y) in y.into_iter().enumerate() {
-                        $s.store_ptr(y, out.add(c + k * <$S>::LANES));
+                    for k in 0..4 {
+                        $s.store_ptr(y[k], out.add(c + k * <$S>::LANES));
                     }
                     c += 4 * <$S>::LANES;
                 }

@@ -14,9 +14,12 @@ macro_rules! each {
         }
     };
     ($vectors:ident, $others:ident, |$a:ident, $b:ident| $y:expr) => {
-        for (v, w) in $vectors.iter_mut().zip($others) {
-            let ($a, $b) = (*v, w);
-            *v = $y;
+        for i in 0..N {
+            let y = {
+                let ($a, $b) = ($vectors[i], $others[i]);
+                $y
+            };
+            $vectors[i] = y;
         }
     };
 }
@@ -73,6 +76,7 @@ impl Unary {
 impl Binary {
     /// The function of several pairs of vectors.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // as an iterator over arrays of vectors it is not inlined
     pub(super) fn apply_all<S: Simd, const N: usize>(
         self,
         s: S,

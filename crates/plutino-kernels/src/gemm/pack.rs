@@ -99,11 +99,73 @@ impl Pack for Strided<'_> {
                 copy_scaled(s, &self.data[start..start + lanes], &mut row[..lanes], self.scale);
             }
         } else {
-            for i in 0..lanes {
-                let first = (lane + i) * self.lane_stride;
-                for (kk, k) in depth.clone().enumerate() {
-                    out[kk * width + i] = self.data[first + k * self.depth_stride] * self.scale;
+            self.transpose(s, lane..lane + lanes, depth, width, out);
+        }
+    }
+}
+
+impl Strided<'_> {
+    /// Neighbouring depths are neighbours in memory, and are transposed eight by eight; or nothing is.
+    #[inline(always)]
+    fn transpose<S: Simd>(
+        &self,
+        s: S,
+        lanes: Range<usize>,
+        depth: Range<usize>,
+        width: usize,
+        out: &mut [f32],
+    ) {
+        let first = lanes.start * self.lane_stride + depth.start * self.depth_stride;
+        let (lanes, depth) = (lanes.len(), depth.len());
+        let whole = if self.depth_stride == 1 { depth - depth % 8 } else { 0 };
+        for k in (0..whole).step_by(8) {
+            let mut i = 0;
+            while i < lanes {
+                // The last block of many overlaps the one before.
+                i = i.min(lanes.saturating_sub(8));
+                let rows = (lanes - i).min(8);
+                let src = &self.data[first + i * self.lane_stride + k..];
+                assert!(src.len() >= (rows - 1) * self.lane_stride + 8);
+                let dst = &mut out[k * width + i..];
+                if dst.len() >= 7 * width + 8 {
+                    // What is written behind a row of fewer than eight is overwritten by the next one.
+                    // SAFETY: both are long enough (just checked).
+                    unsafe {
+                        s.transpose_8(
+                            rows,
+                            src.as_ptr(),
+                            self.lane_stride,
+                            dst.as_mut_ptr(),
+                            width,
+                        );
+                    }
+                } else {
+                    let mut block = [0.0; 64];
+                    // SAFETY: as above; the block holds 7 * 8 + 8.
+                    unsafe {
+                        s.transpose_8(rows, src.as_ptr(), self.lane_stride, block.as_mut_ptr(), 8);
+                    }
+                    for (kk, row) in block.chunks_exact(8).enumerate() {
+                        dst[kk * width..][..rows].copy_from_slice(&row[..rows]);
+                    }
                 }
+                i += rows;
+            }
+        }
+        for i in 0..lanes {
+            for k in whole..depth {
+                out[k * width + i] =
+                    self.data[first + i * self.lane_stride + k * self.depth_stride];
+            }
+        }
+        if self.scale != 1.0 {
+            let factor = s.splat(self.scale);
+            let mut vectors = out[..depth * width].chunks_exact_mut(S::LANES);
+            for x in &mut vectors {
+                s.store(s.mul(s.load(x), factor), x);
+            }
+            for x in vectors.into_remainder() {
+                *x *= self.scale;
             }
         }
     }

@@ -170,23 +170,34 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
 /// # Safety
 /// `t.c` is valid for reads and writes of `cols` elements in each of `rows` rows.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // as in `tile`
 pub(super) unsafe fn activate<S: Simd>(s: S, rows: usize, t: &Tile<'_>, activation: Activation) {
     for i in 0..rows {
         let row = t.c.wrapping_add(i * t.c_stride);
         let mut at = 0;
         while at < t.cols {
             let lanes = (t.cols - at).min(VECTORS * S::LANES);
+            let whole = lanes == VECTORS * S::LANES; // masked stores are slow on some CPUs
             let p = row.wrapping_add(at);
             let mut v = [s.zero(); VECTORS];
-            for (j, v) in v.iter_mut().enumerate() {
-                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+            for j in 0..VECTORS {
+                let (p, n) = (p.wrapping_add(j * S::LANES), lanes.saturating_sub(j * S::LANES));
                 // SAFETY: `lanes` elements of this row exist (precondition).
-                *v = unsafe { s.load_partial_ptr(p.wrapping_add(j * S::LANES), lanes) };
+                v[j] = unsafe {
+                    if whole { s.load_ptr(p) } else { s.load_partial_ptr(p, n.min(S::LANES)) }
+                };
             }
-            for (j, v) in activation.apply_all(s, v).into_iter().enumerate() {
-                let lanes = lanes.saturating_sub(j * S::LANES).min(S::LANES);
+            let v = activation.apply_all(s, v);
+            for j in 0..VECTORS {
+                let (p, n) = (p.wrapping_add(j * S::LANES), lanes.saturating_sub(j * S::LANES));
                 // SAFETY: as above.
-                unsafe { s.store_partial_ptr(v, p.wrapping_add(j * S::LANES), lanes) };
+                unsafe {
+                    if whole {
+                        s.store_ptr(v[j], p);
+                    } else {
+                        s.store_partial_ptr(v[j], p, n.min(S::LANES));
+                    }
+                }
             }
             at += lanes;
         }

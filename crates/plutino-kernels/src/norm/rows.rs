@@ -157,14 +157,14 @@ impl<S: Simd> Map<S> for Elements<'_, S> {
     #[inline(always)]
     fn map(&mut self, s: S, x: S::F32, at: usize, n: usize) -> S::F32 {
         let y = s.mul(s.sub(x, self.mean), self.scale);
-        let load = |p: &[f32]| {
-            if n == S::LANES { s.load(&p[at..]) } else { s.load_partial(&p[at..at + n]) }
-        };
         match (self.weight.is_empty(), self.bias.is_empty()) {
             (true, true) => y,
-            (false, true) => s.mul(y, load(self.weight)),
-            (true, false) => s.add(y, load(self.bias)),
-            (false, false) => s.fma(y, load(self.weight), load(self.bias)),
+            (false, true) => s.mul(y, s.load_up_to(&self.weight[at..], n)),
+            (true, false) => s.add(y, s.load_up_to(&self.bias[at..], n)),
+            (false, false) => {
+                let weight = s.load_up_to(&self.weight[at..], n);
+                s.fma(y, weight, s.load_up_to(&self.bias[at..], n))
+            }
         }
     }
 }

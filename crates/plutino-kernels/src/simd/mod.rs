@@ -299,9 +299,75 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sum(self, a: Self::F32) -> f32;
     /// The greatest of all lanes.
     fn max_lane(self, a: Self::F32) -> f32;
+    /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i * src_stride + k]` for
+    /// `i < rows`, `k < 8`. Eight elements are written for each k, in ascending order of k; those from
+    /// `rows` on may become anything.
+    ///
+    /// # Safety
+    /// `rows <= 8`; `src` is valid for reads of 8 elements in each row, `dst` for writes of
+    /// `7 * dst_stride + 8` elements.
+    #[inline(always)]
+    unsafe fn transpose_8(
+        self,
+        rows: usize,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        for k in 0..8 {
+            for i in 0..rows {
+                // SAFETY: both are valid (precondition).
+                unsafe { *dst.add(k * dst_stride + i) = *src.add(i * src_stride + k) };
+            }
+        }
+    }
     /// Asks the cache for the line at `p`. Any address will do.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
         let _ = p;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Transpose<'a> {
+        rows: usize,
+        src: &'a [f32],
+        strides: (usize, usize),
+        dst: &'a mut [f32],
+    }
+
+    impl Vectorized for Transpose<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let Self { rows, src, strides, dst } = self;
+            assert!(rows >= 1 && src.len() >= (rows - 1) * strides.0 + 8);
+            assert!(dst.len() >= 7 * strides.1 + 8);
+            // SAFETY: both are long enough (asserted).
+            unsafe { s.transpose_8(rows, src.as_ptr(), strides.0, dst.as_mut_ptr(), strides.1) }
+        }
+    }
+
+    #[test]
+    fn rows_become_columns() {
+        for isa in Isa::available() {
+            for rows in 1..=8 {
+                for strides in [(8, 8), (11, 6), (9, 12)] {
+                    let src: Vec<f32> = (0..(rows - 1) * strides.0 + 8).map(|i| i as f32).collect();
+                    let mut dst = vec![-1.0; 7 * strides.1 + 8];
+                    isa.run(Transpose { rows, src: &src, strides, dst: &mut dst });
+                    for k in 0..8 {
+                        for i in 0..rows.min(strides.1) {
+                            let found = dst[k * strides.1 + i];
+                            assert_eq!(found, src[i * strides.0 + k], "{isa}, {rows}, {strides:?}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

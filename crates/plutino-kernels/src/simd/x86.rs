@@ -63,6 +63,51 @@ impl Avx2 {
     }
 }
 
+/// [`Simd::transpose_8`] in eight registers: pairs, then quads of rows are interleaved, then halves swapped.
+///
+/// # Safety
+/// As [`Simd::transpose_8`], and the CPU has AVX.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // the indices are those of the shuffles
+unsafe fn transpose_8(
+    rows: usize,
+    src: *const f32,
+    src_stride: usize,
+    dst: *mut f32,
+    dst_stride: usize,
+) {
+    // SAFETY: the preconditions are those of the loads and stores.
+    unsafe {
+        let mut r = [_mm256_setzero_ps(); 8];
+        for i in 0..8 {
+            if i < rows {
+                r[i] = _mm256_loadu_ps(src.add(i * src_stride));
+            }
+        }
+        let mut pairs = [_mm256_setzero_ps(); 8];
+        for i in 0..4 {
+            pairs[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+            pairs[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+        }
+        let mut quads = [_mm256_setzero_ps(); 8]; // of rows 0 to 3, then of rows 4 to 7
+        for half in 0..2 {
+            let at = 4 * half;
+            quads[at] = _mm256_shuffle_ps::<0x44>(pairs[at], pairs[at + 2]);
+            quads[at + 1] = _mm256_shuffle_ps::<0xee>(pairs[at], pairs[at + 2]);
+            quads[at + 2] = _mm256_shuffle_ps::<0x44>(pairs[at + 1], pairs[at + 3]);
+            quads[at + 3] = _mm256_shuffle_ps::<0xee>(pairs[at + 1], pairs[at + 3]);
+        }
+        for k in 0..4 {
+            let low = _mm256_permute2f128_ps::<0x20>(quads[k], quads[k + 4]);
+            _mm256_storeu_ps(dst.add(k * dst_stride), low);
+        }
+        for k in 0..4 {
+            let high = _mm256_permute2f128_ps::<0x31>(quads[k], quads[k + 4]);
+            _mm256_storeu_ps(dst.add((k + 4) * dst_stride), high);
+        }
+    }
+}
+
 impl Simd for Avx2 {
     type F32 = __m256;
     type I32 = __m256i;
@@ -133,6 +178,18 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
         };
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[inline(always)]
+    unsafe fn transpose_8(
+        self,
+        rows: usize,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        // SAFETY: precondition of the method; the token proves AVX.
+        unsafe { transpose_8(rows, src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]
     fn shl_i32<const N: i32>(self, a: __m256i) -> __m256i {
@@ -215,6 +272,18 @@ impl Simd for Avx512 {
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[inline(always)]
+    unsafe fn transpose_8(
+        self,
+        rows: usize,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        // SAFETY: precondition of the method; the token proves AVX.
+        unsafe { transpose_8(rows, src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]
     fn shl_i32<const N: i32>(self, a: __m512i) -> __m512i {
