@@ -130,6 +130,7 @@ fn product<S: Simd>(
             a: a[row * depth..].as_ptr(),
             b: b.as_ptr(),
             b_panel: 0,
+            ahead: (std::ptr::null(), 0),
             c,
             c_stride: nr,
             cols: nr,

@@ -512,7 +512,10 @@ impl Vectorized for Tiles<'_> {
                 if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
             let cols = (t.cols.end - j).min(panels * t.nr);
             let b = t.b.at(j, panels * t.nr);
-            for i in t.rows.clone().step_by(t.mr) {
+            // The next panels of B come into L2 meanwhile, a part with each tile.
+            let next = b.wrapping_add(panels * t.nr * t.depth);
+            let step = (panels * t.nr * size_of::<f32>()).div_ceil(t.rows.len().div_ceil(t.mr));
+            for (tile, i) in t.rows.clone().step_by(t.mr).enumerate() {
                 let rows = (t.rows.end - i).min(t.mr);
                 let at = t.base + i * t.stride + j;
                 let c = t.c.as_mut_ptr().wrapping_add(at);
@@ -528,6 +531,7 @@ impl Vectorized for Tiles<'_> {
                     a: t.a.at(i, t.mr),
                     b,
                     b_panel: t.nr * t.depth,
+                    ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
                     c,
                     c_stride: t.stride,
                     cols,
@@ -544,6 +548,7 @@ impl Vectorized for Tiles<'_> {
                     },
                     clamp,
                 };
+                t.fetch_c(s, i + t.mr, j, cols);
                 // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
                 // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
                 unsafe { tile::run(s, rows, panels, &tile) };
@@ -553,6 +558,18 @@ impl Vectorized for Tiles<'_> {
                 }
             }
             j += cols;
+        }
+    }
+}
+
+impl Tiles<'_> {
+    /// Asks the cache for the rows of C from `i` on, which are the next tile's.
+    #[inline(always)]
+    fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {
+        for row in i..(i + self.mr).min(self.rows.end) {
+            let p = self.c.as_mut_ptr().wrapping_add(self.base + row * self.stride + j);
+            s.prefetch(p);
+            s.prefetch(p.wrapping_add(cols - 1));
         }
     }
 }

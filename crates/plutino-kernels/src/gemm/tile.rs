@@ -48,6 +48,8 @@ pub(crate) struct Tile<'a> {
     pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
     pub(crate) b_panel: usize,
+    /// What to fetch into L2 meanwhile: an address, and bytes to go on from it for each k. Null: nothing.
+    pub(crate) ahead: (*const f32, usize),
     /// First element of the tile in C.
     pub(crate) c: *mut f32,
     /// Elements from one row of C to the next.
@@ -131,7 +133,12 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
     }
 
     let (mut a, mut b) = (t.a, t.b);
+    let (ahead, step) = t.ahead;
+    // An address that is mapped: one that is not costs a walk through the page tables each time.
+    let mut ahead = if ahead.is_null() { t.b } else { ahead };
     for _ in 0..t.depth {
+        s.prefetch_l2(ahead);
+        ahead = ahead.wrapping_byte_add(step);
         let mut bs = [s.zero(); V];
         for j in 0..V {
             // SAFETY: one row of each panel (precondition).

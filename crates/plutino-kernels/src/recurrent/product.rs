@@ -152,6 +152,7 @@ impl Vectorized for Multiply<'_> {
                     a: self.a[i * self.depth..(i + mr) * self.depth].as_ptr(),
                     b: b.as_ptr(),
                     b_panel: nr * self.depth,
+                    ahead: (std::ptr::null(), 0),
                     c,
                     c_stride: self.c.1,
                     cols,

@@ -322,6 +322,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Asks the second-level cache for the line at `p`. Any address will do.
+    #[inline(always)]
+    fn prefetch_l2(self, p: *const f32) {
+        let _ = p;
+    }
     /// Asks the cache for the line at `p`. Any address will do.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {

@@ -178,6 +178,7 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
         };
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        prefetch_l2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
     #[inline(always)]
     unsafe fn transpose_8(
@@ -272,6 +273,7 @@ impl Simd for Avx512 {
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        prefetch_l2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
     #[inline(always)]
     unsafe fn transpose_8(
