@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::output::during;
-use plutino::{Model, Session, SessionOptions};
+use plutino::ir::LoadOptions;
+use plutino::{MemoryUse, Model, Session, SessionOptions};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,17 @@ use std::time::Duration;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Execution")]
 pub(crate) struct SessionArgs {
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// What to spend memory on
+    #[arg(long, value_name = "USE", value_enum, default_value_t = MemoryArg::Fast)]
+    memory: MemoryArg,
+}
+
+/// Options of every command that plans a model.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct LimitArgs {
     /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
@@ -18,18 +30,46 @@ pub(crate) struct SessionArgs {
     max_memory: Option<usize>,
 }
 
+/// [`MemoryUse`] on the command line.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum MemoryArg {
+    /// Larger weights and scratch memory where they pay
+    Fast,
+    /// Nothing larger than the model's own weights
+    Low,
+}
+
+impl From<MemoryArg> for MemoryUse {
+    fn from(arg: MemoryArg) -> Self {
+        match arg {
+            MemoryArg::Fast => Self::Fast,
+            MemoryArg::Low => Self::Low,
+        }
+    }
+}
+
 impl SessionArgs {
     pub(crate) fn session(&self, model: &Model) -> Result<Session, Failure> {
+        self.limits.session(model, self.memory)
+    }
+}
+
+impl LimitArgs {
+    pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
         let mut options = SessionOptions::default();
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
+        options.memory = memory.into();
         Ok(model.session(options)?)
     }
 }
 
 /// Loads a model, with a sign of life on a terminal.
 pub(crate) fn load(path: &Path) -> Result<Model, Failure> {
-    Ok(during(&format!("loading {}", path.display()), || Model::load(path))?)
+    // Whoever runs the command leaves the file alone meanwhile.
+    let options = LoadOptions { mmap: true, ..LoadOptions::default() };
+    let load = || Model::load_with(path, &options);
+    Ok(during(&format!("loading {}", path.display()), load)?)
 }
 
 fn parse_bytes(text: &str) -> Result<usize, String> {

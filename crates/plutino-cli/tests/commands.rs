@@ -124,6 +124,18 @@ fn labels_name_the_classes() {
 }
 
 #[test]
+fn memory_can_be_saved() {
+    let digits = digits("model.pnnx.param");
+    for memory in ["fast", "low"] {
+        let json =
+            ok(&["bench", &digits, "--shape", "1x1x8x8", "-n", "1", "--json", "--memory", memory]);
+        assert!(json.contains("median_ms"), "{json}");
+    }
+    let text = ok(&["info", &digits, "--shape", "1x1x8x8", "--memory=low"]);
+    assert!(text.contains("arena"), "{text}");
+}
+
+#[test]
 fn info_in_text_and_json() {
     let model = digits("model.pnnx.param");
     let out = ok(&["info", &model]);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::dtype::{DType, write_tuple};
+use crate::mmap::Mapping;
 
 #[cfg(target_endian = "big")]
 compile_error!("PNNX weights are little-endian and are read in place");
@@ -19,8 +20,23 @@ compile_error!("PNNX weights are little-endian and are read in place");
 pub struct Attribute {
     dtype: DType,
     shape: Vec<usize>,
-    data: Option<Bytes>,
+    data: Option<Data>,
 }
+
+/// The bytes of an attribute, and the mapped file that they are a part of.
+#[derive(Clone)]
+struct Data {
+    bytes: Bytes,
+    mapping: Option<Mapping>,
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Data {}
 
 /// An attribute's parts do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -137,7 +153,7 @@ impl Attribute {
                 found: data.len(),
             });
         }
-        self.data = Some(data);
+        self.data = Some(Data { bytes: data, mapping: None });
         Ok(())
     }
 
@@ -164,7 +180,18 @@ impl Attribute {
 
     /// The bytes; `None` if the graph was read without weights. They need not be aligned to the element.
     pub fn data(&self) -> Option<&Bytes> {
-        self.data.as_ref()
+        self.data.as_ref().map(|data| &data.bytes)
+    }
+
+    /// The mapped file that the bytes are a part of; none where they are memory of their own.
+    pub fn mapping(&self) -> Option<&Mapping> {
+        self.data.as_ref().and_then(|data| data.mapping.as_ref())
+    }
+
+    pub(crate) fn set_mapping(&mut self, mapping: Option<Mapping>) {
+        if let Some(data) = &mut self.data {
+            data.mapping = mapping;
+        }
     }
 
     /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else copied.
@@ -175,7 +202,7 @@ impl Attribute {
         if self.dtype != T::DTYPE {
             return Err(AttributeError::DType { expected: T::DTYPE, found: self.dtype });
         }
-        let data = self.data.as_ref().ok_or(AttributeError::NotLoaded)?;
+        let data = self.data().ok_or(AttributeError::NotLoaded)?;
         Ok(match bytemuck::try_cast_slice(data) {
             Ok(elements) => Cow::Borrowed(elements),
             Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(data)),

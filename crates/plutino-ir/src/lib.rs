@@ -99,4 +99,5 @@ pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
 pub use graph::{EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId};
 pub use load::{LoadOptions, Weights};
+pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};

@@ -73,9 +73,12 @@ impl Graph {
         }
         let bin_path = param_path.with_extension("bin");
         let weights = graph.operators().map(|(_, operator)| operator.attrs.len()).sum();
-        let archive =
-            if options.mmap { mmap::map(&bin_path) } else { fs::read(&bin_path).map(Bytes::from) };
-        let archive = match archive {
+        let archive = if options.mmap {
+            mmap::map(&bin_path)
+        } else {
+            fs::read(&bin_path).map(|bytes| (bytes.into(), None))
+        };
+        let (archive, mapping) = match archive {
             Ok(archive) => archive,
             Err(error) if error.kind() == io::ErrorKind::NotFound && weights == 0 => {
                 return Ok(graph);
@@ -87,7 +90,7 @@ impl Graph {
                 return Err(LoadError::Io { path: bin_path, error });
             }
         };
-        weights::attach(&mut graph, &archive, options.verify_crc)
+        weights::attach(&mut graph, &archive, mapping.as_ref(), options.verify_crc)
             .map_err(|error| LoadError::Bin { file: bin_path.display().to_string(), error })?;
         Ok(graph)
     }
@@ -104,7 +107,7 @@ impl Graph {
         if bin.is_empty() && graph.operators().all(|(_, operator)| operator.attrs.is_empty()) {
             return Ok(graph);
         }
-        weights::attach(&mut graph, &bin, true)
+        weights::attach(&mut graph, &bin, None, true)
             .map_err(|error| LoadError::Bin { file: MEMORY.into(), error })?;
         Ok(graph)
     }

@@ -73,6 +73,27 @@ fn a_mapped_model_can_be_saved_over_itself() {
 }
 
 #[test]
+fn weights_of_a_mapped_model_can_be_released_and_read_again() {
+    let dir = Scratch::new("released");
+    let (param, bin) = (dir.0.join("net.param"), dir.0.join("net.bin"));
+    with_weights(FIXTURES[1]).save(&param, &bin).unwrap();
+    let mapped = LoadOptions { mmap: true, ..LoadOptions::default() };
+    let graph = Graph::load_with(&param, &mapped).unwrap();
+    let copy = Graph::load(&param).unwrap();
+    let attributes = |graph: &Graph| -> Vec<_> {
+        graph.operators().flat_map(|(_, op)| op.attrs.values().cloned()).collect()
+    };
+    assert!(attributes(&copy).iter().all(|attribute| attribute.mapping().is_none()));
+    for attribute in attributes(&graph) {
+        let data = attribute.data().unwrap();
+        let mapping = attribute.mapping().unwrap();
+        mapping.release(data);
+        mapping.release(&[1, 2, 3]); // not a part of the file: left alone
+    }
+    assert_eq!(attributes(&graph), attributes(&copy));
+}
+
+#[test]
 fn weights_are_needed_unless_waived() {
     let dir = Scratch::new("weights");
     let param = dir.0.join("net.param");

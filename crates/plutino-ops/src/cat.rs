@@ -226,6 +226,7 @@ mod tests {
                 outputs: &outputs,
                 isa,
                 threads: 1,
+                memory: crate::MemoryUse::Fast,
                 packs: &packs,
             };
             assert_eq!(operator.plan(&cx).unwrap().placement, places);

@@ -1,13 +1,13 @@
 //! How a 2-D convolution is planned on channel blocks (NCHWc): depthwise, Winograd or direct.
 
-use crate::{Kernel, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
+use crate::{Kernel, MemoryUse, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
 use plutino_kernels::conv::ConvGeometry;
 use plutino_kernels::nchwc::{
     ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
     WinogradConv, WinogradWeights,
 };
 use plutino_kernels::{Activation, Isa};
-use plutino_tensor::Layout;
+use plutino_tensor::{Floats, Layout};
 use std::sync::Arc;
 
 /// A 2-D convolution with zero padding, as far as its kernels on channel blocks care.
@@ -82,10 +82,12 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let (weight, activation, residual) = (conv.weight, conv.activation, conv.residual);
 
     if conv.groups > 1 && group_in == 1 && conv.groups == out_channels {
-        let weights = cx.packs.get(&weight.name, &name("depthwise"), || {
-            DepthwiseWeights::pack(&weight.to_f32()?, bias.as_deref(), window.taps(), block)
-                .map_err(PlanError::from)
-        })?;
+        let weights =
+            cx.packs.get(&weight.name, &name("depthwise"), || {
+                Ok::<_, PlanError>(weight.read_f32(|w| {
+                    DepthwiseWeights::pack(w, bias.as_deref(), window.taps(), block)
+                })??)
+            })?;
         let conv = DepthwiseConv::new(isa, window, activation);
         let scratch = conv.scratch(cx.threads) * size_of::<isize>();
         let kernel = BlockedConv {
@@ -97,11 +99,14 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     }
     let out = out_channels / conv.groups;
     let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
-    if let Some(winograd) = winograd(isa, &window, conv.groups, [out, group_in], activation, input)
-    {
+    let sizes = [out, group_in];
+    let winograd = (cx.memory == MemoryUse::Fast)
+        .then(|| winograd(isa, &window, conv.groups, sizes, activation, input));
+    if let Some(winograd) = winograd.flatten() {
         let weights = cx.packs.get(&weight.name, &name("winograd4x4_3x3"), || {
-            WinogradWeights::pack(&weight.to_f32()?, [out, group_in], block)
-                .map_err(PlanError::from)
+            Ok::<_, PlanError>(
+                weight.read_f32(|w| WinogradWeights::pack(w, [out, group_in], block))??,
+            )
         })?;
         let scratch = winograd.scratch() * size_of::<f32>();
         let algorithm = Algorithm::Winograd(winograd, weights, bias);
@@ -114,15 +119,10 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         (_, false) => "direct",
     };
     let weights = cx.packs.get(&weight.name, &name(algorithm), || {
-        DirectWeights::pack(
-            &weight.to_f32()?,
-            conv.groups,
-            [out, group_in],
-            window.taps(),
-            block,
-            input,
-        )
-        .map_err(PlanError::from)
+        let sizes = [out, group_in];
+        let pack =
+            |w: Floats<'_>| DirectWeights::pack(w, conv.groups, sizes, window.taps(), block, input);
+        Ok::<_, PlanError>(weight.read_f32(pack)??)
     })?;
     let direct = DirectConv::new(
         isa,

@@ -131,7 +131,7 @@ impl Operator for Detect {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let strides = self.strides.to_f32()?;
+        let strides = self.strides.to_f32()?.to_vec();
         let mut stages = Vec::with_capacity(self.stages.len());
         let (mut first_row, mut scratch) = (0, 0);
         for ((stage, (sizes, geometry)), stride) in
@@ -146,9 +146,9 @@ impl Operator for Detect {
             stages.push(StageKernel {
                 input: stage.input,
                 weights,
-                bias: stage.bias.to_f32()?,
-                grid: stage.grid.to_f32()?,
-                anchors: stage.anchors.to_f32()?,
+                bias: stage.bias.to_f32()?.to_vec(),
+                grid: stage.grid.to_f32()?.to_vec(),
+                anchors: stage.anchors.to_f32()?.to_vec(),
                 stride,
                 sizes,
                 first_row,

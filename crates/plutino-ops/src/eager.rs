@@ -34,8 +34,14 @@ pub fn run(
 ) -> Result<Vec<Tensor>, EagerError> {
     let outputs = operator.infer(specs).map_err(PlanError::from)?;
     let packs = PackCache::default();
-    let cx =
-        PlanCx { inputs: specs, outputs: &outputs, isa, threads: par.threads(), packs: &packs };
+    let cx = PlanCx {
+        inputs: specs,
+        outputs: &outputs,
+        isa,
+        threads: par.threads(),
+        packs: &packs,
+        memory: crate::MemoryUse::Fast,
+    };
     let planned = operator.plan(&cx)?;
     Ok(execute(&planned, &outputs, data, par)?)
 }

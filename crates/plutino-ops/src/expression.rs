@@ -427,8 +427,14 @@ mod tests {
         let operator = expression("@0", 1);
         let outputs = operator.infer(&x).unwrap();
         let packs = PackCache::default();
-        let cx =
-            PlanCx { inputs: &x, outputs: &outputs, isa: Isa::best(), threads: 1, packs: &packs };
+        let cx = PlanCx {
+            inputs: &x,
+            outputs: &outputs,
+            isa: Isa::best(),
+            threads: 1,
+            packs: &packs,
+            memory: crate::MemoryUse::Fast,
+        };
         let planned = operator.plan(&cx).unwrap();
         assert!(planned.kernel.is_none());
         assert_eq!(planned.alias, [Alias::View { input: 0, offset: 0 }]);

@@ -402,6 +402,7 @@ mod tests {
                 outputs: &outputs,
                 isa,
                 threads: 1,
+                memory: crate::MemoryUse::Fast,
                 packs: &packs,
             };
             assert!(operator.plan(&cx).unwrap().kernel.is_none(), "{line}");

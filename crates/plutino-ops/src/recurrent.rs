@@ -317,28 +317,25 @@ impl Network {
 }
 
 fn pack(target: Target, shape: &Shape, directions: &[Direction]) -> Result<PackedLayer, PlanError> {
-    let floats: Vec<[Vec<f32>; 5]> = directions
+    let floats: Vec<_> = directions
         .iter()
         .map(|d| {
-            let optional = |w: Option<&Weight>| w.map_or(Ok(Vec::new()), Weight::to_f32);
-            let (ih, hh) = (d.bias.as_ref().map(|b| &b.0), d.bias.as_ref().map(|b| &b.1));
-            Ok([
-                d.weight_ih.to_f32()?,
-                d.weight_hh.to_f32()?,
-                optional(ih)?,
-                optional(hh)?,
-                optional(d.weight_hr.as_ref())?,
-            ])
+            let bias = d
+                .bias
+                .as_ref()
+                .map(|(ih, hh)| Ok::<_, PlanError>((ih.to_f32()?, hh.to_f32()?)))
+                .transpose()?;
+            let projection = d.weight_hr.as_ref().map(Weight::to_f32).transpose()?;
+            Ok((d.weight_ih.to_f32()?, d.weight_hh.to_f32()?, bias, projection))
         })
         .collect::<Result<_, PlanError>>()?;
     let weights: Vec<Weights<'_, f32>> = floats
         .iter()
-        .zip(directions)
-        .map(|([input, recurrent, ih, hh, projection], d)| Weights {
+        .map(|(input, recurrent, bias, projection)| Weights {
             input,
             recurrent,
-            bias: d.bias.as_ref().map(|_| (&ih[..], &hh[..])),
-            projection: d.weight_hr.as_ref().map(|_| &projection[..]),
+            bias: bias.as_ref().map(|(ih, hh)| (&ih[..], &hh[..])),
+            projection: projection.as_deref(),
         })
         .collect();
     Ok(PackedLayer::new(target, shape, &weights)?)

@@ -339,6 +339,7 @@ mod tests {
                 outputs: &outputs,
                 isa,
                 threads: 1,
+                memory: crate::MemoryUse::Fast,
                 packs: &packs,
             };
             let planned = operator.plan(&cx).unwrap();

@@ -218,8 +218,14 @@ mod tests {
             (op("torch.chunk c 1 2 0 1 2 chunks=2 dim=1"), specs(&[iota([1, 4, 3])]));
         let outputs = operator.infer(&inputs).unwrap();
         let (packs, isa) = (crate::PackCache::default(), plutino_kernels::Isa::best());
-        let cx =
-            crate::PlanCx { inputs: &inputs, outputs: &outputs, isa, threads: 1, packs: &packs };
+        let cx = crate::PlanCx {
+            inputs: &inputs,
+            outputs: &outputs,
+            isa,
+            threads: 1,
+            packs: &packs,
+            memory: crate::MemoryUse::Fast,
+        };
         let planned = operator.plan(&cx).unwrap();
         assert!(planned.kernel.is_none());
         assert_eq!(planned.alias[1], crate::Alias::View { input: 0, offset: 6 });

@@ -125,7 +125,14 @@ pub(crate) fn check_each(
                 pools[threads - 1].enter(|par| {
                     let outputs = operator.infer(inputs).map_err(PlanError::from)?;
                     let packs = PackCache::default();
-                    let cx = PlanCx { inputs, outputs: &outputs, isa, threads, packs: &packs };
+                    let cx = PlanCx {
+                        inputs,
+                        outputs: &outputs,
+                        isa,
+                        threads,
+                        packs: &packs,
+                        memory: crate::MemoryUse::Fast,
+                    };
                     let planned = operator.plan(&cx)?;
                     Ok::<_, EagerError>(eager::execute_in(&planned, &outputs, data, par, memory)?)
                 })

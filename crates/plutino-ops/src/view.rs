@@ -436,8 +436,14 @@ mod tests {
         let operator = op("torch.flatten f 1 1 0 1");
         let outputs = operator.infer(&inputs).unwrap();
         let isa = plutino_kernels::Isa::best();
-        let cx =
-            crate::PlanCx { inputs: &inputs, outputs: &outputs, isa, threads: 1, packs: &packs };
+        let cx = crate::PlanCx {
+            inputs: &inputs,
+            outputs: &outputs,
+            isa,
+            threads: 1,
+            packs: &packs,
+            memory: crate::MemoryUse::Fast,
+        };
         let planned = operator.plan(&cx).unwrap();
         assert!(planned.kernel.is_none());
         assert_eq!(planned.alias, [crate::Alias::View { input: 0, offset: 0 }]);

@@ -15,7 +15,7 @@ use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::{SessionError, verify};
 use plutino_kernels::Pool;
-use plutino_ops::{PlanCx, Planned};
+use plutino_ops::{MemoryUse, PlanCx, Planned};
 use plutino_tensor::TensorSpec;
 use std::sync::OnceLock;
 
@@ -96,11 +96,13 @@ fn plan_nodes(
 ) -> Result<Vec<Option<Planned>>, SessionError> {
     let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
         net.nodes.iter().map(|_| OnceLock::new()).collect();
-    pool.enter(|par| {
-        par.run(net.nodes.len(), |i| {
-            slots[i].get_or_init(|| plan_node(model, resolved, types, &net.nodes[i]));
-        });
-    });
+    let plan = |i: usize| {
+        slots[i].get_or_init(|| plan_node(model, resolved, types, &net.nodes[i]));
+    };
+    match resolved.options.memory {
+        MemoryUse::Fast => pool.enter(|par| par.run(net.nodes.len(), plan)),
+        MemoryUse::Low => (0..net.nodes.len()).for_each(plan), // one weight in memory twice at a time
+    }
     let results = slots.into_iter();
     results.map(|slot| slot.into_inner().unwrap_or(Ok(None))).collect()
 }
@@ -124,6 +126,7 @@ fn plan_node(
         outputs: &outputs,
         isa: resolved.isa,
         threads: resolved.threads,
+        memory: resolved.options.memory,
         packs: &model.packs,
     };
     operator.plan(&cx).map(Some).map_err(|source| SessionError::Plan {

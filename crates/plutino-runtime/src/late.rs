@@ -5,7 +5,9 @@ use crate::infer;
 use crate::net::Action;
 use crate::plan::Source;
 use plutino_kernels::{Isa, Par};
-use plutino_ops::{Operator, PackCache, PlanCx, PlanError, RunError, ShapeError, ValueSpec, eager};
+use plutino_ops::{
+    MemoryUse, Operator, PackCache, PlanCx, PlanError, RunError, ShapeError, ValueSpec, eager,
+};
 use plutino_tensor::Tensor;
 
 /// A step that is planned while running.
@@ -106,8 +108,8 @@ pub(crate) fn run(
             let outputs = infer_known(op.as_ref(), &mut specs, &inputs)?;
             infer::check_sizes(&outputs)?;
             let data: Vec<Tensor> = inputs.into_iter().flat_map(|i| i.leaves).collect();
-            let cx =
-                PlanCx { inputs: &specs, outputs: &outputs, isa, threads: par.threads(), packs };
+            let (threads, memory) = (par.threads(), MemoryUse::default());
+            let cx = PlanCx { inputs: &specs, outputs: &outputs, isa, threads, memory, packs };
             let planned = op.plan(&cx)?;
             let results = eager::execute(&planned, &outputs, &data, par)?;
             (outputs, data, results)

@@ -55,6 +55,7 @@ pub use model::{CheckReport, Model, ValueInfo};
 pub use options::{SessionOptions, Sorting};
 pub use passes::{PassInfo, PassNote, PassReport, passes};
 pub use plan::Plan;
+pub use plutino_ops::MemoryUse;
 pub use profile::{Profile, StepTime};
 pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
 pub use request::{CancelToken, Request};

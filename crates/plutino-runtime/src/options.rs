@@ -4,6 +4,7 @@ use crate::SessionError;
 use crate::knobs;
 use crate::passes::PIPELINE;
 use plutino_kernels::Isa;
+use plutino_ops::MemoryUse;
 use std::collections::BTreeSet;
 
 /// In which topological order operators run. Results do not depend on it; memory may.
@@ -33,6 +34,8 @@ pub struct SessionOptions {
     /// Bytes that a plan may take for activations and outputs; exceeding it is an error before anything is
     /// allocated.
     pub memory_budget: Option<usize>,
+    /// What to spend memory on.
+    pub memory: MemoryUse,
     /// Plans kept for further runs with the same input shapes; at least 1.
     pub plan_cache_size: usize,
 }
@@ -46,6 +49,7 @@ impl Default for SessionOptions {
             passes_off: BTreeSet::new(),
             stop_after: None,
             memory_budget: None,
+            memory: MemoryUse::default(),
             plan_cache_size: 8,
         }
     }
@@ -84,6 +88,13 @@ impl SessionOptions {
     #[must_use]
     pub fn with_memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Takes as little memory as possible, or more of it for speed.
+    #[must_use]
+    pub fn with_memory(mut self, memory: MemoryUse) -> Self {
+        self.memory = memory;
         self
     }
 

@@ -2,16 +2,28 @@
 #![allow(unsafe_code)] // the one place of this crate that allocates by hand
 
 use crate::{Shape, TensorError};
+use memmap2::MmapMut;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 /// Alignment of every buffer, in bytes: a cache line, and the widest vector register.
 pub const ALIGNMENT: usize = 64;
 
-/// A zero-initialised, heap-allocated run of bytes, aligned to [`ALIGNMENT`].
+/// From this many bytes on, memory comes from the system alone and goes back to it when it is not needed any
+/// more; smaller buffers share pages with others. Also the size of a huge page.
+const MAPPED: usize = 2 << 20;
+
+/// A zero-initialised run of bytes, aligned to [`ALIGNMENT`].
 pub struct AlignedBuf {
-    ptr: NonNull<u8>,
+    memory: Memory,
     len: usize,
+}
+
+enum Memory {
+    /// From the allocator.
+    Heap(NonNull<u8>),
+    /// Pages of its own.
+    Pages(MmapMut),
 }
 
 // SAFETY: the buffer is plain bytes, owned by this value alone; shared access is read-only.
@@ -20,7 +32,8 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` bytes, all zero. Large buffers come straight from the system, untouched pages cost nothing.
+    /// `len` bytes, all zero. Large buffers come straight from the system (in huge pages where it has them),
+    /// untouched pages cost nothing.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -28,13 +41,19 @@ impl AlignedBuf {
         if len == 0 {
             // Dangling but aligned: never dereferenced, never freed.
             let ptr = NonNull::<Align64>::dangling().cast();
-            return Ok(Self { ptr, len });
+            return Ok(Self { memory: Memory::Heap(ptr), len });
         }
         let out_of_memory = TensorError::OutOfMemory { bytes: len };
         let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| out_of_memory.clone())?;
+        if len >= MAPPED {
+            let pages = MmapMut::map_anon(len).map_err(|_| out_of_memory)?;
+            #[cfg(target_os = "linux")]
+            let _ = pages.advise(memmap2::Advice::HugePage); // a wish; slower without
+            return Ok(Self { memory: Memory::Pages(pages), len });
+        }
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
-        NonNull::new(ptr).map(|ptr| Self { ptr, len }).ok_or(out_of_memory)
+        NonNull::new(ptr).map(|ptr| Self { memory: Memory::Heap(ptr), len }).ok_or(out_of_memory)
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -59,19 +78,28 @@ impl AlignedBuf {
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `ptr` points to `len` initialised bytes (zeroed on allocation) that live as long as self.
-        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+        match &self.memory {
+            // SAFETY: `ptr` points to `len` initialised bytes (zeroed on allocation) that live as long as self.
+            Memory::Heap(ptr) => unsafe { std::slice::from_raw_parts(ptr.as_ptr(), self.len) },
+            Memory::Pages(pages) => pages,
+        }
     }
 
     /// The bytes, for writing.
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_bytes`, and `&mut self` makes the access unique.
-        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+        match &mut self.memory {
+            // SAFETY: as in `as_bytes`, and `&mut self` makes the access unique.
+            Memory::Heap(ptr) => unsafe { std::slice::from_raw_parts_mut(ptr.as_ptr(), self.len) },
+            Memory::Pages(pages) => pages,
+        }
     }
 
     /// The first byte. For the runtime's arena, which hands out disjoint parts of one buffer.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.ptr.as_ptr()
+        match &mut self.memory {
+            Memory::Heap(ptr) => ptr.as_ptr(),
+            Memory::Pages(pages) => pages.as_mut_ptr(),
+        }
     }
 }
 
@@ -80,12 +108,11 @@ struct Align64;
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // The same layout was accepted in `zeroed`.
-            if let Ok(layout) = Layout::from_size_align(self.len, ALIGNMENT) {
-                // SAFETY: allocated in `zeroed` with this very layout, freed once.
-                unsafe { dealloc(self.ptr.as_ptr(), layout) };
-            }
+        let Memory::Heap(ptr) = &self.memory else { return };
+        // The same layout was accepted in `zeroed`.
+        if let (1.., Ok(layout)) = (self.len, Layout::from_size_align(self.len, ALIGNMENT)) {
+            // SAFETY: allocated in `zeroed` with this very layout, freed once.
+            unsafe { dealloc(ptr.as_ptr(), layout) };
         }
     }
 }
@@ -111,7 +138,7 @@ mod tests {
 
     #[test]
     fn aligned_and_zero() {
-        for len in [0, 1, 63, 64, 1000] {
+        for len in [0, 1, 63, 64, 1000, MAPPED, MAPPED + 100] {
             let b = AlignedBuf::zeroed(len).unwrap();
             assert_eq!(b.as_bytes().as_ptr() as usize % ALIGNMENT, 0);
             assert!(b.as_bytes().iter().all(|&x| x == 0));

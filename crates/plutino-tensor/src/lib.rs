@@ -26,6 +26,7 @@ mod create;
 mod display;
 mod dtype;
 mod error;
+mod floats;
 mod geometry;
 #[cfg(feature = "npy")]
 pub mod npy;
@@ -41,6 +42,7 @@ pub use compare::{Comparison, Tolerance, Worst};
 pub use convert::Convert;
 pub use dtype::{DType, Element};
 pub use error::TensorError;
+pub use floats::Floats;
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
 pub use shape::{Shape, Strides};

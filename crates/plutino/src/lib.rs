@@ -47,9 +47,9 @@ use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
-    CancelToken, CheckReport, MemoryReport, Model, ModelError, PassNote, PassReport, Plan, Profile,
-    Request, Session, SessionError, SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport,
-    Warning,
+    CancelToken, CheckReport, MemoryReport, MemoryUse, Model, ModelError, PassNote, PassReport,
+    Plan, Profile, Request, Session, SessionError, SessionOptions, Sorting, StepInfo, ValueInfo,
+    ValueReport, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

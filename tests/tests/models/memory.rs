@@ -1,8 +1,8 @@
 //! The arena of whole networks: hardly larger than what must be alive at once.
 
-use plutino::{DType, MemoryReport, SessionOptions, TensorSpec};
+use plutino::{DType, MemoryReport, MemoryUse, SessionOptions, TensorSpec, Tolerance};
 use plutino_fixtures::Fixture;
-use plutino_tests::{fixture, inputs, model, specs, waits};
+use plutino_tests::{fixture, inputs, model, run, specs, waits};
 
 fn memory(name: &str, inputs: &[TensorSpec]) -> MemoryReport {
     let session = model(&fixture(name)).session(SessionOptions::default()).unwrap();
@@ -30,6 +30,24 @@ fn every_fixture_stays_near_its_bound() {
         let (arena, bound) = (memory.arena as f64, memory.lower_bound as f64);
         // The goal is 1.02, as below; convnext_tiny is at 1.09.
         assert!(arena <= 1.1 * bound, "{}: arena {arena}, bound {bound}", fixture.name);
+    }
+}
+
+#[test]
+fn low_memory_forgoes_what_enlarges_weights_and_agrees() {
+    let fixture = fixture("resnet18");
+    let (model, inputs) = (model(&fixture), inputs(&fixture));
+    let fast = run(&model, &inputs, SessionOptions::default());
+    let options = SessionOptions::default().with_memory(MemoryUse::Low);
+    let session = model.session(options).unwrap();
+    let low = session.run(&inputs).unwrap();
+    // Sums of up to some thousand products in another order, as for the fixtures.
+    let tolerance = Tolerance { rtol: 0.0, atol: f64::INFINITY };
+    let error = low[0].compare(&fast[0], tolerance).unwrap().scaled_error();
+    assert!(error <= 1e-5, "{error:.2e}");
+    let plan = session.plan(&specs(&inputs)).unwrap();
+    for step in plan.steps() {
+        assert!(!step.kernel.contains("winograd"), "{}", step.kernel);
     }
 }
 

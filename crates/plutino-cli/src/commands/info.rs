@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, ShapeArg};
 use crate::output::{Output, bytes, count};
-use crate::session::{self, SessionArgs};
+use crate::session::{self, LimitArgs, MemoryArg};
 use plutino::{MemoryReport, Model, PassReport, Plan, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -18,9 +18,10 @@ pub(crate) struct Args {
     /// Show every step of the plan: kernel, values and where they lie
     #[arg(long)]
     plan: bool,
-    /// Show the memory of a run
-    #[arg(long)]
-    memory: bool,
+    /// Show the memory of a run; with =low, of one with --memory low
+    #[arg(long, value_name = "USE", value_enum, num_args = 0..=1, require_equals = true,
+          default_missing_value = "fast")]
+    memory: Option<MemoryArg>,
     /// Show what each pass over the graph did, and what it refused to do
     #[arg(long)]
     passes: bool,
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     #[command(flatten)]
-    session: SessionArgs,
+    limits: LimitArgs,
 }
 
 #[derive(Serialize)]
@@ -99,9 +100,10 @@ struct Pass {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = session::load(&args.model)?;
     let mut report = describe(args, &model);
-    if args.plan || args.memory || args.passes {
+    if args.plan || args.memory.is_some() || args.passes {
         let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
-        let plan = args.session.session(&model)?.plan(&specs)?;
+        let memory = args.memory.unwrap_or(MemoryArg::Fast);
+        let plan = args.limits.session(&model, memory)?.plan(&specs)?;
         describe_plan(args, &plan, &mut report);
     }
     if args.json { out.json(&report) } else { print(&report, out) }
@@ -136,7 +138,7 @@ fn describe(args: &Args, model: &Model) -> Report {
 
 fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.plan = args.plan.then(|| plan.steps().map(Step::from).collect());
-    report.memory = args.memory.then(|| plan.memory().into());
+    report.memory = args.memory.map(|_| plan.memory().into());
     report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
     report.warnings = plan.warnings().iter().map(ToString::to_string).collect();
 }

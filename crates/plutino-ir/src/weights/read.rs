@@ -7,6 +7,7 @@ use rawzip::{CompressionMethod, ZipLocator, ZipSliceArchive, ZipSliceEntry};
 
 use crate::error::BinError;
 use crate::graph::{Graph, entry_name};
+use crate::mmap::Mapping;
 
 /// Length of the longest end record: 22 bytes and a comment.
 const END_RECORD: u64 = 22 + u16::MAX as u64;
@@ -21,8 +22,13 @@ struct Entry {
     crc: u32,
 }
 
-/// Gives every weight of the graph its data, as slices of `archive`.
-pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Result<(), BinError> {
+/// Gives every weight of the graph its data, as slices of `archive`, which may be a mapped file.
+pub(crate) fn attach(
+    graph: &mut Graph,
+    archive: &Bytes,
+    mapping: Option<&Mapping>,
+    verify_crc: bool,
+) -> Result<(), BinError> {
     let entries = index(archive)?;
     let mut by_name: HashMap<&str, &Entry> =
         entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
@@ -45,6 +51,9 @@ pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Re
             let found = data.len() as u64;
             if verify_crc && found == attr.byte_len() as u64 {
                 check_crc(entry, &data)?;
+                if let Some(mapping) = mapping {
+                    mapping.release(&data);
+                }
             }
             attr.set_data(data).map_err(|_| BinError::EntrySize {
                 entry: entry.name.clone(),
@@ -53,6 +62,7 @@ pub(crate) fn attach(graph: &mut Graph, archive: &Bytes, verify_crc: bool) -> Re
                 expected: attr.byte_len() as u64,
                 found,
             })?;
+            attr.set_mapping(mapping.cloned());
         }
     }
     match entries.iter().find(|entry| by_name.contains_key(entry.name.as_str())) {

@@ -169,7 +169,7 @@ fn corruption_is_noticed_unless_waived() {
         BinError::Crc { entry: "a.x".into(), expected, found }
     );
     let mut graph = Graph::parse(PARAM).unwrap();
-    assert_eq!(super::attach(&mut graph, &archive.into(), false), Ok(()));
+    assert_eq!(super::attach(&mut graph, &archive.into(), None, false), Ok(()));
 }
 
 #[test]

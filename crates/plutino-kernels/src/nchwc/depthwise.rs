@@ -13,7 +13,7 @@ use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
 use crate::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
 /// Pixels of a tile.
 const MR: usize = 8;
@@ -35,12 +35,13 @@ impl DepthwiseWeights {
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
-    pub fn pack(
-        weight: &[f32],
+    pub fn pack<'w>(
+        weight: impl Into<Floats<'w>>,
         bias: Option<&[f32]>,
         taps: usize,
         block: usize,
     ) -> Result<Self, TensorError> {
+        let weight = weight.into();
         let channels = weight.len() / taps.max(1);
         if taps == 0
             || block == 0
@@ -54,10 +55,10 @@ impl DepthwiseWeights {
         let blocks = channels.div_ceil(block);
         let mut data = AlignedBuf::zeroed(blocks * (taps + 1) * block * 4)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
-        for (c, taps_of) in weight.chunks_exact(taps).enumerate() {
+        for c in 0..channels {
             let panel = &mut packed[c / block * (taps + 1) * block..];
-            for (t, &w) in taps_of.iter().enumerate() {
-                panel[t * block + c % block] = w;
+            for t in 0..taps {
+                panel[t * block + c % block] = weight.get(c * taps + t);
             }
             panel[taps * block + c % block] = bias.map_or(0.0, |b| b[c]);
         }

@@ -17,7 +17,7 @@ use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
 use crate::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
@@ -60,14 +60,15 @@ impl DirectWeights {
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
-    pub fn pack(
-        weight: &[f32],
+    pub fn pack<'w>(
+        weight: impl Into<Floats<'w>>,
         groups: usize,
         [out, inp]: [usize; 2],
         taps: usize,
         block: usize,
         input: ConvInput,
     ) -> Result<Self, TensorError> {
+        let weight = weight.into();
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
         let readable = input == ConvInput::Blocked || (groups == 1 && inp <= FEW);
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
@@ -92,7 +93,7 @@ impl DirectWeights {
                     for c in c0..(c0 + in_block).min(inp) {
                         let Some(line) = lines.next() else { continue };
                         for (o, slot) in (first..out).zip(line) {
-                            *slot = weight[((g * out + o) * inp + c) * taps + tap];
+                            *slot = weight.get(((g * out + o) * inp + c) * taps + tap);
                         }
                     }
                 }

@@ -210,6 +210,7 @@ impl<'a> NodeReader<'a> {
             name: format!("{}.{key}", self.op.name).into(),
             spec: TensorSpec::new(dtype(attr.dtype()), attr.shape()),
             data: attr.data().cloned(),
+            mapping: attr.mapping().cloned(),
         })
     }
 

@@ -16,8 +16,20 @@ pub struct PlanCx<'a> {
     pub isa: Isa,
     /// Number of threads that will run the kernel. Must not change the result, to the bit.
     pub threads: usize,
+    /// What to spend memory on.
+    pub memory: MemoryUse,
     /// Packed weights, shared by the sessions of a model.
     pub packs: &'a PackCache,
+}
+
+/// What a session spends memory on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemoryUse {
+    /// Speed: algorithms that want larger weights or scratch memory, where they pay.
+    #[default]
+    Fast,
+    /// As little as possible: no weights that are larger than those of the file, packed one after the other.
+    Low,
 }
 
 /// A kernel and what it needs from the executor.

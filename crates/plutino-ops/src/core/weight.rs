@@ -2,7 +2,8 @@
 
 use super::PlanError;
 use bytes::Bytes;
-use plutino_tensor::{DType, Tensor, TensorSpec};
+use plutino_ir::Mapping;
+use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec};
 use std::sync::Arc;
 
 /// A weight: raw bytes of the file (often memory-mapped, not aligned) with dtype and shape. Cheap to clone.
@@ -13,6 +14,8 @@ pub struct Weight {
     /// Dtype and shape.
     pub spec: TensorSpec,
     pub(super) data: Option<Bytes>,
+    /// The mapped file that the bytes are a part of.
+    pub(super) mapping: Option<Mapping>,
 }
 
 impl Weight {
@@ -34,35 +37,73 @@ impl Weight {
     /// # Errors
     /// Where the model was loaded without weights, or no memory is left.
     pub fn tensor(&self) -> Result<Tensor, PlanError> {
-        Ok(Tensor::from_bytes(self.spec.dtype, self.spec.shape.clone(), self.bytes()?)?)
+        let tensor = Tensor::from_bytes(self.spec.dtype, self.spec.shape.clone(), self.bytes()?)?;
+        self.release();
+        Ok(tensor)
     }
 
-    /// The elements as f32, converted where the weight is stored in f64, f16 or bf16.
+    /// Calls `read` with the elements as f32: where they lie, or converted where the weight is stored in f64, f16
+    /// or bf16. Pages of a mapped file are given back to the system afterwards, so that a model takes the memory
+    /// of its packed weights only.
     ///
     /// # Errors
     /// Where the weight was not loaded or is not a real float.
-    pub fn to_f32(&self) -> Result<Vec<f32>, PlanError> {
+    pub fn read_f32<R>(&self, read: impl FnOnce(Floats<'_>) -> R) -> Result<R, PlanError> {
         let bytes = self.bytes()?;
-        Ok(match self.spec.dtype {
-            DType::F32 => bytemuck::pod_collect_to_vec(bytes),
-            DType::F64 => bytes
-                .chunks_exact(8)
-                .map(|b| bytemuck::pod_read_unaligned::<f64>(b) as f32)
-                .collect(),
-            DType::F16 => bytes
-                .chunks_exact(2)
-                .map(|b| bytemuck::pod_read_unaligned::<half::f16>(b).to_f32())
-                .collect(),
-            DType::Bf16 => bytes
-                .chunks_exact(2)
-                .map(|b| bytemuck::pod_read_unaligned::<half::bf16>(b).to_f32())
-                .collect(),
+        let floats = if self.spec.dtype == DType::F32 { Floats::from_bytes(bytes) } else { None };
+        let result = match floats {
+            Some(floats) => read(floats),
+            None => read(Floats::from(&*self.to_f32()?)),
+        };
+        self.release();
+        Ok(result)
+    }
+
+    /// A copy of the elements as f32, converted where the weight is stored in f64, f16 or bf16.
+    ///
+    /// # Errors
+    /// Where the weight was not loaded or is not a real float, or no memory is left.
+    pub fn to_f32(&self) -> Result<F32Copy, PlanError> {
+        let bytes = self.bytes()?;
+        let mut copy = AlignedBuf::zeroed(self.spec.shape.checked_numel()?.saturating_mul(4))?;
+        let out: &mut [f32] = bytemuck::cast_slice_mut(copy.as_mut_bytes());
+        match self.spec.dtype {
+            DType::F32 => convert(bytes, out, f32::from_le_bytes),
+            DType::F64 => convert(bytes, out, |b| f64::from_le_bytes(b) as f32),
+            DType::F16 => convert(bytes, out, |b| half::f16::from_le_bytes(b).to_f32()),
+            DType::Bf16 => convert(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
             other => {
                 return Err(PlanError::Unsupported(format!(
                     "weight '{}' of dtype {other}",
                     self.name
                 )));
             }
-        })
+        }
+        self.release();
+        Ok(F32Copy(copy))
+    }
+
+    /// Gives the pages of a mapped file back to the system.
+    fn release(&self) {
+        if let (Some(mapping), Some(data)) = (&self.mapping, &self.data) {
+            mapping.release(data);
+        }
+    }
+}
+
+/// The elements of a weight as f32, in memory that goes back to the system when they are dropped.
+#[derive(Debug)]
+pub struct F32Copy(AlignedBuf);
+
+impl std::ops::Deref for F32Copy {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        bytemuck::cast_slice(self.0.as_bytes())
+    }
+}
+
+fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
+    for (y, &bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
+        *y = value(bytes);
     }
 }

@@ -124,6 +124,7 @@ mod tests {
                 outputs: &outputs,
                 isa: Isa::best(),
                 threads: 1,
+                memory: crate::MemoryUse::Fast,
                 packs: &packs,
             };
             let planned = operator.plan(&cx).unwrap();

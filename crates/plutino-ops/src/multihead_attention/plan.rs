@@ -61,7 +61,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         let [k, v] = [(); 2].map(|()| Part { at: memory.take(rows.saturating_mul(e)), width: e });
         (k, v)
     });
-    let row = |w: &Weight| w.to_f32();
+    let row = |w: &Weight| w.to_f32().map(|row| row.to_vec());
     let bias_kv =
         op.bias_kv.as_ref().map(|(k, v)| Ok::<_, PlanError>((row(k)?, row(v)?))).transpose()?;
 
