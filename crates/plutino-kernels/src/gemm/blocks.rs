@@ -1,78 +1,13 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::Target;
-use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
-use super::pack::{Format, Pack, PackedMatrix, Side, Strided};
-use super::tile::{self, Start, Tile};
+use super::epilogue::{Bias, Summand};
+use super::pack::{Format, Pack, Side};
+use super::problem::{Operand, Problem, Size};
+use super::tiles::{Panels, Tiles};
 use crate::par::{Par, SharedMut};
 use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
-
-/// One operand of a product.
-#[derive(Debug, Clone, Copy)]
-pub enum Operand<'a, P> {
-    /// Packed beforehand.
-    Packed(&'a PackedMatrix),
-    /// Packed while the product is computed.
-    Source(P),
-}
-
-/// A batch of products of one size: where each finds its operands and its place in the output.
-pub trait Problem: Sync {
-    /// Source of the left operand where it is not packed.
-    type A: Pack;
-    /// Source of the right operand where it is not packed.
-    type B: Pack;
-    /// Left operand of product `i`.
-    fn a(&self, i: usize) -> Operand<'_, Self::A>;
-    /// Right operand of product `i`.
-    fn b(&self, i: usize) -> Operand<'_, Self::B>;
-    /// Where C of product `i` begins in the output (and in the summand).
-    fn c(&self, i: usize) -> usize;
-    /// What is done with product `i` before it is stored for good.
-    fn epilogue(&self, i: usize) -> Epilogue<'_>;
-}
-
-/// A single product, its output at the start of the memory given.
-#[derive(Debug, Clone, Copy)]
-pub struct Product<'a> {
-    /// Left operand.
-    pub a: Operand<'a, Strided<'a>>,
-    /// Right operand.
-    pub b: Operand<'a, Strided<'a>>,
-    /// What is done with it before it is stored.
-    pub epilogue: Epilogue<'a>,
-}
-
-impl<'a> Problem for Product<'a> {
-    type A = Strided<'a>;
-    type B = Strided<'a>;
-    fn a(&self, _: usize) -> Operand<'_, Strided<'a>> {
-        self.a
-    }
-    fn b(&self, _: usize) -> Operand<'_, Strided<'a>> {
-        self.b
-    }
-    fn c(&self, _: usize) -> usize {
-        0
-    }
-    fn epilogue(&self, _: usize) -> Epilogue<'_> {
-        self.epilogue
-    }
-}
-
-/// Sizes of a batch of products.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
-    /// Number of products.
-    pub batch: usize,
-    /// Rows of A and C.
-    pub m: usize,
-    /// Columns of B and C.
-    pub n: usize,
-    /// Columns of A, rows of B.
-    pub k: usize,
-}
 
 /// Who packs an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,25 +280,6 @@ struct Block<'a, P> {
     stride: usize,
 }
 
-/// Where the panels of one operand lie during one block.
-#[derive(Clone, Copy)]
-struct Panels<'a> {
-    data: &'a [f32],
-    /// Lane and offset of the first panel; elements of a panel for each lane.
-    first: usize,
-    offset: usize,
-    depth: usize,
-}
-
-impl Panels<'_> {
-    /// The panel that starts at `lane`, checked to be `width` lanes long.
-    #[inline(always)]
-    fn at(&self, lane: usize, width: usize) -> *const f32 {
-        let start = self.offset + (lane - self.first) * self.depth;
-        self.data[start..start + width * self.depth].as_ptr()
-    }
-}
-
 /// Packs lanes (whole panels) of a source into private memory.
 struct PackPrivate<'a, P> {
     source: &'a P,
@@ -479,97 +395,5 @@ impl<P> Block<'_, P> {
             }
         };
         Panels { data, first: 0, offset: (ks.start - k0) * format.padded, depth: ks.len() }
-    }
-}
-
-/// The two inner loops: all register tiles of one block of A and one block of B.
-struct Tiles<'a> {
-    a: Panels<'a>,
-    b: Panels<'a>,
-    mr: usize,
-    nr: usize,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    depth: usize,
-    first: bool,
-    last: bool,
-    epilogue: Epilogue<'a>,
-    c: &'a SharedMut<'a, f32>,
-    base: usize,
-    stride: usize,
-}
-
-impl Vectorized for Tiles<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let t = self;
-        let wide = tile::wide_panels(t.rows.len());
-        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
-        let mut j = t.cols.start;
-        while j < t.cols.end {
-            let panels =
-                if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
-            let cols = (t.cols.end - j).min(panels * t.nr);
-            let b = t.b.at(j, panels * t.nr);
-            // The next panels of B come into L2 meanwhile, a part with each tile.
-            let next = b.wrapping_add(panels * t.nr * t.depth);
-            let step = (panels * t.nr * size_of::<f32>()).div_ceil(t.rows.len().div_ceil(t.mr));
-            for (tile, i) in t.rows.clone().step_by(t.mr).enumerate() {
-                let rows = (t.rows.end - i).min(t.mr);
-                let at = t.base + i * t.stride + j;
-                let c = t.c.as_mut_ptr().wrapping_add(at);
-                let add = match t.epilogue.summand {
-                    Summand::Other(other) if t.first => {
-                        Some((other.as_ptr().wrapping_add(at), t.stride))
-                    }
-                    Summand::None if t.first => None,
-                    _ => Some((c.cast_const(), t.stride)),
-                };
-                let tile = Tile {
-                    depth: t.depth,
-                    a: t.a.at(i, t.mr),
-                    b,
-                    b_panel: t.nr * t.depth,
-                    ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
-                    c,
-                    c_stride: t.stride,
-                    cols,
-                    start: Start {
-                        row_bias: match t.epilogue.bias {
-                            Bias::Rows(bias) if t.first => bias.get(i..i + rows),
-                            _ => None,
-                        },
-                        col_bias: match t.epilogue.bias {
-                            Bias::Cols(bias) if t.first => bias.get(j..j + cols),
-                            _ => None,
-                        },
-                        add,
-                    },
-                    clamp,
-                };
-                t.fetch_c(s, i + t.mr, j, cols);
-                // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
-                // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
-                unsafe { tile::run(s, rows, panels, &tile) };
-                if let Some(activation) = activation {
-                    // SAFETY: as above; the tile has just been written.
-                    unsafe { tile::activate(s, rows, &tile, activation) };
-                }
-            }
-            j += cols;
-        }
-    }
-}
-
-impl Tiles<'_> {
-    /// Asks the cache for the rows of C from `i` on, which are the next tile's.
-    #[inline(always)]
-    fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {
-        for row in i..(i + self.mr).min(self.rows.end) {
-            let p = self.c.as_mut_ptr().wrapping_add(self.base + row * self.stride + j);
-            s.prefetch(p);
-            s.prefetch(p.wrapping_add(cols - 1));
-        }
     }
 }

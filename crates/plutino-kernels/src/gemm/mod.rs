@@ -6,7 +6,7 @@
 //! block of C (one task: rows m, columns n)                      blocks.rs
 //!   for each KC of k:  panels of B, KC x NC, stay in L2          pack.rs
 //!     for each MC of m:  panels of A, MC x KC, stay in L2
-//!       for each panel of B (KC x NR, in L1)
+//!       for each panel of B (KC x NR, in L1)                     tiles.rs
 //!         for each panel of A (MR x KC)
 //!           register tile MR x NR: loop over k                   tile.rs
 //! ```
@@ -25,17 +25,20 @@ mod blocks;
 mod epilogue;
 mod machine;
 mod pack;
+mod problem;
 pub(crate) mod tile;
+mod tiles;
 
 #[cfg(test)]
 mod tests;
 
 pub use any::{AnyMatrix, gemm_any};
 pub use batch::Batch;
-pub use blocks::{Gemm, Operand, Problem, Product, Size};
+pub use blocks::Gemm;
 pub use epilogue::{Bias, Epilogue, Summand};
 pub use machine::Machine;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
+pub use problem::{Operand, Problem, Product, Size};
 
 use crate::Isa;
 use tile::VECTORS;
@@ -65,10 +68,10 @@ impl Target {
         self.isa.lanes() * VECTORS
     }
 
-    /// Length of a depth block: a panel of B and two of A fit in nine tenths of L1. Even blocks.
+    /// Length of a depth block: a panel of B takes three quarters of L1. Even blocks.
     pub(crate) fn kc(self, depth: usize) -> usize {
-        let panels = (self.nr() + 2 * self.mr()) * size_of::<f32>();
-        let most = (self.machine.l1 / 10 * 9 / panels).clamp(32, 512) / 8 * 8;
+        let row = self.nr() * size_of::<f32>();
+        let most = (self.machine.l1 / 4 * 3 / row).clamp(32, 512) / 8 * 8;
         let blocks = depth.div_ceil(most).max(1);
         depth.div_ceil(blocks)
     }

@@ -94,7 +94,24 @@ impl Pack for Strided<'_> {
             return;
         }
         if self.lane_stride == 1 {
-            for (k, row) in depth.zip(out.chunks_exact_mut(width)) {
+            // A row that is narrower than a vector is written as a vector: what lies behind it is overwritten
+            // by the next row. The last ones have no room for that.
+            let mut done = 0;
+            if lanes == width && width < S::LANES {
+                let factor = s.splat(self.scale);
+                for k in depth.clone() {
+                    let from = self.data.get(k * self.depth_stride + lane..);
+                    let to = out.get_mut(done * width..);
+                    match (from, to) {
+                        (Some(x), Some(y)) if x.len() >= S::LANES && y.len() >= S::LANES => {
+                            s.store(s.mul(s.load(x), factor), y);
+                        }
+                        _ => break,
+                    }
+                    done += 1;
+                }
+            }
+            for (k, row) in depth.zip(out.chunks_exact_mut(width)).skip(done) {
                 let start = k * self.depth_stride + lane;
                 copy_scaled(s, &self.data[start..start + lanes], &mut row[..lanes], self.scale);
             }

@@ -1,0 +1,118 @@
+//! The two inner loops: all register tiles of one block of A and one block of B.
+
+use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
+use super::tile::{self, Start, Tile};
+use crate::par::SharedMut;
+use crate::simd::{Simd, Vectorized};
+use std::ops::Range;
+
+/// Where the panels of one operand lie during one block.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    pub(super) data: &'a [f32],
+    /// Lane and offset of the first panel; elements of a panel for each lane.
+    pub(super) first: usize,
+    pub(super) offset: usize,
+    pub(super) depth: usize,
+}
+
+impl Panels<'_> {
+    /// The panel that starts at `lane`, checked to be `width` lanes long.
+    #[inline(always)]
+    fn at(&self, lane: usize, width: usize) -> *const f32 {
+        let start = self.offset + (lane - self.first) * self.depth;
+        self.data[start..start + width * self.depth].as_ptr()
+    }
+}
+
+/// One block of A times one block of B.
+pub(super) struct Tiles<'a> {
+    pub(super) a: Panels<'a>,
+    pub(super) b: Panels<'a>,
+    pub(super) mr: usize,
+    pub(super) nr: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) cols: Range<usize>,
+    pub(super) depth: usize,
+    pub(super) first: bool,
+    pub(super) last: bool,
+    pub(super) epilogue: Epilogue<'a>,
+    pub(super) c: &'a SharedMut<'a, f32>,
+    pub(super) base: usize,
+    pub(super) stride: usize,
+}
+
+impl Vectorized for Tiles<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let t = self;
+        let wide = tile::wide_panels(t.rows.len());
+        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
+        let mut j = t.cols.start;
+        while j < t.cols.end {
+            let panels =
+                if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
+            let cols = (t.cols.end - j).min(panels * t.nr);
+            let b = t.b.at(j, panels * t.nr);
+            // The next panels of B come into L2 meanwhile, a part with each tile.
+            let next = b.wrapping_add(panels * t.nr * t.depth);
+            let step = (panels * t.nr * size_of::<f32>()).div_ceil(t.rows.len().div_ceil(t.mr));
+            for (tile, i) in t.rows.clone().step_by(t.mr).enumerate() {
+                let rows = (t.rows.end - i).min(t.mr);
+                let at = t.base + i * t.stride + j;
+                let c = t.c.as_mut_ptr().wrapping_add(at);
+                let add = match t.epilogue.summand {
+                    Summand::Other(other) if t.first => {
+                        Some((other.as_ptr().wrapping_add(at), t.stride))
+                    }
+                    Summand::None if t.first => None,
+                    _ => Some((c.cast_const(), t.stride)),
+                };
+                let tile = Tile {
+                    depth: t.depth,
+                    a: t.a.at(i, t.mr),
+                    b,
+                    b_panel: t.nr * t.depth,
+                    ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
+                    c,
+                    c_stride: t.stride,
+                    cols,
+                    start: Start {
+                        row_bias: match t.epilogue.bias {
+                            Bias::Rows(bias) if t.first => bias.get(i..i + rows),
+                            _ => None,
+                        },
+                        col_bias: match t.epilogue.bias {
+                            Bias::Cols(bias) if t.first => bias.get(j..j + cols),
+                            _ => None,
+                        },
+                        add,
+                    },
+                    clamp,
+                };
+                t.fetch_c(s, i + t.mr, j, cols);
+                // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
+                // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
+                unsafe { tile::run(s, rows, panels, &tile) };
+                if let Some(activation) = activation {
+                    // SAFETY: as above; the tile has just been written.
+                    unsafe { tile::activate(s, rows, &tile, activation) };
+                }
+            }
+            j += cols;
+        }
+    }
+}
+
+impl Tiles<'_> {
+    /// Asks the cache for the rows of C from `i` on, which are the next tile's.
+    #[inline(always)]
+    fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {
+        for row in i..(i + self.mr).min(self.rows.end) {
+            let p = self.c.as_mut_ptr().wrapping_add(self.base + row * self.stride + j);
+            s.prefetch(p);
+            s.prefetch(p.wrapping_add(cols - 1));
+        }
+    }
+}
