@@ -4,11 +4,11 @@
 
 use crate::rearrange::Geometry;
 use crate::{
-    Alias, BuildError, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    ValueSpec,
+    Alias, BuildError, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx,
+    RunError, ShapeError, ValueSpec,
 };
 use plutino_kernels::copy::{CopyError, Side, StridedCopy};
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Layout, Shape};
 use std::fmt::Debug;
 
 /// Some elements of an input and their place in the output.
@@ -51,6 +51,25 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
     /// # Errors
     /// Where PyTorch would refuse the inputs.
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError>;
+
+    /// Whether tensors in blocks of `block` channels can be assembled as they lie in memory, as tensors of
+    /// shape `(N, C / block, H, W, block)`.
+    fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
+        let _ = (inputs, block);
+        false
+    }
+}
+
+/// Values as they lie in memory: tensors in channel blocks get the shape of their memory.
+pub(crate) fn physical(values: &[ValueSpec]) -> Vec<ValueSpec> {
+    let one = |value: &ValueSpec| match value {
+        ValueSpec::Tensor(t) if t.spec.layout != Layout::Plain => {
+            ValueSpec::tensor(t.spec.dtype, t.spec.physical_shape())
+        }
+        ValueSpec::List(items) => ValueSpec::List(physical(items)),
+        other => other.clone(),
+    };
+    values.iter().map(one).collect()
 }
 
 /// Makes an operator of an assembly.
@@ -69,8 +88,15 @@ impl<A: Assemble> Operator for Assembled<A> {
         Ok(vec![ValueSpec::tensor(dtype, shape)])
     }
 
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        match self.0.moves_blocks(inputs, block) {
+            true => LayoutSupport::Any,
+            false => LayoutSupport::Plain,
+        }
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let a = self.0.assembly(cx.inputs)?;
+        let a = self.0.assembly(&physical(cx.inputs))?;
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
         for piece in &a.pieces {
             copies.push(piece.leaf, 0, a.unit.unwrap_or(a.dtype), &piece.from, Some(&piece.to))?;

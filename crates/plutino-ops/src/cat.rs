@@ -74,6 +74,16 @@ impl Assemble for Cat {
         shape.checked_numel()?;
         Ok(side_by_side(dtype, shape, dim, tensors.iter().map(|t| t.shape().clone())))
     }
+
+    fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
+        let whole = |t: &&TensorValue| {
+            let channels = t.shape().get(1).filter(|_| t.shape().rank() == 4 && !t.python);
+            t.dtype() == DType::F32 && channels.is_some_and(|c| c.is_multiple_of(block))
+        };
+        // By channels: their blocks stand where the channels stood.
+        matches!(self.dim, 1 | -3)
+            && inputs.iter().all(|v| v.as_tensor().is_some_and(|t| whole(&t)))
+    }
 }
 
 /// Tensors of these shapes, one after the other along `dim` of `shape`.

@@ -12,7 +12,7 @@ use crate::{
 use plutino_kernels::conv::{
     Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
 };
-use plutino_kernels::gemm::{self, Bias, Summand, Target};
+use plutino_kernels::gemm::{self, Bias, Target};
 use plutino_kernels::number::{Float, Number};
 use plutino_kernels::{Activation, Par, for_floats, for_numbers, reference};
 use plutino_tensor::{DType, Layout, Shape, TensorSpec};
@@ -29,7 +29,17 @@ enum Padding {
     Same,
 }
 
-/// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand).
+/// A tensor that a convolution has absorbed the sum with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Summand {
+    /// The input leaf.
+    pub(crate) input: usize,
+    /// Whether it is added after the activation.
+    pub(crate) last: bool,
+}
+
+/// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand), or
+/// activation(conv(x) + bias) + summand.
 #[derive(Debug)]
 struct Conv {
     /// Spatial dimensions.
@@ -42,8 +52,8 @@ struct Conv {
     dilation: Vec<usize>,
     groups: usize,
     mode: PadMode,
-    /// Whether a summand follows as the last input.
-    add: bool,
+    /// Whether a summand follows as the last input, and whether it is added after the activation.
+    add: Option<bool>,
     activation: Option<Activation>,
 }
 
@@ -112,7 +122,7 @@ fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, Bu
         dilation: r.sizes("dilation", dims, 1, Some(1))?,
         groups,
         mode: PadMode::Zeros,
-        add: false,
+        add: None,
         activation: None,
     })
 }
@@ -201,17 +211,17 @@ impl Conv {
         Ok((geometry.map_err(shape_error)?, TensorSpec::new(x.dtype, shape)))
     }
 
-    /// The position of the absorbed summand.
-    fn summand(&self, inputs: &[ValueSpec]) -> Option<usize> {
-        self.add.then(|| inputs.len().saturating_sub(1))
+    /// The absorbed summand.
+    fn summand(&self, inputs: &[ValueSpec]) -> Option<Summand> {
+        self.add.map(|last| Summand { input: inputs.len().saturating_sub(1), last })
     }
 }
 
 impl Operator for Conv {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (_, output) = self.geometry(inputs)?;
-        if let Some(i) = self.summand(inputs) {
-            let summand = &TensorValue::at(inputs, i)?.spec;
+        if let Some(Summand { input, .. }) = self.summand(inputs) {
+            let summand = &TensorValue::at(inputs, input)?.spec;
             if (&summand.shape, summand.dtype) != (&output.shape, output.dtype) {
                 return Err(ShapeError::Invalid(format!("cannot add {summand} to {output}")));
             }
@@ -253,12 +263,14 @@ impl Operator for Conv {
 
     fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
         match next {
-            Epilogue::Activation(activation) if self.activation.is_none() => {
+            Epilogue::Activation(activation)
+                if self.activation.is_none() && self.add != Some(true) =>
+            {
                 self.activation = Some(activation);
                 Ok(())
             }
-            Epilogue::Add if self.activation.is_none() && !self.add => {
-                self.add = true;
+            Epilogue::Add if self.add.is_none() => {
+                self.add = Some(self.activation.is_some());
                 Ok(())
             }
             other => Err(other),
@@ -362,7 +374,7 @@ struct ConvKernel {
     input: usize,
     weights: Bound<ConvWeights>,
     bias: Option<Bound<[f32]>>,
-    summand: Option<usize>,
+    summand: Option<Summand>,
     activation: Option<Activation>,
 }
 
@@ -374,22 +386,26 @@ impl Kernel for ConvKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let epilogue = gemm::Epilogue {
             bias: weights::optional(&self.bias, &cx.inputs)?.map_or(Bias::None, Bias::Rows),
-            summand: match self.summand {
-                Some(i) => Summand::Other(cx.inputs.get(i)?),
-                None => Summand::None,
+            summand: match self.summand.filter(|s| !s.last) {
+                Some(Summand { input, .. }) => gemm::Summand::Other(cx.inputs.get(input)?),
+                None => gemm::Summand::None,
             },
             activation: self.activation,
         };
-        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
+        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take::<f32>(0)?);
         let scratch = cx.take_scratch()?;
         match &self.weights {
-            Bound::Ready(weights) => self.conv.run(cx.par, weights, x, &epilogue, y, scratch),
+            Bound::Ready(weights) => self.conv.run(cx.par, weights, x, &epilogue, &mut *y, scratch),
             &Bound::AtRun(i) => {
                 let weights = self.conv.pack(cx.inputs.get(i)?, cx.par).map_err(run_error)?;
-                self.conv.run(cx.par, &weights, x, &epilogue, y, scratch)
+                self.conv.run(cx.par, &weights, x, &epilogue, &mut *y, scratch)
             }
         }
-        .map_err(run_error)
+        .map_err(run_error)?;
+        if let Some(Summand { input, .. }) = self.summand.filter(|s| s.last) {
+            add(y, cx.inputs.get(input)?);
+        }
+        Ok(())
     }
 }
 
@@ -399,7 +415,7 @@ struct AnyConv<T> {
     input: usize,
     weight: Bound<[T]>,
     bias: Option<Bound<[T]>>,
-    summand: Option<usize>,
+    summand: Option<Summand>,
     activation: Option<(Activation, Activate<T>)>,
 }
 
@@ -413,11 +429,15 @@ impl<T: Number> Kernel for AnyConv<T> {
         let bias = weights::optional(&self.bias, &cx.inputs)?;
         conv_any(&self.geometry, x, self.weight.get(&cx.inputs)?, bias, y, cx.par)
             .map_err(run_error)?;
-        if let Some(i) = self.summand {
-            add(y, cx.inputs.get(i)?);
+        let summand = |last: bool| self.summand.filter(|s| s.last == last);
+        if let Some(Summand { input, .. }) = summand(false) {
+            add(y, cx.inputs.get(input)?);
         }
         if let Some((activation, apply)) = self.activation {
             apply(activation, y);
+        }
+        if let Some(Summand { input, .. }) = summand(true) {
+            add(y, cx.inputs.get(input)?);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! How a 2-D convolution is planned on channel blocks (NCHWc): depthwise, Winograd or direct.
 
+use crate::conv::Summand;
 use crate::{Kernel, MemoryUse, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
 use plutino_kernels::conv::ConvGeometry;
 use plutino_kernels::nchwc::{
-    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
+    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Residual, Window,
     WinogradConv, WinogradWeights,
 };
 use plutino_kernels::{Activation, Isa};
@@ -21,8 +22,7 @@ pub(crate) struct Conv2d<'a> {
     /// Zeros above and to the left.
     pub(crate) pad: [usize; 2],
     pub(crate) activation: Option<Activation>,
-    /// The input leaf that is added before the activation.
-    pub(crate) residual: Option<usize>,
+    pub(crate) residual: Option<Summand>,
 }
 
 impl Conv2d<'_> {
@@ -89,13 +89,12 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
                 })??)
             })?;
         let conv = DepthwiseConv::new(isa, window, activation);
-        let scratch = conv.scratch(cx.threads) * size_of::<isize>();
         let kernel = BlockedConv {
             name: name("depthwise"),
             algorithm: Algorithm::Depthwise(conv, weights),
             residual,
         };
-        return Ok(Planned::new(kernel).with_scratch(scratch));
+        return Ok(Planned::new(kernel));
     }
     let out = out_channels / conv.groups;
     let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
@@ -167,7 +166,7 @@ enum Algorithm {
 struct BlockedConv {
     name: String,
     algorithm: Algorithm,
-    residual: Option<usize>,
+    residual: Option<Summand>,
 }
 
 impl Kernel for BlockedConv {
@@ -177,12 +176,13 @@ impl Kernel for BlockedConv {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let x = cx.inputs.get::<f32>(0)?;
-        let residual = self.residual.map(|i| cx.inputs.get::<f32>(i)).transpose()?;
+        let residual = match self.residual {
+            Some(Summand { input, last }) => Some(Residual { data: cx.inputs.get(input)?, last }),
+            None => None,
+        };
         let y = cx.outputs.take::<f32>(0)?;
         match &self.algorithm {
-            Algorithm::Depthwise(conv, weights) => {
-                conv.run(x, weights, residual, y, cx.take_scratch()?, cx.par);
-            }
+            Algorithm::Depthwise(conv, weights) => conv.run(x, weights, residual, y, cx.par),
             Algorithm::Winograd(conv, weights, bias) => {
                 conv.run(x, weights, bias, residual, y, cx.take_scratch()?, cx.par);
             }

@@ -5,10 +5,10 @@
 
 use crate::assemble::{Copies, leaf};
 use crate::{
-    Alias, Arg, BuildError, BuildProblem, NodeReader, Operator, PlanCx, PlanError, Planned,
-    ShapeError, TensorValue, ValueSpec,
+    Alias, Arg, BuildError, BuildProblem, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, ShapeError, TensorValue, ValueSpec,
 };
-use plutino_tensor::{DType, Shape, Strides, TensorError};
+use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
 use std::fmt::Debug;
 
 /// Elements of a dense tensor, as a loop nest: shape, strides and first element.
@@ -165,6 +165,13 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
     /// # Errors
     /// Where PyTorch would refuse the inputs.
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError>;
+
+    /// Where the elements of each output lie in `x` if all of them lie in blocks of `block` channels, as tensors
+    /// of shape `(N, C / block, H, W, block)`; none where channels of one block would part.
+    fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
+        let _ = (x, inputs, block);
+        None
+    }
 }
 
 /// Makes an operator of a rearrangement.
@@ -190,9 +197,28 @@ impl<R: Rearrange> Operator for Rearranged<R> {
         })
     }
 
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        match TensorValue::at(inputs, self.0.input()) {
+            Ok(x)
+                if x.dtype() == DType::F32
+                    && x.shape().rank() == 4
+                    && self.0.block_parts(x, inputs, block).is_some() =>
+            {
+                LayoutSupport::Any
+            }
+            _ => LayoutSupport::Plain,
+        }
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = TensorValue::at(cx.inputs, self.0.input())?;
-        let parts = self.0.parts(x, cx.inputs)?;
+        let parts = match x.spec.layout {
+            Layout::Blocked { block } => self
+                .0
+                .block_parts(x, cx.inputs, block)
+                .ok_or_else(|| PlanError::Unsupported("parts of channel blocks".into()))?,
+            _ => self.0.parts(x, cx.inputs)?,
+        };
         let input = leaf(cx.inputs, self.0.input());
         let mut copies = Copies::default();
         let mut alias = Vec::new();

@@ -8,6 +8,7 @@ use crate::slice::{bounds, existing};
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_tensor::Layout;
 
 /// Where a dimension is cut.
 #[derive(Debug)]
@@ -139,6 +140,19 @@ impl Rearrange for Split {
                 x.shape()
             ))),
         }
+    }
+
+    fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
+        let by_channels = matches!(self.dim, 1 | -3) && !matches!(self.cut, Cut::Unbind);
+        let ranges = self.cut.parts(*x.shape().get(1)?, inputs).ok().filter(|_| by_channels)?;
+        let spec = x.spec.clone().with_layout(Layout::Blocked { block });
+        let whole = Geometry::dense(&spec.physical_shape());
+        let part = |(start, len): (usize, usize)| {
+            let fits = start.is_multiple_of(block) && len.is_multiple_of(block);
+            let blocks = || whole.clone().slice(1, start / block, len / block, 1);
+            fits.then(|| Part::new(x.dtype(), blocks()))
+        };
+        ranges.into_iter().map(part).collect::<Option<_>>().map(Parts::Many)
     }
 }
 

@@ -258,16 +258,50 @@ impl<V: Copy> Row<V> {
     }
 }
 
-/// Computes rows of vectors: four at a time, then one by one, the last one in part. `$body` sees arrays of
-/// vectors (operands) and yields one. No closures: one that is not inlined lacks the instruction set.
+impl<V: Copy> Row<V> {
+    /// The first vectors of four rows from `r` on.
+    ///
+    /// # Safety
+    /// The rows have whole vectors.
+    #[inline(always)]
+    unsafe fn down<S: Simd<F32 = V>>(s: S, from: From<f32>, r: usize) -> [V; 4] {
+        let n = S::LANES;
+        // SAFETY: as stated.
+        unsafe {
+            [
+                Self::new(s, from, r).at(s, 0, n),
+                Self::new(s, from, r + 1).at(s, 0, n),
+                Self::new(s, from, r + 2).at(s, 0, n),
+                Self::new(s, from, r + 3).at(s, 0, n),
+            ]
+        }
+    }
+}
+
+/// Computes rows of vectors: four at a time, then one by one, the last one in part. Rows of a single vector, the
+/// pixels of channel blocks, are taken four at a time. `$body` sees arrays of vectors (operands) and yields one.
+/// No closures: one that is not inlined lacks the instruction set.
 macro_rules! rows_of_vectors {
     ($s:ident, $S:ty, $size:expr, $to:expr, [$($row:ident = $from:expr),*], $body:expr) => {{
         let ((rows, cols), to) = ($size, $to);
         if cols == 0 {
             return;
         }
-        for r in 0..rows {
+        let quads = if cols == <$S>::LANES { rows / 4 } else { 0 };
+        for r in (0..quads).map(|quad| 4 * quad) {
             // SAFETY: every element of the tiles is valid (the value that holds them promises it).
+            unsafe {
+                let y = {
+                    $(let $row = Row::down($s, $from, r);)*
+                    $body
+                };
+                for (k, y) in y.into_iter().enumerate() {
+                    $s.store_ptr(y, to.ptr.add((r + k) * to.down));
+                }
+            }
+        }
+        for r in 4 * quads..rows {
+            // SAFETY: as above.
             unsafe {
                 $(let $row = Row::new($s, $from, r);)*
                 let out = to.ptr.add(r * to.down);

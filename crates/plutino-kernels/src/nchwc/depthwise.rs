@@ -3,23 +3,25 @@
 //! ```text
 //! y[n, c, p] = act(bias[c] + residual[n, c, p] + sum over taps t of x[n, c, at(p, t)] w[c, t])
 //! ```
-//! A channel is a lane: a tap is one vector of weights, times one vector of input for each of MR pixels. As
-//! in the direct convolution, a table says where each pixel's taps lie.
+//! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M pixels.
 //!
-//! Loops: image and channel block (a task) / tile of MR pixels / tap.
+//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows of
+//! 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they are padding.
 
-use super::window::{OUTSIDE, Window};
+use super::finish::{Finish, Residual};
+use super::tile::{TileBody, ZEROS, for_each_tile};
+use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
-/// Pixels of a tile.
+/// Pixels of a tile: enough sums to hide the latency of a multiply-add.
 const MR: usize = 8;
 
-/// Output pixels for which a task makes a table at a time.
-const RUN: usize = 64 * MR;
+/// Output pixels of a task, about: its rows stay in the first-level cache between their taps.
+const TASK_PIXELS: usize = 1024;
 
 /// Weights and bias as vectors: `[channel block][tap, then bias][b]`.
 #[derive(Debug)]
@@ -71,22 +73,13 @@ impl DepthwiseWeights {
 pub struct DepthwiseConv {
     isa: Isa,
     window: Window,
-    activation: Option<Activation>,
+    finish: Finish,
 }
 
 impl DepthwiseConv {
     /// Binds the geometry.
     pub fn new(isa: Isa, window: Window, activation: Option<Activation>) -> Self {
-        Self { isa, window, activation }
-    }
-
-    /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each.
-    pub fn scratch(&self, threads: usize) -> usize {
-        threads * self.table_len()
-    }
-
-    fn table_len(&self) -> usize {
-        RUN.min(self.window.pixels()) * self.window.taps()
+        Self { isa, window, finish: Finish::new(activation) }
     }
 
     /// Computes all images; `x`, `y` and `residual` are blocked.
@@ -96,9 +89,8 @@ impl DepthwiseConv {
         &self,
         x: &[f32],
         weights: &DepthwiseWeights,
-        residual: Option<&[f32]>,
+        residual: Option<Residual<'_>>,
         y: &mut [f32],
-        scratch: &mut [isize],
         par: &Par,
     ) {
         let b = self.isa.lanes();
@@ -111,95 +103,180 @@ impl DepthwiseConv {
             "lengths of a convolution"
         );
         assert!(planes.is_multiple_of(weights.blocks), "channels of a depthwise convolution");
-        assert!(residual.is_none_or(|r| r.len() == y.len()), "length of a residual");
-        let table_len = self.table_len();
-        assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
-        let tables = SharedMut::new(scratch);
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panel = (weights.taps + 1) * b;
+        let [rows, width] = self.window.output;
+        let cuts = self.window.pixels().div_ceil(TASK_PIXELS).min(rows);
         let y = SharedMut::new(y);
-        // Few channels: cut the planes, too.
-        let pixels = self.window.pixels();
-        let runs = pixels.div_ceil(RUN);
-        par.run_as(planes * runs, |worker, task| {
-            let (plane, run) = (task / runs, task % runs);
-            let (start, end) = (run * RUN, ((run + 1) * RUN).min(pixels));
-            // SAFETY: no two tasks run under the same worker number at the same time.
-            let table = unsafe { tables.slice(worker * table_len..(worker + 1) * table_len) };
-            let at = plane * out_plane;
-            self.isa.run(Task {
+        par.run(planes * cuts, |task| {
+            let (plane, cut) = (task / cuts, task % cuts);
+            let rows = cut * rows / cuts..(cut + 1) * rows / cuts;
+            let part = plane * out_plane + rows.start * width * b
+                ..plane * out_plane + rows.end * width * b;
+            self.isa.run(Rows {
                 window: &self.window,
-                activation: self.activation,
+                finish: self.finish,
                 x: &x[plane * in_plane..(plane + 1) * in_plane],
-                // SAFETY: tasks write different pixels of different planes.
-                y: unsafe { y.slice(at + start * b..at + end * b) },
-                residual: residual.map(|r| &r[at + start * b..at + end * b]),
+                residual: residual.map(|r| r.part(part.clone())),
+                // SAFETY: tasks write different rows of different planes.
+                y: unsafe { y.slice(part) },
                 weights: &packed[plane % weights.blocks * panel..][..panel],
-                pixels: start..end,
-                table,
+                rows,
             });
         });
     }
 }
 
-/// Some pixels of one plane.
-struct Task<'a> {
+/// Some rows of one plane.
+struct Rows<'a> {
     window: &'a Window,
-    activation: Option<Activation>,
+    finish: Finish,
     x: &'a [f32],
     y: &'a mut [f32],
-    residual: Option<&'a [f32]>,
+    residual: Option<Residual<'a>>,
     weights: &'a [f32],
-    pixels: std::ops::Range<usize>,
-    table: &'a mut [isize],
+    rows: std::ops::Range<usize>,
 }
 
-impl Vectorized for Task<'_> {
+impl Vectorized for Rows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
-        let n = self.pixels.len();
-        self.window.offsets(self.pixels.clone(), S::LANES, self.table);
-        let mut p = 0;
-        while p < n {
-            match n - p {
-                MR.. => p += tile::<S, MR>(s, &mut self, p, n),
-                4.. => p += tile::<S, 4>(s, &mut self, p, n),
-                _ => p += tile::<S, 1>(s, &mut self, p, n),
-            }
-        }
-        if let Some(activation) = self.activation {
-            for v in self.y.chunks_exact_mut(S::LANES) {
-                s.store(activation.apply(s, s.load(v)), v);
-            }
+    fn run<S: Simd>(self, s: S) {
+        let width = self.window.output[1];
+        let line = width * S::LANES;
+        for (i, y) in self.y.chunks_exact_mut(line).enumerate() {
+            let residual = self.residual.map(|r| r.part(i * line..(i + 1) * line));
+            let mut row = Row {
+                window: self.window,
+                finish: self.finish,
+                x: self.x,
+                residual,
+                weights: self.weights,
+                y,
+                number: self.rows.start + i,
+            };
+            for_each_tile(s, width, &mut row);
+            self.finish.rows(s, residual, y);
         }
     }
 }
 
-/// Computes M pixels from the task's pixel `p` on; returns M.
-#[inline(always)]
-fn tile<S: Simd, const M: usize>(s: S, task: &mut Task<'_>, p: usize, n: usize) -> usize {
-    let b = S::LANES;
-    let taps = task.window.taps();
-    let mut acc = [s.load(&task.weights[taps * b..]); M];
-    for t in 0..taps {
-        let w = s.load(&task.weights[t * b..]);
-        let row = &task.table[t * n + p..][..M];
-        for j in 0..M {
-            if row[j] != OUTSIDE {
-                // SAFETY: the table holds positions of vectors inside the plane (Window).
-                let x = unsafe { s.load_ptr(task.x.as_ptr().offset(row[j])) };
-                acc[j] = s.fma(x, w, acc[j]);
+/// One row of the output.
+struct Row<'a> {
+    window: &'a Window,
+    finish: Finish,
+    x: &'a [f32],
+    residual: Option<Residual<'a>>,
+    weights: &'a [f32],
+    y: &'a mut [f32],
+    number: usize,
+}
+
+impl<S: Simd> TileBody<S> for Row<'_> {
+    const PIXELS: usize = MR;
+
+    #[inline(always)]
+    fn tile<const M: usize>(&mut self, s: S, first: usize) {
+        let win = self.window;
+        let sums = match (win.kernel[1], win.stride[1]) {
+            (3, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 3, 1>(s, first),
+            (3, 2) if self.suits::<M>(first) => self.sums_of::<S, M, 3, 2>(s, first),
+            (5, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 5, 1>(s, first),
+            (5, 2) if self.suits::<M>(first) => self.sums_of::<S, M, 5, 2>(s, first),
+            (7, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 7, 1>(s, first),
+            _ => self.sums(s, first),
+        };
+        let range = first * S::LANES..(first + M) * S::LANES;
+        let residual = self.residual.map(|r| r.part(range.clone()));
+        self.finish.store(s, sums, residual, &mut self.y[range]);
+    }
+}
+
+impl Row<'_> {
+    /// Whether [`Row::sums_of`] computes the M pixels from `first` on: no dilation, and no padding but under
+    /// the first and the last half of the columns of a window.
+    #[inline(always)]
+    fn suits<const M: usize>(&self, first: usize) -> bool {
+        let win = self.window;
+        let [_, kernel] = win.kernel;
+        let start = first * win.stride[1] + kernel / 2;
+        let end = (first + M - 1) * win.stride[1] + kernel.div_ceil(2);
+        win.dilation[1] == 1 && start >= win.pad[1] && end <= win.input[1] + win.pad[1]
+    }
+
+    /// The sums of M pixels, for a window of `K` columns. Only where [`Row::suits`].
+    #[inline(always)]
+    fn sums_of<S: Simd, const M: usize, const K: usize, const STRIDE: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let width = win.input[1];
+        // The input column under the first tap of the first pixel; below zero, it wraps and is no column.
+        let start = (first * STRIDE).wrapping_sub(win.pad[1]);
+        let last = (M - 1) * STRIDE + K - 1;
+        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
+        for ky in 0..win.kernel[0] {
+            let Some(row) = win.position(0, self.number, ky) else { continue };
+            let row = self.x[row * width * b..][..width * b].as_ptr();
+            let weights = &self.weights[ky * K * b..][..K * b];
+            // Only these columns may be padding.
+            let (mut left, mut right) = ([ZEROS.as_ptr(); K], [ZEROS.as_ptr(); K]);
+            for i in 0..K / 2 {
+                for (number, edge) in [(i, &mut left[i]), (last - i, &mut right[i])] {
+                    let column = start.wrapping_add(number);
+                    if column < width {
+                        *edge = row.wrapping_add(column * b);
+                    }
+                }
+            }
+            let row = row.wrapping_add(start.wrapping_mul(b));
+            for kx in 0..K {
+                let w = s.load(&weights[kx * b..]);
+                for j in 0..M {
+                    let column = j * STRIDE + kx;
+                    let at = if column < K / 2 {
+                        left[column]
+                    } else if last - column < K / 2 {
+                        right[last - column]
+                    } else {
+                        row.wrapping_add(column * b)
+                    };
+                    // SAFETY: a column of the row (asked above, or by `suits`), or ZEROS.
+                    sums[j] = s.fma(unsafe { s.load_ptr(at) }, w, sums[j]);
+                }
             }
         }
+        sums
     }
-    for (j, acc) in acc.into_iter().enumerate() {
-        let at = (p + j) * b;
-        let v = match task.residual {
-            Some(r) => s.add(acc, s.load(&r[at..])),
-            None => acc,
-        };
-        s.store(v, &mut task.y[at..]);
+
+    /// The sums of M pixels, for any window.
+    #[inline(always)]
+    fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let [_, width] = win.input;
+        let [_, stride] = win.stride;
+        let line = win.kernel[1] * b;
+        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
+        for ky in 0..win.kernel[0] {
+            let Some(row) = win.position(0, self.number, ky) else { continue };
+            let row = &self.x[row * width * b..][..width * b];
+            let weights = &self.weights[ky * line..][..line];
+            for (kx, w) in weights.chunks_exact(b).enumerate() {
+                let w = s.load(w);
+                let start = (first * stride + kx * win.dilation[1]).wrapping_sub(win.pad[1]);
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let column = start.wrapping_add(j * stride);
+                    if column < width {
+                        *sum = s.fma(s.load(&row[column * b..]), w, *sum);
+                    }
+                }
+            }
+        }
+        sums
     }
-    M
 }

@@ -10,6 +10,7 @@
 //! pair of output channel blocks (its weights stay in the first level) / tile / input channel block / tap /
 //! channel. The sum over taps and channels runs in one fixed order: the result does not depend on tasks.
 
+use super::finish::{Finish, Residual};
 use super::reorder::to_blocked;
 use super::tile::{NB, Taps, TileBody, for_each_tile, tile, tile_pixels};
 use super::window::Window;
@@ -117,7 +118,7 @@ impl DirectWeights {
 pub struct DirectConv {
     isa: Isa,
     window: Window,
-    activation: Option<Activation>,
+    finish: Finish,
     /// Output pixels of a task.
     task_pixels: usize,
     /// Pairs of output blocks of a task.
@@ -132,7 +133,7 @@ struct Operands<'a> {
     weights: &'a DirectWeights,
     /// One number for each output channel, padded to whole pairs of blocks.
     bias: &'a [f32],
-    residual: Option<&'a [f32]>,
+    residual: Option<Residual<'a>>,
 }
 
 impl DirectConv {
@@ -161,7 +162,7 @@ impl DirectConv {
         let task_pairs = pairs.div_ceil(wanted).max(1);
         let interleaved =
             if input == ConvInput::Plain { batch * window.input_pixels() * FEW } else { 0 };
-        Self { isa, window, activation, task_pixels, task_pairs, interleaved }
+        Self { isa, window, finish: Finish::new(activation), task_pixels, task_pairs, interleaved }
     }
 
     /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each, and the
@@ -183,7 +184,7 @@ impl DirectConv {
         x: &[f32],
         weights: &DirectWeights,
         bias: &[f32],
-        residual: Option<&[f32]>,
+        residual: Option<Residual<'_>>,
         y: &mut [f32],
         scratch: &mut [isize],
         par: &Par,
@@ -207,7 +208,7 @@ impl DirectConv {
             "lengths of a convolution"
         );
         assert!(bias.len() >= groups * pairs * NB * block, "bias is not padded");
-        assert!(residual.is_none_or(|r| r.len() == y.len()), "length of a residual");
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         let table_len = self.table_len();
         assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
         let (tables, rest) = scratch.split_at_mut(par.threads() * table_len);
@@ -312,16 +313,14 @@ impl Vectorized for Task<'_> {
                 bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
                 starts,
                 blocks,
+                finish: conv.finish,
             };
             for_each_tile(s, n, &mut body);
-            if let Some(activation) = conv.activation {
-                for &start in &starts[..blocks] {
-                    // SAFETY: this task alone writes these pixels of these blocks.
-                    let part = unsafe { ops.y.slice(start..start + n * b) };
-                    for v in part.chunks_exact_mut(b) {
-                        s.store(activation.apply(s, s.load(v)), v);
-                    }
-                }
+            for &start in &starts[..blocks] {
+                let range = start..start + n * b;
+                let residual = ops.residual.map(|r| r.part(range.clone()));
+                // SAFETY: this task alone writes these pixels of these blocks.
+                conv.finish.rows(s, residual, unsafe { ops.y.slice(range) });
             }
         }
     }
@@ -337,6 +336,7 @@ struct Pair<'a> {
     starts: [usize; NB],
     /// Blocks to store: 1 for an odd last one.
     blocks: usize,
+    finish: Finish,
 }
 
 impl<S: Simd> TileBody<S> for Pair<'_> {
@@ -345,17 +345,20 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
         let b = S::LANES;
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`).
         let acc = unsafe { tile::<S, MR>(s, self.taps, self.weights, self.bias, first) };
-        for (k, &start) in self.starts.iter().enumerate().take(self.blocks) {
-            let start = start + first * b;
-            // SAFETY: this task alone writes these pixels of these blocks.
-            let y = unsafe { self.ops.y.slice(start..start + MR * b) };
-            for (j, acc) in acc.iter().enumerate() {
-                let mut v = acc[k];
-                if let Some(residual) = self.ops.residual {
-                    v = s.add(v, s.load(&residual[start + j * b..]));
-                }
-                s.store(v, &mut y[j * b..]);
+        for k in 0..NB {
+            if k >= self.blocks {
+                break;
             }
+            let start = self.starts[k];
+            let range = start + first * b..start + (first + MR) * b;
+            let residual = self.ops.residual.map(|r| r.part(range.clone()));
+            // SAFETY: this task alone writes these pixels of these blocks.
+            let y = unsafe { self.ops.y.slice(range) };
+            let mut sums = [s.zero(); MR];
+            for j in 0..MR {
+                sums[j] = acc[j][k];
+            }
+            self.finish.store(s, sums, residual, y);
         }
     }
 }

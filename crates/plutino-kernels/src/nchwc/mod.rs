@@ -9,6 +9,7 @@
 
 mod depthwise;
 mod direct;
+mod finish;
 mod pool;
 mod reorder;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod winograd;
 
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
 pub use direct::{ConvInput, DirectConv, DirectWeights, FEW};
+pub use finish::Residual;
 pub use pool::{BlockedPool, PoolKind};
 pub use reorder::{from_blocked, to_blocked};
 pub use window::Window;

@@ -187,21 +187,50 @@ fn direct_convolution_with_groups() {
 }
 
 #[test]
-fn residual_is_added_before_the_activation() {
-    let isa = Isa::best();
-    let b = isa.lanes();
+fn residual_and_activation_in_both_orders() {
     let win = Window::new([5, 5], [5, 5], [1, 1], [1, 1], [1, 1], [0, 0]).unwrap();
-    let weights =
-        DirectWeights::pack(&vec![1.0; b * b], 1, [b, b], 1, b, ConvInput::Blocked).unwrap();
-    let conv = DirectConv::new(isa, win, ConvInput::Blocked, b, b, 1, Some(Activation::Relu), 1);
-    let bias = DirectConv::pad_bias(None, 1, b, b);
-    let x = vec![1.0; 25 * b];
-    let residual: Vec<f32> = (0..25 * b).map(|i| if i % 2 == 0 { -100.0 } else { 0.5 }).collect();
-    let mut y = vec![0.0; 25 * b];
-    let mut scratch = vec![0; conv.scratch(1)];
-    conv.run(&x, &weights, &bias, Some(&residual), &mut y, &mut scratch, &Par::serial());
-    for (i, v) in y.iter().enumerate() {
-        assert_eq!(*v, if i % 2 == 0 { 0.0 } else { b as f32 + 0.5 });
+    for (activation, last) in [
+        (Some(Activation::Relu), false),
+        (Some(Activation::Relu), true),
+        (Some(Activation::HardSwish), false),
+        (Some(Activation::HardSwish), true),
+        (None, true),
+    ] {
+        on_every_machine(
+            |isa, par| {
+                let b = isa.lanes();
+                let residual: Vec<f32> = (0..25 * b).map(|i| [-100.0, 0.5, 1.0][i % 3]).collect();
+                let residual = Some(Residual { data: &residual, last });
+                // Every sum is -1 without the residual.
+                let (x, minus) = (vec![1.0; 25 * b], -1.0 / b as f32);
+                let mut direct = vec![0.0; 25 * b];
+                let input = ConvInput::Blocked;
+                let conv = DirectConv::new(isa, win.clone(), input, b, b, 1, activation, 1);
+                let weights =
+                    DirectWeights::pack(&vec![minus; b * b], 1, [b, b], 1, b, input).unwrap();
+                let bias = DirectConv::pad_bias(None, 1, b, b);
+                let mut scratch = vec![0; conv.scratch(par.threads())];
+                conv.run(&x, &weights, &bias, residual, &mut direct, &mut scratch, par);
+                let mut depthwise = vec![0.0; 25 * b];
+                let conv = DepthwiseConv::new(isa, win.clone(), activation);
+                let weights = DepthwiseWeights::pack(&vec![-1.0; b], None, 1, b).unwrap();
+                conv.run(&x, &weights, residual, &mut depthwise, par);
+                assert_eq!(direct, depthwise);
+                direct[..12].to_vec()
+            },
+            |found| {
+                let act = |v: f32| match activation {
+                    None => v,
+                    Some(Activation::Relu) => v.max(0.0),
+                    Some(_) => v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
+                };
+                for (i, &y) in found.iter().enumerate() {
+                    let r = [-100.0, 0.5, 1.0][i % 3];
+                    let expected = if last { act(-1.0) + r } else { act(r - 1.0) };
+                    assert!((y - expected).abs() <= 1e-5, "{activation:?} {last}: {y} {expected}");
+                }
+            },
+        );
     }
 }
 
@@ -212,6 +241,9 @@ fn depthwise_convolution() {
         Case { stride: [2, 2], ..BASE },
         Case { kernel: [5, 5], pad: [2, 2], input: [30, 29], batch: 2, ..BASE },
         Case { dilation: [2, 1], pad: [2, 0], ..BASE },
+        Case { stride: [1, 3], input: [5, 40], ..BASE },
+        Case { kernel: [7, 7], pad: [3, 3], input: [4, 3], ..BASE },
+        Case { kernel: [5, 5], stride: [2, 2], pad: [2, 2], input: [7, 19], ..BASE },
     ] {
         for channels in [8, 19] {
             let c = Case { groups: channels, channels: [1, 1], ..c };
@@ -226,10 +258,9 @@ fn depthwise_convolution() {
                     let weights =
                         DepthwiseWeights::pack(&w, Some(&bias), win.taps(), isa.lanes()).unwrap();
                     let conv = DepthwiseConv::new(isa, win.clone(), None);
-                    let mut scratch = vec![0; conv.scratch(par.threads())];
                     let shapes = ([channels, win.input_pixels()], [channels, win.pixels()]);
                     through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |blocked, y| {
-                        conv.run(blocked, &weights, None, y, &mut scratch, par);
+                        conv.run(blocked, &weights, None, y, par);
                     })
                 },
                 |found| assert_close(found, &sums, |i| eps * sizes[i]),
@@ -305,7 +336,8 @@ fn winograd_convolution() {
                 to_blocked(&residual, &mut added, out, win.pixels(), b, par);
                 let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
                 through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |x, y| {
-                    conv.run(x, &weights, &bias, Some(&added), y, &mut scratch, par);
+                    let added = Residual { data: &added, last: false };
+                    conv.run(x, &weights, &bias, Some(added), y, &mut scratch, par);
                 })
             },
             |found| assert_close(found, &expected, |_| 1e-5 * largest),

@@ -60,8 +60,8 @@ pub(super) struct Taps<'a> {
     pub(super) step: usize,
 }
 
-/// A broadcast of this stands for taps in the padding.
-static ZEROS: [f32; 16] = [0.0; 16];
+/// Stands for taps in the padding.
+pub(super) static ZEROS: [f32; 16] = [0.0; 16];
 
 /// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
 /// block, tap and channel, in this order.
@@ -133,25 +133,31 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize>(
 
 /// What to do for each tile of a run of pixels.
 pub(super) trait TileBody<S: Simd> {
+    /// Pixels of a full tile, at most 12.
+    const PIXELS: usize = max_pixels::<S>();
+
     /// Computes the tile of MR pixels from `first` on.
     fn tile<const MR: usize>(&mut self, s: S, first: usize);
 }
 
-/// Cuts `pixels` pixels into tiles of equal size (but for one) and computes each.
+/// Cuts `pixels` pixels into tiles of equal size (but for one pixel) and computes each.
 #[inline(always)]
-pub(super) fn for_each_tile<S: Simd>(s: S, pixels: usize, body: &mut impl TileBody<S>) {
-    let max = max_pixels::<S>();
+pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: usize, body: &mut B) {
+    let max = B::PIXELS;
     let tiles = pixels.div_ceil(max);
+    // The first tiles have one pixel more than the others.
+    let (least, more) = (pixels / tiles.max(1), pixels % tiles.max(1));
+    let mut first = 0;
     for t in 0..tiles {
-        let first = t * pixels / tiles;
-        match (t + 1) * pixels / tiles - first {
+        let size = least + usize::from(t < more);
+        match size {
             1 => body.tile::<1>(s, first),
             2 => body.tile::<2>(s, first),
             3 => body.tile::<3>(s, first),
             4 => body.tile::<4>(s, first),
             5 => body.tile::<5>(s, first),
             6 => body.tile::<6>(s, first),
-            // `max` is a constant: the larger tiles are compiled only where there are registers for them.
+            // `max` is a constant: larger tiles than that are not compiled.
             7 if max >= 7 => body.tile::<7>(s, first),
             8 if max >= 8 => body.tile::<8>(s, first),
             9 if max >= 9 => body.tile::<9>(s, first),
@@ -160,5 +166,6 @@ pub(super) fn for_each_tile<S: Simd>(s: S, pixels: usize, body: &mut impl TileBo
             12 if max >= 12 => body.tile::<12>(s, first),
             _ => {}
         }
+        first += size;
     }
 }

@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
-    fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+    pub(super) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
         let padded = o * self.stride[axis] + k * self.dilation[axis];
         padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
     }

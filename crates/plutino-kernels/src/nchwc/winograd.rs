@@ -23,6 +23,7 @@
 //!
 //! Error: about 10 times that of the direct sum; tests hold it below 1e-5 of the largest output against f64.
 
+use super::finish::{Finish, Residual};
 use super::tile::{NB, Taps, TileBody, for_each_tile, tile};
 use super::window::Window;
 use crate::Par;
@@ -172,7 +173,7 @@ fn transform_output<S: Simd>(s: S, m: [S::F32; IN]) -> [S::F32; OUT] {
 pub struct WinogradConv {
     isa: Isa,
     window: Window,
-    activation: Option<Activation>,
+    finish: Finish,
     channels: [usize; 2],
     /// Rows of tiles of an image, and tiles of a row.
     tiles: [usize; 2],
@@ -202,7 +203,14 @@ impl WinogradConv {
         // Each chunk reads all weights: its own data should not be much smaller than they are.
         let weights = POINTS * inp * out * 4;
         let chunk = (CHUNK.max(weights / 2) / row).clamp(1, tiles[0]);
-        Some(Self { isa, window, activation, channels: [out, inp], tiles, chunk })
+        Some(Self {
+            isa,
+            window,
+            finish: Finish::new(activation),
+            channels: [out, inp],
+            tiles,
+            chunk,
+        })
     }
 
     /// Whether this beats the direct convolution, by an estimate in cycles: multiply-adds at two vectors a
@@ -250,7 +258,7 @@ impl WinogradConv {
         x: &[f32],
         weights: &WinogradWeights,
         bias: &[f32],
-        residual: Option<&[f32]>,
+        residual: Option<Residual<'_>>,
         y: &mut [f32],
         scratch: &mut [f32],
         par: &Par,
@@ -268,7 +276,7 @@ impl WinogradConv {
         assert!(y.len() == batch * out_blocks * out_plane, "length of a convolution's output");
         assert!(x.len() == batch * in_blocks * in_plane, "length of a convolution's input");
         assert!(bias.len() >= pairs * NB * b, "bias is not padded");
-        assert!(residual.is_none_or(|r| r.len() == y.len()), "length of a residual");
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         let [v_point, m_point] = self.point_sizes();
         assert!(scratch.len() >= self.scratch(), "scratch memory of a convolution");
         let (v, m) = scratch.split_at_mut(POINTS * v_point);
@@ -318,7 +326,7 @@ impl WinogradConv {
                         m_point,
                         at: (block * tiles + row * self.tiles[1]) * b,
                         bias: &bias[block * b..],
-                        residual: residual.map(|r| &r[plane..plane + out_plane]),
+                        residual: residual.map(|r| r.part(plane..plane + out_plane)),
                         y: &y,
                         plane,
                         row: first + row,
@@ -460,7 +468,7 @@ struct OutputRow<'a> {
     m_point: usize,
     at: usize,
     bias: &'a [f32],
-    residual: Option<&'a [f32]>,
+    residual: Option<Residual<'a>>,
     y: &'a SharedMut<'a, f32>,
     /// Where the output plane starts in y.
     plane: usize,
@@ -474,6 +482,7 @@ impl Vectorized for OutputRow<'_> {
         let b = S::LANES;
         let [height, width] = self.conv.window.output;
         let bias = s.load(self.bias);
+        let finish = self.conv.finish;
         let rows = OUT.min(height - self.row * OUT);
         for t in 0..self.conv.tiles[1] {
             let mut columns = [[s.zero(); OUT]; IN];
@@ -490,22 +499,18 @@ impl Vectorized for OutputRow<'_> {
                 let at = ((self.row * OUT + i) * width + t * OUT) * b;
                 // SAFETY: tasks write different rows or blocks.
                 let y = unsafe { self.y.slice(self.plane + at..self.plane + at + cols * b) };
-                for (j, y) in y.chunks_exact_mut(b).enumerate() {
-                    let mut v = s.add(line[j], bias);
-                    if let Some(residual) = self.residual {
-                        v = s.add(v, s.load(&residual[at + j * b..]));
-                    }
-                    s.store(v, y);
+                let residual = self.residual.map(|r| r.part(at..at + cols * b));
+                let mut sums = line;
+                for sum in &mut sums {
+                    *sum = s.add(*sum, bias);
                 }
+                finish.store(s, sums, residual, y);
             }
         }
-        if let Some(activation) = self.conv.activation {
-            let start = self.plane + self.row * OUT * width * b;
-            // SAFETY: as above; these are the rows that were just written.
-            let y = unsafe { self.y.slice(start..start + rows * width * b) };
-            for v in y.chunks_exact_mut(b) {
-                s.store(activation.apply(s, s.load(v)), v);
-            }
-        }
+        let rows = self.row * OUT * width * b..(self.row * OUT + rows) * width * b;
+        let residual = self.residual.map(|r| r.part(rows.clone()));
+        // SAFETY: as above; these are the rows that were just written.
+        let y = unsafe { self.y.slice(self.plane + rows.start..self.plane + rows.end) };
+        finish.rows(s, residual, y);
     }
 }
