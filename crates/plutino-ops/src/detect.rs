@@ -221,17 +221,25 @@ impl StageKernel {
     fn decode(&self, raw: &[f32], y: &mut [f32], par: &Par) {
         let Sizes { anchors, outputs, pixels, .. } = self.sizes;
         let rows = &mut y[self.first_row * outputs..][..anchors * pixels * outputs];
+        // A few pixels at a time: their rows stay in the first-level cache while planes are read.
+        const STEP: usize = 32;
         par.chunks_mut(rows, pixels * outputs, |a, rows| {
             let raw = &raw[a * outputs * pixels..][..outputs * pixels];
-            for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
-                for (v, plane) in row.iter_mut().zip(raw.chunks_exact(pixels)) {
-                    *v = plane[p];
+            for (step, rows) in rows.chunks_mut(STEP * outputs).enumerate() {
+                for (k, plane) in raw.chunks_exact(pixels).enumerate() {
+                    for (row, &v) in
+                        rows.chunks_exact_mut(outputs).zip(plane.iter().skip(step * STEP))
+                    {
+                        row[k] = v;
+                    }
                 }
-                for k in 0..2 {
-                    let at = (a * pixels + p) * 2 + k;
-                    row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
-                    let side = 2.0 * row[2 + k];
-                    row[2 + k] = side * side * self.anchors[at];
+                for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
+                    for k in 0..2 {
+                        let at = (a * pixels + step * STEP + p) * 2 + k;
+                        row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
+                        let side = 2.0 * row[2 + k];
+                        row[2 + k] = side * side * self.anchors[at];
+                    }
                 }
             }
         });

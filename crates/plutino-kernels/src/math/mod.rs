@@ -7,6 +7,7 @@
 //! | [`log`] | 1 | NaN below zero, -inf at zero |
 //! | [`log1p`] | 1.5 | NaN below -1, -inf at -1 |
 //! | [`sigmoid`] | 2.5 | keeps its relative accuracy down to the least denormal |
+//! | [`silu`] | 3 | -0 below -88.376, NaN at -inf |
 //! | [`tanh`] | 2.5 | |
 //! | [`erf`] | 2 | |
 //! | [`sin`], [`cos`] | 2 | any finite argument |
@@ -30,7 +31,7 @@ mod trig;
 pub use erf::{erf, normal_cdf};
 pub use exp::{exp, expm1};
 pub use log::{log, log1p};
-pub use sigmoid::{sigmoid, tanh};
+pub use sigmoid::{sigmoid, silu, tanh};
 pub use trig::{cos, sin};
 
 use crate::simd::Simd;

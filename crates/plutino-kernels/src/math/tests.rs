@@ -35,6 +35,7 @@ functions! {
     log: f64::ln, 1.0;
     log1p: f64::ln_1p, 1.5;
     sigmoid: |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 2.5;
+    silu: |x| if x < -127.5 * std::f64::consts::LN_2 { -0.0 } else { x / (1.0 + (-x).exp()) }, 3.0;
     tanh: f64::tanh, 2.5;
     erf: libm::erf, 2.0;
     sin: f64::sin, 2.0;
@@ -120,6 +121,7 @@ fn edges() {
         (Function::log, &[(1.0, 0.0), (0.0, -INF), (-0.0, -INF), (-1.0, nan), (-TINY, nan), (INF, INF), (-INF, nan), (nan, nan), (TINY, -103.278_93)]),
         (Function::log1p, &[(0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-1.5, nan), (INF, INF), (-INF, nan), (nan, nan), (TINY, TINY), (-TINY, -TINY)]),
         (Function::sigmoid, &[(0.0, 0.5), (-0.0, 0.5), (INF, 1.0), (-INF, 0.0), (nan, nan), (-103.0, TINY)]),
+        (Function::silu, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, nan), (nan, nan), (-89.0, -0.0), (-1e30, -0.0)]),
         (Function::tanh, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (nan, nan), (TINY, TINY), (-TINY, -TINY)]),
         (Function::erf, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (nan, nan), (TINY, TINY), (4.0, 1.0), (-1e30, -1.0)]),
         (Function::sin, &[(0.0, 0.0), (-0.0, -0.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),

@@ -39,6 +39,11 @@ pub fn to_blocked(
             let at = i * pixels;
             // SAFETY: tasks write different pixels of different blocks, inside y (lengths asserted).
             let out = unsafe { y.slice((at + start) * block..(at + end) * block) };
+            if block == 4 {
+                let lane = |i: usize| planes.get(i * pixels + start..i * pixels + end);
+                interleave([0, 1, 2, 3].map(|i| lane(i).unwrap_or(&[])), out);
+                continue;
+            }
             if lanes < block {
                 out.fill(0.0);
             }
@@ -49,6 +54,16 @@ pub fn to_blocked(
             }
         }
     });
+}
+
+/// Four planes side by side; what a plane lacks is 0.
+fn interleave([a, b, c, d]: [&[f32]; 4], out: &mut [f32]) {
+    let zeros = [0.0; RUN];
+    let pixels = out.len() / 4;
+    let [a, b, c, d] = [a, b, c, d].map(|x| if x.len() < pixels { &zeros } else { x });
+    for ((((out, a), b), c), d) in out.chunks_exact_mut(4).zip(a).zip(b).zip(c).zip(d) {
+        out.copy_from_slice(&[*a, *b, *c, *d]);
+    }
 }
 
 /// `(N, ceil(C/b), P, b)` blocked to `(N, C, P)` plain, with P pixels in a plane.
@@ -99,9 +114,14 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        for (batch, channels, pixels, block) in
-            [(1usize, 3usize, 5usize, 8usize), (2, 17, 130, 8), (1, 16, 64, 16), (3, 4, 1, 4)]
-        {
+        for (batch, channels, pixels, block) in [
+            (1usize, 3usize, 5usize, 8usize),
+            (2, 17, 130, 8),
+            (1, 16, 64, 16),
+            (3, 4, 1, 4),
+            (2, 3, 200, 4),
+            (1, 7, 65, 4),
+        ] {
             let x: Vec<f32> = (0..batch * channels * pixels).map(|i| i as f32 + 1.0).collect();
             let blocks = channels.div_ceil(block);
             let mut y = vec![f32::NAN; batch * blocks * pixels * block];
