@@ -9,13 +9,12 @@
 //! `(N, rows, outputs of an anchor)`.
 
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
-    RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    BuildError, BuildProblem, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
-use plutino_kernels::conv::{Axis, Conv, ConvGeometry, ConvWeights, Window};
-use plutino_kernels::gemm::{Bias, Epilogue, Summand, Target};
+use plutino_kernels::nchwc::{ConvInput, DirectConv, DirectWeights, Window, to_blocked};
 use plutino_kernels::{Activation, Par};
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Layout, Shape};
 use std::sync::Arc;
 
 register_op!(detect => "models.yolo.Detect");
@@ -73,15 +72,28 @@ fn detect(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     batch: usize,
+    channels: usize,
     anchors: usize,
     /// Numbers of an anchor: box, confidence, classes.
     outputs: usize,
-    pixels: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Sizes {
+    fn pixels(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Channels that the convolution makes.
+    fn made(&self) -> usize {
+        self.anchors * self.outputs
+    }
 }
 
 impl Stage {
-    /// The sizes for these inputs, and the geometry of the convolution.
-    fn sizes(&self, inputs: &[ValueSpec]) -> Result<(Sizes, ConvGeometry), ShapeError> {
+    /// The sizes for these inputs.
+    fn sizes(&self, inputs: &[ValueSpec]) -> Result<Sizes, ShapeError> {
         let invalid = |what: String| ShapeError::Invalid(what);
         let x = TensorValue::at(inputs, self.input)?;
         let (&[out, channels, ..], &[_, anchors, height, width, _]) =
@@ -100,19 +112,14 @@ impl Stage {
                 self.input, x.spec
             )));
         }
-        let axis = |size| Axis::new(size, Window::default());
-        let geometry = axis(h)
-            .and_then(|y| ConvGeometry::new(batch, 1, channels, out, &[y, axis(w)?]))
-            .map_err(|e| invalid(e.to_string()))?;
-        Ok((Sizes { batch, anchors, outputs: out / anchors, pixels: h * w }, geometry))
+        Ok(Sizes { batch, channels, anchors, outputs: out / anchors, height, width })
     }
 }
 
 impl Detect {
-    fn all_sizes(&self, inputs: &[ValueSpec]) -> Result<Vec<(Sizes, ConvGeometry)>, ShapeError> {
+    fn all_sizes(&self, inputs: &[ValueSpec]) -> Result<Vec<Sizes>, ShapeError> {
         let sizes = self.stages.iter().map(|s| s.sizes(inputs)).collect::<Result<Vec<_>, _>>()?;
-        let alike =
-            |(a, _): &(Sizes, _), (b, _): &(Sizes, _)| (a.batch, a.outputs) == (b.batch, b.outputs);
+        let alike = |a: &Sizes, b: &Sizes| (a.batch, a.outputs) == (b.batch, b.outputs);
         if sizes.windows(2).any(|w| !alike(&w[0], &w[1])) {
             return Err(ShapeError::Invalid(
                 "the stages differ in batch or in outputs of an anchor".into(),
@@ -125,44 +132,78 @@ impl Detect {
 impl Operator for Detect {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let sizes = self.all_sizes(inputs)?;
-        let rows = sizes.iter().map(|(s, _)| s.anchors * s.pixels).sum();
-        let (batch, outputs) = sizes.first().map_or((0, 0), |(s, _)| (s.batch, s.outputs));
+        let rows = sizes.iter().map(|s| s.anchors * s.pixels()).sum();
+        let (batch, outputs) = sizes.first().map_or((0, 0), |s| (s.batch, s.outputs));
         Ok(vec![ValueSpec::tensor(DType::F32, [batch, rows, outputs])])
+    }
+
+    fn layouts(&self, _inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
+        LayoutSupport::BlockedToPlain
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let strides = self.strides.to_f32()?.to_vec();
+        let block = cx.isa.lanes();
         let mut stages = Vec::with_capacity(self.stages.len());
         let (mut first_row, mut scratch) = (0, 0);
-        for ((stage, (sizes, geometry)), stride) in
+        for ((stage, sizes), stride) in
             self.stages.iter().zip(self.all_sizes(cx.inputs)?).zip(strides)
         {
-            let conv = Conv::new(Target::this(cx.isa), cx.threads, geometry);
-            let weights = cx.packs.get(&stage.weight.name, &conv.packing(), || {
-                conv.pack(&stage.weight.to_f32()?, &Par::serial())
-                    .map_err(|e| PlanError::from(ShapeError::Invalid(e.to_string())))
+            let (channels, made) = (sizes.channels, sizes.made());
+            let (image, one) = ([sizes.height, sizes.width], [1, 1]);
+            let window = Window::new(image, image, one, one, one, [0, 0])
+                .ok_or_else(|| PlanError::Unsupported("an empty image".into()))?;
+            let input = ConvInput::Blocked;
+            let conv = DirectConv::new(
+                cx.isa,
+                window,
+                input,
+                channels,
+                made,
+                sizes.batch,
+                Some(Activation::Sigmoid),
+                cx.threads,
+            );
+            let packing = format!("conv.pointwise.c{block}.{}", cx.isa);
+            let weights = cx.packs.get(&stage.weight.name, &packing, || {
+                Ok::<_, PlanError>(stage.weight.read_f32(|weights| {
+                    DirectWeights::pack(weights, 1, [made, channels], 1, block, input)
+                })??)
             })?;
-            scratch = scratch.max(geometry.output_len() + conv.scratch());
-            stages.push(StageKernel {
+            let plane = |channels: usize| {
+                channels.next_multiple_of(block).saturating_mul(sizes.batch * sizes.pixels())
+            };
+            let plain = TensorValue::at(cx.inputs, stage.input)?.spec.layout == Layout::Plain;
+            let stage = StageKernel {
                 input: stage.input,
                 weights,
-                bias: stage.bias.to_f32()?.to_vec(),
+                bias: DirectConv::pad_bias(Some(&stage.bias.to_f32()?), 1, made, block),
                 grid: stage.grid.to_f32()?.to_vec(),
                 anchors: stage.anchors.to_f32()?.to_vec(),
                 stride,
                 sizes,
                 first_row,
+                block,
+                tables: conv.scratch(cx.threads),
+                raw: plane(made),
+                copy: if plain { plane(channels) } else { 0 },
                 conv,
-            });
-            first_row += sizes.anchors * sizes.pixels;
+            };
+            scratch = scratch.max(
+                (stage.raw + stage.copy)
+                    .saturating_mul(size_of::<f32>())
+                    .saturating_add(stage.tables.saturating_mul(size_of::<isize>())),
+            );
+            stages.push(stage);
+            first_row += sizes.anchors * sizes.pixels();
         }
         let kernel = DetectKernel { stages, rows: first_row };
-        Ok(Planned::new(kernel).with_scratch(scratch * size_of::<f32>()))
+        Ok(Planned::new(kernel).with_scratch(scratch.next_multiple_of(size_of::<isize>())))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
-        let flops =
-            self.all_sizes(inputs).map_or(0, |s| s.iter().map(|(_, g)| g.flops() as u64).sum());
+        let flops = |s: &Sizes| 2 * (s.batch * s.channels * s.made() * s.pixels()) as u64;
+        let flops = self.all_sizes(inputs).map_or(0, |s| s.iter().map(flops).sum());
         Cost { flops, ..Cost::moved(inputs, outputs) }
     }
 }
@@ -175,8 +216,9 @@ struct DetectKernel {
 
 struct StageKernel {
     input: usize,
-    conv: Conv,
-    weights: Arc<ConvWeights>,
+    conv: DirectConv,
+    weights: Arc<DirectWeights>,
+    /// Padded as the convolution wants it.
     bias: Vec<f32>,
     /// `[anchor][pixel][2]`, as are `anchors`.
     grid: Vec<f32>,
@@ -184,6 +226,13 @@ struct StageKernel {
     stride: f32,
     sizes: Sizes,
     first_row: usize,
+    /// Channels of a block.
+    block: usize,
+    /// Scratch memory: numbers of the convolution's tables, f32 of its result, f32 of the input's copy in
+    /// blocks (none where it comes in blocks).
+    tables: usize,
+    raw: usize,
+    copy: usize,
 }
 
 impl Kernel for DetectKernel {
@@ -193,53 +242,68 @@ impl Kernel for DetectKernel {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let y = cx.outputs.take::<f32>(0)?;
-        let scratch = cx.take_scratch::<f32>()?;
+        let scratch = cx.take_scratch::<isize>()?;
         for stage in &self.stages {
-            let len = stage.conv.geometry().output_len();
-            let (raw, rest) = scratch.split_at_mut(len.min(scratch.len()));
-            let activation = Some(Activation::Sigmoid);
-            let epilogue =
-                Epilogue { bias: Bias::Rows(&stage.bias), summand: Summand::None, activation };
-            stage
-                .conv
-                .run(cx.par, &stage.weights, cx.inputs.get(stage.input)?, &epilogue, raw, rest)
-                .map_err(|e| RunError::Internal(e.to_string()))?;
-            let image = self.rows * stage.sizes.outputs;
-            for (y, raw) in y
-                .chunks_exact_mut(image.max(1))
-                .zip(raw.chunks_exact(len / stage.sizes.batch.max(1)))
-            {
-                stage.decode(raw, y, cx.par);
-            }
+            let x = cx.inputs.get::<f32>(stage.input)?;
+            stage.run(x, y, self.rows, scratch, cx.par)?;
         }
         Ok(())
     }
 }
 
 impl StageKernel {
-    /// Writes the rows of one image: `raw` is `[anchor][output][pixel]` after the sigmoid.
+    fn run(
+        &self,
+        x: &[f32],
+        y: &mut [f32],
+        rows: usize,
+        scratch: &mut [isize],
+        par: &Par,
+    ) -> Result<(), RunError> {
+        let short = || RunError::Internal("scratch memory of a detector".into());
+        let (tables, rest) = scratch.split_at_mut_checked(self.tables).ok_or_else(short)?;
+        let rest: &mut [f32] = bytemuck::cast_slice_mut(rest);
+        let (raw, rest) = rest.split_at_mut_checked(self.raw).ok_or_else(short)?;
+        let x = if self.copy > 0 {
+            let copy = rest.get_mut(..self.copy).ok_or_else(short)?;
+            to_blocked(x, copy, self.sizes.channels, self.sizes.pixels(), self.block, par);
+            copy
+        } else {
+            x
+        };
+        self.conv.run(x, &self.weights, &self.bias, None, raw, tables, par);
+        let batch = self.sizes.batch.max(1);
+        let images = y.chunks_exact_mut((rows * self.sizes.outputs).max(1));
+        for (y, raw) in images.zip(raw.chunks_exact((raw.len() / batch).max(1))) {
+            self.decode(raw, y, par);
+        }
+        Ok(())
+    }
+
+    /// Writes the rows of one image: `raw` is `[channel block][pixel][b]` after the sigmoid, where anchor `a`'s
+    /// output `k` is channel `a * outputs + k`.
     fn decode(&self, raw: &[f32], y: &mut [f32], par: &Par) {
-        let Sizes { anchors, outputs, pixels, .. } = self.sizes;
+        let Sizes { anchors, outputs, .. } = self.sizes;
+        let (pixels, b) = (self.sizes.pixels(), self.block);
         let rows = &mut y[self.first_row * outputs..][..anchors * pixels * outputs];
-        // A few pixels at a time: their rows stay in the first-level cache while planes are read.
-        const STEP: usize = 32;
         par.chunks_mut(rows, pixels * outputs, |a, rows| {
-            let raw = &raw[a * outputs * pixels..][..outputs * pixels];
-            for (step, rows) in rows.chunks_mut(STEP * outputs).enumerate() {
-                for (k, plane) in raw.chunks_exact(pixels).enumerate() {
-                    for (row, &v) in
-                        rows.chunks_exact_mut(outputs).zip(plane.iter().skip(step * STEP))
-                    {
-                        row[k] = v;
-                    }
+            let channels = a * outputs..(a + 1) * outputs;
+            for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
+                // What lies in one block is copied at once.
+                let mut rest = &mut *row;
+                let mut channel = channels.start;
+                while channel < channels.end {
+                    let n = (b - channel % b).min(channels.end - channel);
+                    let (part, after) = rest.split_at_mut(n);
+                    part.copy_from_slice(&raw[(channel / b * pixels + p) * b + channel % b..][..n]);
+                    rest = after;
+                    channel += n;
                 }
-                for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
-                    for k in 0..2 {
-                        let at = (a * pixels + step * STEP + p) * 2 + k;
-                        row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
-                        let side = 2.0 * row[2 + k];
-                        row[2 + k] = side * side * self.anchors[at];
-                    }
+                for k in 0..2 {
+                    let at = (a * pixels + p) * 2 + k;
+                    row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
+                    let side = 2.0 * row[2 + k];
+                    row[2 + k] = side * side * self.anchors[at];
                 }
             }
         });

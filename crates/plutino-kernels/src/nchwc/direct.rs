@@ -282,12 +282,16 @@ impl Vectorized for Task<'_> {
         let [out, inp] = weights.channels;
         let n = self.pixels.len();
         let in_block = weights.input.block(b);
-        let table = &mut self.table[..n * weights.taps];
-        conv.window.offsets(self.pixels.clone(), in_block, table);
+        // Pixels that lie one after the other need no table.
+        let dense = conv.window.is_pointwise() && in_block == b;
+        let table = &mut self.table[..if dense { 0 } else { n * weights.taps }];
+        if !dense {
+            conv.window.offsets(self.pixels.clone(), in_block, table);
+        }
         let plane = conv.window.input_pixels();
         let first = self.group * (inp / in_block) * plane * in_block;
         let taps = Taps {
-            x: self.x[first..].as_ptr(),
+            x: self.x[first + if dense { self.pixels.start * b } else { 0 }..].as_ptr(),
             table,
             pixels: n,
             taps: weights.taps,
@@ -343,8 +347,15 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
-        // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`).
-        let acc = unsafe { tile::<S, MR>(s, self.taps, self.weights, self.bias, first) };
+        // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
+        // dense pixels are some of the plane's own.
+        let acc = unsafe {
+            if self.taps.table.is_empty() {
+                tile::<S, MR, true>(s, self.taps, self.weights, self.bias, first)
+            } else {
+                tile::<S, MR, false>(s, self.taps, self.weights, self.bias, first)
+            }
+        };
         for k in 0..NB {
             if k >= self.blocks {
                 break;

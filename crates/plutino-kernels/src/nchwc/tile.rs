@@ -46,7 +46,8 @@ pub(super) fn tile_pixels(isa: Isa) -> usize {
 pub(super) struct Taps<'a> {
     /// First input element that offsets count from.
     pub(super) x: *const f32,
-    /// `[tap][pixel]`: offsets of the task's pixels under each tap, in elements; [`OUTSIDE`] for padding.
+    /// `[tap][pixel]`: offsets of the task's pixels under each tap, in elements; [`OUTSIDE`] for padding. Unused
+    /// where pixels are dense.
     pub(super) table: &'a [isize],
     /// Pixels of the task.
     pub(super) pixels: usize,
@@ -64,13 +65,14 @@ pub(super) struct Taps<'a> {
 pub(super) static ZEROS: [f32; 16] = [0.0; 16];
 
 /// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
-/// block, tap and channel, in this order.
+/// block, tap and channel, in this order. `DENSE`: there is one tap, and under it lie the pixels one after the
+/// other, as in a 1x1 convolution.
 ///
 /// # Safety
-/// `taps.x` plus each offset of the table, plus `step` for each further block of channels, addresses a block
-/// of channels.
+/// `taps.x` plus each offset of the table (where pixels are dense, plus `block` for each pixel), plus `step` for
+/// each further block of channels, addresses a block of channels.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const MR: usize>(
+pub(super) unsafe fn tile<S: Simd, const MR: usize, const DENSE: bool>(
     s: S,
     taps: &Taps<'_>,
     weights: &[f32],
@@ -79,6 +81,7 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize>(
 ) -> Tile<S, MR> {
     let b = S::LANES;
     assert!(weights.len() >= taps.channels * taps.taps * NB * b);
+    assert!(!DENSE || (taps.taps == 1 && taps.block == b));
     let mut acc = [[s.load(bias), s.load(&bias[b..])]; MR];
     let mut w = weights.as_ptr();
     // Broadcasts the input and multiplies into every accumulator, for one channel.
@@ -101,12 +104,18 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize>(
     let mut plane = taps.x;
     while c0 < taps.channels {
         let width = taps.block.min(taps.channels - c0);
-        for t in 0..taps.taps {
-            let row = &taps.table[t * taps.pixels + first..][..MR];
+        for t in 0..if DENSE { 1 } else { taps.taps } {
             let mut at = [ZEROS.as_ptr(); MR];
-            for j in 0..MR {
-                if row[j] != OUTSIDE {
-                    at[j] = plane.wrapping_offset(row[j]);
+            if DENSE {
+                for j in 0..MR {
+                    at[j] = plane.wrapping_add((first + j) * S::LANES);
+                }
+            } else {
+                let row = &taps.table[t * taps.pixels + first..][..MR];
+                for j in 0..MR {
+                    if row[j] != OUTSIDE {
+                        at[j] = plane.wrapping_offset(row[j]);
+                    }
                 }
             }
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, and the three

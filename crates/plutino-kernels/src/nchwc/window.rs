@@ -80,17 +80,46 @@ impl Window {
     ) {
         let n = pixels.len();
         debug_assert!(table.len() >= n * self.taps());
-        for (p, pixel) in pixels.enumerate() {
-            let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
-            for ky in 0..self.kernel[0] {
-                let row = self.position(0, oy, ky);
-                for kx in 0..self.kernel[1] {
-                    let at = row.zip(self.position(1, ox, kx));
-                    table[(ky * self.kernel[1] + kx) * n + p] =
-                        at.map_or(OUTSIDE, |(y, x)| ((y * self.input[1] + x) * scale) as isize);
+        let width = self.output[1];
+        for ky in 0..self.kernel[0] {
+            for kx in 0..self.kernel[1] {
+                let inside = self.inside(kx);
+                let tap = ky * self.kernel[1] + kx;
+                let mut line = &mut table[tap * n..(tap + 1) * n];
+                let mut pixel = pixels.start;
+                // Piece by piece of the output's rows.
+                while !line.is_empty() {
+                    let (oy, start) = (pixel / width, pixel % width);
+                    let (piece, rest) = line.split_at_mut((width - start).min(line.len()));
+                    let end = start + piece.len();
+                    pixel += piece.len();
+                    line = rest;
+                    let Some(iy) = self.position(0, oy, ky) else {
+                        piece.fill(OUTSIDE);
+                        continue;
+                    };
+                    let from = inside.start.clamp(start, end);
+                    let to = inside.end.clamp(from, end);
+                    piece[..from - start].fill(OUTSIDE);
+                    piece[to - start..].fill(OUTSIDE);
+                    // Of column `from`; where there is none, it is not used.
+                    let ix =
+                        (from * self.stride[1] + kx * self.dilation[1]).saturating_sub(self.pad[1]);
+                    let first = ((iy * self.input[1] + ix) * scale) as isize;
+                    let step = (self.stride[1] * scale) as isize;
+                    for (i, at) in piece[from - start..to - start].iter_mut().enumerate() {
+                        *at = first + i as isize * step;
+                    }
                 }
             }
         }
+    }
+
+    /// The output columns whose tap `kx` lies in no padding.
+    fn inside(&self, kx: usize) -> std::ops::Range<usize> {
+        let (tap, pad) = (kx * self.dilation[1], self.pad[1]);
+        let columns = |limit: usize| limit.saturating_sub(tap).div_ceil(self.stride[1]);
+        columns(pad)..columns(pad + self.input[1])
     }
 }
 
@@ -106,6 +135,31 @@ mod tests {
         let taps_of_first: Vec<_> = table.iter().step_by(2).copied().collect();
         let o = OUTSIDE;
         assert_eq!(taps_of_first, [o, o, o, o, 0, 8, o, 32, 40]);
+    }
+
+    #[test]
+    fn offsets_are_positions() {
+        for (kernel, stride, dilation, pad) in [
+            ([3, 3], [1, 1], [1, 1], [1, 1]),
+            ([5, 2], [2, 3], [1, 4], [2, 3]),
+            ([7, 7], [2, 2], [1, 1], [3, 3]),
+            ([1, 9], [1, 1], [1, 2], [0, 20]), // whole columns of padding
+        ] {
+            let w = Window::new([6, 11], [4, 5], kernel, stride, dilation, pad).unwrap();
+            for pixels in [0..20, 3..17, 7..8] {
+                let n = pixels.len();
+                let mut table = vec![77; n * w.taps()];
+                w.offsets(pixels.clone(), 8, &mut table);
+                for (p, pixel) in pixels.enumerate() {
+                    for tap in 0..w.taps() {
+                        let y = w.position(0, pixel / 5, tap / kernel[1]);
+                        let x = w.position(1, pixel % 5, tap % kernel[1]);
+                        let at = y.zip(x).map_or(OUTSIDE, |(y, x)| (y * 11 + x) as isize * 8);
+                        assert_eq!(table[tap * n + p], at, "{w:?} {pixel} {tap}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

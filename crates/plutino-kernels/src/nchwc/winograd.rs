@@ -393,41 +393,33 @@ struct Product<'a> {
     channels: usize,
 }
 
-/// Offsets of consecutive pixels, enough for the tiles of one step of [`Product`].
-const STEP: usize = 96;
-
 impl Vectorized for Product<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let b = S::LANES;
-        let table: [isize; STEP] = std::array::from_fn(|p| (p * b) as isize);
         let bias = [0.0; NB * 16];
         let panel = self.channels * NB * b;
         for pair in self.pairs {
             let weights = &self.weights[pair * panel..(pair + 1) * panel];
-            for first in (0..self.tiles).step_by(STEP) {
-                let pixels = STEP.min(self.tiles - first);
-                let taps = Taps {
-                    x: self.v[first * b..].as_ptr(),
-                    table: &table[..pixels],
-                    pixels,
-                    taps: 1,
-                    channels: self.channels,
-                    block: b,
-                    step: self.tiles * b,
-                };
-                let at = self.at + (pair * NB * self.tiles + first) * b;
-                let mut body = ProductTile {
-                    taps,
-                    weights,
-                    bias: &bias,
-                    m: self.m,
-                    at,
-                    plane: self.tiles * b,
-                };
-                for_each_tile(s, pixels, &mut body);
-            }
+            let taps = Taps {
+                x: self.v.as_ptr(),
+                table: &[],
+                pixels: self.tiles,
+                taps: 1,
+                channels: self.channels,
+                block: b,
+                step: self.tiles * b,
+            };
+            let mut body = ProductTile {
+                taps,
+                weights,
+                bias: &bias,
+                m: self.m,
+                at: self.at + pair * NB * self.tiles * b,
+                plane: self.tiles * b,
+            };
+            for_each_tile(s, self.tiles, &mut body);
         }
     }
 }
@@ -447,9 +439,9 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
-        // SAFETY: the table's pixels, in every block of input channels, lie inside v: `Product` is given
+        // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements.
-        let acc = unsafe { tile::<S, MR>(s, &self.taps, self.weights, self.bias, first) };
+        let acc = unsafe { tile::<S, MR, true>(s, &self.taps, self.weights, self.bias, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points or pairs.

@@ -69,6 +69,8 @@ pub enum LayoutSupport {
     Blocked,
     /// Input 0 plain, further inputs and the outputs in blocks: a first convolution with its few channels.
     PlainToBlocked,
+    /// Inputs in blocks where they may lie so, outputs plain: the head of a detector.
+    BlockedToPlain,
 }
 
 /// Arithmetic and memory traffic of one run.

@@ -58,14 +58,21 @@ impl Pass {
         };
         // A constant of the plan is as it was computed; nothing runs.
         let constant = outputs.iter().all(infer::known);
-        if constant || !outputs.iter().all(|v| blockable(v).is_some()) {
+        if constant {
             return plain();
         }
         let in_blocks = || {
             inputs.iter().map(|v| if blockable(v).is_some() { self.blocked } else { Layout::Plain })
         };
-        match operator.layouts(&inputs, block) {
-            LayoutSupport::Plain => plain(),
+        let support = operator.layouts(&inputs, block);
+        if support == LayoutSupport::BlockedToPlain {
+            return (in_blocks().collect(), Layout::Plain);
+        }
+        if !outputs.iter().all(|v| blockable(v).is_some()) {
+            return plain();
+        }
+        match support {
+            LayoutSupport::Plain | LayoutSupport::BlockedToPlain => plain(),
             LayoutSupport::Any => {
                 let any = inputs.iter().filter_map(blockable).any(|t| t.layout == self.blocked);
                 if any { (in_blocks().collect(), self.blocked) } else { plain() }
