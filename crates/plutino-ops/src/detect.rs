@@ -13,7 +13,7 @@ use crate::{
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_kernels::nchwc::{ConvInput, DirectConv, DirectWeights, Window, to_blocked};
-use plutino_kernels::{Activation, Par};
+use plutino_kernels::{Activation, Isa, Par};
 use plutino_tensor::{DType, Layout, Shape};
 use std::sync::Arc;
 
@@ -183,6 +183,7 @@ impl Operator for Detect {
                 stride,
                 sizes,
                 first_row,
+                isa: cx.isa,
                 block,
                 tables: conv.scratch(cx.threads),
                 raw: plane(made),
@@ -226,6 +227,7 @@ struct StageKernel {
     stride: f32,
     sizes: Sizes,
     first_row: usize,
+    isa: Isa,
     /// Channels of a block.
     block: usize,
     /// Scratch memory: numbers of the convolution's tables, f32 of its result, f32 of the input's copy in
@@ -266,7 +268,15 @@ impl StageKernel {
         let (raw, rest) = rest.split_at_mut_checked(self.raw).ok_or_else(short)?;
         let x = if self.copy > 0 {
             let copy = rest.get_mut(..self.copy).ok_or_else(short)?;
-            to_blocked(x, copy, self.sizes.channels, self.sizes.pixels(), self.block, par);
+            to_blocked(
+                self.isa,
+                x,
+                copy,
+                self.sizes.channels,
+                self.sizes.pixels(),
+                self.block,
+                par,
+            );
             copy
         } else {
             x

@@ -5,6 +5,7 @@ use crate::{
     Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue,
     ValueSpec,
 };
+use plutino_kernels::Isa;
 use plutino_kernels::nchwc::{from_blocked, to_blocked};
 use plutino_tensor::{DType, Layout};
 
@@ -29,8 +30,9 @@ impl Operator for Reorder {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = TensorValue::at(cx.inputs, 0)?;
         let (channels, pixels) = (x.shape().product(1..2), x.shape().product(2..4));
+        let isa = cx.isa;
         let kernel = |name, block, convert: Convert| {
-            Ok(Planned::new(ReorderKernel { name, channels, pixels, block, convert }))
+            Ok(Planned::new(ReorderKernel { isa, name, channels, pixels, block, convert }))
         };
         match (x.spec.layout, self.to) {
             // One pixel and whole blocks: both layouts are the same bytes.
@@ -52,10 +54,11 @@ impl Operator for Reorder {
     }
 }
 
-/// One of the two directions: source, destination, channels, pixels of a plane, block, threads.
-type Convert = fn(&[f32], &mut [f32], usize, usize, usize, &plutino_kernels::Par);
+/// One of the two directions: instruction set, source, destination, channels, pixels of a plane, block, threads.
+type Convert = fn(Isa, &[f32], &mut [f32], usize, usize, usize, &plutino_kernels::Par);
 
 struct ReorderKernel {
+    isa: Isa,
     name: &'static str,
     channels: usize,
     pixels: usize,
@@ -71,7 +74,7 @@ impl Kernel for ReorderKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let x = cx.inputs.get::<f32>(0)?;
         let y = cx.outputs.take::<f32>(0)?;
-        (self.convert)(x, y, self.channels, self.pixels, self.block, cx.par);
+        (self.convert)(self.isa, x, y, self.channels, self.pixels, self.block, cx.par);
         Ok(())
     }
 }

@@ -288,15 +288,16 @@ macro_rules! rows_of_vectors {
             return;
         }
         let quads = if cols == <$S>::LANES { rows / 4 } else { 0 };
-        for r in (0..quads).map(|quad| 4 * quad) {
+        for quad in 0..quads {
+            let r = 4 * quad;
             // SAFETY: every element of the tiles is valid (the value that holds them promises it).
             unsafe {
                 let y = {
                     $(let $row = Row::down($s, $from, r);)*
                     $body
                 };
-                for (k, y) in y.into_iter().enumerate() {
-                    $s.store_ptr(y, to.ptr.add((r + k) * to.down));
+                for k in 0..4 {
+                    $s.store_ptr(y[k], to.ptr.add((r + k) * to.down));
                 }
             }
         }

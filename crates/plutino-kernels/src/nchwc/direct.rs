@@ -218,7 +218,7 @@ impl DirectConv {
             ConvInput::Plain => {
                 let plane = self.window.input_pixels();
                 let copy: &mut [f32] = &mut bytemuck::cast_slice_mut(rest)[..batch * plane * FEW];
-                to_blocked(x, copy, inp, plane, FEW, par);
+                to_blocked(self.isa, x, copy, inp, plane, FEW, par);
                 (&*copy, plane * FEW)
             }
         };

@@ -80,7 +80,7 @@ fn through_blocks(
     let b = isa.lanes();
     let len = |[c, p]: [usize; 2]| batch * c.div_ceil(b) * b * p;
     let mut blocked = vec![f32::NAN; len(in_shape)];
-    to_blocked(x, &mut blocked, in_shape[0], in_shape[1], b, par);
+    to_blocked(isa, x, &mut blocked, in_shape[0], in_shape[1], b, par);
     // Nobody may read the surplus lanes of the last block.
     let blocks = in_shape[0].div_ceil(b);
     for (i, v) in blocked.iter_mut().enumerate() {
@@ -91,7 +91,7 @@ fn through_blocks(
     let mut y = vec![f32::NAN; len(out_shape)];
     kernel(&blocked, &mut y);
     let mut plain = vec![0.0; batch * out_shape[0] * out_shape[1]];
-    from_blocked(&y, &mut plain, out_shape[0], out_shape[1], b, par);
+    from_blocked(isa, &y, &mut plain, out_shape[0], out_shape[1], b, par);
     plain
 }
 
@@ -333,7 +333,7 @@ fn winograd_convolution() {
                 let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
                 let mut scratch = vec![f32::NAN; conv.scratch()];
                 let mut added = vec![0.0; c.batch * out.div_ceil(b) * b * win.pixels()];
-                to_blocked(&residual, &mut added, out, win.pixels(), b, par);
+                to_blocked(isa, &residual, &mut added, out, win.pixels(), b, par);
                 let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
                 through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |x, y| {
                     let added = Residual { data: &added, last: false };
