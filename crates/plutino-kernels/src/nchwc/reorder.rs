@@ -149,6 +149,14 @@ impl Vectorized for ToBlocked<'_> {
     fn run<S: Simd>(self, s: S) {
         let Self { planes, stride, first, lanes, block, out } = self;
         let pixels = out.len() / block;
+        if (lanes, block) == (3, 4) {
+            let [red, green, blue] = [0, 1, 2].map(|i| &planes[i * stride + first..][..pixels]);
+            let channels = red.iter().zip(green).zip(blue);
+            for (out, ((&r, &g), &b)) in out.chunks_exact_mut(4).zip(channels) {
+                out.copy_from_slice(&[r, g, b, 0.0]);
+            }
+            return;
+        }
         if lanes < block {
             out.fill(0.0);
         }
@@ -162,7 +170,7 @@ impl Vectorized for ToBlocked<'_> {
                 unsafe { s.transpose_8(8, from.as_ptr(), stride, to.as_mut_ptr(), block) };
             }
         }
-        // Few channels (an image's), and what tiles leave over: some pixels at a time, which stay in the
+        // Few channels, and what tiles leave over: some pixels at a time, which stay in the
         // first-level cache from lane to lane.
         const RUN: usize = 64;
         for (run, out) in out.chunks_mut(RUN * block).enumerate() {
