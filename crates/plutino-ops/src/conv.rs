@@ -232,16 +232,16 @@ impl Operator for Conv {
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
         let Ok((g, output)) = self.geometry(inputs) else { return LayoutSupport::Plain };
         let channels = (g.groups(), g.in_channels(), g.out_channels());
+        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
         let fits = output.dtype == DType::F32
             && output.shape.rank() == 4
-            && self.blocked(inputs, &g).is_some_and(|conv| conv.window(&g).is_some())
             && conv_blocked::supports(channels.0, channels.1, channels.2, block);
-        match fits {
-            false => LayoutSupport::Plain,
-            true if conv_blocked::reads_plain(channels.0, channels.1) => {
+        match window {
+            Some(window) if fits && conv_blocked::reads_plain(channels.0, channels.1, &window) => {
                 LayoutSupport::PlainToBlocked
             }
-            true => LayoutSupport::Blocked,
+            Some(_) if fits => LayoutSupport::Blocked,
+            _ => LayoutSupport::Plain,
         }
     }
 

@@ -48,8 +48,8 @@ pub(crate) fn supports(
 }
 
 /// Whether a convolution reads plain input and writes blocks.
-pub(crate) fn reads_plain(groups: usize, in_channels: usize) -> bool {
-    groups == 1 && in_channels <= FEW
+pub(crate) fn reads_plain(groups: usize, in_channels: usize, window: &Window) -> bool {
+    groups == 1 && in_channels <= FEW && window.is_padded_little()
 }
 
 /// Plans `conv` for an output in channel blocks.
@@ -66,16 +66,16 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     };
     let block = cx.isa.lanes();
     let blocked = Layout::Blocked { block };
-    let input = match x.spec.layout {
-        Layout::Plain if reads_plain(conv.groups, in_channels) => ConvInput::Plain,
-        layout if layout == blocked => ConvInput::Blocked,
-        _ => return Err(unsupported("from this layout")),
-    };
     if y.spec.layout != blocked || !supports(conv.groups, in_channels, out_channels, block) {
         return Err(unsupported("with these channels"));
     }
     let window = Window::new([h, w], [oh, ow], [kh, kw], conv.stride, conv.dilation, conv.pad)
         .ok_or_else(|| unsupported("of these sizes"))?;
+    let input = match x.spec.layout {
+        Layout::Plain if reads_plain(conv.groups, in_channels, &window) => ConvInput::Plain,
+        layout if layout == blocked => ConvInput::Blocked,
+        _ => return Err(unsupported("from this layout")),
+    };
     let bias = conv.bias.map(Weight::to_f32).transpose()?;
     let name = |algorithm: &str| format!("conv.{algorithm}.c{block}.{}", cx.isa);
     let isa = cx.isa;

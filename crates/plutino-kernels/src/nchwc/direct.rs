@@ -11,8 +11,8 @@
 //! channel. The sum over taps and channels runs in one fixed order: the result does not depend on tasks.
 
 use super::finish::{Finish, Residual};
-use super::reorder::to_blocked;
-use super::tile::{NB, Taps, TileBody, for_each_tile, tile, tile_pixels};
+use super::image::PaddedImage;
+use super::tile::{NB, Position, Taps, Tile, TileBody, for_each_tile, tile, tile_pixels};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -123,8 +123,9 @@ pub struct DirectConv {
     task_pixels: usize,
     /// Pairs of output blocks of a task.
     task_pairs: usize,
-    /// f32 of the interleaved copy of plain input.
-    interleaved: usize,
+    /// The copy of plain input, and the f32 of all of them.
+    image: Option<PaddedImage>,
+    copies: usize,
 }
 
 /// The tensors of one run.
@@ -160,19 +161,21 @@ impl DirectConv {
         let tasks = batch.max(1) * pixels.div_ceil(task_pixels);
         let wanted = if threads == 1 { 1 } else { (4 * threads).div_ceil(tasks) };
         let task_pairs = pairs.div_ceil(wanted).max(1);
-        let interleaved =
-            if input == ConvInput::Plain { batch * window.input_pixels() * FEW } else { 0 };
-        Self { isa, window, finish: Finish::new(activation), task_pixels, task_pairs, interleaved }
+        let image = (input == ConvInput::Plain).then(|| PaddedImage::new(&window));
+        let copies = image.as_ref().map_or(0, |image| batch * image.len());
+        let finish = Finish::new(activation);
+        Self { isa, window, finish, task_pixels, task_pairs, image, copies }
     }
 
     /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each, and the
     /// interleaved copy of plain input.
     pub fn scratch(&self, threads: usize) -> usize {
-        threads * self.table_len() + self.interleaved * size_of::<f32>() / size_of::<isize>()
+        threads * self.table_len() + (self.copies * size_of::<f32>()).div_ceil(size_of::<isize>())
     }
 
     fn table_len(&self) -> usize {
-        self.task_pixels * self.window.taps()
+        let taps = self.window.taps();
+        if self.image.is_some() { self.task_pixels + taps } else { self.task_pixels * taps }
     }
 
     /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and `residual` are
@@ -203,6 +206,8 @@ impl DirectConv {
         let pairs = out.div_ceil(NB * block);
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
+        let plain = weights.input == ConvInput::Plain;
+        assert_eq!(self.image.is_some(), plain, "weights are packed for another layout");
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,
             "lengths of a convolution"
@@ -213,13 +218,12 @@ impl DirectConv {
         assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
         let (tables, rest) = scratch.split_at_mut(par.threads() * table_len);
         let tables = SharedMut::new(tables);
-        let (x, in_image) = match weights.input {
-            ConvInput::Blocked => (x, in_image),
-            ConvInput::Plain => {
-                let plane = self.window.input_pixels();
-                let copy: &mut [f32] = &mut bytemuck::cast_slice_mut(rest)[..batch * plane * FEW];
-                to_blocked(self.isa, x, copy, inp, plane, FEW, par);
-                (&*copy, plane * FEW)
+        let (x, in_image) = match &self.image {
+            None => (x, in_image),
+            Some(image) => {
+                let copies: &mut [f32] = &mut bytemuck::cast_slice_mut(rest)[..batch * image.len()];
+                image.copy(x, inp, copies, par);
+                (&*copies, image.len())
             }
         };
 
@@ -282,16 +286,25 @@ impl Vectorized for Task<'_> {
         let [out, inp] = weights.channels;
         let n = self.pixels.len();
         let in_block = weights.input.block(b);
-        // Pixels that lie one after the other need no table.
-        let dense = conv.window.is_pointwise() && in_block == b;
-        let table = &mut self.table[..if dense { 0 } else { n * weights.taps }];
-        if !dense {
-            conv.window.offsets(self.pixels.clone(), in_block, table);
+        let window = conv.image.as_ref().map_or(&conv.window, |image| &image.window);
+        let (position, len) = match conv.image {
+            Some(_) => (Position::SUM, n + weights.taps),
+            None if window.is_pointwise() => (Position::DENSE, 0),
+            None => (Position::TABLE, n * weights.taps),
+        };
+        let table = &mut self.table[..len];
+        match position {
+            Position::SUM => window.sums(self.pixels.clone(), in_block, table),
+            Position::TABLE => window.offsets(self.pixels.clone(), in_block, table),
+            _ => {}
         }
-        let plane = conv.window.input_pixels();
-        let first = self.group * (inp / in_block) * plane * in_block;
+        let plane = window.input_pixels();
+        let mut first = self.group * (inp / in_block) * plane * in_block;
+        if position == Position::DENSE {
+            first += self.pixels.start * b;
+        }
         let taps = Taps {
-            x: self.x[first + if dense { self.pixels.start * b } else { 0 }..].as_ptr(),
+            x: self.x[first..].as_ptr(),
             table,
             pixels: n,
             taps: weights.taps,
@@ -318,6 +331,7 @@ impl Vectorized for Task<'_> {
                 starts,
                 blocks,
                 finish: conv.finish,
+                position,
             };
             for_each_tile(s, n, &mut body);
             for &start in &starts[..blocks] {
@@ -341,6 +355,8 @@ struct Pair<'a> {
     /// Blocks to store: 1 for an odd last one.
     blocks: usize,
     finish: Finish,
+    /// One of [`Position`].
+    position: usize,
 }
 
 impl<S: Simd> TileBody<S> for Pair<'_> {
@@ -350,10 +366,10 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
         // dense pixels are some of the plane's own.
         let acc = unsafe {
-            if self.taps.table.is_empty() {
-                tile::<S, MR, true>(s, self.taps, self.weights, self.bias, first)
-            } else {
-                tile::<S, MR, false>(s, self.taps, self.weights, self.bias, first)
+            match self.position {
+                Position::SUM => self.sums::<S, MR, { Position::SUM }>(s, first),
+                Position::DENSE => self.sums::<S, MR, { Position::DENSE }>(s, first),
+                _ => self.sums::<S, MR, { Position::TABLE }>(s, first),
             }
         };
         for k in 0..NB {
@@ -371,5 +387,19 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
             }
             self.finish.store(s, sums, residual, y);
         }
+    }
+}
+
+impl Pair<'_> {
+    /// # Safety
+    /// As for [`tile`].
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const MR: usize, const POSITION: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> Tile<S, MR> {
+        // SAFETY: the same.
+        unsafe { tile::<S, MR, POSITION>(s, self.taps, self.weights, self.bias, first) }
     }
 }

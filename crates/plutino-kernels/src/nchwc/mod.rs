@@ -10,6 +10,7 @@
 mod depthwise;
 mod direct;
 mod finish;
+mod image;
 mod pool;
 mod reorder;
 #[cfg(test)]

@@ -149,14 +149,6 @@ impl Vectorized for ToBlocked<'_> {
     fn run<S: Simd>(self, s: S) {
         let Self { planes, stride, first, lanes, block, out } = self;
         let pixels = out.len() / block;
-        if (lanes, block) == (3, 4) {
-            let [red, green, blue] = [0, 1, 2].map(|i| &planes[i * stride + first..][..pixels]);
-            let channels = red.iter().zip(green).zip(blue);
-            for (out, ((&r, &g), &b)) in out.chunks_exact_mut(4).zip(channels) {
-                out.copy_from_slice(&[r, g, b, 0.0]);
-            }
-            return;
-        }
         if lanes < block {
             out.fill(0.0);
         }

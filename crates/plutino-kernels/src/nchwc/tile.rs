@@ -46,8 +46,7 @@ pub(super) fn tile_pixels(isa: Isa) -> usize {
 pub(super) struct Taps<'a> {
     /// First input element that offsets count from.
     pub(super) x: *const f32,
-    /// `[tap][pixel]`: offsets of the task's pixels under each tap, in elements; [`OUTSIDE`] for padding. Unused
-    /// where pixels are dense.
+    /// Where taps lie, in elements, as [`Position`] says.
     pub(super) table: &'a [isize],
     /// Pixels of the task.
     pub(super) pixels: usize,
@@ -64,15 +63,26 @@ pub(super) struct Taps<'a> {
 /// Stands for taps in the padding.
 pub(super) static ZEROS: [f32; 16] = [0.0; 16];
 
+/// How to find a tap of a pixel. (Constants, not an enum, so that they can be parameters of [`tile`].)
+pub(super) struct Position;
+
+impl Position {
+    /// `table[tap][pixel]` is the offset, [`OUTSIDE`] for padding.
+    pub(super) const TABLE: usize = 0;
+    /// One tap, and under it the pixels one after the other: a 1x1 convolution. No table.
+    pub(super) const DENSE: usize = 1;
+    /// No padding: the offset is the sum of `table[pixel]` and `table[pixels + tap]`.
+    pub(super) const SUM: usize = 2;
+}
+
 /// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
-/// block, tap and channel, in this order. `DENSE`: there is one tap, and under it lie the pixels one after the
-/// other, as in a 1x1 convolution.
+/// block, tap and channel, in this order. `POSITION` is one of [`Position`].
 ///
 /// # Safety
-/// `taps.x` plus each offset of the table (where pixels are dense, plus `block` for each pixel), plus `step` for
-/// each further block of channels, addresses a block of channels.
+/// `taps.x` plus each offset (where pixels are dense, plus `block` for each pixel), plus `step` for each further
+/// block of channels, addresses a block of channels.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const MR: usize, const DENSE: bool>(
+pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
     s: S,
     taps: &Taps<'_>,
     weights: &[f32],
@@ -81,7 +91,7 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const DENSE: bool>(
 ) -> Tile<S, MR> {
     let b = S::LANES;
     assert!(weights.len() >= taps.channels * taps.taps * NB * b);
-    assert!(!DENSE || (taps.taps == 1 && taps.block == b));
+    assert!(POSITION != Position::DENSE || (taps.taps == 1 && taps.block == b));
     let mut acc = [[s.load(bias), s.load(&bias[b..])]; MR];
     let mut w = weights.as_ptr();
     // Broadcasts the input and multiplies into every accumulator, for one channel.
@@ -100,15 +110,24 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const DENSE: bool>(
             w = unsafe { w.add(NB * b) };
         }};
     }
+    let mut starts = [0; MR];
+    if POSITION == Position::SUM {
+        starts.copy_from_slice(&taps.table[first..][..MR]);
+    }
     let mut c0 = 0;
     let mut plane = taps.x;
     while c0 < taps.channels {
         let width = taps.block.min(taps.channels - c0);
-        for t in 0..if DENSE { 1 } else { taps.taps } {
+        for t in 0..if POSITION == Position::DENSE { 1 } else { taps.taps } {
             let mut at = [ZEROS.as_ptr(); MR];
-            if DENSE {
+            if POSITION == Position::DENSE {
                 for j in 0..MR {
                     at[j] = plane.wrapping_add((first + j) * S::LANES);
+                }
+            } else if POSITION == Position::SUM {
+                let tap = plane.wrapping_offset(taps.table[taps.pixels + t]);
+                for j in 0..MR {
+                    at[j] = tap.wrapping_offset(starts[j]);
                 }
             } else {
                 let row = &taps.table[t * taps.pixels + first..][..MR];

@@ -64,6 +64,19 @@ impl Window {
             && self.input == self.output
     }
 
+    /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
+    pub(super) fn extent(&self, axis: usize) -> usize {
+        (self.output[axis] - 1) * self.stride[axis]
+            + (self.kernel[axis] - 1) * self.dilation[axis]
+            + 1
+    }
+
+    /// Whether the input with its padding is not much larger than the input alone, so that a padded copy is no
+    /// waste: at most twice as high and as wide, and 64 more.
+    pub fn is_padded_little(&self) -> bool {
+        (0..2).all(|axis| self.extent(axis) <= 2 * self.input[axis] + 64)
+    }
+
     /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
     pub(super) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
         let padded = o * self.stride[axis] + k * self.dilation[axis];
@@ -115,6 +128,29 @@ impl Window {
         }
     }
 
+    /// For a window without padding: fills `table` with the numbers of the input pixels under the first tap of each
+    /// of `pixels`, then with what each tap adds to it, all times `scale`.
+    pub(super) fn sums(&self, pixels: std::ops::Range<usize>, scale: usize, table: &mut [isize]) {
+        let (starts, taps) = table.split_at_mut(pixels.len());
+        let at = |y: usize, x: usize| ((y * self.input[1] + x) * scale) as isize;
+        let mut pixel = pixels.start;
+        let mut rest = starts;
+        while !rest.is_empty() {
+            let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
+            let (piece, after) = rest.split_at_mut((self.output[1] - ox).min(rest.len()));
+            let first = at(oy * self.stride[0], ox * self.stride[1]);
+            for (i, start) in piece.iter_mut().enumerate() {
+                *start = first + (i * self.stride[1] * scale) as isize;
+            }
+            pixel += piece.len();
+            rest = after;
+        }
+        for (tap, add) in taps.iter_mut().enumerate() {
+            let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
+            *add = at(ky * self.dilation[0], kx * self.dilation[1]);
+        }
+    }
+
     /// The output columns whose tap `kx` lies in no padding.
     fn inside(&self, kx: usize) -> std::ops::Range<usize> {
         let (tap, pad) = (kx * self.dilation[1], self.pad[1]);
@@ -125,6 +161,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
+    use super::super::image::PaddedImage;
     use super::*;
 
     #[test]
@@ -150,13 +187,20 @@ mod tests {
                 let n = pixels.len();
                 let mut table = vec![77; n * w.taps()];
                 w.offsets(pixels.clone(), 8, &mut table);
-                for (p, pixel) in pixels.enumerate() {
+                for (p, pixel) in pixels.clone().enumerate() {
                     for tap in 0..w.taps() {
                         let y = w.position(0, pixel / 5, tap / kernel[1]);
                         let x = w.position(1, pixel % 5, tap % kernel[1]);
                         let at = y.zip(x).map_or(OUTSIDE, |(y, x)| (y * 11 + x) as isize * 8);
                         assert_eq!(table[tap * n + p], at, "{w:?} {pixel} {tap}");
                     }
+                }
+                let padded = PaddedImage::new(&w).window;
+                padded.offsets(pixels.clone(), 4, &mut table);
+                let mut sums = vec![0; n + w.taps()];
+                padded.sums(pixels.clone(), 4, &mut sums);
+                for (i, &at) in table.iter().enumerate() {
+                    assert_eq!(sums[i % n] + sums[n + i / n], at);
                 }
             }
         }

@@ -24,7 +24,7 @@
 //! Error: about 10 times that of the direct sum; tests hold it below 1e-5 of the largest output against f64.
 
 use super::finish::{Finish, Residual};
-use super::tile::{NB, Taps, TileBody, for_each_tile, tile};
+use super::tile::{NB, Position, Taps, TileBody, for_each_tile, tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -441,7 +441,9 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
         let b = S::LANES;
         // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements.
-        let acc = unsafe { tile::<S, MR, true>(s, &self.taps, self.weights, self.bias, first) };
+        let acc = unsafe {
+            tile::<S, MR, { Position::DENSE }>(s, &self.taps, self.weights, self.bias, first)
+        };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points or pairs.
