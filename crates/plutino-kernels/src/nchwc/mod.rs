@@ -7,6 +7,9 @@
 //! Where C is no multiple of b, the last block's surplus lanes hold anything: nothing reads them but
 //! kernels that treat lanes apart.
 
+// Loops over registers count: what an iterator calls is not always inlined, and then lacks the instruction set.
+#![allow(clippy::needless_range_loop)]
+
 mod depthwise;
 mod direct;
 mod finish;
