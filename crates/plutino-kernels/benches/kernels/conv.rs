@@ -133,9 +133,8 @@ pub(crate) fn depthwise(suite: &mut Suite<'_>) {
         let x = blocked(channels, window.input_pixels(), block);
         let mut y = blocked(channels, window.pixels(), block);
         let conv = DepthwiseConv::new(isa, window, Some(Activation::Relu6));
-        let mut scratch = vec![0; conv.scratch(par.threads())];
         suite.bench(&layer.setting("depthwise"), "blocked", layer.work(1), || {
-            conv.run(&x, &weights, None, &mut y, &mut scratch, par);
+            conv.run(&x, &weights, None, &mut y, par);
         });
     }
 }
