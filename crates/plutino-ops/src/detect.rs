@@ -296,26 +296,39 @@ impl StageKernel {
         let Sizes { anchors, outputs, .. } = self.sizes;
         let (pixels, b) = (self.sizes.pixels(), self.block);
         let rows = &mut y[self.first_row * outputs..][..anchors * pixels * outputs];
-        par.chunks_mut(rows, pixels * outputs, |a, rows| {
-            let channels = a * outputs..(a + 1) * outputs;
-            for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
+        // A few pixels at a time: their rows stay in the first-level cache from block to block.
+        const TILE: usize = 32;
+        for (a, rows) in rows.chunks_exact_mut((pixels * outputs).max(1)).enumerate() {
+            par.chunks_mut(rows, TILE * outputs, |tile, rows| {
+                let first = tile * TILE;
                 // What lies in one block is copied at once.
-                let mut rest = &mut *row;
-                let mut channel = channels.start;
-                while channel < channels.end {
-                    let n = (b - channel % b).min(channels.end - channel);
-                    let (part, after) = rest.split_at_mut(n);
-                    part.copy_from_slice(&raw[(channel / b * pixels + p) * b + channel % b..][..n]);
-                    rest = after;
-                    channel += n;
+                let mut k = 0;
+                while k < outputs {
+                    let channel = a * outputs + k;
+                    let n = (b - channel % b).min(outputs - k);
+                    let pixels_of_block = raw[(channel / b * pixels + first) * b..].chunks_exact(b);
+                    for (row, pixel) in rows.chunks_exact_mut(outputs).zip(pixels_of_block) {
+                        copy(&pixel[channel % b..][..n], &mut row[k..k + n]);
+                    }
+                    k += n;
                 }
-                for k in 0..2 {
-                    let at = (a * pixels + p) * 2 + k;
-                    row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
-                    let side = 2.0 * row[2 + k];
-                    row[2 + k] = side * side * self.anchors[at];
+                for (p, row) in rows.chunks_exact_mut(outputs).enumerate() {
+                    for k in 0..2 {
+                        let at = (a * pixels + first + p) * 2 + k;
+                        row[k] = (2.0 * row[k] + self.grid[at]) * self.stride;
+                        let side = 2.0 * row[2 + k];
+                        row[2 + k] = side * side * self.anchors[at];
+                    }
                 }
-            }
-        });
+            });
+        }
+    }
+}
+
+/// Copies a slice; those of eight elements, most of them, without a call.
+fn copy(from: &[f32], to: &mut [f32]) {
+    match (<&[f32; 8]>::try_from(from), <&mut [f32; 8]>::try_from(&mut *to)) {
+        (Ok(from), Ok(to)) => *to = *from,
+        _ => to.copy_from_slice(from),
     }
 }

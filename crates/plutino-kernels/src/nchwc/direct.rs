@@ -12,7 +12,9 @@
 
 use super::finish::{Finish, Residual};
 use super::image::PaddedImage;
-use super::tile::{NB, Position, Taps, Tile, TileBody, for_each_tile, tile, tile_pixels};
+use super::tile::{
+    NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile, tile_pixels,
+};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -303,7 +305,9 @@ impl Vectorized for Task<'_> {
         if position == Position::DENSE {
             first += self.pixels.start * b;
         }
+        let panel = inp * weights.taps * NB * b;
         let taps = Taps {
+            ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n),
             x: self.x[first..].as_ptr(),
             table,
             pixels: n,
@@ -314,7 +318,6 @@ impl Vectorized for Task<'_> {
         };
         let pixels = conv.window.pixels();
         let pairs = out.div_ceil(NB * b);
-        let panel = inp * weights.taps * NB * b;
         for pair in self.pairs.clone() {
             let index = self.group * pairs + pair;
             let blocks = NB.min((out - pair * NB * b).div_ceil(b));

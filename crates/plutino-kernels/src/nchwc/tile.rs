@@ -58,6 +58,25 @@ pub(super) struct Taps<'a> {
     pub(super) block: usize,
     /// Elements from one block of input channels to the next.
     pub(super) step: usize,
+    /// Lines of the next panel of weights to ask for at each block of channels and tap: see [`lines_ahead`].
+    pub(super) ahead: usize,
+}
+
+/// Bytes of a line of cache.
+const LINE: usize = 64;
+
+/// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched into the
+/// second-level cache, a few lines with each block of channels of each tile. How many, for panels of `panel` f32
+/// of `weights` in all; none where weights stay in cache, and no more than memory delivers in that time.
+pub(super) fn lines_ahead<S: Simd>(weights: usize, panel: usize, pixels: usize) -> usize {
+    const CACHED: usize = 256 << 10;
+    const MOST: usize = 4;
+    if weights * size_of::<f32>() <= CACHED {
+        return 0;
+    }
+    // A block of channels under a tap takes LANES lines of NB vectors of weights.
+    let steps = panel / (S::LANES * NB * S::LANES) * pixels.div_ceil(max_pixels::<S>());
+    (panel * size_of::<f32>() / LINE).div_ceil(steps.max(1)).min(MOST)
 }
 
 /// Stands for taps in the padding.
@@ -114,6 +133,12 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
     if POSITION == Position::SUM {
         starts.copy_from_slice(&taps.table[first..][..MR]);
     }
+    // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
+    // is not mapped does no harm.
+    let lines = weights.len() * size_of::<f32>() / LINE;
+    let mut next = weights.as_ptr().wrapping_add(
+        weights.len() + lines * first / taps.pixels.max(1) * (LINE / size_of::<f32>()),
+    );
     let mut c0 = 0;
     let mut plane = taps.x;
     while c0 < taps.channels {
@@ -136,6 +161,10 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
                         at[j] = plane.wrapping_offset(row[j]);
                     }
                 }
+            }
+            for _ in 0..taps.ahead {
+                s.prefetch_l2(next);
+                next = next.wrapping_add(LINE / size_of::<f32>());
             }
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, and the three
             // channels of an image, are unrolled.

@@ -24,7 +24,7 @@
 //! Error: about 10 times that of the direct sum; tests hold it below 1e-5 of the largest output against f64.
 
 use super::finish::{Finish, Residual};
-use super::tile::{NB, Position, Taps, TileBody, for_each_tile, tile};
+use super::tile::{NB, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -314,6 +314,7 @@ impl WinogradConv {
                         pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
                         tiles,
                         channels: inp,
+                        total: packed.len(),
                     });
                 });
                 let m = &*m;
@@ -391,6 +392,8 @@ struct Product<'a> {
     pairs: std::ops::Range<usize>,
     tiles: usize,
     channels: usize,
+    /// f32 of the weights of all points.
+    total: usize,
 }
 
 impl Vectorized for Product<'_> {
@@ -403,6 +406,7 @@ impl Vectorized for Product<'_> {
         for pair in self.pairs {
             let weights = &self.weights[pair * panel..(pair + 1) * panel];
             let taps = Taps {
+                ahead: lines_ahead::<S>(self.total, panel, self.tiles),
                 x: self.v.as_ptr(),
                 table: &[],
                 pixels: self.tiles,
