@@ -135,7 +135,7 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
     }
     // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
     // is not mapped does no harm.
-    let lines = weights.len() * size_of::<f32>() / LINE;
+    let lines = size_of_val(weights) / LINE;
     let mut next = weights.as_ptr().wrapping_add(
         weights.len() + lines * first / taps.pixels.max(1) * (LINE / size_of::<f32>()),
     );
