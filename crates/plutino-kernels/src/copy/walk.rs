@@ -1,5 +1,7 @@
 //! The odometer of a loop nest: positions of several operands, from any starting point.
 
+use smallvec::SmallVec;
+
 /// Walks the indices of `lens` in row-major order and keeps the positions of `K` operands, which move by
 /// `steps[k]` where index `k` goes up by one.
 ///
@@ -8,7 +10,7 @@
 pub(crate) struct Walk<'a, const K: usize> {
     lens: &'a [usize],
     steps: &'a [[isize; K]],
-    index: Vec<usize>,
+    index: SmallVec<[usize; 6]>,
     at: [usize; K],
 }
 
@@ -20,7 +22,7 @@ impl<'a, const K: usize> Walk<'a, K> {
         origin: [usize; K],
         first: usize,
     ) -> Self {
-        let (mut index, mut at, mut left) = (vec![0; lens.len()], origin, first);
+        let (mut index, mut at, mut left) = (SmallVec::from_elem(0, lens.len()), origin, first);
         for (d, &len) in lens.iter().enumerate().rev() {
             let i = left % len.max(1);
             left /= len.max(1);
