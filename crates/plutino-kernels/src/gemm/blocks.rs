@@ -38,7 +38,7 @@ pub struct Gemm {
 
 impl Gemm {
     /// Plans products of this size for this number of threads; `packed` says which operands (left,
-    /// right) will come as [`PackedMatrix`].
+    /// right) will come as [`PackedMatrix`](super::PackedMatrix).
     ///
     /// The output is cut along its longer side, so that the operand that belongs to that side (the
     /// weights of a small image, the image under few weights) is read by one thread only.

@@ -11,7 +11,7 @@
 //!   h = h Whr                                   where an LSTM has projections
 //! ```
 //! The second step is bound by reading Whh once for each time step. Each direction, and each part of a large
-//! batch, is a task of its own ([`Sequence`]) that runs through all steps without waiting for anybody; a
+//! batch, is a task of its own (`Sequence`) that runs through all steps without waiting for anybody; a
 //! single task shares the product of each step among the threads instead. Steps visit the panels of Whh from
 //! front to back and from back to front in turn, so that the part that is still in cache is read first: 14.3 us
 //! instead of 17.8 for 256 units of an LSTM on one core of a Zen 3 server, 73 GB/s, which is the limit.
