@@ -8,7 +8,8 @@
 //! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
-//! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`]: what their names say.
+//! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`], [`mod@cross`], [`distance`], [`mod@glu`],
+//!   [`mod@topk`]: what their names say.
 //! - [`recurrent`]: LSTM, GRU and plain recurrent layers.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
@@ -16,8 +17,11 @@ pub mod activation;
 pub mod attention;
 pub mod conv;
 pub mod copy;
+pub mod cross;
+pub mod distance;
 pub mod elementwise;
 pub mod gemm;
+pub mod glu;
 mod inout;
 pub mod math;
 pub mod nchwc;
@@ -35,6 +39,7 @@ pub mod simd;
 pub mod softmax;
 #[cfg(test)]
 mod testkit;
+pub mod topk;
 
 pub use activation::Activation;
 pub use inout::InOut;

@@ -18,10 +18,14 @@ pub trait Wide: Copy + PartialEq + Send + Sync + 'static {
     const ONE: Self;
     /// a + b; integers wrap.
     fn plus(self, other: Self) -> Self;
+    /// a - b; integers wrap.
+    fn minus(self, other: Self) -> Self;
     /// a * b; integers wrap.
     fn times(self, other: Self) -> Self;
     /// a / n; integers truncate, and n = 0 gives 0 for them.
     fn over(self, n: i64) -> Self;
+    /// The value as a complex number.
+    fn to_complex(self) -> Complex<f64>;
 }
 
 macro_rules! wide_float {
@@ -34,12 +38,20 @@ macro_rules! wide_float {
                 self + other
             }
             #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
             fn times(self, other: Self) -> Self {
                 self * other
             }
             #[inline(always)]
             fn over(self, n: i64) -> Self {
                 self / n as f64
+            }
+            #[inline(always)]
+            fn to_complex(self) -> Complex<f64> {
+                self.into()
             }
         }
     )*};
@@ -57,12 +69,20 @@ impl Wide for i64 {
         self.wrapping_add(other)
     }
     #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self.wrapping_sub(other)
+    }
+    #[inline(always)]
     fn times(self, other: Self) -> Self {
         self.wrapping_mul(other)
     }
     #[inline(always)]
     fn over(self, n: i64) -> Self {
         self.checked_div(n).unwrap_or(0)
+    }
+    #[inline(always)]
+    fn to_complex(self) -> Complex<f64> {
+        (self as f64).into()
     }
 }
 
@@ -128,10 +148,54 @@ pub trait Ordered: Number<Wide: WideReal> + PartialOrd {
 }
 
 /// A real floating-point dtype: f32, f64, f16 or bf16.
-pub trait Float: Ordered<Wide = f64> {}
+pub trait Float: Ordered<Wide = f64> {
+    /// The precision in which PyTorch computes with elements of this type, which decides on which side of a pixel's
+    /// edge a position comes to lie: f64 for f64, else f32.
+    type Real: Real;
+    /// The same value.
+    #[inline(always)]
+    fn to_real(self) -> Self::Real {
+        Self::Real::from_f64(self.widen())
+    }
+    /// The nearest value of this type.
+    #[inline(always)]
+    fn from_real(x: Self::Real) -> Self {
+        Self::narrow(x.to_f64())
+    }
+}
+
+/// f32 or f64: a precision to compute in.
+pub trait Real: num_traits::Float + Send + Sync + 'static {
+    /// The nearest value.
+    fn from_f64(x: f64) -> Self;
+    /// The same value.
+    fn to_f64(self) -> f64;
+}
+
+impl Real for f32 {
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x as f32
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
 
 macro_rules! floats {
-    ($($t:ty, $widen:expr, $narrow:expr;)*) => {$(
+    ($($t:ty, $real:ty, $widen:expr, $narrow:expr;)*) => {$(
         impl Number for $t {
             type Wide = f64;
             #[inline(always)]
@@ -151,14 +215,16 @@ macro_rules! floats {
                 <$t>::is_nan(self)
             }
         }
-        impl Float for $t {}
+        impl Float for $t {
+            type Real = $real;
+        }
     )*};
 }
 floats! {
-    f32, f64::from, |x| x as f32;
-    f64, |x| x, |x| x;
-    f16, f16::to_f64, f16::from_f64;
-    bf16, bf16::to_f64, bf16::from_f64;
+    f32, f32, f64::from, |x| x as f32;
+    f64, f64, |x| x, |x| x;
+    f16, f32, f16::to_f64, f16::from_f64;
+    bf16, f32, bf16::to_f64, bf16::from_f64;
 }
 
 macro_rules! integers {

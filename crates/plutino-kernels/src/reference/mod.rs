@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod conv;
 pub mod copy;
+pub mod distance;
 pub mod elementwise;
 pub mod gemm;
 pub mod norm;

@@ -1,0 +1,115 @@
+//! The k greatest or least elements of each line, in order.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.topk.html>. A NaN is greater than every number; of equal elements
+//! the first ones are taken, in their order.
+//!
+//! Loops: for each line (parallel) - select the k-th element (in linear time), sort those before it.
+
+use crate::Par;
+use crate::number::Ordered;
+use crate::par::SharedMut;
+use std::cmp::Ordering;
+
+/// Elements below which a task is not worth a thread.
+const GRAIN: usize = 1 << 12;
+
+/// Writes values and indices of the first `k` elements of each line of `[outer, len, inner]`, the greatest (or the
+/// least) first, to outputs of `[outer, k, inner]`.
+///
+/// # Panics
+/// Where a slice is not as long as the sizes say, or `k` exceeds `len`.
+pub fn topk<T: Ordered>(
+    par: &Par,
+    [outer, len, inner]: [usize; 3],
+    k: usize,
+    largest: bool,
+    input: &[T],
+    values: &mut [T],
+    indices: &mut [i64],
+) {
+    assert!(k <= len, "k of a top-k");
+    assert_eq!(input.len(), outer * len * inner, "input of a top-k");
+    assert!(values.len() == outer * k * inner && indices.len() == values.len(), "top-k");
+    if k == 0 {
+        return;
+    }
+    let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
+    par.split(outer * inner, GRAIN / len, |lines| {
+        let mut order: Vec<usize> = Vec::with_capacity(len);
+        for line in lines {
+            let (o, i) = (line / inner, line % inner);
+            let at = |l: usize| input[(o * len + l) * inner + i];
+            let before = |&a: &usize, &b: &usize| {
+                let (first, second) = if largest { (at(b), at(a)) } else { (at(a), at(b)) };
+                ascending(first, second).then(a.cmp(&b))
+            };
+            order.clear();
+            order.extend(0..len);
+            if k < len {
+                order.select_nth_unstable_by(k - 1, before);
+            }
+            order[..k].sort_unstable_by(before);
+            for (n, &l) in order[..k].iter().enumerate() {
+                let to = (o * k + n) * inner + i;
+                // SAFETY: lines have disjoint outputs, and each is written by one task.
+                unsafe {
+                    values.slice(to..to + 1)[0] = at(l);
+                    indices.slice(to..to + 1)[0] = l as i64;
+                }
+            }
+        }
+    });
+}
+
+/// The order of numbers, NaN last.
+fn ascending<T: Ordered>(a: T, b: T) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+    use crate::testkit::random;
+
+    #[test]
+    fn lines_are_sorted() {
+        let (outer, len, inner) = (3, 50, 70);
+        let input = random(outer * len * inner, 1);
+        for (k, largest) in [(1, true), (7, true), (50, true), (7, false), (0, true)] {
+            for threads in [1, 3] {
+                let (mut values, mut indices) =
+                    (vec![0.0; outer * k * inner], vec![0; outer * k * inner]);
+                Pool::new(threads).enter(|par| {
+                    topk(par, [outer, len, inner], k, largest, &input, &mut values, &mut indices);
+                });
+                for o in 0..outer {
+                    for i in 0..inner {
+                        let at = |l: usize| input[(o * len + l) * inner + i];
+                        let mut all: Vec<f32> = (0..len).map(at).collect();
+                        all.sort_by(f32::total_cmp);
+                        if largest {
+                            all.reverse();
+                        }
+                        for (n, &expected) in all[..k].iter().enumerate() {
+                            let found = (o * k + n) * inner + i;
+                            assert_eq!(values[found], expected);
+                            assert_eq!(at(indices[found] as usize), expected);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nan_is_greatest_and_the_first_of_equals_wins() {
+        let input = [1.0, f32::NAN, 3.0, 3.0, f32::NAN, -1.0];
+        let (mut values, mut indices) = ([0.0; 3], [0; 3]);
+        let par = Par::serial();
+        topk(&par, [1, 6, 1], 3, true, &input, &mut values, &mut indices);
+        assert_eq!((indices, values[2]), ([1, 4, 2], 3.0));
+        topk(&par, [1, 6, 1], 3, false, &input, &mut values, &mut indices);
+        assert_eq!((indices, values), ([5, 0, 2], [-1.0, 1.0, 3.0]));
+    }
+}
