@@ -5,15 +5,6 @@
 use plutino::{Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;
 
-/// Operator types that fixtures use and plutino does not run yet. A test fails if one of them runs, so that the
-/// list can only shrink.
-pub const NOT_YET: &[&str] = &[];
-
-/// Whether a graph uses one of [`NOT_YET`].
-pub fn waits(graph: &plutino::ir::Graph) -> bool {
-    graph.operators().any(|(_, op)| NOT_YET.contains(&op.kind.as_str()))
-}
-
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -110,7 +110,6 @@ impl WinogradWeights {
 const SIDE: usize = 4;
 
 /// G g G^T of each filter, in f64.
-#[allow(clippy::needless_range_loop)] // the indices are those of the formula, and constant bounds unroll
 fn transform_filters(g: &[[f64; SIDE]; 9], u: &mut [[f64; SIDE]; POINTS]) {
     let mut columns = [[0.0; SIDE]; 3 * IN]; // G g
     for x in 0..3 {
