@@ -1,11 +1,11 @@
 //! The error function and the distribution function of the normal distribution.
 //!
-//! Both rest on erfc(a) = e^(-a q(a)) for a >= 0, with one polynomial q. Then
+//! Both rest on erfc(a) = e^(-a q(a)) for a >= 0, with a polynomial q. Then
 //! erf(a) = -expm1(-a q(a)) keeps its relative accuracy near zero, and nothing cancels in the tail.
 
-use super::{copysign, exp, expm1, neg, polynomial};
+use super::exp::half_exp2_minus;
+use super::{copysign, expm1, neg, polynomial};
 use crate::simd::Simd;
-use std::f32::consts::FRAC_1_SQRT_2;
 
 /// -ln(erfc a), for a >= 0, as accurate as erf needs: in full where erf is small, less and less
 /// towards a = 4, from where on erf is 1 in f32. The polynomial rises to infinity.
@@ -39,9 +39,25 @@ pub fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
 
 /// The share of the standard normal distribution below x: (1 + erf(x / sqrt 2)) / 2. In the tail
 /// below zero, where that formula loses all digits in f32, the error stays under 2^-30.
+///
+/// The tail below -a is 2^-(1 + a q(a)): a polynomial of its own, so that a power of two is all that remains.
 #[inline(always)]
 pub fn normal_cdf<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let t = minus_log_erfc(s, s.mul(s.abs(x), s.splat(FRAC_1_SQRT_2)));
-    let tail = s.mul(s.splat(0.5), exp(s, neg(s, t)));
+    let a = s.abs(x);
+    let q = polynomial(
+        s,
+        a,
+        [
+            1.151_109_5,
+            0.459_163_7,
+            0.052_645_23,
+            -0.007_289_71,
+            0.000_313_858_82,
+            0.000_112_616_62,
+            -2.398_297_7e-5,
+            1.564_463_7e-6,
+        ],
+    );
+    let tail = half_exp2_minus(s, s.mul(a, q));
     s.select(s.lt(x, s.zero()), tail, s.sub(s.splat(1.0), tail))
 }

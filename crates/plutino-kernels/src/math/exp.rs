@@ -31,8 +31,9 @@ fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
 /// e^x.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // Beyond these the result is 0 or infinity. Operands in this order let NaN through.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+    // Beyond 89 the result is infinity. At -176 both factors below are 0: far below, where masks and saturated
+    // units lie, nothing is ever denormal, which is slow. Operands in this order let NaN through.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-176.0), x));
     let (n, r) = reduce(s, x);
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
     let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
@@ -45,13 +46,38 @@ pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// e^x as an intermediate result, in fewer steps: 0 below -87.7 (where e^x is denormal, or nearly so) and
 /// infinity above 88.4.
 #[inline(always)]
-pub(super) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
+pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     // At these bounds 2^n is 0 and infinity. Operands in this order let NaN through.
     let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
     let (n, r) = reduce(s, x);
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
     let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
     s.mul(p, power_of_two(s, n))
+}
+
+/// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least results,
+/// near 2^-127, are as inaccurate as denormals are.
+#[inline(always)]
+pub(super) fn half_exp2_minus<S: Simd>(s: S, h: S::F32) -> S::F32 {
+    let h = s.min(s.splat(126.0), h);
+    // The low bits hold n + 1: the result is halved on the way.
+    let shifted = s.add(h, s.splat(ROUND + 1.0));
+    let r = s.sub(h, s.sub(shifted, s.splat(ROUND + 1.0)));
+    let p = polynomial(
+        s,
+        r,
+        [
+            1.0,
+            -0.693_147_2,
+            0.240_226_48,
+            -0.055_503_6,
+            0.009_618_506,
+            -0.001_339_080_6,
+            0.000_153_264_63,
+        ],
+    );
+    // p 2^-n by its exponent. At the upper end r = 0, p = 1 and nothing is left.
+    s.as_f32(s.sub_i32(s.as_i32(p), s.shl_i32::<23>(s.as_i32(shifted))))
 }
 
 /// e^x - 1, accurate also where x is near zero.

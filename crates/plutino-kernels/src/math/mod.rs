@@ -29,6 +29,7 @@ mod tests;
 mod trig;
 
 pub use erf::{erf, normal_cdf};
+pub(crate) use exp::exp_normal;
 pub use exp::{exp, expm1};
 pub use log::{log, log1p};
 pub use sigmoid::{sigmoid, silu, tanh};

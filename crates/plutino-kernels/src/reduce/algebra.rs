@@ -225,25 +225,31 @@ impl<S: Simd> RowState<S> {
     /// Joins the elements of a row.
     #[inline(always)]
     pub(crate) fn join<A: Algebra>(&mut self, s: S, algebra: A, center: f32, row: &[f32]) {
-        let c = s.splat(center);
         for block in row.chunks(4 * S::LANES * BLOCK) {
-            let mut fours = block.chunks_exact(4 * S::LANES);
-            for four in &mut fours {
-                for (i, state) in self.0.iter_mut().enumerate() {
-                    state.join::<A>(s, algebra.lift(s, s.load(&four[i * S::LANES..]), c));
-                }
-            }
-            for (x, state) in fours.remainder().chunks(S::LANES).zip(self.0.iter_mut()) {
-                let x = if x.len() == S::LANES {
-                    s.load(x)
-                } else {
-                    s.load_partial_or(x, algebra.neutral(center))
-                };
-                state.join::<A>(s, algebra.lift(s, x, c));
-            }
+            self.join_block(s, algebra, center, block);
             for state in &mut self.0 {
                 state.end_block::<A>(s);
             }
+        }
+    }
+
+    /// Joins at most [`BLOCK`] vectors for each state.
+    #[inline(always)]
+    fn join_block<A: Algebra>(&mut self, s: S, algebra: A, center: f32, block: &[f32]) {
+        let c = s.splat(center);
+        let mut fours = block.chunks_exact(4 * S::LANES);
+        for four in &mut fours {
+            for (i, state) in self.0.iter_mut().enumerate() {
+                state.join::<A>(s, algebra.lift(s, s.load(&four[i * S::LANES..]), c));
+            }
+        }
+        for (x, state) in fours.remainder().chunks(S::LANES).zip(self.0.iter_mut()) {
+            let x = if x.len() == S::LANES {
+                s.load(x)
+            } else {
+                s.load_partial_or(x, algebra.neutral(center))
+            };
+            state.join::<A>(s, algebra.lift(s, x, c));
         }
     }
 
@@ -251,16 +257,27 @@ impl<S: Simd> RowState<S> {
     #[inline(always)]
     pub(crate) fn value<A: Algebra>(self, s: S) -> f32 {
         let [a, b, c, d] = self.0;
-        let low = join::<S, A>(s, a.value::<A>(s), b.value::<A>(s));
-        let high = join::<S, A>(s, c.value::<A>(s), d.value::<A>(s));
-        join_lanes::<S, A>(s, join::<S, A>(s, low, high))
+        let parts = [a.value::<A>(s), b.value::<A>(s), c.value::<A>(s), d.value::<A>(s)];
+        join_parts::<S, A>(s, parts)
     }
+}
+
+#[inline(always)]
+fn join_parts<S: Simd, A: Algebra>(s: S, [a, b, c, d]: [S::F32; 4]) -> f32 {
+    let (low, high) = (join::<S, A>(s, a, b), join::<S, A>(s, c, d));
+    join_lanes::<S, A>(s, join::<S, A>(s, low, high))
 }
 
 /// `join over x of lift(x)` of one row, not finished.
 #[inline(always)]
 pub(crate) fn fold_row<S: Simd, A: Algebra>(s: S, algebra: A, center: f32, row: &[f32]) -> f32 {
     let mut acc = RowState::new::<A>(s);
+    if row.len() <= 4 * S::LANES * BLOCK {
+        // A single block: there is nothing to compensate, and short rows are many.
+        acc.join_block(s, algebra, center, row);
+        let [a, b, c, d] = acc.0;
+        return join_parts::<S, A>(s, [a.block, b.block, c.block, d.block]);
+    }
     acc.join(s, algebra, center, row);
     acc.value::<A>(s)
 }
