@@ -1,7 +1,8 @@
-//! Scaled dot-product attention: `F.scaled_dot_product_attention`.
+//! Scaled dot-product attention: `F.scaled_dot_product_attention`, and attention that a model spells out
+//! ([`AttentionPattern`]).
 
 use crate::assemble::leaf;
-use crate::rearrange::invalid;
+use crate::rearrange::{Geometry, invalid};
 use crate::{
     BuildError, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
@@ -26,6 +27,50 @@ struct ScaledDotProduct {
     scale: Option<f64>,
     /// Whether a key's head serves several heads of queries.
     grouped: bool,
+    orders: Orders,
+    /// What a query gets whose keys are all hidden.
+    unattended: f32,
+}
+
+/// In which order dimensions are read and written; none where as they come.
+#[derive(Debug, Default)]
+struct Orders {
+    /// Those of query, key and value.
+    read: [Option<Vec<usize>>; 3],
+    /// Those of (..., L, Ev), in the order in which the result has them.
+    write: Option<Vec<usize>>,
+}
+
+/// Attention as models write it out, `softmax(scale q kᵀ + mask) v`, with what is permuted before and after.
+/// Computed by the kernel of `F.scaled_dot_product_attention`; a query whose keys are all masked gets NaN, as
+/// it does from the softmax.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionPattern {
+    /// The orders of dimensions in which the inputs 0, 1 and 2 are (..., L, E), (..., S, E), (..., S, Ev).
+    pub read: [Option<Vec<usize>>; 3],
+    /// What the scores are multiplied with.
+    pub scale: f64,
+    /// Whether input 3 is added to them.
+    pub masked: bool,
+    /// The order in which the result has the dimensions of (..., L, Ev).
+    pub write: Option<Vec<usize>>,
+}
+
+impl AttentionPattern {
+    /// The operator that computes the pattern.
+    pub fn into_operator(self) -> Box<dyn Operator> {
+        Box::new(ScaledDotProduct {
+            query: 0,
+            key: 1,
+            value: 2,
+            mask: self.masked.then_some(3),
+            causal: false,
+            scale: Some(self.scale),
+            grouped: false,
+            orders: Orders { read: self.read, write: self.write },
+            unattended: f32::NAN,
+        })
+    }
 }
 
 fn scaled_dot_product(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -45,7 +90,17 @@ fn scaled_dot_product(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Build
         return Err(r.bad("is_causal", "False where there is an attn_mask"));
     }
     let (scale, grouped) = (r.optional("scale")?, r.or("enable_gqa", false)?);
-    Ok(Box::new(ScaledDotProduct { query, key, value, mask, causal, scale, grouped }))
+    Ok(Box::new(ScaledDotProduct {
+        query,
+        key,
+        value,
+        mask,
+        causal,
+        scale,
+        grouped,
+        orders: Orders::default(),
+        unattended: 0.0,
+    }))
 }
 register_op!(scaled_dot_product => "F.scaled_dot_product_attention");
 
@@ -73,23 +128,22 @@ impl ScaledDotProduct {
                 return Err(ShapeError::DType { input, expected, found: t.dtype });
             }
         }
-        let split = |t: &TensorSpec| -> (Shape, [usize; 2]) {
-            let (batch, matrix) = t.shape.split_at(t.shape.rank() - 2);
-            (Shape::from(batch), [matrix[0], matrix[1]])
-        };
-        let ((qb, [queries, depth]), (kb, [keys, key_depth]), (vb, [value_keys, values])) =
-            (split(q), split(k), split(v));
-        if depth != key_depth || keys != value_keys {
+        let [q_order, k_order, v_order] = &self.orders.read;
+        let (qm, km) = (Matrices::new(q, q_order)?, Matrices::new(k, k_order)?);
+        let vm = Matrices::new(v, v_order)?;
+        let ([queries, depth], [keys, values]) = (qm.size, vm.size);
+        if km.size != [keys, depth] {
             return Err(invalid(format!(
                 "query {q}, key {k} and value {v} do not fit: (..., L, E), (..., S, E), (..., S, Ev)"
             )));
         }
-        let (batch, repeat) = self.batch(&qb, &kb, &vb)?;
+        let (batch, repeat) = self.batch(&qm.batch, &km.batch, &vm.batch)?;
         let count = batch.checked_numel()?;
-        let mut output = batch.clone();
-        output.push(queries);
-        output.push(values);
-        output.checked_numel()?;
+        let mut logical = batch.clone();
+        logical.push(queries);
+        logical.push(values);
+        logical.checked_numel()?;
+        let (output, groups, out) = written(&logical, count, self.orders.write.as_deref())?;
 
         let mut scores = batch.clone();
         scores.push(queries);
@@ -103,20 +157,8 @@ impl ScaledDotProduct {
             }
             None => ([0, 0], &[][..]),
         };
-        // Where the matrix of each operand begins for each index of the batch.
-        let own = |own: &Shape, matrix: usize, repeat: usize| -> SmallVec<[(usize, usize); 4]> {
-            let lead = batch.rank() - own.rank();
-            let dense = own.dense_strides();
-            let step = |d: usize| match d.checked_sub(lead) {
-                Some(d) if own[d] > 1 => dense[d] as usize * matrix,
-                _ => 0,
-            };
-            (0..batch.rank())
-                .map(|d| (step(d), if d + 1 == batch.rank() { repeat } else { 1 }))
-                .collect()
-        };
-        let (qs, ks) = (own(&qb, queries * depth, 1), own(&kb, keys * depth, repeat[0]));
-        let vs = own(&vb, keys * values, repeat[1]);
+        let (qs, ks) = (qm.steps(&batch, 1), km.steps(&batch, repeat[0]));
+        let vs = vm.steps(&batch, repeat[1]);
         let ms: SmallVec<[(usize, usize); 4]> = mask_batch.iter().map(|&s| (s, 1)).collect();
         let at = |steps: &[(usize, usize)], index: &[usize]| -> usize {
             steps.iter().zip(index).map(|(&(step, repeat), &i)| i / repeat * step).sum()
@@ -135,10 +177,16 @@ impl ScaledDotProduct {
             }
         }
         let size = Size { queries, keys, depth, values };
-        let out = [queries * values, 0, values];
-        let strides = Strides { q: depth, k: depth, v: values, mask: mask_rows, out };
-        let scale = self.scale.unwrap_or_else(|| (depth as f64).sqrt().recip()) as f32;
-        let problem = Problem { size, strides, groups: count, heads: 1, scale, weights: false };
+        let strides = Strides { q: qm.row, k: km.row, v: vm.row, mask: mask_rows, out };
+        let problem = Problem {
+            size,
+            strides,
+            groups,
+            heads: if groups == 0 { 1 } else { count / groups },
+            scale: self.scale.unwrap_or_else(|| (depth as f64).sqrt().recip()) as f32,
+            unattended: self.unattended,
+            weights: false,
+        };
         Ok(Call { dtype: q.dtype, output, problem, heads })
     }
 
@@ -166,6 +214,94 @@ impl ScaledDotProduct {
             batch = batch.broadcast(&wide)?;
         }
         Ok((batch, repeats))
+    }
+}
+
+/// An operand as matrices, after its dimensions were put in order.
+struct Matrices {
+    batch: Shape,
+    /// Element strides of the batch dimensions.
+    strides: Steps,
+    /// Rows, and elements of a row, which are neighbours.
+    size: [usize; 2],
+    /// Elements from one row to the next.
+    row: usize,
+}
+
+type Steps = SmallVec<[usize; 4]>;
+
+impl Matrices {
+    /// Of a tensor of rank 2 at least.
+    fn new(spec: &TensorSpec, order: &Option<Vec<usize>>) -> Result<Self, ShapeError> {
+        let dense = Geometry::dense(&spec.shape);
+        let x = match order {
+            Some(order) => dense.permute(&checked_order(order, dense.shape.rank())?),
+            None => dense,
+        };
+        let (batch, matrix) = x.shape.split_at(x.shape.rank() - 2);
+        let strides: Steps = x.strides.iter().map(|&s| s as usize).collect();
+        let (strides, [row, column]) = (
+            SmallVec::from_slice(&strides[..batch.len()]),
+            [strides[batch.len()], strides[batch.len() + 1]],
+        );
+        if matrix[1] > 1 && column != 1 {
+            return Err(invalid(format!("the rows of {spec} in order {order:?} are not dense")));
+        }
+        Ok(Self { batch: Shape::from(batch), strides, size: [matrix[0], matrix[1]], row })
+    }
+
+    /// For each dimension of a batch that this one's is broadcast to: elements from one index to the next, and
+    /// how many indices of the last one share a matrix.
+    fn steps(&self, batch: &Shape, repeat: usize) -> SmallVec<[(usize, usize); 4]> {
+        let lead = batch.rank() - self.batch.rank();
+        let step = |d: usize| match d.checked_sub(lead) {
+            Some(d) if self.batch[d] > 1 => self.strides[d],
+            _ => 0,
+        };
+        (0..batch.rank())
+            .map(|d| (step(d), if d + 1 == batch.rank() { repeat } else { 1 }))
+            .collect()
+    }
+}
+
+/// The order, if it is one of `rank` dimensions.
+fn checked_order(order: &[usize], rank: usize) -> Result<Vec<usize>, ShapeError> {
+    let mut sorted = order.to_vec();
+    sorted.sort_unstable();
+    if sorted.iter().copied().ne(0..rank) {
+        return Err(invalid(format!("{order:?} does not order {rank} dimensions")));
+    }
+    Ok(order.to_vec())
+}
+
+/// The shape of the result whose dimensions, in order, are (..., L, Ev); the groups of heads; and the steps from one
+/// group, head and query to the next.
+fn written(
+    logical: &Shape,
+    count: usize,
+    order: Option<&[usize]>,
+) -> Result<(Shape, usize, [usize; 3]), ShapeError> {
+    let rank = logical.rank();
+    let (queries, values) = (logical[rank - 2], logical[rank - 1]);
+    let Some(order) = order else {
+        return Ok((logical.clone(), count, [queries * values, 0, values]));
+    };
+    let order = checked_order(order, rank)?;
+    let shape: Shape = order.iter().map(|&d| logical[d]).collect();
+    let dense = shape.dense_strides();
+    let mut strides: Steps = SmallVec::from_elem(0, rank);
+    for (&d, &stride) in order.iter().zip(dense.iter()) {
+        strides[d] = stride as usize;
+    }
+    if values > 1 && strides[rank - 1] != 1 {
+        return Err(invalid(format!("rows of a result in order {order:?} are not dense")));
+    }
+    let row = strides[rank - 2];
+    match rank {
+        2 => Ok((shape, 1, [0, 0, row])),
+        3 => Ok((shape, count, [strides[0], 0, row])),
+        4 => Ok((shape, logical[0], [strides[0], strides[1], row])),
+        _ => Err(invalid(format!("results of rank {rank} are not reordered"))),
     }
 }
 
@@ -289,6 +425,7 @@ impl Kernel for AttentionKernel {
 
 #[cfg(test)]
 mod tests {
+    use super::AttentionPattern;
     use crate::testkit::{assert_close, check, error, op, random, tensor, try_op, values};
     use plutino_tensor::{DType, Tensor};
 
@@ -382,6 +519,54 @@ mod tests {
             assert_close(&matrix(&y[0], i), &expected, BOUND);
         }
         error(&*op(LINE), &[q, k, v]);
+    }
+
+    #[test]
+    fn a_pattern_reads_and_writes_permuted() {
+        // (N, L, H, E) as projections leave them, read as (N, H, L, E), written back as (N, L, H, Ev).
+        let order = || Some(vec![0, 2, 1, 3]);
+        let (q, k, v) =
+            (random([2, 9, 3, 8], 1), random([2, 20, 3, 8], 2), random([2, 20, 3, 5], 3));
+        let mask = random([2, 1, 1, 20], 4);
+        let read = [order(), order(), order()];
+        let pattern = AttentionPattern { read, scale: 0.3, masked: true, write: order() };
+        let op = pattern.clone().into_operator();
+        let y = check(&*op, &[q.clone(), k.clone(), v.clone(), mask.clone()]);
+        assert_eq!(y[0].shape().dims(), [2, 9, 3, 5]);
+        // Head h of batch n of a tensor (N, rows, H, E).
+        let head = |t: &Tensor, n: usize, h: usize| {
+            let (rows, e) = (t.shape()[1], t.shape()[3]);
+            let data = values::<f32>(t);
+            let row = |i: usize| &data[((n * rows + i) * 3 + h) * e..][..e];
+            tensor([rows, e], &(0..rows).flat_map(row).copied().collect::<Vec<f32>>())
+        };
+        let m = values::<f32>(&mask);
+        for (n, h) in [(0, 0), (1, 2)] {
+            let (q, k, v) = (head(&q, n, h), head(&k, n, h), head(&v, n, h));
+            let expected = naive(&q, &k, &v, 0.3, |_, j| f64::from(m[n * 20 + j]));
+            assert_close(&head(&y[0], n, h), &expected, BOUND);
+        }
+        // Rows that are not dense, and orders that are none, are refused.
+        for order in [vec![0, 2, 3, 1], vec![0, 1, 2], vec![0, 0, 1, 2]] {
+            for at in 0..4 {
+                let mut pattern = pattern.clone();
+                match pattern.read.get_mut(at) {
+                    Some(read) => *read = Some(order.clone()),
+                    None => pattern.write = Some(order.clone()),
+                }
+                error(&*pattern.into_operator(), &[q.clone(), k.clone(), v.clone(), mask.clone()]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pattern_without_anything_to_see_is_nan() {
+        let read = [None, None, None];
+        let pattern = AttentionPattern { read, scale: 1.0, masked: true, write: None };
+        let hidden = tensor([3], &[f32::NEG_INFINITY; 3]);
+        let x = random([3, 4], 1);
+        let y = check(&*pattern.into_operator(), &[x.clone(), x.clone(), x, hidden]);
+        assert!(values::<f32>(&y[0]).iter().all(|y| y.is_nan()));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::elementwise::{Lowered, Lowering, Term, convert_number, plan};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, ShapeError, TensorValue, ValueSpec, register_op,
+    PlanError, Planned, Role, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_kernels::Activation;
@@ -76,6 +76,10 @@ impl Operator for Expression {
         }
     }
 
+    fn role(&self, _: &[ValueSpec]) -> Option<Role> {
+        terms(&self.expr).map(Role::Sum)
+    }
+
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
         match self.evaluate(inputs).map(|e| e.leaves).as_deref() {
             Ok([only]) => only.layouts(inputs, block),
@@ -101,6 +105,25 @@ impl Expression {
             Expr::Binary(f, ..) => format!("{f}(..)"),
             _ => "[..]".into(),
         }
+    }
+}
+
+/// The inputs and their factors, where the expression is a sum of multiples of inputs.
+fn terms(expr: &Expr) -> Option<Vec<(usize, f64)>> {
+    let times = |x: &Expr, factor: f64| {
+        let scaled = terms(x)?.into_iter().map(|(input, own)| (input, own * factor));
+        Some(scaled.collect())
+    };
+    match expr {
+        Expr::Input(at) => Some(vec![(*at, 1.0)]),
+        Expr::Binary(BinaryFn::Add, a, b) => Some([terms(a)?, terms(b)?].concat()),
+        Expr::Binary(BinaryFn::Mul, a, b) => match (number(a), number(b)) {
+            (None, Some(factor)) => times(a, factor.into()),
+            (Some(factor), None) => times(b, factor.into()),
+            _ => None,
+        },
+        Expr::Binary(BinaryFn::Div, a, b) => times(a, f64::from(number(b)?).recip()),
+        _ => None,
     }
 }
 

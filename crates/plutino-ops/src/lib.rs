@@ -16,6 +16,7 @@ mod reorder;
 mod testkit;
 
 pub use crate::core::*;
+pub use attention::AttentionPattern;
 pub use reorder::Reorder;
 
 #[doc(hidden)] // for register_op!

@@ -7,8 +7,8 @@
 //! is not looked at.
 
 use crate::{
-    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_numbers;
 use plutino_kernels::gemm::{
@@ -207,6 +207,12 @@ impl Operator for MatMul {
             }
         }
         Ok(vec![output.into()])
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let matrices = |i| TensorValue::at(inputs, i).is_ok_and(|t| t.shape().rank() >= 2);
+        let plain = self.addend.is_none() && self.alpha == 1.0;
+        (plain && matrices(self.a) && matrices(self.b)).then_some(Role::Product(self.a, self.b))
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

@@ -233,7 +233,10 @@ impl MultiheadAttention {
         let strides = Strides { q, k, v, mask: [0, 0], out: [out[0], depth, out[1]] };
         let size = Size { queries: s.queries, keys: s.all_keys, depth, values: depth };
         let scale = (depth as f64).sqrt().recip() as f32;
-        Problem { size, strides, groups: s.batch, heads: self.heads, scale, weights: self.weights }
+        // PyTorch gets at the weights by a plain softmax.
+        let unattended = if self.weights { f32::NAN } else { 0.0 };
+        let (groups, heads, weights) = (s.batch, self.heads, self.weights);
+        Problem { size, strides, groups, heads, scale, unattended, weights }
     }
 }
 

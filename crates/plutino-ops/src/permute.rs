@@ -39,6 +39,11 @@ impl Rearrange for Permute {
         }
         Ok(Part::new(x.dtype(), Geometry::dense(x.shape()).permute(&order)).into())
     }
+
+    fn order(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
+        let order = distinct_dims(x.shape(), &self.dims.ints(inputs).ok()?).ok()?;
+        (order.len() == x.shape().rank()).then_some(order)
+    }
 }
 
 /// <https://pytorch.org/docs/stable/generated/torch.transpose.html>,
@@ -66,7 +71,18 @@ impl Rearrange for Transpose {
     }
 
     fn parts(&self, x: &TensorValue, _: &[ValueSpec]) -> Result<Parts, ShapeError> {
-        let shape = x.shape();
+        Ok(Part::new(x.dtype(), Geometry::dense(x.shape()).permute(&self.swapped(x.shape())?))
+            .into())
+    }
+
+    fn order(&self, x: &TensorValue, _: &[ValueSpec]) -> Option<Vec<usize>> {
+        self.swapped(x.shape()).ok()
+    }
+}
+
+impl Transpose {
+    /// The dimensions of a shape, two of them swapped.
+    fn swapped(&self, shape: &Shape) -> Result<Vec<usize>, ShapeError> {
         let (a, b) = match (self.dims, shape.rank()) {
             (Some((a, b)), _) => (shape.dim(a)?, shape.dim(b)?),
             (None, 0 | 1) => (0, 0),
@@ -83,7 +99,7 @@ impl Rearrange for Transpose {
         if a != b {
             order.swap(a, b);
         }
-        Ok(Part::new(x.dtype(), Geometry::dense(shape).permute(&order)).into())
+        Ok(order)
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::assemble::{Copies, leaf};
 use crate::{
     Alias, Arg, BuildError, BuildProblem, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, ShapeError, TensorValue, ValueSpec,
+    Planned, Role, ShapeError, TensorValue, ValueSpec,
 };
 use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
 use std::fmt::Debug;
@@ -166,6 +166,12 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
     /// Where PyTorch would refuse the inputs.
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError>;
 
+    /// The order of the dimensions of `x` in the output, where nothing else is done.
+    fn order(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
+        let _ = (x, inputs);
+        None
+    }
+
     /// Where the elements of each output lie in `x` if all of them lie in blocks of `block` channels, as tensors
     /// of shape `(N, C / block, H, W, block)`; none where channels of one block would part.
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
@@ -195,6 +201,12 @@ impl<R: Rearrange> Operator for Rearranged<R> {
             Parts::List(parts) => vec![ValueSpec::List(parts.iter().map(value).collect())],
             Parts::Many(parts) => parts.iter().map(value).collect(),
         })
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let input = self.0.input();
+        let order = self.0.order(TensorValue::at(inputs, input).ok()?, inputs)?;
+        Some(Role::Permute(input, order))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {

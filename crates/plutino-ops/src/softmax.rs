@@ -4,8 +4,8 @@
 
 use crate::assemble::leaf;
 use crate::{
-    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::Float;
 use plutino_kernels::softmax::{Softmax, softmax_any, softmax_f32};
@@ -80,6 +80,15 @@ impl Operator for SoftmaxOp {
         self.lines(inputs)?;
         let x = TensorValue::at(inputs, self.input)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let rank = TensorValue::at(inputs, self.input).ok()?.shape().rank();
+        let last = match self.dim {
+            Dim::At(dim) => dim == -1 || usize::try_from(dim).is_ok_and(|d| d + 1 == rank),
+            Dim::Implicit | Dim::Channels => false,
+        };
+        (last && self.kind == Softmax::Softmax).then_some(Role::SoftmaxOfRows(self.input))
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

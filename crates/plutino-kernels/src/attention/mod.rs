@@ -14,8 +14,7 @@
 //! repacked between them, and only one panel of scores exists at a time (online softmax: Milakov and
 //! Gimelshein 2018; Dao et al., FlashAttention, 2022).
 //!
-//! A query's result depends neither on its place in a panel nor on the threads. A query whose keys are all
-//! masked gets zeros, as PyTorch's `scaled_dot_product_attention` gives.
+//! A query's result depends neither on its place in a panel nor on the threads.
 
 mod task;
 #[cfg(test)]
@@ -110,6 +109,9 @@ pub struct Problem {
     pub heads: usize,
     /// Factor of the scores.
     pub scale: f32,
+    /// What a query gets whose keys are all masked: 0 from PyTorch's `scaled_dot_product_attention`, NaN from
+    /// a plain softmax.
+    pub unattended: f32,
     /// Whether the weights are an output too.
     pub weights: bool,
 }

@@ -3,6 +3,7 @@
 use super::{Attention, Head, Mask, Size};
 use crate::gemm::tile::{self, Start, Tile, VECTORS};
 use crate::gemm::{Pack, Strided};
+use crate::math::exp_normal;
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
@@ -161,12 +162,12 @@ fn softmax_step<S: Simd>(s: S, p: &mut [f32], m: &mut [f32], l: &mut [f32], o: &
         let base = s.select(s.eq(new, s.splat(f32::NEG_INFINITY)), s.zero(), new);
         let mut sum = s.zero();
         for row in p.chunks_exact_mut(nr) {
-            let e = crate::math::exp(s, s.sub(s.load(&row[j..]), base));
+            let e = exp_normal(s, s.sub(s.load(&row[j..]), base));
             s.store(e, &mut row[j..]);
             sum = s.add(sum, e);
         }
         let first = s.eq(old, s.splat(f32::NEG_INFINITY));
-        let shrink = s.select(first, s.zero(), crate::math::exp(s, s.sub(old, base)));
+        let shrink = s.select(first, s.zero(), exp_normal(s, s.sub(old, base)));
         s.store(s.fma(s.load(&l[j..]), shrink, sum), &mut l[j..]);
         for row in o.chunks_exact_mut(nr) {
             s.store(s.mul(s.load(&row[j..]), shrink), &mut row[j..]);
@@ -267,11 +268,12 @@ impl Task<'_> {
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, head: usize, lane: usize, o: &mut [f32], l: &[f32]) {
         let nr = VECTORS * S::LANES;
-        // Where weights are asked for, PyTorch takes a plain softmax, which has no answer here.
-        let nothing = if self.weights.is_some() { f32::NAN } else { 0.0 };
+        let problem = &self.plan.problem;
+        // Without any key a product is a sum of nothing.
+        let unattended = s.splat(if problem.size.keys == 0 { 0.0 } else { problem.unattended });
         for j in (0..nr).step_by(S::LANES) {
             let sum = s.load(&l[lane + j..]);
-            let factor = s.select(s.eq(sum, s.zero()), s.splat(nothing), s.div(s.splat(1.0), sum));
+            let factor = s.select(s.eq(sum, s.zero()), unattended, s.div(s.splat(1.0), sum));
             for row in o.chunks_exact_mut(nr) {
                 s.store(s.mul(s.load(&row[j..]), factor), &mut row[j..]);
             }

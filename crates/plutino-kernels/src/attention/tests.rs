@@ -11,7 +11,8 @@ fn problem(groups: usize, heads: usize, size: Size) -> (Problem, Vec<Head>) {
     let strides = Strides { q: depth, k: depth, v: values, mask: DENSE, out };
     let place =
         |h| Head { q: h * queries * depth, k: h * keys * depth, v: h * keys * values, mask: 0 };
-    let problem = Problem { size, strides, groups, heads, scale: 0.3, weights: false };
+    let problem =
+        Problem { size, strides, groups, heads, scale: 0.3, unattended: 0.0, weights: false };
     (problem, (0..groups * heads).map(place).collect())
 }
 
@@ -93,22 +94,28 @@ fn masks_broadcast() {
 #[test]
 fn weights_are_averaged_over_heads() {
     let (mut p, heads) = problem(2, 3, Size { queries: 40, keys: 33, depth: 4, values: 6 });
-    p.weights = true;
+    (p.weights, p.unattended) = (true, f32::NAN);
     check(&p, &heads, Mask::None);
     check(&p, &heads, Mask::Causal);
 }
 
 #[test]
-fn nothing_to_see_gives_zeros() {
-    for keys in [0, 3] {
-        let (p, heads) = problem(1, 1, Size { queries: 2, keys, depth: 2, values: 2 });
+fn what_nothing_to_see_gives_is_the_callers_choice() {
+    for (keys, unattended, expected) in
+        [(0, 0.0, 0.0), (0, 7.0, 0.0), (3, 0.0, 0.0), (3, f32::NAN, f32::NAN)]
+    {
+        let (mut p, heads) = problem(1, 1, Size { queries: 2, keys, depth: 2, values: 2 });
+        p.unattended = unattended;
         let plan = Attention::new(Target::default(), 1, p);
         let mut out = [1.0; 4];
         let mask = Mask::Keep(&[false]);
         let (x, mut scratch) = ([1.0; 6], vec![0.0; plan.scratch(1)]);
         let x = Operands { q: &x, k: &x, v: &x, mask, out: &mut out, weights: None };
         plan.run(&Par::serial(), &heads, x, &mut scratch);
-        assert_eq!(out, [0.0; 4]);
+        assert!(
+            out.iter()
+                .all(|x| x.to_bits() == expected.to_bits() || x.is_nan() && expected.is_nan())
+        );
     }
 }
 

@@ -27,11 +27,13 @@ pub fn attention<T: Float>(problem: &Problem, heads: &[Head], mut x: Operands<'_
             };
             let mut p: Vec<f64> = (0..keys).map(score).collect();
             let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            // Nothing to see: zeros; NaN where PyTorch takes a plain softmax to get at the weights.
-            let hidden = max == f64::NEG_INFINITY;
-            p.iter_mut().for_each(|p| *p = if hidden { 0.0 } else { (*p - max).exp() });
-            let sum: f64 = if hidden && !problem.weights { 1.0 } else { p.iter().sum() };
-            p.iter_mut().for_each(|p| *p /= sum);
+            if max == f64::NEG_INFINITY {
+                p.fill(f64::from(problem.unattended));
+            } else {
+                p.iter_mut().for_each(|p| *p = (*p - max).exp());
+                let sum: f64 = p.iter().sum();
+                p.iter_mut().for_each(|p| *p /= sum);
+            }
             let out = problem.out(h) + i * strides.out[2];
             for e in 0..values {
                 let value = |k: usize| x.v[head.v + k * strides.v + e].widen();

@@ -11,7 +11,7 @@ mod weight;
 
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use node::{Arg, FromParameter, NodeReader};
-pub use operator::{Cost, Epilogue, LayoutSupport, Operator};
+pub use operator::{Cost, Epilogue, LayoutSupport, Operator, Role};
 pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};

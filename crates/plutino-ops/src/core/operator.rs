@@ -34,6 +34,12 @@ pub trait Operator: Debug + Send + Sync + 'static {
         None
     }
 
+    /// What this operator is in patterns of several operators that passes recognise; none for most.
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let _ = inputs;
+        None
+    }
+
     /// In which physical layouts the operator computes these inputs, where a block has `block` channels;
     /// asked by the layout pass before [`Operator::plan`]. What it answers, `plan` must accept.
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
@@ -55,6 +61,20 @@ pub enum Epilogue {
     Activation(Activation),
     /// The sum with a second tensor of the same shape: a residual connection.
     Add,
+}
+
+/// What an operator with one output is in a pattern of several operators. Numbers are those of inputs.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Role {
+    /// The products of two tensors of matrices, and nothing else.
+    Product(usize, usize),
+    /// Softmax along the last dimension.
+    SoftmaxOfRows(usize),
+    /// The sum of tensors, each multiplied by a number, broadcast.
+    Sum(Vec<(usize, f64)>),
+    /// The input with its dimensions in this order.
+    Permute(usize, Vec<usize>),
 }
 
 /// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.

@@ -4,7 +4,7 @@
 //! over what is theirs to say ([`Operator::absorb`]); here is only what the graph must allow: nobody else reads the
 //! value in between, shapes stay, and the shortcut is there in time.
 
-use super::{PassReport, TypedCx};
+use super::{PassReport, TypedCx, check_fused};
 use crate::SessionError;
 use crate::infer::Types;
 use crate::net::{Action, Net, ValueId};
@@ -50,7 +50,7 @@ pub(super) fn fuse(
         into.inputs.extend(candidate.other);
         into.absorbed.push(name.clone());
         report.did(&name, format!("absorbed by {}", into.location.name));
-        check(net, cx.types, candidate.into)?;
+        check_fused(net, cx.types, candidate.into)?;
         producers[output.0] = Some(candidate.into);
         gone.insert(at);
     }
@@ -140,21 +140,4 @@ fn absorb(
         node.action = Action::Fused(operator);
     }
     Ok(agreed)
-}
-
-/// A fused operator must make exactly what the absorbed one made.
-fn check(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
-    let node = &net.nodes[at];
-    let inputs = types.all(&node.inputs).unwrap_or_default();
-    let made = node.operator().and_then(|op| op.infer(&inputs).ok());
-    let promised = types.all(&node.outputs).unwrap_or_default();
-    match made.as_deref() {
-        Some([ValueSpec::Tensor(made)]) if matches!(&promised[..], [ValueSpec::Tensor(p)] if p.spec == made.spec) => {
-            Ok(())
-        }
-        _ => Err(SessionError::internal(format!(
-            "{}: fusion changed the result's shape",
-            node.location
-        ))),
-    }
 }

@@ -4,6 +4,7 @@
 //! can stop early, and each says what it did and what it refused to do, and why. Passes change speed and memory,
 //! never results beyond rounding.
 
+mod attention;
 pub(crate) mod dead;
 pub(crate) mod fold;
 mod fuse;
@@ -13,6 +14,7 @@ use crate::infer::Types;
 use crate::model::Inner;
 use crate::net::Net;
 use crate::{SessionError, SessionOptions};
+use plutino_ops::ValueSpec;
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
@@ -25,6 +27,11 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "fold",
         about: "computes what does not depend on the inputs once, while planning",
         run: Run::Inference,
+    },
+    Pass {
+        name: "attention",
+        about: "computes attention that is spelled out as products and a softmax in one step",
+        run: Run::Typed(attention::attention),
     },
     Pass {
         name: "fuse",
@@ -166,6 +173,23 @@ pub(crate) fn run_layout(
         if let (Run::Layout(run), true) = (&pass.run, report.ran) {
             run(net, types, block, report);
         }
+    }
+}
+
+/// A fused operator must make exactly what the last one that it absorbed made.
+fn check_fused(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
+    let node = &net.nodes[at];
+    let inputs = types.all(&node.inputs).unwrap_or_default();
+    let made = node.operator().and_then(|op| op.infer(&inputs).ok());
+    let promised = types.all(&node.outputs).unwrap_or_default();
+    match made.as_deref() {
+        Some([ValueSpec::Tensor(made)]) if matches!(&promised[..], [ValueSpec::Tensor(p)] if p.spec == made.spec) => {
+            Ok(())
+        }
+        _ => Err(SessionError::internal(format!(
+            "{}: fusion changed the result's shape",
+            node.location
+        ))),
     }
 }
 

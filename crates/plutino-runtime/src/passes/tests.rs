@@ -118,3 +118,59 @@ fn dead_operators_go_with_what_only_they_read() {
     assert_eq!(after(lines, &[]).0, ["alive 0>3"]);
     assert_eq!(after(lines, &["dead", "fuse"]).0.len(), 3);
 }
+
+const ATTENTION: &str = "
+    pnnx.Input in 0 1 q
+    pnnx.Input in2 0 1 k
+    pnnx.Input in3 0 1 v
+    Tensor.permute t 1 1 k kt dims=(1,0)
+    torch.matmul first 2 1 q kt scores
+    pnnx.Expression scale 1 1 scores scaled expr=div(@0,2.0)
+    F.softmax soft 1 1 scaled p dim=-1
+    torch.matmul second 2 1 p v out
+    pnnx.Output o 1 0 out";
+
+#[test]
+fn attention_that_is_spelled_out_becomes_one_operator() {
+    assert_eq!(after(ATTENTION, &[]).0, ["second+first+scale+soft q,k,v>out"]);
+    assert_eq!(after(ATTENTION, &["attention"]).0.len(), 5);
+    let bare = ATTENTION.replace("pnnx.Expression scale 1 1 scores scaled expr=div(@0,2.0)", "");
+    let bare = bare.replace("1 1 scaled p", "1 1 scores p");
+    assert_eq!(after(&bare, &[]).0, ["second+first+soft q,k,v>out"]);
+}
+
+#[test]
+fn attention_whose_scores_somebody_reads_stays() {
+    for seen in ["scores", "scaled", "p"] {
+        let both =
+            format!("prim::TupleConstruct pair 2 1 out {seen} both\n pnnx.Output o 1 0 both");
+        let lines = ATTENTION.replace("pnnx.Output o 1 0 out", &both);
+        assert_eq!(after(&lines, &[]).0.len(), 5, "{seen}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_attention_stays() {
+    // A softmax along columns.
+    assert_eq!(after(&ATTENTION.replace("dim=-1", "dim=0"), &[]).0.len(), 5);
+    // Another expression.
+    assert_eq!(after(&ATTENTION.replace("div(@0,2.0)", "exp(@0)"), &[]).0.len(), 5);
+    // Keys whose rows are not dense: they would have to be copied.
+    let (nodes, reports) = after(
+        "pnnx.Input in 0 1 q
+         pnnx.Input in2 0 1 v
+         Tensor.permute t 1 1 v vt dims=(1,0)
+         torch.matmul square 2 1 vt v kt
+         torch.matmul first 2 1 q kt scores
+         F.softmax soft 1 1 scores p dim=-1
+         torch.matmul second 2 1 p kt out
+         pnnx.Output o 1 0 out",
+        &[],
+    );
+    assert_eq!(nodes.len(), 5);
+    let why = refusals(&reports, "attention");
+    assert!(
+        matches!(&why[..], [why] if why.starts_with("second: ") && why.contains("not dense")),
+        "{why:?}"
+    );
+}

@@ -1,0 +1,229 @@
+//! Attention that a model spells out becomes one operator, so that the scores of a head never leave the cache.
+//!
+//! `matmul -> (scale, mask) -> softmax -> matmul`, and the permutations before and after it, are what
+//! [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they must hang together.
+
+use super::{PassReport, TypedCx, check_fused, dead};
+use crate::SessionError;
+use crate::infer::Types;
+use crate::net::{Action, Net, ValueId};
+use plutino_ops::{AttentionPattern, Role, ValueSpec};
+use plutino_tensor::{DType, TensorSpec};
+use std::collections::HashSet;
+
+/// Replaces each chain around a softmax that is an attention.
+pub(super) fn attention(
+    net: &mut Net,
+    cx: &TypedCx<'_>,
+    report: &mut PassReport,
+) -> Result<(), SessionError> {
+    let mut gone = HashSet::new();
+    let graph =
+        Graph { consumers: net.consumers(), producers: net.producers(), net, types: cx.types };
+    let softmaxes = 0..graph.net.nodes.len();
+    let found: Vec<_> = softmaxes.filter_map(|at| graph.attention(at)).collect();
+    for attention in found {
+        let name = net.nodes[attention.at].location.name.clone();
+        let operator = attention.pattern.into_operator();
+        // The kernel wants rows of neighbours, the pattern has anything.
+        let inputs = cx.types.all(&attention.inputs).unwrap_or_default();
+        if let Err(why) = operator.infer(&inputs) {
+            report.refuse(&name, why.to_string());
+            continue;
+        }
+        let absorbed: Vec<_> =
+            attention.absorbed.iter().map(|&at| net.nodes[at].location.name.clone()).collect();
+        report.did(&name, format!("absorbed {}", absorbed.join(", ")));
+        let node = &mut net.nodes[attention.at];
+        node.action = Action::Fused(operator);
+        node.inputs = attention.inputs;
+        node.outputs = vec![attention.output];
+        node.absorbed.extend(absorbed);
+        check_fused(net, cx.types, attention.at)?;
+        gone.extend(attention.absorbed);
+    }
+    if !gone.is_empty() {
+        let mut at = 0..;
+        net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
+        dead::dead(net, report)?; // permutations that nobody reads any more
+    }
+    Ok(())
+}
+
+/// A chain that is an attention.
+struct Attention {
+    /// The node whose place it takes: the second product.
+    at: usize,
+    /// The nodes whose work it takes over.
+    absorbed: Vec<usize>,
+    inputs: Vec<ValueId>,
+    output: ValueId,
+    pattern: AttentionPattern,
+}
+
+struct Graph<'a> {
+    net: &'a Net,
+    types: &'a Types,
+    consumers: Vec<Vec<usize>>,
+    producers: Vec<Option<usize>>,
+}
+
+impl Graph<'_> {
+    fn role(&self, at: usize) -> Option<Role> {
+        let node = &self.net.nodes[at];
+        node.operator()?.role(&self.types.all(&node.inputs)?)
+    }
+
+    /// The only output of a node.
+    fn output(&self, at: usize) -> Option<ValueId> {
+        match self.net.nodes[at].outputs[..] {
+            [output] => Some(output),
+            _ => None,
+        }
+    }
+
+    /// The node that makes a value for `reader` alone.
+    fn private(&self, value: ValueId, reader: usize) -> Option<usize> {
+        let alone = self.consumers[value.0][..] == [reader] && !self.net.fetches.contains(&value);
+        self.producers[value.0].filter(|&p| alone && self.output(p) == Some(value))
+    }
+
+    /// The only reader of the output of a node.
+    fn reader(&self, at: usize) -> Option<usize> {
+        let output = self.output(at)?;
+        match self.consumers[output.0][..] {
+            [reader] if !self.net.fetches.contains(&output) => Some(reader),
+            _ => None,
+        }
+    }
+
+    fn spec(&self, value: ValueId) -> Option<&TensorSpec> {
+        match self.types.get(value) {
+            Some(ValueSpec::Tensor(t)) if !t.python && t.spec.dtype == DType::F32 => Some(&t.spec),
+            _ => None,
+        }
+    }
+
+    /// The attention around the softmax at `softmax`.
+    fn attention(&self, softmax: usize) -> Option<Attention> {
+        let Role::SoftmaxOfRows(input) = self.role(softmax)? else { return None };
+        let scores = self.net.nodes[softmax].inputs[input];
+        let Scores { nodes, query, key, scale, mask } = self.scores(scores, softmax)?;
+
+        let product = self.reader(softmax)?;
+        let Role::Product(left, right) = self.role(product)? else { return None };
+        let operands = &self.net.nodes[product].inputs;
+        let value = operands[right];
+        if Some(operands[left]) != self.output(softmax) || left == right {
+            return None;
+        }
+        let [q, k, v] = [query, key, value].map(|value| self.spec(value));
+        let (q, k, v) = (q?, k?, v?);
+
+        // Dimensions may be permuted before and after, if rows stay rows.
+        let (query, q_order) = self.source(query, q.shape.rank(), false);
+        let (key, k_order) = self.source(key, k.shape.rank(), true);
+        let (value, v_order) = self.source(value, v.shape.rank(), false);
+        let mut absorbed = nodes;
+        absorbed.push(softmax);
+        let (mut output, mut write) = (self.output(product)?, None);
+        if let Some(reader) = self.reader(product)
+            && let Some(Role::Permute(_, order)) = self.role(reader)
+            && keeps_rows(&order)
+            && order.len() <= 4
+        {
+            output = self.output(reader)?;
+            write = Some(order);
+            absorbed.push(reader);
+        }
+        let inputs = [query, key, value].into_iter().chain(mask).collect();
+        let read = [q_order, k_order, v_order];
+        let pattern = AttentionPattern { read, scale, masked: mask.is_some(), write };
+        Some(Attention { at: product, absorbed, inputs, output, pattern })
+    }
+
+    /// The product that `value` is, or is a multiple of, with a mask or without.
+    fn scores(&self, value: ValueId, reader: usize) -> Option<Scores> {
+        let at = self.private(value, reader)?;
+        let product = |at: usize| match self.role(at)? {
+            Role::Product(a, b) => {
+                let inputs = &self.net.nodes[at].inputs;
+                Some((inputs[a], inputs[b]))
+            }
+            _ => None,
+        };
+        if let Some((query, key)) = product(at) {
+            return Some(Scores { nodes: vec![at], query, key, scale: 1.0, mask: None });
+        }
+        let Role::Sum(terms) = self.role(at)? else { return None };
+        let inputs = &self.net.nodes[at].inputs;
+        let ways = match terms[..] {
+            [(x, scale)] => vec![(x, scale, None)],
+            [(x, scale), (y, 1.0)] if x != y => {
+                let mut ways = vec![(x, scale, Some(y))];
+                ways.extend((scale == 1.0).then_some((y, 1.0, Some(x))));
+                ways
+            }
+            [(y, 1.0), (x, scale)] if x != y => vec![(x, scale, Some(y))],
+            _ => return None,
+        };
+        ways.into_iter().find_map(|(x, scale, mask)| {
+            let from = self.private(inputs[x], at)?;
+            let (query, key) = product(from)?;
+            // The mask must not make more of the scores than there is.
+            if self.spec(inputs[x])?.shape != self.spec(value)?.shape {
+                return None;
+            }
+            let mask = match mask {
+                Some(mask) => {
+                    self.spec(inputs[mask])?;
+                    Some(inputs[mask])
+                }
+                None => None,
+            };
+            Some(Scores { nodes: vec![from, at], query, key, scale, mask })
+        })
+    }
+
+    /// What `value` is a permutation of, and of which; `transposed`: its last two dimensions are to be swapped.
+    /// Only permutations that leave rows dense are seen through.
+    fn source(
+        &self,
+        value: ValueId,
+        rank: usize,
+        transposed: bool,
+    ) -> (ValueId, Option<Vec<usize>>) {
+        let mut order: Vec<usize> = (0..rank).collect();
+        if transposed && rank >= 2 {
+            order.swap(rank - 1, rank - 2);
+        }
+        let mut best = (value, transposed.then(|| order.clone()));
+        let mut at = value;
+        while let Some(producer) = self.producers[at.0]
+            && let Some(Role::Permute(input, inner)) = self.role(producer)
+            && inner.len() == rank
+        {
+            at = self.net.nodes[producer].inputs[input];
+            order = order.iter().map(|&d| inner[d]).collect();
+            if keeps_rows(&order) {
+                best = (at, Some(order.clone()));
+            }
+        }
+        best
+    }
+}
+
+/// Scores before the softmax.
+struct Scores {
+    nodes: Vec<usize>,
+    query: ValueId,
+    /// Transposed: (..., E, S).
+    key: ValueId,
+    scale: f64,
+    mask: Option<ValueId>,
+}
+
+/// Whether the last dimension stays the last one.
+fn keeps_rows(order: &[usize]) -> bool {
+    order.last().is_some_and(|&last| last + 1 == order.len())
+}
