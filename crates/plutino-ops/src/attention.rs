@@ -182,7 +182,7 @@ impl ScaledDotProduct {
             size,
             strides,
             groups,
-            heads: if groups == 0 { 1 } else { count / groups },
+            heads: count.checked_div(groups).unwrap_or(1),
             scale: self.scale.unwrap_or_else(|| (depth as f64).sqrt().recip()) as f32,
             unattended: self.unattended,
             weights: false,
