@@ -10,6 +10,8 @@
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`], [`mod@cross`], [`distance`], [`mod@glu`],
 //!   [`mod@topk`]: what their names say.
+//! - [`sample`]: images between their pixels: grids, boxes, deformed windows; [`mod@fold`]: windows added up.
+//! - [`fft`]: discrete Fourier transforms; [`stft`]: those of the frames of a signal.
 //! - [`recurrent`]: LSTM, GRU and plain recurrent layers.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
 
@@ -20,6 +22,8 @@ pub mod copy;
 pub mod cross;
 pub mod distance;
 pub mod elementwise;
+pub mod fft;
+pub mod fold;
 pub mod gemm;
 pub mod glu;
 mod inout;
@@ -35,8 +39,10 @@ pub mod reduce;
 pub mod reference;
 pub mod resize;
 mod row;
+pub mod sample;
 pub mod simd;
 pub mod softmax;
+pub mod stft;
 #[cfg(test)]
 mod testkit;
 pub mod topk;

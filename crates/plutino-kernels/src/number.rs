@@ -26,10 +26,12 @@ pub trait Wide: Copy + PartialEq + Send + Sync + 'static {
     fn over(self, n: i64) -> Self;
     /// The value as a complex number.
     fn to_complex(self) -> Complex<f64>;
+    /// The real part for real types.
+    fn of_complex(z: Complex<f64>) -> Self;
 }
 
 macro_rules! wide_float {
-    ($($t:ty, $zero:expr, $one:expr;)*) => {$(
+    ($($t:ty, $zero:expr, $one:expr, $of:expr;)*) => {$(
         impl Wide for $t {
             const ZERO: Self = $zero;
             const ONE: Self = $one;
@@ -53,12 +55,16 @@ macro_rules! wide_float {
             fn to_complex(self) -> Complex<f64> {
                 self.into()
             }
+            #[inline(always)]
+            fn of_complex(z: Complex<f64>) -> Self {
+                $of(z)
+            }
         }
     )*};
 }
 wide_float! {
-    f64, 0.0, 1.0;
-    Complex<f64>, Complex::new(0.0, 0.0), Complex::new(1.0, 0.0);
+    f64, 0.0, 1.0, |z: Complex<f64>| z.re;
+    Complex<f64>, Complex::new(0.0, 0.0), Complex::new(1.0, 0.0), |z| z;
 }
 
 impl Wide for i64 {
@@ -83,6 +89,10 @@ impl Wide for i64 {
     #[inline(always)]
     fn to_complex(self) -> Complex<f64> {
         (self as f64).into()
+    }
+    #[inline(always)]
+    fn of_complex(z: Complex<f64>) -> Self {
+        z.re as i64
     }
 }
 
@@ -155,41 +165,41 @@ pub trait Float: Ordered<Wide = f64> {
     /// The same value.
     #[inline(always)]
     fn to_real(self) -> Self::Real {
-        Self::Real::from_f64(self.widen())
+        Self::Real::nearest(self.widen())
     }
     /// The nearest value of this type.
     #[inline(always)]
     fn from_real(x: Self::Real) -> Self {
-        Self::narrow(x.to_f64())
+        Self::narrow(x.wide())
     }
 }
 
 /// f32 or f64: a precision to compute in.
 pub trait Real: num_traits::Float + Send + Sync + 'static {
     /// The nearest value.
-    fn from_f64(x: f64) -> Self;
+    fn nearest(x: f64) -> Self;
     /// The same value.
-    fn to_f64(self) -> f64;
+    fn wide(self) -> f64;
 }
 
 impl Real for f32 {
     #[inline(always)]
-    fn from_f64(x: f64) -> Self {
+    fn nearest(x: f64) -> Self {
         x as f32
     }
     #[inline(always)]
-    fn to_f64(self) -> f64 {
+    fn wide(self) -> f64 {
         f64::from(self)
     }
 }
 
 impl Real for f64 {
     #[inline(always)]
-    fn from_f64(x: f64) -> Self {
+    fn nearest(x: f64) -> Self {
         x
     }
     #[inline(always)]
-    fn to_f64(self) -> f64 {
+    fn wide(self) -> f64 {
         self
     }
 }

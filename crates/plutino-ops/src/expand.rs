@@ -1,4 +1,4 @@
-//! Elements that occur more than once: expand, expand_as, repeat, tile, repeat_interleave.
+//! Elements that occur more than once: expand, expand_as, repeat, tile.
 
 use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
 use crate::{
@@ -110,43 +110,6 @@ impl Rearrange for Repeat {
             from = from.repeat(at, count);
         }
         Ok(Part { from, shape, dtype: x.dtype() }.into())
-    }
-}
-
-/// Every element (of a dimension) several times in a row, each as often as the others:
-/// <https://pytorch.org/docs/stable/generated/torch.repeat_interleave.html>. Counts that differ from
-/// element to element are not supported.
-#[derive(Debug)]
-struct RepeatInterleave {
-    input: usize,
-    repeats: i64,
-    /// None: the tensor as one row.
-    dim: Option<i64>,
-}
-
-fn repeat_interleave(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let input = r.required_input("input")?;
-    rearranged(RepeatInterleave { input, repeats: r.required("repeats")?, dim: r.optional("dim")? })
-}
-register_op!(repeat_interleave => "torch.repeat_interleave");
-
-impl Rearrange for RepeatInterleave {
-    fn input(&self) -> usize {
-        self.input
-    }
-
-    fn parts(&self, x: &TensorValue, _: &[ValueSpec]) -> Result<Parts, ShapeError> {
-        let refuse = || invalid(format!("elements cannot be repeated {} times", self.repeats));
-        let count = usize::try_from(self.repeats).map_err(|_| refuse())?;
-        let row = Shape::from([x.shape().checked_numel()?]);
-        let (shape, dim) = match self.dim {
-            None => (&row, 0),
-            Some(dim) => (x.shape(), crate::slice::existing(x.shape(), dim)?),
-        };
-        let mut out = shape.clone();
-        out[dim] = out[dim].checked_mul(count).ok_or_else(refuse)?;
-        let from = Geometry::dense(shape).repeat(dim + 1, count);
-        Ok(Part { from, shape: out, dtype: x.dtype() }.into())
     }
 }
 

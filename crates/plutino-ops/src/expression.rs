@@ -151,6 +151,8 @@ fn evaluate(expr: &Expr, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> 
             list.spec = ValueSpec::List(specs);
             Ok(list)
         }
+        // What a parameter's `None` is as well: the empty list.
+        Expr::None => Ok(Evaluated { spec: ValueSpec::List(Vec::new()), leaves: Vec::new() }),
         // A list among the inputs is passed on as it is.
         Expr::Input(at) if matches!(inputs.get(*at), Some(ValueSpec::List(_))) => {
             let before: usize = inputs[..*at].iter().map(ValueSpec::leaf_count).sum();
@@ -192,9 +194,9 @@ fn lower(expr: &Expr, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
             let b = lower(b, f)?;
             binary(*function, a, b, f)
         }
-        Expr::List(_) | Expr::Size { dim: None, .. } => Err(ShapeError::Invalid(format!(
-            "{expr} is a list, where a tensor or a number is needed"
-        ))),
+        Expr::None | Expr::List(_) | Expr::Size { dim: None, .. } => {
+            Err(ShapeError::Invalid(format!("{expr} stands where a tensor or a number is needed")))
+        }
     }
 }
 

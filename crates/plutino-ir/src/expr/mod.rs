@@ -32,6 +32,8 @@ pub const MAX_DEPTH: usize = 512;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expr {
+    /// `None`: in a list of indices, a dimension that is taken whole.
+    None,
     /// `@n`: the operator's input of this number.
     Input(usize),
     /// An integer literal.
@@ -70,7 +72,9 @@ impl Expr {
     /// The parts that this expression is made of directly.
     pub fn children(&self) -> impl Iterator<Item = &Expr> {
         let (list, a, b): (&[Expr], _, _) = match self {
-            Expr::Input(_) | Expr::Int(_) | Expr::Float(_) | Expr::Complex(..) => (&[], None, None),
+            Expr::None | Expr::Input(_) | Expr::Int(_) | Expr::Float(_) | Expr::Complex(..) => {
+                (&[], None, None)
+            }
             Expr::List(items) => (items, None, None),
             Expr::Size { of, dim } => (&[], Some(of), dim.as_ref()),
             Expr::Unary(_, a) => (&[], Some(a), None),
@@ -101,6 +105,7 @@ impl Expr {
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Expr::None => f.write_str("None"),
             Expr::Input(index) => write!(f, "@{index}"),
             Expr::Int(value) => write!(f, "{value}"),
             Expr::Float(value) if value.is_finite() => write!(f, "{}", FloatText(*value)),

@@ -98,6 +98,7 @@ impl<'a> Parser<'a> {
                 TokenKind::Number(Number::Complex(re, im)) => {
                     return Ok(Some(Expr::Complex(re, im)));
                 }
+                TokenKind::Word("None") => return Ok(Some(Expr::None)),
                 TokenKind::Word("inf") => return Ok(Some(Expr::Float(f64::INFINITY))),
                 TokenKind::Word("-inf") => return Ok(Some(Expr::Float(f64::NEG_INFINITY))),
                 TokenKind::Word("nan") => return Ok(Some(Expr::Float(f64::NAN))),

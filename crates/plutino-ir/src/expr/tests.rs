@@ -22,6 +22,7 @@ fn what_the_converter_writes_is_read() {
         "max(@0,-inf)",
         "[]",
         "[[1,2],@0]",
+        "[None,@0,None]",
     ] {
         assert_eq!(canonical(text), text);
     }

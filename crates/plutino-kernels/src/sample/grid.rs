@@ -1,0 +1,327 @@
+//! Images sampled at the points of a grid.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html>. A point (x, y) or (x, y, z) in
+//! -1..1 is a position between the outermost pixels' centres (`align_corners`) or edges. In every mode the result is
+//! separable: along each dimension a few pixels with weights.
+//!
+//! Loops: for each image and 128 points (parallel) - the pixels and weights of the points, once - each channel - each
+//! point - its pixels.
+
+use crate::Par;
+use crate::number::{Float, Real};
+use crate::par::SharedMut;
+use smallvec::SmallVec;
+
+/// Points whose pixels and weights are kept at a time.
+const POINTS: usize = 128;
+
+/// Which pixels make a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The nearest one; halfway between two, the even one.
+    Nearest,
+    /// Two along each dimension.
+    Linear,
+    /// Four along each dimension (Keys' kernel with a = -0.75).
+    Cubic,
+}
+
+/// What lies outside of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// Zeros.
+    Zeros,
+    /// The nearest pixel of the border.
+    Border,
+    /// The image, mirrored at its border again and again.
+    Reflection,
+}
+
+/// A sampling of images of one size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GridSample {
+    /// Images.
+    pub batch: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Size of an image, outermost dimension first: height and width, or depth, height and width; none is 0.
+    pub size: Vec<usize>,
+    /// Points for each image.
+    pub points: usize,
+    /// Which pixels make a sample.
+    pub mode: Mode,
+    /// What lies outside.
+    pub padding: Padding,
+    /// Whether -1 and 1 are the centres of the outermost pixels, not their edges.
+    pub align_corners: bool,
+}
+
+/// Pixels along one dimension, and their weights.
+type Taps<R> = SmallVec<[(usize, R); 4]>;
+
+impl GridSample {
+    /// Samples `[batch, channels, size...]` at `[batch, points, coordinates]`, where the coordinate of the innermost
+    /// dimension comes first; the output is `[batch, channels, points]`.
+    ///
+    /// # Panics
+    /// Where a slice is not as long as the sizes say.
+    pub fn run<T: Float>(&self, par: &Par, input: &[T], grid: &[T], output: &mut [T]) {
+        let Self { batch, channels, points, .. } = *self;
+        let (rank, volume) = (self.size.len(), self.size.iter().product::<usize>());
+        assert_eq!(input.len(), batch * channels * volume, "input of a sampling");
+        assert_eq!(grid.len(), batch * points * rank, "grid of a sampling");
+        assert_eq!(output.len(), batch * channels * points, "output of a sampling");
+        let parts = points.div_ceil(POINTS);
+        let output = SharedMut::new(output);
+        par.run(batch * parts, |task| {
+            let (n, first) = (task / parts, task % parts * POINTS);
+            let count = POINTS.min(points - first);
+            let mut taps: Vec<(usize, T::Real)> = Vec::new();
+            let mut ends = [0; POINTS];
+            let grid = &grid[(n * points + first) * rank..][..count * rank];
+            for (point, end) in grid.chunks_exact(rank).zip(&mut ends) {
+                self.taps(point, &mut taps);
+                *end = taps.len();
+            }
+            for c in 0..channels {
+                let image = &input[(n * channels + c) * volume..][..volume];
+                let at = (n * channels + c) * points + first;
+                // SAFETY: tasks have disjoint points, and channels disjoint rows of them.
+                let output = unsafe { output.slice(at..at + count) };
+                let mut start = 0;
+                for (out, &end) in output.iter_mut().zip(&ends) {
+                    let mut sum = T::Real::nearest(0.0);
+                    for &(at, weight) in &taps[start..end] {
+                        sum = sum + image[at].to_real() * weight;
+                    }
+                    *out = T::from_real(sum);
+                    start = end;
+                }
+            }
+        });
+    }
+
+    /// Appends the pixels of a point, and their weights.
+    fn taps<T: Float>(&self, point: &[T], taps: &mut Vec<(usize, T::Real)>) {
+        let start = taps.len();
+        taps.push((0, T::Real::nearest(1.0)));
+        // The outermost dimension's coordinate is the last.
+        for (&size, x) in self.size.iter().zip(point.iter().rev()) {
+            let along = self.along(x.to_real(), size);
+            let outer: SmallVec<[(usize, T::Real); 16]> = taps.drain(start..).collect();
+            for (at, weight) in outer {
+                taps.extend(along.iter().map(|&(i, w)| (at * size + i, weight * w)));
+            }
+        }
+    }
+
+    /// The pixels along a dimension, without those outside.
+    fn along<R: Real>(&self, x: R, size: usize) -> Taps<R> {
+        let mut taps = Taps::new();
+        let mut push = |position: R, weight: R| {
+            // Every pixel's number is exact: nothing is as large as 2^24 pixels wide, or it is f64.
+            let at = position.wide();
+            if at >= 0.0 && at < size as f64 {
+                taps.push((at as usize, weight));
+            }
+        };
+        let (one, position) = (R::nearest(1.0), self.position(x, size));
+        match self.mode {
+            Mode::Nearest => push(round_half_even(self.inside(position, size)), one),
+            Mode::Linear => {
+                let position = self.inside(position, size);
+                let t = position - position.floor();
+                push(position.floor(), one - t);
+                push(position.floor() + one, t);
+            }
+            Mode::Cubic => {
+                let t = position - position.floor();
+                for (i, weight) in cubic(t).into_iter().enumerate() {
+                    let pixel = position.floor() + R::nearest(i as f64 - 1.0);
+                    push(self.inside(pixel, size), weight);
+                }
+            }
+        }
+        taps
+    }
+
+    /// The position of a coordinate, in pixels; NaN counts as -1.
+    fn position<R: Real>(&self, x: R, size: usize) -> R {
+        let [one, two, n] = [1.0, 2.0, size as f64].map(R::nearest);
+        let x = if x.is_nan() { -one } else { x };
+        if self.align_corners { (x + one) / two * (n - one) } else { ((x + one) * n - one) / two }
+    }
+
+    /// Where a position is read, as the padding says.
+    fn inside<R: Real>(&self, position: R, size: usize) -> R {
+        let [zero, last] = [0.0, size as f64 - 1.0].map(R::nearest);
+        let position = match self.padding {
+            Padding::Zeros => return position,
+            Padding::Border => position,
+            Padding::Reflection if self.align_corners => reflect(position, zero, last),
+            Padding::Reflection => {
+                let half = R::nearest(0.5);
+                reflect(position, -half, last + half)
+            }
+        };
+        position.max(zero).min(last)
+    }
+}
+
+/// Mirrors a position at both ends until it lies between them. What has no position (infinity) stays outside.
+fn reflect<R: Real>(position: R, low: R, high: R) -> R {
+    let span = high - low;
+    if span <= R::nearest(0.0) {
+        return R::nearest(0.0);
+    }
+    let distance = (position - low).abs();
+    let (flips, extra) = ((distance / span).floor(), distance % span);
+    if flips % R::nearest(2.0) == R::nearest(0.0) { low + extra } else { high - extra }
+}
+
+fn round_half_even<R: Real>(x: R) -> R {
+    let (two, half) = (R::nearest(2.0), R::nearest(0.5));
+    if (x - x.floor()) == half { (x / two).round() * two } else { x.round() }
+}
+
+/// Keys' kernel at distances 1 + t, t, 1 - t, 2 - t.
+fn cubic<R: Real>(t: R) -> [R; 4] {
+    let [a, one, two, three] = [-0.75, 1.0, 2.0, 3.0].map(R::nearest);
+    let [four, five, eight] = [4.0, 5.0, 8.0].map(R::nearest);
+    let near = |d: R| ((a + two) * d - (a + three)) * d * d + one;
+    let far = |d: R| ((a * d - five * a) * d + eight * a) * d - four * a;
+    [far(t + one), near(t), near(one - t), far(two - t)]
+}
+
+/// The points of an affine map: `theta (x, y, 1)` or `theta (x, y, z, 1)` for every pixel of a `size` (outermost
+/// dimension first), where x, y and z run from -1 to 1 between the outermost pixels' centres (`align_corners`) or edges.
+/// `theta` is `[rank, rank + 1]`, the output `[pixels, rank]`.
+///
+/// <https://pytorch.org/docs/stable/generated/torch.nn.functional.affine_grid.html>
+///
+/// # Panics
+/// Where a slice is not as long as the size says.
+pub fn affine_points<T: Float>(size: &[usize], align_corners: bool, theta: &[T], output: &mut [T]) {
+    let rank = size.len();
+    assert_eq!(theta.len(), rank * (rank + 1), "matrix of an affine grid");
+    assert_eq!(output.len(), size.iter().product::<usize>() * rank, "points of an affine grid");
+    let axes: Vec<Vec<T::Real>> = size.iter().map(|&n| linspace(n, align_corners)).collect();
+    for (pixel, out) in output.chunks_exact_mut(rank.max(1)).enumerate() {
+        let mut left = pixel;
+        // (x, y, z): the innermost dimension first.
+        let mut base: SmallVec<[T::Real; 3]> = SmallVec::new();
+        for axis in axes.iter().rev() {
+            base.push(axis[left % axis.len()]);
+            left /= axis.len();
+        }
+        for (out, row) in out.iter_mut().zip(theta.chunks_exact(rank + 1)) {
+            let terms = base.iter().zip(row).map(|(&x, t)| x * t.to_real());
+            let sum = terms.fold(row[rank].to_real(), |sum, x| sum + x);
+            *out = T::from_real(sum);
+        }
+    }
+}
+
+/// `n` numbers from -1 to 1; moved to the centres of `n` equal parts where the corners are not aligned. A single one
+/// is 0.
+fn linspace<R: Real>(n: usize, align_corners: bool) -> Vec<R> {
+    let at = |i: usize| match n {
+        0 | 1 => 0.0,
+        _ => {
+            let x = 2.0 * i as f64 / (n - 1) as f64 - 1.0;
+            if align_corners { x } else { x * (n - 1) as f64 / n as f64 }
+        }
+    };
+    (0..n).map(|i| R::nearest(at(i))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::sample::grid_sample as reference;
+    use crate::testkit::{assert_close, on_every_machine, random};
+
+    #[test]
+    fn agrees_with_the_reference() {
+        for size in [vec![5, 7], vec![1, 4], vec![3, 4, 5]] {
+            let (batch, channels, points) = (2, 2, 140);
+            let x = random(batch * channels * size.iter().product::<usize>(), 1);
+            // Positions beyond the border, too.
+            let grid: Vec<f32> =
+                random(batch * points * size.len(), 2).iter().map(|x| x * 2.5).collect();
+            for mode in [Mode::Nearest, Mode::Linear, Mode::Cubic] {
+                for padding in [Padding::Zeros, Padding::Border, Padding::Reflection] {
+                    for align_corners in [false, true] {
+                        let size = size.clone();
+                        let sample = GridSample {
+                            batch,
+                            channels,
+                            size,
+                            points,
+                            mode,
+                            padding,
+                            align_corners,
+                        };
+                        let expected = reference(&sample, &x, &grid);
+                        on_every_machine(
+                            |_, par| {
+                                let mut y = vec![f32::NAN; batch * channels * points];
+                                sample.run(par, &x, &grid, &mut y);
+                                y
+                            },
+                            // Positions below 16 are off by a few of their last places, slopes are below 8.
+                            |found| assert_close(found, &expected, |_| 1e-4),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_position() {
+        let sample = |padding| GridSample {
+            batch: 1,
+            channels: 1,
+            size: vec![1, 2],
+            points: 4,
+            mode: Mode::Linear,
+            padding,
+            align_corners: true,
+        };
+        let (x, inf) = ([3.0, 5.0], f32::INFINITY);
+        let grid = [f32::NAN, 0.0, inf, 0.0, -inf, 0.0, 1e30, 0.0];
+        for (padding, expected) in
+            [(Padding::Zeros, [3.0, 0.0, 0.0, 0.0]), (Padding::Border, [3.0, 5.0, 3.0, 5.0])]
+        {
+            let mut y = [f32::NAN; 4];
+            sample(padding).run(&Par::serial(), &x, &grid, &mut y);
+            assert_eq!(y, expected);
+        }
+        let mut y = [f32::NAN; 4];
+        sample(Padding::Reflection).run(&Par::serial(), &x, &grid, &mut y);
+        assert!(y.iter().all(|y| (0.0..=5.0).contains(y)), "{y:?}");
+    }
+
+    #[test]
+    fn the_identity_maps_pixels_to_themselves() {
+        let identity = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0f32];
+        let mut points = [0.0; 8];
+        affine_points(&[2, 2], false, &identity, &mut points);
+        assert_eq!(points, [-0.5, -0.5, 0.5, -0.5, -0.5, 0.5, 0.5, 0.5]);
+        affine_points(&[2, 2], true, &identity, &mut points);
+        assert_eq!(points, [-1.0, -1.0, 1.0, -1.0, -1.0, 1.0, 1.0, 1.0]);
+        let mut point = [0.0; 3];
+        let theta = [1.0, 0.0, 0.0, 4.0, 0.0, 1.0, 0.0, 5.0, 0.0, 0.0, 1.0, 6.0];
+        affine_points(&[1, 1, 1], true, &theta, &mut point);
+        assert_eq!(point, [4.0, 5.0, 6.0]);
+    }
+
+    #[test]
+    fn halves_round_to_even() {
+        assert_eq!(
+            [0.5f32, 1.5, 2.5, -0.5, 0.4, 2.6].map(round_half_even),
+            [0., 2., 2., 0., 0., 3.]
+        );
+    }
+}
