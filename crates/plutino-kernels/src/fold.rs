@@ -1,10 +1,12 @@
-//! Windows added up to images: the reverse of unfolding an image into its windows.
+//! Images cut into windows, and windows added up to images.
 //!
-//! `image[tap * dilation + place * stride - padding] += window[tap, place]`
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.Fold.html>).
+//! - [`unfold`]: `window[tap, place] = image[tap * dilation + place * stride - padding]`, 0 outside of the image
+//!   (<https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html>);
+//! - [`fold`]: `image[tap * dilation + place * stride - padding] += window[tap, place]`
+//!   (<https://pytorch.org/docs/stable/generated/torch.nn.Fold.html>).
 //!
-//! Loops: for each channel (parallel) - tap - row of places. Every image element is a sum in the order of the taps,
-//! rounded to its dtype after each, as PyTorch does.
+//! Loops: for each channel and, unfolding, tap (parallel) - row of places. Every element of a folded image is a sum in
+//! the order of the taps, rounded to its dtype after each, as PyTorch does.
 
 use crate::Par;
 use crate::number::{Number, Wide};
@@ -45,6 +47,30 @@ impl FoldGeometry {
     pub fn windows_len(&self) -> usize {
         [self.kernel, self.places].iter().flatten().product()
     }
+}
+
+/// Cuts each channel into windows: `[channels, height, width]` to `[channels, taps, places]`.
+///
+/// # Panics
+/// Where the slices do not hold the same number of channels.
+pub fn unfold<T: Number>(par: &Par, g: &FoldGeometry, images: &[T], windows: &mut [T]) {
+    let (plane, taps) = (g.image[0] * g.image[1], g.kernel[0] * g.kernel[1]);
+    let places = g.places[0] * g.places[1];
+    let channels = windows.len() / (taps * places).max(1);
+    assert!(channels * taps * places == windows.len(), "windows of an unfold");
+    assert!(windows.is_empty() || images.len() == channels * plane, "images of an unfold");
+    par.chunks_mut(windows, places, |item, window| {
+        let (channel, ty, tx) = (item / taps, item % taps / g.kernel[1], item % taps % g.kernel[1]);
+        let image = &images[channel * plane..][..plane];
+        window.fill(T::default());
+        let columns = g.inside(1, tx);
+        for y in g.inside(0, ty) {
+            let row = &image[g.position(0, ty, y) * g.image[1]..][..g.image[1]];
+            for x in columns.clone() {
+                window[y * g.places[1] + x] = row[g.position(1, tx, x)];
+            }
+        }
+    });
 }
 
 /// Adds up the windows of each channel.
@@ -114,6 +140,14 @@ mod tests {
                 let mut images = vec![f64::NAN; 3 * 63];
                 Pool::new(threads).enter(|par| fold(par, &g, &windows, &mut images));
                 assert_eq!(images, expected); // the same additions in the same order
+                // Unfolding is the transpose: <unfold(y), x> = <y, fold(x)>.
+                let y: Vec<f64> = random(3 * 63, 2).into_iter().map(f64::from).collect();
+                let mut unfolded = vec![f64::NAN; windows.len()];
+                Pool::new(threads).enter(|par| unfold(par, &g, &y, &mut unfolded));
+                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                let (left, right) = (dot(&unfolded, &windows), dot(&y, &images));
+                // Two sums of some thousand products below 1.
+                assert!((left - right).abs() < 5000.0 * f64::EPSILON, "{left} {right}");
             }
         }
     }

@@ -10,7 +10,7 @@
 //! - [`gemm`]: matrix products; [`conv`]: convolutions.
 //! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`], [`mod@cross`], [`distance`], [`mod@glu`],
 //!   [`mod@topk`]: what their names say.
-//! - [`sample`]: images between their pixels: grids, boxes, deformed windows; [`mod@fold`]: windows added up.
+//! - [`sample`]: images between their pixels: grids, boxes, deformed windows; [`mod@fold`]: images cut into windows and back.
 //! - [`fft`]: discrete Fourier transforms; [`stft`]: those of the frames of a signal.
 //! - [`recurrent`]: LSTM, GRU and plain recurrent layers.
 //! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.

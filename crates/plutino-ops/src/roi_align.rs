@@ -1,0 +1,194 @@
+//! Averages over the cells of boxes: `torchvision.ops.RoIAlign`.
+//!
+//! <https://pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html>. Boxes are one tensor of rows (image,
+//! x1, y1, x2, y2), or a list with a tensor of (x1, y1, x2, y2) for each image.
+
+use crate::assemble::leaf;
+use crate::rearrange::invalid;
+use crate::{
+    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, TensorValue, ValueSpec, register_op,
+};
+use plutino_kernels::for_floats;
+use plutino_kernels::number::Number;
+use plutino_kernels::sample::roi_align::RoiAlign;
+use plutino_tensor::DType;
+use std::ops::Range;
+
+#[derive(Debug)]
+struct Roi {
+    input: usize,
+    boxes: usize,
+    cells: [usize; 2],
+    scale: f64,
+    samples: usize,
+    aligned: bool,
+}
+
+fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let cells = match r.sizes("output_size", 2, 1, None)?[..] {
+        [h, w] => [h, w],
+        _ => return Err(r.bad("output_size", "2 integers")),
+    };
+    let samples = r.or::<i64>("sampling_ratio", -1)?;
+    // As many as there are pixels, where it is not positive.
+    let samples = usize::try_from(samples).unwrap_or(0);
+    if samples > 1 << 16 {
+        return Err(r.bad("sampling_ratio", "an integer below 65537"));
+    }
+    let (scale, aligned) = (r.or("spatial_scale", 1.0)?, r.or("aligned", false)?);
+    let (input, boxes) = (r.required_input("input")?, r.required_input("rois")?);
+    Ok(Box::new(Roi { input, boxes, cells, scale, samples, aligned }))
+}
+register_op!(build => "torchvision.ops.RoIAlign", "torchvision.ops.roi_align");
+
+/// Where boxes come from.
+struct Boxes {
+    /// Leaves.
+    leaves: Range<usize>,
+    /// Whether the boxes of each image are a leaf of their own.
+    listed: bool,
+    count: usize,
+}
+
+impl Roi {
+    fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, RoiAlign, Boxes), ShapeError> {
+        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
+        if !x.dtype().is_float() {
+            return Err(ShapeError::DType { input, expected: "a float".into(), found: x.dtype() });
+        }
+        let &[batch, channels, height, width] = x.shape().dims() else {
+            let (expected, found) = ("4".into(), x.shape().clone());
+            return Err(ShapeError::Rank { input, expected, found });
+        };
+        let (items, listed) = match inputs.get(self.boxes) {
+            Some(ValueSpec::List(items)) => (&items[..], true),
+            Some(one) => (std::slice::from_ref(one), false),
+            None => (&[][..], false),
+        };
+        if listed && items.len() != batch {
+            return Err(invalid(format!(
+                "{} lists of boxes are given for {batch} images",
+                items.len()
+            )));
+        }
+        let columns = if listed { 4 } else { 5 };
+        let mut count = 0usize;
+        for i in 0..items.len() {
+            let boxes = TensorValue::at(items, i)?;
+            match boxes.shape().dims() {
+                &[n, c] if c == columns && boxes.dtype() == x.dtype() => {
+                    count = count.saturating_add(n)
+                }
+                _ => {
+                    return Err(invalid(format!(
+                        "boxes must be rows of {columns} numbers of dtype {}, found {}",
+                        x.dtype(),
+                        boxes.spec
+                    )));
+                }
+            }
+        }
+        let first = leaf(inputs, self.boxes);
+        let boxes = Boxes { leaves: first..first + items.len(), listed, count };
+        let roi = RoiAlign {
+            batch,
+            channels,
+            size: [height, width],
+            cells: self.cells,
+            scale: self.scale,
+            samples: self.samples,
+            aligned: self.aligned,
+        };
+        Ok((x.dtype(), roi, boxes))
+    }
+}
+
+impl Operator for Roi {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let (dtype, roi, boxes) = self.bind(inputs)?;
+        let [h, w] = roi.cells;
+        Ok(vec![ValueSpec::tensor(dtype, [boxes.count, roi.channels, h, w])])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let (dtype, roi, boxes) = self.bind(cx.inputs)?;
+        let kernel = RoiKernel {
+            dtype,
+            input: leaf(cx.inputs, self.input),
+            input_boxes: self.boxes,
+            roi,
+            boxes,
+        };
+        Ok(Planned::new(kernel))
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let samples = (self.samples as u64).max(2).saturating_pow(2);
+        Cost::elementwise(inputs, outputs, samples.saturating_mul(8))
+    }
+}
+
+struct RoiKernel {
+    dtype: DType,
+    /// Leaf of the images.
+    input: usize,
+    /// Number of the input with the boxes, for messages.
+    input_boxes: usize,
+    roi: RoiAlign,
+    boxes: Boxes,
+}
+
+impl Kernel for RoiKernel {
+    fn name(&self) -> &str {
+        "roi_align"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        for_floats!(self.dtype,
+            T => {
+                let mut rows: Vec<T> = Vec::with_capacity(self.boxes.count.saturating_mul(5));
+                for (image, leaf) in self.boxes.leaves.clone().enumerate() {
+                    let boxes = cx.inputs.get::<T>(leaf)?;
+                    if !self.boxes.listed {
+                        rows.extend_from_slice(boxes);
+                        continue;
+                    }
+                    for b in boxes.chunks_exact(4) {
+                        rows.push(T::narrow(image as f64));
+                        rows.extend_from_slice(b);
+                    }
+                }
+                let (x, y) = (cx.inputs.get::<T>(self.input)?, cx.outputs.take::<T>(0)?);
+                let input = self.input_boxes;
+                self.roi.run(cx.par, x, &rows, y)
+                    .map_err(|e| RunError::Value { input, what: e.to_string() })
+            },
+            _ => Err(RunError::Internal("images are floats".into())),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testkit::{assert_close, check, check_values, error, iota, op, specs, tensor};
+    use crate::{RunError, ValueSpec, eager::EagerError};
+
+    #[test]
+    fn averages_of_cells() {
+        let line = "torchvision.ops.RoIAlign r 2 1 0 1 2 aligned=True output_size=(1,2) sampling_ratio=2 spatial_scale=0.5";
+        let roi = op(line);
+        // Rows 0 to 4: pixel centres are at whole numbers, so the box of all pixels is -0.5 to 3.5.
+        let x = iota([1, 1, 4, 4]);
+        let y = check(&*roi, &[x.clone(), tensor([1, 5], &[0.0f32, 0.0, 0.0, 8.0, 8.0])]);
+        assert_close(&y[0], &tensor([1, 1, 1, 2], &[6.5f32, 8.5]), 1e-5);
+        let boxes = tensor([1, 4], &[0.0f32, 0.0, 8.0, 8.0]);
+        let inputs = [x.spec().into(), ValueSpec::List(specs(std::slice::from_ref(&boxes)))];
+        assert_eq!(check_values(&*roi, &inputs, &[x.clone(), boxes])[0], y[0]);
+        assert_eq!(check(&*roi, &[x.clone(), iota([0, 5])])[0], iota([0, 1, 1, 2]));
+        error(&*roi, &[x.clone(), iota([1, 4])]);
+        error(&*roi, &[iota([4, 4]), iota([1, 5])]);
+        let e = error(&*roi, &[x, tensor([1, 5], &[1.0f32, 0.0, 0.0, 1.0, 1.0])]);
+        assert!(matches!(e, EagerError::Run(RunError::Value { input: 1, .. })), "{e}");
+    }
+}
