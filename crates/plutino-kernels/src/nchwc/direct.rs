@@ -13,7 +13,7 @@
 use super::finish::{Finish, Residual};
 use super::image::PaddedImage;
 use super::tile::{
-    NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile, tile_pixels,
+    LINE, NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile, tile_pixels,
 };
 use super::window::Window;
 use crate::Par;
@@ -25,6 +25,9 @@ use plutino_tensor::{AlignedBuf, Floats, TensorError};
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
 
+/// Bytes above which a task copies less of an image than whole rows.
+const LONGEST_COPY: usize = 2 << 20;
+
 /// How the input of a convolution lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ConvInput {
@@ -33,6 +36,9 @@ pub enum ConvInput {
     /// Plain NCHW, for the first layer with its few channels: at most [`FEW`]. Interleaved before use.
     Plain,
 }
+
+/// Copies lie in the same scratch memory as tables.
+const F32_OF_ISIZE: usize = size_of::<isize>() / size_of::<f32>();
 
 /// Channels up to which plain input is read: they become blocks of this many.
 pub const FEW: usize = 4;
@@ -125,9 +131,28 @@ pub struct DirectConv {
     task_pixels: usize,
     /// Pairs of output blocks of a task.
     task_pairs: usize,
-    /// The copy of plain input, and the f32 of all of them.
-    image: Option<PaddedImage>,
-    copies: usize,
+    reads: Reads,
+}
+
+/// What tasks read.
+#[derive(Debug)]
+enum Reads {
+    /// The input, in blocks.
+    Input,
+    /// A copy of an image, which all threads make together: images one after the other.
+    Whole(PaddedImage),
+    /// A copy of its own, of the part of an image that it needs.
+    Part(PaddedImage),
+}
+
+impl Reads {
+    /// The window on what is read.
+    fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
+        match self {
+            Self::Input => input,
+            Self::Whole(image) | Self::Part(image) => &image.window,
+        }
+    }
 }
 
 /// The tensors of one run.
@@ -156,28 +181,55 @@ impl DirectConv {
         // At least 8 tiles a task, so that weights are reused; a multiple of the tile.
         let mr = tile_pixels(isa);
         let fitting = (TASK_INPUT / per_pixel.max(1)).clamp(8 * mr, 1024) / mr * mr;
-        let blocks = pixels.div_ceil(fitting).max(1);
-        let task_pixels = pixels.div_ceil(blocks).next_multiple_of(mr);
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
         let pairs = out_channels.div_ceil(NB * isa.lanes());
+        let blocks = pixels.div_ceil(fitting).max(1);
+        let mut task_pixels = pixels.div_ceil(blocks).next_multiple_of(mr);
+        let mut tasks = batch.max(1) * pixels.div_ceil(task_pixels);
+        let mut reads = Reads::Input;
+        if input == ConvInput::Plain {
+            let part = PaddedImage::new(&window, fitting, LONGEST_COPY);
+            // A part is not to be copied for each of several tasks.
+            if part.parts() > 1 && batch * part.parts() >= wanted {
+                (task_pixels, tasks) = (part.window.pixels(), batch * part.parts());
+                reads = Reads::Part(part);
+            } else {
+                tasks = pixels.div_ceil(task_pixels);
+                reads = Reads::Whole(PaddedImage::whole(&window));
+            }
+        }
         // Few blocks of pixels: cut the output channels, too.
-        let tasks = batch.max(1) * pixels.div_ceil(task_pixels);
-        let wanted = if threads == 1 { 1 } else { (4 * threads).div_ceil(tasks) };
-        let task_pairs = pairs.div_ceil(wanted).max(1);
-        let image = (input == ConvInput::Plain).then(|| PaddedImage::new(&window));
-        let copies = image.as_ref().map_or(0, |image| batch * image.len());
+        let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
         let finish = Finish::new(activation);
-        Self { isa, window, finish, task_pixels, task_pairs, image, copies }
+        Self { isa, window, finish, task_pixels, task_pairs, reads }
     }
 
-    /// Numbers of scratch memory that a run on `threads` threads needs: one table of offsets for each, and the
-    /// interleaved copy of plain input.
+    /// Numbers of scratch memory that a run on `threads` threads needs: for each a table of offsets, and copies of
+    /// plain input.
     pub fn scratch(&self, threads: usize) -> usize {
-        threads * self.table_len() + (self.copies * size_of::<f32>()).div_ceil(size_of::<isize>())
+        let copy = match &self.reads {
+            Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
+            Reads::Input | Reads::Part(_) => 0,
+        };
+        threads * self.worker_len() + copy
+    }
+
+    /// Scratch memory of a thread, in whole lines of cache.
+    fn worker_len(&self) -> usize {
+        let copy = match &self.reads {
+            Reads::Part(image) => image.len().div_ceil(F32_OF_ISIZE),
+            Reads::Input | Reads::Whole(_) => 0,
+        };
+        (self.table_len() + copy).next_multiple_of(LINE / size_of::<isize>())
     }
 
     fn table_len(&self) -> usize {
         let taps = self.window.taps();
-        if self.image.is_some() { self.task_pixels + taps } else { self.task_pixels * taps }
+        match self.reads {
+            Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
+            Reads::Input if self.window.is_pointwise() => 0,
+            Reads::Input => self.task_pixels * taps,
+        }
     }
 
     /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and `residual` are
@@ -209,48 +261,68 @@ impl DirectConv {
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let plain = weights.input == ConvInput::Plain;
-        assert_eq!(self.image.is_some(), plain, "weights are packed for another layout");
+        let reads_plain = !matches!(self.reads, Reads::Input);
+        assert_eq!(reads_plain, plain, "weights are packed for another layout");
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,
             "lengths of a convolution"
         );
         assert!(bias.len() >= groups * pairs * NB * block, "bias is not padded");
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
-        let table_len = self.table_len();
         assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
-        let (tables, rest) = scratch.split_at_mut(par.threads() * table_len);
-        let tables = SharedMut::new(tables);
-        let (x, in_image) = match &self.image {
-            None => (x, in_image),
-            Some(image) => {
-                let copies: &mut [f32] = &mut bytemuck::cast_slice_mut(rest)[..batch * image.len()];
-                image.copy(x, inp, copies, par);
-                (&*copies, image.len())
-            }
+        let worker_len = self.worker_len();
+        let (workers, rest) = scratch.split_at_mut(par.threads() * worker_len);
+        let workers = SharedMut::new(workers);
+        let pixel_tasks = match &self.reads {
+            Reads::Part(image) => image.parts(),
+            Reads::Input | Reads::Whole(_) => pixels.div_ceil(self.task_pixels),
         };
-
-        let pixel_tasks = pixels.div_ceil(self.task_pixels);
         let pair_tasks = pairs.div_ceil(self.task_pairs);
         let operands = Operands { y: SharedMut::new(y), weights, bias, residual };
-        par.run_as(batch * groups * pair_tasks * pixel_tasks, |worker, task| {
+        let image_tasks = groups * pair_tasks * pixel_tasks;
+        // A task; `x` is the image or the copy of all of it.
+        let run = |worker: usize, x: &[f32], task: usize| {
             let (rest, pixel_task) = (task / pixel_tasks, task % pixel_tasks);
             let (rest, pair_task) = (rest / pair_tasks, rest % pair_tasks);
             let (n, group) = (rest / groups, rest % groups);
-            let start = pixel_task * self.task_pixels;
             let first = pair_task * self.task_pairs;
             // SAFETY: no two tasks run under the same worker number at the same time.
-            let table = unsafe { tables.slice(worker * table_len..(worker + 1) * table_len) };
+            let own = unsafe { workers.slice(worker * worker_len..(worker + 1) * worker_len) };
+            let (table, rest) = own.split_at_mut(self.table_len());
+            let (x, range, first_read) = match &self.reads {
+                Reads::Part(image) => {
+                    let copy = bytemuck::cast_slice_mut(rest);
+                    let range = image.copy_part(x, inp, pixel_task, copy);
+                    (&*copy, range, 0)
+                }
+                Reads::Input | Reads::Whole(_) => {
+                    let start = pixel_task * self.task_pixels;
+                    (x, start..(start + self.task_pixels).min(pixels), start)
+                }
+            };
             self.isa.run(Task {
                 conv: self,
                 operands: &operands,
-                x: &x[n * in_image..(n + 1) * in_image],
+                x,
                 y_start: n * image,
                 group,
-                pixels: start..(start + self.task_pixels).min(pixels),
+                pixels: range,
+                first_read,
                 pairs: first..(first + self.task_pairs).min(pairs),
                 table,
             });
-        });
+        };
+        let image_of = |n: usize| &x[n * in_image..(n + 1) * in_image];
+        if let Reads::Whole(image) = &self.reads {
+            let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
+            for n in 0..batch {
+                image.copy_whole(image_of(n), inp, copy, par);
+                let copy = &copy[..image.len()];
+                par.run_as(image_tasks, |worker, t| run(worker, copy, n * image_tasks + t));
+            }
+        } else {
+            par.run_as(batch * image_tasks, |worker, t| run(worker, image_of(t / image_tasks), t));
+        }
     }
 
     /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output blocks.
@@ -271,10 +343,13 @@ impl DirectConv {
 struct Task<'a> {
     conv: &'a DirectConv,
     operands: &'a Operands<'a>,
+    /// The image, or a copy as [`Reads`] says.
     x: &'a [f32],
     y_start: usize,
     group: usize,
     pixels: std::ops::Range<usize>,
+    /// The first of them on `x`: another one where that is a copy of a part.
+    first_read: usize,
     pairs: std::ops::Range<usize>,
     table: &'a mut [isize],
 }
@@ -288,16 +363,17 @@ impl Vectorized for Task<'_> {
         let [out, inp] = weights.channels;
         let n = self.pixels.len();
         let in_block = weights.input.block(b);
-        let window = conv.image.as_ref().map_or(&conv.window, |image| &image.window);
-        let (position, len) = match conv.image {
-            Some(_) => (Position::SUM, n + weights.taps),
-            None if window.is_pointwise() => (Position::DENSE, 0),
-            None => (Position::TABLE, n * weights.taps),
+        let window = conv.reads.window(&conv.window);
+        let (position, len) = match conv.reads {
+            Reads::Whole(_) | Reads::Part(_) => (Position::SUM, n + weights.taps),
+            Reads::Input if window.is_pointwise() => (Position::DENSE, 0),
+            Reads::Input => (Position::TABLE, n * weights.taps),
         };
         let table = &mut self.table[..len];
+        let read = self.first_read..self.first_read + n;
         match position {
-            Position::SUM => window.sums(self.pixels.clone(), in_block, table),
-            Position::TABLE => window.offsets(self.pixels.clone(), in_block, table),
+            Position::SUM => window.sums(read, in_block, table),
+            Position::TABLE => window.offsets(read, in_block, table),
             _ => {}
         }
         let plane = window.input_pixels();

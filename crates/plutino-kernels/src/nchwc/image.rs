@@ -1,76 +1,216 @@
 //! Images as the first convolution reads them: channels interleaved, borders padded.
 //!
-//! A plain image has few channels (at most [`FEW`]), too few for blocks of a vector. Its copy holds the
-//! [`FEW`] numbers of a pixel side by side, missing channels as zeros, and a border of zeros where windows reach
-//! outside: no tap lies in padding, and where a tap lies is the sum of a number of the pixel and one of the tap.
+//! A plain image has few channels (at most [`FEW`]), too few for blocks of a vector. Its copy, of all of it or of what
+//! a part of the output needs, holds the [`FEW`] numbers of a pixel side by side, missing channels as zeros, and zeros
+//! where windows reach outside: no tap lies in padding, and where a tap lies is the sum of a number of the pixel and
+//! one of the tap. A task that makes a copy of its own reads it from the cache; what neighbours share is copied twice.
 
 use super::direct::FEW;
 use super::window::Window;
 use crate::Par;
 use crate::par::SharedMut;
+use std::ops::Range;
 
-/// The copy's geometry.
+/// How an output plane is cut into parts, and the copy of the image that each needs.
 #[derive(Debug, Clone)]
 pub(super) struct PaddedImage {
-    /// Height and width of the image.
-    image: [usize; 2],
-    /// Rows above and columns to the left of it.
-    pad: [usize; 2],
-    /// The window on the copy.
+    /// The window on the image.
+    whole: Window,
+    /// The window on the copy: its output is a part, of several rows or of some of the columns of one row.
     pub(super) window: Window,
+    /// Parts of a plane: vertically, and horizontally.
+    parts: [usize; 2],
 }
 
 impl PaddedImage {
-    /// The copy that `window` can slide over without padding.
-    pub(super) fn new(window: &Window) -> Self {
-        let input = [window.extent(0), window.extent(1)];
-        let padded = Window { input, pad: [0, 0], ..window.clone() };
-        Self { image: window.input, pad: window.pad, window: padded }
+    /// Cuts the output of `window` into parts of `pixels` pixels, or a little more; of many more where neighbours would
+    /// share more than a quarter of what they copy. Where that takes more than `longest` bytes, rows are cut.
+    pub(super) fn new(window: &Window, pixels: usize, longest: usize) -> Self {
+        let [rows, cols] = window.output;
+        let least = |axis: usize| {
+            let taps = (window.kernel[axis] - 1) * window.dilation[axis] + 1;
+            let shared = taps.saturating_sub(window.stride[axis]); // with the next pixel
+            (4 * shared).div_ceil(window.stride[axis]).max(1)
+        };
+        let part = |output: [usize; 2]| {
+            let part = Window { output, pad: [0, 0], ..window.clone() };
+            Window { input: [part.extent(0), part.extent(1)], ..part }
+        };
+        let even = |all: usize, least: usize| all.div_ceil((all / least).max(1));
+        let mut window_of_part = part([even(rows, least(0).max(pixels / cols)), cols]);
+        if window_of_part.input_pixels() * FEW * size_of::<f32>() > longest {
+            window_of_part = part([1, even(cols, least(1).max(pixels))]);
+        }
+        let [high, wide] = window_of_part.output;
+        let parts = [rows.div_ceil(high), cols.div_ceil(wide)];
+        Self { whole: window.clone(), window: window_of_part, parts }
     }
 
-    /// f32 of the copy of one image.
+    /// The output as a single part.
+    pub(super) fn whole(window: &Window) -> Self {
+        Self::new(window, usize::MAX, usize::MAX)
+    }
+
+    /// Parts of a plane.
+    pub(super) fn parts(&self) -> usize {
+        self.parts[0] * self.parts[1]
+    }
+
+    /// f32 of the copy for one part.
     pub(super) fn len(&self) -> usize {
         self.window.input_pixels() * FEW
     }
 
-    /// Copies all images: `x` is `(N, channels, H, W)`, `y` holds [`PaddedImage::len`] for each.
-    pub(super) fn copy(&self, x: &[f32], channels: usize, y: &mut [f32], par: &Par) {
-        let ([height, width], [rows, cols]) = (self.image, self.window.input);
-        let line = cols * FEW;
-        let batch = y.len() / self.len();
-        assert!(x.len() == batch * channels * height * width, "lengths of an image");
-        // Columns of the image that windows reach, and where the first of them goes.
-        let left = self.pad[1].min(cols);
-        let reached = width.min(cols - left);
-        let y = SharedMut::new(y);
-        par.split(batch * rows, (1 << 14) / line, |part| {
-            // SAFETY: parts are different rows.
-            let part_of_y = unsafe { y.slice(part.start * line..part.end * line) };
-            for (row, out) in part.zip(part_of_y.chunks_exact_mut(line)) {
-                let (n, row) = (row / rows, row % rows);
-                let Some(source) = row.checked_sub(self.pad[0]).filter(|&r| r < height) else {
-                    out.fill(0.0);
-                    continue;
-                };
-                let of = |c: usize| &x[((n * channels + c) * height + source) * width..][..reached];
-                let (before, rest) = out.split_at_mut(left * FEW);
-                let (inside, after) = rest.split_at_mut(reached * FEW);
-                before.fill(0.0);
-                after.fill(0.0);
-                if channels == 3 {
-                    let pixels = of(0).iter().zip(of(1)).zip(of(2));
-                    for (out, ((&r, &g), &b)) in inside.chunks_exact_mut(FEW).zip(pixels) {
-                        out.copy_from_slice(&[r, g, b, 0.0]);
-                    }
-                } else {
-                    inside.fill(0.0);
-                    for c in 0..channels {
-                        for (out, &v) in inside[c..].iter_mut().step_by(FEW).zip(of(c)) {
-                            *out = v;
-                        }
+    /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but one part.
+    pub(super) fn copy_whole(&self, x: &[f32], channels: usize, y: &mut [f32], par: &Par) {
+        let line = self.window.input[1] * FEW;
+        let y = SharedMut::new(&mut y[..self.len()]);
+        par.split(self.window.input[0], (1 << 14) / line, |rows| {
+            // SAFETY: ranges are different rows of the copy.
+            let part_of_y = unsafe { y.slice(rows.start * line..rows.end * line) };
+            self.copy_rows(x, channels, [rows.start, 0], part_of_y);
+        });
+    }
+
+    /// Copies what `part` needs of `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`]. Output pixels of
+    /// the part: they follow each other, and the copy is as if the first of them were that of the window on it.
+    pub(super) fn copy_part(
+        &self,
+        x: &[f32],
+        channels: usize,
+        part: usize,
+        y: &mut [f32],
+    ) -> Range<usize> {
+        let [high, wide] = self.window.output;
+        let (oy, ox) = (part / self.parts[1] * high, part % self.parts[1] * wide);
+        let [height, width] = self.whole.output;
+        let (rows, cols) = (high.min(height - oy), wide.min(width - ox));
+        let lines = Window { output: [rows, cols], ..self.window.clone() }.extent(0);
+        let corner = [oy * self.whole.stride[0], ox * self.whole.stride[1]];
+        self.copy_rows(x, channels, corner, &mut y[..lines * self.window.input[1] * FEW]);
+        let pixel = oy * width + ox;
+        pixel..pixel + rows * cols // either all columns, or one row
+    }
+
+    /// Copies rows of `x` from `corner` on, a row and a column, counted with the padding.
+    fn copy_rows(&self, x: &[f32], channels: usize, [top, left]: [usize; 2], y: &mut [f32]) {
+        let [height, width] = self.whole.input;
+        let line = self.window.input[1];
+        // Columns of the copy that lie in the image, and the first of them in the image.
+        let start = self.whole.pad[1].saturating_sub(left).min(line);
+        let first = left.saturating_sub(self.whole.pad[1]).min(width);
+        let reached = (width - first).min(line - start);
+        for (row, out) in y.chunks_exact_mut(line * FEW).enumerate() {
+            let Some(source) = (top + row).checked_sub(self.whole.pad[0]).filter(|&r| r < height)
+            else {
+                out.fill(0.0);
+                continue;
+            };
+            let of = |c: usize| &x[(c * height + source) * width + first..][..reached];
+            let (before, rest) = out.split_at_mut(start * FEW);
+            let (inside, after) = rest.split_at_mut(reached * FEW);
+            before.fill(0.0);
+            after.fill(0.0);
+            if channels == 3 {
+                let pixels = of(0).iter().zip(of(1)).zip(of(2));
+                for (out, ((&r, &g), &b)) in inside.chunks_exact_mut(FEW).zip(pixels) {
+                    out.copy_from_slice(&[r, g, b, 0.0]);
+                }
+            } else {
+                inside.fill(0.0);
+                for c in 0..channels {
+                    for (out, &v) in inside[c..].iter_mut().step_by(FEW).zip(of(c)) {
+                        *out = v;
                     }
                 }
             }
-        });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Pool;
+
+    const MUCH: usize = 1 << 20;
+
+    /// Every part against the image, window by window.
+    fn check(window: &Window, channels: usize, image: &PaddedImage) {
+        let plane = window.input_pixels();
+        let x: Vec<f32> = (0..channels * plane).map(|i| i as f32 + 1.0).collect();
+        let mut next = 0;
+        for part in 0..image.parts() {
+            let mut copy = vec![f32::NAN; image.len()];
+            let range = image.copy_part(&x, channels, part, &mut copy);
+            assert_eq!(range.start, next);
+            next = range.end;
+            let mut table = vec![0; range.len() + window.taps()];
+            image.window.sums(0..range.len(), FEW, &mut table);
+            let (starts, taps) = table.split_at(range.len());
+            for (pixel, &start) in range.zip(starts) {
+                let (oy, ox) = (pixel / window.output[1], pixel % window.output[1]);
+                for (tap, &add) in taps.iter().enumerate() {
+                    let iy = window.position(0, oy, tap / window.kernel[1]);
+                    let ix = window.position(1, ox, tap % window.kernel[1]);
+                    let at = iy.zip(ix).map(|(y, x)| y * window.input[1] + x);
+                    for c in 0..FEW {
+                        let wanted =
+                            at.filter(|_| c < channels).map_or(0.0, |at| x[c * plane + at]);
+                        assert_eq!(
+                            copy[(start + add) as usize + c],
+                            wanted,
+                            "{window:?} {part} {c}"
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(next, window.pixels());
+        if image.parts() == 1 {
+            let [mut part, mut whole] = [0, 1].map(|_| vec![f32::NAN; image.len()]);
+            image.copy_part(&x, channels, 0, &mut part);
+            Pool::new(2).enter(|par| image.copy_whole(&x, channels, &mut whole, par));
+            assert_eq!(part, whole);
+        }
+    }
+
+    #[test]
+    fn parts_hold_what_their_windows_reach() {
+        for (input, kernel, stride, dilation, pad) in [
+            ([31, 17], [3, 3], [1, 1], [1, 1], [1, 1]),
+            ([31, 17], [7, 6], [2, 3], [1, 1], [3, 2]),
+            ([9, 40], [2, 3], [4, 5], [1, 1], [0, 0]),
+            ([12, 12], [3, 2], [1, 2], [3, 4], [6, 7]),
+            ([3, 3], [3, 3], [1, 1], [1, 1], [9, 9]),
+        ] {
+            let output = [0, 1].map(|a: usize| {
+                (input[a] + 2 * pad[a] - (kernel[a] - 1) * dilation[a] - 1) / stride[a] + 1
+            });
+            let window = Window::new(input, output, kernel, stride, dilation, pad).unwrap();
+            for channels in 1..=FEW {
+                for (pixels, longest) in [(1, MUCH), (50, MUCH), (1, 0), (10, 0), (MUCH, 0)] {
+                    check(&window, channels, &PaddedImage::new(&window, pixels, longest));
+                }
+                let whole = PaddedImage::whole(&window);
+                assert_eq!(whole.parts(), 1);
+                check(&window, channels, &whole);
+            }
+        }
+    }
+
+    #[test]
+    fn long_rows_are_cut() {
+        let window = Window::new([2, 900], [2, 900], [1, 5], [1, 1], [1, 1], [0, 2]).unwrap();
+        let image = PaddedImage::new(&window, 100, 10_000);
+        assert_eq!((image.parts, image.window.input), ([2, 9], [1, 104]));
+        check(&window, 1, &image);
+    }
+
+    #[test]
+    fn neighbours_share_a_quarter_at_most() {
+        let window = Window::new([99, 50], [99, 50], [9, 9], [1, 1], [1, 1], [4, 4]).unwrap();
+        let image = PaddedImage::new(&window, 100, MUCH);
+        assert_eq!((image.window.output[0], image.window.input[0]), (33, 33 + 8));
     }
 }

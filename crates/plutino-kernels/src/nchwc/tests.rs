@@ -176,6 +176,8 @@ fn direct_convolution_of_plain_input() {
     };
     check_direct(first, ConvInput::Plain);
     check_direct(Case { channels: [1, 5], batch: 2, ..first }, ConvInput::Plain);
+    // Of several parts, which share rows.
+    check_direct(Case { channels: [2, 5], batch: 2, input: [75, 61], ..BASE }, ConvInput::Plain);
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub(super) struct Taps<'a> {
 }
 
 /// Bytes of a line of cache.
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched into the
 /// second-level cache, a few lines with each block of channels of each tile. How many, for panels of `panel` f32

@@ -195,7 +195,7 @@ mod tests {
                         assert_eq!(table[tap * n + p], at, "{w:?} {pixel} {tap}");
                     }
                 }
-                let padded = PaddedImage::new(&w).window;
+                let padded = PaddedImage::whole(&w).window;
                 padded.offsets(pixels.clone(), 4, &mut table);
                 let mut sums = vec![0; n + w.taps()];
                 padded.sums(pixels.clone(), 4, &mut sums);
