@@ -5,7 +5,7 @@
 //! ```
 //! Planning makes the nest as short as it gets: dimensions of size 1 go, the destination's largest steps
 //! come first, neighbours that continue evenly on both sides become one, and an innermost run that is
-//! contiguous on both sides becomes a larger element if it is 2 to 16 bytes long. What is left is one of
+//! contiguous on both sides becomes a larger element if it is 2 to 64 bytes long. What is left is one of
 //!
 //! - `rows`: the innermost dimension is moved as a run (memcpy), a fill, or element by element;
 //! - `tiles`: source and destination run along different dimensions (a transposition): square tiles, so
@@ -137,7 +137,9 @@ impl StridedCopy {
             2 => self.nest::<2>(par, src, dst),
             4 => self.nest::<4>(par, src, dst),
             8 => self.nest::<8>(par, src, dst),
-            _ => self.nest::<16>(par, src, dst),
+            16 => self.nest::<16>(par, src, dst),
+            32 => self.nest::<32>(par, src, dst),
+            _ => self.nest::<64>(par, src, dst),
         }
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Nest {
         while let Some((&Dim { len, src: 1, dst: 1 }, outer)) = self.dims.split_last() {
             let unit = self.unit * len;
             let whole = |x: isize| x % len as isize == 0;
-            let fits = matches!(unit, 2 | 4 | 8 | 16)
+            let fits = matches!(unit, 2 | 4 | 8 | 16 | 32 | 64)
                 && self.origin.iter().all(|o| o % len == 0)
                 && outer.iter().all(|d| whole(d.src) && whole(d.dst));
             if !fits || outer.is_empty() {
