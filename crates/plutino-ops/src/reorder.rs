@@ -1,6 +1,8 @@
 //! Changes of physical layout. Not an operator of PNNX: the layout pass puts it between operators that compute
-//! in channel blocks and those that do not.
+//! in channel blocks and those that do not, and in the place of permutations that lie in between.
 
+use crate::assemble::Copies;
+use crate::rearrange::{Geometry, invalid};
 use crate::{
     Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue,
     ValueSpec,
@@ -14,21 +16,63 @@ use plutino_tensor::{DType, Layout};
 pub struct Reorder {
     /// The layout of the output.
     pub to: Layout,
+    /// Whether the plain one of input and output is (N, H, W, C): a permutation is done on the way. Whole blocks
+    /// only.
+    pub channels_last: bool,
+}
+
+impl Reorder {
+    /// The order of dimensions that takes (N, C, H, W) to (N, H, W, C).
+    pub const TO_CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
+    /// The order of dimensions that takes (N, H, W, C) to (N, C, H, W).
+    pub const FROM_CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
+
+    /// The permutation that is done on the way.
+    fn order(&self) -> Option<[usize; 4]> {
+        self.channels_last.then_some(match self.to {
+            Layout::Plain => Self::TO_CHANNELS_LAST,
+            Layout::Blocked { .. } => Self::FROM_CHANNELS_LAST,
+        })
+    }
+
+    /// Neighbouring channels are neighbours in both layouts: strided copies of whole blocks.
+    fn plan_channels_last(&self, x: &TensorValue) -> Result<Planned, PlanError> {
+        let from = match (x.spec.layout, self.to, x.shape().last()) {
+            (Layout::Blocked { block }, Layout::Plain, _) if x.shape()[1].is_multiple_of(block) => {
+                Geometry::dense(&x.spec.physical_shape()).permute(&[0, 2, 3, 1, 4])
+            }
+            (Layout::Plain, Layout::Blocked { block }, Some(&c)) if c.is_multiple_of(block) => {
+                Geometry::dense(x.shape()).unmerge(3, c / block, block).permute(&[0, 3, 1, 2, 4])
+            }
+            (from, to, _) => {
+                let what = format!("a reorder of {} from {from} to {to}", x.shape());
+                return Err(PlanError::Unsupported(what));
+            }
+        };
+        let mut copies = Copies::default();
+        copies.push(0, 0, DType::F32, &from, None)?;
+        Ok(copies.into_planned())
+    }
 }
 
 impl Operator for Reorder {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, 0)?;
         if x.dtype() != DType::F32 || x.shape().rank() != 4 {
-            return Err(ShapeError::Invalid(
-                "only f32 tensors of rank 4 have blocked layouts".into(),
-            ));
+            return Err(invalid("only f32 tensors of rank 4 have blocked layouts"));
         }
-        Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
+        let shape = match self.order() {
+            Some(order) => order.iter().map(|&d| x.shape()[d]).collect(),
+            None => x.shape().clone(),
+        };
+        Ok(vec![ValueSpec::tensor(x.dtype(), shape)])
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = TensorValue::at(cx.inputs, 0)?;
+        if self.channels_last {
+            return self.plan_channels_last(x);
+        }
         let (channels, pixels) = (x.shape().product(1..2), x.shape().product(2..4));
         let isa = cx.isa;
         let kernel = |name, block, convert: Convert| {

@@ -6,21 +6,30 @@
 //! 1. a convolution takes and makes blocks ([`LayoutSupport::Blocked`]), a first one takes plain images;
 //! 2. what computes in either layout ([`LayoutSupport::Any`]) follows its inputs: the reorder sinks below it;
 //! 3. everything else, and every result of the run, is plain;
-//! 4. a value is reordered once, however many need it, and never back: its twin is found instead.
+//! 4. a value is reordered once, however many need it, and never back: its twin is found instead;
+//! 5. a permutation between channels first and channels last at the edge of blocks is a reorder itself.
 
 use super::PassReport;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, Value, ValueId};
-use plutino_ops::{LayoutSupport, Location, Operator, Reorder, ValueSpec};
+use plutino_ops::{LayoutSupport, Location, Operator, Reorder, Role, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorSpec};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Chooses the layout of every value; a block has `block` channels.
 pub(super) fn layout(net: &mut Net, types: &mut Types, block: usize, report: &mut PassReport) {
     let mut pass =
         Pass { blocked: Layout::Blocked { block }, twins: HashMap::new(), nodes: Vec::new() };
-    for mut node in std::mem::take(&mut net.nodes) {
+    let from_channels_last = follow_channels_last(net, types, block);
+    for (at, mut node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
+        if let Some(reorder) = pass.turn(&node, types, block, from_channels_last.contains(&at)) {
+            report.did(&node.location.name, format!("reorders to {} on the way", reorder.to));
+            set_layout(types, node.outputs[0], reorder.to);
+            node.action = Action::Fused(Box::new(reorder));
+            pass.nodes.push(node);
+            continue;
+        }
         let (inputs, outputs) = pass.wanted(&node, types, block);
         let pairs: Vec<_> = node.inputs.iter().copied().zip(inputs).collect();
         for (slot, (value, layout)) in node.inputs.iter_mut().zip(pairs) {
@@ -47,7 +56,49 @@ struct Pass {
     nodes: Vec<Node>,
 }
 
+/// The nodes that permute channels last to channels first, whole blocks of them, for readers that all compute in
+/// blocks.
+fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize> {
+    let consumers = net.consumers();
+    let in_blocks = |reader: &usize| {
+        let node = &net.nodes[*reader];
+        let support = node.operator().zip(types.all(&node.inputs));
+        support.is_some_and(|(operator, inputs)| {
+            matches!(operator.layouts(&inputs, block), LayoutSupport::Any | LayoutSupport::Blocked)
+        })
+    };
+    let fits = |node: &Node| {
+        let [output] = node.outputs[..] else { return false };
+        let spec = types.get(output).and_then(blockable);
+        permutes(node, types, Reorder::FROM_CHANNELS_LAST)
+            && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(block))
+            && !net.fetches.contains(&output)
+            && consumers[output.0].iter().all(in_blocks)
+    };
+    (0..net.nodes.len()).filter(|&at| fits(&net.nodes[at])).collect()
+}
+
+/// Whether a node does nothing but put the dimensions in this order.
+fn permutes(node: &Node, types: &Types, order: [usize; 4]) -> bool {
+    let role = node.operator().zip(types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
+    matches!(role, Some(Role::Permute(0, own)) if own[..] == order)
+        && matches!((&node.inputs[..], &node.outputs[..]), ([_], [_]))
+}
+
 impl Pass {
+    /// What a permutation becomes that can reorder on the way.
+    fn turn(&self, node: &Node, types: &Types, block: usize, to_blocks: bool) -> Option<Reorder> {
+        let &[input] = &node.inputs[..] else { return None };
+        let spec = types.get(input).and_then(blockable)?;
+        if to_blocks && spec.layout == Layout::Plain {
+            return Some(Reorder { to: self.blocked, channels_last: true });
+        }
+        (spec.layout == self.blocked
+            && spec.shape[1].is_multiple_of(block)
+            && permutes(node, types, Reorder::TO_CHANNELS_LAST))
+        .then_some(Reorder { to: Layout::Plain, channels_last: true })
+    }
+
     /// The layouts in which a node takes each of its inputs, and makes its outputs.
     fn wanted(&self, node: &Node, types: &Types, block: usize) -> (Vec<Layout>, Layout) {
         let plain = || (vec![Layout::Plain; node.inputs.len()], Layout::Plain);
@@ -117,7 +168,9 @@ impl Pass {
         self.nodes.push(Node {
             source: None,
             location,
-            action: Action::Fused(Box::new(Reorder { to: layout }) as Box<dyn Operator>),
+            action: Action::Fused(
+                Box::new(Reorder { to: layout, channels_last: false }) as Box<dyn Operator>
+            ),
             inputs: vec![value],
             outputs: vec![twin],
             absorbed: Vec::new(),
