@@ -4,7 +4,7 @@
 //! stays NaN, `silu(-inf)` is NaN, and so on.
 
 use crate::math::{exp, expm1, log1p, neg, normal_cdf, sigmoid, silu, tanh};
-use crate::simd::{Isa, Simd, Vectorized};
+use crate::simd::{Interleaved, Isa, Simd, Vectorized};
 
 /// A function of one f32, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,76 +95,59 @@ impl Activation {
     /// The function, lane by lane.
     #[inline(always)]
     pub fn apply<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
-        let [y] = self.apply_all(s, [x]);
-        y
-    }
-
-    /// The function of several vectors: the choice of function is made once for all of them.
-    #[inline(always)]
-    pub fn apply_all<S: Simd, const N: usize>(self, s: S, mut vectors: [S::F32; N]) -> [S::F32; N] {
-        // A loop, not `map`: a closure might not be inlined, and would then lack the instruction set.
-        macro_rules! each {
-            (|$x:ident| $y:expr) => {
-                for v in &mut vectors {
-                    let $x = *v;
-                    *v = $y;
-                }
-            };
-        }
         let zero = s.zero();
         let one = s.splat(1.0);
         let six = s.splat(6.0);
         // Operands of min and max stand so that NaN comes through: the second one wins over NaN.
         match self {
-            Self::Relu => each!(|x| s.max(zero, x)),
-            Self::Relu6 => each!(|x| s.min(six, s.max(zero, x))),
-            Self::Clamp { lo, hi } => each!(|x| s.min(s.splat(hi), s.max(s.splat(lo), x))),
-            Self::LeakyRelu { slope } => {
-                each!(|x| s.select(s.lt(zero, x), x, s.mul(x, s.splat(slope))))
-            }
-            Self::Elu { alpha } => each!(|x| elu(s, x, alpha, 1.0)),
-            Self::Celu { alpha } => each!(|x| elu(s, x, alpha, 1.0 / alpha)),
-            Self::Selu => {
-                each!(|x| s.mul(s.splat(SELU_SCALE as f32), elu(s, x, SELU_ALPHA as f32, 1.0)))
-            }
-            Self::Sigmoid => each!(|x| sigmoid(s, x)),
-            Self::LogSigmoid => each!(|x| neg(s, softplus(s, neg(s, x)))),
-            Self::Silu => each!(|x| silu(s, x)),
-            Self::HardSigmoid => each!(|x| hard_sigmoid(s, x)),
-            Self::HardSwish => each!(|x| s.mul(x, hard_sigmoid(s, x))),
-            Self::Tanh => each!(|x| tanh(s, x)),
-            Self::Gelu => each!(|x| s.mul(x, normal_cdf(s, x))),
-            Self::GeluTanh => each!(|x| {
+            Self::Relu => s.max(zero, x),
+            Self::Relu6 => s.min(six, s.max(zero, x)),
+            Self::Clamp { lo, hi } => s.min(s.splat(hi), s.max(s.splat(lo), x)),
+            Self::LeakyRelu { slope } => s.select(s.lt(zero, x), x, s.mul(x, s.splat(slope))),
+            Self::Elu { alpha } => elu(s, x, alpha, 1.0),
+            Self::Celu { alpha } => elu(s, x, alpha, 1.0 / alpha),
+            Self::Selu => s.mul(s.splat(SELU_SCALE as f32), elu(s, x, SELU_ALPHA as f32, 1.0)),
+            Self::Sigmoid => sigmoid(s, x),
+            Self::LogSigmoid => neg(s, softplus(s, neg(s, x))),
+            Self::Silu => silu(s, x),
+            Self::HardSigmoid => hard_sigmoid(s, x),
+            Self::HardSwish => hard_swish(s, x),
+            Self::Tanh => tanh(s, x),
+            Self::Gelu => s.mul(x, normal_cdf(s, x)),
+            Self::GeluTanh => {
                 let [scale, cube] = GELU_TANH.map(|c| c as f32);
                 let inner = s.fma(s.mul(x, x), s.splat(cube * scale), s.splat(scale));
                 s.mul(x, sigmoid(s, s.mul(x, inner))) // (1 + tanh y) / 2 = sigmoid 2y
-            }),
-            Self::Mish => each!(|x| {
+            }
+            Self::Mish => {
                 // tanh(ln(1 + e)) = e (e + 2) / (e (e + 2) + 2); 1 in f32 from x = 20 on
                 let e = exp(s, s.min(s.splat(20.0), x));
                 let n = s.mul(e, s.add(e, s.splat(2.0)));
                 s.mul(x, s.div(n, s.add(n, s.splat(2.0))))
-            }),
-            Self::Softplus { beta, threshold } => each!(|x| {
+            }
+            Self::Softplus { beta, threshold } => {
                 let z = s.mul(x, s.splat(beta));
                 let y = s.mul(softplus(s, z), s.splat(1.0 / beta));
                 s.select(s.lt(s.splat(threshold), z), x, y)
-            }),
-            Self::Softsign => each!(|x| s.div(x, s.add(one, s.abs(x)))),
-            Self::Tanhshrink => each!(|x| s.sub(x, tanh(s, x))),
-            Self::Softshrink { lambda } => each!(|x| {
+            }
+            Self::Softsign => s.div(x, s.add(one, s.abs(x))),
+            Self::Tanhshrink => s.sub(x, tanh(s, x)),
+            Self::Softshrink { lambda } => {
                 let l = s.splat(lambda);
                 let below = s.select(s.lt(x, neg(s, l)), s.add(x, l), s.mul(x, zero));
                 s.select(s.lt(l, x), s.sub(x, l), below)
-            }),
-            Self::Hardshrink { lambda } => {
-                each!(|x| s.select(s.le(s.abs(x), s.splat(lambda)), zero, x))
             }
+            Self::Hardshrink { lambda } => s.select(s.le(s.abs(x), s.splat(lambda)), zero, x),
             Self::Threshold { threshold, value } => {
-                each!(|x| s.select(s.le(x, s.splat(threshold)), s.splat(value), x))
+                s.select(s.le(x, s.splat(threshold)), s.splat(value), x)
             }
         }
-        vectors
+    }
+
+    /// The function of several vectors, step by step for all of them.
+    #[inline(always)]
+    pub fn apply_all<S: Simd, const N: usize>(self, s: S, vectors: [S::F32; N]) -> [S::F32; N] {
+        self.apply(Interleaved::<S, N>(s), vectors)
     }
 
     /// The function of every element, in place and on the calling thread: for kernels that finish a
@@ -239,7 +222,14 @@ fn hard_sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.mul(s.min(s.splat(6.0), shifted), s.splat(1.0 / 6.0))
 }
 
-struct InPlace<'a>(Activation, &'a mut [f32]);
+/// [`Activation::HardSwish`]
+#[inline(always)]
+pub(crate) fn hard_swish<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.mul(x, hard_sigmoid(s, x))
+}
+
+/// The function of every element, in place.
+pub(crate) struct InPlace<'a>(pub(crate) Activation, pub(crate) &'a mut [f32]);
 
 impl Vectorized for InPlace<'_> {
     type Output = ();

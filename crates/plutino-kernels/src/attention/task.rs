@@ -5,7 +5,7 @@ use crate::gemm::tile::{self, Start, Tile, VECTORS};
 use crate::gemm::{Pack, Strided};
 use crate::math::exp_normal;
 use crate::par::SharedMut;
-use crate::simd::{Simd, Vectorized};
+use crate::simd::{Interleaved, Simd, Vectorized};
 use std::ops::Range;
 
 /// A block of queries of one head, or of all heads of a group.
@@ -161,7 +161,20 @@ fn softmax_step<S: Simd>(s: S, p: &mut [f32], m: &mut [f32], l: &mut [f32], o: &
         // Nothing seen yet but -inf: any finite base gives exp(-inf) = 0.
         let base = s.select(s.eq(new, s.splat(f32::NEG_INFINITY)), s.zero(), new);
         let mut sum = s.zero();
-        for row in p.chunks_exact_mut(nr) {
+        // Rows by fours, step by step for all of them.
+        let mut fours = p.chunks_exact_mut(4 * nr);
+        for four in &mut fours {
+            let mut e = [s.zero(); 4];
+            for (i, e) in e.iter_mut().enumerate() {
+                *e = s.sub(s.load(&four[i * nr + j..]), base);
+            }
+            let e = exp_normal(Interleaved::<S, 4>(s), e);
+            for (i, &e) in e.iter().enumerate() {
+                s.store(e, &mut four[i * nr + j..]);
+                sum = s.add(sum, e);
+            }
+        }
+        for row in fours.into_remainder().chunks_exact_mut(nr) {
             let e = exp_normal(s, s.sub(s.load(&row[j..]), base));
             s.store(e, &mut row[j..]);
             sum = s.add(sum, e);

@@ -6,6 +6,7 @@
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
 use super::program::Constant;
+use crate::activation::InPlace;
 use crate::number::Number;
 use crate::simd::{Simd, Vectorized};
 use half::{bf16, f16};
@@ -335,7 +336,22 @@ impl Vectorized for UnaryF32 {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        rows_of_vectors!(s, S, self.size, self.to, [x = self.x], self.op.apply_all(s, x));
+        let Unary::Activation(activation) = self.op else {
+            rows_of_vectors!(s, S, self.size, self.to, [x = self.x], self.op.apply_all(s, x));
+            return;
+        };
+        // Copied and changed in place, in cache: all activations in each of the loops above are too much code.
+        let ((rows, cols), to) = (self.size, self.to);
+        let there = self.x.ptr == to.ptr && self.x.down == to.down && self.x.across == 1;
+        if !there {
+            rows_of_vectors!(s, S, self.size, self.to, [x = self.x], x);
+        }
+        let (runs, len) = if to.down == cols { (1, rows * cols) } else { (rows, cols) };
+        for r in 0..runs {
+            // SAFETY: every element of the tile is valid (the value that holds it promises it); runs are apart.
+            let run = unsafe { std::slice::from_raw_parts_mut(to.ptr.add(r * to.down), len) };
+            s.outlined(InPlace(activation, run));
+        }
     }
 }
 

@@ -25,7 +25,8 @@ macro_rules! each {
 }
 
 impl Unary {
-    /// The function of several vectors: the choice of function is made once for all of them.
+    /// The function of several vectors: the choice of function is made once for all of them. Activations have a way
+    /// of their own ([`super::steps::UnaryF32`]).
     #[inline(always)]
     pub(super) fn apply_all<S: Simd, const N: usize>(
         self,
@@ -59,7 +60,6 @@ impl Unary {
             Self::Erf => each!(x, |x| erf(s, x)),
             Self::LogicalNot => each!(x, |x| s.select(s.eq(x, zero), one, zero)),
             Self::NotZero => each!(x, |x| s.select(s.eq(x, zero), zero, one)),
-            Self::Activation(activation) => x = activation.apply_all(s, x),
             // The rest is computed in f64, element by element, and rounded once.
             _ => each!(x, |x| {
                 let mut lanes = to_lanes(s, x);

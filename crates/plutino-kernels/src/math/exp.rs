@@ -12,14 +12,20 @@ const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
-/// n and r of x = n ln 2 + r, for |x| < 10^6.
+/// n and r of x = n ln 2 + r, for |x| < 10^6; n as it lies in the low bits of a float.
 #[inline(always)]
 fn reduce<S: Simd>(s: S, x: S::F32) -> (S::I32, S::F32) {
     let shifted = s.fma(x, s.splat(LOG2_E), s.splat(ROUND));
     let n = s.sub(shifted, s.splat(ROUND));
     let r = s.fma(n, s.splat(-LN2_HI), x);
     let r = s.fma(n, s.splat(-LN2_LO), r);
-    (s.sub_i32(s.as_i32(shifted), s.as_i32(s.splat(ROUND))), r)
+    (s.as_i32(shifted), r)
+}
+
+/// The n of [`reduce`] as an integer.
+#[inline(always)]
+fn integer<S: Simd>(s: S, n: S::I32) -> S::I32 {
+    s.sub_i32(n, s.as_i32(s.splat(ROUND)))
 }
 
 /// 2^n, for -126 <= n <= 127; 0 for n = -127 and infinity for n = 128.
@@ -38,21 +44,27 @@ pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
     let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
     // Two factors, since 2^n alone may overflow or be denormal. Only the second one rounds.
+    let n = integer(s, n);
     let half = s.shr_i32::<1>(n);
     let p = s.mul(p, power_of_two(s, half));
     s.mul(p, power_of_two(s, s.sub_i32(n, half)))
 }
 
-/// e^x as an intermediate result, in fewer steps: 0 below -87.7 (where e^x is denormal, or nearly so) and
-/// infinity above 88.4.
+/// e^x as an intermediate result, in fewer steps: 0 below -87.7 (where e^x is denormal, or
+/// nearly so) and infinity above 88.4.
 #[inline(always)]
 pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     // At these bounds 2^n is 0 and infinity. Operands in this order let NaN through.
     let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
     let (n, r) = reduce(s, x);
-    let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
-    let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
-    s.mul(p, power_of_two(s, n))
+    let p = polynomial(
+        s,
+        r,
+        [1.0, 1.0, 0.499_999_94, 0.166_665_21, 0.041_668_266, 0.008_368_677, 0.001_382_073_4],
+    );
+    // What else there is besides n leaves at the top.
+    let factor = s.add_i32(s.shl_i32::<23>(n), s.splat_i32(127 << 23));
+    s.mul(p, s.as_f32(factor))
 }
 
 /// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least results,
@@ -92,7 +104,7 @@ pub fn expm1<S: Simd>(s: S, x: S::F32) -> S::F32 {
     );
     let p = s.fma(q, s.mul(r, r), r); // e^r - 1
     // 2^n p + (2^n - 1), halved: 2^n itself overflows for the largest finite results.
-    let half = power_of_two(s, s.sub_i32(n, s.splat_i32(1)));
+    let half = power_of_two(s, s.sub_i32(integer(s, n), s.splat_i32(1)));
     let y = s.fma(half, p, s.sub(half, s.splat(0.5)));
     // Zero keeps its sign; where n = 0, halving must not lose the bits of a denormal.
     s.select(s.lt(s.abs(x), s.splat(1e-20)), x, s.add(y, y))

@@ -157,7 +157,6 @@ impl Vectorized for Rows<'_> {
                 number: self.rows.start + i,
             };
             for_each_tile(s, width, &mut row);
-            self.finish.rows(s, residual, y);
         }
     }
 }
@@ -189,7 +188,7 @@ impl<S: Simd> TileBody<S> for Row<'_> {
         };
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
-        self.finish.store(s, sums, residual, &mut self.y[range]);
+        self.finish.store::<S, M, true>(s, sums, residual, &mut self.y[range]);
     }
 }
 

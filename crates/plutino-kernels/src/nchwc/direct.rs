@@ -413,12 +413,6 @@ impl Vectorized for Task<'_> {
                 position,
             };
             for_each_tile(s, n, &mut body);
-            for &start in &starts[..blocks] {
-                let range = start..start + n * b;
-                let residual = ops.residual.map(|r| r.part(range.clone()));
-                // SAFETY: this task alone writes these pixels of these blocks.
-                conv.finish.rows(s, residual, unsafe { ops.y.slice(range) });
-            }
         }
     }
 }
@@ -464,7 +458,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
             for j in 0..MR {
                 sums[j] = acc[j][k];
             }
-            self.finish.store(s, sums, residual, y);
+            self.finish.store::<S, MR, false>(s, sums, residual, y);
         }
     }
 }

@@ -3,11 +3,12 @@
 //! ```text
 //! y = act(sum + residual)    or, where the residual comes last,    y = act(sum) + residual
 //! ```
-//! Activations that are limits are applied while sums stand in registers, the others to a row of results
-//! that is still in the first-level cache.
+//! Limits, and where registers allow the common activations, are applied while sums stand in registers; the
+//! others as soon as the tile is stored.
 
-use crate::activation::Activation;
-use crate::simd::Simd;
+use crate::activation::{Activation, hard_swish};
+use crate::math::silu;
+use crate::simd::{Interleaved, Simd, Vectorized};
 
 /// A tensor that is added to the result, element by element.
 #[derive(Debug, Clone, Copy)]
@@ -46,9 +47,10 @@ impl Finish {
         }
     }
 
-    /// Stores the sums of consecutive pixels. `y` and `residual` hold as many vectors.
+    /// Stores the results of consecutive pixels. `y` and `residual` hold as many vectors. The common activations
+    /// are `INLINE`, or all are outlined: for tiles whose loop needs all registers.
     #[inline(always)]
-    pub(super) fn store<S: Simd, const M: usize>(
+    pub(super) fn store<S: Simd, const M: usize, const INLINE: bool>(
         &self,
         s: S,
         sums: [S::F32; M],
@@ -56,69 +58,91 @@ impl Finish {
         y: &mut [f32],
     ) {
         // Loops, not iterators with closures: what is not inlined lacks the instruction set.
-        let b = S::LANES;
-        let n = M.min(y.len() / b);
         let mut sums = sums;
-        let before = residual.filter(|r| !r.last).map(|r| r.data);
-        if let Some(r) = before {
-            for j in 0..M {
-                if j < n {
-                    sums[j] = s.add(sums[j], s.load(&r[j * b..]));
-                }
-            }
-        }
+        let (before, after) = match residual {
+            Some(r) if r.last => (None, Some(r.data)),
+            Some(r) => (Some(r.data), None),
+            None => (None, None),
+        };
+        add(s, &mut sums, before, y.len());
         // NaN comes through: the second operand of min and max wins over it.
         let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
         for sum in &mut sums {
             *sum = s.min(hi, s.max(lo, *sum));
         }
-        // With another activation, the rest is for `rows`.
-        let after = residual.filter(|r| r.last && self.activation.is_none()).map(|r| r.data);
-        if let Some(r) = after {
-            for j in 0..M {
-                if j < n {
-                    sums[j] = s.add(sums[j], s.load(&r[j * b..]));
-                }
+        let mut rest = self.activation;
+        // By name: all of `Activation` in each tile would take minutes to compile.
+        match self.activation {
+            Some(Activation::Silu) if INLINE => {
+                (sums, rest) = (silu(Interleaved(s), sums), None);
             }
+            Some(Activation::HardSwish) if INLINE => {
+                (sums, rest) = (hard_swish(Interleaved(s), sums), None);
+            }
+            _ => {}
         }
+        if rest.is_none() {
+            add(s, &mut sums, after, y.len());
+        }
+        let n = M.min(y.len() / S::LANES);
         for j in 0..M {
             if j < n {
-                s.store(sums[j], &mut y[j * b..]);
+                s.store(sums[j], &mut y[j * S::LANES..]);
             }
         }
-    }
-
-    /// Completes stored results: whole vectors.
-    #[inline(always)]
-    pub(super) fn rows<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
-        let Some(activation) = self.activation else { return };
-        const N: usize = 4;
-        let last = residual.filter(|r| r.last).map(|r| r.data);
-        let mut at = 0;
-        let mut quads = y.chunks_exact_mut(N * S::LANES);
-        for quad in &mut quads {
-            let mut v = [s.zero(); N];
-            for (v, x) in v.iter_mut().zip(quad.chunks_exact(S::LANES)) {
-                *v = s.load(x);
-            }
-            v = activation.apply_all(s, v);
-            for (v, y) in v.into_iter().zip(quad.chunks_exact_mut(S::LANES)) {
-                s.store(plus(s, v, last, at), y);
-                at += S::LANES;
-            }
-        }
-        for y in quads.into_remainder().chunks_exact_mut(S::LANES) {
-            let v = activation.apply(s, s.load(y));
-            s.store(plus(s, v, last, at), y);
-            at += S::LANES;
+        if let Some(activation) = rest {
+            s.outlined(Stored { activation, residual: after, y });
         }
     }
 }
 
+/// Adds the vectors of a residual, as many as `len` elements are.
 #[inline(always)]
-fn plus<S: Simd>(s: S, v: S::F32, residual: Option<&[f32]>, at: usize) -> S::F32 {
-    match residual {
-        Some(r) => s.add(v, s.load(&r[at..])),
-        None => v,
+fn add<S: Simd, const M: usize>(
+    s: S,
+    sums: &mut [S::F32; M],
+    residual: Option<&[f32]>,
+    len: usize,
+) {
+    if let Some(r) = residual {
+        for j in 0..M {
+            if j < len / S::LANES {
+                sums[j] = s.add(sums[j], s.load(&r[j * S::LANES..]));
+            }
+        }
+    }
+}
+
+/// Results that are stored, but for the activation and the residual after it: whole vectors.
+struct Stored<'a> {
+    activation: Activation,
+    residual: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl Vectorized for Stored<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        const N: usize = 3; // half a tile, what registers hold
+        let mut at = 0;
+        while at < self.y.len() {
+            let n = N.min((self.y.len() - at) / S::LANES);
+            let y = &mut self.y[at..at + n * S::LANES];
+            let mut v = [s.zero(); N];
+            for j in 0..N {
+                if j < n {
+                    v[j] = s.load(&y[j * S::LANES..]);
+                }
+            }
+            v = self.activation.apply_all(s, v);
+            add(s, &mut v, self.residual.map(|r| &r[at..]), y.len());
+            for j in 0..N {
+                if j < n {
+                    s.store(v[j], &mut y[j * S::LANES..]);
+                }
+            }
+            at += N * S::LANES;
+        }
     }
 }

@@ -501,13 +501,8 @@ impl Vectorized for OutputRow<'_> {
                 for sum in &mut sums {
                     *sum = s.add(*sum, bias);
                 }
-                finish.store(s, sums, residual, y);
+                finish.store::<S, OUT, true>(s, sums, residual, y);
             }
         }
-        let rows = self.row * OUT * width * b..(self.row * OUT + rows) * width * b;
-        let residual = self.residual.map(|r| r.part(rows.clone()));
-        // SAFETY: as above; these are the rows that were just written.
-        let y = unsafe { self.y.slice(self.plane + rows.start..self.plane + rows.end) };
-        finish.rows(s, residual, y);
     }
 }

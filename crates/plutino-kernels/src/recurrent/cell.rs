@@ -2,7 +2,7 @@
 
 use crate::activation::Activation;
 use crate::math::{sigmoid, tanh};
-use crate::simd::{Simd, Vectorized};
+use crate::simd::{Interleaved, Simd, Vectorized};
 
 /// One step of one row. `gates` holds x Wih + h Whh + b, gate after gate.
 pub(super) enum Step<'a> {
@@ -40,8 +40,8 @@ impl Vectorized for Step<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         match self {
-            Self::Lstm { gates, c, h } => lstm(s, gates, c, h),
-            Self::Gru { gates, candidate, h } => gru(s, gates, candidate, h),
+            Self::Lstm { gates, c, h } => lstm(Interleaved::<S, 2>(s), gates, c, h),
+            Self::Gru { gates, candidate, h } => gru(Interleaved::<S, 2>(s), gates, candidate, h),
             Self::Rnn { f, gates, h } => {
                 for (g, h) in gates.chunks(S::LANES).zip(h.chunks_mut(S::LANES)) {
                     let n = h.len();

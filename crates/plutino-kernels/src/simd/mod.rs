@@ -25,10 +25,12 @@
 //! Everything between [`Vectorized::run`] and the intrinsics is `#[inline(always)]`: only then does the
 //! compiler use the instruction set throughout.
 
+mod interleaved;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(crate) use interleaved::Interleaved;
 pub use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
@@ -150,6 +152,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const REGISTERS: usize;
     /// The instruction set.
     fn isa(self) -> Isa;
+    /// Runs a kernel as a function of its own: its constants and branches stay out of the registers and the code
+    /// of a caller that is a tight loop.
+    fn outlined<K: Vectorized>(self, kernel: K) -> K::Output;
 
     /// All lanes 0.
     #[inline(always)]

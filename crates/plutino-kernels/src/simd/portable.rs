@@ -1,6 +1,6 @@
 //! The instruction set that every CPU has: arrays that the compiler vectorises as far as it can.
 
-use super::{Isa, Simd};
+use super::{Isa, Simd, Vectorized};
 
 /// Four f32 in plain Rust.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,10 @@ impl Simd for Portable {
 
     fn isa(self) -> Isa {
         Isa::PORTABLE
+    }
+    #[inline(never)]
+    fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
+        kernel.run(self)
     }
     #[inline(always)]
     fn splat(self, x: f32) -> V {

@@ -34,9 +34,25 @@ pub(super) unsafe fn run_avx2<K: Vectorized>(kernel: K) -> K::Output {
 }
 
 /// # Safety
+/// As [`run_avx2`].
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn outlined_avx2<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
+/// # Safety
 /// [`has_avx512`] holds.
 #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx512(()))
+}
+
+/// # Safety
+/// As [`run_avx512`].
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn outlined_avx512<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
@@ -117,6 +133,11 @@ impl Simd for Avx2 {
 
     fn isa(self) -> Isa {
         Isa(Level::Avx2)
+    }
+    #[inline(always)]
+    fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
+        // SAFETY: a token of this type only exists where the CPU has the instructions.
+        unsafe { outlined_avx2(kernel) }
     }
     #[inline(always)]
     unsafe fn load_ptr(self, p: *const f32) -> __m256 {
@@ -220,6 +241,11 @@ impl Simd for Avx512 {
 
     fn isa(self) -> Isa {
         Isa(Level::Avx512)
+    }
+    #[inline(always)]
+    fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
+        // SAFETY: a token of this type only exists where the CPU has the instructions.
+        unsafe { outlined_avx512(kernel) }
     }
     #[inline(always)]
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {

@@ -1,0 +1,151 @@
+//! Several vectors as one, so that a long chain of dependent operations is written for all of them at once.
+//!
+//! A function like e^x is twenty instructions, each of which waits for the one before. A CPU runs several such chains
+//! side by side only if they fit its scheduler together; written one after the other they do not. Here each
+//! operation comes N times in a row.
+
+use super::{Isa, Simd, Vectorized};
+
+/// N vectors of S.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interleaved<S, const N: usize>(pub(crate) S);
+
+/// Applies a method of the inner token to each of the N vectors. Loops, not closures: those might not be inlined.
+macro_rules! each {
+    ($self:ident.$method:ident$(::<$n:ident>)?($first:ident $(, $more:ident)*)) => {{
+        let mut out = [$self.0.$method$(::<$n>)?($first[0] $(, $more[0])*); N];
+        for i in 1..N {
+            out[i] = $self.0.$method$(::<$n>)?($first[i] $(, $more[i])*);
+        }
+        out
+    }};
+}
+
+macro_rules! methods {
+    ($($name:ident($($arg:ident: $ty:ident),+) -> $out:ident;)+) => {
+        $(#[inline(always)]
+        fn $name(self, $($arg: Self::$ty),+) -> Self::$out {
+            each!(self.$name($($arg),+))
+        })+
+    };
+}
+
+#[allow(clippy::needless_range_loop)] // see above
+impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
+    type F32 = [S::F32; N];
+    type I32 = [S::I32; N];
+    type Mask = [S::Mask; N];
+    const LANES: usize = N * S::LANES;
+    const REGISTERS: usize = S::REGISTERS / N;
+
+    fn isa(self) -> Isa {
+        self.0.isa()
+    }
+    #[inline(always)]
+    fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
+        self.0.outlined(kernel)
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F32 {
+        [self.0.splat(x); N]
+    }
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I32 {
+        [self.0.splat_i32(x); N]
+    }
+    #[inline(always)]
+    fn first(self, a: Self::F32, n: usize, fill: f32) -> Self::F32 {
+        let mut out = a;
+        for i in 0..N {
+            out[i] = self.0.first(a[i], n.saturating_sub(i * S::LANES).min(S::LANES), fill);
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn load_ptr(self, p: *const f32) -> Self::F32 {
+        let mut out = [self.0.zero(); N];
+        for i in 0..N {
+            // SAFETY: `p` is valid for N times as many elements (precondition).
+            out[i] = unsafe { self.0.load_ptr(p.add(i * S::LANES)) };
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32 {
+        let mut out = [self.0.zero(); N];
+        for i in 0..N {
+            let n = n.saturating_sub(i * S::LANES).min(S::LANES);
+            // SAFETY: the first `n` elements are there (precondition); where none is left, none is read.
+            out[i] = unsafe { self.0.load_partial_ptr(p.wrapping_add(i * S::LANES), n) };
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn store_ptr(self, v: Self::F32, p: *mut f32) {
+        for i in 0..N {
+            // SAFETY: as in `load_ptr`.
+            unsafe { self.0.store_ptr(v[i], p.add(i * S::LANES)) };
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_partial_ptr(self, v: Self::F32, p: *mut f32, n: usize) {
+        for i in 0..N {
+            let n = n.saturating_sub(i * S::LANES).min(S::LANES);
+            // SAFETY: as in `load_partial_ptr`.
+            unsafe { self.0.store_partial_ptr(v[i], p.wrapping_add(i * S::LANES), n) };
+        }
+    }
+
+    methods! {
+        add(a: F32, b: F32) -> F32;
+        sub(a: F32, b: F32) -> F32;
+        mul(a: F32, b: F32) -> F32;
+        div(a: F32, b: F32) -> F32;
+        fma(a: F32, b: F32, c: F32) -> F32;
+        min(a: F32, b: F32) -> F32;
+        max(a: F32, b: F32) -> F32;
+        abs(a: F32) -> F32;
+        sqrt(a: F32) -> F32;
+        round(a: F32) -> F32;
+        floor(a: F32) -> F32;
+        ceil(a: F32) -> F32;
+        trunc(a: F32) -> F32;
+        lt(a: F32, b: F32) -> Mask;
+        le(a: F32, b: F32) -> Mask;
+        eq(a: F32, b: F32) -> Mask;
+        select(mask: Mask, yes: F32, no: F32) -> F32;
+        to_i32(a: F32) -> I32;
+        to_f32(a: I32) -> F32;
+        as_i32(a: F32) -> I32;
+        as_f32(a: I32) -> F32;
+        add_i32(a: I32, b: I32) -> I32;
+        sub_i32(a: I32, b: I32) -> I32;
+        and_i32(a: I32, b: I32) -> I32;
+        or_i32(a: I32, b: I32) -> I32;
+        xor_i32(a: I32, b: I32) -> I32;
+    }
+    #[inline(always)]
+    fn shl_i32<const BITS: i32>(self, a: Self::I32) -> Self::I32 {
+        each!(self.shl_i32::<BITS>(a))
+    }
+    #[inline(always)]
+    fn shr_i32<const BITS: i32>(self, a: Self::I32) -> Self::I32 {
+        each!(self.shr_i32::<BITS>(a))
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F32) -> f32 {
+        let mut sum = a[0];
+        for i in 1..N {
+            sum = self.0.add(sum, a[i]);
+        }
+        self.0.sum(sum)
+    }
+    #[inline(always)]
+    fn max_lane(self, a: Self::F32) -> f32 {
+        let mut max = a[0];
+        for i in 1..N {
+            max = self.0.max(max, a[i]);
+        }
+        self.0.max_lane(max)
+    }
+}
