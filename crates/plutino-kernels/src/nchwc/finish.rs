@@ -76,7 +76,7 @@ impl Finish {
             Some(Activation::Silu) if INLINE => {
                 (sums, rest) = (silu(Interleaved(s), sums), None);
             }
-            Some(Activation::HardSwish) if INLINE => {
+            Some(Activation::HardSwish) => {
                 (sums, rest) = (hard_swish(Interleaved(s), sums), None);
             }
             _ => {}
