@@ -41,14 +41,8 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     if groups == 0 || inp % groups != 0 || out % groups != 0 {
         return Err(r.bad("groups", format!("a divisor of {inp} and {out} channels")));
     }
-    let mut pair = |key: &str, least, default| {
-        Ok::<_, BuildError>(match r.sizes(key, 2, least, default)?[..] {
-            [h, w] => [h, w],
-            _ => [0; 2],
-        })
-    };
-    let (kernel, stride) = (pair("kernel_size", 1, None)?, pair("stride", 1, Some(1))?);
-    let (padding, dilation) = (pair("padding", 0, Some(0))?, pair("dilation", 1, Some(1))?);
+    let (kernel, stride) = (r.pair("kernel_size", 1, None)?, r.pair("stride", 1, Some(1))?);
+    let (padding, dilation) = (r.pair("padding", 0, Some(0))?, r.pair("dilation", 1, Some(1))?);
     let bias = r.or("bias", true)?;
     let (input, offset) = (r.required_input("input")?, r.required_input("offset")?);
     Ok(Box::new(DeformConv {

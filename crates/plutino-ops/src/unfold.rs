@@ -27,20 +27,11 @@ struct Windows {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let mut pair = |key: &str, least, default| {
-        Ok::<_, BuildError>(match r.sizes(key, 2, least, default)?[..] {
-            [h, w] => [h, w],
-            _ => [0; 2],
-        })
-    };
-    let (kernel, stride) = (pair("kernel_size", 1, None)?, pair("stride", 1, Some(1))?);
-    let (padding, dilation) = (pair("padding", 0, Some(0))?, pair("dilation", 1, Some(1))?);
+    let (kernel, stride) = (r.pair("kernel_size", 1, None)?, r.pair("stride", 1, Some(1))?);
+    let (padding, dilation) = (r.pair("padding", 0, Some(0))?, r.pair("dilation", 1, Some(1))?);
     let folds = matches!(r.kind(), "F.fold" | "nn.Fold");
     let image = match folds {
-        true => match r.sizes("output_size", 2, 1, None)?[..] {
-            [h, w] => Some([h, w]),
-            _ => None,
-        },
+        true => Some(r.pair("output_size", 1, None)?),
         false => None,
     };
     Ok(Box::new(Windows {

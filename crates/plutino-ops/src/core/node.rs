@@ -163,6 +163,20 @@ impl<'a> NodeReader<'a> {
         sizes.filter(|s| s.len() == rank).ok_or_else(|| self.bad(key, expected))
     }
 
+    /// [`NodeReader::sizes`] of the two dimensions of an image.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pair(
+        &mut self,
+        key: &str,
+        least: usize,
+        default: Option<usize>,
+    ) -> Result<[usize; 2], BuildError> {
+        let sizes = self.sizes(key, 2, least, default)?;
+        sizes[..].try_into().map_err(|_| self.bad(key, "a size, or two"))
+    }
+
     /// A weight of these dimensions.
     ///
     /// # Errors
