@@ -108,6 +108,9 @@ impl Graph<'_> {
     fn attention(&self, softmax: usize) -> Option<Attention> {
         let Role::SoftmaxOfRows(input) = self.role(softmax)? else { return None };
         let scores = self.net.nodes[softmax].inputs[input];
+        if self.types.is_known(scores) {
+            return None; // constants of the plan: nothing runs
+        }
         let Scores { nodes, query, key, scale, mask } = self.scores(scores, softmax)?;
 
         let product = self.reader(softmax)?;

@@ -72,6 +72,7 @@ fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize
         let spec = types.get(output).and_then(blockable);
         permutes(node, types, Reorder::FROM_CHANNELS_LAST)
             && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(block))
+            && !types.is_known(output) // a constant of the plan: nothing runs
             && !net.fetches.contains(&output)
             && consumers[output.0].iter().all(in_blocks)
     };

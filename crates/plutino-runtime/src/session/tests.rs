@@ -343,3 +343,19 @@ fn nested_tuples_cannot_blow_up_memory() {
     let error = crate::Model::from_graph(crate::testkit::graph(&lines)).unwrap_err();
     assert!(matches!(error, ModelError::Operators(_)), "{error}");
 }
+
+#[test]
+fn a_constant_is_not_permuted_in_each_run() {
+    // From channels last, for a reader that could compute in blocks.
+    let lines = "
+        pnnx.Input in 0 1 0
+        torch.ones k 0 1 1 size=(1,2,2,16)
+        Tensor.permute p 1 1 1 2 dims=(0,3,1,2)
+        pnnx.Expression a 2 1 0 2 3 expr=add(@0,@1)
+        pnnx.Output o 1 0 3";
+    let session = session(lines);
+    let x = Tensor::from_slice(&[1.0f32; 64], [1, 16, 2, 2]).unwrap();
+    assert_eq!(values(&session.run(&[x]).unwrap()[0]), [2.0; 64]);
+    let plan = session.plan(&[TensorSpec::new(DType::F32, [1, 16, 2, 2])]).unwrap();
+    assert_eq!(plan.steps().len(), 1);
+}
