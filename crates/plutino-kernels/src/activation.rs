@@ -4,7 +4,8 @@
 //! stays NaN, `silu(-inf)` is NaN, and so on.
 
 use crate::math::{exp, expm1, log1p, neg, normal_cdf, sigmoid, silu, tanh};
-use crate::simd::{Interleaved, Isa, Simd, Vectorized};
+use crate::simd::{Interleaved, Isa, Outlined, Simd, Vectorized};
+use std::marker::PhantomData;
 
 /// A function of one f32, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +154,7 @@ impl Activation {
     /// The function of every element, in place and on the calling thread: for kernels that finish a
     /// part of their result in cache.
     pub fn apply_in_place(self, isa: Isa, data: &mut [f32]) {
-        isa.run(InPlace(self, data));
+        isa.run(Outlined(InPlace::new(self, data)));
     }
 
     /// Whether the function costs a few instructions only, so that it may be inlined into the store of
@@ -228,27 +229,84 @@ pub(crate) fn hard_swish<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.mul(x, hard_sigmoid(s, x))
 }
 
-/// The function of every element, in place.
-pub(crate) struct InPlace<'a>(pub(crate) Activation, pub(crate) &'a mut [f32]);
+/// The function of every element of some rows, in place. Kernels call it as a function of its own
+/// ([`Simd::outlined`]): all activations in the loop of each of them would take minutes to compile.
+pub(crate) struct InPlace<'a> {
+    activation: Activation,
+    data: *mut f32,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+    borrow: PhantomData<&'a mut [f32]>,
+}
+
+impl<'a> InPlace<'a> {
+    pub(crate) fn new(activation: Activation, data: &'a mut [f32]) -> Self {
+        let cols = data.len();
+        // SAFETY: one row, which is the slice.
+        unsafe { Self::of_rows(activation, data.as_mut_ptr(), (1, cols), cols) }
+    }
+
+    /// # Safety
+    /// For as long as this lives, `data` is valid for reads and writes of `size.1` elements in each of `size.0` rows,
+    /// which are `stride` elements apart.
+    pub(crate) unsafe fn of_rows(
+        activation: Activation,
+        data: *mut f32,
+        size: (usize, usize),
+        stride: usize,
+    ) -> Self {
+        let (rows, cols) = size;
+        Self { activation, data, rows, cols, stride, borrow: PhantomData }
+    }
+}
 
 impl Vectorized for InPlace<'_> {
     type Output = ();
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // an iterator over vectors might not be inlined
     fn run<S: Simd>(self, s: S) {
-        let Self(activation, data) = self;
-        let mut blocks = data.chunks_exact_mut(4 * S::LANES);
-        for block in &mut blocks {
-            let mut v = [s.zero(); 4];
-            for (v, x) in v.iter_mut().zip(block.chunks_exact(S::LANES)) {
-                *v = s.load(x);
-            }
-            let y = activation.apply_all(s, v);
-            for (y, x) in y.into_iter().zip(block.chunks_exact_mut(S::LANES)) {
-                s.store(y, x);
-            }
+        const N: usize = 4;
+        if self.rows == 0 || self.cols == 0 {
+            return;
         }
-        for rest in blocks.into_remainder().chunks_mut(S::LANES) {
-            s.store_partial(activation.apply(s, s.load_partial(rest)), rest);
+        let (mut row, mut at, mut left) = (self.data, self.data, self.cols);
+        let mut rows = self.rows;
+        let mut more = true;
+        while more {
+            // The next vectors; the last one stands for those that are missing.
+            let mut places = [(at, S::LANES); N];
+            for k in 0..N {
+                places[k] = (at, left.min(S::LANES));
+                if left > S::LANES {
+                    at = at.wrapping_add(S::LANES);
+                    left -= S::LANES;
+                } else if rows > 1 {
+                    row = row.wrapping_add(self.stride);
+                    (rows, at, left) = (rows - 1, row, self.cols);
+                } else {
+                    more = false;
+                }
+            }
+            let mut v = [s.zero(); N];
+            for k in 0..N {
+                let (p, n) = places[k];
+                // SAFETY: these elements of this row exist (precondition).
+                v[k] =
+                    unsafe { if n == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, n) } };
+            }
+            v = self.activation.apply_all(s, v);
+            for k in 0..N {
+                let (p, n) = places[k];
+                // SAFETY: as above. Masked stores are slow on some CPUs.
+                unsafe {
+                    if n == S::LANES {
+                        s.store_ptr(v[k], p)
+                    } else {
+                        s.store_partial_ptr(v[k], p, n)
+                    }
+                }
+            }
         }
     }
 }

@@ -346,12 +346,9 @@ impl Vectorized for UnaryF32 {
         if !there {
             rows_of_vectors!(s, S, self.size, self.to, [x = self.x], x);
         }
-        let (runs, len) = if to.down == cols { (1, rows * cols) } else { (rows, cols) };
-        for r in 0..runs {
-            // SAFETY: every element of the tile is valid (the value that holds it promises it); runs are apart.
-            let run = unsafe { std::slice::from_raw_parts_mut(to.ptr.add(r * to.down), len) };
-            s.outlined(InPlace(activation, run));
-        }
+        let size = if to.down == cols { (1, rows * cols) } else { (rows, cols) };
+        // SAFETY: every element of the tile is valid (the value that holds it promises it).
+        s.outlined(unsafe { InPlace::of_rows(activation, to.ptr, size, to.down) });
     }
 }
 

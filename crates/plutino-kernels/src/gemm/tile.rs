@@ -14,8 +14,8 @@
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
-use crate::activation::Activation;
-use crate::simd::{Simd, Vectorized};
+use crate::activation::{Activation, InPlace};
+use crate::simd::Simd;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
 #[inline(always)] // called in the inner loop: a real call would spill the tile
@@ -178,51 +178,6 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
 /// `t.c` is valid for reads and writes of `cols` elements in each of `rows` rows.
 #[inline(always)]
 pub(super) unsafe fn activate<S: Simd>(s: S, rows: usize, t: &Tile<'_>, activation: Activation) {
-    s.outlined(Activate { rows, tile: t, activation });
-}
-
-/// What [`activate`] does, made by it alone.
-struct Activate<'a> {
-    rows: usize,
-    tile: &'a Tile<'a>,
-    activation: Activation,
-}
-
-impl Vectorized for Activate<'_> {
-    type Output = ();
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // as in `tile`
-    fn run<S: Simd>(self, s: S) {
-        // Two rows at a time: as many vectors as registers hold. An odd last one is its own neighbour.
-        const ROWS: usize = 2;
-        let t = self.tile;
-        for i in (0..self.rows).step_by(ROWS) {
-            let mut at = 0;
-            while at < t.cols {
-                let lanes = (t.cols - at).min(VECTORS * S::LANES);
-                let whole = lanes == VECTORS * S::LANES; // masked stores are slow on some CPUs
-                let mut places = [(std::ptr::null_mut(), 0); ROWS * VECTORS];
-                let mut v = [s.zero(); ROWS * VECTORS];
-                for k in 0..ROWS * VECTORS {
-                    let (row, first) =
-                        ((i + k / VECTORS).min(self.rows - 1), k % VECTORS * S::LANES);
-                    let p = t.c.wrapping_add(row * t.c_stride + at + first);
-                    places[k] = (p, lanes.saturating_sub(first).min(S::LANES));
-                    // SAFETY: these elements of this row exist (precondition of `activate`).
-                    v[k] = unsafe {
-                        if whole { s.load_ptr(p) } else { s.load_partial_ptr(p, places[k].1) }
-                    };
-                }
-                let v = self.activation.apply_all(s, v);
-                for k in 0..ROWS * VECTORS {
-                    let (p, n) = places[k];
-                    // SAFETY: as above.
-                    unsafe {
-                        if whole { s.store_ptr(v[k], p) } else { s.store_partial_ptr(v[k], p, n) }
-                    }
-                }
-                at += lanes;
-            }
-        }
-    }
+    // SAFETY: the precondition.
+    s.outlined(unsafe { InPlace::of_rows(activation, t.c, (rows, t.cols), t.c_stride) });
 }

@@ -14,6 +14,7 @@ use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
+use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
@@ -217,7 +218,8 @@ impl Row<'_> {
         // The input column under the first tap of the first pixel; below zero, it wraps and is no column.
         let start = (first * STRIDE).wrapping_sub(win.pad[1]);
         let last = (M - 1) * STRIDE + K - 1;
-        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
+        let bias = s.load(&self.weights[win.taps() * b..]);
+        let mut sums = array!(M, |J| bias);
         for ky in 0..win.kernel[0] {
             let Some(row) = win.position(0, self.number, ky) else { continue };
             let row = self.x[row * width * b..][..width * b].as_ptr();
@@ -233,10 +235,10 @@ impl Row<'_> {
                 }
             }
             let row = row.wrapping_add(start.wrapping_mul(b));
-            for kx in 0..K {
-                let w = s.load(&weights[kx * b..]);
-                for j in 0..M {
-                    let column = j * STRIDE + kx;
+            unroll!(K, |KX| {
+                let w = s.load(&weights[KX * b..]);
+                unroll!(M, |J| {
+                    let column = J * STRIDE + KX;
                     let at = if column < K / 2 {
                         left[column]
                     } else if last - column < K / 2 {
@@ -245,9 +247,9 @@ impl Row<'_> {
                         row.wrapping_add(column * b)
                     };
                     // SAFETY: a column of the row (asked above, or by `suits`), or ZEROS.
-                    sums[j] = s.fma(unsafe { s.load_ptr(at) }, w, sums[j]);
-                }
-            }
+                    sums[J] = s.fma(unsafe { s.load_ptr(at) }, w, sums[J]);
+                });
+            });
         }
         sums
     }

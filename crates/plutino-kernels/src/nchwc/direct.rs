@@ -438,7 +438,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
         let b = S::LANES;
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
         // dense pixels are some of the plane's own.
-        let acc = unsafe {
+        let [mut sums, second] = unsafe {
             match self.position {
                 Position::SUM => self.sums::<S, MR, { Position::SUM }>(s, first),
                 Position::DENSE => self.sums::<S, MR, { Position::DENSE }>(s, first),
@@ -454,11 +454,8 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
             let residual = self.ops.residual.map(|r| r.part(range.clone()));
             // SAFETY: this task alone writes these pixels of these blocks.
             let y = unsafe { self.ops.y.slice(range) };
-            let mut sums = [s.zero(); MR];
-            for j in 0..MR {
-                sums[j] = acc[j][k];
-            }
             self.finish.store::<S, MR, false>(s, sums, residual, y);
+            sums = second; // not `acc[k]`: registers have no index
         }
     }
 }

@@ -6,8 +6,9 @@
 //! Limits, and where registers allow the common activations, are applied while sums stand in registers; the
 //! others as soon as the tile is stored.
 
-use crate::activation::{Activation, hard_swish};
+use crate::activation::{Activation, InPlace, hard_swish};
 use crate::math::silu;
+use crate::simd::unroll::unroll;
 use crate::simd::{Interleaved, Simd, Vectorized};
 
 /// A tensor that is added to the result, element by element.
@@ -57,7 +58,6 @@ impl Finish {
         residual: Option<Residual<'_>>,
         y: &mut [f32],
     ) {
-        // Loops, not iterators with closures: what is not inlined lacks the instruction set.
         let mut sums = sums;
         let (before, after) = match residual {
             Some(r) if r.last => (None, Some(r.data)),
@@ -67,9 +67,7 @@ impl Finish {
         add(s, &mut sums, before, y.len());
         // NaN comes through: the second operand of min and max wins over it.
         let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
-        for sum in &mut sums {
-            *sum = s.min(hi, s.max(lo, *sum));
-        }
+        unroll!(M, |J| sums[J] = s.min(hi, s.max(lo, sums[J])));
         let mut rest = self.activation;
         // By name: all of `Activation` in each tile would take minutes to compile.
         match self.activation {
@@ -85,11 +83,9 @@ impl Finish {
             add(s, &mut sums, after, y.len());
         }
         let n = M.min(y.len() / S::LANES);
-        for j in 0..M {
-            if j < n {
-                s.store(sums[j], &mut y[j * S::LANES..]);
-            }
-        }
+        unroll!(M, |J| if J < n {
+            s.store(sums[J], &mut y[J * S::LANES..]);
+        });
         if let Some(activation) = rest {
             s.outlined(Stored { activation, residual: after, y });
         }
@@ -105,11 +101,9 @@ fn add<S: Simd, const M: usize>(
     len: usize,
 ) {
     if let Some(r) = residual {
-        for j in 0..M {
-            if j < len / S::LANES {
-                sums[j] = s.add(sums[j], s.load(&r[j * S::LANES..]));
-            }
-        }
+        unroll!(M, |J| if J < len / S::LANES {
+            sums[J] = s.add(sums[J], s.load(&r[J * S::LANES..]));
+        });
     }
 }
 
@@ -124,25 +118,10 @@ impl Vectorized for Stored<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        const N: usize = 3; // half a tile, what registers hold
-        let mut at = 0;
-        while at < self.y.len() {
-            let n = N.min((self.y.len() - at) / S::LANES);
-            let y = &mut self.y[at..at + n * S::LANES];
-            let mut v = [s.zero(); N];
-            for j in 0..N {
-                if j < n {
-                    v[j] = s.load(&y[j * S::LANES..]);
-                }
-            }
-            v = self.activation.apply_all(s, v);
-            add(s, &mut v, self.residual.map(|r| &r[at..]), y.len());
-            for j in 0..N {
-                if j < n {
-                    s.store(v[j], &mut y[j * S::LANES..]);
-                }
-            }
-            at += N * S::LANES;
+        s.outlined(InPlace::new(self.activation, self.y));
+        let Some(residual) = self.residual else { return };
+        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(residual.chunks_exact(S::LANES)) {
+            s.store(s.add(s.load(y), s.load(r)), y);
         }
     }
 }

@@ -13,15 +13,16 @@
 //! dilation, padding and borders cost nothing in the loop, and a tile may run across the end of a row.
 
 use super::window::OUTSIDE;
+use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 
 /// Output channel blocks that are computed together.
 pub(super) const NB: usize = 2;
 
-const _: () = assert!(NB == 2); // `channel!` loads two vectors
+const _: () = assert!(NB == 2); // `channel!` is written for two vectors
 
-/// The accumulators of a tile.
-pub(super) type Tile<S, const MR: usize> = [[<S as Simd>::F32; NB]; MR];
+/// The accumulators of a tile, one output channel block after the other.
+pub(super) type Tile<S, const MR: usize> = [[<S as Simd>::F32; MR]; NB];
 
 /// Pixels of a full tile.
 #[inline(always)]
@@ -90,7 +91,7 @@ impl Position {
     pub(super) const TABLE: usize = 0;
     /// One tap, and under it the pixels one after the other: a 1x1 convolution. No table.
     pub(super) const DENSE: usize = 1;
-    /// No padding: the offset is the sum of `table[pixel]` and `table[pixels + tap]`.
+    /// The copy of an image, which has no padding: the offset is the sum of `table[pixel]` and `table[pixels + tap]`.
     pub(super) const SUM: usize = 2;
 }
 
@@ -111,20 +112,20 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
     let b = S::LANES;
     assert!(weights.len() >= taps.channels * taps.taps * NB * b);
     assert!(POSITION != Position::DENSE || (taps.taps == 1 && taps.block == b));
-    let mut acc = [[s.load(bias), s.load(&bias[b..])]; MR];
+    let (bias0, bias1) = (s.load(bias), s.load(&bias[b..]));
+    let mut acc = [array!(MR, |J| bias0), array!(MR, |J| bias1)];
     let mut w = weights.as_ptr();
     // Broadcasts the input and multiplies into every accumulator, for one channel.
     macro_rules! channel {
-        (|$j:ident| $x:expr) => {{
+        (|$J:ident| $x:expr) => {{
             // SAFETY: the weights hold NB vectors for every channel and tap (asserted).
             let wk = unsafe { [s.load_ptr(w), s.load_ptr(w.add(b))] };
-            for $j in 0..MR {
+            unroll!(MR, |$J| {
                 // SAFETY: inside the input (precondition), or ZEROS.
                 let x = s.splat(unsafe { *$x });
-                for k in 0..NB {
-                    acc[$j][k] = s.fma(x, wk[k], acc[$j][k]);
-                }
-            }
+                acc[0][$J] = s.fma(x, wk[0], acc[0][$J]);
+                acc[1][$J] = s.fma(x, wk[1], acc[1][$J]);
+            });
             // SAFETY: at most one past the end of the weights.
             w = unsafe { w.add(NB * b) };
         }};
@@ -144,41 +145,36 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
     while c0 < taps.channels {
         let width = taps.block.min(taps.channels - c0);
         for t in 0..if POSITION == Position::DENSE { 1 } else { taps.taps } {
-            let mut at = [ZEROS.as_ptr(); MR];
+            let mut at = array!(MR, |J| ZEROS.as_ptr());
             if POSITION == Position::DENSE {
-                for j in 0..MR {
-                    at[j] = plane.wrapping_add((first + j) * S::LANES);
-                }
+                unroll!(MR, |J| at[J] = plane.wrapping_add((first + J) * S::LANES));
             } else if POSITION == Position::SUM {
                 let tap = plane.wrapping_offset(taps.table[taps.pixels + t]);
-                for j in 0..MR {
-                    at[j] = tap.wrapping_offset(starts[j]);
-                }
+                unroll!(MR, |J| at[J] = tap.wrapping_offset(starts[J]));
             } else {
                 let row = &taps.table[t * taps.pixels + first..][..MR];
-                for j in 0..MR {
-                    if row[j] != OUTSIDE {
-                        at[j] = plane.wrapping_offset(row[j]);
-                    }
-                }
+                unroll!(MR, |J| if row[J] != OUTSIDE {
+                    at[J] = plane.wrapping_offset(row[J]);
+                });
             }
             for _ in 0..taps.ahead {
                 s.prefetch_l2(next);
                 next = next.wrapping_add(LINE / size_of::<f32>());
             }
-            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, and the three
-            // channels of an image, are unrolled.
-            if width == S::LANES {
+            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, or the three channels of an
+            // image, are unrolled; not both in one function: where two branches end alike, LLVM merges their ends,
+            // and spills registers for it.
+            if const { POSITION != Position::SUM } && width == S::LANES {
                 for c in 0..S::LANES {
-                    channel!(|j| at[j].add(c));
+                    channel!(|J| at[J].add(c));
                 }
-            } else if width == 3 {
+            } else if const { POSITION == Position::SUM } && width == 3 {
                 for c in 0..3 {
-                    channel!(|j| at[j].add(c));
+                    channel!(|J| at[J].add(c));
                 }
             } else {
                 for c in 0..width {
-                    channel!(|j| at[j].add(c));
+                    channel!(|J| at[J].add(c));
                 }
             }
         }
@@ -200,8 +196,7 @@ pub(super) trait TileBody<S: Simd> {
 /// Cuts `pixels` pixels into tiles of equal size (but for one pixel) and computes each.
 #[inline(always)]
 pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: usize, body: &mut B) {
-    let max = B::PIXELS;
-    let tiles = pixels.div_ceil(max);
+    let tiles = pixels.div_ceil(B::PIXELS);
     // The first tiles have one pixel more than the others.
     let (least, more) = (pixels / tiles.max(1), pixels % tiles.max(1));
     let mut first = 0;
@@ -214,13 +209,13 @@ pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: usize, body: 
             4 => body.tile::<4>(s, first),
             5 => body.tile::<5>(s, first),
             6 => body.tile::<6>(s, first),
-            // `max` is a constant: larger tiles than that are not compiled.
-            7 if max >= 7 => body.tile::<7>(s, first),
-            8 if max >= 8 => body.tile::<8>(s, first),
-            9 if max >= 9 => body.tile::<9>(s, first),
-            10 if max >= 10 => body.tile::<10>(s, first),
-            11 if max >= 11 => body.tile::<11>(s, first),
-            12 if max >= 12 => body.tile::<12>(s, first),
+            // Larger tiles than the body's are not compiled.
+            7 if const { B::PIXELS >= 7 } => body.tile::<7>(s, first),
+            8 if const { B::PIXELS >= 8 } => body.tile::<8>(s, first),
+            9 if const { B::PIXELS >= 9 } => body.tile::<9>(s, first),
+            10 if const { B::PIXELS >= 10 } => body.tile::<10>(s, first),
+            11 if const { B::PIXELS >= 11 } => body.tile::<11>(s, first),
+            12 if const { B::PIXELS >= 12 } => body.tile::<12>(s, first),
             _ => {}
         }
         first += size;

@@ -29,6 +29,7 @@ use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
+use crate::simd::unroll::unroll;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
@@ -444,16 +445,15 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
         let b = S::LANES;
         // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements.
-        let acc = unsafe {
+        let [mut sums, second] = unsafe {
             tile::<S, MR, { Position::DENSE }>(s, &self.taps, self.weights, self.bias, first)
         };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points or pairs.
             let m = unsafe { self.m.slice(at..at + MR * b) };
-            for (m, acc) in m.chunks_exact_mut(b).zip(&acc) {
-                s.store(acc[k], m);
-            }
+            unroll!(MR, |J| s.store(sums[J], &mut m[J * b..]));
+            sums = second; // registers have no index
         }
     }
 }

@@ -4,33 +4,23 @@
 //! side by side only if they fit its scheduler together; written one after the other they do not. Here each
 //! operation comes N times in a row.
 
+use super::unroll::array;
 use super::{Isa, Simd, Vectorized};
 
 /// N vectors of S.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interleaved<S, const N: usize>(pub(crate) S);
 
-/// Applies a method of the inner token to each of the N vectors. Loops, not closures: those might not be inlined.
-macro_rules! each {
-    ($self:ident.$method:ident$(::<$n:ident>)?($first:ident $(, $more:ident)*)) => {{
-        let mut out = [$self.0.$method$(::<$n>)?($first[0] $(, $more[0])*); N];
-        for i in 1..N {
-            out[i] = $self.0.$method$(::<$n>)?($first[i] $(, $more[i])*);
-        }
-        out
-    }};
-}
-
 macro_rules! methods {
     ($($name:ident($($arg:ident: $ty:ident),+) -> $out:ident;)+) => {
         $(#[inline(always)]
         fn $name(self, $($arg: Self::$ty),+) -> Self::$out {
-            each!(self.$name($($arg),+))
+            array!(N, |I| self.0.$name($($arg[I]),+))
         })+
     };
 }
 
-#[allow(clippy::needless_range_loop)] // see above
+#[allow(clippy::needless_range_loop)] // an iterator over vectors might not be inlined
 impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     type F32 = [S::F32; N];
     type I32 = [S::I32; N];
@@ -47,38 +37,30 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     }
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F32 {
-        [self.0.splat(x); N]
+        let x = self.0.splat(x);
+        array!(N, |I| x)
     }
     #[inline(always)]
     fn splat_i32(self, x: i32) -> Self::I32 {
-        [self.0.splat_i32(x); N]
+        let x = self.0.splat_i32(x);
+        array!(N, |I| x)
     }
     #[inline(always)]
     fn first(self, a: Self::F32, n: usize, fill: f32) -> Self::F32 {
-        let mut out = a;
-        for i in 0..N {
-            out[i] = self.0.first(a[i], n.saturating_sub(i * S::LANES).min(S::LANES), fill);
-        }
-        out
+        array!(N, |I| self.0.first(a[I], n.saturating_sub(I * S::LANES).min(S::LANES), fill))
     }
     #[inline(always)]
     unsafe fn load_ptr(self, p: *const f32) -> Self::F32 {
-        let mut out = [self.0.zero(); N];
-        for i in 0..N {
-            // SAFETY: `p` is valid for N times as many elements (precondition).
-            out[i] = unsafe { self.0.load_ptr(p.add(i * S::LANES)) };
-        }
-        out
+        // SAFETY: `p` is valid for N times as many elements (precondition).
+        array!(N, |I| unsafe { self.0.load_ptr(p.add(I * S::LANES)) })
     }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32 {
-        let mut out = [self.0.zero(); N];
-        for i in 0..N {
-            let n = n.saturating_sub(i * S::LANES).min(S::LANES);
+        array!(N, |I| {
+            let n = n.saturating_sub(I * S::LANES).min(S::LANES);
             // SAFETY: the first `n` elements are there (precondition); where none is left, none is read.
-            out[i] = unsafe { self.0.load_partial_ptr(p.wrapping_add(i * S::LANES), n) };
-        }
-        out
+            unsafe { self.0.load_partial_ptr(p.wrapping_add(I * S::LANES), n) }
+        })
     }
     #[inline(always)]
     unsafe fn store_ptr(self, v: Self::F32, p: *mut f32) {
@@ -126,11 +108,11 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     }
     #[inline(always)]
     fn shl_i32<const BITS: i32>(self, a: Self::I32) -> Self::I32 {
-        each!(self.shl_i32::<BITS>(a))
+        array!(N, |I| self.0.shl_i32::<BITS>(a[I]))
     }
     #[inline(always)]
     fn shr_i32<const BITS: i32>(self, a: Self::I32) -> Self::I32 {
-        each!(self.shr_i32::<BITS>(a))
+        array!(N, |I| self.0.shr_i32::<BITS>(a[I]))
     }
     #[inline(always)]
     fn sum(self, a: Self::F32) -> f32 {

@@ -27,6 +27,7 @@
 
 mod interleaved;
 mod portable;
+pub(crate) mod unroll;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -133,6 +134,17 @@ pub trait Vectorized {
     type Output;
     /// The computation. Implementations say `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// A kernel that is compiled once, however many others call it: see [`Simd::outlined`].
+pub(crate) struct Outlined<K>(pub(crate) K);
+
+impl<K: Vectorized> Vectorized for Outlined<K> {
+    type Output = K::Output;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> K::Output {
+        s.outlined(self.0)
+    }
 }
 
 /// Vector operations on f32, as methods of a token that proves that the CPU has them.

@@ -9,14 +9,21 @@ pub struct Portable;
 type V = [f32; 4];
 type I = [i32; 4];
 
+// Lane by lane, not in loops: thousands of them in one kernel take minutes to unroll.
+
 #[inline(always)]
 fn map<A: Copy, R>(a: [A; 4], f: impl Fn(A) -> R) -> [R; 4] {
-    a.map(f)
+    [f(a[0]), f(a[1]), f(a[2]), f(a[3])]
 }
 
 #[inline(always)]
 fn zip<A: Copy, B: Copy, R>(a: [A; 4], b: [B; 4], f: impl Fn(A, B) -> R) -> [R; 4] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+    [f(a[0], b[0]), f(a[1], b[1]), f(a[2], b[2]), f(a[3], b[3])]
+}
+
+#[inline(always)]
+fn zip3<A: Copy, B: Copy, R>(a: [A; 4], b: [B; 4], c: [B; 4], f: impl Fn(A, B, B) -> R) -> [R; 4] {
+    [f(a[0], b[0], c[0]), f(a[1], b[1], c[1]), f(a[2], b[2], c[2]), f(a[3], b[3], c[3])]
 }
 
 impl Simd for Portable {
@@ -35,7 +42,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn splat(self, x: f32) -> V {
-        [x; 4]
+        [x, x, x, x]
     }
     #[inline(always)]
     unsafe fn load_ptr(self, p: *const f32) -> V {
@@ -45,7 +52,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> V {
         // SAFETY: lanes below n are valid for reads (precondition).
-        std::array::from_fn(|i| if i < n { unsafe { *p.add(i) } } else { 0.0 })
+        map([0, 1, 2, 3], |i| if i < n { unsafe { *p.add(i) } } else { 0.0 })
     }
     #[inline(always)]
     unsafe fn store_ptr(self, v: V, p: *mut f32) {
@@ -54,10 +61,12 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn store_partial_ptr(self, v: V, p: *mut f32, n: usize) {
-        for (i, &x) in v.iter().enumerate().take(n) {
-            // SAFETY: lanes below n are valid for writes (precondition).
-            unsafe { *p.add(i) = x }
-        }
+        zip(v, [0, 1, 2, 3], |x, i| {
+            if i < n {
+                // SAFETY: lanes below n are valid for writes (precondition).
+                unsafe { *p.add(i) = x }
+            }
+        });
     }
     #[inline(always)]
     fn add(self, a: V, b: V) -> V {
@@ -77,7 +86,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn fma(self, a: V, b: V, c: V) -> V {
-        std::array::from_fn(|i| a[i] * b[i] + c[i]) // f32::mul_add is a library call on the baseline
+        zip3(a, b, c, |x, y, z| x * y + z) // f32::mul_add is a library call on the baseline
     }
     #[inline(always)]
     fn min(self, a: V, b: V) -> V {
@@ -126,11 +135,11 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn select(self, mask: [bool; 4], yes: V, no: V) -> V {
-        std::array::from_fn(|i| if mask[i] { yes[i] } else { no[i] })
+        zip3(mask, yes, no, |mask, yes, no| if mask { yes } else { no })
     }
     #[inline(always)]
     fn splat_i32(self, x: i32) -> I {
-        [x; 4]
+        [x, x, x, x]
     }
     #[inline(always)]
     fn to_i32(self, a: V) -> I {
@@ -182,6 +191,6 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn max_lane(self, a: V) -> f32 {
-        self.max(a, [a[2], a[3], a[0], a[1]]).into_iter().fold(f32::NEG_INFINITY, f32::max)
+        a[0].max(a[2]).max(a[1].max(a[3]))
     }
 }
