@@ -33,7 +33,8 @@ struct Cat {
     dim: i64,
 }
 
-fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+/// Joins all inputs that nobody else read.
+pub(crate) fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dim = r.or("dim", 0)?;
     r.rest();
     assembled(Cat { dim })

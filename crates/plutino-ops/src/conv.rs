@@ -4,7 +4,7 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
 
 use crate::conv_blocked::{self, Conv2d};
-use crate::weights::{self, Bound, Source};
+use crate::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
     PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
@@ -66,6 +66,14 @@ pub(crate) fn spatial_dims(reader: &NodeReader<'_>) -> Result<usize, BuildError>
 }
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    with_weights(r, weights::of_module)
+}
+
+/// A module whose weight, of the shape that it is given, and bias `read` reads.
+pub(crate) fn with_weights(
+    r: &mut NodeReader<'_>,
+    read: impl FnOnce(&mut NodeReader<'_>, &[usize]) -> Result<Stored, BuildError>,
+) -> Result<Box<dyn Operator>, BuildError> {
     let dims = spatial_dims(r)?;
     let (inp, out): (usize, usize) = (r.required("in_channels")?, r.required("out_channels")?);
     let groups: usize = r.or("groups", 1)?;
@@ -80,10 +88,10 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         ("replicate", PadMode::Replicate),
         ("circular", PadMode::Circular),
     ];
-    let bias = r.or("bias", true)?;
+    let (weight, bias) = read(r, &shape)?;
     let conv = Conv {
-        weight: Source::Stored(r.weight("weight", &shape)?),
-        bias: r.weight_if(bias, "bias", &[out])?.map(Source::Stored),
+        weight: Source::Stored(weight),
+        bias: bias.map(Source::Stored),
         mode: r.one_of("padding_mode", &modes, Some(PadMode::Zeros))?,
         ..common(r, dims, groups)?
     };

@@ -5,7 +5,7 @@
 //! output, whose dimension is dropped.
 
 use crate::conv::{Activate, activate, add, with_activation};
-use crate::weights::{self, Bound, Source};
+use crate::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
@@ -33,12 +33,20 @@ struct Linear {
 }
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    with_weights(r, weights::of_module)
+}
+
+/// A module whose weight, of the shape that it is given, and bias `read` reads.
+pub(crate) fn with_weights(
+    r: &mut NodeReader<'_>,
+    read: impl FnOnce(&mut NodeReader<'_>, &[usize]) -> Result<Stored, BuildError>,
+) -> Result<Box<dyn Operator>, BuildError> {
     let (inp, out): (usize, usize) = (r.required("in_features")?, r.required("out_features")?);
-    let bias = r.or("bias", true)?;
+    let (weight, bias) = read(r, &[out, inp])?;
     Ok(Box::new(Linear {
         input: r.required_input("input")?,
-        weight: Source::Stored(r.weight("weight", &[out, inp])?),
-        bias: r.weight_if(bias, "bias", &[out])?.map(Source::Stored),
+        weight: Source::Stored(weight),
+        bias: bias.map(Source::Stored),
         add: false,
         activation: None,
     }))

@@ -51,7 +51,7 @@ pub(crate) fn try_op(
         let data = t.as_bytes().to_vec();
         attrs.insert((*name).to_owned(), Attribute::new(dtype, t.shape().dims(), data).unwrap());
     }
-    registry().unwrap().build("test.pnnx.param", &graph[id])
+    registry().unwrap().build("test.pnnx.param", &graph, &graph[id])
 }
 
 /// A tensor of these values.

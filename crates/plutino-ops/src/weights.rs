@@ -8,6 +8,15 @@ use plutino_tensor::{Element, Tensor, TensorSpec};
 use std::any::Any;
 use std::sync::Arc;
 
+/// The weight and the bias of a module.
+pub(crate) type Stored = (Weight, Option<Weight>);
+
+/// `weight` of this shape and, where the parameter `bias` has it, `bias` with a number for each output.
+pub(crate) fn of_module(r: &mut NodeReader<'_>, shape: &[usize]) -> Result<Stored, BuildError> {
+    let bias = r.or("bias", true)?;
+    Ok((r.weight("weight", shape)?, r.weight_if(bias, "bias", &shape[..1])?))
+}
+
 /// A weight of a module (`nn.Conv2d`), or an input of a function (`F.conv2d`).
 #[derive(Debug, Clone)]
 pub(crate) enum Source {

@@ -8,7 +8,7 @@ use crate::report::Warning;
 use plutino_ir::{Dim, TensorType};
 use plutino_kernels::Isa;
 use plutino_ops::{PackCache, PlanError, ShapeError, ValueSpec};
-use plutino_tensor::{Tensor, TensorSpec};
+use plutino_tensor::{DType, Tensor, TensorSpec};
 
 /// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run itself.
 #[derive(Debug, Default)]
@@ -176,10 +176,16 @@ pub(crate) fn describe(specs: &[ValueSpec]) -> String {
     specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a tensor that the file records as 8-bit integers may be one of numbers on a quantised grid, as the
+/// quantised operators compute them.
+fn is_quantized(recorded: plutino_ir::DType, inferred: DType) -> bool {
+    matches!(recorded, plutino_ir::DType::U8 | plutino_ir::DType::I8) && inferred == DType::F32
+}
+
 /// Compares what was inferred with what the file records, where the inputs are as they were at the export.
 pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) -> Vec<Warning> {
     let agrees = |spec: &TensorSpec, recorded: &TensorType| {
-        recorded.dtype.is_none_or(|d| d.name() == spec.dtype.name())
+        recorded.dtype.is_none_or(|d| d.name() == spec.dtype.name() || is_quantized(d, spec.dtype))
             && recorded.shape.as_ref().is_none_or(|dims| {
                 dims.len() == spec.shape.rank()
                     && dims.iter().zip(spec.shape.iter()).all(|(d, &size)| match d {

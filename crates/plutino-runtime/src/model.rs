@@ -120,7 +120,7 @@ impl Model {
         let mut roles = vec![None; graph.operator_slots()];
         let mut faults = Vec::new();
         for (id, op) in graph.operators() {
-            match role(registry, &file, op) {
+            match role(registry, &file, &graph, op) {
                 Ok(role) => roles[id.index()] = Some(role),
                 Err(fault) => faults.push(fault),
             }
@@ -253,7 +253,12 @@ fn oversized_tuple(
 }
 
 /// What an operator is to the runtime; operators of computation are decoded by the registry.
-fn role(registry: &Registry, file: &str, op: &plutino_ir::Operator) -> Result<Role, BuildError> {
+fn role(
+    registry: &Registry,
+    file: &str,
+    graph: &Graph,
+    op: &plutino_ir::Operator,
+) -> Result<Role, BuildError> {
     let mut reader = NodeReader::new(file, op);
     let outputs = |reader: &NodeReader<'_>, expected: usize| match op.outputs.len() {
         found if found == expected => Ok(()),
@@ -282,7 +287,7 @@ fn role(registry: &Registry, file: &str, op: &plutino_ir::Operator) -> Result<Ro
             reader.required_input("input")?;
             Role::Unpack
         }
-        _ => return registry.build(file, op).map(|op| Role::Operator(op.into())),
+        _ => return registry.build(file, graph, op).map(|op| Role::Operator(op.into())),
     };
     reader.finish()?;
     Ok(role)

@@ -62,6 +62,10 @@ class Case:
     atol: float = 1e-5
     kept_whole: str | None = None
     """Python path of a module that pnnx must keep as one operator; its Python output cannot run then."""
+    quantized: bool = False
+    """Whether operators are quantised: pnnx's Python of them does not run, and they have no f64 form."""
+    by_hand: tuple[str, dict[str, np.ndarray]] | None = None
+    """The graph and its weights, where pnnx cannot convert the module."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Operator types and weights to be called otherwise, as other versions of pnnx do."""
 
@@ -128,6 +132,22 @@ def rename(exported: Exported, names: dict[str, str]) -> None:
     files.write_zip(exported.bin, entries)
 
 
+def export(case: Case, tensors: list[list[Tensor]], target: Path) -> nn.Module | None:
+    """Writes what pnnx makes of the module; returns its Python form where that runs."""
+    with Exported(case.module, *map(tuple, tensors), moduleop=case.kept_whole) as exported:
+        if case.renamed:
+            rename(exported, case.renamed)
+        exported.save(target, weights=True)
+        return None if case.kept_whole or case.quantized else exported.module()
+
+
+def write_by_hand(case: Case, target: Path) -> None:
+    graph, weights = case.by_hand
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "model.pnnx.param").write_text(graph)
+    files.write_zip(target / "model.pnnx.bin", {name: data.tobytes() for name, data in weights.items()})
+
+
 def write(name: str, case: Case, target: Path) -> str:
     """Writes the folder of one case; returns the types of its operators."""
     torch.manual_seed(zlib.crc32(name.encode()))
@@ -138,16 +158,13 @@ def write(name: str, case: Case, target: Path) -> str:
         [value.tensor(f"{name}.in{i}" + "b" * number) for i, value in enumerate(values)]
         for number, values in enumerate(sets)
     ]
-    with Exported(case.module, *map(tuple, tensors), moduleop=case.kept_whole) as exported:
-        if case.renamed:
-            rename(exported, case.renamed)
-        exported.save(target, weights=True)
-        module = None if case.kept_whole else exported.module()
-        kinds = collections.Counter(op.kind for op in files.Graph.read(exported.param).operators)
+    module = write_by_hand(case, target) if case.by_hand else export(case, tensors, target)
+    kinds = collections.Counter(op.kind for op in files.Graph.read(target / "model.pnnx.param").operators)
     for number, inputs in enumerate(tensors):
         suffix = "2" * number
         outputs = run(case.module, *inputs)
-        check(name, case, inputs, outputs, module)
+        if not case.quantized:
+            check(name, case, inputs, outputs, module)
         files.write_npz(target / f"inputs{suffix}.npz", {f"in{i}": x.numpy() for i, x in enumerate(inputs)})
         files.write_npz(target / f"outputs{suffix}.npz", {f"out{i}": x for i, x in enumerate(outputs)})
     meta = {"ops": dict(sorted(kinds.items())), "rtol": case.rtol, "atol": case.atol}

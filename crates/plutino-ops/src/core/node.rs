@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 pub struct NodeReader<'a> {
     file: &'a str,
     op: &'a plutino_ir::Operator,
+    recorded: Option<DType>,
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
     read_inputs: BTreeSet<usize>,
@@ -20,10 +21,26 @@ impl<'a> NodeReader<'a> {
         Self {
             file,
             op,
+            recorded: None,
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
             read_inputs: BTreeSet::new(),
         }
+    }
+
+    /// As [`NodeReader::new`], with what `graph` records of the node's output.
+    pub fn in_graph(
+        file: &'a str,
+        graph: &plutino_ir::Graph,
+        op: &'a plutino_ir::Operator,
+    ) -> Self {
+        let output = op.outputs.first().and_then(|&id| graph.operand(id));
+        Self { recorded: output.and_then(|o| o.ty.dtype).map(dtype), ..Self::new(file, op) }
+    }
+
+    /// The dtype that the file records for the first output: a hint, often missing.
+    pub fn recorded_dtype(&self) -> Option<DType> {
+        self.recorded
     }
 
     /// The node's type, such as `nn.ReLU`.

@@ -101,16 +101,17 @@ impl Registry {
             .map(|(_, k)| k)
     }
 
-    /// Decodes a node of the file named `file`.
+    /// Decodes a node of `graph`, which was read from the file named `file`.
     ///
     /// # Errors
     /// Where the type is not registered, or a parameter, weight or input is missing, malformed or unknown.
     pub fn build(
         &self,
         file: &str,
+        graph: &plutino_ir::Graph,
         op: &plutino_ir::Operator,
     ) -> Result<Box<dyn Operator>, BuildError> {
-        let mut reader = NodeReader::new(file, op);
+        let mut reader = NodeReader::in_graph(file, graph, op);
         let Some(entry) = self.get(&op.kind) else {
             return Err(
                 reader.error(BuildProblem::UnsupportedKind { nearest: self.nearest(&op.kind) })

@@ -32,6 +32,18 @@ impl Weight {
         self.data.as_deref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
     }
 
+    /// The weight of this name that was computed while decoding; without `tensor`, one of a model that was loaded
+    /// without weights.
+    pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
+        let data = tensor.map(|t| Bytes::copy_from_slice(t.as_bytes()));
+        Self { name, spec, data, mapping: None }
+    }
+
+    /// Whether the model was loaded with weights.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.data.is_some()
+    }
+
     /// A tensor with a copy of the weight (64-byte aligned).
     ///
     /// # Errors

@@ -64,6 +64,35 @@ impl Formula for TypeAs {
     }
 }
 
+register_op!(copy => "Tensor.copy");
+
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.copy_.html>, without the underscore: `src` in dtype and
+/// shape of `self`, whose values are not read.
+fn copy(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    r.raw("non_blocking");
+    let (model, src) = (r.required_input("self")?, r.required_input("src")?);
+    Ok(Elementwise::boxed(Copy { model, src }))
+}
+
+#[derive(Debug)]
+struct Copy {
+    model: usize,
+    src: usize,
+}
+
+impl Formula for Copy {
+    fn name(&self) -> &str {
+        "copy"
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        let model = &TensorValue::at(f.specs(), self.model)?.spec;
+        let x = f.input(self.src)?;
+        let x = f.cast(x, model.dtype);
+        f.expand(x, &model.shape)
+    }
+}
+
 register_op!(identity =>
     "nn.Identity", "torch.clone", "Tensor.clone", "Tensor.contiguous", "Tensor.detach",
     "nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.AlphaDropout", "nn.FeatureAlphaDropout",
@@ -83,8 +112,8 @@ fn identity(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, op, specs, tensor, try_op, values};
-    use crate::{Alias, PackCache, PlanCx};
+    use crate::testkit::{check, check_values, error, op, specs, tensor, try_op, values};
+    use crate::{Alias, PackCache, PlanCx, ValueSpec};
     use plutino_kernels::Isa;
     use plutino_tensor::DType;
 
@@ -102,6 +131,23 @@ mod tests {
         let y =
             check(&*op("Tensor.type_as t 2 1 0 1 2 $input=0 $other=1"), &[x, tensor([1], &[1i64])]);
         assert_eq!(values::<i64>(&y[0]), [0, -1, 2]);
+    }
+
+    #[test]
+    fn a_copy_takes_dtype_and_shape_of_what_it_overwrites() {
+        let model = tensor([2, 3], &[9i32; 6]);
+        let copy = op("Tensor.copy c 2 1 0 1 2 non_blocking=False $self=0 $src=1");
+        let y = check(&*copy, &[model.clone(), tensor([3], &[1.5f32, -2.5, 3.0])]);
+        assert_eq!(y[0], tensor([2, 3], &[1i32, -2, 3, 1, -2, 3]));
+        let y = check(&*copy, &[model.clone(), tensor([2, 1], &[4i32, 5])]);
+        assert_eq!(y[0], tensor([2, 3], &[4i32, 4, 4, 5, 5, 5]));
+        let same = tensor([2, 3], &[1i32, 2, 3, 4, 5, 6]);
+        assert_eq!(check(&*copy, &[model.clone(), same.clone()])[0], same);
+        let number = [model.spec().into(), ValueSpec::python(2.5).unwrap()];
+        let y = check_values(&*copy, &number, &[model.clone(), tensor([], &[2.5])]);
+        assert_eq!(y[0], tensor([2, 3], &[2i32; 6]));
+        error(&*copy, &[model.clone(), tensor([2], &[1i32; 2])]);
+        error(&*copy, &[model, tensor([1, 2, 3], &[1i32; 6])]);
     }
 
     #[test]

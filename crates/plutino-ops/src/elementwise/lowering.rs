@@ -268,6 +268,24 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// The tensor, its elements repeated where `shape` asks for that.
+    ///
+    /// # Errors
+    /// Where the tensor does not broadcast to that shape.
+    pub(crate) fn expand(&mut self, x: Term, shape: &Shape) -> Result<Term, ShapeError> {
+        let from = match &x {
+            Term::Tensor(x) if x.shape == *shape => return Ok(Term::Tensor(x.clone())),
+            Term::Tensor(x) => x.shape.clone(),
+            Term::Number(_) => Shape::scalar(),
+        };
+        if from.broadcast(shape)? != *shape {
+            return Err(ShapeError::Invalid(format!("{from} does not broadcast to {shape}")));
+        }
+        let dtype = x.dtype();
+        let value = self.value(x, dtype);
+        Ok(self.made(value, shape.clone(), false))
+    }
+
     /// The finished formula.
     pub(crate) fn finish(self, result: Term) -> Lowered {
         match result {

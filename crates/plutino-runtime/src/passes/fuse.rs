@@ -133,7 +133,7 @@ fn absorb(
     let Some(op) = node.source.and_then(|id| cx.model.graph.operator(id)) else { return Ok(false) };
     let registry = plutino_ops::registry()?;
     let mut operator = registry
-        .build(&cx.model.file, op)
+        .build(&cx.model.file, &cx.model.graph, op)
         .map_err(|e| SessionError::internal(format!("decoded before, now: {e}")))?;
     let agreed = operator.absorb(epilogue).is_ok();
     if agreed {
