@@ -43,15 +43,19 @@ fn dequantized(r: &mut NodeReader<'_>, shape: &[usize]) -> Result<Stored, BuildE
     r.raw("bias");
     let bias = r.weight_if(r.has_weight("bias"), "bias", &shape[..1])?;
     let weight = r.weight("weight", shape)?;
-    if weight.spec.dtype == DType::F32 && !r.has_weight(SCALES) {
-        return Ok((weight, bias)); // numbers already
-    }
-    if !r.has_weight(SCALES) {
-        return Err(r.error(BuildProblem::Invalid(format!(
-            "the {} weight has no '@{SCALES}': pnnx does not store the scale of weights that were quantised per \
-             tensor; quantise them per channel",
-            weight.spec.dtype
-        ))));
+    match weight.spec.dtype {
+        DType::F32 if !r.has_weight(SCALES) => return Ok((weight, bias)), // numbers already
+        DType::I8 | DType::U8 if r.has_weight(SCALES) => {}
+        DType::I8 | DType::U8 => {
+            return Err(r.error(BuildProblem::Invalid(format!(
+                "weight '@{SCALES}' is missing: pnnx does not store the scale of weights that were quantised per \
+                 tensor; quantise them per channel"
+            ))));
+        }
+        _ => {
+            let (expected, found) = ("of dtype i8 or u8".into(), weight.spec.to_string());
+            return Err(r.error(BuildProblem::BadWeight { key: "weight".into(), expected, found }));
+        }
     }
     let parameters = [r.weight(SCALES, &shape[..1])?, r.weight(ZERO_POINTS, &shape[..1])?];
     let spec = TensorSpec::new(DType::F32, shape);
@@ -169,5 +173,9 @@ mod tests {
         let error = try_op(CONV, &conv_weights()[..2]).unwrap_err().to_string();
         assert!(error.contains("q_per_channel_scales"), "{error}");
         assert!(try_op(CONV, &conv_weights()[..3]).is_err());
+        let mut floats = conv_weights();
+        floats[0].1 = tensor([2, 2, 2, 2], &[1.0f32; 16]);
+        let error = try_op(CONV, &floats).unwrap_err().to_string();
+        assert!(error.contains("i8 or u8"), "{error}");
     }
 }

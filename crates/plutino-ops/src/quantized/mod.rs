@@ -12,8 +12,9 @@
 //! - what computes and rounds to a new grid (convolution, linear, add, mul) may be one step of that grid off where
 //!   the exact result lies halfway between two steps, up to rounding errors of f32: PyTorch sums integers, and rounds
 //!   the bias of a layer to the grid of its products;
-//! - averages and interpolations are left off the grid, while PyTorch rounds them to that of their input: at most
-//!   half a step between them. The same holds for the number of `add_scalar`.
+//! - what PyTorch rounds without a grid in the file (averages, interpolations, the 6 of ReLU6, sigmoid, the number of
+//!   `add_scalar`) is not rounded here: at most half a step of PyTorch's grid between them;
+//! - NaN stays NaN, which PyTorch makes some integer.
 //!
 //! What pnnx leaves out of a file: the dtype of results, where it does not record dtypes of operands, is quint8, the
 //! only one that PyTorch's quantised modules compute on CPUs; scales of weights that were quantised per tensor are
