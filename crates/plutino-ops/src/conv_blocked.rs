@@ -102,14 +102,14 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let winograd = (cx.memory == MemoryUse::Fast)
         .then(|| winograd(isa, &window, conv.groups, sizes, activation, input));
     if let Some(winograd) = winograd.flatten() {
-        let weights = cx.packs.get(&weight.name, &name("winograd4x4_3x3"), || {
-            Ok::<_, PlanError>(
-                weight.read_f32(|w| WinogradWeights::pack(w, [out, group_in], block))??,
-            )
+        let (algorithm, name) = (winograd.algorithm(), name(winograd.algorithm().name()));
+        let weights = cx.packs.get(&weight.name, &name, || {
+            let pack = |w: Floats<'_>| WinogradWeights::pack(w, algorithm, sizes, block);
+            Ok::<_, PlanError>(weight.read_f32(pack)??)
         })?;
         let scratch = winograd.scratch() * size_of::<f32>();
         let algorithm = Algorithm::Winograd(winograd, weights, bias);
-        let kernel = BlockedConv { name: name("winograd4x4_3x3"), algorithm, residual };
+        let kernel = BlockedConv { name, algorithm, residual };
         return Ok(Planned::new(kernel).with_scratch(scratch));
     }
     let algorithm = match (input, window.is_pointwise()) {
@@ -118,7 +118,6 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         (_, false) => "direct",
     };
     let weights = cx.packs.get(&weight.name, &name(algorithm), || {
-        let sizes = [out, group_in];
         let pack =
             |w: Floats<'_>| DirectWeights::pack(w, conv.groups, sizes, window.taps(), block, input);
         Ok::<_, PlanError>(weight.read_f32(pack)??)
@@ -154,7 +153,7 @@ fn winograd(
     if groups != 1 || input != ConvInput::Blocked {
         return None;
     }
-    WinogradConv::new(isa, window.clone(), channels, activation).filter(WinogradConv::pays)
+    WinogradConv::fastest(isa, window, channels, activation)
 }
 
 enum Algorithm {

@@ -3,7 +3,7 @@
 use plutino_kernels::activation::Activation;
 use plutino_kernels::nchwc::{
     ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
-    WinogradConv, WinogradWeights,
+    WinogradAlgorithm, WinogradConv, WinogradWeights,
 };
 
 use crate::suite::Suite;
@@ -30,7 +30,7 @@ const fn layer(
     Layer { network, channels, image, kernel, stride }
 }
 
-const LAYERS: [Layer; 18] = [
+const LAYERS: [Layer; 23] = [
     layer("resnet", [3, 64], 224, 7, 2),
     layer("mobilenet", [3, 32], 224, 3, 2),
     layer("unet", [64, 64], 256, 3, 1),
@@ -40,7 +40,12 @@ const LAYERS: [Layer; 18] = [
     layer("resnet", [512, 512], 7, 3, 1),
     layer("squeezenet", [16, 64], 54, 3, 1),
     layer("resnet", [64, 128], 56, 3, 2),
+    layer("resnet", [128, 128], 56, 3, 2),
+    layer("resnet", [256, 256], 28, 3, 2),
     layer("resnet", [256, 512], 14, 3, 2),
+    layer("yolo", [32, 64], 320, 3, 2),
+    layer("yolo", [64, 128], 160, 3, 2),
+    layer("yolo", [256, 512], 40, 3, 2),
     layer("resnet", [64, 256], 56, 1, 1),
     layer("resnet", [512, 128], 28, 1, 1),
     layer("resnet", [1024, 256], 14, 1, 1),
@@ -113,12 +118,19 @@ pub(crate) fn convolutions(suite: &mut Suite<'_>) {
             conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
         });
 
-        let Some(conv) = WinogradConv::new(isa, window, [out, inp], relu) else { continue };
-        let packed = WinogradWeights::pack(&weights, [out, inp], block).expect("weights that fit");
-        let mut scratch = vec![0.0; conv.scratch()];
-        suite.bench(&setting, "winograd", work, || {
-            conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
-        });
+        for algorithm in WinogradAlgorithm::ALL {
+            if input == ConvInput::Plain {
+                break; // Winograd reads blocks
+            }
+            let conv = WinogradConv::new(isa, algorithm, window.clone(), [out, inp], relu);
+            let Some(conv) = conv else { continue };
+            let packed = WinogradWeights::pack(&weights, algorithm, [out, inp], block)
+                .expect("weights that fit");
+            let mut scratch = vec![0.0; conv.scratch()];
+            suite.bench(&setting, algorithm.name(), work, || {
+                conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
+            });
+        }
     }
 }
 

@@ -13,7 +13,8 @@
 use super::finish::{Finish, Residual};
 use super::image::PaddedImage;
 use super::tile::{
-    LINE, NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile, tile_pixels,
+    LINE, MAX_PIXELS_OF_ONE, NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile,
+    tile_pixels,
 };
 use super::window::Window;
 use crate::Par;
@@ -412,7 +413,12 @@ impl Vectorized for Task<'_> {
                 finish: conv.finish,
                 position,
             };
-            for_each_tile(s, n, &mut body);
+            // A single block has more pixels in a tile: so far for 1x1 layers only, where odd ones are common.
+            if blocks == 1 && position == Position::DENSE {
+                for_each_tile(s, n, &mut Single(body));
+            } else {
+                for_each_tile(s, n, &mut body);
+            }
         }
     }
 }
@@ -435,28 +441,36 @@ struct Pair<'a> {
 impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        let b = S::LANES;
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
         // dense pixels are some of the plane's own.
         let [mut sums, second] = unsafe {
             match self.position {
-                Position::SUM => self.sums::<S, MR, { Position::SUM }>(s, first),
-                Position::DENSE => self.sums::<S, MR, { Position::DENSE }>(s, first),
-                _ => self.sums::<S, MR, { Position::TABLE }>(s, first),
+                Position::SUM => self.sums::<S, MR, { Position::SUM }, NB>(s, first),
+                Position::DENSE => self.sums::<S, MR, { Position::DENSE }, NB>(s, first),
+                _ => self.sums::<S, MR, { Position::TABLE }, NB>(s, first),
             }
         };
         for k in 0..NB {
             if k >= self.blocks {
                 break;
             }
-            let start = self.starts[k];
-            let range = start + first * b..start + (first + MR) * b;
-            let residual = self.ops.residual.map(|r| r.part(range.clone()));
-            // SAFETY: this task alone writes these pixels of these blocks.
-            let y = unsafe { self.ops.y.slice(range) };
-            self.finish.store::<S, MR, false>(s, sums, residual, y);
+            self.store(s, k, first, sums);
             sums = second; // not `acc[k]`: registers have no index
         }
+    }
+}
+
+/// The single block of an odd last pair, where pixels are dense.
+struct Single<'a>(Pair<'a>);
+
+impl<S: Simd> TileBody<S> for Single<'_> {
+    const PIXELS: usize = MAX_PIXELS_OF_ONE;
+
+    #[inline(always)]
+    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        // SAFETY: dense pixels are some of the input plane's own, x all planes (`DirectConv::run`).
+        let [sums, _] = unsafe { self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first) };
+        self.0.store(s, 0, first, sums);
     }
 }
 
@@ -464,12 +478,24 @@ impl Pair<'_> {
     /// # Safety
     /// As for [`tile`].
     #[inline(always)]
-    unsafe fn sums<S: Simd, const MR: usize, const POSITION: usize>(
+    unsafe fn sums<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
         &self,
         s: S,
         first: usize,
     ) -> Tile<S, MR> {
         // SAFETY: the same.
-        unsafe { tile::<S, MR, POSITION>(s, self.taps, self.weights, self.bias, first) }
+        unsafe { tile::<S, MR, POSITION, BLOCKS>(s, self.taps, self.weights, self.bias, first) }
+    }
+
+    /// Finishes the sums of a tile of block `k`.
+    #[inline(always)]
+    fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
+        let b = S::LANES;
+        let start = self.starts[k];
+        let range = start + first * b..start + (first + MR) * b;
+        let residual = self.ops.residual.map(|r| r.part(range.clone()));
+        // SAFETY: this task alone writes these pixels of these blocks.
+        let y = unsafe { self.ops.y.slice(range) };
+        self.finish.store::<S, MR, false>(s, sums, residual, y);
     }
 }

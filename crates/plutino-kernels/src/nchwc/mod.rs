@@ -28,4 +28,4 @@ pub use finish::Residual;
 pub use pool::{BlockedPool, PoolKind};
 pub use reorder::{from_blocked, to_blocked};
 pub use window::Window;
-pub use winograd::{WinogradConv, WinogradWeights};
+pub use winograd::{WinogradAlgorithm, WinogradConv, WinogradWeights};

@@ -310,11 +310,16 @@ fn pooling() {
 
 #[test]
 fn winograd_convolution() {
+    let strided = Case { stride: [2, 2], ..BASE };
     for c in [
         BASE,
         Case { channels: [37, 21], input: [14, 14], ..BASE },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..BASE },
         Case { channels: [64, 40], input: [5, 3], ..BASE },
+        strided,
+        Case { channels: [37, 21], input: [17, 16], ..strided },
+        Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..strided },
+        Case { channels: [64, 40], input: [5, 3], ..strided },
     ] {
         let [inp, out] = c.channels;
         let win = c.window();
@@ -326,35 +331,47 @@ fn winograd_convolution() {
         let expected: Vec<f64> =
             sums.iter().zip(&residual).map(|(s, r)| (s + f64::from(*r)).max(0.0)).collect();
         let largest = expected.iter().fold(0.0, |a: f64, v| a.max(*v));
-        on_every_machine(
-            |isa, par| {
-                let b = isa.lanes();
-                let weights = WinogradWeights::pack(&w, [out, inp], b).unwrap();
-                let conv = WinogradConv::new(isa, win.clone(), [out, inp], Some(Activation::Relu))
-                    .unwrap();
-                let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
-                let mut scratch = vec![f32::NAN; conv.scratch()];
-                let mut added = vec![0.0; c.batch * out.div_ceil(b) * b * win.pixels()];
-                to_blocked(isa, &residual, &mut added, out, win.pixels(), b, par);
-                let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
-                through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |x, y| {
-                    let added = Residual { data: &added, last: false };
-                    conv.run(x, &weights, &bias, Some(added), y, &mut scratch, par);
-                })
-            },
-            |found| assert_close(found, &expected, |_| 1e-5 * largest),
-        );
+        let bound = |algorithm: WinogradAlgorithm| {
+            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], None).is_some()
+        };
+        let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(|a| bound(*a)).collect();
+        assert_eq!(algorithms.len(), if c.stride == [1, 1] { 2 } else { 1 });
+        for algorithm in algorithms {
+            on_every_machine(
+                |isa, par| {
+                    let b = isa.lanes();
+                    let weights = WinogradWeights::pack(&w, algorithm, [out, inp], b).unwrap();
+                    let relu = Some(Activation::Relu);
+                    let conv = WinogradConv::new(isa, algorithm, win.clone(), [out, inp], relu);
+                    let conv = conv.unwrap();
+                    let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
+                    let mut scratch = vec![f32::NAN; conv.scratch()];
+                    let mut added = vec![0.0; c.batch * out.div_ceil(b) * b * win.pixels()];
+                    to_blocked(isa, &residual, &mut added, out, win.pixels(), b, par);
+                    let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
+                    through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |x, y| {
+                        let added = Residual { data: &added, last: false };
+                        conv.run(x, &weights, &bias, Some(added), y, &mut scratch, par);
+                    })
+                },
+                |found| assert_close(found, &expected, |_| 1e-5 * largest),
+            );
+        }
     }
 }
 
 #[test]
 fn winograd_pays_where_there_are_tiles_enough() {
-    let square = |hw: usize| Window::new([hw; 2], [hw; 2], [3, 3], [1, 1], [1, 1], [1, 1]).unwrap();
-    let pays = |c: usize, hw: usize| {
-        WinogradConv::new(Isa::best(), square(hw), [c, c], None).unwrap().pays()
+    let fastest = |c: usize, input: usize, stride: usize| {
+        let output = (input - 1) / stride + 1;
+        let window =
+            Window::new([input; 2], [output; 2], [3, 3], [stride; 2], [1, 1], [1, 1]).unwrap();
+        WinogradConv::fastest(Isa::best(), &window, [c, c], None).map(|conv| conv.algorithm())
     };
-    assert!(pays(64, 56) && pays(128, 28) && pays(64, 256));
-    assert!(!pays(512, 4), "more weights to read than multiplications saved");
-    let strided = Window::new([9, 9], [5, 5], [3, 3], [2, 2], [1, 1], [1, 1]).unwrap();
-    assert!(WinogradConv::new(Isa::best(), strided, [8, 8], None).is_none());
+    for (channels, size) in [(64, 56), (128, 28), (64, 256)] {
+        assert_eq!(fastest(channels, size, 1), Some(WinogradAlgorithm::Four));
+    }
+    assert_eq!(fastest(256, 80, 2), Some(WinogradAlgorithm::FourStrided));
+    assert_eq!(fastest(512, 4, 1), None, "more weights to read than multiplications saved");
+    assert_eq!(fastest(64, 56, 3), None);
 }

@@ -16,7 +16,7 @@ use super::window::OUTSIDE;
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 
-/// Output channel blocks that are computed together.
+/// Output channel blocks that are computed together, and that weights are packed for.
 pub(super) const NB: usize = 2;
 
 const _: () = assert!(NB == 2); // `channel!` is written for two vectors
@@ -29,6 +29,10 @@ pub(super) type Tile<S, const MR: usize> = [[<S as Simd>::F32; MR]; NB];
 pub(super) const fn max_pixels<S: Simd>() -> usize {
     if S::REGISTERS >= 32 { 12 } else { 6 }
 }
+
+/// Pixels of a full tile of a single block of output channels, an odd last one: more than hide the latency of
+/// multiply-adds, and what registers hold with ease.
+pub(super) const MAX_PIXELS_OF_ONE: usize = 10;
 
 /// Pixels of a full tile for this instruction set.
 pub(super) fn tile_pixels(isa: Isa) -> usize {
@@ -96,13 +100,14 @@ impl Position {
 }
 
 /// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
-/// block, tap and channel, in this order. `POSITION` is one of [`Position`].
+/// block, tap and channel, in this order. `POSITION` is one of [`Position`]. Of the output blocks, the first
+/// `BLOCKS` are computed.
 ///
 /// # Safety
 /// `taps.x` plus each offset (where pixels are dense, plus `block` for each pixel), plus `step` for each further
 /// block of channels, addresses a block of channels.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
+pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
     s: S,
     taps: &Taps<'_>,
     weights: &[f32],
@@ -124,7 +129,9 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize>(
                 // SAFETY: inside the input (precondition), or ZEROS.
                 let x = s.splat(unsafe { *$x });
                 acc[0][$J] = s.fma(x, wk[0], acc[0][$J]);
-                acc[1][$J] = s.fma(x, wk[1], acc[1][$J]);
+                if const { BLOCKS == 2 } {
+                    acc[1][$J] = s.fma(x, wk[1], acc[1][$J]);
+                }
             });
             // SAFETY: at most one past the end of the weights.
             w = unsafe { w.add(NB * b) };

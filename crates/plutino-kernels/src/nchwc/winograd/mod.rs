@@ -1,28 +1,31 @@
-//! Winograd convolution F(4x4, 3x3) on channel blocks: 3x3, stride 1.
+//! Winograd convolution on channel blocks: 3x3 with stride 1 or 2 (Lavin and Gray, arXiv 1509.09308).
 //!
-//! A tile of 4x4 outputs takes 36 multiplications for each pair of channels instead of 144
-//! (Lavin and Gray, arXiv 1509.09308). With the tile's 6x6 inputs d, the filter g and the transposed
-//! transforms below,
+//! With a tile's inputs d, the filter g and the transforms of [`transform`],
 //!
 //! ```text
 //! Y = A^T [ sum over input channels of (G g G^T) * (B^T d B) ] A        * elementwise
-//!
-//!        4  0 -5  0  1  0          1/4    0     0           1  1  1  1  1  0
-//!        0 -4 -4  1  1  0         -1/6  -1/6  -1/6          0  1 -1  2 -2  0
-//! B^T =  0  4 -4 -1  1  0    G =  -1/6   1/6  -1/6   A^T =  0  1  1  4  4  0
-//!        0 -2 -1  2  1  0         1/24  1/12   1/6          0  1 -1  8 -8  1
-//!        0  2 -1 -2  1  0         1/24 -1/12   1/6
-//!        0  4  0 -5  0  1           0     0     1
 //! ```
-//! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are 36 matrix products,
-//! computed with the register tile of the direct convolution: pixels are tiles there, taps are 1.
+//! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are a matrix product for each
+//! point, computed with the register tile of the direct convolution: pixels are tiles there, taps are 1.
+//!
+//! | algorithm | tile | points | multiplications | weights | error |
+//! |---|---|---|---|---|---|
+//! | F(2x2, 3x3) | 2x2 | 4x4 | 2.25 times fewer | 16 / 9 | that of the direct sum |
+//! | F(4x4, 3x3) | 4x4 | 6x6 | 4 times fewer | 4 times | about 10 times that |
+//! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times | about 5 times that |
+//!
+//! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride 1 convolutions,
+//! with two taps and with one, whose sum is transformed back at once.
 //!
 //! Loops: chunk of tiles of one image (its transformed data stays in cache) / three phases, each in parallel:
-//! transform inputs (channel block x row of tiles), multiply (one of 36 x some pairs of output blocks),
+//! transform inputs (channel block x row of tiles), multiply (one of the points x some pairs of output blocks),
 //! transform outputs (output block x row of tiles).
 //!
-//! Error: about 10 times that of the direct sum; tests hold it below 1e-5 of the largest output against f64.
+//! Error: tests hold it below 1e-5 of the largest output against f64.
 
+mod transform;
+
+use self::transform::{Four, FourStrided, MOST, MOST_FILTERS, MOST_OUT, Transform, Two, zeros};
 use super::finish::{Finish, Residual};
 use super::tile::{NB, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
 use super::window::Window;
@@ -32,23 +35,67 @@ use crate::par::SharedMut;
 use crate::simd::unroll::unroll;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::marker::PhantomData;
 
-/// Outputs of a tile in one direction.
-const OUT: usize = 4;
-/// Inputs of a tile in one direction.
-const IN: usize = OUT + 2;
-/// Products of a tile.
-const POINTS: usize = IN * IN;
+/// An algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WinogradAlgorithm {
+    /// F(2x2, 3x3)
+    Two,
+    /// F(4x4, 3x3)
+    Four,
+    /// F(4x4, 3x3) with stride 2
+    FourStrided,
+}
+
+impl WinogradAlgorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 3] = [Self::Two, Self::Four, Self::FourStrided];
+
+    /// A name for profiles and packed weights.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Two => "winograd2x2_3x3",
+            Self::Four => "winograd4x4_3x3",
+            Self::FourStrided => "winograd4x4_3x3s2",
+        }
+    }
+
+    const fn sizes(self) -> Sizes {
+        match self {
+            Self::Two => Sizes::of::<Two>(),
+            Self::Four => Sizes::of::<Four>(),
+            Self::FourStrided => Sizes::of::<FourStrided>(),
+        }
+    }
+}
+
+/// Sizes of an algorithm in one direction: see [`Transform`].
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    stride: usize,
+    out: usize,
+    points: usize,
+    filters: usize,
+}
+
+impl Sizes {
+    const fn of<T: Transform>() -> Self {
+        Self { stride: T::STRIDE, out: T::OUT, points: T::POINTS, filters: T::FILTERS }
+    }
+}
+
 /// f32 between two points' data beyond the data itself, so that the points of a tile do not compete for the
 /// same lines of the first-level cache.
 const SKEW: usize = 16;
 /// Bytes of transformed data (inputs and outputs) of a chunk, at least.
 const CHUNK: usize = 3 << 20;
 
-/// Transformed filters: `[point][pair of output blocks][input channel][2 b output channels]`.
+/// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
 #[derive(Debug)]
 pub struct WinogradWeights {
     data: AlignedBuf,
+    algorithm: WinogradAlgorithm,
     channels: [usize; 2],
     block: usize,
 }
@@ -60,10 +107,26 @@ impl WinogradWeights {
     /// Where the sizes do not fit each other, or no memory is left.
     pub fn pack<'w>(
         weight: impl Into<Floats<'w>>,
-        [out, inp]: [usize; 2],
+        algorithm: WinogradAlgorithm,
+        channels: [usize; 2],
         block: usize,
     ) -> Result<Self, TensorError> {
         let weight = weight.into();
+        match algorithm {
+            WinogradAlgorithm::Two => Self::pack_for::<Two>(weight, algorithm, channels, block),
+            WinogradAlgorithm::Four => Self::pack_for::<Four>(weight, algorithm, channels, block),
+            WinogradAlgorithm::FourStrided => {
+                Self::pack_for::<FourStrided>(weight, algorithm, channels, block)
+            }
+        }
+    }
+
+    fn pack_for<T: Transform>(
+        weight: Floats<'_>,
+        algorithm: WinogradAlgorithm,
+        [out, inp]: [usize; 2],
+        block: usize,
+    ) -> Result<Self, TensorError> {
         if block == 0
             || !(NB * block).is_multiple_of(SIDE)
             || weight.is_empty()
@@ -74,14 +137,14 @@ impl WinogradWeights {
             ));
         }
         let width = NB * block;
-        let point = out.div_ceil(width) * inp * width;
-        let bytes = point
-            .checked_mul(POINTS * 4)
+        let panels = out.div_ceil(width) * inp * width;
+        let bytes = panels
+            .checked_mul(T::FILTERS * T::FILTERS * 4)
             .ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
         let mut data = AlignedBuf::zeroed(bytes)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
-        let mut u = [[0.0; SIDE]; POINTS];
-        // Some filters of neighbouring output channels at a time: they lie side by side in every point.
+        let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
+        // Some filters of neighbouring output channels at a time: they lie side by side.
         for (o, c) in (0..out).step_by(SIDE).flat_map(|o| (0..inp).map(move |c| (o, c))) {
             let filters = (out - o).min(SIDE);
             let mut g = [[0.0; SIDE]; 9];
@@ -91,14 +154,14 @@ impl WinogradWeights {
                 }
             }
             let at = (o / width * inp + c) * width + o % width;
-            transform_filters(&g, &mut u);
-            for (u, point) in u.iter().zip(packed.chunks_exact_mut(point)) {
+            transform_filters::<T>(&g, &mut u);
+            for (u, panels) in u.iter().zip(packed.chunks_exact_mut(panels)) {
                 for i in 0..filters {
-                    point[at + i] = u[i] as f32;
+                    panels[at + i] = u[i] as f32;
                 }
             }
         }
-        Ok(Self { data, channels: [out, inp], block })
+        Ok(Self { data, algorithm, channels: [out, inp], block })
     }
 
     /// Bytes in memory.
@@ -110,68 +173,35 @@ impl WinogradWeights {
 /// Filters that are transformed side by side. Divides every pair of blocks.
 const SIDE: usize = 4;
 
-/// G g G^T of each filter, in f64.
-fn transform_filters(g: &[[f64; SIDE]; 9], u: &mut [[f64; SIDE]; POINTS]) {
-    let mut columns = [[0.0; SIDE]; 3 * IN]; // G g
+/// G g G^T of each filter, in f64: the first `FILTERS^2` of `u`.
+fn transform_filters<T: Transform>(
+    g: &[[f64; SIDE]; 9],
+    u: &mut [[f64; SIDE]; MOST_FILTERS * MOST_FILTERS],
+) {
+    let mut columns = [[0.0; SIDE]; 3 * MOST_FILTERS]; // G g
     for x in 0..3 {
         for i in 0..SIDE {
-            let column = transform_column(g[x][i], g[3 + x][i], g[6 + x][i]);
-            for y in 0..IN {
+            let column = T::filter([g[x][i], g[3 + x][i], g[6 + x][i]]);
+            for y in 0..T::FILTERS {
                 columns[3 * y + x][i] = column[y];
             }
         }
     }
-    for y in 0..IN {
+    for y in 0..T::FILTERS {
         for i in 0..SIDE {
-            let [a, b, c] = [columns[3 * y][i], columns[3 * y + 1][i], columns[3 * y + 2][i]];
-            let row = transform_column(a, b, c);
-            for x in 0..IN {
-                u[IN * y + x][i] = row[x];
+            let row = T::filter([columns[3 * y][i], columns[3 * y + 1][i], columns[3 * y + 2][i]]);
+            for x in 0..T::FILTERS {
+                u[T::FILTERS * y + x][i] = row[x];
             }
         }
     }
-}
-
-/// G times a column of three.
-#[inline(always)]
-fn transform_column(a: f64, b: f64, c: f64) -> [f64; IN] {
-    let (even, odd) = ((a + c) * (1.0 / 6.0), b * (1.0 / 6.0));
-    let (quad, twice) = (a * (1.0 / 24.0) + c * (1.0 / 6.0), b * (1.0 / 12.0));
-    [a * 0.25, -even - odd, -even + odd, quad + twice, quad - twice, c]
-}
-
-/// B^T d, for one column.
-#[inline(always)]
-fn transform_input<S: Simd>(s: S, d: [S::F32; IN]) -> [S::F32; IN] {
-    let (two, four, five) = (s.splat(2.0), s.splat(4.0), s.splat(5.0));
-    let minus = |a, b| s.sub(a, b);
-    // 4 d0 - 5 d2 + d4 and 4 d1 - 5 d3 + d5
-    let first = s.fma(four, d[0], minus(d[4], s.mul(five, d[2])));
-    let last = s.fma(four, d[1], minus(d[5], s.mul(five, d[3])));
-    // (d4 - 4 d2) +- (d3 - 4 d1), (d4 - d2) +- 2 (d3 - d1)
-    let (a, b) = (minus(d[4], s.mul(four, d[2])), minus(d[3], s.mul(four, d[1])));
-    let (c, e) = (minus(d[4], d[2]), s.mul(two, minus(d[3], d[1])));
-    [first, s.add(a, b), minus(a, b), s.add(c, e), minus(c, e), last]
-}
-
-/// A^T m, for one column.
-#[inline(always)]
-fn transform_output<S: Simd>(s: S, m: [S::F32; IN]) -> [S::F32; OUT] {
-    let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
-    let (sum1, dif1) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
-    let (sum2, dif2) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
-    [
-        s.add(m[0], s.add(sum1, sum2)),
-        s.fma(two, dif2, dif1),
-        s.fma(four, sum2, sum1),
-        s.add(m[5], s.fma(eight, dif2, dif1)),
-    ]
 }
 
 /// A Winograd convolution bound to its geometry.
 #[derive(Debug)]
 pub struct WinogradConv {
     isa: Isa,
+    algorithm: WinogradAlgorithm,
     window: Window,
     finish: Finish,
     channels: [usize; 2],
@@ -182,29 +212,34 @@ pub struct WinogradConv {
 }
 
 impl WinogradConv {
-    /// Binds the geometry; none unless the window is 3x3 with stride and dilation 1. `[out, in]` channels.
+    /// Binds the geometry; none unless the window is 3x3 with the algorithm's stride and dilation 1. `[out, in]`
+    /// channels.
     pub fn new(
         isa: Isa,
+        algorithm: WinogradAlgorithm,
         window: Window,
         [out, inp]: [usize; 2],
         activation: Option<Activation>,
     ) -> Option<Self> {
+        let sizes = algorithm.sizes();
         if window.kernel != [3, 3]
-            || window.stride != [1, 1]
+            || window.stride != [sizes.stride; 2]
             || window.dilation != [1, 1]
             || out == 0
             || inp == 0
         {
             return None;
         }
-        let tiles = window.output.map(|n| n.div_ceil(OUT));
+        let tiles = window.output.map(|n| n.div_ceil(sizes.out));
         let b = isa.lanes();
-        let row = tiles[1] * POINTS * (inp.next_multiple_of(b) + out.next_multiple_of(NB * b)) * 4;
+        let channels = inp.next_multiple_of(b) + out.next_multiple_of(NB * b);
+        let row = tiles[1] * sizes.points * sizes.points * channels * 4;
         // Each chunk reads all weights: its own data should not be much smaller than they are.
-        let weights = POINTS * inp * out * 4;
+        let weights = sizes.filters * sizes.filters * inp * out * 4;
         let chunk = (CHUNK.max(weights / 2) / row).clamp(1, tiles[0]);
         Some(Self {
             isa,
+            algorithm,
             window,
             finish: Finish::new(activation),
             channels: [out, inp],
@@ -213,32 +248,54 @@ impl WinogradConv {
         })
     }
 
-    /// Whether this beats the direct convolution, by an estimate in cycles: multiply-adds at two vectors a
-    /// cycle, about 100 cycles for a transform, and weights that leave the second-level cache at 8 bytes, or
-    /// at 4 where one layer's fill the third-level cache. (512 channels at 7x7: 2.7 ms instead of 2.9 at best, for
-    /// four times the memory and load time.)
-    pub fn pays(&self) -> bool {
-        let b = self.isa.lanes() as f64;
+    /// The algorithm that beats the direct convolution by most, if one does.
+    pub fn fastest(
+        isa: Isa,
+        window: &Window,
+        channels: [usize; 2],
+        activation: Option<Activation>,
+    ) -> Option<Self> {
+        WinogradAlgorithm::ALL
+            .into_iter()
+            .filter_map(|a| Self::new(isa, a, window.clone(), channels, activation))
+            .map(|conv| (conv.cycles(), conv))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
+            .map(|(_, conv)| conv)
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> WinogradAlgorithm {
+        self.algorithm
+    }
+
+    /// An estimate: multiply-adds at two vectors a cycle, about three cycles for each transformed vector, and
+    /// weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the third-level cache.
+    /// (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.7; by F(4x4, 3x3) 2.7, for four times the memory.)
+    fn cycles(&self) -> f64 {
+        let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
-        let tiles = (self.tiles[0] * self.tiles[1]) as f64;
-        let stream = |bytes: f64| match bytes {
-            ..=256e3 => 0.0,
-            ..=16e6 => bytes / 8.0,
-            _ => bytes / 4.0,
-        };
-        let direct =
-            inp * out * 9.0 * self.window.pixels() as f64 / (2.0 * b) + stream(inp * out * 36.0);
+        let points = (sizes.points * sizes.points * self.tiles[0] * self.tiles[1]) as f64;
+        let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
         let chunks = self.tiles[0].div_ceil(self.chunk) as f64;
-        let winograd = inp * out * POINTS as f64 * tiles / (2.0 * b)
-            + tiles * (inp + out) / b * 100.0
-            + chunks * stream(inp * out * POINTS as f64 * 4.0);
-        winograd < 0.9 * direct
+        let b = self.isa.lanes() as f64;
+        inp * out * points / (2.0 * b)
+            + points * (inp + out) / b * 2.8
+            + chunks * stream_cycles(weights)
+    }
+
+    /// The same estimate of the direct convolution.
+    fn direct_cycles(&self) -> f64 {
+        let [out, inp] = self.channels.map(|c| c as f64);
+        let sums = inp * out * 9.0 * self.window.pixels() as f64;
+        sums / (2.0 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0)
     }
 
     /// f32 of scratch memory that a run needs.
     pub fn scratch(&self) -> usize {
         let [inputs, outputs] = self.point_sizes();
-        POINTS * (inputs + outputs)
+        let points = self.algorithm.sizes().points;
+        points * points * (inputs + outputs)
     }
 
     /// f32 of a chunk's transformed inputs and products, for one point.
@@ -263,6 +320,29 @@ impl WinogradConv {
         scratch: &mut [f32],
         par: &Par,
     ) {
+        match self.algorithm {
+            WinogradAlgorithm::Two => {
+                self.run_as::<Two>(x, weights, bias, residual, y, scratch, par);
+            }
+            WinogradAlgorithm::Four => {
+                self.run_as::<Four>(x, weights, bias, residual, y, scratch, par);
+            }
+            WinogradAlgorithm::FourStrided => {
+                self.run_as::<FourStrided>(x, weights, bias, residual, y, scratch, par);
+            }
+        }
+    }
+
+    fn run_as<T: Transform>(
+        &self,
+        x: &[f32],
+        weights: &WinogradWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [f32],
+        par: &Par,
+    ) {
         let b = self.isa.lanes();
         let [out, inp] = self.channels;
         let (in_plane, out_plane) = (self.window.input_pixels() * b, self.window.pixels() * b);
@@ -270,7 +350,9 @@ impl WinogradConv {
         let pairs = out.div_ceil(NB * b);
         let batch = y.len() / (out_blocks * out_plane);
         assert!(
-            weights.channels == self.channels && weights.block == b,
+            weights.channels == self.channels
+                && weights.block == b
+                && weights.algorithm == self.algorithm,
             "weights of another convolution"
         );
         assert!(y.len() == batch * out_blocks * out_plane, "length of a convolution's output");
@@ -279,10 +361,11 @@ impl WinogradConv {
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         let [v_point, m_point] = self.point_sizes();
         assert!(scratch.len() >= self.scratch(), "scratch memory of a convolution");
-        let (v, m) = scratch.split_at_mut(POINTS * v_point);
-        let m = &mut m[..POINTS * m_point];
+        let points = T::POINTS * T::POINTS;
+        let (v, m) = scratch.split_at_mut(points * v_point);
+        let m = &mut m[..points * m_point];
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
-        let panel = inp * NB * b;
+        let panels = pairs * inp * NB * b;
         let y = SharedMut::new(y);
         for n in 0..batch {
             for first in (0..self.tiles[0]).step_by(self.chunk) {
@@ -292,8 +375,9 @@ impl WinogradConv {
                 par.run(in_blocks * rows, |task| {
                     let (block, row) = (task / rows, task % rows);
                     let plane = (n * in_blocks + block) * in_plane;
-                    self.isa.run(InputRow {
+                    self.isa.run(InputRow::<T> {
                         conv: self,
+                        transform: PhantomData,
                         x: &x[plane..plane + in_plane],
                         v: &shared,
                         v_point,
@@ -304,13 +388,15 @@ impl WinogradConv {
                 let (v, shared) = (&*v, SharedMut::new(m));
                 // A task is a point, or less where there are few tasks for the threads.
                 let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
-                par.run(POINTS * cuts, |task| {
+                par.run(points * cuts, |task| {
                     let (point, cut) = (task / cuts, task % cuts);
+                    let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
+                    let filter = i * T::FILTERS + j;
                     self.isa.run(Product {
                         v: &v[point * v_point..][..in_blocks * tiles * b],
                         m: &shared,
                         at: point * m_point,
-                        weights: &packed[point * pairs * panel..(point + 1) * pairs * panel],
+                        weights: &packed[filter * panels..(filter + 1) * panels],
                         pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
                         tiles,
                         channels: inp,
@@ -321,8 +407,9 @@ impl WinogradConv {
                 par.run(out_blocks * rows, |task| {
                     let (block, row) = (task / rows, task % rows);
                     let plane = (n * out_blocks + block) * out_plane;
-                    self.isa.run(OutputRow {
+                    self.isa.run(OutputRow::<T> {
                         conv: self,
+                        transform: PhantomData,
                         m,
                         m_point,
                         at: (block * tiles + row * self.tiles[1]) * b,
@@ -338,9 +425,19 @@ impl WinogradConv {
     }
 }
 
+/// Cycles in which weights arrive.
+fn stream_cycles(bytes: f64) -> f64 {
+    match bytes {
+        ..=256e3 => 0.0,
+        ..=20e6 => bytes / 8.0,
+        _ => bytes / 4.0,
+    }
+}
+
 /// Transforms one row of tiles of one input block.
-struct InputRow<'a> {
+struct InputRow<'a, T> {
     conv: &'a WinogradConv,
+    transform: PhantomData<T>,
     x: &'a [f32],
     v: &'a SharedMut<'a, f32>,
     v_point: usize,
@@ -349,35 +446,40 @@ struct InputRow<'a> {
     row: usize,
 }
 
-impl Vectorized for InputRow<'_> {
+impl<T: Transform> Vectorized for InputRow<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let window = &self.conv.window;
         let b = S::LANES;
         let [height, width] = window.input;
+        let top = (self.row * T::OUT * T::STRIDE).wrapping_sub(window.pad[0]);
+        let mut columns = [zeros(s); MOST];
         for t in 0..self.conv.tiles[1] {
-            let mut columns = [[s.zero(); IN]; IN];
-            for (j, column) in columns.iter_mut().enumerate() {
-                let ix = (t * OUT + j).wrapping_sub(window.pad[1]);
-                let mut d = [s.zero(); IN];
+            let left = (t * T::OUT * T::STRIDE).wrapping_sub(window.pad[1]);
+            for j in 0..T::POINTS {
+                let ix = left.wrapping_add(j);
+                let mut d = zeros(s);
                 if ix < width {
-                    for (i, d) in d.iter_mut().enumerate() {
-                        let iy = (self.row * OUT + i).wrapping_sub(window.pad[0]);
+                    unroll!(T::POINTS, |I| {
+                        let iy = top.wrapping_add(I);
                         if iy < height {
-                            *d = s.load(&self.x[(iy * width + ix) * b..]);
+                            d[I] = s.load(&self.x[(iy * width + ix) * b..]);
                         }
-                    }
+                    });
                 }
-                *column = transform_input(s, d);
+                columns[j] = T::input(s, d);
             }
-            for i in 0..IN {
-                let line = transform_input(s, columns.map(|column| column[i]));
-                for (j, v) in line.into_iter().enumerate() {
-                    let at = (i * IN + j) * self.v_point + self.at + t * b;
+            for i in 0..T::POINTS {
+                let mut line = zeros(s);
+                unroll!(T::POINTS, |J| line[J] = columns[J][i]);
+                let line = T::input(s, line);
+                let at = i * T::POINTS * self.v_point + self.at + t * b;
+                unroll!(T::POINTS, |J| {
+                    let at = at + J * self.v_point;
                     // SAFETY: tasks transform different tiles or blocks.
-                    s.store(v, unsafe { self.v.slice(at..at + b) });
-                }
+                    s.store(line[J], unsafe { self.v.slice(at..at + b) });
+                });
             }
         }
     }
@@ -446,7 +548,7 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
         // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements.
         let [mut sums, second] = unsafe {
-            tile::<S, MR, { Position::DENSE }>(s, &self.taps, self.weights, self.bias, first)
+            tile::<S, MR, { Position::DENSE }, NB>(s, &self.taps, self.weights, self.bias, first)
         };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
@@ -459,8 +561,9 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
 }
 
 /// Transforms one row of tiles of one output block back.
-struct OutputRow<'a> {
+struct OutputRow<'a, T> {
     conv: &'a WinogradConv,
+    transform: PhantomData<T>,
     m: &'a [f32],
     m_point: usize,
     at: usize,
@@ -472,7 +575,7 @@ struct OutputRow<'a> {
     row: usize,
 }
 
-impl Vectorized for OutputRow<'_> {
+impl<T: Transform> Vectorized for OutputRow<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -480,28 +583,30 @@ impl Vectorized for OutputRow<'_> {
         let [height, width] = self.conv.window.output;
         let bias = s.load(self.bias);
         let finish = self.conv.finish;
-        let rows = OUT.min(height - self.row * OUT);
+        let rows = T::OUT.min(height - self.row * T::OUT);
+        let mut columns = [[s.zero(); MOST_OUT]; MOST];
         for t in 0..self.conv.tiles[1] {
-            let mut columns = [[s.zero(); OUT]; IN];
-            for (j, column) in columns.iter_mut().enumerate() {
-                let mut m = [s.zero(); IN];
-                for (i, m) in m.iter_mut().enumerate() {
-                    *m = s.load(&self.m[(i * IN + j) * self.m_point + self.at + t * b..]);
-                }
-                *column = transform_output(s, m);
+            for j in 0..T::POINTS {
+                let mut m = zeros(s);
+                let at = j * self.m_point + self.at + t * b;
+                unroll!(T::POINTS, |I| {
+                    m[I] = s.load(&self.m[at + I * T::POINTS * self.m_point..]);
+                });
+                columns[j] = T::output(s, m);
             }
-            let cols = OUT.min(width - t * OUT);
+            let cols = T::OUT.min(width - t * T::OUT);
             for i in 0..rows {
-                let line = transform_output(s, columns.map(|column| column[i]));
-                let at = ((self.row * OUT + i) * width + t * OUT) * b;
-                // SAFETY: tasks write different rows or blocks.
-                let y = unsafe { self.y.slice(self.plane + at..self.plane + at + cols * b) };
-                let residual = self.residual.map(|r| r.part(at..at + cols * b));
-                let mut sums = line;
+                let mut line = zeros(s);
+                unroll!(T::POINTS, |J| line[J] = columns[J][i]);
+                let mut sums = T::output(s, line);
                 for sum in &mut sums {
                     *sum = s.add(*sum, bias);
                 }
-                finish.store::<S, OUT, true>(s, sums, residual, y);
+                let at = ((self.row * T::OUT + i) * width + t * T::OUT) * b;
+                // SAFETY: tasks write different rows or blocks.
+                let y = unsafe { self.y.slice(self.plane + at..self.plane + at + cols * b) };
+                let residual = self.residual.map(|r| r.part(at..at + cols * b));
+                finish.store::<S, MOST_OUT, true>(s, sums, residual, y);
             }
         }
     }

@@ -1,0 +1,236 @@
+//! Winograd's algorithms in one dimension: a line of outputs of a filter of three taps, with fewer multiplications.
+//!
+//! Numbers of the input and of the filter are transformed into as many points as there are inputs; the products of
+//! the points, transformed back, are the outputs: `y = A^T ((G g) * (B^T d))`. In two dimensions lines are
+//! transformed one way, then the other.
+
+use crate::simd::Simd;
+use crate::simd::unroll::array;
+
+/// Room for the points of a line: for each index that `unroll` knows.
+pub(super) const MOST: usize = 12;
+/// Most outputs of a line.
+pub(super) const MOST_OUT: usize = 4;
+/// Most different filters among the points of a line.
+pub(super) const MOST_FILTERS: usize = 6;
+
+/// A vector for each point, or each input, of a line; those past the algorithm's own are anything.
+pub(super) type Line<S> = [<S as Simd>::F32; MOST];
+
+/// One of the algorithms.
+pub(super) trait Transform: Copy + Send + Sync + 'static {
+    /// Inputs from one output to the next.
+    const STRIDE: usize;
+    /// Outputs.
+    const OUT: usize;
+    /// Points, and inputs: `(OUT - 1) * STRIDE + 3`.
+    const POINTS: usize;
+    /// Different filters among the points.
+    const FILTERS: usize;
+
+    /// Which filter a point is multiplied by.
+    fn filter_of(point: usize) -> usize {
+        point
+    }
+    /// G g: the filters.
+    fn filter(g: [f64; 3]) -> [f64; MOST_FILTERS];
+    /// B^T d
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S>;
+    /// A^T m
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT];
+}
+
+/// F(2, 3): 4 multiplications instead of 6. Points 0, 1, -1, infinity.
+///
+/// ```text
+///        1  0 -1  0          1    0    0
+/// B^T =  0  1  1  0    G =  1/2  1/2  1/2    A^T =  1  1  1  0
+///        0 -1  1  0         1/2 -1/2  1/2           0  1 -1  1
+///        0 -1  0  1          0    0    1
+/// ```
+#[derive(Clone, Copy)]
+pub(super) struct Two;
+
+impl Transform for Two {
+    const STRIDE: usize = 1;
+    const OUT: usize = 2;
+    const POINTS: usize = 4;
+    const FILTERS: usize = 4;
+
+    #[inline(always)]
+    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+        let (even, odd) = ((a + c) * 0.5, b * 0.5);
+        [a, even + odd, even - odd, c, 0.0, 0.0]
+    }
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        let mut points = d;
+        points[0] = s.sub(d[0], d[2]);
+        points[1] = s.add(d[1], d[2]);
+        points[2] = s.sub(d[2], d[1]);
+        points[3] = s.sub(d[3], d[1]);
+        points
+    }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        let (sum, dif) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
+        let (first, second) = (s.add(m[0], sum), s.add(m[3], dif));
+        [first, second, first, second]
+    }
+}
+
+/// F(4, 3): 6 multiplications instead of 12. Points 0, 1, -1, 2, -2, infinity.
+///
+/// ```text
+///        4  0 -5  0  1  0          1/4    0     0           1  1  1  1  1  0
+///        0 -4 -4  1  1  0         -1/6  -1/6  -1/6          0  1 -1  2 -2  0
+/// B^T =  0  4 -4 -1  1  0    G =  -1/6   1/6  -1/6   A^T =  0  1  1  4  4  0
+///        0 -2 -1  2  1  0         1/24  1/12   1/6          0  1 -1  8 -8  1
+///        0  2 -1 -2  1  0         1/24 -1/12   1/6
+///        0  4  0 -5  0  1           0     0     1
+/// ```
+#[derive(Clone, Copy)]
+pub(super) struct Four;
+
+impl Transform for Four {
+    const STRIDE: usize = 1;
+    const OUT: usize = 4;
+    const POINTS: usize = 6;
+    const FILTERS: usize = 6;
+
+    #[inline(always)]
+    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+        let (even, odd) = ((a + c) * (1.0 / 6.0), b * (1.0 / 6.0));
+        let (quad, twice) = (a * (1.0 / 24.0) + c * (1.0 / 6.0), b * (1.0 / 12.0));
+        [a * 0.25, -even - odd, -even + odd, quad + twice, quad - twice, c]
+    }
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        let (two, four, five) = (s.splat(2.0), s.splat(4.0), s.splat(5.0));
+        // (d4 - 4 d2) +- (d3 - 4 d1), (d4 - d2) +- 2 (d3 - d1)
+        let (a, b) = (s.sub(d[4], s.mul(four, d[2])), s.sub(d[3], s.mul(four, d[1])));
+        let (c, e) = (s.sub(d[4], d[2]), s.mul(two, s.sub(d[3], d[1])));
+        let mut points = d;
+        points[0] = s.fma(four, d[0], s.sub(d[4], s.mul(five, d[2])));
+        points[1] = s.add(a, b);
+        points[2] = s.sub(a, b);
+        points[3] = s.add(c, e);
+        points[4] = s.sub(c, e);
+        points[5] = s.fma(four, d[1], s.sub(d[5], s.mul(five, d[3])));
+        points
+    }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
+        let (sum1, dif1) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
+        let (sum2, dif2) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
+        [
+            s.add(m[0], s.add(sum1, sum2)),
+            s.fma(two, dif2, dif1),
+            s.fma(four, sum2, sum1),
+            s.add(m[5], s.fma(eight, dif2, dif1)),
+        ]
+    }
+}
+
+/// Stride 2: 9 multiplications instead of 12. The even inputs meet the outer taps by F(4, 2) with points 0, 1, -1, 2,
+/// infinity; the odd ones are multiplied by the middle tap as they are, and are points of one and the same filter.
+///
+/// ```text
+///        2 -1 -2  1  0          1/2    0
+///        0 -2 -1  1  0         -1/2  -1/2           1  1  1  1  0
+/// B^T =  0  2 -3  1  0    G =  -1/6   1/6    A^T =  0  1 -1  2  0
+///        0 -1  0  1  0          1/6   1/3           0  1  1  4  0
+///        0  2 -1 -2  1           0     1            0  1 -1  8  1
+/// ```
+#[derive(Clone, Copy)]
+pub(super) struct FourStrided;
+
+impl Transform for FourStrided {
+    const STRIDE: usize = 2;
+    const OUT: usize = 4;
+    const POINTS: usize = 9;
+    const FILTERS: usize = 6;
+
+    fn filter_of(point: usize) -> usize {
+        point.min(5)
+    }
+    #[inline(always)]
+    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+        let (half, sixth) = (a * 0.5, a * (1.0 / 6.0));
+        let sixth_of_c = c * (1.0 / 6.0);
+        [half, -half - c * 0.5, sixth_of_c - sixth, sixth + 2.0 * sixth_of_c, c, b]
+    }
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        let (two, three) = (s.splat(2.0), s.splat(3.0));
+        let [e0, e1, e2, e3, e4] = [d[0], d[2], d[4], d[6], d[8]];
+        let (outer, inner) = (s.sub(e3, e1), s.sub(e0, e2)); // e3 - e1, e0 - e2
+        [
+            s.fma(two, inner, outer),
+            s.sub(s.sub(e3, e2), s.mul(two, e1)),
+            s.fma(two, e1, s.sub(e3, s.mul(three, e2))),
+            outer,
+            s.sub(s.sub(e4, e2), s.mul(two, outer)),
+            d[1],
+            d[3],
+            d[5],
+            d[7],
+            d[9],
+            d[10],
+            d[11],
+        ]
+    }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
+        let (sum, dif) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
+        [
+            s.add(s.add(m[0], m[5]), s.add(sum, m[3])),
+            s.fma(two, m[3], s.add(dif, m[6])),
+            s.fma(four, m[3], s.add(sum, m[7])),
+            s.fma(eight, m[3], s.add(s.add(dif, m[4]), m[8])),
+        ]
+    }
+}
+
+/// A line of zeros.
+#[inline(always)]
+pub(super) fn zeros<S: Simd>(s: S) -> Line<S> {
+    let zero = s.zero();
+    array!(MOST, |I| zero)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Portable;
+
+    fn check<T: Transform>() {
+        assert_eq!((T::OUT - 1) * T::STRIDE + 3, T::POINTS);
+        let g = [0.7, -1.3, 0.4];
+        let d: [f32; MOST] = [0.3, -0.8, 1.1, 0.5, -0.2, 0.9, -1.4, 0.6, 0.1, 0.0, 0.0, 0.0];
+        let filters = T::filter(g);
+        let s = Portable;
+        let mut points = T::input(s, d.map(|d| s.splat(d)));
+        for (i, point) in points.iter_mut().enumerate().take(T::POINTS) {
+            assert!(T::filter_of(i) < T::FILTERS);
+            *point = s.mul(*point, s.splat(filters[T::filter_of(i)] as f32));
+        }
+        let found = T::output(s, points);
+        for (j, found) in found.iter().enumerate().take(T::OUT) {
+            let exact: f64 = (0..3).map(|t| g[t] * f64::from(d[j * T::STRIDE + t])).sum();
+            assert!(
+                (f64::from(found[0]) - exact).abs() < 1e-5,
+                "output {j}: {found:?}, not {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_are_convolved() {
+        check::<Two>();
+        check::<Four>();
+        check::<FourStrided>();
+    }
+}
