@@ -89,7 +89,7 @@ impl Sizes {
 /// same lines of the first-level cache.
 const SKEW: usize = 16;
 /// Bytes of transformed data (inputs and outputs) of a chunk, at least.
-const CHUNK: usize = 3 << 20;
+const CHUNK: usize = 3 << 19;
 
 /// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
 #[derive(Debug)]
@@ -260,7 +260,7 @@ impl WinogradConv {
             .filter_map(|a| Self::new(isa, a, window.clone(), channels, activation))
             .map(|conv| (conv.cycles(), conv))
             .min_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
+            .filter(|(cycles, conv)| *cycles < conv.direct_cycles())
             .map(|(_, conv)| conv)
     }
 
@@ -269,9 +269,10 @@ impl WinogradConv {
         self.algorithm
     }
 
-    /// An estimate: multiply-adds at two vectors a cycle, about three cycles for each transformed vector, and
-    /// weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the third-level cache.
-    /// (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.7; by F(4x4, 3x3) 2.7, for four times the memory.)
+    /// An estimate: multiply-adds at two vectors a cycle, eight cycles for each vector that is transformed, written
+    /// and read again, and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
+    /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
+    /// times the memory.)
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
@@ -280,15 +281,15 @@ impl WinogradConv {
         let chunks = self.tiles[0].div_ceil(self.chunk) as f64;
         let b = self.isa.lanes() as f64;
         inp * out * points / (2.0 * b)
-            + points * (inp + out) / b * 2.8
+            + points * (inp + out) / b * 8.0
             + chunks * stream_cycles(weights)
     }
 
-    /// The same estimate of the direct convolution.
+    /// The same estimate of the direct convolution, which reaches four fifths of the peak.
     fn direct_cycles(&self) -> f64 {
         let [out, inp] = self.channels.map(|c| c as f64);
         let sums = inp * out * 9.0 * self.window.pixels() as f64;
-        sums / (2.0 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0)
+        sums / (1.6 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0)
     }
 
     /// f32 of scratch memory that a run needs.
