@@ -100,7 +100,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
     let sizes = [out, group_in];
     let winograd = (cx.memory == MemoryUse::Fast)
-        .then(|| winograd(isa, &window, conv.groups, sizes, activation, input));
+        .then(|| winograd(isa, &window, conv.groups, sizes, batch, activation, input));
     if let Some(winograd) = winograd.flatten() {
         let (algorithm, name) = (winograd.algorithm(), name(winograd.algorithm().name()));
         let weights = cx.packs.get(&weight.name, &name, || {
@@ -147,13 +147,14 @@ fn winograd(
     window: &Window,
     groups: usize,
     channels: [usize; 2],
+    batch: usize,
     activation: Option<Activation>,
     input: ConvInput,
 ) -> Option<WinogradConv> {
     if groups != 1 || input != ConvInput::Blocked {
         return None;
     }
-    WinogradConv::fastest(isa, window, channels, activation)
+    WinogradConv::fastest(isa, window, channels, batch, activation)
 }
 
 enum Algorithm {

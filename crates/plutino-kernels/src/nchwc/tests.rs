@@ -332,7 +332,8 @@ fn winograd_convolution() {
             sums.iter().zip(&residual).map(|(s, r)| (s + f64::from(*r)).max(0.0)).collect();
         let largest = expected.iter().fold(0.0, |a: f64, v| a.max(*v));
         let bound = |algorithm: WinogradAlgorithm| {
-            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], None).is_some()
+            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], c.batch, None)
+                .is_some()
         };
         let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(|a| bound(*a)).collect();
         assert_eq!(algorithms.len(), if c.stride == [1, 1] { 2 } else { 1 });
@@ -342,7 +343,8 @@ fn winograd_convolution() {
                     let b = isa.lanes();
                     let weights = WinogradWeights::pack(&w, algorithm, [out, inp], b).unwrap();
                     let relu = Some(Activation::Relu);
-                    let conv = WinogradConv::new(isa, algorithm, win.clone(), [out, inp], relu);
+                    let sizes = [out, inp];
+                    let conv = WinogradConv::new(isa, algorithm, win.clone(), sizes, c.batch, relu);
                     let conv = conv.unwrap();
                     let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
                     let mut scratch = vec![f32::NAN; conv.scratch()];
@@ -366,7 +368,7 @@ fn winograd_pays_where_there_are_tiles_enough() {
         let output = (input - 1) / stride + 1;
         let window =
             Window::new([input; 2], [output; 2], [3, 3], [stride; 2], [1, 1], [1, 1]).unwrap();
-        WinogradConv::fastest(Isa::best(), &window, [c, c], None).map(|conv| conv.algorithm())
+        WinogradConv::fastest(Isa::best(), &window, [c, c], 1, None).map(|conv| conv.algorithm())
     };
     for (channels, size) in [(64, 56), (128, 28), (64, 256)] {
         assert_eq!(fastest(channels, size, 1), Some(WinogradAlgorithm::Four));

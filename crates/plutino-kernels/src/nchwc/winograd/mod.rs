@@ -8,16 +8,17 @@
 //! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are a matrix product for each
 //! point, computed with the register tile of the direct convolution: pixels are tiles there, taps are 1.
 //!
-//! | algorithm | tile | points | multiplications | weights | error |
+//! | algorithm | tile | points | multiplications | weights | error, 128 channels |
 //! |---|---|---|---|---|---|
-//! | F(2x2, 3x3) | 2x2 | 4x4 | 2.25 times fewer | 16 / 9 | that of the direct sum |
-//! | F(4x4, 3x3) | 4x4 | 6x6 | 4 times fewer | 4 times | about 10 times that |
-//! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times | about 5 times that |
+//! | F(2x2, 3x3) | 2x2 | 4x4 | 2.25 times fewer | 1.8 times more | less than the direct sum's |
+//! | F(4x4, 3x3) | 4x4 | 6x6 | 4 times fewer | 4 times more | 4 to 6 times that |
+//! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times more | twice that |
 //!
 //! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride 1 convolutions,
 //! with two taps and with one, whose sum is transformed back at once.
 //!
-//! Loops: chunk of tiles of one image (its transformed data stays in cache) / three phases, each in parallel:
+//! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache; each chunk reads all
+//! weights) / three phases, each in parallel:
 //! transform inputs (channel block x row of tiles), multiply (one of the points x some pairs of output blocks),
 //! transform outputs (output block x row of tiles).
 //!
@@ -205,6 +206,7 @@ pub struct WinogradConv {
     window: Window,
     finish: Finish,
     channels: [usize; 2],
+    batch: usize,
     /// Rows of tiles of an image, and tiles of a row.
     tiles: [usize; 2],
     /// Rows of tiles of a chunk.
@@ -219,6 +221,7 @@ impl WinogradConv {
         algorithm: WinogradAlgorithm,
         window: Window,
         [out, inp]: [usize; 2],
+        batch: usize,
         activation: Option<Activation>,
     ) -> Option<Self> {
         let sizes = algorithm.sizes();
@@ -236,31 +239,33 @@ impl WinogradConv {
         let row = tiles[1] * sizes.points * sizes.points * channels * 4;
         // Each chunk reads all weights: its own data should not be much smaller than they are.
         let weights = sizes.filters * sizes.filters * inp * out * 4;
-        let chunk = (CHUNK.max(weights / 2) / row).clamp(1, tiles[0]);
+        let chunk = (CHUNK.max(weights / 2) / row).clamp(1, (batch * tiles[0]).max(1));
         Some(Self {
             isa,
             algorithm,
             window,
             finish: Finish::new(activation),
             channels: [out, inp],
+            batch,
             tiles,
             chunk,
         })
     }
 
-    /// The algorithm that beats the direct convolution by most, if one does.
+    /// The algorithm that beats the direct convolution by most, if one saves a tenth: it takes memory.
     pub fn fastest(
         isa: Isa,
         window: &Window,
         channels: [usize; 2],
+        batch: usize,
         activation: Option<Activation>,
     ) -> Option<Self> {
         WinogradAlgorithm::ALL
             .into_iter()
-            .filter_map(|a| Self::new(isa, a, window.clone(), channels, activation))
+            .filter_map(|a| Self::new(isa, a, window.clone(), channels, batch, activation))
             .map(|conv| (conv.cycles(), conv))
             .min_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(cycles, conv)| *cycles < conv.direct_cycles())
+            .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
             .map(|(_, conv)| conv)
     }
 
@@ -269,27 +274,30 @@ impl WinogradConv {
         self.algorithm
     }
 
-    /// An estimate: multiply-adds at two vectors a cycle, eight cycles for each vector that is transformed, written
+    /// An estimate: multiply-adds at two vectors a cycle, twelve cycles for each vector that is transformed, written
     /// and read again, and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
     /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
     /// times the memory.)
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
-        let points = (sizes.points * sizes.points * self.tiles[0] * self.tiles[1]) as f64;
+        let rows = self.batch * self.tiles[0];
+        let points = (sizes.points * sizes.points * rows * self.tiles[1]) as f64;
         let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
-        let chunks = self.tiles[0].div_ceil(self.chunk) as f64;
+        let chunks = rows.div_ceil(self.chunk) as f64;
         let b = self.isa.lanes() as f64;
         inp * out * points / (2.0 * b)
-            + points * (inp + out) / b * 8.0
+            + points * (inp + out) / b * 12.0
             + chunks * stream_cycles(weights)
     }
 
-    /// The same estimate of the direct convolution, which reaches four fifths of the peak.
+    /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads weights for each
+    /// image.
     fn direct_cycles(&self) -> f64 {
         let [out, inp] = self.channels.map(|c| c as f64);
         let sums = inp * out * 9.0 * self.window.pixels() as f64;
-        sums / (1.6 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0)
+        let image = sums / (1.6 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0);
+        self.batch as f64 * image
     }
 
     /// f32 of scratch memory that a run needs.
@@ -368,60 +376,63 @@ impl WinogradConv {
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panels = pairs * inp * NB * b;
         let y = SharedMut::new(y);
-        for n in 0..batch {
-            for first in (0..self.tiles[0]).step_by(self.chunk) {
-                let rows = self.chunk.min(self.tiles[0] - first);
-                let tiles = rows * self.tiles[1];
-                let shared = SharedMut::new(v);
-                par.run(in_blocks * rows, |task| {
-                    let (block, row) = (task / rows, task % rows);
-                    let plane = (n * in_blocks + block) * in_plane;
-                    self.isa.run(InputRow::<T> {
-                        conv: self,
-                        transform: PhantomData,
-                        x: &x[plane..plane + in_plane],
-                        v: &shared,
-                        v_point,
-                        at: (block * tiles + row * self.tiles[1]) * b,
-                        row: first + row,
-                    });
+        let all_rows = batch * self.tiles[0];
+        // The image of a row of tiles, and which of its rows that is.
+        let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
+        for first in (0..all_rows).step_by(self.chunk) {
+            let rows = self.chunk.min(all_rows - first);
+            let tiles = rows * self.tiles[1];
+            let shared = SharedMut::new(v);
+            par.run(in_blocks * rows, |task| {
+                let (block, row) = (task / rows, task % rows);
+                let (n, row_of_image) = row_of(first + row);
+                let plane = (n * in_blocks + block) * in_plane;
+                self.isa.run(InputRow::<T> {
+                    conv: self,
+                    transform: PhantomData,
+                    x: &x[plane..plane + in_plane],
+                    v: &shared,
+                    v_point,
+                    at: (block * tiles + row * self.tiles[1]) * b,
+                    row: row_of_image,
                 });
-                let (v, shared) = (&*v, SharedMut::new(m));
-                // A task is a point, or less where there are few tasks for the threads.
-                let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
-                par.run(points * cuts, |task| {
-                    let (point, cut) = (task / cuts, task % cuts);
-                    let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
-                    let filter = i * T::FILTERS + j;
-                    self.isa.run(Product {
-                        v: &v[point * v_point..][..in_blocks * tiles * b],
-                        m: &shared,
-                        at: point * m_point,
-                        weights: &packed[filter * panels..(filter + 1) * panels],
-                        pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
-                        tiles,
-                        channels: inp,
-                        total: packed.len(),
-                    });
+            });
+            let (v, shared) = (&*v, SharedMut::new(m));
+            // A task is a point, or less where there are few tasks for the threads.
+            let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
+            par.run(points * cuts, |task| {
+                let (point, cut) = (task / cuts, task % cuts);
+                let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
+                let filter = i * T::FILTERS + j;
+                self.isa.run(Product {
+                    v: &v[point * v_point..][..in_blocks * tiles * b],
+                    m: &shared,
+                    at: point * m_point,
+                    weights: &packed[filter * panels..(filter + 1) * panels],
+                    pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
+                    tiles,
+                    channels: inp,
+                    total: packed.len(),
                 });
-                let m = &*m;
-                par.run(out_blocks * rows, |task| {
-                    let (block, row) = (task / rows, task % rows);
-                    let plane = (n * out_blocks + block) * out_plane;
-                    self.isa.run(OutputRow::<T> {
-                        conv: self,
-                        transform: PhantomData,
-                        m,
-                        m_point,
-                        at: (block * tiles + row * self.tiles[1]) * b,
-                        bias: &bias[block * b..],
-                        residual: residual.map(|r| r.part(plane..plane + out_plane)),
-                        y: &y,
-                        plane,
-                        row: first + row,
-                    });
+            });
+            let m = &*m;
+            par.run(out_blocks * rows, |task| {
+                let (block, row) = (task / rows, task % rows);
+                let (n, row_of_image) = row_of(first + row);
+                let plane = (n * out_blocks + block) * out_plane;
+                self.isa.run(OutputRow::<T> {
+                    conv: self,
+                    transform: PhantomData,
+                    m,
+                    m_point,
+                    at: (block * tiles + row * self.tiles[1]) * b,
+                    bias: &bias[block * b..],
+                    residual: residual.map(|r| r.part(plane..plane + out_plane)),
+                    y: &y,
+                    plane,
+                    row: row_of_image,
                 });
-            }
+            });
         }
     }
 }
