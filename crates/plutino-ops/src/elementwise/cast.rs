@@ -18,10 +18,11 @@ fn to(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     Ok(Elementwise::boxed(To { input, dtype }))
 }
 
+/// A tensor in this dtype; without one, as it is.
 #[derive(Debug)]
-struct To {
-    input: usize,
-    dtype: Option<DType>,
+pub(crate) struct To {
+    pub(crate) input: usize,
+    pub(crate) dtype: Option<DType>,
 }
 
 impl Formula for To {

@@ -9,6 +9,7 @@ mod number;
 mod select;
 mod unary;
 
+pub(crate) use cast::To;
 pub(crate) use kernel::plan;
 pub(crate) use lowering::{Lowered, Lowering, Term};
 pub(crate) use number::convert as convert_number;

@@ -1,7 +1,7 @@
 //! Into and out of quantised numbers: `torch.quantize_per_tensor`, `nn.quantized.Quantize`, `torch.dequantize`.
 
 use super::{Grid, Quantize, QuantizedType, quantized};
-use crate::elementwise::{Elementwise, Formula, Lowering, Term};
+use crate::elementwise::{Elementwise, Formula, Lowering, Term, To};
 use crate::{
     Arg, BuildError, FromParameter, NodeReader, Operator, ShapeError, ValueSpec, register_op,
 };
@@ -85,22 +85,7 @@ register_op!(dequantize => "torch.dequantize", "nn.quantized.DeQuantize");
 
 /// <https://pytorch.org/docs/stable/generated/torch.dequantize.html>: the numbers as they are.
 fn dequantize(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Elementwise::boxed(Dequantize { input: r.required_input("input")? }))
-}
-
-#[derive(Debug)]
-struct Dequantize {
-    input: usize,
-}
-
-impl Formula for Dequantize {
-    fn name(&self) -> &str {
-        "dequantize"
-    }
-
-    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
-        f.input(self.input)
-    }
+    Ok(Elementwise::boxed(To { input: r.required_input("input")?, dtype: None }))
 }
 
 #[cfg(test)]
