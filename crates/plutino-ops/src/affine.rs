@@ -57,10 +57,13 @@ impl Affine {
             _ => format!("gemm.right.{}.{rows:?}", cx.isa),
         };
         let weight = cx.packs.get(&weight.name, &packing, || -> Result<_, PlanError> {
-            let all = weight.to_f32()?;
-            let part = all.get(rows.start * k..rows.end * k).ok_or_else(outside)?;
-            let right = Strided::right(part, (k, n), (1, k));
-            Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
+            weight.read_f32(|all| {
+                if rows.end.checked_mul(k).is_none_or(|end| end > all.len()) {
+                    return Err(outside());
+                }
+                let right = Strided::right(all.part(rows.start * k..rows.end * k), (k, n), (1, k));
+                Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
+            })?
         })?;
         let part = |(b, first): (&Weight, usize)| {
             b.to_f32()?.get(first..first + n).map(<[f32]>::to_vec).ok_or_else(outside)

@@ -15,7 +15,7 @@ use plutino_kernels::conv::{
 use plutino_kernels::gemm::{self, Bias, Target};
 use plutino_kernels::number::{Float, Number};
 use plutino_kernels::{Activation, Par, for_floats, for_numbers, reference};
-use plutino_tensor::{DType, Layout, Shape, TensorSpec};
+use plutino_tensor::{DType, Floats, Layout, Shape, TensorSpec};
 
 register_op!(module => "nn.Conv1d", "nn.Conv2d", "nn.Conv3d");
 register_op!(function => "F.conv1d", "F.conv2d", "F.conv3d");
@@ -316,7 +316,7 @@ impl Conv {
 
     fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {
         let conv = ConvPlan::new(Target::this(cx.isa), cx.threads, geometry);
-        let pack = |weights: &[f32]| {
+        let pack = |weights: Floats<'_>| {
             conv.pack(weights, &Par::serial())
                 .map_err(|e| PlanError::Shape(ShapeError::Invalid(e.to_string())))
         };

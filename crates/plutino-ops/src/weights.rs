@@ -4,7 +4,7 @@ use crate::{
     BuildError, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError, TensorValue,
 };
 use crate::{ValueSpec, Weight};
-use plutino_tensor::{Element, Tensor, TensorSpec};
+use plutino_tensor::{Element, Floats, Tensor, TensorSpec};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -79,14 +79,14 @@ impl Source {
         inputs: &[ValueSpec],
         packs: &PackCache,
         packing: &str,
-        pack: impl FnOnce(&[f32]) -> Result<T, PlanError>,
+        pack: impl FnOnce(Floats<'_>) -> Result<T, PlanError>,
     ) -> Result<Bound<T>, PlanError> {
         match self {
             Self::Stored(weight) => {
-                packs.get(&weight.name, packing, || pack(&weight.to_f32()?)).map(Bound::Ready)
+                packs.get(&weight.name, packing, || weight.read_f32(pack)?).map(Bound::Ready)
             }
             &Self::Input(i) => Ok(match self.known(inputs)? {
-                Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice()?)?)),
+                Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice::<f32>()?.into())?)),
                 None => Bound::AtRun(i),
             }),
         }

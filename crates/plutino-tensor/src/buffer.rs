@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 pub const ALIGNMENT: usize = 64;
 
 /// From this many bytes on, memory comes from the system alone and goes back to it when it is not needed any
-/// more; smaller buffers share pages with others. Also the size of a huge page.
+/// more; smaller buffers share pages with others.
 const MAPPED: usize = 2 << 20;
 
 /// A zero-initialised run of bytes, aligned to [`ALIGNMENT`].
@@ -32,8 +32,10 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` bytes, all zero. Large buffers come straight from the system (in huge pages where it has them),
-    /// untouched pages cost nothing.
+    /// `len` bytes, all zero. Large buffers come straight from the system: untouched pages cost nothing.
+    ///
+    /// Huge pages are not asked for: they made no model faster, and where a host has taken back a guest's unused
+    /// memory, their first use takes five times as long as that of small ones.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -47,8 +49,6 @@ impl AlignedBuf {
         let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| out_of_memory.clone())?;
         if len >= MAPPED {
             let pages = MmapMut::map_anon(len).map_err(|_| out_of_memory)?;
-            #[cfg(target_os = "linux")]
-            let _ = pages.advise(memmap2::Advice::HugePage); // a wish; slower without
             return Ok(Self { memory: Memory::Pages(pages), len });
         }
         // SAFETY: the layout's size is not zero.
@@ -56,12 +56,26 @@ impl AlignedBuf {
         NonNull::new(ptr).map(|ptr| Self { memory: Memory::Heap(ptr), len }).ok_or(out_of_memory)
     }
 
+    /// The same, for memory that will be written from end to end at once: the system is asked for all pages together,
+    /// which takes less time than one after the other.
+    ///
+    /// # Errors
+    /// As [`AlignedBuf::zeroed`].
+    pub fn resident(len: usize) -> Result<Self, TensorError> {
+        let buf = Self::zeroed(len)?;
+        #[cfg(target_os = "linux")]
+        if let Memory::Pages(pages) = &buf.memory {
+            let _ = pages.advise(memmap2::Advice::PopulateWrite); // a wish: since Linux 5.14
+        }
+        Ok(buf)
+    }
+
     /// A buffer that holds a copy of `bytes`.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, TensorError> {
-        let mut buf = Self::zeroed(bytes.len())?;
+        let mut buf = Self::resident(bytes.len())?;
         buf.as_mut_bytes().copy_from_slice(bytes);
         Ok(buf)
     }

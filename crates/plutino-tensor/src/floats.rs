@@ -1,5 +1,7 @@
 //! Numbers where they lie, aligned or not.
 
+use std::ops::Range;
+
 /// f32 values at any address: a weight in its file, or a plain slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Floats<'a>(&'a [[u8; 4]]);
@@ -28,6 +30,29 @@ impl<'a> Floats<'a> {
     #[inline(always)]
     pub fn get(&self, i: usize) -> f32 {
         f32::from_le_bytes(self.0[i])
+    }
+
+    /// Some of the values.
+    ///
+    /// # Panics
+    /// Where they are not all there.
+    #[inline(always)]
+    pub fn part(&self, range: Range<usize>) -> Floats<'a> {
+        Self(&self.0[range])
+    }
+
+    /// Parts of `n` values one after the other; fewer than `n` at the end are left out.
+    ///
+    /// # Panics
+    /// Where `n` is 0.
+    pub fn chunks_exact(&self, n: usize) -> impl Iterator<Item = Floats<'a>> + use<'a> {
+        self.0.chunks_exact(n).map(Self)
+    }
+
+    /// The first value; **not aligned** for `f32`.
+    #[inline(always)]
+    pub fn as_ptr(&self) -> *const f32 {
+        self.0.as_ptr().cast()
     }
 
     /// Copies all values.
@@ -76,6 +101,8 @@ mod tests {
         let mut copy = [0.0; 3];
         floats.copy_to(&mut copy);
         assert_eq!((copy, floats.get(1), floats.len()), (values, -2.5, 3));
+        assert_eq!((floats.part(1..3).get(0), floats.part(1..1).len()), (-2.5, 0));
+        assert_eq!(floats.chunks_exact(2).map(|c| c.get(1)).collect::<Vec<_>>(), [-2.5]);
         assert_eq!(Floats::from(&values[..]).get(2), f32::INFINITY);
         assert!(Floats::from_bytes(&bytes).is_none());
     }

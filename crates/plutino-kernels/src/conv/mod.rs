@@ -28,6 +28,7 @@ use crate::Par;
 use crate::gemm::{
     Bias, Epilogue, Gemm, Operand, PackedMatrix, Problem, Side, Size, Strided, Summand, Target,
 };
+use plutino_tensor::Floats;
 use windows::{Phases, Windows};
 
 /// A convolution with its algorithm chosen.
@@ -101,8 +102,12 @@ impl Conv {
     ///
     /// # Errors
     /// [`ConvError::Length`] for another number of weights; [`ConvError::Memory`].
-    pub fn pack(&self, weights: &[f32], par: &Par) -> Result<ConvWeights, ConvError> {
-        let geometry = &self.geometry;
+    pub fn pack<'w>(
+        &self,
+        weights: impl Into<Floats<'w>>,
+        par: &Par,
+    ) -> Result<ConvWeights, ConvError> {
+        let (geometry, weights) = (&self.geometry, weights.into());
         check_len("weight", weights.len(), geometry.weight_len())?;
         let (m, k) = (geometry.group_out(), geometry.group_in() * geometry.taps());
         let groups = weights

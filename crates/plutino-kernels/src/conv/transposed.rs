@@ -22,6 +22,7 @@ use crate::Par;
 use crate::activation::Activation;
 use crate::gemm::{Epilogue, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Target};
 use crate::par::SharedMut;
+use plutino_tensor::Floats;
 use std::ops::Range;
 
 /// A transposed convolution with its products planned.
@@ -69,8 +70,12 @@ impl ConvTranspose {
     ///
     /// # Errors
     /// [`ConvError::Length`] for another number of weights; [`ConvError::Memory`].
-    pub fn pack(&self, weights: &[f32], par: &Par) -> Result<ConvTransposeWeights, ConvError> {
-        let geometry = &self.geometry;
+    pub fn pack<'w>(
+        &self,
+        weights: impl Into<Floats<'w>>,
+        par: &Par,
+    ) -> Result<ConvTransposeWeights, ConvError> {
+        let (geometry, weights) = (&self.geometry, weights.into());
         check_len("weight", weights.len(), geometry.weight_len())?;
         let (m, k) = (self.rows(), geometry.group_out());
         let groups = weights

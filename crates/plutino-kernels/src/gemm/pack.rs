@@ -14,7 +14,7 @@
 use super::Target;
 use crate::simd::{Simd, Vectorized};
 use crate::{Par, par::SharedMut};
-use plutino_tensor::{AlignedBuf, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
 use std::ops::Range;
 
 /// A source of panels.
@@ -25,10 +25,10 @@ pub trait Pack: Sync {
     fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]);
 }
 
-/// A matrix in memory with any strides.
+/// A matrix in memory with any strides: a tensor's, or a weight where it lies in its file.
 #[derive(Debug, Clone, Copy)]
 pub struct Strided<'a> {
-    data: &'a [f32],
+    data: Floats<'a>,
     extent: usize,
     depth: usize,
     lane_stride: usize,
@@ -42,10 +42,11 @@ impl<'a> Strided<'a> {
     /// # Panics
     /// Where an element would lie outside `data`.
     pub fn left(
-        data: &'a [f32],
+        data: impl Into<Floats<'a>>,
         (rows, depth): (usize, usize),
         (row_stride, col_stride): (usize, usize),
     ) -> Self {
+        let data = data.into();
         if rows > 0 && depth > 0 {
             let last = (rows - 1)
                 .checked_mul(row_stride)
@@ -68,7 +69,7 @@ impl<'a> Strided<'a> {
     /// # Panics
     /// Where an element would lie outside `data`.
     pub fn right(
-        data: &'a [f32],
+        data: impl Into<Floats<'a>>,
         (depth, cols): (usize, usize),
         (row_stride, col_stride): (usize, usize),
     ) -> Self {
@@ -100,11 +101,10 @@ impl Pack for Strided<'_> {
             if lanes == width && width < S::LANES {
                 let factor = s.splat(self.scale);
                 for k in depth.clone() {
-                    let from = self.data.get(k * self.depth_stride + lane..);
-                    let to = out.get_mut(done * width..);
-                    match (from, to) {
-                        (Some(x), Some(y)) if x.len() >= S::LANES && y.len() >= S::LANES => {
-                            s.store(s.mul(s.load(x), factor), y);
+                    let from = k * self.depth_stride + lane;
+                    match out.get_mut(done * width..) {
+                        Some(y) if y.len() >= S::LANES && from + S::LANES <= self.data.len() => {
+                            s.store(s.mul(load(s, self.data, from), factor), y);
                         }
                         _ => break,
                     }
@@ -113,7 +113,7 @@ impl Pack for Strided<'_> {
             }
             for (k, row) in depth.zip(out.chunks_exact_mut(width)).skip(done) {
                 let start = k * self.depth_stride + lane;
-                copy_scaled(s, &self.data[start..start + lanes], &mut row[..lanes], self.scale);
+                copy_scaled(s, self.data.part(start..start + lanes), &mut row[..lanes], self.scale);
             }
         } else {
             self.transpose(s, lane..lane + lanes, depth, width, out);
@@ -141,8 +141,8 @@ impl Strided<'_> {
                 // The last block of many overlaps the one before.
                 i = i.min(lanes.saturating_sub(8));
                 let rows = (lanes - i).min(8);
-                let src = &self.data[first + i * self.lane_stride + k..];
-                assert!(src.len() >= (rows - 1) * self.lane_stride + 8);
+                let start = first + i * self.lane_stride + k;
+                let src = self.data.part(start..start + (rows - 1) * self.lane_stride + 8);
                 let dst = &mut out[k * width + i..];
                 if dst.len() >= 7 * width + 8 {
                     // What is written behind a row of fewer than eight is overwritten by the next one.
@@ -172,7 +172,7 @@ impl Strided<'_> {
         for i in 0..lanes {
             for k in whole..depth {
                 out[k * width + i] =
-                    self.data[first + i * self.lane_stride + k * self.depth_stride];
+                    self.data.get(first + i * self.lane_stride + k * self.depth_stride);
             }
         }
         if self.scale != 1.0 {
@@ -189,16 +189,25 @@ impl Strided<'_> {
 }
 
 #[inline(always)]
-fn copy_scaled<S: Simd>(s: S, from: &[f32], to: &mut [f32], scale: f32) {
+fn copy_scaled<S: Simd>(s: S, from: Floats<'_>, to: &mut [f32], scale: f32) {
     let factor = s.splat(scale);
-    let mut from = from.chunks_exact(S::LANES);
-    let mut to = to.chunks_exact_mut(S::LANES);
-    for (x, y) in (&mut from).zip(&mut to) {
-        s.store(s.mul(s.load(x), factor), y);
+    let mut at = 0;
+    let mut vectors = to.chunks_exact_mut(S::LANES);
+    for y in &mut vectors {
+        s.store(s.mul(load(s, from, at), factor), y);
+        at += S::LANES;
     }
-    for (x, y) in from.remainder().iter().zip(to.into_remainder()) {
-        *y = x * scale;
+    for (i, y) in vectors.into_remainder().iter_mut().enumerate() {
+        *y = from.get(at + i) * scale;
     }
+}
+
+/// The vector that starts at value `at`.
+#[inline(always)]
+fn load<S: Simd>(s: S, from: Floats<'_>, at: usize) -> S::F32 {
+    let vector = from.part(at..at + S::LANES);
+    // SAFETY: as many values as a vector has; loads need no alignment.
+    unsafe { s.load_ptr(vector.as_ptr()) }
 }
 
 /// Which side of the product a matrix stands on.
@@ -235,7 +244,7 @@ impl PackedMatrix {
     ) -> Result<Self, TensorError> {
         let format = Format::new(target, side, extent, depth);
         let bytes = format.len().saturating_mul(size_of::<f32>());
-        let mut buf = AlignedBuf::zeroed(bytes)?;
+        let mut buf = AlignedBuf::resident(bytes)?;
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
         format.pack_all(target, source, 0..depth, all, par);
         Ok(Self { buf, side, target, extent, depth })

@@ -6,6 +6,7 @@ use crate::activation::Activation;
 use crate::reference::elementwise as reference;
 use crate::reference::gemm::{gamma, gemm};
 use crate::testkit::{assert_close, on_every_machine, random};
+use plutino_tensor::Floats;
 
 /// How an operand is handed over.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,26 @@ fn every_way_to_hand_over() {
             for size in [(30, 50, 40), (3, 200, 300), (200, 3, 300), (320, 330, 20), (1, 1, 1)] {
                 check(size, (a, b));
             }
+        }
+    }
+}
+
+#[test]
+fn weights_are_packed_where_they_lie() {
+    let (n, k) = (37, 29);
+    let weights = random(n * k, 1);
+    let mut bytes = vec![0u8]; // an odd address, as in a file
+    bytes.extend(weights.iter().flat_map(|w| w.to_le_bytes()));
+    let stored = Floats::from_bytes(&bytes[1..]).unwrap();
+    for strides in [(k, 1), (1, n)] {
+        let pack = |isa, par: &Par, data| {
+            let matrix = Strided::left(data, (n, k), strides).scaled(2.0);
+            let packed = PackedMatrix::of(Target::this(isa), Side::Right, &matrix, par).unwrap();
+            packed.as_slice().to_vec()
+        };
+        for isa in Isa::available() {
+            let aligned = pack(isa, &Par::serial(), Floats::from(&weights));
+            assert_eq!(pack(isa, &Par::serial(), stored), aligned);
         }
     }
 }

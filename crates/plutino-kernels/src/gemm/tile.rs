@@ -16,6 +16,7 @@
 
 use crate::activation::{Activation, InPlace};
 use crate::simd::Simd;
+use crate::simd::unroll::{array, unroll};
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
 #[inline(always)] // called in the inner loop: a real call would spill the tile
@@ -25,6 +26,9 @@ pub(crate) const fn rows<S: Simd>() -> usize {
 
 /// Vectors in a row of a full tile, and in a panel of B.
 pub(crate) const VECTORS: usize = 2;
+
+/// Bytes of a line of cache.
+const LINE: usize = 64;
 
 /// What the accumulators of a tile begin with.
 #[derive(Debug, Clone, Copy)]
@@ -101,75 +105,91 @@ pub(crate) fn wide_panels(rows: usize) -> usize {
     }
 }
 
+/// Terms of the sum that are written out: fewer instructions that count and branch.
+const TERMS: usize = 4;
+
 /// # Safety
 /// As [`run`], with R rows and V / 2 panels.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // the indices are those of the formula, and constant bounds unroll
 unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
-    let mut acc = [[s.zero(); V]; R];
-    for j in 0..V {
-        let at = j * S::LANES;
+    let zero = s.zero();
+    let mut acc = array!(R, |I| array!(V, |J| zero));
+    unroll!(V, |J| {
+        let at = J * S::LANES;
         let lanes = t.cols.saturating_sub(at).min(S::LANES);
         if let Some(bias) = t.start.col_bias.and_then(|b| b.get(at..at + lanes)) {
             let bias = s.load_partial(bias);
-            for i in 0..R {
-                acc[i][j] = bias;
-            }
+            unroll!(R, |I| acc[I][J] = bias);
         }
         if let Some(bias) = t.start.row_bias.and_then(|b| b.first_chunk::<R>()) {
-            for i in 0..R {
-                acc[i][j] = s.add(acc[i][j], s.splat(bias[i]));
-            }
+            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], s.splat(bias[I])));
         }
         if let Some((add, stride)) = t.start.add {
-            for i in 0..R {
-                // SAFETY: `lanes` elements of row i, from column `at` on, exist (precondition).
-                acc[i][j] = s.add(acc[i][j], unsafe {
-                    let p = add.add(i * stride + at);
+            unroll!(R, |I| {
+                // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
+                acc[I][J] = s.add(acc[I][J], unsafe {
+                    let p = add.add(I * stride + at);
                     if lanes == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, lanes) }
                 });
-            }
+            });
         }
-    }
+    });
 
     let (mut a, mut b) = (t.a, t.b);
+    // The products of term K from here on.
+    macro_rules! term {
+        ($K:expr) => {{
+            // SAFETY: one row of each panel (precondition).
+            let bs = array!(V, |J| unsafe {
+                let panel = b.add(J / VECTORS * t.b_panel);
+                s.load_ptr(panel.add(($K * VECTORS + J % VECTORS) * S::LANES))
+            });
+            unroll!(R, |I| {
+                // SAFETY: one row of the panel of A (precondition); R is at most its width.
+                let ai = s.splat(unsafe { *a.add($K * rows::<S>() + I) });
+                unroll!(V, |J| acc[I][J] = s.fma(ai, bs[J], acc[I][J]));
+            });
+        }};
+    }
+    // Past the end only after the last term, by less than a panel: never read.
+    macro_rules! advance {
+        ($terms:expr) => {{
+            a = a.wrapping_add($terms * rows::<S>());
+            b = b.wrapping_add($terms * VECTORS * S::LANES);
+        }};
+    }
     let (ahead, step) = t.ahead;
     // An address that is mapped: one that is not costs a walk through the page tables each time.
     let mut ahead = if ahead.is_null() { t.b } else { ahead };
-    for _ in 0..t.depth {
-        s.prefetch_l2(ahead);
-        ahead = ahead.wrapping_byte_add(step);
-        let mut bs = [s.zero(); V];
-        for j in 0..V {
-            // SAFETY: one row of each panel (precondition).
-            bs[j] = unsafe { s.load_ptr(b.add(j / VECTORS * t.b_panel + j % VECTORS * S::LANES)) };
+    let fetches = (TERMS * step).div_ceil(LINE).max(1);
+    let step = TERMS * step / fetches;
+    for _ in 0..t.depth / TERMS {
+        for _ in 0..fetches {
+            s.prefetch_l2(ahead);
+            ahead = ahead.wrapping_byte_add(step);
         }
-        for i in 0..R {
-            // SAFETY: one row of the panel of A (precondition); R is at most its width.
-            let ai = s.splat(unsafe { *a.add(i) });
-            for j in 0..V {
-                acc[i][j] = s.fma(ai, bs[j], acc[i][j]);
-            }
-        }
-        // Past the end only after the last round, by less than a panel: never read.
-        a = a.wrapping_add(rows::<S>());
-        b = b.wrapping_add(VECTORS * S::LANES);
+        unroll!(TERMS, |K| term!(K));
+        advance!(TERMS);
+    }
+    for _ in 0..t.depth % TERMS {
+        term!(0);
+        advance!(1);
     }
 
     let (low, high) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
-    for j in 0..V {
-        let at = j * S::LANES;
+    unroll!(V, |J| {
+        let at = J * S::LANES;
         let lanes = t.cols.saturating_sub(at).min(S::LANES);
-        for i in 0..R {
+        unroll!(R, |I| {
             // NaN stays NaN: min and max hand back their second operand.
-            let v = s.min(high, s.max(low, acc[i][j]));
-            // SAFETY: `lanes` elements of row i, from column `at` on, exist (precondition).
+            let v = s.min(high, s.max(low, acc[I][J]));
+            // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
             unsafe {
-                let p = t.c.wrapping_add(i * t.c_stride + at);
+                let p = t.c.wrapping_add(I * t.c_stride + at);
                 if lanes == S::LANES { s.store_ptr(v, p) } else { s.store_partial_ptr(v, p, lanes) }
             }
-        }
-    }
+        });
+    });
 }
 
 /// Applies a function to a finished tile, which is still in L1.

@@ -46,66 +46,85 @@ impl Vectorized for Tiles<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let t = self;
-        let wide = tile::wide_panels(t.rows.len());
-        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
-        let mut j = t.cols.start;
-        while j < t.cols.end {
-            let panels =
-                if j + wide * t.nr <= t.cols.end.next_multiple_of(t.nr) { wide } else { 1 };
-            let cols = (t.cols.end - j).min(panels * t.nr);
-            let b = t.b.at(j, panels * t.nr);
-            // The next panels of B come into L2 meanwhile, a part with each tile.
-            let next = b.wrapping_add(panels * t.nr * t.depth);
-            let step = (panels * t.nr * size_of::<f32>()).div_ceil(t.rows.len().div_ceil(t.mr));
-            for (tile, i) in t.rows.clone().step_by(t.mr).enumerate() {
-                let rows = (t.rows.end - i).min(t.mr);
-                let at = t.base + i * t.stride + j;
-                let c = t.c.as_mut_ptr().wrapping_add(at);
-                let add = match t.epilogue.summand {
-                    Summand::Other(other) if t.first => {
-                        Some((other.as_ptr().wrapping_add(at), t.stride))
-                    }
-                    Summand::None if t.first => None,
-                    _ => Some((c.cast_const(), t.stride)),
+        // A last tile of few rows takes several panels at once; full tiles take them one by one before.
+        let few = self.rows.len() % self.mr;
+        let wide = tile::wide_panels(if few == 0 { self.mr } else { few });
+        let full = self.rows.start..self.rows.end - few;
+        let last = self.rows.end - few..self.rows.end;
+        let mut j = self.cols.start;
+        while j < self.cols.end {
+            let whole = self.cols.end.next_multiple_of(self.nr) - j;
+            let panels = if wide * self.nr <= whole { wide } else { 1 };
+            let end = self.cols.end.min(j + panels * self.nr);
+            for part in 0..=panels {
+                let start = j + part * self.nr;
+                let (rows, cols, panels) = if part < panels {
+                    (&full, start..end.min(start + self.nr), 1)
+                } else {
+                    (&last, j..end, panels)
                 };
-                let tile = Tile {
-                    depth: t.depth,
-                    a: t.a.at(i, t.mr),
-                    b,
-                    b_panel: t.nr * t.depth,
-                    ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
-                    c,
-                    c_stride: t.stride,
-                    cols,
-                    start: Start {
-                        row_bias: match t.epilogue.bias {
-                            Bias::Rows(bias) if t.first => bias.get(i..i + rows),
-                            _ => None,
-                        },
-                        col_bias: match t.epilogue.bias {
-                            Bias::Cols(bias) if t.first => bias.get(j..j + cols),
-                            _ => None,
-                        },
-                        add,
-                    },
-                    clamp,
-                };
-                t.fetch_c(s, i + t.mr, j, cols);
-                // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
-                // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
-                unsafe { tile::run(s, rows, panels, &tile) };
-                if let Some(activation) = activation {
-                    // SAFETY: as above; the tile has just been written.
-                    unsafe { tile::activate(s, rows, &tile, activation) };
-                }
+                self.column(s, rows.clone(), cols, panels);
             }
-            j += cols;
+            j = end;
         }
     }
 }
 
 impl Tiles<'_> {
+    /// The tiles of some rows in one panel of B, or in `panels` side by side.
+    #[inline(always)]
+    fn column<S: Simd>(&self, s: S, rows: Range<usize>, cols: Range<usize>, panels: usize) {
+        let t = self;
+        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
+        let (j, cols) = (cols.start, cols.len());
+        let b = t.b.at(j, panels * t.nr);
+        // The next panels of B come into L2 meanwhile, a part with each tile.
+        let next = b.wrapping_add(panels * t.nr * t.depth);
+        let step = (panels * t.nr * size_of::<f32>()).div_ceil(rows.len().div_ceil(t.mr).max(1));
+        for (tile, i) in rows.clone().step_by(t.mr).enumerate() {
+            let rows = (rows.end - i).min(t.mr);
+            let at = t.base + i * t.stride + j;
+            let c = t.c.as_mut_ptr().wrapping_add(at);
+            let add = match t.epilogue.summand {
+                Summand::Other(other) if t.first => {
+                    Some((other.as_ptr().wrapping_add(at), t.stride))
+                }
+                Summand::None if t.first => None,
+                _ => Some((c.cast_const(), t.stride)),
+            };
+            let tile = Tile {
+                depth: t.depth,
+                a: t.a.at(i, t.mr),
+                b,
+                b_panel: t.nr * t.depth,
+                ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
+                c,
+                c_stride: t.stride,
+                cols,
+                start: Start {
+                    row_bias: match t.epilogue.bias {
+                        Bias::Rows(bias) if t.first => bias.get(i..i + rows),
+                        _ => None,
+                    },
+                    col_bias: match t.epilogue.bias {
+                        Bias::Cols(bias) if t.first => bias.get(j..j + cols),
+                        _ => None,
+                    },
+                    add,
+                },
+                clamp,
+            };
+            t.fetch_c(s, i + t.mr, j, cols);
+            // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
+            // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
+            unsafe { tile::run(s, rows, panels, &tile) };
+            if let Some(activation) = activation {
+                // SAFETY: as above; the tile has just been written.
+                unsafe { tile::activate(s, rows, &tile, activation) };
+            }
+        }
+    }
+
     /// Asks the cache for the rows of C from `i` on, which are the next tile's.
     #[inline(always)]
     fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {

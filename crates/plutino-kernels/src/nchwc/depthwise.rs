@@ -56,7 +56,7 @@ impl DepthwiseWeights {
             ));
         }
         let blocks = channels.div_ceil(block);
-        let mut data = AlignedBuf::zeroed(blocks * (taps + 1) * block * 4)?;
+        let mut data = AlignedBuf::resident(blocks * (taps + 1) * block * 4)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         for c in 0..channels {
             let panel = &mut packed[c / block * (taps + 1) * block..];

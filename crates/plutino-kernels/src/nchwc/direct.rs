@@ -41,6 +41,9 @@ pub enum ConvInput {
 /// Copies lie in the same scratch memory as tables.
 const F32_OF_ISIZE: usize = size_of::<isize>() / size_of::<f32>();
 
+/// Lines of weights that are packed together: sixteen values of a row are a line of cache.
+const LINES: usize = 16;
+
 /// Channels up to which plain input is read: they become blocks of this many.
 pub const FEW: usize = 4;
 
@@ -92,19 +95,25 @@ impl DirectWeights {
         let pairs = out.div_ceil(width);
         let len = (groups * pairs).checked_mul(inp * taps * width * 4);
         let len = len.ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
-        let mut data = AlignedBuf::zeroed(len)?;
+        let mut data = AlignedBuf::resident(len)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         let in_block = input.block(block);
-        for (gp, panel) in packed.chunks_exact_mut(inp * taps * width).enumerate() {
+        let depth = inp * taps;
+        for (gp, panel) in packed.chunks_exact_mut(depth * width).enumerate() {
             let (g, first) = (gp / pairs, gp % pairs * width);
-            let mut lines = panel.chunks_exact_mut(width);
-            for c0 in (0..inp).step_by(in_block) {
-                for tap in 0..taps {
-                    for c in c0..(c0 + in_block).min(inp) {
-                        let Some(line) = lines.next() else { continue };
-                        for (o, slot) in (first..out).zip(line) {
-                            *slot = weight.get(((g * out + o) * inp + c) * taps + tap);
-                        }
+            let rows = weight.part((g * out + first) * depth..(g * out + out) * depth);
+            // Some lines at a time, so that they stay in the first-level cache while a row after the other fills them.
+            for k0 in (0..depth).step_by(LINES) {
+                let lines: [usize; LINES] = std::array::from_fn(|k| {
+                    let (c, tap) = ((k0 + k).min(depth - 1) / taps, (k0 + k) % taps);
+                    let (c0, of_block) = (c - c % in_block, in_block.min(inp - (c - c % in_block)));
+                    (c0 * taps + tap * of_block + c - c0) * width
+                });
+                let lines = &lines[..LINES.min(depth - k0)];
+                for (o, row) in rows.chunks_exact(depth).take(width).enumerate() {
+                    let row = row.part(k0..k0 + lines.len());
+                    for (k, line) in lines.iter().enumerate() {
+                        panel[line + o] = row.get(k);
                     }
                 }
             }

@@ -233,12 +233,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Loads [`Simd::LANES`] elements.
     ///
     /// # Safety
-    /// `p` is valid for reads of that many f32 (no alignment needed beyond f32's).
+    /// `p` is valid for reads of that many f32. It need not be aligned.
     unsafe fn load_ptr(self, p: *const f32) -> Self::F32;
     /// Loads `n <= LANES` elements; the other lanes are 0.
     ///
     /// # Safety
-    /// `p` is valid for reads of `n` f32.
+    /// `p` is valid for reads of `n` f32. It need not be aligned.
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32;
     /// Stores [`Simd::LANES`] elements.
     ///
@@ -321,7 +321,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `rows` on may become anything.
     ///
     /// # Safety
-    /// `rows <= 8`; `src` is valid for reads of 8 elements in each row, `dst` for writes of
+    /// `rows <= 8`; `src`, which need not be aligned, is valid for reads of 8 elements in each row, `dst` for writes of
     /// `7 * dst_stride + 8` elements.
     #[inline(always)]
     unsafe fn transpose_8(
@@ -335,7 +335,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
         for k in 0..8 {
             for i in 0..rows {
                 // SAFETY: both are valid (precondition).
-                unsafe { *dst.add(k * dst_stride + i) = *src.add(i * src_stride + k) };
+                unsafe {
+                    *dst.add(k * dst_stride + i) = src.add(i * src_stride + k).read_unaligned();
+                }
             }
         }
     }

@@ -46,13 +46,13 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load_ptr(self, p: *const f32) -> V {
-        // SAFETY: valid for four reads (precondition); arrays need no more alignment than f32.
-        unsafe { *p.cast::<V>() }
+        // SAFETY: valid for four reads (precondition).
+        unsafe { p.cast::<V>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> V {
         // SAFETY: lanes below n are valid for reads (precondition).
-        map([0, 1, 2, 3], |i| if i < n { unsafe { *p.add(i) } } else { 0.0 })
+        map([0, 1, 2, 3], |i| if i < n { unsafe { p.add(i).read_unaligned() } } else { 0.0 })
     }
     #[inline(always)]
     unsafe fn store_ptr(self, v: V, p: *mut f32) {

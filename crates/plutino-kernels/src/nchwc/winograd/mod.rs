@@ -142,27 +142,17 @@ impl WinogradWeights {
         let bytes = panels
             .checked_mul(T::FILTERS * T::FILTERS * 4)
             .ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
-        let mut data = AlignedBuf::zeroed(bytes)?;
-        let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
-        let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
-        // Some filters of neighbouring output channels at a time: they lie side by side.
-        for (o, c) in (0..out).step_by(SIDE).flat_map(|o| (0..inp).map(move |c| (o, c))) {
-            let filters = (out - o).min(SIDE);
-            let mut g = [[0.0; SIDE]; 9];
-            for i in 0..filters {
-                for (t, g) in g.iter_mut().enumerate() {
-                    g[i] = weight.get(((o + i) * inp + c) * 9 + t).into();
-                }
-            }
-            let at = (o / width * inp + c) * width + o % width;
-            transform_filters::<T>(&g, &mut u);
-            for (u, panels) in u.iter().zip(packed.chunks_exact_mut(panels)) {
-                for i in 0..filters {
-                    panels[at + i] = u[i] as f32;
-                }
-            }
-        }
-        Ok(Self { data, algorithm, channels: [out, inp], block })
+        let mut data = AlignedBuf::resident(bytes)?;
+        let packed = bytemuck::cast_slice_mut(data.as_mut_bytes());
+        let channels = [out, inp];
+        Isa::best().run(FilterTransform::<T> {
+            weight,
+            channels,
+            width,
+            packed,
+            transform: PhantomData,
+        });
+        Ok(Self { data, algorithm, channels, block })
     }
 
     /// Bytes in memory.
@@ -172,9 +162,56 @@ impl WinogradWeights {
 }
 
 /// Filters that are transformed side by side. Divides every pair of blocks.
-const SIDE: usize = 4;
+const SIDE: usize = 8;
+
+/// Transforms all filters of a layer into [`WinogradWeights`].
+struct FilterTransform<'a, T> {
+    weight: Floats<'a>,
+    channels: [usize; 2],
+    /// Output channels of a pair of blocks.
+    width: usize,
+    packed: &'a mut [f32],
+    transform: PhantomData<T>,
+}
+
+impl<T: Transform> Vectorized for FilterTransform<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let ([out, inp], width) = (self.channels, self.width);
+        let panels = out.div_ceil(width) * inp * width;
+        let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
+        for pair in (0..out).step_by(width) {
+            for c in 0..inp {
+                // Some filters of neighbouring output channels at a time: they lie side by side, in one line of cache
+                // or two for each point, which are written one right after the other.
+                for o in (pair..out.min(pair + width)).step_by(SIDE) {
+                    let filters = (out - o).min(SIDE);
+                    let mut g = [[0.0; SIDE]; 9];
+                    for i in 0..filters {
+                        let filter = ((o + i) * inp + c) * 9;
+                        let filter = self.weight.part(filter..filter + 9);
+                        for (t, g) in g.iter_mut().enumerate() {
+                            g[i] = filter.get(t).into();
+                        }
+                    }
+                    transform_filters::<T>(&g, &mut u);
+                    let at = (pair * inp + c * width) + o - pair;
+                    for (u, panels) in u.iter().zip(self.packed.chunks_exact_mut(panels)) {
+                        if let Some(panel) = panels.get_mut(at..at + SIDE) {
+                            for i in 0..SIDE {
+                                panel[i] = u[i] as f32;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// G g G^T of each filter, in f64: the first `FILTERS^2` of `u`.
+#[inline(always)]
 fn transform_filters<T: Transform>(
     g: &[[f64; SIDE]; 9],
     u: &mut [[f64; SIDE]; MOST_FILTERS * MOST_FILTERS],
