@@ -276,16 +276,24 @@ impl Vectorized for InPlace<'_> {
         while more {
             // The next vectors; the last one stands for those that are missing.
             let mut places = [(at, S::LANES); N];
-            for k in 0..N {
-                places[k] = (at, left.min(S::LANES));
-                if left > S::LANES {
-                    at = at.wrapping_add(S::LANES);
-                    left -= S::LANES;
-                } else if rows > 1 {
-                    row = row.wrapping_add(self.stride);
-                    (rows, at, left) = (rows - 1, row, self.cols);
-                } else {
-                    more = false;
+            if left > N * S::LANES {
+                for k in 0..N {
+                    places[k].0 = at.wrapping_add(k * S::LANES);
+                }
+                at = at.wrapping_add(N * S::LANES);
+                left -= N * S::LANES;
+            } else {
+                for k in 0..N {
+                    places[k] = (at, left.min(S::LANES));
+                    if left > S::LANES {
+                        at = at.wrapping_add(S::LANES);
+                        left -= S::LANES;
+                    } else if rows > 1 {
+                        row = row.wrapping_add(self.stride);
+                        (rows, at, left) = (rows - 1, row, self.cols);
+                    } else {
+                        more = false;
+                    }
                 }
             }
             let mut v = [s.zero(); N];

@@ -14,7 +14,6 @@
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
-use crate::activation::{Activation, InPlace};
 use crate::simd::Simd;
 use crate::simd::unroll::{array, unroll};
 
@@ -190,14 +189,4 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
             }
         });
     });
-}
-
-/// Applies a function to a finished tile, which is still in L1.
-///
-/// # Safety
-/// `t.c` is valid for reads and writes of `cols` elements in each of `rows` rows.
-#[inline(always)]
-pub(super) unsafe fn activate<S: Simd>(s: S, rows: usize, t: &Tile<'_>, activation: Activation) {
-    // SAFETY: the precondition.
-    s.outlined(unsafe { InPlace::of_rows(activation, t.c, (rows, t.cols), t.c_stride) });
 }

@@ -2,6 +2,7 @@
 
 use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
 use super::tile::{self, Start, Tile};
+use crate::activation::InPlace;
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
@@ -118,10 +119,11 @@ impl Tiles<'_> {
             // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
             // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
             unsafe { tile::run(s, rows, panels, &tile) };
-            if let Some(activation) = activation {
-                // SAFETY: as above; the tile has just been written.
-                unsafe { tile::activate(s, rows, &tile, activation) };
-            }
+        }
+        if let Some(activation) = activation {
+            let c = t.c.as_mut_ptr().wrapping_add(t.base + rows.start * t.stride + j);
+            // SAFETY: rows and columns of C that belong to this task alone, as above.
+            s.outlined(unsafe { InPlace::of_rows(activation, c, (rows.len(), cols), t.stride) });
         }
     }
 

@@ -189,7 +189,7 @@ impl<S: Simd> TileBody<S> for Row<'_> {
         };
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
-        self.finish.store::<S, M, true>(s, sums, residual, &mut self.y[range]);
+        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[range]);
     }
 }
 

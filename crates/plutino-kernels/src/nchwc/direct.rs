@@ -22,6 +22,7 @@ use crate::activation::Activation;
 use crate::par::SharedMut;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::ops::Range;
 
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
@@ -357,10 +358,10 @@ struct Task<'a> {
     x: &'a [f32],
     y_start: usize,
     group: usize,
-    pixels: std::ops::Range<usize>,
+    pixels: Range<usize>,
     /// The first of them on `x`: another one where that is a copy of a part.
     first_read: usize,
-    pairs: std::ops::Range<usize>,
+    pairs: Range<usize>,
     table: &'a mut [isize],
 }
 
@@ -467,6 +468,19 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
             sums = second; // not `acc[k]`: registers have no index
         }
     }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        self.finish.run_length()
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        for k in 0..self.blocks {
+            let (residual, y) = self.results::<S>(k, pixels.clone());
+            self.finish.complete(s, residual, y);
+        }
+    }
 }
 
 /// The single block of an odd last pair, where pixels are dense.
@@ -480,6 +494,16 @@ impl<S: Simd> TileBody<S> for Single<'_> {
         // SAFETY: dense pixels are some of the input plane's own, x all planes (`DirectConv::run`).
         let [sums, _] = unsafe { self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first) };
         self.0.store(s, 0, first, sums);
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        <Pair<'_> as TileBody<S>>::run_length(&self.0)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        self.0.complete(s, pixels);
     }
 }
 
@@ -499,12 +523,22 @@ impl Pair<'_> {
     /// Finishes the sums of a tile of block `k`.
     #[inline(always)]
     fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
-        let b = S::LANES;
+        let (residual, y) = self.results::<S>(k, first..first + MR);
+        self.finish.store::<S, MR, true>(s, sums, residual, y);
+    }
+
+    /// The residual and the result of pixels of block `k`.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see below
+    fn results<S: Simd>(
+        &self,
+        k: usize,
+        pixels: Range<usize>,
+    ) -> (Option<Residual<'_>>, &mut [f32]) {
         let start = self.starts[k];
-        let range = start + first * b..start + (first + MR) * b;
+        let range = start + pixels.start * S::LANES..start + pixels.end * S::LANES;
         let residual = self.ops.residual.map(|r| r.part(range.clone()));
-        // SAFETY: this task alone writes these pixels of these blocks.
-        let y = unsafe { self.ops.y.slice(range) };
-        self.finish.store::<S, MR, false>(s, sums, residual, y);
+        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives at a time.
+        (residual, unsafe { self.ops.y.slice(range) })
     }
 }

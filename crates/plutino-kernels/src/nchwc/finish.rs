@@ -3,13 +3,17 @@
 //! ```text
 //! y = act(sum + residual)    or, where the residual comes last,    y = act(sum) + residual
 //! ```
-//! Limits, and where registers allow the common activations, are applied while sums stand in registers; the
-//! others as soon as the tile is stored.
+//! Limits and what else is cheap are applied while sums stand in registers. The other functions are long chains of
+//! instructions that wait for each other, and it takes many vectors to keep a CPU busy meanwhile: where a tile needs all
+//! registers they are applied later, to a run of results that are still in the first-level cache.
 
 use crate::activation::{Activation, InPlace, hard_swish};
 use crate::math::silu;
 use crate::simd::unroll::unroll;
 use crate::simd::{Interleaved, Simd, Vectorized};
+
+/// Pixels whose results are completed together: two blocks of channels take 7.5 KiB.
+const RUN: usize = 120;
 
 /// A tensor that is added to the result, element by element.
 #[derive(Debug, Clone, Copy)]
@@ -48,10 +52,20 @@ impl Finish {
         }
     }
 
-    /// Stores the results of consecutive pixels. `y` and `residual` hold as many vectors. The common activations
-    /// are `INLINE`, or all are outlined: for tiles whose loop needs all registers.
+    /// Pixels after which results that are stored without [`Finish::late`] are to be completed.
+    pub(super) fn run_length(&self) -> usize {
+        if self.late().is_some() { RUN } else { usize::MAX }
+    }
+
+    /// The activation that may be left for [`Finish::complete`].
+    fn late(&self) -> Option<Activation> {
+        self.activation.filter(|&activation| activation != Activation::HardSwish)
+    }
+
+    /// Stores the results of consecutive pixels; `LATE` leaves the longer activations to [`Finish::complete`]. `y` and
+    /// `residual` hold as many vectors as there are pixels.
     #[inline(always)]
-    pub(super) fn store<S: Simd, const M: usize, const INLINE: bool>(
+    pub(super) fn store<S: Simd, const M: usize, const LATE: bool>(
         &self,
         s: S,
         sums: [S::F32; M],
@@ -68,15 +82,11 @@ impl Finish {
         // NaN comes through: the second operand of min and max wins over it.
         let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
         unroll!(M, |J| sums[J] = s.min(hi, s.max(lo, sums[J])));
-        let mut rest = self.activation;
+        let mut rest = self.late();
         // By name: all of `Activation` in each tile would take minutes to compile.
         match self.activation {
-            Some(Activation::Silu) if INLINE => {
-                (sums, rest) = (silu(Interleaved(s), sums), None);
-            }
-            Some(Activation::HardSwish) => {
-                (sums, rest) = (hard_swish(Interleaved(s), sums), None);
-            }
+            Some(Activation::Silu) if !LATE => (sums, rest) = (silu(Interleaved(s), sums), None),
+            Some(Activation::HardSwish) => sums = hard_swish(Interleaved(s), sums),
             _ => {}
         }
         if rest.is_none() {
@@ -86,8 +96,17 @@ impl Finish {
         unroll!(M, |J| if J < n {
             s.store(sums[J], &mut y[J * S::LANES..]);
         });
-        if let Some(activation) = rest {
+        if let (Some(activation), false) = (rest, LATE) {
             s.outlined(Stored { activation, residual: after, y });
+        }
+    }
+
+    /// Completes results that were stored as `LATE`: whole vectors, of which `residual` holds as many.
+    #[inline(always)]
+    pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
+        if let Some(activation) = self.late() {
+            let residual = residual.filter(|r| r.last).map(|r| r.data);
+            s.outlined(Stored { activation, residual, y });
         }
     }
 }

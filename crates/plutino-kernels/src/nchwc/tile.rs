@@ -15,6 +15,7 @@
 use super::window::OUTSIDE;
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
+use std::ops::Range;
 
 /// Output channel blocks that are computed together, and that weights are packed for.
 pub(super) const NB: usize = 2;
@@ -198,15 +199,38 @@ pub(super) trait TileBody<S: Simd> {
 
     /// Computes the tile of MR pixels from `first` on.
     fn tile<const MR: usize>(&mut self, s: S, first: usize);
+
+    /// Pixels after which [`TileBody::complete`] is called.
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Called for pixels whose tiles are computed.
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        let _ = (s, pixels);
+    }
 }
 
-/// Cuts `pixels` pixels into tiles of equal size (but for one pixel) and computes each.
+/// Cuts `pixels` pixels into runs, and these into tiles of equal size (but for one pixel), and computes each.
 #[inline(always)]
 pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: usize, body: &mut B) {
-    let tiles = pixels.div_ceil(B::PIXELS);
+    let mut start = 0;
+    while start < pixels {
+        let run = start..pixels.min(start.saturating_add(body.run_length().max(1)));
+        each_tile_of_run(s, run.clone(), body);
+        start = run.end;
+        body.complete(s, run);
+    }
+}
+
+#[inline(always)]
+fn each_tile_of_run<S: Simd, B: TileBody<S>>(s: S, run: Range<usize>, body: &mut B) {
+    let tiles = run.len().div_ceil(B::PIXELS);
     // The first tiles have one pixel more than the others.
-    let (least, more) = (pixels / tiles.max(1), pixels % tiles.max(1));
-    let mut first = 0;
+    let (least, more) = (run.len() / tiles.max(1), run.len() % tiles.max(1));
+    let mut first = run.start;
     for t in 0..tiles {
         let size = least + usize::from(t < more);
         match size {
