@@ -96,7 +96,7 @@ impl ArenaPool {
     ) -> Result<R, E> {
         let mut arena = match self.take(bytes) {
             Some(arena) => arena,
-            None => AlignedBuf::zeroed(bytes)?,
+            None => AlignedBuf::resident(bytes)?,
         };
         let result = f(&mut arena);
         self.lock().push(arena); // lost if `f` panics: no harm done

@@ -13,6 +13,9 @@ pub const ALIGNMENT: usize = 64;
 /// more; smaller buffers share pages with others.
 const MAPPED: usize = 2 << 20;
 
+/// From this many bytes on, memory that is filled at once comes from the system alone: long-lived weights.
+const RESIDENT: usize = 128 << 10;
+
 /// A zero-initialised run of bytes, aligned to [`ALIGNMENT`].
 pub struct AlignedBuf {
     memory: Memory,
@@ -48,8 +51,7 @@ impl AlignedBuf {
         let out_of_memory = TensorError::OutOfMemory { bytes: len };
         let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| out_of_memory.clone())?;
         if len >= MAPPED {
-            let pages = MmapMut::map_anon(len).map_err(|_| out_of_memory)?;
-            return Ok(Self { memory: Memory::Pages(pages), len });
+            return Self::mapped(len);
         }
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
@@ -62,7 +64,10 @@ impl AlignedBuf {
     /// # Errors
     /// As [`AlignedBuf::zeroed`].
     pub fn resident(len: usize) -> Result<Self, TensorError> {
-        let buf = Self::zeroed(len)?;
+        if len < RESIDENT || isize::try_from(len).is_err() {
+            return Self::zeroed(len);
+        }
+        let buf = Self::mapped(len)?;
         #[cfg(target_os = "linux")]
         if let Memory::Pages(pages) = &buf.memory {
             let _ = pages.advise(memmap2::Advice::PopulateWrite); // a wish: since Linux 5.14
@@ -70,12 +75,20 @@ impl AlignedBuf {
         Ok(buf)
     }
 
+    /// Pages from the system; `len` is not 0.
+    fn mapped(len: usize) -> Result<Self, TensorError> {
+        let pages = MmapMut::map_anon(len).map_err(|_| TensorError::OutOfMemory { bytes: len })?;
+        Ok(Self { memory: Memory::Pages(pages), len })
+    }
+
     /// A buffer that holds a copy of `bytes`.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, TensorError> {
-        let mut buf = Self::resident(bytes.len())?;
+        // Below, copies are of one run maybe, and better made in memory that the allocator has.
+        let make = if bytes.len() >= MAPPED { Self::resident } else { Self::zeroed };
+        let mut buf = make(bytes.len())?;
         buf.as_mut_bytes().copy_from_slice(bytes);
         Ok(buf)
     }
@@ -152,11 +165,14 @@ mod tests {
 
     #[test]
     fn aligned_and_zero() {
-        for len in [0, 1, 63, 64, 1000, MAPPED, MAPPED + 100] {
-            let b = AlignedBuf::zeroed(len).unwrap();
-            assert_eq!(b.as_bytes().as_ptr() as usize % ALIGNMENT, 0);
-            assert!(b.as_bytes().iter().all(|&x| x == 0));
+        for make in [AlignedBuf::zeroed, AlignedBuf::resident] {
+            for len in [0, 1, 63, 64, 1000, RESIDENT, RESIDENT + 1, MAPPED, MAPPED + 100] {
+                let b = make(len).unwrap();
+                assert_eq!(b.as_bytes().as_ptr() as usize % ALIGNMENT, 0);
+                assert!(b.len() == len && b.as_bytes().iter().all(|&x| x == 0));
+            }
+            assert!(make(usize::MAX).is_err());
+            assert!(make(usize::MAX / 2).is_err());
         }
-        assert!(AlignedBuf::zeroed(usize::MAX).is_err());
     }
 }

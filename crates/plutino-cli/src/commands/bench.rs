@@ -67,9 +67,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut times = Vec::with_capacity(args.runs);
+    let mut outputs = Vec::new();
     for i in 0..args.warmup + args.runs {
         let start = Instant::now();
-        session.run(&inputs)?;
+        session.run_into(&inputs, &mut outputs)?;
         if i >= args.warmup {
             times.push(start.elapsed());
         }
