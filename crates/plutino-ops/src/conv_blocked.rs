@@ -135,7 +135,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let scratch = direct.scratch(cx.threads) * size_of::<isize>();
     let kernel = BlockedConv {
         name: name(algorithm),
-        algorithm: Algorithm::Direct(direct, weights, bias),
+        algorithm: Algorithm::Direct(Box::new(direct), weights, bias),
         residual,
     };
     Ok(Planned::new(kernel).with_scratch(scratch))
@@ -160,7 +160,7 @@ fn winograd(
 enum Algorithm {
     Depthwise(DepthwiseConv, Arc<DepthwiseWeights>),
     Winograd(WinogradConv, Arc<WinogradWeights>, Vec<f32>),
-    Direct(DirectConv, Arc<DirectWeights>, Vec<f32>),
+    Direct(Box<DirectConv>, Arc<DirectWeights>, Vec<f32>),
 }
 
 struct BlockedConv {

@@ -9,17 +9,19 @@ use crate::conv::{
 };
 use crate::weights::{self, Bound, Source};
 use crate::{
-    BuildError, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_kernels::conv::{
     Axis, ConvGeometry, ConvTranspose as Kernels, ConvTransposeWeights, PadMode, Window,
     conv_transpose_any,
 };
 use plutino_kernels::gemm::Target;
+use plutino_kernels::nchwc::{DirectConv, TransposedConv, TransposedWeights, TransposedWindow};
 use plutino_kernels::number::Number;
 use plutino_kernels::{Activation, Par, for_floats, for_numbers};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, Layout, TensorSpec};
+use std::sync::Arc;
 
 register_op!(module => "nn.ConvTranspose1d", "nn.ConvTranspose2d", "nn.ConvTranspose3d");
 register_op!(function => "F.conv_transpose1d", "F.conv_transpose2d", "F.conv_transpose3d");
@@ -132,8 +134,22 @@ impl Operator for ConvTranspose {
         Ok(vec![self.geometry(inputs)?.1.into()])
     }
 
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        let Ok((g, output)) = self.geometry(inputs) else { return LayoutSupport::Plain };
+        let batched = output.dtype == DType::F32 && output.shape.rank() == 4;
+        match self.blocked(&g) {
+            Some((window, _)) if batched && window.suits(g.in_channels(), block) => {
+                LayoutSupport::Blocked
+            }
+            _ => LayoutSupport::Plain,
+        }
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (geometry, output) = self.geometry(cx.inputs)?;
+        if TensorValue::at(cx.outputs, 0)?.spec.layout != Layout::Plain {
+            return self.plan_blocked(cx, &geometry);
+        }
         if output.dtype != DType::F32 {
             return for_floats!(output.dtype,
                 T => self.plan_any::<T>(cx, geometry, Some(activate::<T>)),
@@ -174,6 +190,51 @@ impl Operator for ConvTranspose {
 }
 
 impl ConvTranspose {
+    /// The window and the weights, as far as the kernel on channel blocks computes such a convolution.
+    fn blocked(&self, g: &ConvGeometry) -> Option<(TransposedWindow, &Weight)> {
+        if self.dims != 2 || self.input != 0 || self.groups != 1 || self.dilation != [1, 1] {
+            return None;
+        }
+        let stored = self.bias.as_ref().is_none_or(|bias| bias.stored().is_some());
+        let [_, h, w] = g.axes();
+        let both = |f: fn(&Axis) -> usize| [f(h), f(w)];
+        // What this reads is what the convolution whose gradient it is writes.
+        let window = TransposedWindow {
+            input: both(Axis::output),
+            output: both(Axis::input),
+            kernel: both(|a| a.window().kernel),
+            stride: both(|a| a.window().stride),
+            pad: both(|a| a.window().padding.0),
+        };
+        self.weight.stored().filter(|_| stored).map(|weight| (window, weight))
+    }
+
+    /// Plans for an input and an output in channel blocks.
+    fn plan_blocked(&self, cx: &PlanCx<'_>, g: &ConvGeometry) -> Result<Planned, PlanError> {
+        let unsupported = || PlanError::Unsupported("this blocked transposed convolution".into());
+        let (window, weight) = self.blocked(g).ok_or_else(unsupported)?;
+        let block = cx.isa.lanes();
+        let layouts = [&cx.inputs[..1], cx.outputs].map(|values| TensorValue::at(values, 0));
+        for value in layouts {
+            if value?.spec.layout != (Layout::Blocked { block }) {
+                return Err(unsupported());
+            }
+        }
+        let channels = [g.out_channels(), g.in_channels()];
+        let conv =
+            TransposedConv::new(cx.isa, &window, channels, g.batch(), self.activation, cx.threads)
+                .ok_or_else(unsupported)?;
+        let name = format!("conv_transpose.phases.c{block}.{}", cx.isa);
+        let packing = format!("{name} {:?}", window.stride);
+        let weights = cx.packs.get(&weight.name, &packing, || {
+            Ok::<_, PlanError>(weight.read_f32(|w| conv.pack(w, channels))??)
+        })?;
+        let bias = self.bias.as_ref().and_then(Source::stored).map(Weight::to_f32).transpose()?;
+        let bias = DirectConv::pad_bias(bias.as_deref(), 1, channels[1], block);
+        let scratch = conv.scratch(cx.threads).saturating_mul(size_of::<isize>());
+        Ok(Planned::new(BlockedKernel { name, conv, weights, bias }).with_scratch(scratch))
+    }
+
     fn plan_any<T: Number>(
         &self,
         cx: &PlanCx<'_>,
@@ -217,6 +278,27 @@ impl Kernel for F32Kernel {
             }
         }
         .map_err(run_error)
+    }
+}
+
+/// A transposed convolution of f32 on channel blocks.
+struct BlockedKernel {
+    name: String,
+    conv: TransposedConv,
+    weights: Arc<TransposedWeights>,
+    /// Padded as the convolution wants it.
+    bias: Vec<f32>,
+}
+
+impl Kernel for BlockedKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let (x, y) = (cx.inputs.get(0)?, cx.outputs.take(0)?);
+        self.conv.run(x, &self.weights, &self.bias, y, cx.take_scratch()?, cx.par);
+        Ok(())
     }
 }
 

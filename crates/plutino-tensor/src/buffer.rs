@@ -86,7 +86,7 @@ impl AlignedBuf {
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
     pub fn copy_of(bytes: &[u8]) -> Result<Self, TensorError> {
-        // Below, copies are of one run maybe, and better made in memory that the allocator has.
+        // Smaller copies may live for one run only: the allocator has memory at hand for them.
         let make = if bytes.len() >= MAPPED { Self::resident } else { Self::zeroed };
         let mut buf = make(bytes.len())?;
         buf.as_mut_bytes().copy_from_slice(bytes);

@@ -85,7 +85,9 @@ impl Vectorized for Task<'_> {
                     self.apply_mask(s, head, first, &block, p);
                     let (m, l) = (&mut m[lanes.clone()], &mut l[lanes.clone()]);
                     let o = &mut o[lanes.start * values..lanes.end * values];
-                    softmax_step(s, p, m, l, o);
+                    // Lanes without a query, in whole vectors, are left alone.
+                    let used = (self.queries.end - first).next_multiple_of(S::LANES).min(nr);
+                    softmax_step(s, used, p, m, l, o);
                     product(s, (values, block.len()), vp, p, true, o);
                     if let Some((weights, at)) = self.weights {
                         let at = at + first * keys;
@@ -147,11 +149,19 @@ fn product<S: Simd>(
     }
 }
 
-/// One step of the online softmax on a panel of scores, which become weights relative to the new maximum.
+/// One step of the online softmax on the first `lanes` lanes of a panel of scores, which become weights relative to the
+/// new maximum.
 #[inline(always)]
-fn softmax_step<S: Simd>(s: S, p: &mut [f32], m: &mut [f32], l: &mut [f32], o: &mut [f32]) {
+fn softmax_step<S: Simd>(
+    s: S,
+    lanes: usize,
+    p: &mut [f32],
+    m: &mut [f32],
+    l: &mut [f32],
+    o: &mut [f32],
+) {
     let nr = VECTORS * S::LANES;
-    for j in (0..nr).step_by(S::LANES) {
+    for j in (0..lanes).step_by(S::LANES) {
         let old = s.load(&m[j..]);
         let mut new = old;
         for row in p.chunks_exact(nr) {
@@ -240,8 +250,8 @@ impl Task<'_> {
                 // Rows of the mask are columns here: eight by eight where its keys are neighbours.
                 let keys = p.len() / nr;
                 let whole = if key_step == 1 { keys - keys % 8 } else { 0 };
-                let (mut i, mut block) = (0, [0.0; 64]);
-                while i < lanes {
+                let mut block = [0.0; 64];
+                for i in (0..lanes).step_by(8) {
                     let rows = (lanes - i).min(8);
                     for k in (0..whole).step_by(8) {
                         let from = &mask[at(i, k)..];
@@ -250,19 +260,22 @@ impl Task<'_> {
                         unsafe {
                             s.transpose_8(rows, from.as_ptr(), row_step, block.as_mut_ptr(), 8)
                         };
-                        for (kk, add) in block.chunks_exact(8).enumerate() {
-                            let scores = &mut p[(k + kk) * nr + i..][..rows];
-                            for (x, add) in scores.iter_mut().zip(add) {
-                                *x += add;
+                        // All eight, and so vectors: lanes without a query may become anything.
+                        let scores = p[k * nr..(k + 8) * nr].chunks_exact_mut(nr);
+                        for (scores, add) in scores.zip(block.as_chunks::<8>().0) {
+                            if let Some(scores) = scores[i..].first_chunk_mut::<8>() {
+                                for (x, add) in scores.iter_mut().zip(add) {
+                                    *x += add;
+                                }
                             }
                         }
                     }
                     for k in whole..keys {
-                        for j in i..i + rows {
-                            p[k * nr + j] += mask[at(j, k)];
+                        let scores = &mut p[k * nr + i..][..rows];
+                        for (j, x) in scores.iter_mut().enumerate() {
+                            *x += mask[at(i + j, k)];
                         }
                     }
-                    i += rows;
                 }
             }
             Mask::Keep(mask) => {

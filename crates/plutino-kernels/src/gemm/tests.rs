@@ -105,14 +105,14 @@ fn weights_are_packed_where_they_lie() {
     bytes.extend(weights.iter().flat_map(|w| w.to_le_bytes()));
     let stored = Floats::from_bytes(&bytes[1..]).unwrap();
     for strides in [(k, 1), (1, n)] {
-        let pack = |isa, par: &Par, data| {
+        let pack = |isa, data| {
             let matrix = Strided::left(data, (n, k), strides).scaled(2.0);
-            let packed = PackedMatrix::of(Target::this(isa), Side::Right, &matrix, par).unwrap();
+            let (target, par) = (Target::this(isa), Par::serial());
+            let packed = PackedMatrix::of(target, Side::Right, &matrix, &par).unwrap();
             packed.as_slice().to_vec()
         };
         for isa in Isa::available() {
-            let aligned = pack(isa, &Par::serial(), Floats::from(&weights));
-            assert_eq!(pack(isa, &Par::serial(), stored), aligned);
+            assert_eq!(pack(isa, stored), pack(isa, Floats::from(&weights)));
         }
     }
 }

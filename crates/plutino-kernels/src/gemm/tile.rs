@@ -14,8 +14,8 @@
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
-use crate::simd::Simd;
 use crate::simd::unroll::{array, unroll};
+use crate::simd::{LINE, Simd};
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
 #[inline(always)] // called in the inner loop: a real call would spill the tile
@@ -25,9 +25,6 @@ pub(crate) const fn rows<S: Simd>() -> usize {
 
 /// Vectors in a row of a full tile, and in a panel of B.
 pub(crate) const VECTORS: usize = 2;
-
-/// Bytes of a line of cache.
-const LINE: usize = 64;
 
 /// What the accumulators of a tile begin with.
 #[derive(Debug, Clone, Copy)]

@@ -5,16 +5,15 @@
 //! ```
 //! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M pixels.
 //!
-//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows of
-//! 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they are padding.
+//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap (see `channelwise.rs`).
 
+use super::channelwise::{ChannelwiseRow, Tap};
 use super::finish::{Finish, Residual};
 use super::tile::{TileBody, ZEROS, for_each_tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
-use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
@@ -146,31 +145,23 @@ impl Vectorized for Rows<'_> {
     fn run<S: Simd>(self, s: S) {
         let width = self.window.output[1];
         let line = width * S::LANES;
+        let (taps, bias) = self.weights.split_at(self.window.taps() * S::LANES);
         for (i, y) in self.y.chunks_exact_mut(line).enumerate() {
             let residual = self.residual.map(|r| r.part(i * line..(i + 1) * line));
-            let mut row = Row {
-                window: self.window,
-                finish: self.finish,
-                x: self.x,
-                residual,
-                weights: self.weights,
-                y,
-                number: self.rows.start + i,
-            };
-            for_each_tile(s, width, &mut row);
+            let input = ChannelwiseRow::new::<S>(self.window, self.x, self.rows.start + i);
+            let weights = Weights { taps, bias };
+            for_each_tile(s, width, &mut Row { input, finish: self.finish, residual, weights, y });
         }
     }
 }
 
 /// One row of the output.
 struct Row<'a> {
-    window: &'a Window,
+    input: ChannelwiseRow<'a>,
     finish: Finish,
-    x: &'a [f32],
     residual: Option<Residual<'a>>,
-    weights: &'a [f32],
+    weights: Weights<'a>,
     y: &'a mut [f32],
-    number: usize,
 }
 
 impl<S: Simd> TileBody<S> for Row<'_> {
@@ -178,106 +169,33 @@ impl<S: Simd> TileBody<S> for Row<'_> {
 
     #[inline(always)]
     fn tile<const M: usize>(&mut self, s: S, first: usize) {
-        let win = self.window;
-        let sums = match (win.kernel[1], win.stride[1]) {
-            (3, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 3, 1>(s, first),
-            (3, 2) if self.suits::<M>(first) => self.sums_of::<S, M, 3, 2>(s, first),
-            (5, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 5, 1>(s, first),
-            (5, 2) if self.suits::<M>(first) => self.sums_of::<S, M, 5, 2>(s, first),
-            (7, 1) if self.suits::<M>(first) => self.sums_of::<S, M, 7, 1>(s, first),
-            _ => self.sums(s, first),
-        };
+        let bias = s.load(self.weights.bias);
+        let sums: [_; M] = self.input.fold(s, self.weights, bias, first);
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
         self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[range]);
     }
 }
 
-impl Row<'_> {
-    /// Whether [`Row::sums_of`] computes the M pixels from `first` on: no dilation, and no padding but under
-    /// the first and the last half of the columns of a window.
+/// Weights of one block of channels: a vector for each tap of the window.
+#[derive(Clone, Copy)]
+struct Weights<'a> {
+    taps: &'a [f32],
+    bias: &'a [f32],
+}
+
+impl<S: Simd> Tap<S> for Weights<'_> {
+    type Weight = S::F32;
+    const PADDING: &'static [f32; 16] = &ZEROS;
+
     #[inline(always)]
-    fn suits<const M: usize>(&self, first: usize) -> bool {
-        let win = self.window;
-        let [_, kernel] = win.kernel;
-        let start = first * win.stride[1] + kernel / 2;
-        let end = (first + M - 1) * win.stride[1] + kernel.div_ceil(2);
-        win.dilation[1] == 1 && start >= win.pad[1] && end <= win.input[1] + win.pad[1]
+    unsafe fn weight(self, s: S, tap: usize) -> S::F32 {
+        // SAFETY: there is a vector for each tap of the window (`DepthwiseConv::run` asks), and it is one of them.
+        unsafe { s.load_ptr(self.taps.as_ptr().add(tap * S::LANES)) }
     }
 
-    /// The sums of M pixels, for a window of `K` columns. Only where [`Row::suits`].
     #[inline(always)]
-    fn sums_of<S: Simd, const M: usize, const K: usize, const STRIDE: usize>(
-        &self,
-        s: S,
-        first: usize,
-    ) -> [S::F32; M] {
-        let b = S::LANES;
-        let win = self.window;
-        let width = win.input[1];
-        // The input column under the first tap of the first pixel; below zero, it wraps and is no column.
-        let start = (first * STRIDE).wrapping_sub(win.pad[1]);
-        let last = (M - 1) * STRIDE + K - 1;
-        let bias = s.load(&self.weights[win.taps() * b..]);
-        let mut sums = array!(M, |J| bias);
-        for ky in 0..win.kernel[0] {
-            let Some(row) = win.position(0, self.number, ky) else { continue };
-            let row = self.x[row * width * b..][..width * b].as_ptr();
-            let weights = &self.weights[ky * K * b..][..K * b];
-            // Only these columns may be padding.
-            let (mut left, mut right) = ([ZEROS.as_ptr(); K], [ZEROS.as_ptr(); K]);
-            for i in 0..K / 2 {
-                for (number, edge) in [(i, &mut left[i]), (last - i, &mut right[i])] {
-                    let column = start.wrapping_add(number);
-                    if column < width {
-                        *edge = row.wrapping_add(column * b);
-                    }
-                }
-            }
-            let row = row.wrapping_add(start.wrapping_mul(b));
-            unroll!(K, |KX| {
-                let w = s.load(&weights[KX * b..]);
-                unroll!(M, |J| {
-                    let column = J * STRIDE + KX;
-                    let at = if column < K / 2 {
-                        left[column]
-                    } else if last - column < K / 2 {
-                        right[last - column]
-                    } else {
-                        row.wrapping_add(column * b)
-                    };
-                    // SAFETY: a column of the row (asked above, or by `suits`), or ZEROS.
-                    sums[J] = s.fma(unsafe { s.load_ptr(at) }, w, sums[J]);
-                });
-            });
-        }
-        sums
-    }
-
-    /// The sums of M pixels, for any window.
-    #[inline(always)]
-    fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
-        let b = S::LANES;
-        let win = self.window;
-        let [_, width] = win.input;
-        let [_, stride] = win.stride;
-        let line = win.kernel[1] * b;
-        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
-        for ky in 0..win.kernel[0] {
-            let Some(row) = win.position(0, self.number, ky) else { continue };
-            let row = &self.x[row * width * b..][..width * b];
-            let weights = &self.weights[ky * line..][..line];
-            for (kx, w) in weights.chunks_exact(b).enumerate() {
-                let w = s.load(w);
-                let start = (first * stride + kx * win.dilation[1]).wrapping_sub(win.pad[1]);
-                for (j, sum) in sums.iter_mut().enumerate() {
-                    let column = start.wrapping_add(j * stride);
-                    if column < width {
-                        *sum = s.fma(s.load(&row[column * b..]), w, *sum);
-                    }
-                }
-            }
-        }
-        sums
+    fn fold(s: S, acc: S::F32, x: S::F32, weight: S::F32) -> S::F32 {
+        s.fma(x, weight, acc)
     }
 }

@@ -13,7 +13,7 @@ use crate::simd::unroll::unroll;
 use crate::simd::{Interleaved, Simd, Vectorized};
 
 /// Pixels whose results are completed together: two blocks of channels take 7.5 KiB.
-const RUN: usize = 120;
+pub(super) const RUN: usize = 120;
 
 /// A tensor that is added to the result, element by element.
 #[derive(Debug, Clone, Copy)]

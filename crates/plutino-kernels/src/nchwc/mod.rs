@@ -10,22 +10,23 @@
 // Loops over registers count: what an iterator calls is not always inlined, and then lacks the instruction set.
 #![allow(clippy::needless_range_loop)]
 
+mod channelwise;
 mod depthwise;
 mod direct;
 mod finish;
 mod image;
-mod pool;
 mod reorder;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod transposed;
 mod window;
 mod winograd;
 
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
 pub use direct::{ConvInput, DirectConv, DirectWeights, FEW};
 pub use finish::Residual;
-pub use pool::{BlockedPool, PoolKind};
 pub use reorder::{from_blocked, to_blocked};
+pub use transposed::{TransposedConv, TransposedWeights, TransposedWindow};
 pub use window::Window;
 pub use winograd::{WinogradAlgorithm, WinogradConv, WinogradWeights};

@@ -271,40 +271,117 @@ fn depthwise_convolution() {
     }
 }
 
-#[test]
-fn pooling() {
-    let win = Window::new([7, 9], [4, 5], [3, 3], [2, 2], [1, 1], [1, 1]).unwrap();
-    let (channels, batch) = (11, 2);
-    let mut x = random(batch * channels * 63, 7);
-    x[5] = f32::NAN;
-    for kind in [PoolKind::Max, PoolKind::Average] {
-        let mut expected = Vec::new();
-        for plane in x.chunks_exact(63) {
-            for oy in 0..4usize {
-                for ox in 0..5usize {
-                    let taps = (0..9usize).filter_map(|t| {
-                        let (y, x) =
-                            ((oy * 2 + t / 3).checked_sub(1)?, (ox * 2 + t % 3).checked_sub(1)?);
-                        (y < 7 && x < 9).then(|| f64::from(plane[y * 9 + x]))
-                    });
-                    expected.push(match kind {
-                        PoolKind::Max => taps.fold(f64::NEG_INFINITY, |a, v| {
-                            if a.is_nan() || v.is_nan() { f64::NAN } else { a.max(v) }
-                        }),
-                        PoolKind::Average => taps.sum::<f64>() / 9.0,
-                    });
+/// A transposed convolution by its definition, in f64: sums, and sums of magnitudes.
+fn transposed_reference(
+    w: &TransposedWindow,
+    [batch, inp, out]: [usize; 3],
+    x: &[f32],
+    weight: &[f32],
+    bias: &[f32],
+) -> (Vec<f64>, Vec<f64>) {
+    let ([ih, iw], [oh, ow], [kh, kw]) = (w.input, w.output, w.kernel);
+    let start = |o: usize| f64::from(bias[o]);
+    let plane = oh * ow;
+    let first = |i: usize| start(i / plane % out);
+    let mut sums: Vec<f64> = (0..batch * out * plane).map(first).collect();
+    let mut sizes: Vec<f64> = sums.iter().map(|v| v.abs()).collect();
+    for n in 0..batch {
+        for (c, o) in (0..inp).flat_map(|c| (0..out).map(move |o| (c, o))) {
+            for (iy, ix) in (0..ih).flat_map(|iy| (0..iw).map(move |ix| (iy, ix))) {
+                for (ky, kx) in (0..kh).flat_map(|ky| (0..kw).map(move |kx| (ky, kx))) {
+                    let y = (iy * w.stride[0] + ky).wrapping_sub(w.pad[0]);
+                    let xx = (ix * w.stride[1] + kx).wrapping_sub(w.pad[1]);
+                    if y < oh && xx < ow {
+                        let product = f64::from(x[((n * inp + c) * ih + iy) * iw + ix])
+                            * f64::from(weight[((c * out + o) * kh + ky) * kw + kx]);
+                        let at = ((n * out + o) * oh + y) * ow + xx;
+                        sums[at] += product;
+                        sizes[at] += product.abs();
+                    }
                 }
             }
         }
-        on_every_machine(
-            |isa, par| {
-                let pool = BlockedPool::new(isa, kind, win.clone(), |_, _| 9.0);
-                through_blocks(&x, [channels, 63], [channels, 20], batch, isa, par, |x, y| {
-                    pool.run(x, y, par)
-                })
-            },
-            |found| assert_close(found, &expected, |_| 10.0 * f64::from(f32::EPSILON)),
-        );
+    }
+    (sums, sizes)
+}
+
+#[test]
+fn transposed_convolution() {
+    let case =
+        |input: [usize; 2], kernel: [usize; 2], stride: [usize; 2], pad: [usize; 2], more| {
+            let output =
+                [0, 1].map(|a: usize| (input[a] - 1) * stride[a] + kernel[a] + more - 2 * pad[a]);
+            TransposedWindow { input, output, kernel, stride, pad }
+        };
+    for (window, [batch, inp, out]) in [
+        (case([13, 11], [2, 2], [2, 2], [0, 0], 0), [2, 19, 37]),
+        (case([4, 5], [4, 4], [2, 2], [1, 1], 0), [1, 40, 16]),
+        (case([9, 30], [3, 3], [2, 2], [1, 1], 1), [1, 16, 24]),
+        (case([5, 6], [3, 5], [1, 3], [1, 2], 0), [2, 8, 16]),
+        (case([3, 1], [4, 3], [4, 2], [0, 1], 1), [1, 5, 21]),
+        (case([1, 1], [4, 4], [1, 1], [0, 0], 0), [1, 33, 16]),
+    ] {
+        let x = random(batch * inp * window.input.iter().product::<usize>(), 1);
+        let taps: usize = window.kernel.iter().product();
+        let (weight, bias) = (random(inp * out * taps, 2), random(out, 3));
+        let (sums, sizes) = transposed_reference(&window, [batch, inp, out], &x, &weight, &bias);
+        let steps = (inp * taps + 2) as f64;
+        let planes = [window.input, window.output].map(|[h, w]| h * w);
+        for activation in [Activation::Relu, Activation::Silu] {
+            let expected: Vec<f64> = sums
+                .iter()
+                .map(|&v| crate::reference::elementwise::activation(activation, v))
+                .collect();
+            on_every_machine(
+                |isa, par| {
+                    let (b, threads) = (isa.lanes(), par.threads());
+                    let conv = TransposedConv::new(
+                        isa,
+                        &window,
+                        [inp, out],
+                        batch,
+                        Some(activation),
+                        threads,
+                    )
+                    .unwrap();
+                    let weights = conv.pack(&weight[..], [inp, out]).unwrap();
+                    let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
+                    let mut scratch = vec![0; conv.scratch(threads)];
+                    let shapes = ([inp, planes[0]], [out, planes[1]]);
+                    through_blocks(&x, shapes.0, shapes.1, batch, isa, par, |x, y| {
+                        conv.run(x, &weights, &bias, y, &mut scratch, par);
+                    })
+                },
+                |found| {
+                    // The activations' slopes are below 1.1; their own errors are a few ULP of a result.
+                    let bound =
+                        |i: usize| f64::from(f32::EPSILON) * (1.1 * steps * sizes[i] / 2.0 + 4.0);
+                    assert_close(found, &expected, bound);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn transposed_convolutions_that_do_not_suit() {
+    let base = TransposedWindow {
+        input: [4, 4],
+        output: [8, 8],
+        kernel: [2, 2],
+        stride: [2, 2],
+        pad: [0, 0],
+    };
+    assert!(base.suits(16, 8));
+    assert!(!base.suits(7, 8));
+    for odd in [
+        TransposedWindow { kernel: [1, 2], ..base }, // rows without taps
+        TransposedWindow { pad: [1, 0], output: [6, 8], ..base }, // a row of input that nobody reads
+        TransposedWindow { kernel: [5, 5], stride: [5, 5], output: [20, 20], ..base },
+        TransposedWindow { stride: [usize::MAX, 2], ..base },
+        TransposedWindow { output: [1 << 20, 1 << 20], ..base },
+    ] {
+        assert!(!odd.suits(16, 8), "{odd:?}");
     }
 }
 

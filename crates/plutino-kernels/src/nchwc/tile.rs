@@ -14,7 +14,7 @@
 
 use super::window::OUTSIDE;
 use crate::simd::unroll::{array, unroll};
-use crate::simd::{Isa, Simd, Vectorized};
+use crate::simd::{Isa, LINE, Simd, Vectorized};
 use std::ops::Range;
 
 /// Output channel blocks that are computed together, and that weights are packed for.
@@ -67,9 +67,6 @@ pub(super) struct Taps<'a> {
     /// Lines of the next panel of weights to ask for at each block of channels and tap: see [`lines_ahead`].
     pub(super) ahead: usize,
 }
-
-/// Bytes of a line of cache.
-pub(super) const LINE: usize = 64;
 
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched into the
 /// second-level cache, a few lines with each block of channels of each tile. How many, for panels of `panel` f32

@@ -1,5 +1,7 @@
 //! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
 
+use std::ops::Range;
+
 /// The geometry of a 2-D window operator, checked: every position it yields lies inside the input plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
@@ -83,14 +85,19 @@ impl Window {
         padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
     }
 
+    /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row (column) `o`.
+    pub(super) fn taps_inside(&self, axis: usize, o: usize) -> Range<usize> {
+        let start = o * self.stride[axis];
+        // Rows from the window's first one to `limit`, one of the input with its padding above.
+        let taps = |limit: usize| {
+            limit.saturating_sub(start).div_ceil(self.dilation[axis]).min(self.kernel[axis])
+        };
+        taps(self.pad[axis])..taps(self.pad[axis] + self.input[axis])
+    }
+
     /// Fills `table[tap * pixels.len() + p]` with the number of the input pixel under `tap` of output pixel
     /// `pixels.start + p`, times `scale`; [`OUTSIDE`] for a tap in the padding.
-    pub(super) fn offsets(
-        &self,
-        pixels: std::ops::Range<usize>,
-        scale: usize,
-        table: &mut [isize],
-    ) {
+    pub(super) fn offsets(&self, pixels: Range<usize>, scale: usize, table: &mut [isize]) {
         let n = pixels.len();
         debug_assert!(table.len() >= n * self.taps());
         let width = self.output[1];
@@ -130,7 +137,7 @@ impl Window {
 
     /// For a window without padding: fills `table` with the numbers of the input pixels under the first tap of each
     /// of `pixels`, then with what each tap adds to it, all times `scale`.
-    pub(super) fn sums(&self, pixels: std::ops::Range<usize>, scale: usize, table: &mut [isize]) {
+    pub(super) fn sums(&self, pixels: Range<usize>, scale: usize, table: &mut [isize]) {
         let (starts, taps) = table.split_at_mut(pixels.len());
         let at = |y: usize, x: usize| ((y * self.input[1] + x) * scale) as isize;
         let mut pixel = pixels.start;
@@ -152,7 +159,7 @@ impl Window {
     }
 
     /// The output columns whose tap `kx` lies in no padding.
-    fn inside(&self, kx: usize) -> std::ops::Range<usize> {
+    fn inside(&self, kx: usize) -> Range<usize> {
         let (tap, pad) = (kx * self.dilation[1], self.pad[1]);
         let columns = |limit: usize| limit.saturating_sub(tap).div_ceil(self.stride[1]);
         columns(pad)..columns(pad + self.input[1])
@@ -188,6 +195,13 @@ mod tests {
                 let mut table = vec![77; n * w.taps()];
                 w.offsets(pixels.clone(), 8, &mut table);
                 for (p, pixel) in pixels.clone().enumerate() {
+                    for axis in [0, 1] {
+                        let o = [pixel / 5, pixel % 5][axis];
+                        let inside = w.taps_inside(axis, o);
+                        for k in 0..kernel[axis] {
+                            assert_eq!(inside.contains(&k), w.position(axis, o, k).is_some());
+                        }
+                    }
                     for tap in 0..w.taps() {
                         let y = w.position(0, pixel / 5, tap / kernel[1]);
                         let x = w.position(1, pixel % 5, tap % kernel[1]);

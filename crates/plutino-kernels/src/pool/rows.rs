@@ -11,6 +11,7 @@
 
 use super::{Axis, Divisor, Geometry, Reduction, Window};
 use crate::par::SharedMut;
+use crate::simd::unroll::unroll;
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
 use std::ops::Range;
@@ -211,7 +212,9 @@ impl<R: Reduce> Vectorized for Rows<'_, R> {
             if !interior.is_empty() {
                 let w = width.window(interior.start);
                 let out = &mut out[interior.start * inner..interior.end * inner];
-                if inner > 1 {
+                if inner == S::LANES {
+                    vectors(s, reduce, buffer, w, stride, out);
+                } else if inner > 1 {
                     for (i, out) in out.chunks_exact_mut(inner).enumerate() {
                         pixel(s, reduce, buffer, Window { start: w.start + i * stride, ..w }, out);
                     }
@@ -268,26 +271,26 @@ fn join_some<S: Simd, R: Reduce, const N: usize>(
 ) {
     let width = out.len();
     assert!(rows.iter().all(|r| r.len() == width));
-    for x in (0..width).step_by(S::LANES) {
-        let n = S::LANES.min(width - x);
-        let out = out[x..].as_mut_ptr();
-        // SAFETY: out and every row (asserted) have n <= LANES elements from x on.
+    let whole = width - width % S::LANES;
+    for x in (0..whole).step_by(S::LANES) {
+        // SAFETY: out and every row (asserted) have LANES elements from x on.
         unsafe {
-            let mut acc = if fresh { s.splat(R::INIT) } else { load(s, out, n) };
-            for row in rows {
-                acc = reduce.join(s, acc, reduce.lift(s, load(s, row.as_ptr().add(x), n)));
-            }
-            if n == S::LANES { s.store_ptr(acc, out) } else { s.store_partial_ptr(acc, out, n) }
+            let out = out.as_mut_ptr().add(x);
+            let mut acc = if fresh { s.splat(R::INIT) } else { s.load_ptr(out) };
+            unroll!(N, |I| {
+                acc = reduce.join(s, acc, reduce.lift(s, s.load_ptr(rows[I].as_ptr().add(x))));
+            });
+            s.store_ptr(acc, out);
         }
     }
-}
-
-/// # Safety
-/// `p` is valid for reads of `n <= LANES` elements.
-#[inline(always)]
-unsafe fn load<S: Simd>(s: S, p: *const f32, n: usize) -> S::F32 {
-    // SAFETY: the precondition.
-    unsafe { if n == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, n) } }
+    let out = &mut out[whole..];
+    if !out.is_empty() {
+        let mut acc = if fresh { s.splat(R::INIT) } else { s.load_partial(out) };
+        for row in rows {
+            acc = reduce.join(s, acc, reduce.lift(s, s.load_partial(&row[whole..])));
+        }
+        s.store_partial(acc, out);
+    }
 }
 
 /// One output, all elements of the pixel: `out[i] = join of buffer[x, i]` over x of the window.
@@ -298,6 +301,9 @@ fn pixel<S: Simd, R: Reduce>(s: S, reduce: R, buffer: &[f32], w: Window, out: &m
         return;
     }
     let inner = out.len();
+    if inner == S::LANES && w.taps > 0 {
+        return vectors(s, reduce, buffer, w, 1, out);
+    }
     for (i, out) in out.chunks_mut(S::LANES).enumerate() {
         let mut acc = s.splat(R::INIT);
         for x in w.positions() {
@@ -305,6 +311,32 @@ fn pixel<S: Simd, R: Reduce>(s: S, reduce: R, buffer: &[f32], w: Window, out: &m
             acc = reduce.join(s, acc, s.load_partial(&buffer[at..at + out.len()]));
         }
         s.store_partial(acc, out);
+    }
+}
+
+/// Whole windows of pixels that are a vector each: `out[i] = join of buffer[start + i * stride + t * step]` over the
+/// taps t.
+#[inline(always)]
+fn vectors<S: Simd, R: Reduce>(
+    s: S,
+    reduce: R,
+    buffer: &[f32],
+    w: Window,
+    stride: usize,
+    out: &mut [f32],
+) {
+    let pixels = out.len() / S::LANES;
+    let reach = (pixels - 1) * stride + (w.taps - 1) * w.step + 1;
+    let buffer = &buffer[w.start * S::LANES..][..reach * S::LANES];
+    for (i, out) in out.chunks_exact_mut(S::LANES).enumerate() {
+        let mut at = buffer[i * stride * S::LANES..].as_ptr();
+        let mut acc = s.splat(R::INIT);
+        for _ in 0..w.taps {
+            // SAFETY: the buffer reaches to the last tap of the last pixel.
+            acc = reduce.join(s, acc, unsafe { s.load_ptr(at) });
+            at = at.wrapping_add(w.step * S::LANES);
+        }
+        s.store(acc, out);
     }
 }
 

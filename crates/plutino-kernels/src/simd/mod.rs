@@ -36,6 +36,9 @@ pub use portable::Portable;
 #[cfg(target_arch = "x86_64")]
 pub use x86::{Avx2, Avx512};
 
+/// Bytes of a line of cache, of every CPU that has one of the instruction sets.
+pub(crate) const LINE: usize = 64;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Level {
     Portable,

@@ -170,6 +170,7 @@ struct FilterTransform<'a, T> {
     channels: [usize; 2],
     /// Output channels of a pair of blocks.
     width: usize,
+    /// As much for each of the `FILTERS^2` points.
     packed: &'a mut [f32],
     transform: PhantomData<T>,
 }
@@ -179,7 +180,7 @@ impl<T: Transform> Vectorized for FilterTransform<'_, T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let ([out, inp], width) = (self.channels, self.width);
-        let panels = out.div_ceil(width) * inp * width;
+        let panels = self.packed.len() / (T::FILTERS * T::FILTERS);
         let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
         for pair in (0..out).step_by(width) {
             for c in 0..inp {

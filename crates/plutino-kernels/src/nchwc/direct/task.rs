@@ -1,0 +1,248 @@
+//! The work of one task: a block of pixels, for some pairs of output channel blocks.
+
+use super::super::finish::{Finish, RUN, Residual};
+use super::super::tile::{
+    MAX_PIXELS_OF_ONE, NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile,
+};
+use super::{DirectConv, Operands, Reads, Spread};
+use crate::par::SharedMut;
+use crate::simd::{Simd, Vectorized};
+use std::ops::Range;
+
+/// One block of pixels of one image, for some pairs of output blocks.
+pub(super) struct Task<'a> {
+    pub(super) conv: &'a DirectConv,
+    pub(super) operands: &'a Operands<'a>,
+    /// The image, or a copy as [`Reads`] says.
+    pub(super) x: &'a [f32],
+    pub(super) y_start: usize,
+    pub(super) group: usize,
+    pub(super) pixels: Range<usize>,
+    /// The first of them on `x`: another one where that is a copy of a part.
+    pub(super) first_read: usize,
+    pub(super) pairs: Range<usize>,
+    pub(super) table: &'a mut [isize],
+    /// Results of a run of pixels, where they are spread: a block after the other.
+    pub(super) run: SharedMut<'a, f32>,
+}
+
+impl Vectorized for Task<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (conv, ops, weights) = (self.conv, self.operands, self.operands.weights);
+        let b = S::LANES;
+        let [out, inp] = weights.channels;
+        let n = self.pixels.len();
+        let in_block = weights.input.block(b);
+        let window = conv.reads.window(&conv.window);
+        let (position, len) = match conv.reads {
+            Reads::Whole(_) | Reads::Part(_) => (Position::SUM, n + weights.taps),
+            Reads::Input if window.is_pointwise() => (Position::DENSE, 0),
+            Reads::Input => (Position::TABLE, n * weights.taps),
+        };
+        let table = &mut self.table[..len];
+        let read = self.first_read..self.first_read + n;
+        match position {
+            Position::SUM => window.sums(read, in_block, table),
+            Position::TABLE => window.offsets(read, in_block, table),
+            _ => {}
+        }
+        let plane = window.input_pixels();
+        let mut first = self.group * (inp / in_block) * plane * in_block;
+        if position == Position::DENSE {
+            first += self.pixels.start * b;
+        }
+        let panel = inp * weights.taps * NB * b;
+        let taps = Taps {
+            ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n),
+            x: self.x[first..].as_ptr(),
+            table,
+            pixels: n,
+            taps: weights.taps,
+            channels: inp,
+            block: in_block,
+            step: plane * in_block,
+        };
+        let pixels = conv.out_pixels();
+        let pairs = out.div_ceil(NB * b);
+        let width = conv.window.output[1];
+        for pair in self.pairs.clone() {
+            let index = self.group * pairs + pair;
+            let blocks = NB.min((out - pair * NB * b).div_ceil(b));
+            let first_block = self.group * (out / b) + pair * NB;
+            let starts = std::array::from_fn(|k| {
+                let block = first_block + k.min(blocks - 1);
+                let first = if conv.spread.is_some() { 0 } else { self.pixels.start };
+                self.y_start + (block * pixels + first) * b
+            });
+            let mut body = Pair {
+                ops,
+                taps: &taps,
+                weights: &weights.as_slice()[index * panel..(index + 1) * panel],
+                bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
+                starts,
+                blocks,
+                finish: conv.finish,
+                position,
+                spread: conv.spread.map(|s| (s, self.pixels.start, width)),
+                run: &self.run,
+            };
+            // A single block has more pixels in a tile: so far for 1x1 layers only, where odd ones are common.
+            if blocks == 1 && position == Position::DENSE {
+                for_each_tile(s, n, &mut Single(body));
+            } else {
+                for_each_tile(s, n, &mut body);
+            }
+        }
+    }
+}
+
+/// One pair of output blocks of a task.
+struct Pair<'a> {
+    ops: &'a Operands<'a>,
+    taps: &'a Taps<'a>,
+    weights: &'a [f32],
+    bias: &'a [f32],
+    /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the plane does.
+    starts: [usize; NB],
+    /// Blocks to store: 1 for an odd last one.
+    blocks: usize,
+    finish: Finish,
+    /// One of [`Position`].
+    position: usize,
+    /// Where results are to be spread; the number of the task's first pixel, and pixels in a row.
+    spread: Option<(Spread, usize, usize)>,
+    run: &'a SharedMut<'a, f32>,
+}
+
+impl<S: Simd> TileBody<S> for Pair<'_> {
+    #[inline(always)]
+    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
+        // dense pixels are some of the plane's own.
+        let [mut sums, second] = unsafe {
+            match self.position {
+                Position::SUM => self.sums::<S, MR, { Position::SUM }, NB>(s, first),
+                Position::DENSE => self.sums::<S, MR, { Position::DENSE }, NB>(s, first),
+                _ => self.sums::<S, MR, { Position::TABLE }, NB>(s, first),
+            }
+        };
+        for k in 0..NB {
+            if k >= self.blocks {
+                break;
+            }
+            self.store(s, k, first, sums);
+            sums = second; // not `acc[k]`: registers have no index
+        }
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        if self.spread.is_some() { RUN } else { self.finish.run_length() }
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        for k in 0..self.blocks {
+            let (residual, y) = self.results::<S>(k, pixels.clone());
+            self.finish.complete(s, residual, y);
+            if let Some((spread, start, width)) = self.spread {
+                let to = self.starts[k];
+                self.scatter(s, spread, width, start + pixels.start..start + pixels.end, y, to);
+            }
+        }
+    }
+}
+
+/// The single block of an odd last pair, where pixels are dense.
+struct Single<'a>(Pair<'a>);
+
+impl<S: Simd> TileBody<S> for Single<'_> {
+    const PIXELS: usize = MAX_PIXELS_OF_ONE;
+
+    #[inline(always)]
+    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        // SAFETY: dense pixels are some of the input plane's own, x all planes (`DirectConv::run`).
+        let [sums, _] = unsafe { self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first) };
+        self.0.store(s, 0, first, sums);
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        <Pair<'_> as TileBody<S>>::run_length(&self.0)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        self.0.complete(s, pixels);
+    }
+}
+
+impl Pair<'_> {
+    /// # Safety
+    /// As for [`tile`].
+    #[inline(always)]
+    unsafe fn sums<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> Tile<S, MR> {
+        // SAFETY: the same.
+        unsafe { tile::<S, MR, POSITION, BLOCKS>(s, self.taps, self.weights, self.bias, first) }
+    }
+
+    /// Finishes the sums of a tile of block `k`.
+    #[inline(always)]
+    fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
+        let (residual, y) = self.results::<S>(k, first..first + MR);
+        self.finish.store::<S, MR, true>(s, sums, residual, y);
+    }
+
+    /// The residual and the result of pixels of block `k`.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see below
+    fn results<S: Simd>(
+        &self,
+        k: usize,
+        pixels: Range<usize>,
+    ) -> (Option<Residual<'_>>, &mut [f32]) {
+        if self.spread.is_some() {
+            let start = k * RUN + pixels.start % RUN;
+            let range = start * S::LANES..(start + pixels.len()) * S::LANES;
+            // SAFETY: the worker's own, and one slice of it lives at a time.
+            return (None, unsafe { self.run.slice(range) });
+        }
+        let start = self.starts[k];
+        let range = start + pixels.start * S::LANES..start + pixels.end * S::LANES;
+        let residual = self.ops.residual.map(|r| r.part(range.clone()));
+        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives at a time.
+        (residual, unsafe { self.ops.y.slice(range) })
+    }
+    /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in the plane that starts
+    /// at `to`.
+    #[inline(always)]
+    fn scatter<S: Simd>(
+        &self,
+        s: S,
+        spread: Spread,
+        width: usize,
+        pixels: Range<usize>,
+        results: &[f32],
+        to: usize,
+    ) {
+        let mut pixel = pixels.start;
+        let mut results = results.chunks_exact(S::LANES);
+        while pixel < pixels.end {
+            let (row, column) = (pixel / width, pixel % width);
+            let end = pixels.end.min(pixel + width - column);
+            let row = (spread.first[0] + row * spread.step[0]) * spread.plane[1] + spread.first[1];
+            for (i, result) in (column..).zip((&mut results).take(end - pixel)) {
+                let at = to + (row + i * spread.step[1]) * S::LANES;
+                // SAFETY: this task alone writes these pixels, one after the other.
+                s.store(s.load(result), unsafe { self.ops.y.slice(at..at + S::LANES) });
+            }
+            pixel = end;
+        }
+    }
+}
