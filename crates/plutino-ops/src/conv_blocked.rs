@@ -2,12 +2,12 @@
 
 use crate::conv::Summand;
 use crate::{Kernel, MemoryUse, PlanCx, PlanError, Planned, RunCx, RunError, TensorValue, Weight};
+use plutino_kernels::Activation;
 use plutino_kernels::conv::ConvGeometry;
 use plutino_kernels::nchwc::{
     ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Residual, Window,
     WinogradConv, WinogradWeights,
 };
-use plutino_kernels::{Activation, Isa};
 use plutino_tensor::{Floats, Layout};
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
     let sizes = [out, group_in];
     let winograd = (cx.memory == MemoryUse::Fast)
-        .then(|| winograd(isa, &window, conv.groups, sizes, batch, activation, input));
+        .then(|| winograd(cx, &window, conv.groups, sizes, batch, activation, input));
     if let Some(winograd) = winograd.flatten() {
         let (algorithm, name) = (winograd.algorithm(), name(winograd.algorithm().name()));
         let weights = cx.packs.get(&weight.name, &name, || {
@@ -143,7 +143,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
 
 /// The Winograd convolution, where it applies and pays.
 fn winograd(
-    isa: Isa,
+    cx: &PlanCx<'_>,
     window: &Window,
     groups: usize,
     channels: [usize; 2],
@@ -154,7 +154,7 @@ fn winograd(
     if groups != 1 || input != ConvInput::Blocked {
         return None;
     }
-    WinogradConv::fastest(isa, window, channels, batch, activation)
+    WinogradConv::fastest(cx.isa, window, channels, batch, activation, cx.threads)
 }
 
 enum Algorithm {

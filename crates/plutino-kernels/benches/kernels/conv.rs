@@ -122,7 +122,15 @@ pub(crate) fn convolutions(suite: &mut Suite<'_>) {
             if input == ConvInput::Plain {
                 break; // Winograd reads blocks
             }
-            let conv = WinogradConv::new(isa, algorithm, window.clone(), [out, inp], 1, relu);
+            let conv = WinogradConv::new(
+                isa,
+                algorithm,
+                window.clone(),
+                [out, inp],
+                1,
+                relu,
+                par.threads(),
+            );
             let Some(conv) = conv else { continue };
             let packed = WinogradWeights::pack(&weights, algorithm, [out, inp], block)
                 .expect("weights that fit");

@@ -393,6 +393,8 @@ fn winograd_convolution() {
         Case { channels: [37, 21], input: [14, 14], ..BASE },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..BASE },
         Case { channels: [64, 40], input: [5, 3], ..BASE },
+        // Several chunks, for a thread each.
+        Case { channels: [16, 16], input: [101, 131], ..BASE },
         strided,
         Case { channels: [37, 21], input: [17, 16], ..strided },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..strided },
@@ -409,7 +411,7 @@ fn winograd_convolution() {
             sums.iter().zip(&residual).map(|(s, r)| (s + f64::from(*r)).max(0.0)).collect();
         let largest = expected.iter().fold(0.0, |a: f64, v| a.max(*v));
         let bound = |algorithm: WinogradAlgorithm| {
-            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], c.batch, None)
+            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], c.batch, None, 1)
                 .is_some()
         };
         let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(|a| bound(*a)).collect();
@@ -421,7 +423,15 @@ fn winograd_convolution() {
                     let weights = WinogradWeights::pack(&w, algorithm, [out, inp], b).unwrap();
                     let relu = Some(Activation::Relu);
                     let sizes = [out, inp];
-                    let conv = WinogradConv::new(isa, algorithm, win.clone(), sizes, c.batch, relu);
+                    let conv = WinogradConv::new(
+                        isa,
+                        algorithm,
+                        win.clone(),
+                        sizes,
+                        c.batch,
+                        relu,
+                        par.threads(),
+                    );
                     let conv = conv.unwrap();
                     let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
                     let mut scratch = vec![f32::NAN; conv.scratch()];
@@ -445,7 +455,7 @@ fn winograd_pays_where_there_are_tiles_enough() {
         let output = (input - 1) / stride + 1;
         let window =
             Window::new([input; 2], [output; 2], [3, 3], [stride; 2], [1, 1], [1, 1]).unwrap();
-        WinogradConv::fastest(Isa::best(), &window, [c, c], 1, None).map(|conv| conv.algorithm())
+        WinogradConv::fastest(Isa::best(), &window, [c, c], 1, None, 1).map(|conv| conv.algorithm())
     };
     for (channels, size) in [(64, 56), (128, 28), (64, 256)] {
         assert_eq!(fastest(channels, size, 1), Some(WinogradAlgorithm::Four));

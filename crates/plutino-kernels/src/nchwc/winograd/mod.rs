@@ -18,9 +18,10 @@
 //! with two taps and with one, whose sum is transformed back at once.
 //!
 //! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache; each chunk reads all
-//! weights) / three phases, each in parallel:
-//! transform inputs (channel block x row of tiles), multiply (one of the points x some pairs of output blocks),
-//! transform outputs (output block x row of tiles).
+//! weights) / three phases: transform inputs (channel block x row of tiles), multiply (one of the points x some pairs of
+//! output blocks), transform outputs (output block x row of tiles). Where there are chunks for all threads,
+//! and weights are small, each thread works on its own; else they share the phases of one chunk, and its data moves
+//! between their caches.
 //!
 //! Error: tests hold it below 1e-5 of the largest output against f64.
 
@@ -247,13 +248,17 @@ pub struct WinogradConv {
     batch: usize,
     /// Rows of tiles of an image, and tiles of a row.
     tiles: [usize; 2],
-    /// Rows of tiles of a chunk.
-    chunk: usize,
+    /// Chunks that the rows of tiles of all images make, by their size alone.
+    least_chunks: usize,
+    /// Chunks that they are cut into, for the threads' sake.
+    chunks: usize,
+    /// How many chunks are in work at a time.
+    workers: usize,
 }
 
 impl WinogradConv {
     /// Binds the geometry; none unless the window is 3x3 with the algorithm's stride and dilation 1. `[out, in]`
-    /// channels.
+    /// channels; `threads` shapes the tasks (not the result).
     pub fn new(
         isa: Isa,
         algorithm: WinogradAlgorithm,
@@ -261,6 +266,7 @@ impl WinogradConv {
         [out, inp]: [usize; 2],
         batch: usize,
         activation: Option<Activation>,
+        threads: usize,
     ) -> Option<Self> {
         let sizes = algorithm.sizes();
         if window.kernel != [3, 3]
@@ -277,7 +283,13 @@ impl WinogradConv {
         let row = tiles[1] * sizes.points * sizes.points * channels * 4;
         // Each chunk reads all weights: its own data should not be much smaller than they are.
         let weights = sizes.filters * sizes.filters * inp * out * 4;
-        let chunk = (CHUNK.max(weights / 2) / row).clamp(1, (batch * tiles[0]).max(1));
+        let rows = (batch * tiles[0]).max(1);
+        let least_chunks = rows.div_ceil((CHUNK.max(weights / 2) / row).max(1));
+        // Each for itself would read large weights at the same time, from memory.
+        let alone = least_chunks >= threads && weights <= 2 * CHUNK;
+        let workers = if alone { threads.max(1) } else { 1 };
+        // As many for each worker.
+        let chunks = least_chunks.next_multiple_of(workers).min(rows);
         Some(Self {
             isa,
             algorithm,
@@ -286,7 +298,9 @@ impl WinogradConv {
             channels: [out, inp],
             batch,
             tiles,
-            chunk,
+            least_chunks,
+            chunks,
+            workers,
         })
     }
 
@@ -297,10 +311,11 @@ impl WinogradConv {
         channels: [usize; 2],
         batch: usize,
         activation: Option<Activation>,
+        threads: usize,
     ) -> Option<Self> {
         WinogradAlgorithm::ALL
             .into_iter()
-            .filter_map(|a| Self::new(isa, a, window.clone(), channels, batch, activation))
+            .filter_map(|a| Self::new(isa, a, window.clone(), channels, batch, activation, threads))
             .map(|conv| (conv.cycles(), conv))
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
@@ -314,7 +329,7 @@ impl WinogradConv {
 
     /// An estimate: multiply-adds at two vectors a cycle, twelve cycles for each vector that is transformed, written
     /// and read again, and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
-    /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
+    /// third-level cache. The same for any number of threads, which must not decide what is computed. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
     /// times the memory.)
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
@@ -322,11 +337,10 @@ impl WinogradConv {
         let rows = self.batch * self.tiles[0];
         let points = (sizes.points * sizes.points * rows * self.tiles[1]) as f64;
         let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
-        let chunks = rows.div_ceil(self.chunk) as f64;
         let b = self.isa.lanes() as f64;
         inp * out * points / (2.0 * b)
             + points * (inp + out) / b * 12.0
-            + chunks * stream_cycles(weights)
+            + self.least_chunks as f64 * stream_cycles(weights)
     }
 
     /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads weights for each
@@ -340,6 +354,11 @@ impl WinogradConv {
 
     /// f32 of scratch memory that a run needs.
     pub fn scratch(&self) -> usize {
+        self.workers * self.chunk_len()
+    }
+
+    /// The part of a chunk in work.
+    fn chunk_len(&self) -> usize {
         let [inputs, outputs] = self.point_sizes();
         let points = self.algorithm.sizes().points;
         points * points * (inputs + outputs)
@@ -349,7 +368,7 @@ impl WinogradConv {
     fn point_sizes(&self) -> [usize; 2] {
         let b = self.isa.lanes();
         let [out, inp] = self.channels;
-        let tiles = self.chunk * self.tiles[1];
+        let tiles = (self.batch * self.tiles[0]).div_ceil(self.chunks) * self.tiles[1];
         [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
     }
 
@@ -367,112 +386,131 @@ impl WinogradConv {
         scratch: &mut [f32],
         par: &Par,
     ) {
-        match self.algorithm {
-            WinogradAlgorithm::Two => {
-                self.run_as::<Two>(x, weights, bias, residual, y, scratch, par);
-            }
-            WinogradAlgorithm::Four => {
-                self.run_as::<Four>(x, weights, bias, residual, y, scratch, par);
-            }
-            WinogradAlgorithm::FourStrided => {
-                self.run_as::<FourStrided>(x, weights, bias, residual, y, scratch, par);
-            }
-        }
-    }
-
-    fn run_as<T: Transform>(
-        &self,
-        x: &[f32],
-        weights: &WinogradWeights,
-        bias: &[f32],
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
-        scratch: &mut [f32],
-        par: &Par,
-    ) {
         let b = self.isa.lanes();
         let [out, inp] = self.channels;
-        let (in_plane, out_plane) = (self.window.input_pixels() * b, self.window.pixels() * b);
-        let (in_blocks, out_blocks) = (inp.div_ceil(b), out.div_ceil(b));
-        let pairs = out.div_ceil(NB * b);
-        let batch = y.len() / (out_blocks * out_plane);
+        let planes = [self.window.input_pixels() * b, self.window.pixels() * b];
+        let images = [inp.div_ceil(b) * planes[0], out.div_ceil(b) * planes[1]];
         assert!(
             weights.channels == self.channels
                 && weights.block == b
                 && weights.algorithm == self.algorithm,
             "weights of another convolution"
         );
-        assert!(y.len() == batch * out_blocks * out_plane, "length of a convolution's output");
-        assert!(x.len() == batch * in_blocks * in_plane, "length of a convolution's input");
-        assert!(bias.len() >= pairs * NB * b, "bias is not padded");
+        assert!(y.len() == self.batch * images[1], "length of a convolution's output");
+        assert!(x.len() == self.batch * images[0], "length of a convolution's input");
+        assert!(bias.len() >= out.next_multiple_of(NB * b), "bias is not padded");
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
-        let [v_point, m_point] = self.point_sizes();
         assert!(scratch.len() >= self.scratch(), "scratch memory of a convolution");
+        let operands = Operands { x, y: &SharedMut::new(y), weights, bias, residual };
+        let run = match self.algorithm {
+            WinogradAlgorithm::Two => Self::run_chunk::<Two>,
+            WinogradAlgorithm::Four => Self::run_chunk::<Four>,
+            WinogradAlgorithm::FourStrided => Self::run_chunk::<FourStrided>,
+        };
+        let len = self.chunk_len();
+        if self.workers == 1 {
+            for chunk in 0..self.chunks {
+                run(self, &operands, chunk, &mut scratch[..len], par);
+            }
+            return;
+        }
+        assert!(par.threads() <= self.workers, "more threads than were planned for");
+        let scratch = SharedMut::new(scratch);
+        par.run_as(self.chunks, |worker, chunk| {
+            // SAFETY: no two tasks run under the same worker number at the same time.
+            let own = unsafe { scratch.slice(worker * len..(worker + 1) * len) };
+            run(self, &operands, chunk, own, &Par::serial());
+        });
+    }
+
+    /// Computes one chunk of rows of tiles.
+    fn run_chunk<T: Transform>(
+        &self,
+        operands: &Operands<'_>,
+        chunk: usize,
+        scratch: &mut [f32],
+        par: &Par,
+    ) {
+        let Operands { x, y, weights, bias, residual } = *operands;
+        let b = self.isa.lanes();
+        let [out, inp] = self.channels;
+        let (in_plane, out_plane) = (self.window.input_pixels() * b, self.window.pixels() * b);
+        let (in_blocks, out_blocks) = (inp.div_ceil(b), out.div_ceil(b));
+        let pairs = out.div_ceil(NB * b);
+        let [v_point, m_point] = self.point_sizes();
         let points = T::POINTS * T::POINTS;
         let (v, m) = scratch.split_at_mut(points * v_point);
         let m = &mut m[..points * m_point];
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panels = pairs * inp * NB * b;
-        let y = SharedMut::new(y);
-        let all_rows = batch * self.tiles[0];
+        let all_rows = self.batch * self.tiles[0];
+        let first = chunk * all_rows / self.chunks;
+        let rows = (chunk + 1) * all_rows / self.chunks - first;
+        let tiles = rows * self.tiles[1];
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
-        for first in (0..all_rows).step_by(self.chunk) {
-            let rows = self.chunk.min(all_rows - first);
-            let tiles = rows * self.tiles[1];
-            let shared = SharedMut::new(v);
-            par.run(in_blocks * rows, |task| {
-                let (block, row) = (task / rows, task % rows);
-                let (n, row_of_image) = row_of(first + row);
-                let plane = (n * in_blocks + block) * in_plane;
-                self.isa.run(InputRow::<T> {
-                    conv: self,
-                    transform: PhantomData,
-                    x: &x[plane..plane + in_plane],
-                    v: &shared,
-                    v_point,
-                    at: (block * tiles + row * self.tiles[1]) * b,
-                    row: row_of_image,
-                });
+        let shared = SharedMut::new(v);
+        par.run(in_blocks * rows, |task| {
+            let (block, row) = (task / rows, task % rows);
+            let (n, row_of_image) = row_of(first + row);
+            let plane = (n * in_blocks + block) * in_plane;
+            self.isa.run(InputRow::<T> {
+                conv: self,
+                transform: PhantomData,
+                x: &x[plane..plane + in_plane],
+                v: &shared,
+                v_point,
+                at: (block * tiles + row * self.tiles[1]) * b,
+                row: row_of_image,
             });
-            let (v, shared) = (&*v, SharedMut::new(m));
-            // A task is a point, or less where there are few tasks for the threads.
-            let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
-            par.run(points * cuts, |task| {
-                let (point, cut) = (task / cuts, task % cuts);
-                let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
-                let filter = i * T::FILTERS + j;
-                self.isa.run(Product {
-                    v: &v[point * v_point..][..in_blocks * tiles * b],
-                    m: &shared,
-                    at: point * m_point,
-                    weights: &packed[filter * panels..(filter + 1) * panels],
-                    pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
-                    tiles,
-                    channels: inp,
-                    total: packed.len(),
-                });
+        });
+        let (v, shared) = (&*v, SharedMut::new(m));
+        // A task is a point, or less where there are few tasks for the threads.
+        let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
+        par.run(points * cuts, |task| {
+            let (point, cut) = (task / cuts, task % cuts);
+            let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
+            let filter = i * T::FILTERS + j;
+            self.isa.run(Product {
+                v: &v[point * v_point..][..in_blocks * tiles * b],
+                m: &shared,
+                at: point * m_point,
+                weights: &packed[filter * panels..(filter + 1) * panels],
+                pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
+                tiles,
+                channels: inp,
+                total: packed.len(),
             });
-            let m = &*m;
-            par.run(out_blocks * rows, |task| {
-                let (block, row) = (task / rows, task % rows);
-                let (n, row_of_image) = row_of(first + row);
-                let plane = (n * out_blocks + block) * out_plane;
-                self.isa.run(OutputRow::<T> {
-                    conv: self,
-                    transform: PhantomData,
-                    m,
-                    m_point,
-                    at: (block * tiles + row * self.tiles[1]) * b,
-                    bias: &bias[block * b..],
-                    residual: residual.map(|r| r.part(plane..plane + out_plane)),
-                    y: &y,
-                    plane,
-                    row: row_of_image,
-                });
+        });
+        let m = &*m;
+        par.run(out_blocks * rows, |task| {
+            let (block, row) = (task / rows, task % rows);
+            let (n, row_of_image) = row_of(first + row);
+            let plane = (n * out_blocks + block) * out_plane;
+            self.isa.run(OutputRow::<T> {
+                conv: self,
+                transform: PhantomData,
+                m,
+                m_point,
+                at: (block * tiles + row * self.tiles[1]) * b,
+                bias: &bias[block * b..],
+                residual: residual.map(|r| r.part(plane..plane + out_plane)),
+                y,
+                plane,
+                row: row_of_image,
             });
-        }
+        });
     }
+}
+
+/// The tensors of one run.
+#[derive(Clone, Copy)]
+struct Operands<'a> {
+    x: &'a [f32],
+    y: &'a SharedMut<'a, f32>,
+    weights: &'a WinogradWeights,
+    bias: &'a [f32],
+    residual: Option<Residual<'a>>,
 }
 
 /// Cycles in which weights arrive.
