@@ -157,7 +157,7 @@ impl Parameter {
             Parameter::Str(word) => match word.as_str() {
                 "inf" => Some(f64::INFINITY),
                 "-inf" => Some(f64::NEG_INFINITY),
-                "nan" | "-nan" => Some(f64::NAN),
+                "nan" | "-nan" | "nan.0" | "-nan.0" => Some(f64::NAN),
                 _ => None,
             },
             _ => None,

@@ -97,11 +97,22 @@ impl<A: Assemble> Operator for Assembled<A> {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let a = self.0.assembly(&physical(cx.inputs))?;
+        let dtype = a.unit.unwrap_or(a.dtype);
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
+        let leaves: Vec<_> = cx.inputs.iter().flat_map(ValueSpec::leaves).collect();
+        let mut converted = false;
         for piece in &a.pieces {
-            copies.push(piece.leaf, 0, a.unit.unwrap_or(a.dtype), &piece.from, Some(&piece.to))?;
+            let found = leaves.get(piece.leaf).and_then(|leaf| leaf.as_tensor());
+            if found.is_some_and(|t| t.dtype() != dtype) {
+                copies.converted.push((piece.leaf, dtype));
+                converted = true;
+            }
+            copies.push(piece.leaf, 0, dtype, &piece.from, Some(&piece.to))?;
         }
         let mut planned = copies.into_planned();
+        if converted {
+            return Ok(planned); // nobody else can write, or leave, another dtype's elements in place
+        }
         if let (true, Some(first)) = (a.in_place, a.pieces.first()) {
             planned.alias = vec![Alias::InPlace { input: first.leaf }];
         }
@@ -122,6 +133,8 @@ pub(crate) struct Copies {
     name: String,
     /// Input leaf, output leaf; all copies to one output are neighbours.
     copies: Vec<(usize, usize, StridedCopy)>,
+    /// Input leaves that are converted before, in memory of their own.
+    converted: Vec<(usize, DType)>,
     zero: bool,
 }
 
@@ -153,9 +166,10 @@ impl Copies {
         Ok(())
     }
 
-    /// The plan: nothing to run where there is nothing to write.
+    /// The plan: a kernel for an output without elements, too, which somebody must make; none where all outputs are
+    /// views.
     pub(crate) fn into_planned(self) -> Planned {
-        if !self.zero && self.copies.iter().all(|(_, _, c)| c.bytes() == 0) {
+        if self.copies.is_empty() && !self.zero {
             return Planned::views(Vec::new());
         }
         Planned::new(self)
@@ -182,7 +196,13 @@ impl Kernel for Copies {
                 if cx.inputs.0.get(*input).is_some_and(|i| i.bytes.is_none()) {
                     continue;
                 }
-                copy.run(cx.par, cx.inputs.bytes(*input)?, dst).map_err(internal)?;
+                match self.converted.iter().find(|(leaf, _)| leaf == input) {
+                    None => copy.run(cx.par, cx.inputs.bytes(*input)?, dst).map_err(internal)?,
+                    Some((_, dtype)) => {
+                        let tensor = cx.inputs.view(*input)?.cast(*dtype)?;
+                        copy.run(cx.par, tensor.as_bytes(), dst).map_err(internal)?;
+                    }
+                }
             }
         }
         Ok(())

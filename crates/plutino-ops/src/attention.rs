@@ -570,6 +570,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_to_ask_or_to_compare_or_to_answer() {
+        let of = |q: [usize; 3], k: [usize; 3], v: [usize; 3]| {
+            check(&*op(LINE), &[random(q, 1), random(k, 2), random(v, 3)]).remove(0)
+        };
+        assert_eq!(of([2, 0, 8], [2, 3, 8], [2, 3, 8]).shape().dims(), [2, 0, 8]);
+        assert_eq!(of([2, 3, 8], [2, 4, 8], [2, 4, 0]).shape().dims(), [2, 3, 0]);
+        // Without anything to compare all keys count the same.
+        let y = of([2, 3, 0], [2, 4, 0], [2, 4, 5]);
+        let v = random([2, 4, 5], 3);
+        let mean = (0..4).map(|k| values::<f32>(&v)[k * 5]).sum::<f32>() / 4.0;
+        assert!((values::<f32>(&y)[0] - mean).abs() < 1e-6);
+    }
+
+    #[test]
     fn other_floats_are_computed_too() {
         let [q, k, v] = [random([3, 4], 1), random([5, 4], 2), random([5, 2], 3)];
         let wide = [&q, &k, &v].map(|t| t.view().cast(DType::F64).unwrap());

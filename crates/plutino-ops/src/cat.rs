@@ -2,6 +2,7 @@
 //! producers may write into the result's memory themselves.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, same_dtype};
+use crate::promotion::promote;
 use crate::rearrange::{Geometry, invalid};
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op};
 use plutino_tensor::{DType, Shape};
@@ -20,11 +21,10 @@ fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeErr
     leaves.map(tensor).collect()
 }
 
-/// The common dtype of all leaves.
+/// The dtype to which all leaves are promoted.
 fn common_dtype(tensors: &[&TensorValue]) -> Result<DType, ShapeError> {
-    let mut dtypes = tensors.iter().map(|t| t.dtype()).enumerate();
-    let first = dtypes.next().ok_or_else(|| invalid("there are no tensors to join"))?;
-    same_dtype(first, dtypes)
+    let dtypes = tensors.iter().map(|t| t.dtype());
+    dtypes.reduce(promote).ok_or_else(|| invalid("there are no tensors to join"))
 }
 
 /// <https://pytorch.org/docs/stable/generated/torch.cat.html>
@@ -223,6 +223,23 @@ mod tests {
         assert!(error(&*op, &[x.clone(), y.clone()]).to_string().contains("outside dimension 0"));
         error(&*op, &[iota([]), iota([])]);
         error(&*op, &[x, tensor([1], &[1i64])]);
+    }
+
+    #[test]
+    fn dtypes_are_promoted() {
+        let (ints, floats) = (tensor([2], &[1i32, -2]), tensor([2], &[0.5f64, 4.0]));
+        let z = check(&*op("torch.cat c 2 1 0 1 2 dim=0"), &[ints.clone(), floats.clone()]);
+        assert_eq!(z[0], tensor([4], &[1.0f64, -2.0, 0.5, 4.0]));
+        let flags = tensor([2], &[true, false]);
+        let z = check(&*op("torch.stack s 2 1 0 1 2 dim=1"), &[flags, ints]);
+        assert_eq!(z[0], tensor([2, 2], &[1i32, 1, 0, -2]));
+        assert_eq!(z[0].dtype(), DType::I32);
+    }
+
+    #[test]
+    fn nothing_can_be_joined() {
+        let z = check(&*op("torch.cat c 2 1 0 1 2 dim=1"), &[iota([0, 3]), iota([0, 4])]);
+        assert_eq!(z[0].shape().dims(), [0, 7]);
     }
 
     #[test]

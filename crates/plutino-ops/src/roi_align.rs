@@ -31,16 +31,32 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         _ => return Err(r.bad("output_size", "2 integers")),
     };
     let samples = r.or::<i64>("sampling_ratio", -1)?;
-    // As many as there are pixels, where it is not positive.
-    let samples = usize::try_from(samples).unwrap_or(0);
-    if samples > 1 << 16 {
-        return Err(r.bad("sampling_ratio", "an integer below 65537"));
-    }
+    let samples = samples_of(r, "sampling_ratio", samples)?;
     let (scale, aligned) = (r.or("spatial_scale", 1.0)?, r.or("aligned", false)?);
     let (input, boxes) = (r.required_input("input")?, r.required_input("rois")?);
     Ok(Box::new(Roi { input, boxes, cells, scale, samples, aligned }))
 }
 register_op!(build => "torchvision.ops.RoIAlign", "torchvision.ops.roi_align");
+
+/// The function as PNNX leaves it where it finds no module around it: arguments by their place.
+fn raw(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let mut side = |key| r.sizes(key, 1, 1, None).map(|sizes| sizes.iter().product());
+    let cells = [side("arg_3")?, side("arg_4")?];
+    let samples = r.or::<i64>("arg_5", -1)?;
+    let samples = samples_of(r, "arg_5", samples)?;
+    let (scale, aligned) = (r.required("arg_2")?, r.or("arg_6", false)?);
+    let (input, boxes) = (r.required_input("arg_0")?, r.required_input("arg_1")?);
+    Ok(Box::new(Roi { input, boxes, cells, scale, samples, aligned }))
+}
+register_op!(raw => "pnnx.custom_op.torchvision.roi_align");
+
+/// Samples of a cell in each direction: 0, as many as there are pixels, where the ratio is not positive.
+fn samples_of(r: &NodeReader<'_>, key: &str, ratio: i64) -> Result<usize, BuildError> {
+    match usize::try_from(ratio).unwrap_or(0) {
+        samples if samples <= 1 << 16 => Ok(samples),
+        _ => Err(r.bad(key, "an integer below 65537")),
+    }
+}
 
 /// Where boxes come from.
 struct Boxes {
@@ -182,6 +198,10 @@ mod tests {
         let x = iota([1, 1, 4, 4]);
         let y = check(&*roi, &[x.clone(), tensor([1, 5], &[0.0f32, 0.0, 0.0, 8.0, 8.0])]);
         assert_close(&y[0], &tensor([1, 1, 1, 2], &[6.5f32, 8.5]), 1e-5);
+        let raw = op(
+            "pnnx.custom_op.torchvision.roi_align r 2 1 0 1 2 arg_2=0.5 arg_3=1 arg_4=2 arg_5=2 arg_6=True $arg_0=0 $arg_1=1",
+        );
+        assert_eq!(check(&*raw, &[x.clone(), tensor([1, 5], &[0.0f32, 0.0, 0.0, 8.0, 8.0])]), y);
         let boxes = tensor([1, 4], &[0.0f32, 0.0, 8.0, 8.0]);
         let inputs = [x.spec().into(), ValueSpec::List(specs(std::slice::from_ref(&boxes)))];
         assert_eq!(check_values(&*roi, &inputs, &[x.clone(), boxes])[0], y[0]);

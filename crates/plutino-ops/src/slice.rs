@@ -22,7 +22,8 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Reads `dim`, `start`, `end`, `step`, or their plurals and `selects`; each a parameter or an input.
+    /// Reads `dim`, `start`, `end`, `step` and `select`, or their plurals; each a parameter or an input. Beside `select`
+    /// the others but `dim` are placeholders.
     pub(crate) fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
         let has = |r: &mut NodeReader<'_>, key: &str| r.has(key) || r.named_input(key).is_some();
         if has(r, "dims") {
@@ -42,7 +43,7 @@ impl Range {
             starts: one(r, "start", 0)?,
             ends: one(r, "end", OPEN)?,
             steps: one(r, "step", 1)?,
-            selects: Arg::Value(Vec::new()),
+            selects: r.arg("select")?.unwrap_or(Arg::Value(Vec::new())),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Writing into a part of a tensor: slice_copy, slice_scatter, select_scatter. Where the tensor is not needed
 //! any more, only the part is written.
 
-use crate::assemble::{Assemble, Assembly, Piece, assembled, leaf, same_dtype};
+use crate::assemble::{Assemble, Assembly, Piece, assembled, leaf};
 use crate::rearrange::{Geometry, ints, invalid};
 use crate::slice::Range;
 use crate::{
@@ -38,7 +38,6 @@ register_op!(slice_scatter => "Tensor.slice_copy", "torch.slice_scatter", "torch
 impl Assemble for SliceScatter {
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
         let (x, src) = (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.src)?);
-        let dtype = same_dtype((self.input, x.dtype()), [(self.src, src.dtype())])?;
         let part = self.range.of(x.shape(), inputs)?;
         let whole = Geometry::dense(x.shape());
         let from = if self.broadcast {
@@ -56,7 +55,8 @@ impl Assemble for SliceScatter {
             Piece { leaf: leaf(inputs, self.input), from: whole.clone(), to: whole },
             Piece { leaf: leaf(inputs, self.src), from, to: part },
         ];
-        Ok(Assembly { in_place: true, ..Assembly::new(dtype, x.shape().clone(), pieces) })
+        // The source is converted, as by `copy_`.
+        Ok(Assembly { in_place: true, ..Assembly::new(x.dtype(), x.shape().clone(), pieces) })
     }
 }
 
@@ -81,10 +81,11 @@ mod tests {
             &*op("torch.slice_scatter s 2 1 0 1 2 dim=0 end=1 start=0 step=1"),
             &[x.clone(), iota([3])],
         );
-        error(
+        let y = check(
             &*op("torch.slice_scatter s 2 1 0 1 2 dim=0 end=1 start=0 step=1"),
-            &[x, tensor([1, 3], &[1i64; 3])],
+            &[x, tensor([1, 3], &[-1i64, -2, -3])],
         );
+        assert_eq!(values::<f32>(&y[0])[..4], [-1., -2., -3., 3.]);
     }
 
     #[test]
@@ -94,6 +95,15 @@ mod tests {
         let y = check(&*op(line), &[iota([2, 3]), tensor([1], &[9.0f32])]);
         assert_eq!(values::<f32>(&y[0]), [0., 1., 2., 9., 9., 5.]);
         error(&*op(line), &[iota([2, 3]), iota([3])]);
+    }
+
+    #[test]
+    fn an_index_is_overwritten() {
+        // As PNNX writes y[:, -1] = src.
+        let line =
+            "Tensor.slice_copy s 2 1 5 13 14 dim=1 end=0 select=-1 start=0 step=0 $self=5 $src=13";
+        let y = check(&*op(line), &[iota([2, 3]), tensor([2], &[8.0f32, 9.0])]);
+        assert_eq!(values::<f32>(&y[0]), [0., 1., 8., 3., 4., 9.]);
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Vectorized for Task<'_> {
             let head = &self.heads[h];
             let rows = self.plan.problem.strides;
             let q = Strided::left(
-                &self.q[head.q..],
+                self.q.get(head.q..).unwrap_or_default(),
                 (self.plan.problem.size.queries, depth),
                 (rows.q, 1),
             )
@@ -63,14 +63,22 @@ impl Vectorized for Task<'_> {
             };
             for k0 in (0..end).step_by(self.plan.block.1) {
                 let block = k0..(k0 + self.plan.block.1).min(end);
-                let k = Strided::left(&self.k[head.k..], (keys, depth), (rows.k, 1));
+                let k = Strided::left(
+                    self.k.get(head.k..).unwrap_or_default(),
+                    (keys, depth),
+                    (rows.k, 1),
+                );
                 for (i, out) in kp.chunks_exact_mut((depth * mr).max(1)).enumerate() {
                     if i * mr < block.len() {
                         k.pack(s, block.start + i * mr, 0..depth, mr, out);
                     }
                 }
                 // Lanes are the dimensions of a value, the sum runs over keys.
-                let v = Strided::left(&self.v[head.v..], (values, keys), (1, rows.v));
+                let v = Strided::left(
+                    self.v.get(head.v..).unwrap_or_default(),
+                    (values, keys),
+                    (1, rows.v),
+                );
                 for (i, out) in vp.chunks_exact_mut(block.len() * mr).enumerate() {
                     if i * mr < values {
                         v.pack(s, i * mr, block.clone(), mr, out);

@@ -24,13 +24,15 @@ impl<'a> Problem for Batch<'a> {
     type B = Strided<'a>;
     fn a(&self, i: usize) -> Operand<'_, Strided<'a>> {
         let (data, strides) = self.a;
-        let left = Strided::left(&data[self.offsets[i].0..], (self.size.m, self.size.k), strides);
+        // Sums of nothing have offsets, too, but no data.
+        let data = data.get(self.offsets[i].0..).unwrap_or_default();
+        let left = Strided::left(data, (self.size.m, self.size.k), strides);
         Operand::Source(left.scaled(self.scale))
     }
     fn b(&self, i: usize) -> Operand<'_, Strided<'a>> {
         let (data, strides) = self.b;
-        let at = self.offsets[i].1;
-        Operand::Source(Strided::right(&data[at..], (self.size.k, self.size.n), strides))
+        let data = data.get(self.offsets[i].1..).unwrap_or_default();
+        Operand::Source(Strided::right(data, (self.size.k, self.size.n), strides))
     }
     fn c(&self, i: usize) -> usize {
         i * self.size.m * self.size.n

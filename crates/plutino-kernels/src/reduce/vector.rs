@@ -122,7 +122,8 @@ fn run<A: Algebra>(
                 let end = fold.inner.min(first + COLUMNS);
                 // SAFETY: items have disjoint columns.
                 let output = unsafe { output.slice(k * fold.inner + first..k * fold.inner + end) };
-                let input = &input[offset(&fold.kept, k) + first..];
+                // Where nothing is reduced, there is no input to begin with.
+                let input = input.get(offset(&fold.kept, k) + first..).unwrap_or_default();
                 isa.run(Columns { algebra, fold, input, output });
             }
         });
@@ -149,7 +150,8 @@ impl<A: Algebra> Vectorized for Rows<'_, A> {
             let mut acc = RowState::new::<A>(s);
             for run in 0..fold.runs() {
                 let start = base + offset(&fold.reduced, run);
-                acc.join(s, algebra, center, &input[start..start + fold.row]);
+                let row = input.get(start..start + fold.row).unwrap_or_default();
+                acc.join(s, algebra, center, row);
             }
             let joined = s.splat(acc.value::<A>(s));
             s.store_partial(algebra.finish(s, joined, s.splat(center)), std::slice::from_mut(out));
@@ -172,12 +174,14 @@ impl<A: Algebra> Vectorized for Columns<'_, A> {
         let Self { algebra, fold, input, output } = self;
         let mut at = 0;
         while output.len() - at >= 8 * S::LANES {
-            columns::<S, A, 8>(s, algebra, fold, &input[at..], &mut output[at..at + 8 * S::LANES]);
+            let input = input.get(at..).unwrap_or_default();
+            columns::<S, A, 8>(s, algebra, fold, input, &mut output[at..at + 8 * S::LANES]);
             at += 8 * S::LANES;
         }
         while at < output.len() {
             let end = output.len().min(at + S::LANES);
-            columns::<S, A, 1>(s, algebra, fold, &input[at..], &mut output[at..end]);
+            let input = input.get(at..).unwrap_or_default();
+            columns::<S, A, 1>(s, algebra, fold, input, &mut output[at..end]);
             at = end;
         }
     }

@@ -48,6 +48,18 @@ fn run(equation: &str, x: &[Tensor]) -> Tensor {
 }
 
 #[test]
+fn sums_of_nothing_are_zero() {
+    let zeros = |shape: &[usize]| tensor(shape.to_vec(), &vec![0.0f32; shape.iter().product()]);
+    for (equation, left, right, output) in [
+        ("bij,bkj->bik", [2, 3, 0], [2, 4, 0], [2, 3, 4]),
+        ("bij,bjk->bik", [2, 3, 0], [2, 0, 4], [2, 3, 4]),
+        ("bij,bkj->bik", [2, 0, 5], [2, 4, 5], [2, 0, 4]),
+    ] {
+        assert_eq!(run(equation, &[zeros(&left), zeros(&right)]), zeros(&output), "{equation}");
+    }
+}
+
+#[test]
 fn agrees_with_the_definition() {
     let cases: [(&str, &[&[usize]]); 24] = [
         ("ij->ji", &[&[3, 4]]),

@@ -6,8 +6,8 @@
 use super::{Dims, planned};
 use crate::assemble::leaf;
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
-    ValueSpec, register_op,
+    BuildError, Cost, FromParameter, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{
@@ -81,14 +81,23 @@ fn norm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(norm => "torch.norm");
 
+/// `unbiased` of a variance: a flag, or the number that PNNX writes there where a model says `correction`.
+struct Unbiased(f64);
+
+impl FromParameter for Unbiased {
+    const EXPECTED: &'static str = "True, False or a number";
+    fn from_parameter(value: &Parameter) -> Option<Self> {
+        value.as_bool().map(f64::from).or_else(|| value.as_float()).map(Self)
+    }
+}
+
 /// <https://pytorch.org/docs/stable/generated/torch.var.html>; `unbiased` is the older name of `correction=1`.
 fn spread(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let unbiased = r.optional::<bool>("unbiased")?;
+    let unbiased = r.optional::<Unbiased>("unbiased")?;
     let correction = r.optional::<f64>("correction")?;
     let correction = match (correction, unbiased) {
-        (Some(c), None) => c,
-        (None, Some(false)) => 0.0,
-        (None, _) => 1.0,
+        (Some(c), None) | (None, Some(Unbiased(c))) => c,
+        (None, None) => 1.0,
         (Some(_), Some(_)) => return Err(r.bad("correction", "None where 'unbiased' is given")),
     };
     let root = r.kind() == "torch.std";
@@ -277,6 +286,8 @@ mod tests {
                 let max = |g: &[f64]| g.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
                 assert_close(&run("torch.norm", "p=inf"), &of(&max), 0.0);
                 assert_close(&run("torch.var", "unbiased=False"), &of(&|g| variance(g, 0.0)), 1e-6);
+                // As PNNX writes correction=2.
+                assert_close(&run("torch.var", "unbiased=2"), &of(&|g| variance(g, 2.0)), 1e-6);
                 assert_close(
                     &run("torch.std", "correction=1"),
                     &of(&|g| variance(g, 1.0).sqrt()),
@@ -307,6 +318,21 @@ mod tests {
         assert!(values::<f32>(&check(&*var, &[iota([1])])[0])[0].is_nan());
         let mean = op("torch.mean r 1 1 0 1 dim=(0) keepdim=False $input=0");
         assert!(error(&*mean, &[tensor([1], &[1i64])]).to_string().contains("a float"));
+    }
+
+    #[test]
+    fn nothing_to_reduce_beside_something_to_keep() {
+        let run = |kind: &str, dims: &str, shape: &[usize]| {
+            let operator = op(&format!("{kind} r 1 1 0 1 dim={dims} keepdim=False $input=0"));
+            values::<f32>(&check(&*operator, &[iota(shape)])[0]).to_vec()
+        };
+        assert_eq!(run("torch.sum", "(0)", &[0, 4, 5]), [0.0; 20]);
+        assert_eq!(run("torch.sum", "(1,3)", &[2, 0, 4, 5, 6]), [0.0; 48]);
+        assert_eq!(run("torch.sum", "(2)", &[3, 4, 0]), [0.0; 12]);
+        for kind in ["torch.mean", "torch.var", "torch.std"] {
+            let y = run(kind, "(1)", &[2, 0, 9]);
+            assert!(y.len() == 18 && y.iter().all(|y| y.is_nan()), "{kind}");
+        }
     }
 
     #[test]
