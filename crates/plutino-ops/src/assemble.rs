@@ -100,15 +100,14 @@ impl<A: Assemble> Operator for Assembled<A> {
         let dtype = a.unit.unwrap_or(a.dtype);
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
         let leaves: Vec<_> = cx.inputs.iter().flat_map(ValueSpec::leaves).collect();
-        let mut converted = false;
         for piece in &a.pieces {
             let found = leaves.get(piece.leaf).and_then(|leaf| leaf.as_tensor());
             if found.is_some_and(|t| t.dtype() != dtype) {
                 copies.converted.push((piece.leaf, dtype));
-                converted = true;
             }
             copies.push(piece.leaf, 0, dtype, &piece.from, Some(&piece.to))?;
         }
+        let converted = !copies.converted.is_empty();
         let mut planned = copies.into_planned();
         if converted {
             return Ok(planned); // nobody else can write, or leave, another dtype's elements in place

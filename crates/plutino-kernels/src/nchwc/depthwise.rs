@@ -5,17 +5,20 @@
 //! ```
 //! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M pixels.
 //!
-//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap (see `channelwise.rs`).
+//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows of 3, 5 and 7 columns
+//! taps are unrolled, and only the outermost columns are asked whether they are padding; rows in the padding are left
+//! out.
 
-use super::channelwise::{ChannelwiseRow, Tap};
 use super::finish::{Finish, Residual};
 use super::tile::{TileBody, ZEROS, for_each_tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
 use crate::par::SharedMut;
+use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::ops::Range;
 
 /// Pixels of a tile: enough sums to hide the latency of a multiply-add.
 const MR: usize = 8;
@@ -136,7 +139,7 @@ struct Rows<'a> {
     y: &'a mut [f32],
     residual: Option<Residual<'a>>,
     weights: &'a [f32],
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
 }
 
 impl Vectorized for Rows<'_> {
@@ -145,22 +148,20 @@ impl Vectorized for Rows<'_> {
     fn run<S: Simd>(self, s: S) {
         let width = self.window.output[1];
         let line = width * S::LANES;
-        let (taps, bias) = self.weights.split_at(self.window.taps() * S::LANES);
         for (i, y) in self.y.chunks_exact_mut(line).enumerate() {
             let residual = self.residual.map(|r| r.part(i * line..(i + 1) * line));
-            let input = ChannelwiseRow::new::<S>(self.window, self.x, self.rows.start + i);
-            let weights = Weights { taps, bias };
-            for_each_tile(s, width, &mut Row { input, finish: self.finish, residual, weights, y });
+            let number = self.rows.start + i;
+            let windows = Windows::new::<S>(self.window, self.x, self.weights, number);
+            for_each_tile(s, width, &mut Row { windows, finish: self.finish, residual, y });
         }
     }
 }
 
 /// One row of the output.
 struct Row<'a> {
-    input: ChannelwiseRow<'a>,
+    windows: Windows<'a>,
     finish: Finish,
     residual: Option<Residual<'a>>,
-    weights: Weights<'a>,
     y: &'a mut [f32],
 }
 
@@ -169,33 +170,147 @@ impl<S: Simd> TileBody<S> for Row<'_> {
 
     #[inline(always)]
     fn tile<const M: usize>(&mut self, s: S, first: usize) {
-        let bias = s.load(self.weights.bias);
-        let sums: [_; M] = self.input.fold(s, self.weights, bias, first);
+        let sums: [_; M] = self.windows.sums(s, first);
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
         self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[range]);
     }
 }
 
-/// Weights of one block of channels: a vector for each tap of the window.
-#[derive(Clone, Copy)]
-struct Weights<'a> {
-    taps: &'a [f32],
-    bias: &'a [f32],
+/// The windows of one row of the output, on a plane of one block of channels.
+struct Windows<'a> {
+    window: &'a Window,
+    plane: &'a [f32],
+    /// A vector for each tap, then the bias.
+    weights: &'a [f32],
+    /// The rows of the window that lie in no padding: the first, and how many.
+    taps: [usize; 2],
+    /// The input row under the first of them.
+    top: usize,
 }
 
-impl<S: Simd> Tap<S> for Weights<'_> {
-    type Weight = S::F32;
-    const PADDING: &'static [f32; 16] = &ZEROS;
-
+impl<'a> Windows<'a> {
+    /// Output row `number`. Panics where plane or weights are not of the window's sizes.
     #[inline(always)]
-    unsafe fn weight(self, s: S, tap: usize) -> S::F32 {
-        // SAFETY: there is a vector for each tap of the window (`DepthwiseConv::run` asks), and it is one of them.
-        unsafe { s.load_ptr(self.taps.as_ptr().add(tap * S::LANES)) }
+    fn new<S: Simd>(
+        window: &'a Window,
+        plane: &'a [f32],
+        weights: &'a [f32],
+        number: usize,
+    ) -> Self {
+        assert!(plane.len() == window.input_pixels() * S::LANES && number < window.output[0]);
+        assert!(weights.len() == (window.taps() + 1) * S::LANES);
+        let Range { start, end } = window.taps_inside(0, number);
+        let top =
+            (number * window.stride[0] + start * window.dilation[0]).saturating_sub(window.pad[0]);
+        Self { window, plane, weights, taps: [start, end - start], top }
     }
 
+    /// The sums of the M pixels from `first` on, started at the bias.
     #[inline(always)]
-    fn fold(s: S, acc: S::F32, x: S::F32, weight: S::F32) -> S::F32 {
-        s.fma(x, weight, acc)
+    fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let win = self.window;
+        assert!(first + M <= win.output[1]);
+        match (win.kernel[1], win.stride[1]) {
+            (3, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 1>(s, first),
+            (3, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 2>(s, first),
+            (5, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 1>(s, first),
+            (5, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 2>(s, first),
+            (7, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 7, 1>(s, first),
+            _ => self.any(s, first),
+        }
+    }
+
+    /// Whether [`Self::unrolled`] can take the M pixels from `first` on: no dilation, and no padding but under
+    /// the first and the last half of the columns of a window.
+    #[inline(always)]
+    fn suits<const M: usize>(&self, first: usize) -> bool {
+        let win = self.window;
+        let [_, kernel] = win.kernel;
+        let start = first * win.stride[1] + kernel / 2;
+        let end = (first + M - 1) * win.stride[1] + kernel.div_ceil(2);
+        win.dilation[1] == 1 && start >= win.pad[1] && end <= win.input[1] + win.pad[1]
+    }
+
+    /// For a window of `K` columns, where [`Self::suits`] says so.
+    #[inline(always)]
+    fn unrolled<S: Simd, const M: usize, const K: usize, const STRIDE: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let width = win.input[1];
+        let line = win.dilation[0] * width * b;
+        // The input column under the first tap of the first pixel; below zero, it wraps and is no column.
+        let start = (first * STRIDE).wrapping_sub(win.pad[1]);
+        let last = (M - 1) * STRIDE + K - 1;
+        let mut row = self
+            .plane
+            .as_ptr()
+            .wrapping_add((self.top * width).wrapping_add(start).wrapping_mul(b));
+        // Only the outermost columns may be padding, which is the same in all rows: where they lie, and how far it is
+        // to the next row.
+        macro_rules! edge {
+            ($number:expr) => {{
+                let inside = start.wrapping_add($number) < width;
+                if inside { (row.wrapping_add($number * b), line) } else { (ZEROS.as_ptr(), 0) }
+            }};
+        }
+        let mut left = array!(K, |I| edge!(I));
+        let mut right = array!(K, |I| edge!(last - I));
+        let bias = s.load(&self.weights[win.taps() * b..]);
+        let mut sums = array!(M, |J| bias);
+        let [skipped, rows] = self.taps;
+        for ky in skipped..skipped + rows {
+            unroll!(K, |KX| {
+                // SAFETY: `taps` are rows of the window, it has K columns, and there is a vector for each tap (`new`).
+                let w = unsafe { s.load_ptr(self.weights.as_ptr().add((ky * K + KX) * b)) };
+                unroll!(M, |J| {
+                    let column = J * STRIDE + KX;
+                    let at = if column < K / 2 {
+                        left[column].0
+                    } else if last - column < K / 2 {
+                        right[last - column].0
+                    } else {
+                        row.wrapping_add(column * b)
+                    };
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has its length), or
+                    // ZEROS.
+                    sums[J] = s.fma(unsafe { s.load_ptr(at) }, w, sums[J]);
+                });
+            });
+            row = row.wrapping_add(line);
+            unroll!(K, |I| if const { I < K / 2 } {
+                left[I].0 = left[I].0.wrapping_add(left[I].1);
+                right[I].0 = right[I].0.wrapping_add(right[I].1);
+            });
+        }
+        sums
+    }
+
+    /// For any window.
+    #[inline(always)]
+    fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let ([_, width], [_, stride], [_, kernel]) = (win.input, win.stride, win.kernel);
+        let [skipped, rows] = self.taps;
+        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
+        for i in 0..rows {
+            let row = &self.plane[(self.top + i * win.dilation[0]) * width * b..][..width * b];
+            for kx in 0..kernel {
+                let w = s.load(&self.weights[((skipped + i) * kernel + kx) * b..]);
+                let start = (first * stride + kx * win.dilation[1]).wrapping_sub(win.pad[1]);
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let column = start.wrapping_add(j * stride);
+                    if column < width {
+                        *sum = s.fma(s.load(&row[column * b..]), w, *sum);
+                    }
+                }
+            }
+        }
+        sums
     }
 }

@@ -10,7 +10,6 @@
 // Loops over registers count: what an iterator calls is not always inlined, and then lacks the instruction set.
 #![allow(clippy::needless_range_loop)]
 
-mod channelwise;
 mod depthwise;
 mod direct;
 mod finish;

@@ -219,6 +219,7 @@ impl Pair<'_> {
         // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives at a time.
         (residual, unsafe { self.ops.y.slice(range) })
     }
+
     /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in the plane that starts
     /// at `to`.
     #[inline(always)]

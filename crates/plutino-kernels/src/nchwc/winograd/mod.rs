@@ -329,8 +329,8 @@ impl WinogradConv {
 
     /// An estimate: multiply-adds at two vectors a cycle, twelve cycles for each vector that is transformed, written
     /// and read again, and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
-    /// third-level cache. The same for any number of threads, which must not decide what is computed. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
-    /// times the memory.)
+    /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
+    /// times the memory.) The same for any number of threads, which must not decide what is computed.
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
