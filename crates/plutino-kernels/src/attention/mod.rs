@@ -1,20 +1,20 @@
 //! Scaled dot-product attention: out = softmax(scale Q Kᵀ + mask) V, block by block.
 //!
 //! ```text
-//! task: one head, a block of queries                        keys k →
-//!   for each block of keys (their K and V fit in L2):      +-----------+
-//!     pack K (panels of MR keys), V (panels of MR dims)    |   Sᵀ      |  NR queries wide: lane i of a
-//!     for each panel of NR queries:                        | (k, NR)   |  vector is query i, so softmax
-//!       Sᵀ = K Qᵀ           register tiles, MR x NR        +-----------+  never looks across lanes
-//!       mask, running maximum m, P = exp(S - m), sum l
-//!       Oᵀ = Oᵀ exp(m_old - m) + Vᵀ P
-//!   out = (Oᵀ / l)ᵀ
+//! task: one head, a block of queries
+//!   for each block of keys (their K and V fit in L2):
+//!     pack Kᵀ (panels of NR keys), V (panels of NR elements of values)
+//!     for some queries (their scores fit in L1), a row each:        keys ->
+//!       S = Q Kᵀ           register tiles, MR queries x NR keys    +-----------+
+//!       mask, running maximum m, P = exp(S - m), sum l             |     S     |  queries
+//!       O = O exp(m_old - m) + P V                                 +-----------+
+//!   O / l
 //! ```
-//! Sᵀ comes out of the first product exactly as the second one reads its right operand, so nothing is
-//! repacked between them, and only one panel of scores exists at a time (online softmax: Milakov and
-//! Gimelshein 2018; Dao et al., FlashAttention, 2022).
+//! Q and P are read where they lie, as left operands, and O is the output itself: only K and V are packed, and only
+//! some rows of scores exist at a time (online softmax: Milakov and Gimelshein 2018; Dao et al., FlashAttention,
+//! 2022).
 //!
-//! A query's result depends neither on its place in a panel nor on the threads.
+//! A query's result depends neither on its place in a block nor on the threads.
 
 mod task;
 #[cfg(test)]
@@ -167,28 +167,36 @@ impl Problem {
 pub struct Attention {
     target: Target,
     problem: Problem,
-    /// Queries of a task (whole panels) and keys of a block.
-    block: (usize, usize),
+    /// Queries of a task.
+    queries: usize,
+    /// Queries whose scores exist at a time.
+    rows: usize,
+    /// Keys of a block.
+    keys: usize,
 }
 
 impl Attention {
     /// Plans for this number of threads.
     pub fn new(target: Target, threads: usize, problem: Problem) -> Self {
         let size = problem.size;
-        let nr = target.nr();
-        // Packed keys and values, and a panel of scores, in half of L2; the scores in half of L1.
-        let per_key =
-            (size.depth.saturating_add(size.values).saturating_add(nr)) * size_of::<f32>();
-        let by_l2 = target.machine.l2 / 2 / per_key;
-        let by_l1 = target.machine.l1 / 2 / (nr * size_of::<f32>());
+        let line = target.nr() * size_of::<f32>();
+        // Packed keys and values in half of L2, a panel of values in half of L1.
+        let per_key = size.depth.saturating_add(size.values).saturating_mul(size_of::<f32>());
+        let by_l2 = target.machine.l2 / 2 / per_key.max(1);
+        let by_l1 = target.machine.l1 / 2 / line;
         // The weights are final only once the sum over all keys is known.
-        let keys = if problem.weights { size.keys } else { by_l2.min(by_l1).clamp(64, 1024) };
+        let keys = if problem.weights { usize::MAX } else { by_l2.min(by_l1).clamp(64, 1024) };
+        let keys = keys.min(size.keys).max(1);
+        // Scores in the other half of L1.
+        let by_l1 = target.machine.l1 / 2 / size_of::<f32>() / keys;
+        let rows = (by_l1 / ROWS * ROWS).clamp(ROWS, MOST_ROWS);
         // Few heads: cut the queries, so that every thread has some; each task packs K and V again.
         let heads = problem.groups.saturating_mul(if problem.weights { 1 } else { problem.heads });
         let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
-        let queries = size.queries.div_ceil(tasks).max(2 * nr).min(LONGEST_TASK).min(size.queries);
-        let queries = queries.max(1).div_ceil(nr).saturating_mul(nr);
-        Self { target, problem, block: (queries, keys.min(size.keys).max(1)) }
+        let queries =
+            size.queries.div_ceil(tasks).max(2 * ROWS).min(LONGEST_TASK).min(size.queries);
+        let queries = queries.max(1).next_multiple_of(ROWS);
+        Self { target, problem, queries, rows: rows.min(queries), keys }
     }
 
     /// f32 elements of scratch memory that [`Attention::run`] needs on `threads` threads.
@@ -196,22 +204,20 @@ impl Attention {
         self.parts().iter().fold(0usize, |a, &p| a.saturating_add(p)).saturating_mul(threads)
     }
 
-    /// Elements of a worker's memory: Q, K, V, P, O, m, l.
-    fn parts(&self) -> [usize; 7] {
+    /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so far.
+    fn parts(&self) -> [usize; 6] {
         let Size { depth, values, .. } = self.problem.size;
-        let (queries, keys) = self.block;
-        let (mr, nr) = (self.target.mr(), self.target.nr());
-        let up = |n: usize| n.div_ceil(mr) * mr;
+        let (lanes, nr) = (self.target.isa.lanes(), self.target.nr());
+        let up = |n: usize, to: usize| n.div_ceil(to).saturating_mul(to);
         [
-            queries.saturating_mul(depth),
-            up(keys).saturating_mul(depth),
-            keys.saturating_mul(up(values)),
-            keys.saturating_mul(nr),
-            queries.saturating_mul(values),
-            queries,
-            queries,
+            up(self.keys, nr).saturating_mul(depth),
+            self.keys.saturating_mul(up(values, nr)),
+            self.rows.saturating_mul(up(self.keys, lanes)),
+            self.queries,
+            self.queries,
+            self.rows,
         ]
-        .map(|n| n.div_ceil(16).saturating_mul(16))
+        .map(|n| up(n, 16))
     }
 
     /// Computes all heads, group by group.
@@ -231,16 +237,16 @@ impl Attention {
         let worker_part: usize = self.parts().iter().sum();
         let (scratch, out) = (SharedMut::new(scratch), SharedMut::new(x.out));
         let weights = x.weights.map(SharedMut::new);
-        let blocks = queries.div_ceil(self.block.0);
+        let blocks = queries.div_ceil(self.queries);
         par.run_as(heads.len() / together * blocks, |worker, task| {
-            let (i, q0) = (task / blocks, task % blocks * self.block.0);
+            let (i, q0) = (task / blocks, task % blocks * self.queries);
             // SAFETY: no two tasks run under one worker's number at a time.
             let mine = unsafe { scratch.slice(worker * worker_part..(worker + 1) * worker_part) };
             self.target.isa.run(Task {
                 plan: self,
                 heads,
                 which: i * together..(i + 1) * together,
-                queries: q0..(q0 + self.block.0).min(queries),
+                queries: q0..(q0 + self.queries).min(queries),
                 q: x.q,
                 k: x.k,
                 v: x.v,
@@ -266,3 +272,9 @@ impl<T> Mask<'_, T> {
 
 /// Queries of a task at most: keeps a worker's memory small.
 const LONGEST_TASK: usize = 512;
+/// Rows of scores come in a multiple of this: of the rows of all register tiles, and of [`FOUR`].
+const ROWS: usize = 12;
+/// Rows of scores at most.
+const MOST_ROWS: usize = 96;
+/// Rows whose exponentials are computed step by step together.
+const FOUR: usize = 4;

@@ -1,10 +1,11 @@
 //! The work of one task: a block of queries against all keys.
 
-use super::{Attention, Head, Mask, Size};
+use super::{Attention, FOUR, Head, Mask, Size};
 use crate::gemm::tile::{self, Start, Tile, VECTORS};
 use crate::gemm::{Pack, Strided};
 use crate::math::exp_normal;
 use crate::par::SharedMut;
+use crate::simd::unroll::{array, unroll};
 use crate::simd::{Interleaved, Simd, Vectorized};
 use std::ops::Range;
 
@@ -31,308 +32,209 @@ fn part<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
     part
 }
 
+/// A block of keys and values in panels.
+#[derive(Clone, Copy)]
+struct Packed<'a> {
+    /// Panels of NR keys, a vector pair for each element of a key.
+    k: &'a [f32],
+    /// Panels of NR elements of a value, a vector pair for each key.
+    v: &'a [f32],
+    /// Keys of the block.
+    keys: usize,
+}
+
+/// Memory for some queries.
+struct Rows<'a> {
+    /// Their scores with a block of keys, then their weights relative to the greatest score so far.
+    p: &'a mut [f32],
+    /// The greatest score of each, and the sum of its weights.
+    m: &'a mut [f32],
+    l: &'a mut [f32],
+    /// What each one's older results are multiplied with.
+    shrink: &'a mut [f32],
+}
+
 impl Vectorized for Task<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let mut rest = std::mem::take(&mut self.scratch);
-        let [qp, kp, vp, p, o, m, l] = self.plan.parts().map(|n| part(&mut rest, n));
-        let Size { keys, depth, values, .. } = self.plan.problem.size;
-        let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
-        let panels = self.queries.len().div_ceil(nr);
+        let [kp, vp, p, m, l, shrink] = self.plan.parts().map(|n| part(&mut rest, n));
+        let keys = self.plan.problem.size.keys;
+        // Averaged weights are wanted for all keys.
+        let causal = matches!(self.mask, Mask::Causal) && self.weights.is_none();
+        let end = if causal { keys.min(self.queries.end) } else { keys };
         for h in self.which.clone() {
-            let head = &self.heads[h];
-            let rows = self.plan.problem.strides;
-            let q = Strided::left(
-                self.q.get(head.q..).unwrap_or_default(),
-                (self.plan.problem.size.queries, depth),
-                (rows.q, 1),
-            )
-            .scaled(self.plan.problem.scale);
-            for (i, out) in qp.chunks_exact_mut((depth * nr).max(1)).take(panels).enumerate() {
-                q.pack(s, self.queries.start + i * nr, 0..depth, nr, out);
-            }
-            o.fill(0.0);
             m.fill(f32::NEG_INFINITY);
             l.fill(0.0);
-            // Keys beyond the last query of the block are of no use to a causal mask.
-            let end = match self.mask {
-                Mask::Causal if self.weights.is_none() => keys.min(self.queries.end),
-                _ => keys,
-            };
-            for k0 in (0..end).step_by(self.plan.block.1) {
-                let block = k0..(k0 + self.plan.block.1).min(end);
-                let k = Strided::left(
-                    self.k.get(head.k..).unwrap_or_default(),
-                    (keys, depth),
-                    (rows.k, 1),
-                );
-                for (i, out) in kp.chunks_exact_mut((depth * mr).max(1)).enumerate() {
-                    if i * mr < block.len() {
-                        k.pack(s, block.start + i * mr, 0..depth, mr, out);
-                    }
+            if keys == 0 {
+                for query in self.queries.clone() {
+                    self.output_row(h, query).fill(0.0);
                 }
-                // Lanes are the dimensions of a value, the sum runs over keys.
-                let v = Strided::left(
-                    self.v.get(head.v..).unwrap_or_default(),
-                    (values, keys),
-                    (1, rows.v),
-                );
-                for (i, out) in vp.chunks_exact_mut(block.len() * mr).enumerate() {
-                    if i * mr < values {
-                        v.pack(s, i * mr, block.clone(), mr, out);
+            }
+            for k0 in (0..end).step_by(self.plan.keys) {
+                let block = k0..(k0 + self.plan.keys).min(end);
+                self.pack(s, &self.heads[h], &block, kp, vp);
+                let packed = Packed { k: kp, v: vp, keys: block.len() };
+                for first in self.queries.clone().step_by(self.plan.rows) {
+                    let rows = first..(first + self.plan.rows).min(self.queries.end);
+                    let seen =
+                        block.start..if causal { block.end.min(rows.end) } else { block.end };
+                    let (m, l) = (
+                        &mut m[first - self.queries.start..],
+                        &mut l[first - self.queries.start..],
+                    );
+                    if !seen.is_empty() {
+                        self.step(s, h, &rows, &seen, packed, Rows { p, m, l, shrink });
                     }
-                }
-                for panel in 0..panels {
-                    let lanes = panel * nr..(panel + 1) * nr;
-                    let first = self.queries.start + lanes.start;
-                    let p = &mut p[..block.len() * nr];
-                    let qp = &qp[lanes.start * depth..lanes.end * depth];
-                    product(s, (block.len(), depth), kp, qp, false, p);
-                    self.apply_mask(s, head, first, &block, p);
-                    let (m, l) = (&mut m[lanes.clone()], &mut l[lanes.clone()]);
-                    let o = &mut o[lanes.start * values..lanes.end * values];
-                    // Lanes without a query, in whole vectors, are left alone.
-                    let used = (self.queries.end - first).next_multiple_of(S::LANES).min(nr);
-                    softmax_step(s, used, p, m, l, o);
-                    product(s, (values, block.len()), vp, p, true, o);
-                    if let Some((weights, at)) = self.weights {
-                        let at = at + first * keys;
-                        let rows = (self.queries.end - first).min(nr);
-                        // SAFETY: these rows belong to this task alone.
-                        let w = unsafe { weights.slice(at..at + rows * keys) };
-                        add_weights(
-                            p,
-                            l,
-                            w,
-                            keys,
-                            h == self.which.start,
-                            1.0 / self.which.len() as f32,
-                        );
+                    if block.end == end {
+                        for (query, &sum) in rows.zip(&*l) {
+                            let unattended = self.plan.problem.unattended;
+                            let factor = if sum == 0.0 { unattended } else { 1.0 / sum };
+                            scale(s, self.output_row(h, query), factor);
+                        }
                     }
                 }
             }
-            for (panel, o) in o.chunks_exact_mut((nr * values).max(1)).take(panels).enumerate() {
-                self.store(s, h, panel * nr, o, l);
-            }
-        }
-    }
-}
-
-/// C (rows x NR, dense) = or += A B for one panel of B; A in panels of MR rows.
-#[inline(always)]
-fn product<S: Simd>(
-    s: S,
-    (rows, depth): (usize, usize),
-    a: &[f32],
-    b: &[f32],
-    add: bool,
-    c: &mut [f32],
-) {
-    let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
-    assert!(a.len() >= rows.div_ceil(mr) * mr * depth && b.len() >= depth * nr);
-    assert!(c.len() >= rows * nr);
-    let c = c.as_mut_ptr();
-    for row in (0..rows).step_by(mr) {
-        let c = c.wrapping_add(row * nr);
-        let tile = Tile {
-            depth,
-            a: a[row * depth..].as_ptr(),
-            b: b.as_ptr(),
-            b_panel: 0,
-            ahead: (std::ptr::null(), 0),
-            c,
-            c_stride: nr,
-            cols: nr,
-            start: Start {
-                row_bias: None,
-                col_bias: None,
-                add: add.then_some((c.cast_const(), nr)),
-            },
-            clamp: (f32::NEG_INFINITY, f32::INFINITY),
-        };
-        // SAFETY: whole panels of A, one panel of B and `rows` rows of C exist (asserted above).
-        unsafe { tile::run(s, mr.min(rows - row), 1, &tile) };
-    }
-}
-
-/// One step of the online softmax on the first `lanes` lanes of a panel of scores, which become weights relative to the
-/// new maximum.
-#[inline(always)]
-fn softmax_step<S: Simd>(
-    s: S,
-    lanes: usize,
-    p: &mut [f32],
-    m: &mut [f32],
-    l: &mut [f32],
-    o: &mut [f32],
-) {
-    let nr = VECTORS * S::LANES;
-    for j in (0..lanes).step_by(S::LANES) {
-        let old = s.load(&m[j..]);
-        let mut new = old;
-        for row in p.chunks_exact(nr) {
-            new = s.max(s.load(&row[j..]), new); // a NaN score leaves the maximum as it is
-        }
-        s.store(new, &mut m[j..]);
-        // Nothing seen yet but -inf: any finite base gives exp(-inf) = 0.
-        let base = s.select(s.eq(new, s.splat(f32::NEG_INFINITY)), s.zero(), new);
-        let mut sum = s.zero();
-        // Rows by fours, step by step for all of them.
-        let mut fours = p.chunks_exact_mut(4 * nr);
-        for four in &mut fours {
-            let mut e = [s.zero(); 4];
-            for (i, e) in e.iter_mut().enumerate() {
-                *e = s.sub(s.load(&four[i * nr + j..]), base);
-            }
-            let e = exp_normal(Interleaved::<S, 4>(s), e);
-            for (i, &e) in e.iter().enumerate() {
-                s.store(e, &mut four[i * nr + j..]);
-                sum = s.add(sum, e);
-            }
-        }
-        for row in fours.into_remainder().chunks_exact_mut(nr) {
-            let e = exp_normal(s, s.sub(s.load(&row[j..]), base));
-            s.store(e, &mut row[j..]);
-            sum = s.add(sum, e);
-        }
-        let first = s.eq(old, s.splat(f32::NEG_INFINITY));
-        let shrink = s.select(first, s.zero(), exp_normal(s, s.sub(old, base)));
-        s.store(s.fma(s.load(&l[j..]), shrink, sum), &mut l[j..]);
-        for row in o.chunks_exact_mut(nr) {
-            s.store(s.mul(s.load(&row[j..]), shrink), &mut row[j..]);
-        }
-    }
-}
-
-/// Adds one head's weights, divided by their sums, to the average. `p` is (keys, NR).
-#[inline(always)]
-fn add_weights(p: &[f32], l: &[f32], w: &mut [f32], keys: usize, first: bool, share: f32) {
-    let nr = l.len();
-    for (i, w) in w.chunks_exact_mut(keys).enumerate() {
-        let scale = share / l[i];
-        for (k, w) in w.iter_mut().enumerate() {
-            let x = p[k * nr + i] * scale;
-            *w = if first { x } else { *w + x };
         }
     }
 }
 
 impl Task<'_> {
-    /// Masks a panel of scores: queries from `first` on, the keys of `block`.
+    /// Packs a block of keys, scaled, and of values.
     #[inline(always)]
-    fn apply_mask<S: Simd>(
-        &self,
-        s: S,
-        head: &Head,
-        first: usize,
-        block: &Range<usize>,
-        p: &mut [f32],
-    ) {
+    fn pack<S: Simd>(&self, s: S, head: &Head, block: &Range<usize>, k: &mut [f32], v: &mut [f32]) {
         let nr = VECTORS * S::LANES;
-        let [row_step, key_step] = self.plan.problem.strides.mask;
-        let lanes = (self.queries.end - first).min(nr);
-        let at =
-            |i: usize, k: usize| head.mask + (first + i) * row_step + (block.start + k) * key_step;
-        match self.mask {
-            Mask::None => {}
-            Mask::Causal => {
-                for i in 0..lanes {
-                    let hidden = (first + i + 1).saturating_sub(block.start);
-                    p.iter_mut()
-                        .skip(hidden * nr + i)
-                        .step_by(nr)
-                        .for_each(|x| *x = f32::NEG_INFINITY);
-                }
-            }
-            Mask::Add(mask) if row_step == 0 => {
-                for (k, row) in p.chunks_exact_mut(nr).enumerate() {
-                    let x = s.splat(mask[at(0, k)]);
-                    for j in (0..nr).step_by(S::LANES) {
-                        s.store(s.add(s.load(&row[j..]), x), &mut row[j..]);
-                    }
-                }
-            }
-            Mask::Add(mask) => {
-                // Rows of the mask are columns here: eight by eight where its keys are neighbours.
-                let keys = p.len() / nr;
-                let whole = if key_step == 1 { keys - keys % 8 } else { 0 };
-                let mut block = [0.0; 64];
-                for i in (0..lanes).step_by(8) {
-                    let rows = (lanes - i).min(8);
-                    for k in (0..whole).step_by(8) {
-                        let from = &mask[at(i, k)..];
-                        assert!(from.len() >= (rows - 1) * row_step + 8);
-                        // SAFETY: `from` is long enough (asserted); the block holds 7 * 8 + 8.
-                        unsafe {
-                            s.transpose_8(rows, from.as_ptr(), row_step, block.as_mut_ptr(), 8)
-                        };
-                        // All eight, and so vectors: lanes without a query may become anything.
-                        let scores = p[k * nr..(k + 8) * nr].chunks_exact_mut(nr);
-                        for (scores, add) in scores.zip(block.as_chunks::<8>().0) {
-                            if let Some(scores) = scores[i..].first_chunk_mut::<8>() {
-                                for (x, add) in scores.iter_mut().zip(add) {
-                                    *x += add;
-                                }
-                            }
-                        }
-                    }
-                    for k in whole..keys {
-                        let scores = &mut p[k * nr + i..][..rows];
-                        for (j, x) in scores.iter_mut().enumerate() {
-                            *x += mask[at(i + j, k)];
-                        }
-                    }
-                }
-            }
-            Mask::Keep(mask) => {
-                for i in 0..lanes {
-                    for (k, x) in p.iter_mut().skip(i).step_by(nr).enumerate() {
-                        if !mask[at(i, k)] {
-                            *x = f32::NEG_INFINITY;
-                        }
-                    }
-                }
-            }
+        let Size { keys, depth, values, .. } = self.plan.problem.size;
+        let strides = self.plan.problem.strides;
+        let source = self.k.get(head.k..).unwrap_or_default();
+        let source = Strided::right(source, (depth, keys), (1, strides.k));
+        let source = source.scaled(self.plan.problem.scale);
+        let panels = k.chunks_exact_mut((depth * nr).max(1));
+        for (first, panel) in block.clone().step_by(nr).zip(panels) {
+            source.pack(s, first, 0..depth, nr, panel);
+        }
+        let source = self.v.get(head.v..).unwrap_or_default();
+        let source = Strided::right(source, (keys, values), (strides.v, 1));
+        let panels = v.chunks_exact_mut(block.len() * nr);
+        for (first, panel) in (0..values).step_by(nr).zip(panels) {
+            source.pack(s, first, block.clone(), nr, panel);
         }
     }
 
-    /// Divides a panel of results by the sums and writes it, transposed.
+    /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a block.
     #[inline(always)]
-    fn store<S: Simd>(&self, s: S, head: usize, lane: usize, o: &mut [f32], l: &[f32]) {
+    fn step<S: Simd>(
+        &self,
+        s: S,
+        h: usize,
+        rows: &Range<usize>,
+        seen: &Range<usize>,
+        packed: Packed<'_>,
+        memory: Rows<'_>,
+    ) {
+        let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
+        let Size { depth, values, .. } = self.plan.problem.size;
         let nr = VECTORS * S::LANES;
-        let problem = &self.plan.problem;
-        // Without any key a product is a sum of nothing.
-        let unattended = s.splat(if problem.size.keys == 0 { 0.0 } else { problem.unattended });
-        for j in (0..nr).step_by(S::LANES) {
-            let sum = s.load(&l[lane + j..]);
-            let factor = s.select(s.eq(sum, s.zero()), unattended, s.div(s.splat(1.0), sum));
-            for row in o.chunks_exact_mut(nr) {
-                s.store(s.mul(s.load(&row[j..]), factor), &mut row[j..]);
+        let width = seen.len().next_multiple_of(S::LANES);
+        let Rows { p, m, l, shrink } = memory;
+        let p = &mut p[..rows.len().next_multiple_of(FOUR) * width];
+        let q = self.q.get(head.q + rows.start * strides.q..).unwrap_or_default();
+        let q = tile::Rows { first: q.as_ptr(), stride: strides.q };
+        let c = (p.as_mut_ptr(), width);
+        // SAFETY: the queries exist (`Problem::check`), and so many rows of scores (sliced above).
+        unsafe { multiply(s, [rows.len(), depth, width], q, (packed.k, depth * nr), false, c) };
+
+        for (i, row) in p.chunks_exact_mut(width).take(rows.len()).enumerate() {
+            shrink[i] = m[i];
+            m[i] = self.mask(s, head, rows.start + i, seen, row).max(m[i]);
+        }
+        for i in (0..rows.len()).step_by(S::LANES) {
+            let n = (m.len() - i).min(S::LANES);
+            let (old, new) = (s.load(&shrink[i..]), s.load_up_to(&m[i..], n));
+            let none = s.eq(old, s.splat(f32::NEG_INFINITY));
+            s.store(s.select(none, s.zero(), exp_normal(s, s.sub(old, new))), &mut shrink[i..]);
+        }
+        for (i, four) in p.chunks_exact_mut(FOUR * width).enumerate() {
+            let first = i * FOUR;
+            let sums = exponentials::<S, FOUR>(s, four, &m[first..]);
+            for (i, sum) in (first..rows.len()).zip(sums) {
+                l[i] = l[i] * shrink[i] + sum;
             }
         }
-        let values = self.plan.problem.size.values;
-        let first = self.queries.start + lane;
-        let count = (self.queries.end - first).min(nr);
-        let mut block = [0.0; 64];
-        for q in (0..count).step_by(8) {
-            let whole = values - values % 8;
-            for v in (0..whole).step_by(8) {
-                let from = &o[v * nr + q..];
-                assert!(from.len() >= 7 * nr + 8);
-                // SAFETY: `from` is long enough (asserted); the block holds 7 * 8 + 8.
-                unsafe { s.transpose_8(8, from.as_ptr(), nr, block.as_mut_ptr(), 8) };
-                for (i, row) in (q..count).zip(block.chunks_exact(8)) {
-                    self.output_row(head, first + i)[v..v + 8].copy_from_slice(row);
-                }
-            }
-            for i in q..count.min(q + 8) {
-                for v in whole..values {
-                    self.output_row(head, first + i)[v] = o[v * nr + i];
+        if let Some((weights, at)) = self.weights {
+            let at = at + rows.start * seen.len();
+            // SAFETY: these rows belong to this task alone.
+            let w = unsafe { weights.slice(at..at + rows.len() * seen.len()) };
+            let rows = w.chunks_exact_mut(seen.len()).zip(p.chunks_exact(width));
+            for ((w, p), l) in rows.zip(&*l) {
+                let share = 1.0 / self.which.len() as f32 / l;
+                for (w, p) in w.iter_mut().zip(p) {
+                    *w = if h == self.which.start { p * share } else { *w + p * share };
                 }
             }
         }
+
+        let add = seen.start > 0;
+        if add {
+            for (query, &shrink) in rows.clone().zip(&*shrink) {
+                scale(s, self.output_row(h, query), shrink);
+            }
+        }
+        let at = self.plan.problem.out(h) + rows.start * strides.out[2];
+        let out = (self.out.as_mut_ptr().wrapping_add(at), strides.out[2]);
+        let p = tile::Rows { first: p.as_ptr(), stride: width };
+        let v = (packed.v, packed.keys * nr);
+        // SAFETY: rows of scores as above; these rows of the output exist, overlap no others (`Problem::check`), and
+        // are this task's alone.
+        unsafe { multiply(s, [rows.len(), seen.len(), values], p, v, add, out) };
+    }
+
+    /// Masks the scores of a query with the keys `seen`, and finds the greatest. `scores` are whole vectors: those
+    /// without a key become -inf.
+    #[inline(always)]
+    fn mask<S: Simd>(
+        &self,
+        s: S,
+        head: &Head,
+        query: usize,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+    ) -> f32 {
+        let [row_step, key_step] = self.plan.problem.strides.mask;
+        let at = |key: usize| head.mask + query * row_step + (seen.start + key) * key_step;
+        let keys = seen.len();
+        let (mut visible, mut add) = (keys, None);
+        match self.mask {
+            Mask::None => {}
+            Mask::Causal => visible = keys.min((query + 1).saturating_sub(seen.start)),
+            Mask::Add(mask) if key_step == 1 => add = Some(&mask[at(0)..at(keys)]),
+            Mask::Add(mask) => {
+                scores[..keys].iter_mut().enumerate().for_each(|(k, x)| *x += mask[at(k)]);
+            }
+            Mask::Keep(mask) => {
+                for (k, x) in scores[..keys].iter_mut().enumerate() {
+                    if !mask[at(k)] {
+                        *x = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+        let mut greatest = s.splat(f32::NEG_INFINITY);
+        for i in (0..scores.len()).step_by(S::LANES) {
+            let mut x = s.load(&scores[i..]);
+            if let Some(add) = add {
+                let n = (keys - i).min(S::LANES);
+                x = s.add(x, s.load_up_to(&add[i..], n));
+            }
+            if visible < i + S::LANES {
+                x = s.first(x, visible.saturating_sub(i), f32::NEG_INFINITY);
+            }
+            s.store(x, &mut scores[i..]);
+            greatest = s.max(x, greatest); // a NaN score leaves the greatest as it is
+        }
+        s.max_lane(greatest)
     }
 
     /// The row of the output of one query of one head.
@@ -344,5 +246,85 @@ impl Task<'_> {
         // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query, and the
         // callers drop one row before they ask for the next.
         unsafe { self.out.slice(at..at + problem.size.values) }
+    }
+}
+
+/// Turns N rows of scores into e^(score - greatest), and sums them up; -inf is the greatest where nothing is seen.
+#[inline(always)]
+fn exponentials<S: Simd, const N: usize>(s: S, rows: &mut [f32], greatest: &[f32]) -> [f32; N] {
+    let width = rows.len() / N;
+    // Any finite number does where all are -inf: they become 0.
+    let base = |m: f32| if m == f32::NEG_INFINITY { 0.0 } else { m };
+    let base = array!(N, |I| s.splat(base(greatest[I])));
+    let zero = s.zero();
+    let mut sums = array!(N, |I| zero);
+    for at in (0..width).step_by(S::LANES) {
+        let x = array!(N, |I| s.sub(s.load(&rows[I * width + at..]), base[I]));
+        let e = exp_normal(Interleaved::<S, N>(s), x);
+        unroll!(N, |I| {
+            s.store(e[I], &mut rows[I * width + at..]);
+            sums[I] = s.add(sums[I], e[I]);
+        });
+    }
+    array!(N, |I| s.sum(sums[I]))
+}
+
+/// Multiplies all elements.
+#[inline(always)]
+fn scale<S: Simd>(s: S, row: &mut [f32], factor: f32) {
+    let factor = s.splat(factor);
+    for at in (0..row.len()).step_by(S::LANES) {
+        let n = (row.len() - at).min(S::LANES);
+        let row = &mut row[at..];
+        s.store_up_to(s.mul(s.load_up_to(row, n), factor), row, n);
+    }
+}
+
+/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns, a pointer to C and the stride of
+/// its rows.
+///
+/// # Safety
+/// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of `cols`.
+#[inline(always)]
+unsafe fn multiply<S: Simd>(
+    s: S,
+    [rows, depth, cols]: [usize; 3],
+    a: tile::Rows,
+    (b, b_panel): (&[f32], usize),
+    add: bool,
+    (c, c_stride): (*mut f32, usize),
+) {
+    let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
+    let panels = cols.div_ceil(nr);
+    assert!(b.len() >= panels * b_panel && b_panel >= depth * nr, "panels of an attention");
+    // A last tile of few rows takes several panels at once.
+    let few = rows % mr;
+    for (rows, wide) in [(0..rows - few, 1), (rows - few..rows, tile::wide_panels(few))] {
+        let mut panel = 0;
+        while panel < panels {
+            let side_by_side = if wide <= panels - panel { wide } else { 1 };
+            for i in rows.clone().step_by(mr) {
+                let c = c.wrapping_add(i * c_stride + panel * nr);
+                let tile = Tile {
+                    depth,
+                    a: tile::Rows { first: a.first.wrapping_add(i * a.stride), ..a },
+                    b: b[panel * b_panel..].as_ptr(),
+                    b_panel,
+                    ahead: (std::ptr::null(), 0),
+                    c,
+                    c_stride,
+                    cols: (cols - panel * nr).min(side_by_side * nr),
+                    start: Start {
+                        row_bias: None,
+                        col_bias: None,
+                        add: add.then_some((c.cast_const(), c_stride)),
+                    },
+                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                };
+                // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
+                unsafe { tile::run(s, mr.min(rows.end - i), side_by_side, &tile) };
+            }
+            panel += side_by_side;
+        }
     }
 }

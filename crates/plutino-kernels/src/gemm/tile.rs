@@ -37,13 +37,58 @@ pub(crate) struct Start<'a> {
     pub(crate) add: Option<(*const f32, usize)>,
 }
 
+/// The left operand of a tile: where its elements lie.
+pub(crate) trait Left: Copy {
+    /// Where A\[i, k\] lies.
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32;
+    /// The same from term `k` on.
+    fn from<S: Simd>(self, k: usize) -> Self;
+}
+
+/// A packed panel: [`rows`] elements for each k.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panel(pub(crate) *const f32);
+
+impl Left for Panel {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        self.0.wrapping_add(k * rows::<S>() + i)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self(self.at::<S>(0, k))
+    }
+}
+
+/// Rows where a matrix in memory has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows {
+    /// The first element.
+    pub(crate) first: *const f32,
+    /// Elements from one row to the next.
+    pub(crate) stride: usize,
+}
+
+impl Left for Rows {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        self.first.wrapping_add(i * self.stride + k)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self { first: self.at::<S>(0, k), ..self }
+    }
+}
+
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tile<'a> {
+pub(crate) struct Tile<'a, A> {
     /// Terms of the sum.
     pub(crate) depth: usize,
-    /// Panel of A, [`rows`] elements for each k.
-    pub(crate) a: *const f32,
+    /// The rows of A.
+    pub(crate) a: A,
     /// Panel of B, `VECTORS * LANES` elements for each k.
     pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
@@ -65,28 +110,28 @@ pub(crate) struct Tile<'a> {
 /// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
 ///
 /// # Safety
-/// For each of the `rows` rows: `a` is valid for `depth` panel rows; `b` for `depth` panel rows in each
-/// panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
+/// For each of the `rows` rows: `a` has `depth` elements, which are f32 with any alignment; `b` is valid for `depth`
+/// panel rows in each panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
 #[inline(always)]
-pub(crate) unsafe fn run<S: Simd>(s: S, rows_here: usize, panels: usize, t: &Tile<'_>) {
+pub(crate) unsafe fn run<S: Simd, A: Left>(s: S, rows_here: usize, panels: usize, t: &Tile<'_, A>) {
     // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
     unsafe {
         match (rows_here, panels) {
-            (1, 4) => tile::<S, 1, 8>(s, t),
-            (2, 2) => tile::<S, 2, 4>(s, t),
-            (3, 2) => tile::<S, 3, 4>(s, t),
-            (1, _) => tile::<S, 1, 2>(s, t),
-            (2, _) => tile::<S, 2, 2>(s, t),
-            (3, _) => tile::<S, 3, 2>(s, t),
-            (4, _) => tile::<S, 4, 2>(s, t),
-            (5, _) => tile::<S, 5, 2>(s, t),
-            (6, _) => tile::<S, 6, 2>(s, t),
-            (7, _) if rows::<S>() > 6 => tile::<S, 7, 2>(s, t),
-            (8, _) if rows::<S>() > 6 => tile::<S, 8, 2>(s, t),
-            (9, _) if rows::<S>() > 6 => tile::<S, 9, 2>(s, t),
-            (10, _) if rows::<S>() > 6 => tile::<S, 10, 2>(s, t),
-            (11, _) if rows::<S>() > 6 => tile::<S, 11, 2>(s, t),
-            (12, _) if rows::<S>() > 6 => tile::<S, 12, 2>(s, t),
+            (1, 4) => tile::<S, A, 1, 8>(s, t),
+            (2, 2) => tile::<S, A, 2, 4>(s, t),
+            (3, 2) => tile::<S, A, 3, 4>(s, t),
+            (1, _) => tile::<S, A, 1, 2>(s, t),
+            (2, _) => tile::<S, A, 2, 2>(s, t),
+            (3, _) => tile::<S, A, 3, 2>(s, t),
+            (4, _) => tile::<S, A, 4, 2>(s, t),
+            (5, _) => tile::<S, A, 5, 2>(s, t),
+            (6, _) => tile::<S, A, 6, 2>(s, t),
+            (7, _) if rows::<S>() > 6 => tile::<S, A, 7, 2>(s, t),
+            (8, _) if rows::<S>() > 6 => tile::<S, A, 8, 2>(s, t),
+            (9, _) if rows::<S>() > 6 => tile::<S, A, 9, 2>(s, t),
+            (10, _) if rows::<S>() > 6 => tile::<S, A, 10, 2>(s, t),
+            (11, _) if rows::<S>() > 6 => tile::<S, A, 11, 2>(s, t),
+            (12, _) if rows::<S>() > 6 => tile::<S, A, 12, 2>(s, t),
             _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
         }
     }
@@ -107,7 +152,7 @@ const TERMS: usize = 4;
 /// # Safety
 /// As [`run`], with R rows and V / 2 panels.
 #[inline(always)]
-unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
+unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<'_, A>) {
     let zero = s.zero();
     let mut acc = array!(R, |I| array!(V, |J| zero));
     unroll!(V, |J| {
@@ -141,8 +186,8 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
                 s.load_ptr(panel.add(($K * VECTORS + J % VECTORS) * S::LANES))
             });
             unroll!(R, |I| {
-                // SAFETY: one row of the panel of A (precondition); R is at most its width.
-                let ai = s.splat(unsafe { *a.add($K * rows::<S>() + I) });
+                // SAFETY: A has this element (precondition).
+                let ai = s.splat(unsafe { a.at::<S>(I, $K).read_unaligned() });
                 unroll!(V, |J| acc[I][J] = s.fma(ai, bs[J], acc[I][J]));
             });
         }};
@@ -150,7 +195,7 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(s: S, t: &Tile<'_>) {
     // Past the end only after the last term, by less than a panel: never read.
     macro_rules! advance {
         ($terms:expr) => {{
-            a = a.wrapping_add($terms * rows::<S>());
+            a = a.from::<S>($terms);
             b = b.wrapping_add($terms * VECTORS * S::LANES);
         }};
     }

@@ -95,7 +95,7 @@ impl Tiles<'_> {
             };
             let tile = Tile {
                 depth: t.depth,
-                a: t.a.at(i, t.mr),
+                a: tile::Panel(t.a.at(i, t.mr)),
                 b,
                 b_panel: t.nr * t.depth,
                 ahead: (next.wrapping_byte_add(tile * step * t.depth), step),

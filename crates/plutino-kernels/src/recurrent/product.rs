@@ -149,7 +149,7 @@ impl Vectorized for Multiply<'_> {
                 let c = self.c.0.wrapping_add(i * self.c.1 + j);
                 let tile = Tile {
                     depth: self.depth,
-                    a: self.a[i * self.depth..(i + mr) * self.depth].as_ptr(),
+                    a: tile::Panel(self.a[i * self.depth..(i + mr) * self.depth].as_ptr()),
                     b: b.as_ptr(),
                     b_panel: nr * self.depth,
                     ahead: (std::ptr::null(), 0),
