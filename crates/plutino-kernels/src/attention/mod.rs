@@ -193,8 +193,7 @@ impl Attention {
         // Few heads: cut the queries, so that every thread has some; each task packs K and V again.
         let heads = problem.groups.saturating_mul(if problem.weights { 1 } else { problem.heads });
         let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
-        let queries =
-            size.queries.div_ceil(tasks).max(2 * ROWS).min(LONGEST_TASK).min(size.queries);
+        let queries = size.queries.div_ceil(tasks).clamp(2 * ROWS, LONGEST_TASK).min(size.queries);
         let queries = queries.max(1).next_multiple_of(ROWS);
         Self { target, problem, queries, rows: rows.min(queries), keys }
     }

@@ -12,7 +12,8 @@
 //! ```
 //! Weights are packed once ([`PackedMatrix`]); the other operand is packed block by block, from memory
 //! with any strides ([`Strided`]) or from whatever else implements [`Pack`] (the windows of a
-//! convolution). [`Gemm`] holds every decision: block sizes, how the work is cut, who packs what.
+//! convolution). Rows of A are not packed where they are short, or meet few panels of B: the tile reads them where
+//! they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who packs what.
 //!
 //! [`Product`] is a single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
 //!

@@ -23,6 +23,12 @@ pub trait Pack: Sync {
     /// `out[(k - depth.start) * width + i] = source(lane + i, k)`, 0 for lanes that do not exist.
     /// `out` is exactly that long.
     fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]);
+
+    /// The lanes where they lie, if each is a run of memory that needs no change: from the first lane on, and the
+    /// elements from one to the next. A product may then read rows of A without packing them.
+    fn lanes(&self) -> Option<(Floats<'_>, usize)> {
+        None
+    }
 }
 
 /// A matrix in memory with any strides: a tensor's, or a weight where it lies in its file.
@@ -118,6 +124,11 @@ impl Pack for Strided<'_> {
         } else {
             self.transpose(s, lane..lane + lanes, depth, width, out);
         }
+    }
+
+    fn lanes(&self) -> Option<(Floats<'_>, usize)> {
+        let plain = self.depth_stride == 1 && self.scale == 1.0;
+        plain.then_some((self.data, self.lane_stride))
     }
 }
 

@@ -26,9 +26,34 @@ impl Panels<'_> {
     }
 }
 
+/// The rows of A during one block.
+pub(super) trait Left {
+    /// What a tile reads.
+    type Rows: tile::Left;
+    /// The rows from `row` on; all `mr` of them exist, or as many as the product has.
+    fn rows(&self, row: usize, mr: usize) -> Self::Rows;
+}
+
+impl Left for Panels<'_> {
+    type Rows = tile::Panel;
+    #[inline(always)]
+    fn rows(&self, row: usize, mr: usize) -> tile::Panel {
+        tile::Panel(self.at(row, mr))
+    }
+}
+
+/// From the block's first term on.
+impl Left for tile::Rows {
+    type Rows = Self;
+    #[inline(always)]
+    fn rows(&self, row: usize, _: usize) -> Self {
+        Self { first: self.first.wrapping_add(row * self.stride), ..*self }
+    }
+}
+
 /// One block of A times one block of B.
-pub(super) struct Tiles<'a> {
-    pub(super) a: Panels<'a>,
+pub(super) struct Tiles<'a, A> {
+    pub(super) a: A,
     pub(super) b: Panels<'a>,
     pub(super) mr: usize,
     pub(super) nr: usize,
@@ -43,7 +68,7 @@ pub(super) struct Tiles<'a> {
     pub(super) stride: usize,
 }
 
-impl Vectorized for Tiles<'_> {
+impl<A: Left> Vectorized for Tiles<'_, A> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -71,7 +96,7 @@ impl Vectorized for Tiles<'_> {
     }
 }
 
-impl Tiles<'_> {
+impl<A: Left> Tiles<'_, A> {
     /// The tiles of some rows in one panel of B, or in `panels` side by side.
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, rows: Range<usize>, cols: Range<usize>, panels: usize) {
@@ -95,7 +120,7 @@ impl Tiles<'_> {
             };
             let tile = Tile {
                 depth: t.depth,
-                a: tile::Panel(t.a.at(i, t.mr)),
+                a: t.a.rows(i, t.mr),
                 b,
                 b_panel: t.nr * t.depth,
                 ahead: (next.wrapping_byte_add(tile * step * t.depth), step),

@@ -1,5 +1,6 @@
 //! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
 
+use crate::simd::Simd;
 use std::ops::Range;
 
 /// The geometry of a 2-D window operator, checked: every position it yields lies inside the input plane.
@@ -64,6 +65,13 @@ impl Window {
             && self.stride == [1, 1]
             && self.pad == [0, 0]
             && self.input == self.output
+    }
+
+    /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution with any stride.
+    pub(super) fn is_sample(&self) -> bool {
+        self.kernel == [1, 1]
+            && self.pad == [0, 0]
+            && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
     }
 
     /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
@@ -155,6 +163,34 @@ impl Window {
         for (tap, add) in taps.iter_mut().enumerate() {
             let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
             *add = at(ky * self.dilation[0], kx * self.dilation[1]);
+        }
+    }
+
+    /// Copies the pixels under a window that [samples](Self::is_sample), one after the other and plane by plane, from
+    /// planes of channel blocks. Panics where a slice is too short.
+    #[inline(always)]
+    pub(super) fn sample<S: Simd>(
+        &self,
+        s: S,
+        x: &[f32],
+        planes: Range<usize>,
+        pixels: Range<usize>,
+        copy: &mut [f32],
+    ) {
+        let plane = self.input_pixels() * S::LANES;
+        let mut copy = copy[..planes.len() * pixels.len() * S::LANES].chunks_exact_mut(S::LANES);
+        for x in x[planes.start * plane..planes.end * plane].chunks_exact(plane) {
+            let mut pixel = pixels.start;
+            while pixel < pixels.end {
+                let (row, column) = (pixel / self.output[1], pixel % self.output[1]);
+                let run = (self.output[1] - column).min(pixels.end - pixel);
+                let first = row * self.stride[0] * self.input[1] + column * self.stride[1];
+                let from = x[first * S::LANES..].chunks(self.stride[1] * S::LANES);
+                for (from, to) in from.zip((&mut copy).take(run)) {
+                    s.store(s.load(from), to);
+                }
+                pixel += run;
+            }
         }
     }
 

@@ -76,13 +76,16 @@ enum Reads {
     Whole(PaddedImage),
     /// A copy of its own, of the part of an image that it needs.
     Part(PaddedImage),
+    /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what lies between them
+    /// would take as much cache as they do. How many elements it holds at most.
+    Pixels(usize),
 }
 
 impl Reads {
     /// The window on what is read.
     fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
         match self {
-            Self::Input => input,
+            Self::Input | Self::Pixels(_) => input,
             Self::Whole(image) | Self::Part(image) => &image.window,
         }
     }
@@ -117,7 +120,9 @@ impl DirectConv {
         threads: usize,
     ) -> Self {
         let pixels = window.pixels();
-        let per_pixel = channels * 4 * window.stride[0] * window.stride[1];
+        let sample = input == ConvInput::Blocked && window.is_sample() && window.stride != [1, 1];
+        let spaced = if sample { 1 } else { window.stride[0] * window.stride[1] };
+        let per_pixel = channels * 4 * spaced;
         // At least 8 tiles a task, so that weights are reused; a multiple of the tile.
         let mr = tile_pixels(isa);
         let fitting = (TASK_INPUT / per_pixel.max(1)).clamp(8 * mr, 1024) / mr * mr;
@@ -137,6 +142,8 @@ impl DirectConv {
                 tasks = pixels.div_ceil(task_pixels);
                 reads = Reads::Whole(PaddedImage::whole(&window));
             }
+        } else if sample {
+            reads = Reads::Pixels(task_pixels * channels.next_multiple_of(isa.lanes()));
         }
         // Few blocks of pixels: cut the output channels, too.
         let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
@@ -160,7 +167,7 @@ impl DirectConv {
     pub fn scratch(&self, threads: usize) -> usize {
         let copy = match &self.reads {
             Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
-            Reads::Input | Reads::Part(_) => 0,
+            Reads::Input | Reads::Part(_) | Reads::Pixels(_) => 0,
         };
         threads * self.worker_len() + copy
     }
@@ -169,6 +176,7 @@ impl DirectConv {
     pub(super) fn worker_len(&self) -> usize {
         let copy = match &self.reads {
             Reads::Part(image) => image.len().div_ceil(F32_OF_ISIZE),
+            Reads::Pixels(len) => len.div_ceil(F32_OF_ISIZE),
             Reads::Input | Reads::Whole(_) => 0,
         };
         (self.table_len() + copy + self.run_len()).next_multiple_of(LINE / size_of::<isize>())
@@ -184,6 +192,7 @@ impl DirectConv {
         let taps = self.window.taps();
         match self.reads {
             Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
+            Reads::Pixels(_) => 0,
             Reads::Input if self.window.is_pointwise() => 0,
             Reads::Input => self.task_pixels * taps,
         }
@@ -242,7 +251,7 @@ impl DirectConv {
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let plain = weights.input == ConvInput::Plain;
-        let reads_plain = !matches!(self.reads, Reads::Input);
+        let reads_plain = matches!(self.reads, Reads::Whole(_) | Reads::Part(_));
         assert_eq!(reads_plain, plain, "weights are packed for another layout");
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,
@@ -254,7 +263,9 @@ impl DirectConv {
         assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
         let pixel_tasks = match &self.reads {
             Reads::Part(image) => image.parts(),
-            Reads::Input | Reads::Whole(_) => self.window.pixels().div_ceil(self.task_pixels),
+            Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {
+                self.window.pixels().div_ceil(self.task_pixels)
+            }
         };
         let tasks = [groups, pairs.div_ceil(self.task_pairs), pixel_tasks];
         Run { conv: self, operands, workers, batch, image: [in_image, image], tasks }
@@ -313,13 +324,14 @@ impl Run<'_> {
         let own = unsafe { self.workers.scratch.slice(worker * len..(worker + 1) * len) };
         let (table, rest) = own.split_at_mut(conv.table_len());
         let (run, rest) = rest.split_at_mut(conv.run_len());
+        let mut copy = bytemuck::cast_slice_mut(rest);
         let (x, range, first_read) = match &conv.reads {
             Reads::Part(image) => {
-                let copy = bytemuck::cast_slice_mut(rest);
+                let copy = std::mem::take(&mut copy);
                 let range = image.copy_part(x, inp, pixel_task, copy);
                 (&*copy, range, 0)
             }
-            Reads::Input | Reads::Whole(_) => {
+            Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {
                 let start = pixel_task * conv.task_pixels;
                 (x, start..(start + conv.task_pixels).min(pixels), start)
             }
@@ -334,6 +346,7 @@ impl Run<'_> {
             first_read,
             pairs: first..(first + conv.task_pairs).min(pairs),
             table,
+            copy,
             run: SharedMut::new(bytemuck::cast_slice_mut(run)),
         });
     }

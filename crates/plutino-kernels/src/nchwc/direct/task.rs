@@ -22,6 +22,8 @@ pub(super) struct Task<'a> {
     pub(super) first_read: usize,
     pub(super) pairs: Range<usize>,
     pub(super) table: &'a mut [isize],
+    /// Memory for a copy of the pixels that are read, for [`Reads::Pixels`].
+    pub(super) copy: &'a mut [f32],
     /// Results of a run of pixels, where they are spread: a block after the other.
     pub(super) run: SharedMut<'a, f32>,
 }
@@ -38,25 +40,33 @@ impl Vectorized for Task<'_> {
         let window = conv.reads.window(&conv.window);
         let (position, len) = match conv.reads {
             Reads::Whole(_) | Reads::Part(_) => (Position::SUM, n + weights.taps),
+            Reads::Pixels(_) => (Position::DENSE, 0),
             Reads::Input if window.is_pointwise() => (Position::DENSE, 0),
             Reads::Input => (Position::TABLE, n * weights.taps),
         };
         let table = &mut self.table[..len];
-        let read = self.first_read..self.first_read + n;
+        let mut first_read = self.first_read;
+        let read = first_read..first_read + n;
         match position {
             Position::SUM => window.sums(read, in_block, table),
             Position::TABLE => window.offsets(read, in_block, table),
             _ => {}
         }
-        let plane = window.input_pixels();
-        let mut first = self.group * (inp / in_block) * plane * in_block;
+        let blocks = inp / in_block;
+        let (mut x, mut plane, mut group) = (self.x, window.input_pixels(), self.group);
+        if let Reads::Pixels(_) = conv.reads {
+            let planes = group * blocks..group * blocks + inp.div_ceil(in_block);
+            window.sample(s, x, planes, self.pixels.clone(), self.copy);
+            (x, plane, group, first_read) = (self.copy, n, 0, 0);
+        }
+        let mut first = group * blocks * plane * in_block;
         if position == Position::DENSE {
-            first += self.pixels.start * b;
+            first += first_read * b;
         }
         let panel = inp * weights.taps * NB * b;
         let taps = Taps {
             ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n),
-            x: self.x[first..].as_ptr(),
+            x: x[first..].as_ptr(),
             table,
             pixels: n,
             taps: weights.taps,
