@@ -74,7 +74,7 @@ impl Graph {
         let bin_path = param_path.with_extension("bin");
         let weights = graph.operators().map(|(_, operator)| operator.attrs.len()).sum();
         let archive = if options.mmap {
-            mmap::map(&bin_path)
+            mmap::map(&bin_path, options.verify_crc)
         } else {
             fs::read(&bin_path).map(|bytes| (bytes.into(), None))
         };

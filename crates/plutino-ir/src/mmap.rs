@@ -15,19 +15,18 @@ pub struct Mapping(Arc<Mmap>);
 
 impl Mapping {
     /// Tells the system that nobody needs `part` for now: its pages do not count as this process's memory until
-    /// they are read again. A part that lies elsewhere is left alone.
+    /// they are read again. A part that lies elsewhere is left alone, and so are pages that it shares with others.
     pub fn release(&self, part: &[u8]) {
         let whole = self.0.as_ptr_range();
         let inside = part.as_ptr_range();
-        if part.is_empty() || inside.start < whole.start || inside.end > whole.end {
+        if part.len() < WORTH_RELEASING || inside.start < whole.start || inside.end > whole.end {
             return;
         }
         #[cfg(unix)]
         {
             let start = inside.start.addr() - whole.start.addr();
-            // From the start of a page: what else lies there is merely read again.
-            let first = start / PAGE * PAGE;
-            let len = start + part.len() - first;
+            let first = start.next_multiple_of(PAGE);
+            let len = (start + part.len()) / PAGE * PAGE - first;
             // SAFETY: the pages are a read-only view of a file that does not change (precondition of `map`):
             // they come back with the same contents. The range lies inside the mapping (checked above).
             let _ = unsafe {
@@ -37,9 +36,15 @@ impl Mapping {
     }
 }
 
-/// A multiple of every page size in use.
+/// A file of at most so many bytes may be in memory as a whole.
+pub(crate) const SMALL: u64 = 32 << 20;
+
+/// Pages of less than this are not worth the call.
+const WORTH_RELEASING: usize = 64 << 10;
+
+/// The usual size of a page; where they are larger, some more are released, and merely read again.
 #[cfg(unix)]
-const PAGE: usize = 64 << 10;
+const PAGE: usize = 4 << 10;
 
 impl AsRef<[u8]> for Mapping {
     fn as_ref(&self) -> &[u8] {
@@ -59,14 +64,22 @@ impl std::fmt::Debug for Mapping {
 /// or any part of them are alive. Neither Rust nor the operating system can check that; whoever asks for
 /// mapping ([`LoadOptions::mmap`](crate::LoadOptions::mmap)) promises it. `save` never writes into a file in
 /// place, so saving over a mapped model is fine.
-pub(crate) fn map(path: &Path) -> io::Result<(Bytes, Option<Mapping>)> {
+///
+/// `read` says that all of it is about to be read: a small file's pages come at once then, which takes less time than
+/// one after the other.
+pub(crate) fn map(path: &Path, read: bool) -> io::Result<(Bytes, Option<Mapping>)> {
     let file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
+    let len = file.metadata()?.len();
+    if len == 0 {
         return Ok((Bytes::new(), None)); // an empty mapping is an error on some systems
     }
     // SAFETY: the mapping is read-only and owned by the bytes handed out; that the file does not change is
     // this function's precondition, stated above and in the documentation of the option that leads here.
     let mapped = unsafe { Mmap::map(&file)? };
+    #[cfg(target_os = "linux")]
+    if read && len <= SMALL {
+        let _ = mapped.advise(memmap2::Advice::PopulateRead); // a wish: since Linux 5.14
+    }
     let mapping = Mapping(Arc::new(mapped));
     Ok((Bytes::from_owner(mapping.clone()), Some(mapping)))
 }

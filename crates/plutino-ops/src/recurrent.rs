@@ -8,8 +8,9 @@
 
 use crate::weights::Source;
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
-    RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op, weights::Bound,
+    BuildError, BuildProblem, Cost, F32View, Kernel, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    weights::Bound,
 };
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
@@ -317,25 +318,25 @@ impl Network {
 }
 
 fn pack(target: Target, shape: &Shape, directions: &[Direction]) -> Result<PackedLayer, PlanError> {
-    let floats: Vec<_> = directions
+    let views: Vec<_> = directions
         .iter()
         .map(|d| {
             let bias = d
                 .bias
                 .as_ref()
-                .map(|(ih, hh)| Ok::<_, PlanError>((ih.to_f32()?, hh.to_f32()?)))
+                .map(|(ih, hh)| Ok::<_, PlanError>((ih.view_f32()?, hh.view_f32()?)))
                 .transpose()?;
-            let projection = d.weight_hr.as_ref().map(Weight::to_f32).transpose()?;
-            Ok((d.weight_ih.to_f32()?, d.weight_hh.to_f32()?, bias, projection))
+            let projection = d.weight_hr.as_ref().map(Weight::view_f32).transpose()?;
+            Ok((d.weight_ih.view_f32()?, d.weight_hh.view_f32()?, bias, projection))
         })
         .collect::<Result<_, PlanError>>()?;
-    let weights: Vec<Weights<'_, f32>> = floats
+    let weights: Vec<_> = views
         .iter()
         .map(|(input, recurrent, bias, projection)| Weights {
-            input,
-            recurrent,
-            bias: bias.as_ref().map(|(ih, hh)| (&ih[..], &hh[..])),
-            projection: projection.as_deref(),
+            input: input.floats(),
+            recurrent: recurrent.floats(),
+            bias: bias.as_ref().map(|(ih, hh)| (ih.floats(), hh.floats())),
+            projection: projection.as_ref().map(F32View::floats),
         })
         .collect();
     Ok(PackedLayer::new(target, shape, &weights)?)
@@ -426,11 +427,11 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
             let mut h = initial(0, shape.state)?;
             let lstm = shape.cell == Cell::Lstm;
             let mut c = if lstm { initial(1, shape.hidden)? } else { Vec::new() };
-            let weights: Vec<Weights<'_, T>> = directions
+            let weights: Vec<Weights<&[T]>> = directions
                 .iter()
                 .map(|d| Weights {
-                    input: &d.input,
-                    recurrent: &d.recurrent,
+                    input: &d.input[..],
+                    recurrent: &d.recurrent[..],
                     bias: d.bias.as_ref().map(|[ih, hh]| (&ih[..], &hh[..])),
                     projection: d.projection.as_deref(),
                 })

@@ -41,6 +41,15 @@ impl<'a> Floats<'a> {
         Self(&self.0[range])
     }
 
+    /// The first `n` values, and the others.
+    ///
+    /// # Panics
+    /// Where there are fewer.
+    pub fn split_at(&self, n: usize) -> (Floats<'a>, Floats<'a>) {
+        let (first, rest) = self.0.split_at(n);
+        (Self(first), Self(rest))
+    }
+
     /// Parts of `n` values one after the other; fewer than `n` at the end are left out.
     ///
     /// # Panics

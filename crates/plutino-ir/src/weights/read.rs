@@ -7,7 +7,7 @@ use rawzip::{CompressionMethod, ZipLocator, ZipSliceArchive, ZipSliceEntry};
 
 use crate::error::BinError;
 use crate::graph::{Graph, entry_name};
-use crate::mmap::Mapping;
+use crate::mmap::{self, Mapping};
 
 /// Length of the longest end record: 22 bytes and a comment.
 const END_RECORD: u64 = 22 + u16::MAX as u64;
@@ -51,7 +51,8 @@ pub(crate) fn attach(
             let found = data.len() as u64;
             if verify_crc && found == attr.byte_len() as u64 {
                 check_crc(entry, &data)?;
-                if let Some(mapping) = mapping {
+                // Of a small file all may stay: most of it is packed, and released, before long.
+                if let Some(mapping) = mapping.filter(|_| archive.len() as u64 > mmap::SMALL) {
                     mapping.release(&data);
                 }
             }

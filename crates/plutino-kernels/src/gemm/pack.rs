@@ -12,7 +12,7 @@
 //! ```
 
 use super::Target;
-use crate::simd::{Simd, Vectorized};
+use crate::simd::{Isa, Simd, Vectorized};
 use crate::{Par, par::SharedMut};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 use std::ops::Range;
@@ -86,6 +86,31 @@ impl<'a> Strided<'a> {
     #[must_use]
     pub fn scaled(self, factor: f32) -> Self {
         Self { scale: self.scale * factor, ..self }
+    }
+}
+
+impl Strided<'_> {
+    /// Packs all lanes over the whole depth: panels of `width` lanes, one after the other.
+    pub(crate) fn pack_panels(&self, isa: Isa, width: usize, out: &mut [f32]) {
+        isa.run(AllPanels { source: self, width, out });
+    }
+}
+
+struct AllPanels<'a> {
+    source: &'a Strided<'a>,
+    width: usize,
+    out: &'a mut [f32],
+}
+
+impl Vectorized for AllPanels<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { source, width, out } = self;
+        let panels = out.chunks_exact_mut((source.depth * width).max(1));
+        for (lane, panel) in (0..source.extent).step_by(width).zip(panels) {
+            source.pack(s, lane, 0..source.depth, width, panel);
+        }
     }
 }
 

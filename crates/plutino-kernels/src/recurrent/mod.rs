@@ -31,7 +31,7 @@ use crate::gemm::{Bias, Epilogue, Gemm, Operand, Pack, PackedMatrix, Product, Si
 use crate::gemm::{Strided, Target};
 use crate::par::{Par, SharedMut};
 use crate::simd::Simd;
-use plutino_tensor::TensorError;
+use plutino_tensor::{Floats, TensorError};
 use product::Start;
 use std::ops::Range;
 
@@ -97,15 +97,15 @@ impl Shape {
 
 /// The weights of one layer in one direction as PyTorch stores them, row by row.
 #[derive(Debug, Clone, Copy)]
-pub struct Weights<'a, T> {
+pub struct Weights<W> {
     /// `weight_ih`, gates x features.
-    pub input: &'a [T],
+    pub input: W,
     /// `weight_hh`, gates x state.
-    pub recurrent: &'a [T],
+    pub recurrent: W,
     /// `bias_ih` and `bias_hh`, one for each gate column.
-    pub bias: Option<(&'a [T], &'a [T])>,
+    pub bias: Option<(W, W)>,
     /// `weight_hr`, state x hidden.
-    pub projection: Option<&'a [T]>,
+    pub projection: Option<W>,
 }
 
 /// The weights of a layer, packed once.
@@ -138,7 +138,7 @@ impl PackedLayer {
     pub fn new(
         target: Target,
         shape: &Shape,
-        weights: &[Weights<'_, f32>],
+        weights: &[Weights<Floats<'_>>],
     ) -> Result<Self, TensorError> {
         let (gates, hidden, state) = (shape.gates(), shape.hidden, shape.state);
         let stack = Stack {
@@ -151,17 +151,17 @@ impl PackedLayer {
         let input = PackedMatrix::new(target, Side::Right, &stack, columns, shape.features, &par)?;
         // Columns of the gates that are simply added to X.
         let added = if shape.cell == Cell::Gru { 2 * hidden } else { gates };
-        let bias = |w: &Weights<'_, f32>| {
+        let bias = |w: &Weights<Floats<'_>>| {
             let (ih, hh) = w.bias?;
-            let sum = |(i, (x, h)): (usize, (&f32, &f32))| if i < added { x + h } else { *x };
-            Some(ih[..gates].iter().zip(&hh[..gates]).enumerate().map(sum).collect::<Vec<f32>>())
+            let sum = |i| if i < added { ih.get(i) + hh.get(i) } else { ih.get(i) };
+            Some((0..gates).map(sum).collect::<Vec<f32>>())
         };
-        let direction = |w: &Weights<'_, f32>| {
+        let direction = |w: &Weights<Floats<'_>>| {
             let (first, second) = w.recurrent.split_at(added * state);
             let candidate = match shape.cell {
                 Cell::Gru => Some((
                     Panels::new(target.isa, second, hidden, state)?,
-                    w.bias.map(|(_, hh)| hh[added..gates].to_vec()),
+                    w.bias.map(|(_, hh)| (added..gates).map(|i| hh.get(i)).collect()),
                 )),
                 _ => None,
             };
@@ -183,22 +183,27 @@ impl PackedLayer {
 
 /// Matrices of the same size, one below the other, each `rows x depth`.
 struct Stack<'a> {
-    parts: Vec<&'a [f32]>,
+    parts: Vec<Floats<'a>>,
     rows: usize,
     depth: usize,
 }
 
 impl Pack for Stack<'_> {
     #[inline(always)]
-    fn pack<S: Simd>(&self, _: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]) {
+    fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]) {
+        let (part, row) = (lane / self.rows, lane % self.rows);
+        if let Some(&part) = self.parts.get(part).filter(|_| row + width <= self.rows) {
+            let part = Strided::left(part, (self.rows, self.depth), (self.depth, 1));
+            return part.pack(s, row, depth, width, out);
+        }
         for i in 0..width {
             let lane = lane + i;
             let source = self.parts.get(lane / self.rows).map(|part| {
                 let start = lane % self.rows * self.depth;
-                &part[start + depth.start..start + depth.end]
+                part.part(start + depth.start..start + depth.end)
             });
             for kk in 0..depth.len() {
-                out[kk * width + i] = source.map_or(0.0, |s| s[kk]);
+                out[kk * width + i] = source.map_or(0.0, |s| s.get(kk));
             }
         }
     }

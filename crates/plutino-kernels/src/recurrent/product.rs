@@ -3,10 +3,11 @@
 //! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the whole
 //! depth, so that each is read in one stretch; A lies interleaved, in panels of the tile's rows.
 
+use crate::gemm::Strided;
 use crate::gemm::tile::{self, Tile, VECTORS};
 use crate::par::{Par, SharedMut};
 use crate::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
 use std::ops::Range;
 
 /// The transpose of a row-major matrix in panels: for each k, `VECTORS` vectors of columns.
@@ -37,20 +38,15 @@ impl Panels {
     /// Where the weight is shorter than that.
     pub fn new(
         isa: Isa,
-        weight: &[f32],
+        weight: Floats<'_>,
         columns: usize,
         depth: usize,
     ) -> Result<Self, TensorError> {
         let width = isa.lanes() * VECTORS;
         let len = columns.next_multiple_of(width).saturating_mul(depth);
-        let mut buf = AlignedBuf::zeroed(len.saturating_mul(size_of::<f32>()))?;
-        let out: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
-        for (j, row) in weight[..columns * depth].chunks_exact(depth.max(1)).enumerate() {
-            let start = j / width * width * depth + j % width;
-            for (x, y) in row.iter().zip(out[start..].iter_mut().step_by(width)) {
-                *y = *x;
-            }
-        }
+        let mut buf = AlignedBuf::resident(len.saturating_mul(size_of::<f32>()))?;
+        let out = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        Strided::left(weight, (columns, depth), (depth, 1)).pack_panels(isa, width, out);
         Ok(Self { buf, isa, columns, depth })
     }
 

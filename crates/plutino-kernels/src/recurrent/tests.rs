@@ -30,8 +30,8 @@ impl Owned {
         )
     }
 
-    fn weights(&self, shape: &Shape) -> Weights<'_, f32> {
-        let [input, recurrent, ih, hh, projection] = &self.0;
+    fn weights(&self, shape: &Shape) -> Weights<Floats<'_>> {
+        let [input, recurrent, ih, hh, projection] = self.0.each_ref().map(Floats::from);
         Weights {
             input,
             recurrent,
@@ -49,14 +49,17 @@ fn wide(x: &[f32]) -> Vec<f64> {
 fn expected(shape: &Shape, owned: &[Owned], x: &[f32], h: &[f32], c: &[f32]) -> Vec<f64> {
     let wide_weights: Vec<[Vec<f64>; 5]> =
         owned.iter().map(|o| o.0.each_ref().map(|v| wide(v))).collect();
-    let weights: Vec<Weights<'_, f64>> = wide_weights
+    let weights: Vec<Weights<&[f64]>> = wide_weights
         .iter()
         .zip(owned)
-        .map(|([input, recurrent, ih, hh, projection], owned)| Weights {
-            input,
-            recurrent,
-            bias: owned.1.then_some((ih, hh)),
-            projection: (shape.state != shape.hidden).then_some(projection),
+        .map(|(wide, owned)| {
+            let [input, recurrent, ih, hh, projection] = wide.each_ref().map(Vec::as_slice);
+            Weights {
+                input,
+                recurrent,
+                bias: owned.1.then_some((ih, hh)),
+                projection: (shape.state != shape.hidden).then_some(projection),
+            }
         })
         .collect();
     let mut y = vec![0.0; shape.rows() * shape.directions * shape.state];

@@ -13,7 +13,7 @@ use super::elementwise::activation;
 /// Where an operand is too short for the shape.
 pub fn recurrent<T: Float>(
     shape: &Shape,
-    weights: &[Weights<'_, T>],
+    weights: &[Weights<&[T]>],
     x: &[T],
     y: &mut [T],
     h: &mut [T],
@@ -38,7 +38,7 @@ pub fn recurrent<T: Float>(
 }
 
 /// The next state of one sequence.
-fn cell<T: Float>(shape: &Shape, w: &Weights<'_, T>, x: &[T], h: &mut [T], c: &mut [T]) {
+fn cell<T: Float>(shape: &Shape, w: &Weights<&[T]>, x: &[T], h: &mut [T], c: &mut [T]) {
     let hidden = shape.hidden;
     let dot = |row: usize, matrix: &[T], vector: &[T]| -> f64 {
         let row = &matrix[row * vector.len()..(row + 1) * vector.len()];

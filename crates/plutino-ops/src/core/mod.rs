@@ -16,4 +16,4 @@ pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
 pub use value::{TensorValue, ValueSpec};
-pub use weight::{F32Copy, Weight};
+pub use weight::{F32Copy, F32View, Weight};

@@ -61,14 +61,21 @@ impl Weight {
     /// # Errors
     /// Where the weight was not loaded or is not a real float.
     pub fn read_f32<R>(&self, read: impl FnOnce(Floats<'_>) -> R) -> Result<R, PlanError> {
+        Ok(read(self.view_f32()?.floats()))
+    }
+
+    /// As [`Weight::read_f32`], for several weights that are read together: pages are given back when the view is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn view_f32(&self) -> Result<F32View<'_>, PlanError> {
         let bytes = self.bytes()?;
         let floats = if self.spec.dtype == DType::F32 { Floats::from_bytes(bytes) } else { None };
-        let result = match floats {
-            Some(floats) => read(floats),
-            None => read(Floats::from(&*self.to_f32()?)),
-        };
-        self.release();
-        Ok(result)
+        Ok(match floats {
+            Some(floats) => F32View::InPlace(self, floats),
+            None => F32View::Copied(self.to_f32()?),
+        })
     }
 
     /// A copy of the elements as f32, converted where the weight is stored in f64, f16 or bf16.
@@ -77,7 +84,7 @@ impl Weight {
     /// Where the weight was not loaded or is not a real float, or no memory is left.
     pub fn to_f32(&self) -> Result<F32Copy, PlanError> {
         let bytes = self.bytes()?;
-        let mut copy = AlignedBuf::zeroed(self.spec.shape.checked_numel()?.saturating_mul(4))?;
+        let mut copy = AlignedBuf::resident(self.spec.shape.checked_numel()?.saturating_mul(4))?;
         let out: &mut [f32] = bytemuck::cast_slice_mut(copy.as_mut_bytes());
         match self.spec.dtype {
             DType::F32 => convert(bytes, out, f32::from_le_bytes),
@@ -111,6 +118,33 @@ impl std::ops::Deref for F32Copy {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
         bytemuck::cast_slice(self.0.as_bytes())
+    }
+}
+
+/// The elements of a weight as f32: where they lie, or a copy.
+#[derive(Debug)]
+pub enum F32View<'a> {
+    /// In the file.
+    InPlace(&'a Weight, Floats<'a>),
+    /// Converted from another dtype.
+    Copied(F32Copy),
+}
+
+impl F32View<'_> {
+    /// The elements.
+    pub fn floats(&self) -> Floats<'_> {
+        match self {
+            Self::InPlace(_, floats) => *floats,
+            Self::Copied(copy) => Floats::from(&**copy),
+        }
+    }
+}
+
+impl Drop for F32View<'_> {
+    fn drop(&mut self) {
+        if let Self::InPlace(weight, _) = self {
+            weight.release();
+        }
     }
 }
 

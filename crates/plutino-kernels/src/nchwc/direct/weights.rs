@@ -1,6 +1,8 @@
 //! Weights of direct convolution: packed, in the order in which they are read.
 
 use super::super::tile::NB;
+use crate::gemm::Strided;
+use crate::simd::Isa;
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
 /// Channels up to which plain input is read: they become blocks of this many.
@@ -70,6 +72,14 @@ impl DirectWeights {
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         let in_block = input.block(block);
         let depth = inp * taps;
+        if taps == 1 {
+            let packed = packed.chunks_exact_mut(pairs * depth * width);
+            for (packed, weight) in packed.zip(weight.chunks_exact(out * depth)) {
+                let rows = Strided::left(weight, (out, depth), (depth, 1));
+                rows.pack_panels(Isa::best(), width, packed);
+            }
+            return Ok(Self { data, channels: [out, inp], groups, taps, block, input });
+        }
         for (gp, panel) in packed.chunks_exact_mut(depth * width).enumerate() {
             let (g, first) = (gp / pairs, gp % pairs * width);
             let rows = weight.part((g * out + first) * depth..(g * out + out) * depth);
