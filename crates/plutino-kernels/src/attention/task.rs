@@ -35,16 +35,16 @@ fn part<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
 /// A block of keys and values in panels.
 #[derive(Clone, Copy)]
 struct Packed<'a> {
-    /// Panels of NR keys, a vector pair for each element of a key.
+    /// Panels of NR keys: NR numbers for each element of a key.
     k: &'a [f32],
-    /// Panels of NR elements of a value, a vector pair for each key.
+    /// Panels of NR elements of a value: NR numbers for each key.
     v: &'a [f32],
     /// Keys of the block.
     keys: usize,
 }
 
-/// Memory for some queries.
-struct Rows<'a> {
+/// The scores of some queries, and what is known of each so far.
+struct Scores<'a> {
     /// Their scores with a block of keys, then their weights relative to the greatest score so far.
     p: &'a mut [f32],
     /// The greatest score of each, and the sum of its weights.
@@ -86,7 +86,7 @@ impl Vectorized for Task<'_> {
                         &mut l[first - self.queries.start..],
                     );
                     if !seen.is_empty() {
-                        self.step(s, h, &rows, &seen, packed, Rows { p, m, l, shrink });
+                        self.step(s, h, &rows, &seen, packed, Scores { p, m, l, shrink });
                     }
                     if block.end == end {
                         for (query, &sum) in rows.zip(&*l) {
@@ -132,13 +132,13 @@ impl Task<'_> {
         rows: &Range<usize>,
         seen: &Range<usize>,
         packed: Packed<'_>,
-        memory: Rows<'_>,
+        scores: Scores<'_>,
     ) {
         let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
         let Size { depth, values, .. } = self.plan.problem.size;
         let nr = VECTORS * S::LANES;
         let width = seen.len().next_multiple_of(S::LANES);
-        let Rows { p, m, l, shrink } = memory;
+        let Scores { p, m, l, shrink } = scores;
         let p = &mut p[..rows.len().next_multiple_of(FOUR) * width];
         let q = self.q.get(head.q + rows.start * strides.q..).unwrap_or_default();
         let q = tile::Rows { first: q.as_ptr(), stride: strides.q };

@@ -86,6 +86,14 @@ fn every_depth() {
 }
 
 #[test]
+fn rows_that_are_longer_than_a_depth_block() {
+    // Packed, for there are many panels of columns.
+    check((13, 800, 520), (Given::Dense, Given::Packed));
+    // In place.
+    check((13, 70, 520), (Given::Dense, Given::Packed));
+}
+
+#[test]
 fn every_way_to_hand_over() {
     let all = [Given::Dense, Given::Transposed, Given::Packed];
     for a in all {

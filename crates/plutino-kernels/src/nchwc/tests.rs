@@ -157,6 +157,8 @@ fn direct_convolution() {
         pointwise,
         Case { channels: [40, 65], input: [7, 7], batch: 3, ..pointwise },
         Case { stride: [2, 2], ..pointwise },
+        Case { channels: [37, 40], input: [31, 40], stride: [2, 3], batch: 2, ..pointwise },
+        Case { groups: 2, stride: [1, 2], ..pointwise },
         Case { input: [1, 1], channels: [64, 100], ..pointwise },
         Case { input: [40, 33], channels: [16, 16], ..BASE },
     ] {
