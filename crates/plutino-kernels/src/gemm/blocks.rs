@@ -82,7 +82,8 @@ impl Gemm {
         let slab = (budget / shared_width.max(1) / a.kc.max(1)).max(1).saturating_mul(a.kc);
         // Panels keep together what one depth block needs, which whole rows do anyway; and they are read once for each
         // panel of B, which has to pay for writing them.
-        let in_place = k <= a.kc || b.padded / b.width <= FEW_PANELS;
+        // Rows of nothing need lie nowhere.
+        let in_place = k > 0 && (k <= a.kc || b.padded / b.width <= FEW_PANELS);
         let (a, b, slab) = ((pack_a, a), (pack_b, b), slab.min(k));
         Self { target, size, a, b, task, mc, nc, in_place, slab }
     }

@@ -94,6 +94,24 @@ fn rows_that_are_longer_than_a_depth_block() {
 }
 
 #[test]
+fn rows_of_nothing_need_no_memory() {
+    on_every_machine(
+        |isa, par| {
+            let size = Size { batch: 1, m: 3, n: 2, k: 0 };
+            let gemm = Gemm::new(Target::this(isa), par.threads(), size, (false, false));
+            let a = Operand::Source(Strided::left(&[], (3, 0), (4, 1)));
+            let b = Operand::Source(Strided::right(&[], (0, 2), (2, 1)));
+            let mut c = vec![f32::NAN; 6];
+            let mut scratch = vec![f32::NAN; gemm.scratch(par.threads())];
+            let epilogue = Epilogue::default();
+            gemm.run(par, &Product { a, b, epilogue }, &mut c, 2, &mut scratch);
+            c
+        },
+        |c| assert_eq!(c, [0.0; 6]),
+    );
+}
+
+#[test]
 fn every_way_to_hand_over() {
     let all = [Given::Dense, Given::Transposed, Given::Packed];
     for a in all {
