@@ -280,8 +280,8 @@ fn scale<S: Simd>(s: S, row: &mut [f32], factor: f32) {
     }
 }
 
-/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns, a pointer to C and the stride of
-/// its rows.
+/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns (and the distance of panels), a
+/// pointer to C and the stride of its rows.
 ///
 /// # Safety
 /// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of `cols`.

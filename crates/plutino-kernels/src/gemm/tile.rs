@@ -11,6 +11,8 @@
 //! Six rows of two vectors on AVX2 (12 of 16 registers hold C), twelve of two on AVX-512 (24 of 32):
 //! enough independent chains to cover the latency of the multiply-add, and more arithmetic than loads.
 //!
+//! A may also lie in rows, as a matrix in memory has them ([`Rows`]): each broadcast then reads another row.
+//!
 //! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
 //! Cutting the work by rows, columns or depth changes no bit of it.
 
