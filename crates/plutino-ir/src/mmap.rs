@@ -14,6 +14,11 @@ use memmap2::Mmap;
 pub struct Mapping(Arc<Mmap>);
 
 impl Mapping {
+    /// Whether the whole file may be in memory at a time.
+    pub(crate) fn is_small(&self) -> bool {
+        self.0.len() <= SMALL
+    }
+
     /// Tells the system that nobody needs `part` for now: its pages do not count as this process's memory until
     /// they are read again. A part that lies elsewhere is left alone, and so are pages that it shares with others.
     pub fn release(&self, part: &[u8]) {
@@ -36,8 +41,8 @@ impl Mapping {
     }
 }
 
-/// A file of at most so many bytes may be in memory as a whole.
-pub(crate) const SMALL: u64 = 32 << 20;
+/// Bytes of a file that may be in memory as a whole, at most.
+const SMALL: usize = 32 << 20;
 
 /// Pages of less than this are not worth the call.
 const WORTH_RELEASING: usize = 64 << 10;
@@ -69,17 +74,15 @@ impl std::fmt::Debug for Mapping {
 /// one after the other.
 pub(crate) fn map(path: &Path, read: bool) -> io::Result<(Bytes, Option<Mapping>)> {
     let file = File::open(path)?;
-    let len = file.metadata()?.len();
-    if len == 0 {
+    if file.metadata()?.len() == 0 {
         return Ok((Bytes::new(), None)); // an empty mapping is an error on some systems
     }
     // SAFETY: the mapping is read-only and owned by the bytes handed out; that the file does not change is
     // this function's precondition, stated above and in the documentation of the option that leads here.
-    let mapped = unsafe { Mmap::map(&file)? };
-    #[cfg(target_os = "linux")]
-    if read && len <= SMALL {
-        let _ = mapped.advise(memmap2::Advice::PopulateRead); // a wish: since Linux 5.14
+    let mapping = Mapping(Arc::new(unsafe { Mmap::map(&file)? }));
+    if read && mapping.is_small() {
+        #[cfg(target_os = "linux")]
+        let _ = mapping.0.advise(memmap2::Advice::PopulateRead); // a wish: since Linux 5.14
     }
-    let mapping = Mapping(Arc::new(mapped));
     Ok((Bytes::from_owner(mapping.clone()), Some(mapping)))
 }

@@ -7,7 +7,7 @@ use rawzip::{CompressionMethod, ZipLocator, ZipSliceArchive, ZipSliceEntry};
 
 use crate::error::BinError;
 use crate::graph::{Graph, entry_name};
-use crate::mmap::{self, Mapping};
+use crate::mmap::Mapping;
 
 /// Length of the longest end record: 22 bytes and a comment.
 const END_RECORD: u64 = 22 + u16::MAX as u64;
@@ -52,7 +52,7 @@ pub(crate) fn attach(
             if verify_crc && found == attr.byte_len() as u64 {
                 check_crc(entry, &data)?;
                 // Of a small file all may stay: most of it is packed, and released, before long.
-                if let Some(mapping) = mapping.filter(|_| archive.len() as u64 > mmap::SMALL) {
+                if let Some(mapping) = mapping.filter(|m| !m.is_small()) {
                     mapping.release(&data);
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::{Attention, FOUR, Head, Mask, Size};
 use crate::gemm::tile::{self, Start, Tile, VECTORS};
-use crate::gemm::{Pack, Strided};
+use crate::gemm::{PackPanels, Strided};
 use crate::math::exp_normal;
 use crate::par::SharedMut;
 use crate::simd::unroll::{array, unroll};
@@ -111,16 +111,12 @@ impl Task<'_> {
         let source = self.k.get(head.k..).unwrap_or_default();
         let source = Strided::right(source, (depth, keys), (1, strides.k));
         let source = source.scaled(self.plan.problem.scale);
-        let panels = k.chunks_exact_mut((depth * nr).max(1));
-        for (first, panel) in block.clone().step_by(nr).zip(panels) {
-            source.pack(s, first, 0..depth, nr, panel);
-        }
+        let (lanes, depth) = (block.clone(), 0..depth);
+        PackPanels { source: &source, lanes, depth, width: nr, out: k }.run(s);
         let source = self.v.get(head.v..).unwrap_or_default();
         let source = Strided::right(source, (keys, values), (strides.v, 1));
-        let panels = v.chunks_exact_mut(block.len() * nr);
-        for (first, panel) in (0..values).step_by(nr).zip(panels) {
-            source.pack(s, first, block.clone(), nr, panel);
-        }
+        let (lanes, depth) = (0..values, block.clone());
+        PackPanels { source: &source, lanes, depth, width: nr, out: v }.run(s);
     }
 
     /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a block.

@@ -2,12 +2,11 @@
 
 use super::Target;
 use super::epilogue::{Bias, Summand};
-use super::pack::{Format, Pack, Side};
+use super::pack::{Format, Pack, PackPanels, Side};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Left, Panels, Tiles};
 use crate::par::{Par, SharedMut};
-use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
 
 /// Who packs an operand.
@@ -306,27 +305,6 @@ struct Block<'a, P> {
     stride: usize,
 }
 
-/// Packs lanes (whole panels) of a source into private memory.
-struct PackPrivate<'a, P> {
-    source: &'a P,
-    lanes: Range<usize>,
-    ks: Range<usize>,
-    width: usize,
-    out: &'a mut [f32],
-}
-
-impl<P: Pack> Vectorized for PackPrivate<'_, P> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { source, lanes, ks, width, out } = self;
-        let panel = (ks.len() * width).max(1);
-        for (lane, out) in lanes.step_by(width).zip(out.chunks_exact_mut(panel)) {
-            source.pack(s, lane, ks.clone(), width, out);
-        }
-    }
-}
-
 impl<P: Problem> Block<'_, P> {
     /// The three outer loops. The private memory is that of the worker who runs the task.
     fn run(&self, private_a: &mut [f32], private_b: &mut [f32]) {
@@ -349,10 +327,10 @@ impl<P: Problem> Block<'_, P> {
                 let operand = self.problem.b(self.i);
                 let b = match (pack_b, &operand) {
                     (Packing::Private, Operand::Source(source)) => {
-                        isa.run(PackPrivate {
+                        isa.run(PackPanels {
                             source,
                             lanes: cols.clone(),
-                            ks: ks.clone(),
+                            depth: ks.clone(),
                             width: nr,
                             out: private_b,
                         });
@@ -370,10 +348,10 @@ impl<P: Problem> Block<'_, P> {
                     }
                     let a = match (pack_a, &operand) {
                         (Packing::Private, Operand::Source(source)) => {
-                            isa.run(PackPrivate {
+                            isa.run(PackPanels {
                                 source,
                                 lanes: rows.clone(),
-                                ks: ks.clone(),
+                                depth: ks.clone(),
                                 width: mr,
                                 out: private_a,
                             });

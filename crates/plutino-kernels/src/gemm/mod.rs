@@ -38,6 +38,7 @@ pub use batch::Batch;
 pub use blocks::Gemm;
 pub use epilogue::{Bias, Epilogue, Summand};
 pub use machine::Machine;
+pub(crate) use pack::PackPanels;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
 pub use problem::{Operand, Problem, Product, Size};
 

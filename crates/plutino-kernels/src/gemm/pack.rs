@@ -92,24 +92,28 @@ impl<'a> Strided<'a> {
 impl Strided<'_> {
     /// Packs all lanes over the whole depth: panels of `width` lanes, one after the other.
     pub(crate) fn pack_panels(&self, isa: Isa, width: usize, out: &mut [f32]) {
-        isa.run(AllPanels { source: self, width, out });
+        let (lanes, depth) = (0..self.extent, 0..self.depth);
+        isa.run(PackPanels { source: self, lanes, depth, width, out });
     }
 }
 
-struct AllPanels<'a> {
-    source: &'a Strided<'a>,
-    width: usize,
-    out: &'a mut [f32],
+/// Packs some lanes of a source: panels of `width` lanes, one after the other.
+pub(crate) struct PackPanels<'a, P> {
+    pub(crate) source: &'a P,
+    pub(crate) lanes: Range<usize>,
+    pub(crate) depth: Range<usize>,
+    pub(crate) width: usize,
+    pub(crate) out: &'a mut [f32],
 }
 
-impl Vectorized for AllPanels<'_> {
+impl<P: Pack> Vectorized for PackPanels<'_, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { source, width, out } = self;
-        let panels = out.chunks_exact_mut((source.depth * width).max(1));
-        for (lane, panel) in (0..source.extent).step_by(width).zip(panels) {
-            source.pack(s, lane, 0..source.depth, width, panel);
+        let Self { source, lanes, depth, width, out } = self;
+        let panel = (depth.len() * width).max(1);
+        for (lane, out) in lanes.step_by(width).zip(out.chunks_exact_mut(panel)) {
+            source.pack(s, lane, depth.clone(), width, out);
         }
     }
 }

@@ -61,10 +61,7 @@ impl Window {
     /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1 convolution
     /// with stride 1.
     pub fn is_pointwise(&self) -> bool {
-        self.kernel == [1, 1]
-            && self.stride == [1, 1]
-            && self.pad == [0, 0]
-            && self.input == self.output
+        self.is_sample() && self.stride == [1, 1] && self.input == self.output
     }
 
     /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution with any stride.
