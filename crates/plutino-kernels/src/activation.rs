@@ -219,8 +219,8 @@ fn softplus<S: Simd>(s: S, x: S::F32) -> S::F32 {
 
 #[inline(always)]
 fn hard_sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let shifted = s.max(s.zero(), s.add(x, s.splat(3.0)));
-    s.mul(s.min(s.splat(6.0), shifted), s.splat(1.0 / 6.0))
+    let line = s.fma(x, s.splat(1.0 / 6.0), s.splat(0.5));
+    s.min(s.splat(1.0), s.max(s.zero(), line))
 }
 
 /// [`Activation::HardSwish`]

@@ -4,6 +4,7 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
 
 use crate::conv_blocked::{self, Conv2d};
+use crate::linear::Linear;
 use crate::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
@@ -258,7 +259,10 @@ impl Operator for Conv {
         if TensorValue::at(cx.outputs, 0)?.spec.layout != Layout::Plain {
             let conv = self.blocked(cx.inputs, &geometry);
             let conv = conv.ok_or_else(|| PlanError::Unsupported("this blocked layout".into()))?;
-            return conv_blocked::plan(cx, &conv);
+            return match self.as_linear(&geometry, &conv, cx.isa.lanes()) {
+                Some((linear, sizes)) => linear.plan_f32(cx, sizes),
+                None => conv_blocked::plan(cx, &conv),
+            };
         }
         if output.dtype == DType::F32 {
             return self.plan_f32(cx, geometry);
@@ -312,6 +316,32 @@ impl Conv {
             activation: self.activation,
             residual: self.summand(inputs),
         })
+    }
+
+    /// A 1x1 convolution of single pixels (squeeze and excite) as the linear layer that it is, with its sizes: whole
+    /// blocks of channels of one pixel lie as a row of features does.
+    fn as_linear(
+        &self,
+        g: &ConvGeometry,
+        conv: &Conv2d<'_>,
+        block: usize,
+    ) -> Option<(Linear, [usize; 3])> {
+        let window = conv.window(g)?;
+        let [batch, inp, out] = [g.batch(), g.in_channels(), g.out_channels()];
+        let fits = window.is_pointwise()
+            && window.pixels() == 1
+            && self.groups == 1
+            && inp.is_multiple_of(block)
+            && out.is_multiple_of(block)
+            && self.add != Some(true);
+        let linear = Linear {
+            input: self.input,
+            weight: self.weight.clone(),
+            bias: self.bias.clone(),
+            add: self.add.is_some(),
+            activation: self.activation,
+        };
+        fits.then_some((linear, [batch, inp, out]))
     }
 
     fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {

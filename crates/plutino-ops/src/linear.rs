@@ -23,13 +23,13 @@ register_op!(function => "F.linear");
 
 /// A linear layer with what it has absorbed: activation(x weight^T + bias + summand).
 #[derive(Debug)]
-struct Linear {
-    input: usize,
-    weight: Source,
-    bias: Option<Source>,
+pub(crate) struct Linear {
+    pub(crate) input: usize,
+    pub(crate) weight: Source,
+    pub(crate) bias: Option<Source>,
     /// Whether a summand follows as the last input.
-    add: bool,
-    activation: Option<Activation>,
+    pub(crate) add: bool,
+    pub(crate) activation: Option<Activation>,
 }
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -152,7 +152,12 @@ impl Operator for Linear {
 }
 
 impl Linear {
-    fn plan_f32(&self, cx: &PlanCx<'_>, [m, k, n]: [usize; 3]) -> Result<Planned, PlanError> {
+    /// Plans a layer of f32, of `m` rows of `k` elements to `n` each.
+    pub(crate) fn plan_f32(
+        &self,
+        cx: &PlanCx<'_>,
+        [m, k, n]: [usize; 3],
+    ) -> Result<Planned, PlanError> {
         let target = Target::this(cx.isa);
         let packing = format!("gemm.right.{}", cx.isa);
         let weights = self.weight.packed(cx.inputs, cx.packs, &packing, |weight| {

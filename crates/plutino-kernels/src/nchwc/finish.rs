@@ -36,6 +36,8 @@ impl<'a> Residual<'a> {
 pub(super) struct Finish {
     lo: f32,
     hi: f32,
+    /// Whether these are limits.
+    limited: bool,
     /// What is no limit.
     activation: Option<Activation>,
 }
@@ -43,12 +45,12 @@ pub(super) struct Finish {
 impl Finish {
     pub(super) fn new(activation: Option<Activation>) -> Self {
         let (lo, hi) = (f32::NEG_INFINITY, f32::INFINITY);
-        let limits = |lo, hi| Self { lo, hi, activation: None };
+        let limits = |lo, hi| Self { lo, hi, limited: true, activation: None };
         match activation {
             Some(Activation::Relu) => limits(0.0, hi),
             Some(Activation::Relu6) => limits(0.0, 6.0),
             Some(Activation::Clamp { lo, hi }) => limits(lo, hi),
-            activation => Self { lo, hi, activation },
+            activation => Self { lo, hi, limited: false, activation },
         }
     }
 
@@ -79,14 +81,17 @@ impl Finish {
             None => (None, None),
         };
         add(s, &mut sums, before, y.len());
-        // NaN comes through: the second operand of min and max wins over it.
-        let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
-        unroll!(M, |J| sums[J] = s.min(hi, s.max(lo, sums[J])));
+        if self.limited {
+            // NaN comes through: the second operand of min and max wins over it.
+            let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
+            unroll!(M, |J| sums[J] = s.min(hi, s.max(lo, sums[J])));
+        }
         let mut rest = self.late();
         // By name: all of `Activation` in each tile would take minutes to compile.
         match self.activation {
             Some(Activation::Silu) if !LATE => (sums, rest) = (silu(Interleaved(s), sums), None),
-            Some(Activation::HardSwish) => sums = hard_swish(Interleaved(s), sums),
+            // So few steps that vectors need not take turns, which would take more registers than there are.
+            Some(Activation::HardSwish) => unroll!(M, |J| sums[J] = hard_swish(s, sums[J])),
             _ => {}
         }
         if rest.is_none() {

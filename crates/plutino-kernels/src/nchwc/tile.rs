@@ -97,31 +97,48 @@ impl Position {
     pub(super) const SUM: usize = 2;
 }
 
-/// The sums of MR pixels from `first` on, started at `bias`. `weights` holds `NB` vectors for each channel
-/// block, tap and channel, in this order. `POSITION` is one of [`Position`]. Of the output blocks, the first
-/// `BLOCKS` are computed.
+/// What is multiplied with the input under the taps, for NB output blocks: checked once, for all tiles.
+pub(super) struct Panel<'a> {
+    taps: &'a Taps<'a>,
+    /// NB vectors for each channel block, tap and channel, in this order.
+    weights: &'a [f32],
+    /// NB vectors.
+    bias: &'a [f32],
+}
+
+impl<'a> Panel<'a> {
+    /// Panics where weights or bias are too short.
+    #[inline(always)]
+    pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32], bias: &'a [f32]) -> Self {
+        let vectors = taps.channels * taps.taps * NB;
+        assert!(weights.len() >= vectors * S::LANES && bias.len() >= NB * S::LANES);
+        Self { taps, weights, bias }
+    }
+}
+
+/// The sums of MR pixels from `first` on, started at the bias. `POSITION` is one of [`Position`]. Of the output blocks,
+/// the first `BLOCKS` are computed.
 ///
 /// # Safety
-/// `taps.x` plus each offset (where pixels are dense, plus `block` for each pixel), plus `step` for each further
-/// block of channels, addresses a block of channels.
+/// The panel was made for `S`. `taps.x` plus each offset (where pixels are dense, plus `block` for each pixel), plus
+/// `step` for each further block of channels, addresses a block of channels; where pixels are dense, of `S::LANES`
+/// channels, under a single tap.
 #[inline(always)]
 pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
     s: S,
-    taps: &Taps<'_>,
-    weights: &[f32],
-    bias: &[f32],
+    &Panel { taps, weights, bias }: &Panel<'_>,
     first: usize,
 ) -> Tile<S, MR> {
     let b = S::LANES;
-    assert!(weights.len() >= taps.channels * taps.taps * NB * b);
-    assert!(POSITION != Position::DENSE || (taps.taps == 1 && taps.block == b));
-    let (bias0, bias1) = (s.load(bias), s.load(&bias[b..]));
+    debug_assert!(POSITION != Position::DENSE || (taps.taps == 1 && taps.block == b));
+    // SAFETY: NB vectors (`Panel::new`).
+    let (bias0, bias1) = unsafe { (s.load_ptr(bias.as_ptr()), s.load_ptr(bias.as_ptr().add(b))) };
     let mut acc = [array!(MR, |J| bias0), array!(MR, |J| bias1)];
     let mut w = weights.as_ptr();
     // Broadcasts the input and multiplies into every accumulator, for one channel.
     macro_rules! channel {
         (|$J:ident| $x:expr) => {{
-            // SAFETY: the weights hold NB vectors for every channel and tap (asserted).
+            // SAFETY: the weights hold NB vectors for every channel and tap (`Panel::new`).
             let wk = unsafe { [s.load_ptr(w), s.load_ptr(w.add(b))] };
             unroll!(MR, |$J| {
                 // SAFETY: inside the input (precondition), or ZEROS.
@@ -141,10 +158,11 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
     }
     // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
     // is not mapped does no harm.
-    let lines = size_of_val(weights) / LINE;
-    let mut next = weights.as_ptr().wrapping_add(
-        weights.len() + lines * first / taps.pixels.max(1) * (LINE / size_of::<f32>()),
-    );
+    let mut next = weights.as_ptr();
+    if taps.ahead > 0 {
+        let lines = size_of_val(weights) / LINE * first / taps.pixels.max(1);
+        next = next.wrapping_add(weights.len() + lines * (LINE / size_of::<f32>()));
+    }
     let mut c0 = 0;
     let mut plane = taps.x;
     while c0 < taps.channels {
@@ -228,24 +246,30 @@ fn each_tile_of_run<S: Simd, B: TileBody<S>>(s: S, run: Range<usize>, body: &mut
     // The first tiles have one pixel more than the others.
     let (least, more) = (run.len() / tiles.max(1), run.len() % tiles.max(1));
     let mut first = run.start;
-    for t in 0..tiles {
-        let size = least + usize::from(t < more);
+    for (size, tiles) in [(least + 1, more), (least, tiles - more)] {
+        macro_rules! tiles {
+            ($size:literal) => {
+                for _ in 0..tiles {
+                    body.tile::<$size>(s, first);
+                    first += $size;
+                }
+            };
+        }
         match size {
-            1 => body.tile::<1>(s, first),
-            2 => body.tile::<2>(s, first),
-            3 => body.tile::<3>(s, first),
-            4 => body.tile::<4>(s, first),
-            5 => body.tile::<5>(s, first),
-            6 => body.tile::<6>(s, first),
+            1 => tiles!(1),
+            2 => tiles!(2),
+            3 => tiles!(3),
+            4 => tiles!(4),
+            5 => tiles!(5),
+            6 => tiles!(6),
             // Larger tiles than the body's are not compiled.
-            7 if const { B::PIXELS >= 7 } => body.tile::<7>(s, first),
-            8 if const { B::PIXELS >= 8 } => body.tile::<8>(s, first),
-            9 if const { B::PIXELS >= 9 } => body.tile::<9>(s, first),
-            10 if const { B::PIXELS >= 10 } => body.tile::<10>(s, first),
-            11 if const { B::PIXELS >= 11 } => body.tile::<11>(s, first),
-            12 if const { B::PIXELS >= 12 } => body.tile::<12>(s, first),
+            7 if const { B::PIXELS >= 7 } => tiles!(7),
+            8 if const { B::PIXELS >= 8 } => tiles!(8),
+            9 if const { B::PIXELS >= 9 } => tiles!(9),
+            10 if const { B::PIXELS >= 10 } => tiles!(10),
+            11 if const { B::PIXELS >= 11 } => tiles!(11),
+            12 if const { B::PIXELS >= 12 } => tiles!(12),
             _ => {}
         }
-        first += size;
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::finish::{Finish, RUN, Residual};
 use super::super::tile::{
-    MAX_PIXELS_OF_ONE, NB, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile,
+    MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile,
 };
 use super::{DirectConv, Operands, Reads, Spread};
 use crate::par::SharedMut;
@@ -88,9 +88,11 @@ impl Vectorized for Task<'_> {
             });
             let mut body = Pair {
                 ops,
-                taps: &taps,
-                weights: &weights.as_slice()[index * panel..(index + 1) * panel],
-                bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
+                panel: Panel::new::<S>(
+                    &taps,
+                    &weights.as_slice()[index * panel..(index + 1) * panel],
+                    &ops.bias[index * NB * b..(index + 1) * NB * b],
+                ),
                 starts,
                 blocks,
                 finish: conv.finish,
@@ -111,9 +113,7 @@ impl Vectorized for Task<'_> {
 /// One pair of output blocks of a task.
 struct Pair<'a> {
     ops: &'a Operands<'a>,
-    taps: &'a Taps<'a>,
-    weights: &'a [f32],
-    bias: &'a [f32],
+    panel: Panel<'a>,
     /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the plane does.
     starts: [usize; NB],
     /// Blocks to store: 1 for an odd last one.
@@ -130,20 +130,17 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
-        // dense pixels are some of the plane's own.
-        let [mut sums, second] = unsafe {
+        // dense pixels are some of the plane's own, under the one tap of a pointwise window.
+        let [sums, second] = unsafe {
             match self.position {
                 Position::SUM => self.sums::<S, MR, { Position::SUM }, NB>(s, first),
                 Position::DENSE => self.sums::<S, MR, { Position::DENSE }, NB>(s, first),
                 _ => self.sums::<S, MR, { Position::TABLE }, NB>(s, first),
             }
         };
-        for k in 0..NB {
-            if k >= self.blocks {
-                break;
-            }
-            self.store(s, k, first, sums);
-            sums = second; // not `acc[k]`: registers have no index
+        self.store(s, 0, first, sums);
+        if self.blocks == NB {
+            self.store(s, 1, first, second);
         }
     }
 
@@ -155,7 +152,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn complete(&mut self, s: S, pixels: Range<usize>) {
         for k in 0..self.blocks {
-            let (residual, y) = self.results::<S>(k, pixels.clone());
+            let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
             self.finish.complete(s, residual, y);
             if let Some((spread, start, width)) = self.spread {
                 let to = self.starts[k];
@@ -173,7 +170,7 @@ impl<S: Simd> TileBody<S> for Single<'_> {
 
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        // SAFETY: dense pixels are some of the input plane's own, x all planes (`DirectConv::run`).
+        // SAFETY: as for dense pixels of a pair.
         let [sums, _] = unsafe { self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first) };
         self.0.store(s, 0, first, sums);
     }
@@ -199,32 +196,33 @@ impl Pair<'_> {
         first: usize,
     ) -> Tile<S, MR> {
         // SAFETY: the same.
-        unsafe { tile::<S, MR, POSITION, BLOCKS>(s, self.taps, self.weights, self.bias, first) }
+        unsafe { tile::<S, MR, POSITION, BLOCKS>(s, &self.panel, first) }
     }
 
     /// Finishes the sums of a tile of block `k`.
     #[inline(always)]
     fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
-        let (residual, y) = self.results::<S>(k, first..first + MR);
+        let (residual, y) = self.results::<S>(k, first, MR);
         self.finish.store::<S, MR, true>(s, sums, residual, y);
     }
 
-    /// The residual and the result of pixels of block `k`.
+    /// The residual and the result of `count` pixels of block `k`. Where that is a constant, so are their lengths: no
+    /// store of a tile asks for them.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // see below
     fn results<S: Simd>(
         &self,
         k: usize,
-        pixels: Range<usize>,
+        first: usize,
+        count: usize,
     ) -> (Option<Residual<'_>>, &mut [f32]) {
+        let from = |start: usize| start..start + count * S::LANES;
         if self.spread.is_some() {
-            let start = k * RUN + pixels.start % RUN;
-            let range = start * S::LANES..(start + pixels.len()) * S::LANES;
+            let range = from((k * RUN + first % RUN) * S::LANES);
             // SAFETY: the worker's own, and one slice of it lives at a time.
             return (None, unsafe { self.run.slice(range) });
         }
-        let start = self.starts[k];
-        let range = start + pixels.start * S::LANES..start + pixels.end * S::LANES;
+        let range = from(self.starts[k] + first * S::LANES);
         let residual = self.ops.residual.map(|r| r.part(range.clone()));
         // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives at a time.
         (residual, unsafe { self.ops.y.slice(range) })

@@ -29,7 +29,7 @@ mod transform;
 
 use self::transform::{Four, FourStrided, MOST, MOST_FILTERS, MOST_OUT, Transform, Two, zeros};
 use super::finish::{Finish, Residual};
-use super::tile::{NB, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
+use super::tile::{NB, Panel, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -541,14 +541,26 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
         let window = &self.conv.window;
         let b = S::LANES;
         let [height, width] = window.input;
+        let tiles = self.conv.tiles[1];
+        assert!(self.x.len() == height * width * b, "length of a plane");
+        assert!(points::<T>(self.at, self.v_point, tiles * b) <= self.v.len(), "room for points");
+        // Where either wraps, below zero, it ends outside.
+        let inside =
+            |first: usize, size| first.checked_add(T::POINTS).is_some_and(|end| end <= size);
         let top = (self.row * T::OUT * T::STRIDE).wrapping_sub(window.pad[0]);
         let mut columns = [zeros(s); MOST];
-        for t in 0..self.conv.tiles[1] {
+        for t in 0..tiles {
             let left = (t * T::OUT * T::STRIDE).wrapping_sub(window.pad[1]);
+            let whole = inside(top, height) && inside(left, width);
             for j in 0..T::POINTS {
                 let ix = left.wrapping_add(j);
                 let mut d = zeros(s);
-                if ix < width {
+                if whole {
+                    let column = self.x.as_ptr().wrapping_add((top * width + ix) * b);
+                    // SAFETY: all rows and columns of the tile lie in the plane (asked), which has this length (asserted).
+                    unroll!(T::POINTS, |I| d[I] =
+                        unsafe { s.load_ptr(column.wrapping_add(I * width * b)) });
+                } else if ix < width {
                     unroll!(T::POINTS, |I| {
                         let iy = top.wrapping_add(I);
                         if iy < height {
@@ -563,14 +575,19 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
                 unroll!(T::POINTS, |J| line[J] = columns[J][i]);
                 let line = T::input(s, line);
                 let at = i * T::POINTS * self.v_point + self.at + t * b;
-                unroll!(T::POINTS, |J| {
-                    let at = at + J * self.v_point;
-                    // SAFETY: tasks transform different tiles or blocks.
-                    s.store(line[J], unsafe { self.v.slice(at..at + b) });
+                let v = self.v.as_mut_ptr().wrapping_add(at);
+                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks.
+                unroll!(T::POINTS, |J| unsafe {
+                    s.store_ptr(line[J], v.wrapping_add(J * self.v_point));
                 });
             }
         }
     }
+}
+
+/// Where `len` elements end that begin at `at` in the data of the last point, `distance` elements for each point.
+fn points<T: Transform>(at: usize, distance: usize, len: usize) -> usize {
+    (T::POINTS * T::POINTS - 1) * distance + at + len
 }
 
 /// Multiplies at one point: all tiles of the chunk with some pairs of output blocks.
@@ -606,9 +623,7 @@ impl Vectorized for Product<'_> {
                 step: self.tiles * b,
             };
             let mut body = ProductTile {
-                taps,
-                weights,
-                bias: &bias,
+                panel: Panel::new::<S>(&taps, weights, &bias),
                 m: self.m,
                 at: self.at + pair * NB * self.tiles * b,
                 plane: self.tiles * b,
@@ -619,9 +634,7 @@ impl Vectorized for Product<'_> {
 }
 
 struct ProductTile<'a> {
-    taps: Taps<'a>,
-    weights: &'a [f32],
-    bias: &'a [f32],
+    panel: Panel<'a>,
     m: &'a SharedMut<'a, f32>,
     /// Where the first pixel lies in m.
     at: usize,
@@ -634,10 +647,9 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
         // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
-        // `in_blocks * tiles * b` elements.
-        let [mut sums, second] = unsafe {
-            tile::<S, MR, { Position::DENSE }, NB>(s, &self.taps, self.weights, self.bias, first)
-        };
+        // `in_blocks * tiles * b` elements; there is one tap.
+        let [mut sums, second] =
+            unsafe { tile::<S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points or pairs.
@@ -672,14 +684,16 @@ impl<T: Transform> Vectorized for OutputRow<'_, T> {
         let bias = s.load(self.bias);
         let finish = self.conv.finish;
         let rows = T::OUT.min(height - self.row * T::OUT);
+        let tiles = self.conv.tiles[1];
+        assert!(points::<T>(self.at, self.m_point, tiles * b) <= self.m.len(), "all points");
         let mut columns = [[s.zero(); MOST_OUT]; MOST];
-        for t in 0..self.conv.tiles[1] {
+        for t in 0..tiles {
             for j in 0..T::POINTS {
                 let mut m = zeros(s);
-                let at = j * self.m_point + self.at + t * b;
-                unroll!(T::POINTS, |I| {
-                    m[I] = s.load(&self.m[at + I * T::POINTS * self.m_point..]);
-                });
+                let column = self.m.as_ptr().wrapping_add(j * self.m_point + self.at + t * b);
+                // SAFETY: the points are all there (asserted).
+                unroll!(T::POINTS, |I| m[I] =
+                    unsafe { s.load_ptr(column.wrapping_add(I * T::POINTS * self.m_point)) });
                 columns[j] = T::output(s, m);
             }
             let cols = T::OUT.min(width - t * T::OUT);
