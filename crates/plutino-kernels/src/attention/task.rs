@@ -293,34 +293,32 @@ unsafe fn multiply<S: Simd>(
     let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
     let panels = cols.div_ceil(nr);
     assert!(b.len() >= panels * b_panel && b_panel >= depth * nr, "panels of an attention");
-    // A last tile of few rows takes several panels at once.
-    let few = rows % mr;
-    for (rows, wide) in [(0..rows - few, 1), (rows - few..rows, tile::wide_panels(few))] {
-        let mut panel = 0;
-        while panel < panels {
-            let side_by_side = if wide <= panels - panel { wide } else { 1 };
-            for i in rows.clone().step_by(mr) {
-                let c = c.wrapping_add(i * c_stride + panel * nr);
-                let tile = Tile {
-                    depth,
-                    a: tile::Rows { first: a.first.wrapping_add(i * a.stride), ..a },
-                    b: b[panel * b_panel..].as_ptr(),
-                    b_panel,
-                    ahead: (std::ptr::null(), 0),
-                    c,
-                    c_stride,
-                    cols: (cols - panel * nr).min(side_by_side * nr),
-                    start: Start {
-                        row_bias: None,
-                        col_bias: None,
-                        add: add.then_some((c.cast_const(), c_stride)),
-                    },
-                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
-                };
-                // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
-                unsafe { tile::run(s, mr.min(rows.end - i), side_by_side, &tile) };
-            }
-            panel += side_by_side;
+    // A product of few rows takes several panels at once.
+    let wide = if rows < mr { tile::wide_panels(rows) } else { 1 };
+    let mut panel = 0;
+    while panel < panels {
+        let side_by_side = if wide <= panels - panel { wide } else { 1 };
+        for (rows, _) in tile::row_tiles(rows, mr) {
+            let c = c.wrapping_add(rows.start * c_stride + panel * nr);
+            let tile = Tile {
+                depth,
+                a: tile::Rows { first: a.first.wrapping_add(rows.start * a.stride), ..a },
+                b: b[panel * b_panel..].as_ptr(),
+                b_panel,
+                ahead: (std::ptr::null(), 0),
+                c,
+                c_stride,
+                cols: (cols - panel * nr).min(side_by_side * nr),
+                start: Start {
+                    row_bias: None,
+                    col_bias: None,
+                    add: add.then_some((c.cast_const(), c_stride)),
+                },
+                clamp: (f32::NEG_INFINITY, f32::INFINITY),
+            };
+            // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
+            unsafe { tile::run(s, rows.len(), side_by_side, &tile) };
         }
+        panel += side_by_side;
     }
 }

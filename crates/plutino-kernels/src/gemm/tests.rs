@@ -70,9 +70,27 @@ fn check(size: (usize, usize, usize), given: (Given, Given)) {
 
 #[test]
 fn every_tail() {
-    for m in [1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 25] {
+    for m in [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 25] {
         for n in [1, 7, 8, 9, 15, 16, 17, 32, 33, 70] {
             check((m, n, 19), (Given::Packed, Given::Dense));
+        }
+    }
+}
+
+#[test]
+fn tiles_take_all_rows_and_few_are_small() {
+    for mr in [6, 12] {
+        for rows in 0..60 {
+            let mut end = 0;
+            for (tile, seam) in tile::row_tiles(rows, mr) {
+                assert_eq!(tile.start, end);
+                end = tile.end;
+                let enough = tile.len() >= 3 || rows < mr;
+                assert!(enough && tile.len() <= mr, "{tile:?} of {rows}");
+                // A seam lies inside a panel.
+                assert_eq!(seam, tile.start % mr != 0, "{tile:?} of {rows}");
+            }
+            assert_eq!(end, rows);
         }
     }
 }

@@ -18,6 +18,7 @@
 
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{LINE, Simd};
+use std::ops::Range;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
 #[inline(always)] // called in the inner loop: a real call would spill the tile
@@ -84,6 +85,29 @@ impl Left for Rows {
     }
 }
 
+/// The end of a packed panel and the beginning of the next: rows from [`cut`] on (see [`row_tiles`]).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seam {
+    /// The first panel.
+    pub(crate) first: *const f32,
+    /// Elements from it to the next.
+    pub(crate) next: usize,
+}
+
+impl Left for Seam {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        let (mr, lane) = (rows::<S>(), cut(rows::<S>()) + i);
+        let lane = if lane < mr { lane } else { self.next + lane - mr };
+        self.first.wrapping_add(k * mr + lane)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self { first: self.first.wrapping_add(k * rows::<S>()), ..self }
+    }
+}
+
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tile<'a, A> {
@@ -107,6 +131,15 @@ pub(crate) struct Tile<'a, A> {
     pub(crate) start: Start<'a>,
     /// Limits of the result.
     pub(crate) clamp: (f32, f32),
+}
+
+impl<'a> Tile<'a, ()> {
+    /// The tile with its left operand.
+    #[inline(always)]
+    pub(crate) fn with<A>(self, a: A) -> Tile<'a, A> {
+        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, start, clamp } = self;
+        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, start, clamp }
+    }
 }
 
 /// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
@@ -139,7 +172,27 @@ pub(crate) unsafe fn run<S: Simd, A: Left>(s: S, rows_here: usize, panels: usize
     }
 }
 
+/// Rows of the tile before a seam, of `mr` rows of a full one.
+#[inline(always)]
+const fn cut(mr: usize) -> usize {
+    mr * 2 / 3
+}
+
+/// How the rows of a product are cut into tiles: `mr` rows each, and what is left. A last tile of one to three rows would
+/// have too few chains; it takes some of the rows of the tile before, and starts inside their panel: at a seam, which is
+/// the second part of the item.
+#[inline(always)]
+pub(crate) fn row_tiles(rows: usize, mr: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+    let few = rows % mr;
+    let seam = rows > mr && wide_panels(few) > 1;
+    let end = if seam { rows - few - mr } else { rows };
+    let seam = seam.then(|| [(end..end + cut(mr), false), (end + cut(mr)..rows, true)]);
+    let before = (0..end).step_by(mr).map(move |i| (i..end.min(i + mr), false));
+    before.chain(seam.into_iter().flatten())
+}
+
 /// Panels of B that a product of this few rows takes at once, to have chains enough.
+#[inline(always)]
 pub(crate) fn wide_panels(rows: usize) -> usize {
     match rows {
         1 => 4,

@@ -30,24 +30,38 @@ impl Panels<'_> {
 pub(super) trait Left {
     /// What a tile reads.
     type Rows: tile::Left;
+    /// What a tile reads that starts inside a panel.
+    type Seam: tile::Left;
     /// The rows from `row` on; all `mr` of them exist, or as many as the product has.
     fn rows(&self, row: usize, mr: usize) -> Self::Rows;
+    /// The rows after a seam, in the panel from `panel` on and the next; the first of them is `row`.
+    fn seam(&self, panel: usize, row: usize, mr: usize) -> Self::Seam;
 }
 
 impl Left for Panels<'_> {
     type Rows = tile::Panel;
+    type Seam = tile::Seam;
     #[inline(always)]
     fn rows(&self, row: usize, mr: usize) -> tile::Panel {
         tile::Panel(self.at(row, mr))
+    }
+    #[inline(always)]
+    fn seam(&self, panel: usize, _: usize, mr: usize) -> tile::Seam {
+        tile::Seam { first: self.at(panel, 2 * mr), next: mr * self.depth }
     }
 }
 
 /// From the block's first term on.
 impl Left for tile::Rows {
     type Rows = Self;
+    type Seam = Self;
     #[inline(always)]
     fn rows(&self, row: usize, _: usize) -> Self {
         Self { first: self.first.wrapping_add(row * self.stride), ..*self }
+    }
+    #[inline(always)]
+    fn seam(&self, _: usize, row: usize, mr: usize) -> Self {
+        self.rows(row, mr)
     }
 }
 
@@ -72,43 +86,35 @@ impl<A: Left> Vectorized for Tiles<'_, A> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // A last tile of few rows takes several panels at once; full tiles take them one by one before.
-        let few = self.rows.len() % self.mr;
-        let wide = tile::wide_panels(if few == 0 { self.mr } else { few });
-        let full = self.rows.start..self.rows.end - few;
-        let last = self.rows.end - few..self.rows.end;
+        // A product of few rows takes several panels at once.
+        let rows = self.rows.len();
+        let wide = if rows < self.mr { tile::wide_panels(rows) } else { 1 };
         let mut j = self.cols.start;
         while j < self.cols.end {
             let whole = self.cols.end.next_multiple_of(self.nr) - j;
             let panels = if wide * self.nr <= whole { wide } else { 1 };
             let end = self.cols.end.min(j + panels * self.nr);
-            for part in 0..=panels {
-                let start = j + part * self.nr;
-                let (rows, cols, panels) = if part < panels {
-                    (&full, start..end.min(start + self.nr), 1)
-                } else {
-                    (&last, j..end, panels)
-                };
-                self.column(s, rows.clone(), cols, panels);
-            }
+            self.column(s, j..end, panels);
             j = end;
         }
     }
 }
 
 impl<A: Left> Tiles<'_, A> {
-    /// The tiles of some rows in one panel of B, or in `panels` side by side.
+    /// The tiles of all rows in one panel of B, or in `panels` side by side.
     #[inline(always)]
-    fn column<S: Simd>(&self, s: S, rows: Range<usize>, cols: Range<usize>, panels: usize) {
+    fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
         let t = self;
         let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
         // The next panels of B come into L2 meanwhile, a part with each tile.
         let next = b.wrapping_add(panels * t.nr * t.depth);
-        let step = (panels * t.nr * size_of::<f32>()).div_ceil(rows.len().div_ceil(t.mr).max(1));
-        for (tile, i) in rows.clone().step_by(t.mr).enumerate() {
-            let rows = (rows.end - i).min(t.mr);
+        let tiles = t.rows.len().div_ceil(t.mr).max(1);
+        let step = (panels * t.nr * size_of::<f32>()).div_ceil(tiles);
+        let mut before = t.rows.start;
+        for (number, (rows, seam)) in tile::row_tiles(t.rows.len(), t.mr).enumerate() {
+            let (i, rows) = (t.rows.start + rows.start, rows.len());
             let at = t.base + i * t.stride + j;
             let c = t.c.as_mut_ptr().wrapping_add(at);
             let add = match t.epilogue.summand {
@@ -120,10 +126,10 @@ impl<A: Left> Tiles<'_, A> {
             };
             let tile = Tile {
                 depth: t.depth,
-                a: t.a.rows(i, t.mr),
+                a: (),
                 b,
                 b_panel: t.nr * t.depth,
-                ahead: (next.wrapping_byte_add(tile * step * t.depth), step),
+                ahead: (next.wrapping_byte_add(number * step * t.depth), step),
                 c,
                 c_stride: t.stride,
                 cols,
@@ -140,15 +146,22 @@ impl<A: Left> Tiles<'_, A> {
                 },
                 clamp,
             };
-            t.fetch_c(s, i + t.mr, j, cols);
+            t.fetch_c(s, i + rows, j, cols);
             // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
             // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
-            unsafe { tile::run(s, rows, panels, &tile) };
+            unsafe {
+                if seam {
+                    tile::run(s, rows, panels, &tile.with(t.a.seam(before, i, t.mr)));
+                } else {
+                    tile::run(s, rows, panels, &tile.with(t.a.rows(i, t.mr)));
+                }
+            }
+            before = i;
         }
         if let Some(activation) = activation {
-            let c = t.c.as_mut_ptr().wrapping_add(t.base + rows.start * t.stride + j);
+            let c = t.c.as_mut_ptr().wrapping_add(t.base + t.rows.start * t.stride + j);
             // SAFETY: rows and columns of C that belong to this task alone, as above.
-            s.outlined(unsafe { InPlace::of_rows(activation, c, (rows.len(), cols), t.stride) });
+            s.outlined(unsafe { InPlace::of_rows(activation, c, (t.rows.len(), cols), t.stride) });
         }
     }
 
