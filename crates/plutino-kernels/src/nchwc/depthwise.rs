@@ -152,7 +152,7 @@ impl Vectorized for Rows<'_> {
             let residual = self.residual.map(|r| r.part(i * line..(i + 1) * line));
             let number = self.rows.start + i;
             let windows = Windows::new::<S>(self.window, self.x, self.weights, number);
-            for_each_tile(s, width, &mut Row { windows, finish: self.finish, residual, y });
+            for_each_tile(s, 0..width, &mut Row { windows, finish: self.finish, residual, y });
         }
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct Taps<'a> {
     pub(super) block: usize,
     /// Elements from one block of input channels to the next.
     pub(super) step: usize,
+    /// Elements from one pixel to the next, for [`Position::ROW`].
+    pub(super) pixel: usize,
     /// Lines of the next panel of weights to ask for at each block of channels and tap: see [`lines_ahead`].
     pub(super) ahead: usize,
 }
@@ -73,13 +75,14 @@ pub(super) struct Taps<'a> {
 /// of `weights` in all; none where weights stay in cache, and no more than memory delivers in that time.
 pub(super) fn lines_ahead<S: Simd>(weights: usize, panel: usize, pixels: usize) -> usize {
     const CACHED: usize = 256 << 10;
-    const MOST: usize = 4;
+    // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2, sixteen of AVX-512.
+    let most = S::LANES * max_pixels::<S>() / 12;
     if weights * size_of::<f32>() <= CACHED {
         return 0;
     }
     // A block of channels under a tap takes LANES lines of NB vectors of weights.
     let steps = panel / (S::LANES * NB * S::LANES) * pixels.div_ceil(max_pixels::<S>());
-    (panel * size_of::<f32>() / LINE).div_ceil(steps.max(1)).min(MOST)
+    (panel * size_of::<f32>() / LINE).div_ceil(steps.max(1)).min(most)
 }
 
 /// Stands for taps in the padding.
@@ -95,6 +98,8 @@ impl Position {
     pub(super) const DENSE: usize = 1;
     /// The copy of an image, which has no padding: the offset is the sum of `table[pixel]` and `table[pixels + tap]`.
     pub(super) const SUM: usize = 2;
+    /// As [`Position::SUM`], and the pixels of a tile lie in one row: only the first one is looked up.
+    pub(super) const ROW: usize = 3;
 }
 
 /// What is multiplied with the input under the taps, for NB output blocks: checked once, for all tiles.
@@ -152,9 +157,16 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
             w = unsafe { w.add(NB * b) };
         }};
     }
+    // What is looked up for the pixels, and for the taps.
     let mut starts = [0; MR];
+    let mut adds: &[isize] = &[];
     if POSITION == Position::SUM {
         starts.copy_from_slice(&taps.table[first..][..MR]);
+    } else if POSITION == Position::ROW {
+        starts[0] = taps.table[first];
+    }
+    if const { POSITION == Position::SUM || POSITION == Position::ROW } {
+        adds = &taps.table[taps.pixels..][..taps.taps];
     }
     // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
     // is not mapped does no harm.
@@ -172,8 +184,16 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
             if POSITION == Position::DENSE {
                 unroll!(MR, |J| at[J] = plane.wrapping_add((first + J) * S::LANES));
             } else if POSITION == Position::SUM {
-                let tap = plane.wrapping_offset(taps.table[taps.pixels + t]);
+                let tap = plane.wrapping_offset(adds[t]);
                 unroll!(MR, |J| at[J] = tap.wrapping_offset(starts[J]));
+            } else if POSITION == Position::ROW {
+                // Every third pixel has an address, the next two are once and twice a step away: such sums are part of
+                // an instruction, and twelve addresses do not fit the registers.
+                let tap = plane.wrapping_offset(starts[0]).wrapping_offset(adds[t]);
+                unroll!(MR, |J| {
+                    let third = tap.wrapping_add(J / 3 * 3 * taps.pixel);
+                    at[J] = third.wrapping_add(J % 3 * taps.pixel);
+                });
             } else {
                 let row = &taps.table[t * taps.pixels + first..][..MR];
                 unroll!(MR, |J| if row[J] != OUTSIDE {
@@ -187,11 +207,11 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, or the three channels of an
             // image, are unrolled; not both in one function: where two branches end alike, LLVM merges their ends,
             // and spills registers for it.
-            if const { POSITION != Position::SUM } && width == S::LANES {
+            if const { POSITION < Position::SUM } && width == S::LANES {
                 for c in 0..S::LANES {
                     channel!(|J| at[J].add(c));
                 }
-            } else if const { POSITION == Position::SUM } && width == 3 {
+            } else if const { POSITION >= Position::SUM } && width == 3 {
                 for c in 0..3 {
                     channel!(|J| at[J].add(c));
                 }
@@ -228,12 +248,12 @@ pub(super) trait TileBody<S: Simd> {
     }
 }
 
-/// Cuts `pixels` pixels into runs, and these into tiles of equal size (but for one pixel), and computes each.
+/// Cuts pixels into runs, and these into tiles of equal size (but for one pixel), and computes each.
 #[inline(always)]
-pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: usize, body: &mut B) {
-    let mut start = 0;
-    while start < pixels {
-        let run = start..pixels.min(start.saturating_add(body.run_length().max(1)));
+pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: Range<usize>, body: &mut B) {
+    let mut start = pixels.start;
+    while start < pixels.end {
+        let run = start..pixels.end.min(start.saturating_add(body.run_length().max(1)));
         each_tile_of_run(s, run.clone(), body);
         start = run.end;
         body.complete(s, run);

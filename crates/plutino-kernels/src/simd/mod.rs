@@ -104,6 +104,16 @@ impl Isa {
         }
     }
 
+    /// Vectors of multiply-adds that a core of this CPU completes in a cycle, for choices between algorithms: 2, or 1
+    /// where it computes vectors of AVX-512 by halves.
+    pub fn multiply_adds(self) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if x86::halves_avx512() => 1,
+            _ => 2,
+        }
+    }
+
     /// Runs the kernel, compiled for this instruction set.
     #[inline]
     pub fn run<K: Vectorized>(self, kernel: K) -> K::Output {

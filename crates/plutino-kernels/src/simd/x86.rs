@@ -5,6 +5,7 @@
 
 use super::{Isa, Level, Simd, Vectorized};
 use std::arch::x86_64::*;
+use std::sync::OnceLock;
 
 /// AVX2 and FMA: 16 registers of 8 f32. Only [`Isa::run`] makes one.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,20 @@ pub(super) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl")
+}
+
+/// Whether this is a CPU of AMD's family 19h (Zen 4), whose units are 256 bits wide. ("Software Optimization Guide for the
+/// AMD Zen4 Microarchitecture", 57647, section 2.11.)
+pub(super) fn halves_avx512() -> bool {
+    static HALVES: OnceLock<bool> = OnceLock::new();
+    *HALVES.get_or_init(|| {
+        let vendor = __cpuid(0);
+        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+        let version = __cpuid(1).eax;
+        // The family, and what is added to it where it is 15.
+        let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
+        name.as_flattened() == b"AuthenticAMD" && family == 0x19
+    })
 }
 
 /// # Safety

@@ -2,7 +2,8 @@
 
 use super::super::finish::{Finish, RUN, Residual};
 use super::super::tile::{
-    MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead, tile,
+    MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead,
+    max_pixels, tile,
 };
 use super::{DirectConv, Operands, Reads, Spread};
 use crate::par::SharedMut;
@@ -39,7 +40,11 @@ impl Vectorized for Task<'_> {
         let in_block = weights.input.block(b);
         let window = conv.reads.window(&conv.window);
         let (position, len) = match conv.reads {
-            Reads::Whole(_) | Reads::Part(_) => (Position::SUM, n + weights.taps),
+            Reads::Whole(_) | Reads::Part(_) => {
+                // Rows must be worth tiles of their own.
+                let long = window.output[1] >= 2 * max_pixels::<S>();
+                (if long { Position::ROW } else { Position::SUM }, n + weights.taps)
+            }
             Reads::Pixels(_) => (Position::DENSE, 0),
             Reads::Input if window.is_pointwise() => (Position::DENSE, 0),
             Reads::Input => (Position::TABLE, n * weights.taps),
@@ -48,7 +53,7 @@ impl Vectorized for Task<'_> {
         let mut first_read = self.first_read;
         let read = first_read..first_read + n;
         match position {
-            Position::SUM => window.sums(read, in_block, table),
+            Position::SUM | Position::ROW => window.sums(read, in_block, table),
             Position::TABLE => window.offsets(read, in_block, table),
             _ => {}
         }
@@ -73,7 +78,12 @@ impl Vectorized for Task<'_> {
             channels: inp,
             block: in_block,
             step: plane * in_block,
+            pixel: window.stride[1] * in_block,
         };
+        // Pixels whose tiles are cut together: those of a row, or all.
+        let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
+        let column = first_read % row;
+        let piece = |start: usize| start..n.min(start.saturating_add(row - (column + start) % row));
         let pixels = conv.out_pixels();
         let pairs = out.div_ceil(NB * b);
         let width = conv.window.output[1];
@@ -100,11 +110,17 @@ impl Vectorized for Task<'_> {
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: &self.run,
             };
-            // A single block has more pixels in a tile: so far for 1x1 layers only, where odd ones are common.
-            if blocks == 1 && position == Position::DENSE {
-                for_each_tile(s, n, &mut Single(body));
-            } else {
-                for_each_tile(s, n, &mut body);
+            // A single block has more pixels in a tile: so far for 1x1 and first layers only, where odd ones are common.
+            let single = blocks == 1 && matches!(position, Position::DENSE | Position::ROW);
+            let mut start = 0;
+            while start < n {
+                let pixels = piece(start);
+                start = pixels.end;
+                if single {
+                    for_each_tile(s, pixels, &mut Single(&mut body));
+                } else {
+                    for_each_tile(s, pixels, &mut body);
+                }
             }
         }
     }
@@ -134,6 +150,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
         let [sums, second] = unsafe {
             match self.position {
                 Position::SUM => self.sums::<S, MR, { Position::SUM }, NB>(s, first),
+                Position::ROW => self.sums::<S, MR, { Position::ROW }, NB>(s, first),
                 Position::DENSE => self.sums::<S, MR, { Position::DENSE }, NB>(s, first),
                 _ => self.sums::<S, MR, { Position::TABLE }, NB>(s, first),
             }
@@ -162,22 +179,27 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     }
 }
 
-/// The single block of an odd last pair, where pixels are dense.
-struct Single<'a>(Pair<'a>);
+/// The single block of an odd last pair, where pixels are dense or lie in a row.
+struct Single<'a, 'p>(&'a mut Pair<'p>);
 
-impl<S: Simd> TileBody<S> for Single<'_> {
+impl<S: Simd> TileBody<S> for Single<'_, '_> {
     const PIXELS: usize = MAX_PIXELS_OF_ONE;
 
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        // SAFETY: as for dense pixels of a pair.
-        let [sums, _] = unsafe { self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first) };
+        // SAFETY: as for such pixels of a pair.
+        let [sums, _] = unsafe {
+            match self.0.position {
+                Position::ROW => self.0.sums::<S, MR, { Position::ROW }, 1>(s, first),
+                _ => self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first),
+            }
+        };
         self.0.store(s, 0, first, sums);
     }
 
     #[inline(always)]
     fn run_length(&self) -> usize {
-        <Pair<'_> as TileBody<S>>::run_length(&self.0)
+        <Pair<'_> as TileBody<S>>::run_length(self.0)
     }
 
     #[inline(always)]

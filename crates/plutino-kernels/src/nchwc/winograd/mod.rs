@@ -327,8 +327,8 @@ impl WinogradConv {
         self.algorithm
     }
 
-    /// An estimate: multiply-adds at two vectors a cycle, twelve cycles for each vector that is transformed, written
-    /// and read again, and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
+    /// An estimate: multiply-adds at full speed, the time of twenty-four for what is transformed, written and read again,
+    /// and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
     /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
     /// times the memory.) The same for any number of threads, which must not decide what is computed.
     fn cycles(&self) -> f64 {
@@ -337,9 +337,7 @@ impl WinogradConv {
         let rows = self.batch * self.tiles[0];
         let points = (sizes.points * sizes.points * rows * self.tiles[1]) as f64;
         let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
-        let b = self.isa.lanes() as f64;
-        inp * out * points / (2.0 * b)
-            + points * (inp + out) / b * 12.0
+        (inp * out + 24.0 * (inp + out)) * points / full_speed(self.isa)
             + self.least_chunks as f64 * stream_cycles(weights)
     }
 
@@ -348,7 +346,7 @@ impl WinogradConv {
     fn direct_cycles(&self) -> f64 {
         let [out, inp] = self.channels.map(|c| c as f64);
         let sums = inp * out * 9.0 * self.window.pixels() as f64;
-        let image = sums / (1.6 * self.isa.lanes() as f64) + stream_cycles(inp * out * 36.0);
+        let image = sums / (0.8 * full_speed(self.isa)) + stream_cycles(inp * out * 36.0);
         self.batch as f64 * image
     }
 
@@ -513,6 +511,11 @@ struct Operands<'a> {
     residual: Option<Residual<'a>>,
 }
 
+/// Multiply-adds of a core in a cycle.
+fn full_speed(isa: Isa) -> f64 {
+    (isa.multiply_adds() * isa.lanes()) as f64
+}
+
 /// Cycles in which weights arrive.
 fn stream_cycles(bytes: f64) -> f64 {
     match bytes {
@@ -621,6 +624,7 @@ impl Vectorized for Product<'_> {
                 channels: self.channels,
                 block: b,
                 step: self.tiles * b,
+                pixel: b,
             };
             let mut body = ProductTile {
                 panel: Panel::new::<S>(&taps, weights, &bias),
@@ -628,7 +632,7 @@ impl Vectorized for Product<'_> {
                 at: self.at + pair * NB * self.tiles * b,
                 plane: self.tiles * b,
             };
-            for_each_tile(s, self.tiles, &mut body);
+            for_each_tile(s, 0..self.tiles, &mut body);
         }
     }
 }
