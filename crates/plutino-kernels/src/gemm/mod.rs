@@ -70,10 +70,12 @@ impl Target {
         self.isa.lanes() * VECTORS
     }
 
-    /// Length of a depth block: a panel of B takes three quarters of L1. Even blocks.
+    /// Length of a depth block: a panel of B takes three quarters of L1; or twice that for the twelve rows of AVX-512,
+    /// which leave L2 time enough to deliver it. Even blocks.
     pub(crate) fn kc(self, depth: usize) -> usize {
         let row = self.nr() * size_of::<f32>();
-        let most = (self.machine.l1 / 4 * 3 / row).clamp(32, 512) / 8 * 8;
+        let most = self.machine.l1 * self.mr() / 8 / row;
+        let most = most.clamp(32, 512) / 8 * 8;
         let blocks = depth.div_ceil(most).max(1);
         depth.div_ceil(blocks)
     }

@@ -178,6 +178,14 @@ fn direct_convolution_of_plain_input() {
     };
     check_direct(first, ConvInput::Plain);
     check_direct(Case { channels: [1, 5], batch: 2, ..first }, ConvInput::Plain);
+    // Rows of several tiles, and an odd last block.
+    let long = Case { channels: [3, 40], input: [11, 61], ..first };
+    check_direct(long, ConvInput::Plain);
+    check_direct(Case { channels: [4, 16], stride: [1, 1], ..long }, ConvInput::Plain);
+    check_direct(
+        Case { input: [9, 90], kernel: [3, 2], stride: [2, 3], dilation: [1, 4], ..long },
+        ConvInput::Plain,
+    );
     // Of several parts, which share rows.
     check_direct(Case { channels: [2, 5], batch: 2, input: [75, 61], ..BASE }, ConvInput::Plain);
 }
