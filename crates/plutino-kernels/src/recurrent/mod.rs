@@ -252,9 +252,8 @@ impl Recurrent {
     /// f32 elements of scratch memory for [`Recurrent::run`] on `threads` threads.
     pub fn scratch(&self, threads: usize) -> usize {
         let tasks = self.shape.batch.div_ceil(self.part).saturating_mul(self.shape.directions);
-        let own = Own::new(&self.shape, self.part, self.gemm.target().mr());
-        let states = own.len().saturating_mul(tasks);
-        self.gates().saturating_add(states).saturating_add(self.gemm.scratch(threads))
+        let spare = spare(&self.shape, self.part).saturating_mul(tasks);
+        self.gates().saturating_add(spare.max(self.gemm.scratch(threads)))
     }
 
     /// Elements of X.
@@ -299,9 +298,8 @@ impl Recurrent {
         self.gemm.run(par, &product, gates, n, rest);
 
         let parts = batch.div_ceil(self.part);
-        let own = Own::new(&self.shape, self.part, self.gemm.target().mr());
-        let (gates, y, own_memory) =
-            (SharedMut::new(gates), SharedMut::new(y), SharedMut::new(rest));
+        let own = spare(&self.shape, self.part);
+        let (gates, y, spare) = (SharedMut::new(gates), SharedMut::new(y), SharedMut::new(rest));
         let (h, c) = (SharedMut::new(states.h), SharedMut::new(states.c));
         let sequence = |task: usize, par: &Par| {
             let (direction, part) = (task / parts, task % parts);
@@ -309,7 +307,7 @@ impl Recurrent {
             let at = direction * self.shape.batch;
             let rows = |width: usize| (at + batch.start) * width..(at + batch.end) * width;
             // SAFETY: each task has memory of its own.
-            let memory = unsafe { own_memory.slice(task * own.len()..(task + 1) * own.len()) };
+            let spare = unsafe { spare.slice(task * own..(task + 1) * own) };
             // SAFETY: the rows of a direction and a part of the batch belong to one task.
             let (h, c) =
                 unsafe { (h.slice(rows(state)), c.slice(if lstm { rows(hidden) } else { 0..0 })) };
@@ -321,7 +319,7 @@ impl Recurrent {
                 gates: &gates,
                 y: &y,
             };
-            sequence.run(par, h, c, own.cut(memory));
+            sequence.run(par, h, c, spare);
         };
         match directions * parts {
             1 => sequence(0, par),
@@ -330,38 +328,10 @@ impl Recurrent {
     }
 }
 
-/// The memory of one [`Sequence`], in elements.
-#[derive(Clone, Copy)]
-struct Own {
-    /// h, as panels of rows.
-    state: usize,
-    /// The candidate of a GRU, or h before its projection.
-    hidden: usize,
-    /// The same as panels of rows.
-    hidden_panels: usize,
-}
-
-impl Own {
-    fn new(shape: &Shape, rows: usize, mr: usize) -> Self {
-        let panels = rows.next_multiple_of(mr);
-        let projected = shape.state != shape.hidden;
-        let spare = projected || shape.cell == Cell::Gru;
-        Self {
-            state: line(panels.saturating_mul(shape.state)),
-            hidden: if spare { line(rows.saturating_mul(shape.hidden)) } else { 0 },
-            hidden_panels: if projected { line(panels.saturating_mul(shape.hidden)) } else { 0 },
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.state.saturating_add(self.hidden).saturating_add(self.hidden_panels)
-    }
-
-    fn cut(self, memory: &mut [f32]) -> [&mut [f32]; 3] {
-        let (state, rest) = memory.split_at_mut(self.state);
-        let (hidden, rest) = rest.split_at_mut(self.hidden);
-        [state, hidden, &mut rest[..self.hidden_panels]]
-    }
+/// f32 elements of memory of one [`Sequence`]: the candidate of a GRU, or h before its projection.
+fn spare(shape: &Shape, rows: usize) -> usize {
+    let needed = shape.state != shape.hidden || shape.cell == Cell::Gru;
+    if needed { line(rows.saturating_mul(shape.hidden)) } else { 0 }
 }
 
 /// A part of the batch in one direction, from the first step to the last.
@@ -376,17 +346,14 @@ struct Sequence<'a> {
 
 impl Sequence<'_> {
     /// `h` and `c` hold the initial states of these rows, and the final ones afterwards.
-    fn run(&self, par: &Par, h: &mut [f32], c: &mut [f32], own: [&mut [f32]; 3]) {
+    fn run(&self, par: &Par, h: &mut [f32], c: &mut [f32], spare: &mut [f32]) {
         let shape = &self.layer.shape;
         let isa = self.layer.gemm.target().isa;
-        let mr = self.layer.gemm.target().mr();
         let Shape { steps, hidden, state, directions, .. } = *shape;
         let (rows, width) = (self.batch.len(), shape.gates());
-        let [panels, spare, spare_panels] = own;
         let stride = width * directions;
         // From one sequence of the batch to the next.
         let next = if shape.batch_first { steps } else { 1 };
-        product::interleave(mr, h, state, panels);
         for step in 0..steps {
             let t = if self.direction == 0 { step } else { steps - 1 - step };
             let back = step % 2 == 1;
@@ -395,13 +362,13 @@ impl Sequence<'_> {
             // SAFETY: the columns of a direction in the rows of a part of the batch belong to this task.
             unsafe {
                 let c = (self.gates, x, next * stride);
-                self.weights.recurrent.multiply(isa, par, rows, panels, c, Start::Output, back);
+                self.weights.recurrent.multiply(isa, par, rows, h, c, Start::Output, back);
             }
             if let Some((weights, bias)) = &self.weights.candidate {
                 let start = Start::Bias(bias.as_deref());
                 let c = SharedMut::new(&mut *spare);
                 // SAFETY: memory of this task.
-                unsafe { weights.multiply(isa, par, rows, panels, (&c, 0, hidden), start, back) };
+                unsafe { weights.multiply(isa, par, rows, h, (&c, 0, hidden), start, back) };
             }
             for n in 0..rows {
                 let x = x + n * next * stride;
@@ -427,13 +394,11 @@ impl Sequence<'_> {
                 });
             }
             if let Some(weights) = &self.weights.projection {
-                product::interleave(mr, &spare[..rows * hidden], hidden, spare_panels);
                 let c = SharedMut::new(&mut *h);
                 let (c, start) = ((&c, 0, state), Start::Bias(None));
                 // SAFETY: memory of this task.
-                unsafe { weights.multiply(isa, par, rows, spare_panels, c, start, back) };
+                unsafe { weights.multiply(isa, par, rows, spare, c, start, back) };
             }
-            product::interleave(mr, h, state, panels);
             for (n, h) in h.chunks_exact(state).enumerate() {
                 let y = ((at + n * next) * directions + self.direction) * state;
                 // SAFETY: as for the gates.

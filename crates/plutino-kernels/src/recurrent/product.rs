@@ -1,7 +1,8 @@
 //! The product of a few rows with a matrix that is read once: C\[rows, N\] (+)= A\[rows, K\] B\[K, N\].
 //!
 //! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the whole
-//! depth, so that each is read in one stretch; A lies interleaved, in panels of the tile's rows.
+//! depth, so that each is read in one stretch. A is read where it lies: it has to share the first-level cache with
+//! all that streams through it.
 
 use crate::gemm::Strided;
 use crate::gemm::tile::{self, Tile, VECTORS};
@@ -51,7 +52,7 @@ impl Panels {
     }
 
     /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride` elements
-    /// apart; `a` is the left side as [`interleave`] leaves it. `back` visits the panels in reverse.
+    /// apart; `a` is the left side, row after row. `back` visits the panels in reverse.
     ///
     /// # Safety
     /// Nobody else reads or writes these elements of C meanwhile.
@@ -72,6 +73,7 @@ impl Panels {
         if rows == 0 || columns == 0 {
             return;
         }
+        assert!(rows.checked_mul(depth).is_some_and(|len| len <= a.len()), "left side too short");
         let end = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(at + columns));
         assert!(stride >= columns && end.is_some_and(|end| end <= c.len()), "output too short");
         assert!(isa == self.isa, "packed for another instruction set");
@@ -94,20 +96,6 @@ impl Panels {
                 back,
             });
         });
-    }
-}
-
-/// Writes rows of `width` elements as panels of `mr` rows: element k of row i at
-/// `(i / mr * width + k) * mr + i % mr`.
-///
-/// # Panics
-/// Where `out` has no room for whole panels.
-pub(super) fn interleave(mr: usize, rows: &[f32], width: usize, out: &mut [f32]) {
-    for (i, row) in rows.chunks_exact(width.max(1)).enumerate() {
-        let panel = &mut out[i / mr * mr * width..][..mr * width];
-        for (x, y) in row.iter().zip(panel.iter_mut().skip(i % mr).step_by(mr)) {
-            *y = *x;
-        }
     }
 }
 
@@ -140,12 +128,12 @@ impl Vectorized for Multiply<'_> {
             let j = (self.range.start + first) * nr;
             let b = &self.b[j * self.depth..(j + panels * nr) * self.depth];
             let cols = (self.columns - j).min(panels * nr);
-            for i in (0..self.rows).step_by(mr) {
-                let rows = (self.rows - i).min(mr);
-                let c = self.c.0.wrapping_add(i * self.c.1 + j);
+            for (rows, _) in tile::row_tiles(self.rows, mr) {
+                let c = self.c.0.wrapping_add(rows.start * self.c.1 + j);
+                let a = &self.a[rows.start * self.depth..rows.end * self.depth];
                 let tile = Tile {
                     depth: self.depth,
-                    a: tile::Panel(self.a[i * self.depth..(i + mr) * self.depth].as_ptr()),
+                    a: tile::Rows { first: a.as_ptr(), stride: self.depth },
                     b: b.as_ptr(),
                     b_panel: nr * self.depth,
                     ahead: (std::ptr::null(), 0),
@@ -166,9 +154,9 @@ impl Vectorized for Multiply<'_> {
                     },
                     clamp: (f32::NEG_INFINITY, f32::INFINITY),
                 };
-                // SAFETY: the panels are whole (sliced above); rows and columns of C exist (checked by
+                // SAFETY: rows of A and panels are whole (sliced above); rows and columns of C exist (checked by
                 // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges of panels).
-                unsafe { tile::run(s, rows, panels, &tile) };
+                unsafe { tile::run(s, rows.len(), panels, &tile) };
             }
         }
     }
