@@ -40,7 +40,7 @@ pub(crate) struct Summand {
 }
 
 /// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand), or
-/// activation(conv(x) + bias) + summand.
+/// activation(conv(x) + bias) + summand. A 1x1 convolution in channel blocks may also read x times factors.
 #[derive(Debug)]
 struct Conv {
     /// Spatial dimensions.
@@ -53,6 +53,8 @@ struct Conv {
     dilation: Vec<usize>,
     groups: usize,
     mode: PadMode,
+    /// Whether the channels of x are multiplied by the factors that are input 1.
+    scaled: bool,
     /// Whether a summand follows as the last input, and whether it is added after the activation.
     add: Option<bool>,
     activation: Option<Activation>,
@@ -131,6 +133,7 @@ fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, Bu
         dilation: r.sizes("dilation", dims, 1, Some(1))?,
         groups,
         mode: PadMode::Zeros,
+        scaled: false,
         add: None,
         activation: None,
     })
@@ -228,7 +231,17 @@ impl Conv {
 
 impl Operator for Conv {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (_, output) = self.geometry(inputs)?;
+        let (geometry, output) = self.geometry(inputs)?;
+        if self.scaled {
+            let factors = &TensorValue::at(inputs, 1)?.spec;
+            let shape = [geometry.batch(), geometry.in_channels(), 1, 1];
+            if factors.shape.dims() != shape || factors.dtype != DType::F32 {
+                let expected = TensorSpec::new(DType::F32, shape);
+                return Err(ShapeError::Invalid(format!(
+                    "factors must be {expected}, found {factors}"
+                )));
+            }
+        }
         if let Some(Summand { input, .. }) = self.summand(inputs) {
             let summand = &TensorValue::at(inputs, input)?.spec;
             if (&summand.shape, summand.dtype) != (&output.shape, output.dtype) {
@@ -264,6 +277,9 @@ impl Operator for Conv {
                 None => conv_blocked::plan(cx, &conv),
             };
         }
+        if self.scaled {
+            return Err(PlanError::Unsupported("factors in this layout".into()));
+        }
         if output.dtype == DType::F32 {
             return self.plan_f32(cx, geometry);
         }
@@ -287,6 +303,19 @@ impl Operator for Conv {
             }
             other => Err(other),
         }
+    }
+
+    fn absorb_factors(&mut self, inputs: &[ValueSpec]) -> bool {
+        let Ok((g, _)) = self.geometry(inputs) else { return false };
+        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
+        let blocked = TensorValue::at(inputs, 0).is_ok_and(|x| x.spec.layout != Layout::Plain);
+        // Multiplying the weights takes `out` multiplications for each channel, multiplying the image one for each pixel:
+        // these take two to three times as long, since every vector of the image has another address of its factors.
+        self.scaled = !self.scaled
+            && blocked
+            && self.groups == 1
+            && window.is_some_and(|w| w.is_pointwise() && g.out_channels() <= 2 * w.pixels());
+        self.scaled
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -314,6 +343,7 @@ impl Conv {
             dilation: [h.dilation, w.dilation],
             pad: [h.padding.0, w.padding.0],
             activation: self.activation,
+            factors: self.scaled.then_some(1),
             residual: self.summand(inputs),
         })
     }
@@ -330,6 +360,7 @@ impl Conv {
         let [batch, inp, out] = [g.batch(), g.in_channels(), g.out_channels()];
         let fits = window.is_pointwise()
             && window.pixels() == 1
+            && !self.scaled
             && self.groups == 1
             && inp.is_multiple_of(block)
             && out.is_multiple_of(block)

@@ -22,6 +22,8 @@ pub(crate) struct Conv2d<'a> {
     /// Zeros above and to the left.
     pub(crate) pad: [usize; 2],
     pub(crate) activation: Option<Activation>,
+    /// The input with a factor for each channel of each image, for 1x1 convolutions.
+    pub(crate) factors: Option<usize>,
     pub(crate) residual: Option<Summand>,
 }
 
@@ -80,6 +82,11 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let name = |algorithm: &str| format!("conv.{algorithm}.c{block}.{}", cx.isa);
     let isa = cx.isa;
     let (weight, activation, residual) = (conv.weight, conv.activation, conv.residual);
+    let factors = conv.factors;
+    if factors.is_some() && (input == ConvInput::Plain || !window.is_pointwise() || conv.groups > 1)
+    {
+        return Err(unsupported("with factors of its channels"));
+    }
 
     if conv.groups > 1 && group_in == 1 && conv.groups == out_channels {
         let weights =
@@ -92,6 +99,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         let kernel = BlockedConv {
             name: name("depthwise"),
             algorithm: Algorithm::Depthwise(conv, weights),
+            factors,
             residual,
         };
         return Ok(Planned::new(kernel));
@@ -109,7 +117,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         })?;
         let scratch = winograd.scratch() * size_of::<f32>();
         let algorithm = Algorithm::Winograd(winograd, weights, bias);
-        let kernel = BlockedConv { name, algorithm, residual };
+        let kernel = BlockedConv { name, algorithm, factors, residual };
         return Ok(Planned::new(kernel).with_scratch(scratch));
     }
     let algorithm = match (input, window.is_pointwise()) {
@@ -128,17 +136,21 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         input,
         in_channels,
         out_channels,
-        batch,
+        if factors.is_some() { 1 } else { batch }, // at a time
         activation,
         cx.threads,
     );
-    let scratch = direct.scratch(cx.threads) * size_of::<isize>();
+    let (scratch, algorithm) = match factors {
+        Some(_) => (direct.scaled_scratch(cx.threads, &weights), "scaled_pointwise"),
+        None => (direct.scratch(cx.threads), algorithm),
+    };
     let kernel = BlockedConv {
         name: name(algorithm),
         algorithm: Algorithm::Direct(Box::new(direct), weights, bias),
+        factors,
         residual,
     };
-    Ok(Planned::new(kernel).with_scratch(scratch))
+    Ok(Planned::new(kernel).with_scratch(scratch.saturating_mul(size_of::<isize>())))
 }
 
 /// The Winograd convolution, where it applies and pays.
@@ -166,6 +178,7 @@ enum Algorithm {
 struct BlockedConv {
     name: String,
     algorithm: Algorithm,
+    factors: Option<usize>,
     residual: Option<Summand>,
 }
 
@@ -180,6 +193,7 @@ impl Kernel for BlockedConv {
             Some(Summand { input, last }) => Some(Residual { data: cx.inputs.get(input)?, last }),
             None => None,
         };
+        let factors = self.factors.map(|at| cx.inputs.get::<f32>(at)).transpose()?;
         let y = cx.outputs.take::<f32>(0)?;
         match &self.algorithm {
             Algorithm::Depthwise(conv, weights) => conv.run(x, weights, residual, y, cx.par),
@@ -187,7 +201,11 @@ impl Kernel for BlockedConv {
                 conv.run(x, weights, bias, residual, y, cx.take_scratch()?, cx.par);
             }
             Algorithm::Direct(conv, weights, bias) => {
-                conv.run(x, weights, bias, residual, y, cx.take_scratch()?, cx.par);
+                let (scratch, par) = (cx.take_scratch()?, cx.par);
+                match factors {
+                    Some(f) => conv.run_scaled(x, f, weights, bias, residual, y, scratch, par),
+                    None => conv.run(x, weights, bias, residual, y, scratch, par),
+                }
             }
         }
         Ok(())

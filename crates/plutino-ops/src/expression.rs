@@ -77,6 +77,11 @@ impl Operator for Expression {
     }
 
     fn role(&self, _: &[ValueSpec]) -> Option<Role> {
+        if let Expr::Binary(BinaryFn::Mul, a, b) = &self.expr
+            && let (Expr::Input(a), Expr::Input(b)) = (&**a, &**b)
+        {
+            return Some(Role::Times(*a, *b));
+        }
         terms(&self.expr).map(Role::Sum)
     }
 
@@ -484,6 +489,19 @@ mod tests {
             ("mul(@0,2)", None),
         ] {
             assert_eq!(expression(expr, 2).epilogue(), expected, "{expr}");
+        }
+    }
+
+    #[test]
+    fn roles_are_recognised() {
+        for (expr, expected) in [
+            ("mul(@0,@1)", Some(Role::Times(0, 1))),
+            ("mul(@1,@0)", Some(Role::Times(1, 0))),
+            ("mul(@0,2)", Some(Role::Sum(vec![(0, 2.0)]))),
+            ("add(@0,div(@1,4))", Some(Role::Sum(vec![(0, 1.0), (1, 0.25)]))),
+            ("mul(@0,add(@1,1))", None),
+        ] {
+            assert_eq!(expression(expr, 2).role(&[]), expected, "{expr}");
         }
     }
 

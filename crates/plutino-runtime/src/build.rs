@@ -42,6 +42,7 @@ pub(crate) fn build(
     }
     passes::run_typed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
     passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), &mut reports);
+    passes::run_placed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
 
     let planned = plan_nodes(model, resolved, pool, &net, &types)?;
     let mut storage = Storage::new(&net, &types, &feeds, &planned)?;

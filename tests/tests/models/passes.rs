@@ -1,6 +1,6 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
-use plutino::{SessionOptions, Sorting, Tensor};
+use plutino::{DType, Isa, SessionOptions, Sorting, Tensor, TensorSpec};
 use plutino_tests::{fixture, inputs, model, run};
 
 /// Largest difference relative to the largest value.
@@ -60,4 +60,20 @@ fn minilm() {
 #[test]
 fn convnext() {
     agree("convnext_tiny"); // permutations at the edges of channel blocks
+}
+
+#[test]
+fn convolutions_take_over_squeeze_and_excite() {
+    let model = model(&fixture("mobilenet_v3_small"));
+    for isa in Isa::available() {
+        let session = model.session(SessionOptions::default().with_isa(isa)).unwrap();
+        // The last three layers have 96 output channels: more than twice their pixels in the smaller image.
+        for (size, expected) in [(224, 9), (96, 6)] {
+            let image = TensorSpec::new(DType::F32, [2, 3, size, size]);
+            let plan = session.plan(&[image]).unwrap();
+            let scale = plan.passes().iter().find(|p| p.name == "scale").unwrap();
+            let scaled = plan.steps().filter(|s| s.kernel.contains("scaled_pointwise")).count();
+            assert_eq!((scale.done.len(), scaled), (expected, expected), "{isa}, {size}");
+        }
+    }
 }

@@ -166,6 +166,54 @@ fn direct_convolution() {
     }
 }
 
+/// Squeeze and excite: each channel of each image times a factor, and a residual of its own.
+#[test]
+fn direct_convolution_of_scaled_channels() {
+    for (channels, input, batch) in
+        [([16, 32], [9, 7], 1), ([37, 19], [5, 5], 3), ([8, 70], [31, 40], 2)]
+    {
+        let c = Case { channels, input, batch, kernel: [1, 1], pad: [0, 0], ..BASE };
+        let ([inp, out], win) = (channels, c.window());
+        let x = random(batch * inp * win.pixels(), 1);
+        let (w, bias) = (random(inp * out, 2), random(out, 3));
+        let factors = random(batch * inp, 4);
+        let residual = random(batch * out * win.pixels(), 5);
+        let scaled: Vec<f32> =
+            x.iter().enumerate().map(|(i, x)| x * factors[i / win.pixels()]).collect();
+        let (mut sums, sizes) = reference(&c, &scaled, &w, &bias);
+        for (sum, r) in sums.iter_mut().zip(&residual) {
+            *sum += f64::from(*r);
+        }
+        // As in `check_direct`, with one rounding more of each product on either side and one of the residual.
+        let eps = f64::from(f32::EPSILON) * (inp + 5) as f64 / 2.0;
+        on_every_machine(
+            |isa, par| {
+                let b = isa.lanes();
+                let blocked = ConvInput::Blocked;
+                let weights = DirectWeights::pack(&w, 1, [out, inp], 1, b, blocked).unwrap();
+                let (window, threads) = (win.clone(), par.threads());
+                let conv = DirectConv::new(isa, window, blocked, inp, out, 1, None, threads);
+                let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
+                let mut scratch = vec![0; conv.scaled_scratch(threads, &weights)];
+                let blocked = |x: &[f32], channels: usize, pixels: usize| {
+                    let len = batch * channels.next_multiple_of(b) * pixels;
+                    let mut y = vec![f32::NAN; len];
+                    to_blocked(isa, x, &mut y, channels, pixels, b, par);
+                    y
+                };
+                let factors = blocked(&factors, inp, 1);
+                let residual = blocked(&residual, out, win.pixels());
+                let shapes = ([inp, win.pixels()], [out, win.pixels()]);
+                through_blocks(&x, shapes.0, shapes.1, batch, isa, par, |x, y| {
+                    let residual = Some(Residual { data: &residual, last: false });
+                    conv.run_scaled(x, &factors, &weights, &bias, residual, y, &mut scratch, par);
+                })
+            },
+            |found| assert_close(found, &sums, |i| eps * (sizes[i] + f64::from(residual[i].abs()))),
+        );
+    }
+}
+
 #[test]
 fn direct_convolution_of_plain_input() {
     let first = Case {

@@ -184,7 +184,8 @@ impl TransposedConv {
         let len = self.worker_len();
         let (y, scratch) = (SharedMut::new(y), SharedMut::new(scratch));
         let begin = |phase: usize| {
-            let operands = Operands { x, y: &y, weights: &weights.0[phase], bias, residual: None };
+            let operands =
+                Operands { x, y: &y, weights: weights.0[phase].view(), bias, residual: None };
             self.phases[phase].conv.begin(operands, Workers { scratch: &scratch, len })
         };
         let tasks = |phase| {

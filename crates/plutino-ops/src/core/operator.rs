@@ -29,6 +29,13 @@ pub trait Operator: Debug + Send + Sync + 'static {
         Err(next)
     }
 
+    /// Takes over the multiplication of each channel of input 0 by one factor for each image, or refuses. `inputs` lie as
+    /// the layout pass decided. The factors, `(N, C, 1, 1)`, become input 1.
+    fn absorb_factors(&mut self, inputs: &[ValueSpec]) -> bool {
+        let _ = inputs;
+        false
+    }
+
     /// What this operator is to the producer of one of its inputs, if that one could absorb it.
     fn epilogue(&self) -> Option<Epilogue> {
         None
@@ -69,6 +76,8 @@ pub enum Epilogue {
 pub enum Role {
     /// The products of two tensors of matrices, and nothing else.
     Product(usize, usize),
+    /// The products of two tensors' elements, broadcast.
+    Times(usize, usize),
     /// Softmax along the last dimension.
     SoftmaxOfRows(usize),
     /// The sum of tensors, each multiplied by a number, broadcast.

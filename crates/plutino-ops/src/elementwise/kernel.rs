@@ -58,16 +58,16 @@ impl Lowered {
 }
 
 impl Computed {
-    /// Whether storage broadcasts in blocks as the shapes do: whole blocks only, since a function may make
-    /// something of the zeros that pad a part of one.
+    /// Whether storage broadcasts in blocks as the shapes do. What a function makes of the padding of a last block does
+    /// not matter: nobody reads it.
     fn agrees_in_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
         let channels = match self.shape[..] {
             [_, c, _, _] if self.program.dtype() == DType::F32 => c,
             _ => return false,
         };
         let leaves: Vec<_> = inputs.iter().flat_map(ValueSpec::leaves).collect();
+        let whole = block > 0 && channels.is_multiple_of(block);
         block > 0
-            && channels.is_multiple_of(block)
             && self.sources.iter().zip(self.program.inputs()).all(|((origin, shape), &dtype)| {
                 // In its own shape, not in one it is only read as: that is how the layout pass sees it.
                 let as_it_is = match origin {
@@ -79,7 +79,7 @@ impl Computed {
                 };
                 match shape.dims() {
                     [_, c, _, _] if as_it_is => *c == channels && dtype == DType::F32,
-                    _ => shape.numel() == 1 || is_per_channel(shape, channels),
+                    _ => shape.numel() == 1 || (whole && is_per_channel(shape, channels)),
                 }
             })
     }

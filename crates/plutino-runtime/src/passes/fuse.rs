@@ -125,9 +125,19 @@ fn absorb(
     into: usize,
     epilogue: Epilogue,
 ) -> Result<bool, SessionError> {
-    let node = &mut net.nodes[into];
+    change(net, cx, into, |operator| operator.absorb(epilogue).is_ok())
+}
+
+/// Changes the operator at `at`, which becomes this net's own if `f` says that it changed something.
+pub(super) fn change(
+    net: &mut Net,
+    cx: &TypedCx<'_>,
+    at: usize,
+    f: impl FnOnce(&mut dyn Operator) -> bool,
+) -> Result<bool, SessionError> {
+    let node = &mut net.nodes[at];
     if let Action::Fused(operator) = &mut node.action {
-        return Ok(operator.absorb(epilogue).is_ok());
+        return Ok(f(operator.as_mut()));
     }
     // The model's operator is shared by all plans: decode one that may be changed.
     let Some(op) = node.source.and_then(|id| cx.model.graph.operator(id)) else { return Ok(false) };
@@ -135,9 +145,9 @@ fn absorb(
     let mut operator = registry
         .build(&cx.model.file, &cx.model.graph, op)
         .map_err(|e| SessionError::internal(format!("decoded before, now: {e}")))?;
-    let agreed = operator.absorb(epilogue).is_ok();
-    if agreed {
+    let changed = f(operator.as_mut());
+    if changed {
         node.action = Action::Fused(operator);
     }
-    Ok(agreed)
+    Ok(changed)
 }

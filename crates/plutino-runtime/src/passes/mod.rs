@@ -9,12 +9,14 @@ pub(crate) mod dead;
 pub(crate) mod fold;
 mod fuse;
 mod layout;
+mod scale;
 
 use crate::infer::Types;
 use crate::model::Inner;
 use crate::net::Net;
 use crate::{SessionError, SessionOptions};
 use plutino_ops::ValueSpec;
+use plutino_tensor::TensorSpec;
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
@@ -43,6 +45,11 @@ pub(crate) const PIPELINE: &[Pass] = &[
         about: "keeps images in channel blocks where convolutions compute",
         run: Run::Layout(layout::layout),
     },
+    Pass {
+        name: "scale",
+        about: "lets 1x1 convolutions take over the factors of their input's channels",
+        run: Run::Placed(scale::scale),
+    },
 ];
 
 /// One entry of the pipeline.
@@ -60,8 +67,10 @@ pub(crate) enum Run {
     Inference,
     /// After shapes are inferred.
     Typed(fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
-    /// Last: decides how values lie in memory, given the channels of a block.
+    /// Decides how values lie in memory, given the channels of a block.
     Layout(fn(&mut Net, &mut Types, usize, &mut PassReport)),
+    /// Last: when it is known how values lie.
+    Placed(fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
 }
 
 /// What a pass may look at once shapes are known.
@@ -176,14 +185,29 @@ pub(crate) fn run_layout(
     }
 }
 
-/// A fused operator must make exactly what the last one that it absorbed made.
+/// Runs the passes that come after those.
+pub(crate) fn run_placed(
+    net: &mut Net,
+    cx: &TypedCx<'_>,
+    reports: &mut [PassReport],
+) -> Result<(), SessionError> {
+    for (pass, report) in PIPELINE.iter().zip(reports) {
+        if let (Run::Placed(run), true) = (&pass.run, report.ran) {
+            run(net, cx, report)?;
+        }
+    }
+    Ok(())
+}
+
+/// A fused operator must make exactly what the last one that it absorbed made, wherever that lies.
 fn check_fused(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
     let node = &net.nodes[at];
     let inputs = types.all(&node.inputs).unwrap_or_default();
     let made = node.operator().and_then(|op| op.infer(&inputs).ok());
+    let same = |a: &TensorSpec, b: &TensorSpec| (&a.shape, a.dtype) == (&b.shape, b.dtype);
     let promised = types.all(&node.outputs).unwrap_or_default();
     match made.as_deref() {
-        Some([ValueSpec::Tensor(made)]) if matches!(&promised[..], [ValueSpec::Tensor(p)] if p.spec == made.spec) => {
+        Some([ValueSpec::Tensor(made)]) if matches!(&promised[..], [ValueSpec::Tensor(p)] if same(&p.spec, &made.spec)) => {
             Ok(())
         }
         _ => Err(SessionError::internal(format!(

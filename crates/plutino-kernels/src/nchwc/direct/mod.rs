@@ -95,7 +95,7 @@ impl Reads {
 pub(super) struct Operands<'a> {
     pub(super) x: &'a [f32],
     pub(super) y: &'a SharedMut<'a, f32>,
-    pub(super) weights: &'a DirectWeights,
+    pub(super) weights: DirectWeights<&'a [f32]>,
     /// One number for each output channel, padded to whole pairs of blocks.
     pub(super) bias: &'a [f32],
     pub(super) residual: Option<Residual<'a>>,
@@ -206,6 +206,53 @@ impl DirectConv {
         &self,
         x: &[f32],
         weights: &DirectWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [isize],
+        par: &Par,
+    ) {
+        self.run_view(x, weights.view(), bias, residual, y, scratch, par);
+    }
+
+    /// Numbers of scratch memory for [`DirectConv::run_scaled`].
+    pub fn scaled_scratch(&self, threads: usize, weights: &DirectWeights) -> usize {
+        self.scratch(threads).saturating_add(weights.scaled_len())
+    }
+
+    /// A 1x1 convolution of channels that are multiplied by a factor each, `[image][channel, padded to whole blocks]`:
+    /// squeeze and excite. Not the pixels are multiplied, but the weights, for one image after the other.
+    ///
+    /// Panics as [`DirectConv::run`] does, and for other windows.
+    pub fn run_scaled(
+        &self,
+        x: &[f32],
+        factors: &[f32],
+        weights: &DirectWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [isize],
+        par: &Par,
+    ) {
+        let [out, inp] = weights.channels.map(|c| c.next_multiple_of(self.isa.lanes()));
+        let (image, out_image) = (inp * self.window.input_pixels(), out * self.out_pixels());
+        assert!(image > 0 && out_image > 0 && y.len().is_multiple_of(out_image));
+        assert!(x.len() / image == y.len() / out_image && factors.len() == x.len() / image * inp);
+        let (memory, scratch) = scratch.split_at_mut(weights.scaled_len());
+        let memory: &mut [f32] = bytemuck::cast_slice_mut(memory);
+        let images = x.chunks_exact(image).zip(factors.chunks_exact(inp));
+        for (n, (y, (x, factors))) in y.chunks_exact_mut(out_image).zip(images).enumerate() {
+            let weights = weights.scaled(self.isa, factors, memory, par);
+            let residual = residual.map(|r| r.part(n * out_image..(n + 1) * out_image));
+            self.run_view(x, weights, bias, residual, y, scratch, par);
+        }
+    }
+
+    fn run_view(
+        &self,
+        x: &[f32],
+        weights: DirectWeights<&[f32]>,
         bias: &[f32],
         residual: Option<Residual<'_>>,
         y: &mut [f32],

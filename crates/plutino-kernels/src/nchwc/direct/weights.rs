@@ -2,7 +2,8 @@
 
 use super::super::tile::NB;
 use crate::gemm::Strided;
-use crate::simd::Isa;
+use crate::par::Par;
+use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
 /// Channels up to which plain input is read: they become blocks of this many.
@@ -29,9 +30,11 @@ impl ConvInput {
 
 /// Weights in the order in which the kernel reads them:
 /// `[group][pair of output blocks][input block][tap][input channel of the block][2 b output channels]`.
-#[derive(Debug)]
-pub struct DirectWeights {
-    data: AlignedBuf,
+///
+/// `D` is where they lie: memory of their own, or borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectWeights<D = AlignedBuf> {
+    data: D,
     /// Output channels and input channels of a group.
     pub(super) channels: [usize; 2],
     pub(super) groups: usize,
@@ -102,12 +105,77 @@ impl DirectWeights {
         Ok(Self { data, channels: [out, inp], groups, taps, block, input })
     }
 
-    pub(super) fn as_slice(&self) -> &[f32] {
+    fn as_slice(&self) -> &[f32] {
         bytemuck::cast_slice(self.data.as_bytes())
+    }
+
+    pub(in super::super) fn view(&self) -> DirectWeights<&[f32]> {
+        self.with(self.as_slice())
+    }
+
+    /// The same weights in other memory.
+    fn with<D>(&self, data: D) -> DirectWeights<D> {
+        let Self { data: _, channels, groups, taps, block, input } = *self;
+        DirectWeights { data, channels, groups, taps, block, input }
+    }
+
+    /// The weights of a 1x1 convolution in `memory`, each times the factor of its input channel.
+    ///
+    /// # Panics
+    /// Where they are others', or a slice is too short.
+    pub(super) fn scaled<'a>(
+        &self,
+        isa: Isa,
+        factors: &[f32],
+        memory: &'a mut [f32],
+        par: &Par,
+    ) -> DirectWeights<&'a [f32]> {
+        let inp = self.channels[1];
+        assert!(self.groups == 1 && self.taps == 1 && self.input == ConvInput::Blocked);
+        assert!(inp <= factors.len() && isa.lanes() == self.block, "factors of other weights");
+        let panel = inp * NB * self.block;
+        let (from, to) = (self.as_slice(), &mut memory[..self.as_slice().len()]);
+        par.chunks_mut(to, panel, |i, to| {
+            isa.run(Scale { from: &from[i * panel..][..to.len()], factors, to });
+        });
+        self.with(to)
+    }
+
+    /// Numbers of scratch memory that [`DirectWeights::scaled`] takes.
+    pub(super) fn scaled_len(&self) -> usize {
+        self.data.len().div_ceil(size_of::<isize>())
     }
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.data.len()
+    }
+}
+
+impl<'a> DirectWeights<&'a [f32]> {
+    pub(super) fn as_slice(self) -> &'a [f32] {
+        self.data
+    }
+}
+
+/// A panel of 1x1 weights, times one factor for each row of `NB` vectors.
+struct Scale<'a> {
+    from: &'a [f32],
+    factors: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for Scale<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = NB * S::LANES;
+        let rows = self.from.chunks_exact(width).zip(self.to.chunks_exact_mut(width));
+        for ((from, to), &factor) in rows.zip(self.factors) {
+            let factor = s.splat(factor);
+            for at in (0..width).step_by(S::LANES) {
+                s.store(s.mul(s.load(&from[at..]), factor), &mut to[at..]);
+            }
+        }
     }
 }
