@@ -46,7 +46,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
 const KNOBS: &str = "crates/plutino-runtime/src/knobs.rs";
 
 /// The only file that names rayon.
-const THREADS: &str = "crates/plutino-kernels/src/par.rs";
+const THREADS: &str = "crates/plutino-kernels/src/par/mod.rs";
 
 /// A source file: its path from the project's root, and its text.
 struct Source {

@@ -9,7 +9,7 @@ use crate::memory::{self, Item};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::options::Resolved;
-use crate::passes::{self, TypedCx};
+use crate::passes::{self, Stage, TypedCx};
 use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
@@ -40,9 +40,9 @@ pub(crate) fn build(
     if reports.iter().any(|r| r.name == "fold" && r.ran) {
         passes::dead::sweep(&mut net, &types);
     }
-    passes::run_typed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
+    passes::run_typed(Stage::Inferred, &mut net, &TypedCx { model, types: &types }, &mut reports)?;
     passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), &mut reports);
-    passes::run_placed(&mut net, &TypedCx { model, types: &types }, &mut reports)?;
+    passes::run_typed(Stage::Placed, &mut net, &TypedCx { model, types: &types }, &mut reports)?;
 
     let planned = plan_nodes(model, resolved, pool, &net, &types)?;
     let mut storage = Storage::new(&net, &types, &feeds, &planned)?;

@@ -14,7 +14,7 @@ use super::tile::{TileBody, ZEROS, for_each_tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
-use crate::par::SharedMut;
+use crate::par::{SharedMut, part_of};
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
@@ -110,11 +110,12 @@ impl DepthwiseConv {
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panel = (weights.taps + 1) * b;
         let [rows, width] = self.window.output;
-        let cuts = self.window.pixels().div_ceil(TASK_PIXELS).min(rows);
+        let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
+        let cuts = cuts.next_multiple_of(par.threads()).min(rows);
         let y = SharedMut::new(y);
-        par.run(planes * cuts, |task| {
-            let (plane, cut) = (task / cuts, task % cuts);
-            let rows = cut * rows / cuts..(cut + 1) * rows / cuts;
+        par.run_grid([planes / weights.blocks, weights.blocks, cuts], |_, [n, block, cut]| {
+            let plane = n * weights.blocks + block;
+            let rows = part_of(cut, cuts, rows);
             let part = plane * out_plane + rows.start * width * b
                 ..plane * out_plane + rows.end * width * b;
             self.isa.run(Rows {
@@ -124,7 +125,7 @@ impl DepthwiseConv {
                 residual: residual.map(|r| r.part(part.clone())),
                 // SAFETY: tasks write different rows of different planes.
                 y: unsafe { y.slice(part) },
-                weights: &packed[plane % weights.blocks * panel..][..panel],
+                weights: &packed[block * panel..][..panel],
                 rows,
             });
         });

@@ -8,7 +8,7 @@
 use super::direct::FEW;
 use super::window::Window;
 use crate::Par;
-use crate::par::SharedMut;
+use crate::par::{SharedMut, part_of};
 use std::ops::Range;
 
 /// How an output plane is cut into parts, and the copy of the image that each needs.
@@ -81,10 +81,10 @@ impl PaddedImage {
         part: usize,
         y: &mut [f32],
     ) -> Range<usize> {
-        let [high, wide] = self.window.output;
-        let (oy, ox) = (part / self.parts[1] * high, part % self.parts[1] * wide);
         let [height, width] = self.whole.output;
-        let (rows, cols) = (high.min(height - oy), wide.min(width - ox));
+        let rows = part_of(part / self.parts[1], self.parts[0], height);
+        let cols = part_of(part % self.parts[1], self.parts[1], width);
+        let (oy, ox, rows, cols) = (rows.start, cols.start, rows.len(), cols.len());
         let lines = Window { output: [rows, cols], ..self.window.clone() }.extent(0);
         let corner = [oy * self.whole.stride[0], ox * self.whole.stride[1]];
         self.copy_rows(x, channels, corner, &mut y[..lines * self.window.input[1] * FEW]);

@@ -125,9 +125,9 @@ impl Sizes {
 
     fn for_each_part(&self, batch: usize, par: &Par, f: impl Fn(Part) + Sync) {
         let parts = self.pixels.div_ceil(PART);
-        par.run(batch * self.blocks() * parts, |task| {
-            let start = task % parts * PART;
-            f(self.part(task / parts, start..(start + PART).min(self.pixels)));
+        par.run_grid([batch, self.blocks(), parts], |_, [n, block, part]| {
+            let start = part * PART;
+            f(self.part(n * self.blocks() + block, start..(start + PART).min(self.pixels)));
         });
     }
 }

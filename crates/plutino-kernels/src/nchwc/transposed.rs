@@ -188,17 +188,14 @@ impl TransposedConv {
                 Operands { x, y: &y, weights: weights.0[phase].view(), bias, residual: None };
             self.phases[phase].conv.begin(operands, Workers { scratch: &scratch, len })
         };
-        let tasks = |phase| {
-            let run = begin(phase);
-            run.batch * run.tasks_of_image()
-        };
-        let most = (0..phases).map(tasks).max().unwrap_or(0);
+        let grids = (0..phases).map(|phase| begin(phase).grid);
+        let most = grids.reduce(|a, b| [a[0], a[1], a[2].max(b[2])]);
+        let [images, layers, places] = most.unwrap_or_default();
         // Phase by phase for each part of the input: neighbouring pixels of the output share lines of cache.
-        par.run_as(most * phases, |worker, task| {
-            let (task, run) = (task / phases, begin(task % phases));
-            let of_image = run.tasks_of_image();
-            if task < run.batch * of_image {
-                run.task(worker, run.image(task / of_image), task);
+        par.run_grid([images, layers, places * phases], |worker, [n, layer, place]| {
+            let (place, run) = (place / phases, begin(place % phases));
+            if place < run.grid[2] {
+                run.task(worker, run.image(n), [n, layer, place]);
             }
         });
     }

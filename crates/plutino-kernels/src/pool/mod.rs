@@ -64,6 +64,9 @@ impl Divisor {
 pub struct Geometry {
     /// Volumes: batch x channels.
     pub planes: usize,
+    /// Images that the volumes belong to where threads shall begin with the same rows of all volumes of an image, as
+    /// those of blocks should; else as many as there are volumes. It changes no result.
+    pub images: usize,
     /// Depth, height, width.
     pub axes: [Axis; 3],
     /// Elements of a pixel that lie side by side and are pooled alone: 1 for plain tensors, the block
@@ -78,7 +81,7 @@ impl Geometry {
         for (to, from) in all.iter_mut().rev().zip(axes.iter().rev()) {
             *to = *from;
         }
-        Self { planes, axes: all, inner: 1 }
+        Self { planes, images: planes, axes: all, inner: 1 }
     }
 
     /// Elements of one input volume.
@@ -94,6 +97,16 @@ impl Geometry {
     /// Output rows of all volumes.
     fn rows(&self) -> usize {
         self.planes * self.axes[0].output() * self.axes[1].output()
+    }
+
+    /// Output rows as [`Par::split_planes`](crate::Par::split_planes) cuts them: images, volumes of an image, rows of a
+    /// volume.
+    fn split(&self) -> [usize; 3] {
+        let rows = self.axes[0].output() * self.axes[1].output();
+        match self.planes.checked_div(self.images) {
+            Some(planes) if planes * self.images == self.planes => [self.images, planes, rows],
+            _ => [self.planes, 1, rows],
+        }
     }
 
     /// Plane, depth window and height window of an output row.

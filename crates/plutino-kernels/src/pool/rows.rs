@@ -64,7 +64,7 @@ fn run<R: Reduce>(
     let (output, scratch) = (SharedMut::new(output), SharedMut::new(scratch));
     let taps = |axis: &Axis| axis.window(axis.output() / 2).taps.max(1);
     let work = buffer * taps(&geometry.axes[0]) * taps(&geometry.axes[1]) + row * taps(&width);
-    par.split_as(geometry.rows(), GRAIN / work.max(1), |worker, rows| {
+    par.split_planes(geometry.split(), GRAIN / work.max(1), |worker, rows| {
         // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same worker.
         let (output, buffer) = unsafe {
             (

@@ -148,6 +148,7 @@ impl Operator for Pool {
         let mut geometry = Geometry::new(planes, &axes);
         let (reduction, isa) = (self.reduction(), cx.isa);
         if let Layout::Blocked { block } = x.spec.layout {
+            geometry.images = shape[0];
             geometry.planes = shape[0].saturating_mul(shape[1].div_ceil(block.max(1)));
             geometry.inner = block;
         }

@@ -33,12 +33,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
     Pass {
         name: "attention",
         about: "computes attention that is spelled out as products and a softmax in one step",
-        run: Run::Typed(attention::attention),
+        run: Run::Typed(Stage::Inferred, attention::attention),
     },
     Pass {
         name: "fuse",
         about: "lets convolutions and the like take over the activation or sum that follows",
-        run: Run::Typed(fuse::fuse),
+        run: Run::Typed(Stage::Inferred, fuse::fuse),
     },
     Pass {
         name: "layout",
@@ -48,7 +48,7 @@ pub(crate) const PIPELINE: &[Pass] = &[
     Pass {
         name: "scale",
         about: "lets 1x1 convolutions take over the factors of their input's channels",
-        run: Run::Placed(scale::scale),
+        run: Run::Typed(Stage::Placed, scale::scale),
     },
 ];
 
@@ -66,11 +66,18 @@ pub(crate) enum Run {
     /// While shapes are inferred.
     Inference,
     /// After shapes are inferred.
-    Typed(fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
+    Typed(Stage, fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
     /// Decides how values lie in memory, given the channels of a block.
     Layout(fn(&mut Net, &mut Types, usize, &mut PassReport)),
-    /// Last: when it is known how values lie.
-    Placed(fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
+}
+
+/// How much is known when a pass runs that asks for shapes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Shapes.
+    Inferred,
+    /// And how values lie in memory.
+    Placed,
 }
 
 /// What a pass may look at once shapes are known.
@@ -157,15 +164,17 @@ pub(crate) fn inference(reports: &mut [PassReport]) -> Option<&mut PassReport> {
     report.ran.then_some(report)
 }
 
-/// Runs the passes that come after inference.
+/// Runs the passes of a stage after inference.
 pub(crate) fn run_typed(
+    stage: Stage,
     net: &mut Net,
     cx: &TypedCx<'_>,
     reports: &mut [PassReport],
 ) -> Result<(), SessionError> {
     for (pass, report) in PIPELINE.iter().zip(reports) {
-        if let (Run::Typed(run), true) = (&pass.run, report.ran) {
-            run(net, cx, report)?;
+        match pass.run {
+            Run::Typed(at, run) if at == stage && report.ran => run(net, cx, report)?,
+            _ => {}
         }
     }
     Ok(())
@@ -183,20 +192,6 @@ pub(crate) fn run_layout(
             run(net, types, block, report);
         }
     }
-}
-
-/// Runs the passes that come after those.
-pub(crate) fn run_placed(
-    net: &mut Net,
-    cx: &TypedCx<'_>,
-    reports: &mut [PassReport],
-) -> Result<(), SessionError> {
-    for (pass, report) in PIPELINE.iter().zip(reports) {
-        if let (Run::Placed(run), true) = (&pass.run, report.ran) {
-            run(net, cx, report)?;
-        }
-    }
-    Ok(())
 }
 
 /// A fused operator must make exactly what the last one that it absorbed made, wherever that lies.

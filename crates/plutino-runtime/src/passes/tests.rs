@@ -1,6 +1,6 @@
 //! Passes: a snippet of a `.param` file in, the nodes that are left out.
 
-use super::{PassReport, TypedCx, inference, reports, run_structure, run_typed};
+use super::{PassReport, Stage, TypedCx, inference, reports, run_structure, run_typed};
 use crate::SessionOptions;
 use crate::infer;
 use crate::net::Net;
@@ -23,7 +23,8 @@ fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     run_structure(&mut net, &mut reports).unwrap();
     let fold = inference(&mut reports);
     let types = infer::infer(&net, &specs, &inner.packs, Isa::PORTABLE, fold).unwrap();
-    run_typed(&mut net, &TypedCx { model: inner, types: &types }, &mut reports).unwrap();
+    let cx = TypedCx { model: inner, types: &types };
+    run_typed(Stage::Inferred, &mut net, &cx, &mut reports).unwrap();
     let names = |ids: &[crate::net::ValueId]| {
         ids.iter().map(|&i| net.name(i)).collect::<Vec<_>>().join(",")
     };

@@ -19,13 +19,16 @@ use super::tile::{NB, tile_pixels};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
-use crate::par::SharedMut;
+use crate::par::{SharedMut, part_of};
 use crate::simd::{Isa, LINE};
 use task::Task;
 pub use weights::{ConvInput, DirectWeights, FEW};
 
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
+
+/// Tiles of pixels of a thread, where each has pixels of its own: with fewer, each has output channels.
+const LEAST_TILES: usize = 8;
 
 /// Bytes above which a task copies less of an image than whole rows.
 const LONGEST_COPY: usize = 2 << 20;
@@ -39,7 +42,9 @@ pub struct DirectConv {
     isa: Isa,
     window: Window,
     finish: Finish,
-    /// Output pixels of a task.
+    /// Parts of a plane of the output.
+    pixel_tasks: usize,
+    /// Output pixels of a part at most.
     task_pixels: usize,
     /// Pairs of output blocks of a task.
     task_pairs: usize,
@@ -119,7 +124,7 @@ impl DirectConv {
         activation: Option<Activation>,
         threads: usize,
     ) -> Self {
-        let pixels = window.pixels();
+        let (pixels, threads) = (window.pixels(), threads.max(1));
         let sample = input == ConvInput::Blocked && window.is_sample() && window.stride != [1, 1];
         let spaced = if sample { 1 } else { window.stride[0] * window.stride[1] };
         let per_pixel = channels * 4 * spaced;
@@ -128,18 +133,24 @@ impl DirectConv {
         let fitting = (TASK_INPUT / per_pixel.max(1)).clamp(8 * mr, 1024) / mr * mr;
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let pairs = out_channels.div_ceil(NB * isa.lanes());
-        let blocks = pixels.div_ceil(fitting).max(1);
-        let mut task_pixels = pixels.div_ceil(blocks).next_multiple_of(mr);
-        let mut tasks = batch.max(1) * pixels.div_ceil(task_pixels);
+        let tiles = pixels.div_ceil(mr);
+        let mut pixel_tasks = pixels.div_ceil(fitting).max(1);
+        // As many for each thread, unless that leaves few tiles for each weight.
+        if !(batch * pixel_tasks).is_multiple_of(threads) && tiles >= LEAST_TILES * threads {
+            pixel_tasks = pixel_tasks.next_multiple_of(threads);
+        }
+        let mut task_pixels = tiles.div_ceil(pixel_tasks) * mr;
+        let mut tasks = batch.max(1) * pixel_tasks;
         let mut reads = Reads::Input;
         if input == ConvInput::Plain {
             let part = PaddedImage::new(&window, fitting, LONGEST_COPY);
             // A part is not to be copied for each of several tasks.
             if part.parts() > 1 && batch * part.parts() >= wanted {
-                (task_pixels, tasks) = (part.window.pixels(), batch * part.parts());
+                (task_pixels, pixel_tasks) = (part.window.pixels(), part.parts());
+                tasks = batch * pixel_tasks;
                 reads = Reads::Part(part);
             } else {
-                tasks = pixels.div_ceil(task_pixels);
+                tasks = pixel_tasks;
                 reads = Reads::Whole(PaddedImage::whole(&window));
             }
         } else if sample {
@@ -148,7 +159,7 @@ impl DirectConv {
         // Few blocks of pixels: cut the output channels, too.
         let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
         let finish = Finish::new(activation);
-        Self { isa, window, finish, task_pixels, task_pairs, reads, spread: None }
+        Self { isa, window, finish, pixel_tasks, task_pixels, task_pairs, reads, spread: None }
     }
 
     /// Writes pixels of a larger plane. Panics where they do not lie in it.
@@ -267,16 +278,18 @@ impl DirectConv {
             Operands { x, y: &y, weights, bias, residual },
             Workers { scratch: &scratch, len },
         );
-        let tasks = run.tasks_of_image();
+        let [images, layers, places] = run.grid;
         if let Reads::Whole(image) = &self.reads {
             let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
-            for n in 0..run.batch {
+            for n in 0..images {
                 image.copy_whole(run.image(n), weights.channels[1], copy, par);
                 let copy = &copy[..image.len()];
-                par.run_as(tasks, |worker, t| run.task(worker, copy, n * tasks + t));
+                par.run_grid([1, layers, places], |worker, [_, layer, place]| {
+                    run.task(worker, copy, [n, layer, place]);
+                });
             }
         } else {
-            par.run_as(run.batch * tasks, |worker, t| run.task(worker, run.image(t / tasks), t));
+            par.run_grid(run.grid, |worker, cell| run.task(worker, run.image(cell[0]), cell));
         }
     }
 
@@ -308,14 +321,9 @@ impl DirectConv {
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         assert!(residual.is_none() || self.spread.is_none(), "a residual of spread pixels");
         assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
-        let pixel_tasks = match &self.reads {
-            Reads::Part(image) => image.parts(),
-            Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {
-                self.window.pixels().div_ceil(self.task_pixels)
-            }
-        };
-        let tasks = [groups, pairs.div_ceil(self.task_pairs), pixel_tasks];
-        Run { conv: self, operands, workers, batch, image: [in_image, image], tasks }
+        let pair_tasks = pairs.div_ceil(self.task_pairs);
+        let grid = [batch, groups * pair_tasks, self.pixel_tasks];
+        Run { conv: self, operands, workers, image: [in_image, image], pair_tasks, grid }
     }
 
     /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output blocks.
@@ -337,19 +345,15 @@ pub(super) struct Run<'a> {
     conv: &'a DirectConv,
     operands: Operands<'a>,
     workers: Workers<'a>,
-    pub(super) batch: usize,
     /// Elements of an image of the input, and of the output.
     image: [usize; 2],
-    /// For each image: groups, parts of their pairs of output blocks, parts of the pixels.
-    tasks: [usize; 3],
+    /// Parts of the pairs of output blocks of a group.
+    pair_tasks: usize,
+    /// Tasks: images, parts of the output channels, parts of the pixels.
+    pub(super) grid: [usize; 3],
 }
 
 impl Run<'_> {
-    /// Tasks of each image.
-    pub(super) fn tasks_of_image(&self) -> usize {
-        self.tasks.iter().product()
-    }
-
     /// One image of the input.
     pub(super) fn image(&self, n: usize) -> &[f32] {
         &self.operands.x[n * self.image[0]..(n + 1) * self.image[0]]
@@ -357,14 +361,11 @@ impl Run<'_> {
 
     /// A task; `x` is the image or the copy of all of it. No two may run under the same worker's number at a time, and
     /// none twice.
-    pub(super) fn task(&self, worker: usize, x: &[f32], task: usize) {
+    pub(super) fn task(&self, worker: usize, x: &[f32], [n, layer, pixel_task]: [usize; 3]) {
         let conv = self.conv;
-        let [groups, pair_tasks, pixel_tasks] = self.tasks;
         let [out, inp] = self.operands.weights.channels;
         let (pixels, pairs) = (conv.window.pixels(), out.div_ceil(NB * conv.isa.lanes()));
-        let (rest, pixel_task) = (task / pixel_tasks, task % pixel_tasks);
-        let (rest, pair_task) = (rest / pair_tasks, rest % pair_tasks);
-        let (n, group) = (rest / groups, rest % groups);
+        let (group, pair_task) = (layer / self.pair_tasks, layer % self.pair_tasks);
         let first = pair_task * conv.task_pairs;
         let len = self.workers.len;
         // SAFETY: no two tasks run under the same worker's number at the same time.
@@ -379,8 +380,9 @@ impl Run<'_> {
                 (&*copy, range, 0)
             }
             Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {
-                let start = pixel_task * conv.task_pixels;
-                (x, start..(start + conv.task_pixels).min(pixels), start)
+                let mr = tile_pixels(conv.isa);
+                let tiles = part_of(pixel_task, conv.pixel_tasks, pixels.div_ceil(mr));
+                (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
             }
         };
         conv.isa.run(Task {

@@ -33,11 +33,12 @@ use super::tile::{NB, Panel, Position, Taps, TileBody, for_each_tile, lines_ahea
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
-use crate::par::SharedMut;
+use crate::par::{SharedMut, part_of};
 use crate::simd::unroll::unroll;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// An algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +93,10 @@ impl Sizes {
 const SKEW: usize = 16;
 /// Bytes of transformed data (inputs and outputs) of a chunk, at least.
 const CHUNK: usize = 3 << 19;
+
+/// Tiles of each thread that are multiplied apart: with fewer, weights come too slowly for two cores that read all of
+/// them each.
+const LEAST_TILES: usize = 20;
 
 /// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
 #[derive(Debug)]
@@ -254,6 +259,8 @@ pub struct WinogradConv {
     chunks: usize,
     /// How many chunks are in work at a time.
     workers: usize,
+    /// Parts of the rows of a chunk that are multiplied apart, one for each thread; or one.
+    parts: usize,
 }
 
 impl WinogradConv {
@@ -285,11 +292,21 @@ impl WinogradConv {
         let weights = sizes.filters * sizes.filters * inp * out * 4;
         let rows = (batch * tiles[0]).max(1);
         let least_chunks = rows.div_ceil((CHUNK.max(weights / 2) / row).max(1));
+        let threads = threads.max(1);
         // Each for itself would read large weights at the same time, from memory.
-        let alone = least_chunks >= threads && weights <= 2 * CHUNK;
-        let workers = if alone { threads.max(1) } else { 1 };
+        let small = weights <= 2 * CHUNK;
+        // With one chunk each, the larger one would decide.
+        let even = least_chunks > threads || rows.is_multiple_of(threads);
+        let alone = small && even && least_chunks >= threads;
+        let workers = if alone { threads } else { 1 };
+        // Few tiles are too few for each weight; they are multiplied point by point.
+        let apart = small && !alone && rows * tiles[1] >= LEAST_TILES * threads;
+        let parts = if apart { threads } else { 1 };
         // As many for each worker.
-        let chunks = least_chunks.next_multiple_of(workers).min(rows);
+        let chunks = match parts {
+            1 => least_chunks.next_multiple_of(workers).min(rows),
+            _ => 1,
+        };
         Some(Self {
             isa,
             algorithm,
@@ -301,6 +318,7 @@ impl WinogradConv {
             least_chunks,
             chunks,
             workers,
+            parts,
         })
     }
 
@@ -448,8 +466,7 @@ impl WinogradConv {
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
         let shared = SharedMut::new(v);
-        par.run(in_blocks * rows, |task| {
-            let (block, row) = (task / rows, task % rows);
+        par.run_grid([1, in_blocks, rows], |_, [_, block, row]| {
             let (n, row_of_image) = row_of(first + row);
             let plane = (n * in_blocks + block) * in_plane;
             self.isa.run(InputRow::<T> {
@@ -463,10 +480,11 @@ impl WinogradConv {
             });
         });
         let (v, shared) = (&*v, SharedMut::new(m));
-        // A task is a point, or less where there are few tasks for the threads.
+        // A task is a point or one of its parts, or less where there are few tasks for the threads.
         let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
-        par.run(points * cuts, |task| {
-            let (point, cut) = (task / cuts, task % cuts);
+        par.run_grid([1, points * cuts, self.parts], |_, [_, layer, part]| {
+            let (point, cut) = (layer / cuts, layer % cuts);
+            let rows = part_of(part, self.parts, rows);
             let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
             let filter = i * T::FILTERS + j;
             self.isa.run(Product {
@@ -474,15 +492,15 @@ impl WinogradConv {
                 m: &shared,
                 at: point * m_point,
                 weights: &packed[filter * panels..(filter + 1) * panels],
-                pairs: cut * pairs / cuts..(cut + 1) * pairs / cuts,
+                pairs: part_of(cut, cuts, pairs),
+                part: rows.start * self.tiles[1]..rows.end * self.tiles[1],
                 tiles,
                 channels: inp,
                 total: packed.len(),
             });
         });
         let m = &*m;
-        par.run(out_blocks * rows, |task| {
-            let (block, row) = (task / rows, task % rows);
+        par.run_grid([1, out_blocks, rows], |_, [_, block, row]| {
             let (n, row_of_image) = row_of(first + row);
             let plane = (n * out_blocks + block) * out_plane;
             self.isa.run(OutputRow::<T> {
@@ -593,13 +611,15 @@ fn points<T: Transform>(at: usize, distance: usize, len: usize) -> usize {
     (T::POINTS * T::POINTS - 1) * distance + at + len
 }
 
-/// Multiplies at one point: all tiles of the chunk with some pairs of output blocks.
+/// Multiplies at one point: some tiles of the chunk with some pairs of output blocks.
 struct Product<'a> {
     v: &'a [f32],
     m: &'a SharedMut<'a, f32>,
     at: usize,
     weights: &'a [f32],
-    pairs: std::ops::Range<usize>,
+    pairs: Range<usize>,
+    part: Range<usize>,
+    /// Tiles of the chunk.
     tiles: usize,
     channels: usize,
     /// f32 of the weights of all points.
@@ -613,13 +633,14 @@ impl Vectorized for Product<'_> {
         let b = S::LANES;
         let bias = [0.0; NB * 16];
         let panel = self.channels * NB * b;
+        let first = self.part.start * b;
         for pair in self.pairs {
             let weights = &self.weights[pair * panel..(pair + 1) * panel];
             let taps = Taps {
-                ahead: lines_ahead::<S>(self.total, panel, self.tiles),
-                x: self.v.as_ptr(),
+                ahead: lines_ahead::<S>(self.total, panel, self.part.len()),
+                x: self.v[first..].as_ptr(),
                 table: &[],
-                pixels: self.tiles,
+                pixels: self.part.len(),
                 taps: 1,
                 channels: self.channels,
                 block: b,
@@ -629,10 +650,10 @@ impl Vectorized for Product<'_> {
             let mut body = ProductTile {
                 panel: Panel::new::<S>(&taps, weights, &bias),
                 m: self.m,
-                at: self.at + pair * NB * self.tiles * b,
+                at: self.at + pair * NB * self.tiles * b + first,
                 plane: self.tiles * b,
             };
-            for_each_tile(s, 0..self.tiles, &mut body);
+            for_each_tile(s, 0..self.part.len(), &mut body);
         }
     }
 }
@@ -650,13 +671,13 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
-        // SAFETY: the tiles, in every block of input channels, lie inside v: `Product` is given
-        // `in_blocks * tiles * b` elements; there is one tap.
+        // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product` is given
+        // `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
         let [mut sums, second] =
             unsafe { tile::<S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
-            // SAFETY: tasks write different points or pairs.
+            // SAFETY: tasks write different points, pairs or parts of the tiles.
             let m = unsafe { self.m.slice(at..at + MR * b) };
             unroll!(MR, |J| s.store(sums[J], &mut m[J * b..]));
             sums = second; // registers have no index

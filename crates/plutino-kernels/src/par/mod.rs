@@ -2,9 +2,13 @@
 //!
 //! A [`Pool`] belongs to a session. [`Pool::enter`] opens a *region*: the pool's workers attend it,
 //! spinning between jobs, so that handing out the next small step costs well under a microsecond
-//! instead of a wake-up by the system. Inside, [`Par::run`] publishes a job; the caller takes part and
-//! tasks are claimed one by one, so a worker that is late (or serves another region of the same pool)
-//! delays nothing.
+//! instead of a wake-up by the system. Inside, [`Par::run`] publishes a job; the caller takes part.
+//!
+//! Each thread begins with tasks of its own: neighbours of each other, and the same in every job with the same
+//! places ([`Par::run_grid`]). So what a step reads lies in the caches of the core that wrote it in the step before;
+//! from another core, above all from one with another third-level cache, it comes slower than it is computed with.
+//! Who has finished takes the last tasks of the others, so a worker that is late (or serves another region of the same
+//! pool) delays nothing.
 //!
 //! Who computes a task never changes what it computes: results do not depend on the thread count.
 
@@ -13,6 +17,13 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+mod grid;
+mod share;
+
+use grid::Grid;
+pub(crate) use grid::part_of;
+use share::Share;
 
 /// Spins (with a pause each) before a waiting worker starts to yield its core.
 const SPINS: u32 = 4096;
@@ -49,12 +60,17 @@ impl Pool {
         let Some(workers) = &self.workers else {
             return f(&Par::serial());
         };
-        let region = Arc::new(Region::default());
+        let region = Arc::new(Region::new(self.threads));
         for _ in 1..self.threads {
             let region = Arc::clone(&region);
-            workers.spawn(move || region.attend());
+            // The same number for the same thread in every region; no region has a thread twice.
+            workers.spawn(move || {
+                if let Some(index) = rayon::current_thread_index() {
+                    region.attend(index + 1);
+                }
+            });
         }
-        let par = Par { region: Some(region), threads: self.threads };
+        let par = Par { region: Some(region) };
         f(&par) // dropping `par` dismisses the workers, also when `f` panics
     }
 }
@@ -70,19 +86,18 @@ impl std::fmt::Debug for Pool {
 /// There is no nesting: a `run` inside a task is executed by the calling thread alone.
 pub struct Par {
     region: Option<Arc<Region>>,
-    threads: usize,
 }
 
 impl Par {
     /// A handle that runs everything on the calling thread.
     pub fn serial() -> Self {
-        Self { region: None, threads: 1 }
+        Self { region: None }
     }
 
     /// Number of threads that may take part. Algorithms may size their chunks by it only where the
     /// result of each element does not depend on the chunk it is in.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.region.as_ref().map_or(1, |r| r.shares.len())
     }
 
     /// Calls `f(0), f(1), ... f(tasks - 1)`, each once, in any order and on any thread; returns when
@@ -94,8 +109,25 @@ impl Par {
     /// As [`Par::run`], with the number of the calling worker (below [`Par::threads`]) first: no two
     /// tasks run at the same time under the same number, so it can index scratch memory.
     pub fn run_as(&self, tasks: usize, f: impl Fn(usize, usize) + Sync) {
+        self.run_units(tasks, 1, &f);
+    }
+
+    /// Calls `f(worker, [image, layer, place])` for each task of a grid, as [`Par::run_as`] does.
+    ///
+    /// A place is a part of an image, in the order of memory: some of its rows, or pixels. A layer is what tasks at the
+    /// same place differ in: channels, say. A thread begins with all layers of its own places, which are the same in
+    /// every job that cuts images alike, layer by layer. Where there are fewer places than threads it begins with some
+    /// of the layers instead.
+    pub fn run_grid(&self, size: [usize; 3], f: impl Fn(usize, [usize; 3]) + Sync) {
+        let grid = Grid::new(size, self.threads());
+        self.run_units(grid.units(), grid.layers(), &|worker, task| f(worker, grid.cell(task)));
+    }
+
+    /// Tasks of which each thread begins with those of its share of the units, `each` a unit.
+    fn run_units(&self, units: usize, each: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+        let tasks = units.saturating_mul(each);
         match &self.region {
-            Some(region) if tasks > 1 => region.run(self.threads, tasks, &f),
+            Some(region) if tasks > 1 && tasks <= Share::MOST => region.run(units, each, f),
             _ => (0..tasks).for_each(|task| f(0, task)),
         }
     }
@@ -108,9 +140,33 @@ impl Par {
 
     /// As [`Par::split`], with the number of the calling worker first (see [`Par::run_as`]).
     pub fn split_as(&self, items: usize, grain: usize, f: impl Fn(usize, Range<usize>) + Sync) {
-        let grain = grain.max(1).max(items.div_ceil(self.threads * 4));
+        let grain = grain.max(1).max(items.div_ceil(self.threads() * 4));
         self.run_as(items.div_ceil(grain), |worker, i| {
             f(worker, i * grain..((i + 1) * grain).min(items));
+        });
+    }
+
+    /// As [`Par::split_as`] for the rows of `[images, planes of an image, rows of a plane]`, which lie in this order: a
+    /// thread begins with the same rows of all planes, as with the places of [`Par::run_grid`].
+    pub fn split_planes(
+        &self,
+        [images, planes, rows]: [usize; 3],
+        grain: usize,
+        f: impl Fn(usize, Range<usize>) + Sync,
+    ) {
+        let all = images.saturating_mul(planes).saturating_mul(rows);
+        if planes <= 1 || self.threads() == 1 || all <= grain {
+            return self.split_as(all, grain, f);
+        }
+        let parts =
+            if images.is_multiple_of(self.threads()) { 1 } else { self.threads().min(rows) };
+        let layers = (all / grain.max(1) / (images * parts)).clamp(1, planes.min(4));
+        self.run_grid([images, layers, parts], |worker, [image, layer, part]| {
+            let part = part_of(part, parts, rows);
+            for plane in part_of(layer, layers, planes) {
+                let first = (image * planes + plane) * rows;
+                f(worker, first + part.start..first + part.end);
+            }
         });
     }
 
@@ -201,11 +257,8 @@ struct Region {
     active: AtomicUsize,
     /// The open job. Written by the caller only while nobody has joined and `epoch` is even.
     job: UnsafeCell<Option<Job>>,
-    tasks: AtomicUsize,
-    next: AtomicUsize,
-    /// Next free worker number of the open job.
-    seat: AtomicUsize,
-    seats: AtomicUsize,
+    /// Tasks of the open job that wait, for each thread.
+    shares: Box<[Share]>,
     busy: AtomicBool,
     panicked: AtomicBool,
     dismissed: AtomicBool,
@@ -217,34 +270,30 @@ unsafe impl Sync for Region {}
 // SAFETY: the job pointer is only followed while the caller's closure is borrowed by `Region::run`.
 unsafe impl Send for Region {}
 
-impl Default for Region {
-    fn default() -> Self {
+impl Region {
+    fn new(threads: usize) -> Self {
         Self {
             epoch: AtomicU64::new(0),
             active: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
-            tasks: AtomicUsize::new(0),
-            next: AtomicUsize::new(0),
-            seat: AtomicUsize::new(0),
-            seats: AtomicUsize::new(0),
+            shares: (0..threads).map(|_| Share::default()).collect(),
             busy: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
         }
     }
-}
 
-impl Region {
-    /// The caller's side: publish, take part, close, wait for those who joined.
-    fn run(&self, threads: usize, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+    /// The caller's side: publish `units * each` tasks, take part, close, wait for those who joined.
+    fn run(&self, units: usize, each: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         if self.busy.swap(true, SeqCst) {
-            (0..tasks).for_each(|task| f(0, task)); // nested, or a second caller
+            (0..units * each).for_each(|task| f(0, task)); // nested, or a second caller
             return;
         }
-        self.tasks.store(tasks, SeqCst);
-        self.next.store(0, SeqCst);
-        self.seat.store(1, SeqCst);
-        self.seats.store(threads, SeqCst);
+        let threads = self.shares.len();
+        for (worker, share) in self.shares.iter().enumerate() {
+            let own = part_of(worker, threads, units);
+            share.fill(own.start * each..own.end * each);
+        }
         // SAFETY: only the lifetime changes. The pointer is followed by joined workers alone, and
         // `close` waits for them before `f` goes out of scope, also when a task panics.
         let job: Job = unsafe {
@@ -272,8 +321,8 @@ impl Region {
         }
     }
 
-    /// The worker's side: join every job that is open until dismissed.
-    fn attend(&self) {
+    /// The worker's side: join every job that is open until dismissed. No two threads have the same number.
+    fn attend(&self, worker: usize) {
         let mut spins = 0;
         let mut done = 0;
         while !self.dismissed.load(SeqCst) {
@@ -287,15 +336,12 @@ impl Region {
             // or sees us and waits.
             let joined = self.epoch.load(SeqCst);
             if !joined.is_multiple_of(2) {
-                let seat = self.seat.fetch_add(1, SeqCst);
-                if seat < self.seats.load(SeqCst) {
-                    // SAFETY: the epoch is odd and we are counted as active: the job stays in place.
-                    if let Some(job) = unsafe { *self.job.get() } {
-                        // SAFETY: the closure outlives the job, see `run`.
-                        let f = unsafe { &*job };
-                        if catch_unwind(AssertUnwindSafe(|| self.work(seat, f))).is_err() {
-                            self.panicked.store(true, SeqCst);
-                        }
+                // SAFETY: the epoch is odd and we are counted as active: the job stays in place.
+                if let Some(job) = unsafe { *self.job.get() } {
+                    // SAFETY: the closure outlives the job, see `run`.
+                    let f = unsafe { &*job };
+                    if catch_unwind(AssertUnwindSafe(|| self.work(worker, f))).is_err() {
+                        self.panicked.store(true, SeqCst);
                     }
                 }
                 done = joined;
@@ -305,15 +351,17 @@ impl Region {
         }
     }
 
-    /// Claims tasks until none is left.
+    /// Takes tasks until none is left: its own from the first on, then those of the others from the last.
     fn work(&self, worker: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-        let tasks = self.tasks.load(SeqCst);
-        loop {
-            let task = self.next.fetch_add(1, SeqCst);
-            if task >= tasks {
-                return;
-            }
+        let (before, rest) = self.shares.split_at(worker);
+        let Some((own, after)) = rest.split_first() else { return };
+        while let Some(task) = own.first() {
             f(worker, task);
+        }
+        for other in after.iter().chain(before) {
+            while let Some(task) = other.last() {
+                f(worker, task);
+            }
         }
     }
 }
@@ -355,6 +403,27 @@ mod tests {
             par.chunks_mut(&mut v, 10, |i, c| c.fill(i + 1));
             assert!(v.iter().enumerate().all(|(k, &x)| x == k / 10 + 1));
         });
+    }
+
+    #[test]
+    fn planes_are_split_into_all_their_rows() {
+        for threads in [1, 2, 3] {
+            Pool::new(threads).enter(|par| {
+                for [images, planes, rows] in
+                    [[1, 1, 9], [1, 5, 7], [2, 3, 4], [3, 4, 1], [2, 6, 0]]
+                {
+                    for grain in [0, 1, 5, 1000] {
+                        let counts: Vec<AtomicUsize> =
+                            (0..images * planes * rows).map(|_| AtomicUsize::new(0)).collect();
+                        par.split_planes([images, planes, rows], grain, |worker, range| {
+                            assert!(worker < par.threads());
+                            counts[range].iter().for_each(|c| _ = c.fetch_add(1, SeqCst));
+                        });
+                        assert!(counts.iter().all(|c| c.load(SeqCst) == 1));
+                    }
+                }
+            });
+        }
     }
 
     #[test]
