@@ -161,6 +161,8 @@ fn direct_convolution() {
         Case { groups: 2, stride: [1, 2], ..pointwise },
         Case { input: [1, 1], channels: [64, 100], ..pointwise },
         Case { input: [40, 33], channels: [16, 16], ..BASE },
+        // Each thread has pixels of its own, and these all channels, in several tasks.
+        Case { input: [20, 21], channels: [40, 200], ..pointwise },
     ] {
         check_direct(c, ConvInput::Blocked);
     }

@@ -27,7 +27,7 @@ pub use weights::{ConvInput, DirectWeights, FEW};
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
 
-/// Tiles of pixels of a thread, where each has pixels of its own: with fewer, each has output channels.
+/// Tiles of a thread, where each has pixels of its own, at least; with fewer, each has output channels of its own.
 const LEAST_TILES: usize = 8;
 
 /// Bytes above which a task copies less of an image than whole rows.

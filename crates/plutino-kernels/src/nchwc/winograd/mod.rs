@@ -94,8 +94,8 @@ const SKEW: usize = 16;
 /// Bytes of transformed data (inputs and outputs) of a chunk, at least.
 const CHUNK: usize = 3 << 19;
 
-/// Tiles of each thread that are multiplied apart: with fewer, weights come too slowly for two cores that read all of
-/// them each.
+/// Tiles of a thread, where each multiplies tiles of its own, at least: with fewer, weights would arrive too slowly at
+/// cores that read all of them.
 const LEAST_TILES: usize = 20;
 
 /// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
@@ -299,9 +299,8 @@ impl WinogradConv {
         let even = least_chunks > threads || rows.is_multiple_of(threads);
         let alone = small && even && least_chunks >= threads;
         let workers = if alone { threads } else { 1 };
-        // Few tiles are too few for each weight; they are multiplied point by point.
         let apart = small && !alone && rows * tiles[1] >= LEAST_TILES * threads;
-        let parts = if apart { threads } else { 1 };
+        let parts = if apart { threads.min(rows) } else { 1 };
         // As many for each worker.
         let chunks = match parts {
             1 => least_chunks.next_multiple_of(workers).min(rows),
