@@ -107,6 +107,9 @@ impl DepthwiseConv {
         );
         assert!(planes.is_multiple_of(weights.blocks), "channels of a depthwise convolution");
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
+        if planes == 0 {
+            return; // no images, or no channels
+        }
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panel = (weights.taps + 1) * b;
         let [rows, width] = self.window.output;
