@@ -140,23 +140,22 @@ impl DirectConv {
             pixel_tasks = pixel_tasks.next_multiple_of(threads);
         }
         let mut task_pixels = tiles.div_ceil(pixel_tasks) * mr;
-        let mut tasks = batch.max(1) * pixel_tasks;
         let mut reads = Reads::Input;
         if input == ConvInput::Plain {
             let part = PaddedImage::new(&window, fitting, LONGEST_COPY);
             // A part is not to be copied for each of several tasks.
             if part.parts() > 1 && batch * part.parts() >= wanted {
                 (task_pixels, pixel_tasks) = (part.window.pixels(), part.parts());
-                tasks = batch * pixel_tasks;
                 reads = Reads::Part(part);
             } else {
-                tasks = pixel_tasks;
                 reads = Reads::Whole(PaddedImage::whole(&window));
             }
         } else if sample {
             reads = Reads::Pixels(task_pixels * channels.next_multiple_of(isa.lanes()));
         }
-        // Few blocks of pixels: cut the output channels, too.
+        // Parts of one image, or of all of them. Where these are few, output channels are cut, too.
+        let together = if matches!(reads, Reads::Whole(_)) { 1 } else { batch.max(1) };
+        let tasks = together * pixel_tasks;
         let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
         let finish = Finish::new(activation);
         Self { isa, window, finish, pixel_tasks, task_pixels, task_pairs, reads, spread: None }

@@ -459,8 +459,8 @@ impl WinogradConv {
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
         let panels = pairs * inp * NB * b;
         let all_rows = self.batch * self.tiles[0];
-        let first = chunk * all_rows / self.chunks;
-        let rows = (chunk + 1) * all_rows / self.chunks - first;
+        let rows = part_of(chunk, self.chunks, all_rows);
+        let (first, rows) = (rows.start, rows.len());
         let tiles = rows * self.tiles[1];
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
