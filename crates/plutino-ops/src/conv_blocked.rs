@@ -107,13 +107,13 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
     let out = out_channels / conv.groups;
     let bias = DirectConv::pad_bias(bias.as_deref(), conv.groups, out, block);
     let sizes = [out, group_in];
-    let winograd = (cx.memory == MemoryUse::Fast)
-        .then(|| winograd(cx, &window, conv.groups, sizes, batch, activation, input));
+    // Without groups, and with memory for more weights.
+    let winograd = (cx.memory == MemoryUse::Fast && conv.groups == 1)
+        .then(|| WinogradConv::fastest(isa, &window, input, sizes, batch, activation, cx.threads));
     if let Some(winograd) = winograd.flatten() {
-        let (algorithm, name) = (winograd.algorithm(), name(winograd.algorithm().name()));
+        let name = name(&winograd.name());
         let weights = cx.packs.get(&weight.name, &name, || {
-            let pack = |w: Floats<'_>| WinogradWeights::pack(w, algorithm, sizes, block);
-            Ok::<_, PlanError>(weight.read_f32(pack)??)
+            Ok::<_, PlanError>(weight.read_f32(|w| winograd.pack(w))??)
         })?;
         let scratch = winograd.scratch() * size_of::<f32>();
         let algorithm = Algorithm::Winograd(winograd, weights, bias);
@@ -151,22 +151,6 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
         residual,
     };
     Ok(Planned::new(kernel).with_scratch(scratch.saturating_mul(size_of::<isize>())))
-}
-
-/// The Winograd convolution, where it applies and pays.
-fn winograd(
-    cx: &PlanCx<'_>,
-    window: &Window,
-    groups: usize,
-    channels: [usize; 2],
-    batch: usize,
-    activation: Option<Activation>,
-    input: ConvInput,
-) -> Option<WinogradConv> {
-    if groups != 1 || input != ConvInput::Blocked {
-        return None;
-    }
-    WinogradConv::fastest(cx.isa, window, channels, batch, activation, cx.threads)
 }
 
 enum Algorithm {

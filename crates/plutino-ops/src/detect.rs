@@ -325,10 +325,16 @@ impl StageKernel {
     }
 }
 
-/// Copies a slice; those of eight elements, most of them, without a call.
+/// Copies a slice; those of a whole block, most of them, without a call.
 fn copy(from: &[f32], to: &mut [f32]) {
-    match (<&[f32; 8]>::try_from(from), <&mut [f32; 8]>::try_from(&mut *to)) {
-        (Ok(from), Ok(to)) => *to = *from,
-        _ => to.copy_from_slice(from),
+    if let (Ok(from), Ok(to)) = (<&[f32; 16]>::try_from(from), <&mut [f32; 16]>::try_from(&mut *to))
+    {
+        *to = *from;
+    } else if let (Ok(from), Ok(to)) =
+        (<&[f32; 8]>::try_from(from), <&mut [f32; 8]>::try_from(&mut *to))
+    {
+        *to = *from;
+    } else {
+        to.copy_from_slice(from);
     }
 }

@@ -3,7 +3,7 @@
 use plutino_kernels::activation::Activation;
 use plutino_kernels::nchwc::{
     ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
-    WinogradAlgorithm, WinogradConv, WinogradWeights,
+    WinogradAlgorithm, WinogradConv,
 };
 
 use crate::suite::Suite;
@@ -30,8 +30,9 @@ const fn layer(
     Layer { network, channels, image, kernel, stride }
 }
 
-const LAYERS: [Layer; 23] = [
+const LAYERS: [Layer; 24] = [
     layer("resnet", [3, 64], 224, 7, 2),
+    layer("yolo", [3, 32], 640, 6, 2),
     layer("mobilenet", [3, 32], 224, 3, 2),
     layer("unet", [64, 64], 256, 3, 1),
     layer("resnet", [64, 64], 56, 3, 1),
@@ -119,23 +120,20 @@ pub(crate) fn convolutions(suite: &mut Suite<'_>) {
         });
 
         for algorithm in WinogradAlgorithm::ALL {
-            if input == ConvInput::Plain {
-                break; // Winograd reads blocks
-            }
             let conv = WinogradConv::new(
                 isa,
                 algorithm,
                 window.clone(),
+                input,
                 [out, inp],
                 1,
                 relu,
                 par.threads(),
             );
             let Some(conv) = conv else { continue };
-            let packed = WinogradWeights::pack(&weights, algorithm, [out, inp], block)
-                .expect("weights that fit");
+            let packed = conv.pack(&weights).expect("weights that fit");
             let mut scratch = vec![0.0; conv.scratch()];
-            suite.bench(&setting, algorithm.name(), work, || {
+            suite.bench(&setting, &conv.name(), work, || {
                 conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
             });
         }

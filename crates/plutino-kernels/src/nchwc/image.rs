@@ -9,6 +9,8 @@ use super::direct::FEW;
 use super::window::Window;
 use crate::Par;
 use crate::par::{SharedMut, part_of};
+use crate::simd::{Isa, Simd, Vectorized};
+use std::array;
 use std::ops::Range;
 
 /// How an output plane is cut into parts, and the copy of the image that each needs.
@@ -62,13 +64,20 @@ impl PaddedImage {
     }
 
     /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but one part.
-    pub(super) fn copy_whole(&self, x: &[f32], channels: usize, y: &mut [f32], par: &Par) {
+    pub(super) fn copy_whole(
+        &self,
+        isa: Isa,
+        x: &[f32],
+        channels: usize,
+        y: &mut [f32],
+        par: &Par,
+    ) {
         let line = self.window.input[1] * FEW;
         let y = SharedMut::new(&mut y[..self.len()]);
         par.split(self.window.input[0], (1 << 14) / line, |rows| {
             // SAFETY: ranges are different rows of the copy.
             let part_of_y = unsafe { y.slice(rows.start * line..rows.end * line) };
-            self.copy_rows(x, channels, [rows.start, 0], part_of_y);
+            self.copy_rows(isa, x, channels, [rows.start, 0], part_of_y);
         });
     }
 
@@ -76,6 +85,7 @@ impl PaddedImage {
     /// the part: they follow each other, and the copy is as if the first of them were that of the window on it.
     pub(super) fn copy_part(
         &self,
+        isa: Isa,
         x: &[f32],
         channels: usize,
         part: usize,
@@ -87,13 +97,20 @@ impl PaddedImage {
         let (oy, ox, rows, cols) = (rows.start, cols.start, rows.len(), cols.len());
         let lines = Window { output: [rows, cols], ..self.window.clone() }.extent(0);
         let corner = [oy * self.whole.stride[0], ox * self.whole.stride[1]];
-        self.copy_rows(x, channels, corner, &mut y[..lines * self.window.input[1] * FEW]);
+        self.copy_rows(isa, x, channels, corner, &mut y[..lines * self.window.input[1] * FEW]);
         let pixel = oy * width + ox;
         pixel..pixel + rows * cols // either all columns, or one row
     }
 
     /// Copies rows of `x` from `corner` on, a row and a column, counted with the padding.
-    fn copy_rows(&self, x: &[f32], channels: usize, [top, left]: [usize; 2], y: &mut [f32]) {
+    fn copy_rows(
+        &self,
+        isa: Isa,
+        x: &[f32],
+        channels: usize,
+        [top, left]: [usize; 2],
+        y: &mut [f32],
+    ) {
         let [height, width] = self.whole.input;
         let line = self.window.input[1];
         // Columns of the copy that lie in the image, and the first of them in the image.
@@ -106,22 +123,48 @@ impl PaddedImage {
                 out.fill(0.0);
                 continue;
             };
-            let of = |c: usize| &x[(c * height + source) * width + first..][..reached];
             let (before, rest) = out.split_at_mut(start * FEW);
             let (inside, after) = rest.split_at_mut(reached * FEW);
             before.fill(0.0);
             after.fill(0.0);
-            if channels == 3 {
-                let pixels = of(0).iter().zip(of(1)).zip(of(2));
-                for (out, ((&r, &g), &b)) in inside.chunks_exact_mut(FEW).zip(pixels) {
-                    out.copy_from_slice(&[r, g, b, 0.0]);
+            let plane = |c: usize| match c < channels {
+                true => &x[(c * height + source) * width + first..][..reached],
+                false => &[],
+            };
+            isa.run(Interleave { planes: array::from_fn(plane), out: inside });
+        }
+    }
+}
+
+/// Copies a row of each channel to pixels of [`FEW`] numbers. No row at all stands for zeros.
+struct Interleave<'a> {
+    planes: [&'a [f32]; FEW],
+    out: &'a mut [f32],
+}
+
+impl Vectorized for Interleave<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let pixels = FEW * S::LANES;
+        for (i, out) in self.out.chunks_mut(pixels).enumerate() {
+            let count = out.len() / FEW;
+            let mut v = [s.zero(); FEW];
+            for (v, plane) in v.iter_mut().zip(self.planes) {
+                if !plane.is_empty() {
+                    *v = s.load_up_to(&plane[i * S::LANES..], count);
+                }
+            }
+            let [even, odd] = [s.zip(v[0], v[2]), s.zip(v[1], v[3])];
+            let [a, b] = s.zip(even[0], odd[0]);
+            let [c, d] = s.zip(even[1], odd[1]);
+            if out.len() == pixels {
+                for (k, v) in [a, b, c, d].into_iter().enumerate() {
+                    s.store(v, &mut out[k * S::LANES..]);
                 }
             } else {
-                inside.fill(0.0);
-                for c in 0..channels {
-                    for (out, &v) in inside[c..].iter_mut().step_by(FEW).zip(of(c)) {
-                        *out = v;
-                    }
+                for (out, v) in out.chunks_mut(S::LANES).zip([a, b, c, d]) {
+                    s.store_partial(v, out);
                 }
             }
         }
@@ -140,9 +183,10 @@ mod tests {
         let plane = window.input_pixels();
         let x: Vec<f32> = (0..channels * plane).map(|i| i as f32 + 1.0).collect();
         let mut next = 0;
-        for part in 0..image.parts() {
+        let isas = Isa::available().into_iter().cycle();
+        for (part, isa) in (0..image.parts()).zip(isas) {
             let mut copy = vec![f32::NAN; image.len()];
-            let range = image.copy_part(&x, channels, part, &mut copy);
+            let range = image.copy_part(isa, &x, channels, part, &mut copy);
             assert_eq!(range.start, next);
             next = range.end;
             let mut table = vec![0; range.len() + window.taps()];
@@ -169,9 +213,11 @@ mod tests {
         assert_eq!(next, window.pixels());
         if image.parts() == 1 {
             let [mut part, mut whole] = [0, 1].map(|_| vec![f32::NAN; image.len()]);
-            image.copy_part(&x, channels, 0, &mut part);
-            Pool::new(2).enter(|par| image.copy_whole(&x, channels, &mut whole, par));
-            assert_eq!(part, whole);
+            image.copy_part(Isa::PORTABLE, &x, channels, 0, &mut part);
+            for isa in Isa::available() {
+                Pool::new(2).enter(|par| image.copy_whole(isa, &x, channels, &mut whole, par));
+                assert_eq!(part, whole);
+            }
         }
     }
 

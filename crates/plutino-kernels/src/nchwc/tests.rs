@@ -448,6 +448,7 @@ fn transposed_convolutions_that_do_not_suit() {
 #[test]
 fn winograd_convolution() {
     let strided = Case { stride: [2, 2], ..BASE };
+    let plain = Case { channels: [3, 20], kernel: [7, 7], pad: [3, 3], ..strided };
     for c in [
         BASE,
         Case { channels: [37, 21], input: [14, 14], ..BASE },
@@ -455,52 +456,61 @@ fn winograd_convolution() {
         Case { channels: [64, 40], input: [5, 3], ..BASE },
         // Several chunks, for a thread each.
         Case { channels: [16, 16], input: [101, 131], ..BASE },
+        // As many as F(5x5, 3x3) takes.
+        Case { channels: [128, 16], input: [30, 31], ..BASE },
         strided,
         Case { channels: [37, 21], input: [17, 16], ..strided },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..strided },
         Case { channels: [64, 40], input: [5, 3], ..strided },
+        // Images.
+        plain,
+        Case { channels: [4, 33], input: [31, 62], kernel: [8, 8], batch: 2, ..plain },
+        Case { channels: [1, 16], input: [29, 40], kernel: [6, 5], pad: [2, 2], ..plain },
+        Case { channels: [3, 64], input: [203, 150], ..plain },
     ] {
         let [inp, out] = c.channels;
+        let input = if inp <= FEW { ConvInput::Plain } else { ConvInput::Blocked };
         let win = c.window();
         let x = random(c.batch * inp * win.input_pixels(), 8);
-        let w = random(out * inp * 9, 9);
+        let w = random(out * inp * win.taps(), 9);
         let bias = random(out, 10);
         let (sums, _) = reference(&c, &x, &w, &bias);
         let residual = random(sums.len(), 11);
         let expected: Vec<f64> =
             sums.iter().zip(&residual).map(|(s, r)| (s + f64::from(*r)).max(0.0)).collect();
         let largest = expected.iter().fold(0.0, |a: f64, v| a.max(*v));
-        let bound = |algorithm: WinogradAlgorithm| {
-            WinogradConv::new(Isa::PORTABLE, algorithm, win.clone(), [out, inp], c.batch, None, 1)
-                .is_some()
+        let bind = |isa, algorithm, threads| {
+            let relu = Some(Activation::Relu);
+            WinogradConv::new(
+                isa,
+                algorithm,
+                win.clone(),
+                input,
+                [out, inp],
+                c.batch,
+                relu,
+                threads,
+            )
         };
-        let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(|a| bound(*a)).collect();
-        assert_eq!(algorithms.len(), if c.stride == [1, 1] { 2 } else { 1 });
+        let suits = |algorithm: &WinogradAlgorithm| bind(Isa::PORTABLE, *algorithm, 1).is_some();
+        let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(suits).collect();
+        let three_taps = c.stride == [1, 1] || c.kernel == [6, 5];
+        assert_eq!(algorithms.len(), if three_taps { 3 } else { 1 });
         for algorithm in algorithms {
             on_every_machine(
                 |isa, par| {
                     let b = isa.lanes();
-                    let weights = WinogradWeights::pack(&w, algorithm, [out, inp], b).unwrap();
-                    let relu = Some(Activation::Relu);
-                    let sizes = [out, inp];
-                    let conv = WinogradConv::new(
-                        isa,
-                        algorithm,
-                        win.clone(),
-                        sizes,
-                        c.batch,
-                        relu,
-                        par.threads(),
-                    );
-                    let conv = conv.unwrap();
+                    let conv = bind(isa, algorithm, par.threads()).unwrap();
+                    let weights = conv.pack(&w).unwrap();
                     let bias = DirectConv::pad_bias(Some(&bias), 1, out, b);
                     let mut scratch = vec![f32::NAN; conv.scratch()];
                     let mut added = vec![0.0; c.batch * out.div_ceil(b) * b * win.pixels()];
                     to_blocked(isa, &residual, &mut added, out, win.pixels(), b, par);
                     let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
-                    through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |x, y| {
+                    through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |blocked, y| {
+                        let source = if input == ConvInput::Plain { &x } else { blocked };
                         let added = Residual { data: &added, last: false };
-                        conv.run(x, &weights, &bias, Some(added), y, &mut scratch, par);
+                        conv.run(source, &weights, &bias, Some(added), y, &mut scratch, par);
                     })
                 },
                 |found| assert_close(found, &expected, |_| 1e-5 * largest),
@@ -515,7 +525,8 @@ fn winograd_pays_where_there_are_tiles_enough() {
         let output = (input - 1) / stride + 1;
         let window =
             Window::new([input; 2], [output; 2], [3, 3], [stride; 2], [1, 1], [1, 1]).unwrap();
-        WinogradConv::fastest(Isa::best(), &window, [c, c], 1, None, 1).map(|conv| conv.algorithm())
+        WinogradConv::fastest(Isa::best(), &window, ConvInput::Blocked, [c, c], 1, None, 1)
+            .map(|conv| conv.algorithm())
     };
     for (channels, size) in [(64, 56), (128, 28), (64, 256)] {
         assert_eq!(fastest(channels, size, 1), Some(WinogradAlgorithm::Four));

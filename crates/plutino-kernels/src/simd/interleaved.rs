@@ -115,6 +115,11 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
         array!(N, |I| self.0.shr_i32::<BITS>(a[I]))
     }
     #[inline(always)]
+    fn zip(self, a: Self::F32, b: Self::F32) -> [Self::F32; 2] {
+        let pairs = array!(N, |I| self.0.zip(a[I], b[I]));
+        [array!(N, |I| pairs[I / 2][I % 2]), array!(N, |I| pairs[(N + I) / 2][(N + I) % 2])]
+    }
+    #[inline(always)]
     fn sum(self, a: Self::F32) -> f32 {
         let mut sum = a[0];
         for i in 1..N {

@@ -329,6 +329,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sum(self, a: Self::F32) -> f32;
     /// The greatest of all lanes.
     fn max_lane(self, a: Self::F32) -> f32;
+    /// The lanes of two vectors in turn, `a0 b0 a1 b1 ...`: the first vector of them, and the second.
+    fn zip(self, a: Self::F32, b: Self::F32) -> [Self::F32; 2];
     /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i * src_stride + k]` for
     /// `i < rows`, `k < 8`. Eight elements are written for each k, in ascending order of k; those from
     /// `rows` on may become anything.
@@ -404,6 +406,31 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    struct Zip<'a>(&'a [f32], &'a mut [f32]);
+
+    impl Vectorized for Zip<'_> {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> usize {
+            let [first, second] = s.zip(s.load(self.0), s.load(&self.0[S::LANES..]));
+            s.store(first, self.1);
+            s.store(second, &mut self.1[S::LANES..]);
+            S::LANES
+        }
+    }
+
+    #[test]
+    fn lanes_take_turns() {
+        let src: [f32; 32] = std::array::from_fn(|i| i as f32);
+        for isa in Isa::available() {
+            let mut dst = [0.0; 32];
+            let lanes = isa.run(Zip(&src, &mut dst));
+            for i in 0..lanes {
+                assert_eq!([dst[2 * i], dst[2 * i + 1]], [src[i], src[lanes + i]], "{isa}");
             }
         }
     }

@@ -186,6 +186,10 @@ impl Simd for Portable {
         map(a, |x| x >> N)
     }
     #[inline(always)]
+    fn zip(self, a: V, b: V) -> [V; 2] {
+        [[a[0], b[0], a[1], b[1]], [a[2], b[2], a[3], b[3]]]
+    }
+    #[inline(always)]
     fn sum(self, a: V) -> f32 {
         (a[0] + a[2]) + (a[1] + a[3])
     }

@@ -213,6 +213,10 @@ impl Simd for Avx2 {
             let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
             _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
         };
+        zip(a: __m256, b: __m256) -> [__m256; 2] = {
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); // in each half
+            [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
+        };
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         prefetch_l2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
@@ -313,6 +317,12 @@ impl Simd for Avx512 {
         xor_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
+        zip(a: __m512, b: __m512) -> [__m512; 2] = {
+            // Numbers from 16 on are lanes of the second vector.
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+            [_mm512_permutex2var_ps(a, low, b), _mm512_permutex2var_ps(a, high, b)]
+        };
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         prefetch_l2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }

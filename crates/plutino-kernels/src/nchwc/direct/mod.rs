@@ -281,7 +281,7 @@ impl DirectConv {
         if let Reads::Whole(image) = &self.reads {
             let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
             for n in 0..images {
-                image.copy_whole(run.image(n), weights.channels[1], copy, par);
+                image.copy_whole(self.isa, run.image(n), weights.channels[1], copy, par);
                 let copy = &copy[..image.len()];
                 par.run_grid([1, layers, places], |worker, [_, layer, place]| {
                     run.task(worker, copy, [n, layer, place]);
@@ -375,7 +375,7 @@ impl Run<'_> {
         let (x, range, first_read) = match &conv.reads {
             Reads::Part(image) => {
                 let copy = std::mem::take(&mut copy);
-                let range = image.copy_part(x, inp, pixel_task, copy);
+                let range = image.copy_part(conv.isa, x, inp, pixel_task, copy);
                 (&*copy, range, 0)
             }
             Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {

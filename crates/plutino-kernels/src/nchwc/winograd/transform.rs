@@ -1,4 +1,4 @@
-//! Winograd's algorithms in one dimension: a line of outputs of a filter of three taps, with fewer multiplications.
+//! Winograd's algorithms in one dimension: a line of outputs of a filter of few taps, with fewer multiplications.
 //!
 //! Numbers of the input and of the filter are transformed into as many points as there are inputs; the products of
 //! the points, transformed back, are the outputs: `y = A^T ((G g) * (B^T d))`. In two dimensions lines are
@@ -12,9 +12,11 @@ use std::f64::consts::FRAC_1_SQRT_2;
 /// Room for the points of a line: for each index that `unroll` knows.
 pub(super) const MOST: usize = 12;
 /// Most outputs of a line.
-pub(super) const MOST_OUT: usize = 4;
+pub(super) const MOST_OUT: usize = 5;
+/// Most taps of a filter.
+pub(super) const MOST_TAPS: usize = 4;
 /// Most different filters among the points of a line.
-pub(super) const MOST_FILTERS: usize = 6;
+pub(super) const MOST_FILTERS: usize = 7;
 
 /// A vector for each point, or each input, of a line; those past the algorithm's own are anything.
 pub(super) type Line<S> = [<S as Simd>::F32; MOST];
@@ -25,20 +27,26 @@ pub(super) trait Transform: Copy + Send + Sync + 'static {
     const STRIDE: usize;
     /// Outputs.
     const OUT: usize;
-    /// Points, and inputs: `(OUT - 1) * STRIDE + 3`.
+    /// Taps of a filter.
+    const TAPS: usize;
+    /// Points, and inputs: `(OUT - 1) * STRIDE + TAPS`.
     const POINTS: usize;
     /// Different filters among the points.
     const FILTERS: usize;
+    /// Input channels up to which errors stay well below 1e-5 of the largest output.
+    const MOST_CHANNELS: usize = usize::MAX;
+    /// What it takes to transform a number, to write and to read it, in multiply-adds: as measured.
+    const COST: f64 = 24.0;
 
     /// Which filter a point is multiplied by.
     fn filter_of(point: usize) -> usize {
         point
     }
-    /// G g: the filters.
-    fn filter(g: [f64; 3]) -> [f64; MOST_FILTERS];
+    /// G g: the filters; taps past the algorithm's own are zeros.
+    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS];
     /// B^T d
     fn input<S: Simd>(s: S, d: Line<S>) -> Line<S>;
-    /// A^T m
+    /// A^T m; those past the algorithm's own are anything.
     fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT];
 }
 
@@ -56,13 +64,14 @@ pub(super) struct Two;
 impl Transform for Two {
     const STRIDE: usize = 1;
     const OUT: usize = 2;
+    const TAPS: usize = 3;
     const POINTS: usize = 4;
     const FILTERS: usize = 4;
 
     #[inline(always)]
-    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+    fn filter([a, b, c, _]: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
         let (even, odd) = ((a + c) * 0.5, b * 0.5);
-        [a, even + odd, even - odd, c, 0.0, 0.0]
+        [a, even + odd, even - odd, c, 0.0, 0.0, 0.0]
     }
     #[inline(always)]
     fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
@@ -77,7 +86,7 @@ impl Transform for Two {
     fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
         let (sum, dif) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
         let (first, second) = (s.add(m[0], sum), s.add(m[3], dif));
-        [first, second, first, second]
+        [first, second, first, second, first]
     }
 }
 
@@ -99,14 +108,15 @@ pub(super) struct Four;
 impl Transform for Four {
     const STRIDE: usize = 1;
     const OUT: usize = 4;
+    const TAPS: usize = 3;
     const POINTS: usize = 6;
     const FILTERS: usize = 6;
 
     #[inline(always)]
-    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+    fn filter([a, b, c, _]: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
         let b = b * (FRAC_1_SQRT_2 / 3.0);
         let (near, far) = ((2.0 * a + c) * (-1.0 / 3.0), (a + 2.0 * c) * (1.0 / 6.0));
-        [a, near - 2.0 * b, near + 2.0 * b, far + b, far - b, c]
+        [a, near - 2.0 * b, near + 2.0 * b, far + b, far - b, c, 0.0]
     }
     #[inline(always)]
     fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
@@ -134,7 +144,153 @@ impl Transform for Four {
             s.mul(s.splat(r), s.fma(s.splat(2.0), dif_2r, dif_r)),
             s.fma(s.splat(2.0), sum_2r, s.mul(s.splat(0.5), sum_r)),
             s.fma(s.splat(4.0 * r), dif_2r, s.fma(s.splat(0.5 * r), dif_r, m[5])),
+            m[5],
         ]
+    }
+}
+
+/// What the algorithms with seven points have in common: p and -p for three numbers p, and infinity. Without zero among
+/// them, all come in pairs, which share their even and their odd terms. With 1/4, 7/8 and 7/4 errors are least among the
+/// points tried: half of those with 0, +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
+///
+/// ```text
+///        tp  t  -sp -s  p  1  0      for p and for -p, with s the sum of the squares of the other two points,
+/// B^T =       ...                    and t their product
+///        -c  0   b  0  -a  0  1      with a the sum of all squares, b that of their products by two, c their product
+/// ```
+struct Seven;
+
+/// The points, and their squares.
+const P: [f64; 3] = [0.25, 0.875, 1.75];
+const Q: [f64; 3] = [P[0] * P[0], P[1] * P[1], P[2] * P[2]];
+
+impl Seven {
+    /// Each polynomial of the taps at the points, over the products of the points' differences; the last tap.
+    #[inline(always)]
+    fn filter([a, b, c, d]: [f64; MOST_TAPS], last: f64) -> [f64; MOST_FILTERS] {
+        let mut points = [last; MOST_FILTERS];
+        for i in 0..3 {
+            let (q, [other, another]) = (Q[i], [Q[(i + 1) % 3], Q[(i + 2) % 3]]);
+            let scale = 0.5 / (P[i] * (q - other) * (q - another));
+            let (even, odd) = (scale * (a + q * c), scale * P[i] * (b + q * d));
+            (points[2 * i], points[2 * i + 1]) = (odd + even, odd - even);
+        }
+        points
+    }
+
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        let mut points = d;
+        [points[0], points[1]] = Self::pair::<S, 0>(s, d);
+        [points[2], points[3]] = Self::pair::<S, 1>(s, d);
+        [points[4], points[5]] = Self::pair::<S, 2>(s, d);
+        let ones = s.splat(const { -(Q[0] + Q[1] + Q[2]) as f32 });
+        let twos = s.splat(const { (Q[0] * Q[1] + Q[1] * Q[2] + Q[2] * Q[0]) as f32 });
+        let all = s.splat(const { -(Q[0] * Q[1] * Q[2]) as f32 });
+        points[6] = s.fma(all, d[0], s.fma(twos, d[2], s.fma(ones, d[4], d[6])));
+        points
+    }
+
+    /// The I-th point and its negative.
+    #[inline(always)]
+    fn pair<S: Simd, const I: usize>(s: S, d: Line<S>) -> [S::F32; 2] {
+        let sum = s.splat(const { -(Q[(I + 1) % 3] + Q[(I + 2) % 3]) as f32 });
+        let product = s.splat(const { (Q[(I + 1) % 3] * Q[(I + 2) % 3]) as f32 });
+        let even = s.fma(product, d[0], s.fma(sum, d[2], d[4]));
+        let odd = s.fma(product, d[1], s.fma(sum, d[3], d[5]));
+        let p = const { P[I] as f32 };
+        [s.fma(s.splat(p), even, odd), s.fma(s.splat(-p), even, odd)]
+    }
+
+    /// The first `OUT` of five outputs.
+    #[inline(always)]
+    fn output<S: Simd, const OUT: usize>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        let sums = [s.add(m[0], m[1]), s.add(m[2], m[3]), s.add(m[4], m[5])];
+        let difs = [s.sub(m[0], m[1]), s.sub(m[2], m[3]), s.sub(m[4], m[5])];
+        [
+            s.add(sums[0], s.add(sums[1], sums[2])),
+            Self::powers::<S, 1, OUT>(s, difs, m[6]),
+            Self::powers::<S, 2, OUT>(s, sums, m[6]),
+            Self::powers::<S, 3, OUT>(s, difs, m[6]),
+            Self::powers::<S, 4, OUT>(s, sums, m[6]),
+        ]
+    }
+
+    /// Terms times the points to the power of E; to the last output infinity is added.
+    #[inline(always)]
+    fn powers<S: Simd, const E: usize, const OUT: usize>(
+        s: S,
+        terms: [S::F32; 3],
+        infinity: S::F32,
+    ) -> S::F32 {
+        let [near, mid, far] = const { [power(P[0], E), power(P[1], E), power(P[2], E)] };
+        let first = match E + 1 == OUT {
+            true => s.fma(s.splat(near), terms[0], infinity),
+            false => s.mul(s.splat(near), terms[0]),
+        };
+        s.fma(s.splat(far), terms[2], s.fma(s.splat(mid), terms[1], first))
+    }
+}
+
+const fn power(base: f64, exponent: usize) -> f32 {
+    let (mut power, mut i) = (1.0, 0);
+    while i < exponent {
+        power *= base;
+        i += 1;
+    }
+    power as f32
+}
+
+/// F(5, 3): 7 multiplications instead of 15. Points as in [`Seven`].
+#[derive(Clone, Copy)]
+pub(super) struct Five;
+
+impl Transform for Five {
+    const STRIDE: usize = 1;
+    const OUT: usize = 5;
+    const TAPS: usize = 3;
+    const POINTS: usize = 7;
+    const FILTERS: usize = 7;
+    const MOST_CHANNELS: usize = 128; // 4e-6; 8e-6 with 512
+    const COST: f64 = 30.0;
+
+    #[inline(always)]
+    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
+        Seven::filter(g, g[2])
+    }
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        Seven::input(s, d)
+    }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        Seven::output::<S, 5>(s, m)
+    }
+}
+
+/// F(4, 4): 7 multiplications instead of 16. Points as in [`Seven`].
+#[derive(Clone, Copy)]
+pub(super) struct FourFour;
+
+impl Transform for FourFour {
+    const STRIDE: usize = 1;
+    const OUT: usize = 4;
+    const TAPS: usize = 4;
+    const POINTS: usize = 7;
+    const FILTERS: usize = 7;
+    const COST: f64 = 30.0;
+
+    #[inline(always)]
+    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
+        Seven::filter(g, g[3])
+    }
+    #[inline(always)]
+    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
+        Seven::input(s, d)
+    }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        Seven::output::<S, 4>(s, m)
     }
 }
 
@@ -154,6 +310,7 @@ pub(super) struct FourStrided;
 impl Transform for FourStrided {
     const STRIDE: usize = 2;
     const OUT: usize = 4;
+    const TAPS: usize = 3;
     const POINTS: usize = 9;
     const FILTERS: usize = 6;
 
@@ -161,10 +318,10 @@ impl Transform for FourStrided {
         point.min(5)
     }
     #[inline(always)]
-    fn filter([a, b, c]: [f64; 3]) -> [f64; MOST_FILTERS] {
+    fn filter([a, b, c, _]: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
         let (half, sixth) = (a * 0.5, a * (1.0 / 6.0));
         let sixth_of_c = c * (1.0 / 6.0);
-        [half, -half - c * 0.5, sixth_of_c - sixth, sixth + 2.0 * sixth_of_c, c, b]
+        [half, -half - c * 0.5, sixth_of_c - sixth, sixth + 2.0 * sixth_of_c, c, b, 0.0]
     }
     #[inline(always)]
     fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
@@ -195,6 +352,7 @@ impl Transform for FourStrided {
             s.fma(two, m[3], s.add(dif, m[6])),
             s.fma(four, m[3], s.add(sum, m[7])),
             s.fma(eight, m[3], s.add(s.add(dif, m[4]), m[8])),
+            m[8],
         ]
     }
 }
@@ -212,8 +370,9 @@ mod tests {
     use crate::simd::Portable;
 
     fn check<T: Transform>() {
-        assert_eq!((T::OUT - 1) * T::STRIDE + 3, T::POINTS);
-        let g = [0.7, -1.3, 0.4];
+        assert_eq!((T::OUT - 1) * T::STRIDE + T::TAPS, T::POINTS);
+        let mut g = [0.7, -1.3, 0.4, 0.9];
+        g[T::TAPS..].fill(0.0);
         let d: [f32; MOST] = [0.3, -0.8, 1.1, 0.5, -0.2, 0.9, -1.4, 0.6, 0.1, 0.0, 0.0, 0.0];
         let filters = T::filter(g);
         let s = Portable;
@@ -224,7 +383,7 @@ mod tests {
         }
         let found = T::output(s, points);
         for (j, found) in found.iter().enumerate().take(T::OUT) {
-            let exact: f64 = (0..3).map(|t| g[t] * f64::from(d[j * T::STRIDE + t])).sum();
+            let exact: f64 = (0..T::TAPS).map(|t| g[t] * f64::from(d[j * T::STRIDE + t])).sum();
             assert!(
                 (f64::from(found[0]) - exact).abs() < 1e-5,
                 "output {j}: {found:?}, not {exact}"
@@ -237,5 +396,7 @@ mod tests {
         check::<Two>();
         check::<Four>();
         check::<FourStrided>();
+        check::<Five>();
+        check::<FourFour>();
     }
 }
