@@ -116,7 +116,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
             Ok::<_, PlanError>(weight.read_f32(|w| winograd.pack(w))??)
         })?;
         let scratch = winograd.scratch() * size_of::<f32>();
-        let algorithm = Algorithm::Winograd(winograd, weights, bias);
+        let algorithm = Algorithm::Winograd(Box::new(winograd), weights, bias);
         let kernel = BlockedConv { name, algorithm, factors, residual };
         return Ok(Planned::new(kernel).with_scratch(scratch));
     }
@@ -155,7 +155,7 @@ pub(crate) fn plan(cx: &PlanCx<'_>, conv: &Conv2d<'_>) -> Result<Planned, PlanEr
 
 enum Algorithm {
     Depthwise(DepthwiseConv, Arc<DepthwiseWeights>),
-    Winograd(WinogradConv, Arc<WinogradWeights>, Vec<f32>),
+    Winograd(Box<WinogradConv>, Arc<WinogradWeights>, Vec<f32>),
     Direct(Box<DirectConv>, Arc<DirectWeights>, Vec<f32>),
 }
 
