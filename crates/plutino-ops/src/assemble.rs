@@ -4,7 +4,7 @@
 
 use crate::rearrange::Geometry;
 use crate::{
-    Alias, BuildError, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx,
+    Alias, BuildError, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, Role, RunCx,
     RunError, ShapeError, ValueSpec,
 };
 use plutino_kernels::copy::{CopyError, Side, StridedCopy};
@@ -52,6 +52,13 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
     /// Where PyTorch would refuse the inputs.
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError>;
 
+    /// The channels of the inputs that the output has, where all are f32 images (N, C, H, W) and nothing else is done: an
+    /// input and a channel of it for each.
+    fn channels(&self, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
+        let _ = inputs;
+        None
+    }
+
     /// Whether tensors in blocks of `block` channels can be assembled as they lie in memory, as tensors of
     /// shape `(N, C / block, H, W, block)`.
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
@@ -86,6 +93,10 @@ impl<A: Assemble> Operator for Assembled<A> {
         let Assembly { dtype, shape, .. } = self.0.assembly(inputs)?;
         shape.checked_numel()?;
         Ok(vec![ValueSpec::tensor(dtype, shape)])
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        Some(Role::Channels(vec![self.0.channels(inputs)?]))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {

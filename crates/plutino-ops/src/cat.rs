@@ -2,6 +2,7 @@
 //! producers may write into the result's memory themselves.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, same_dtype};
+use crate::channel_map::MOST_CHANNELS;
 use crate::promotion::promote;
 use crate::rearrange::{Geometry, invalid};
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op};
@@ -41,6 +42,18 @@ pub(crate) fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErro
 }
 register_op!(cat => "torch.cat", "torch.concat", "torch.concatenate");
 
+impl Cat {
+    /// The channels of each of the inputs, where these are f32 images (N, C, H, W) that are joined by channels.
+    fn channels_of(&self, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
+        let channels = |v: &ValueSpec| {
+            let t = v.as_tensor()?;
+            let image = t.shape().rank() == 4 && !t.python && t.dtype() == DType::F32;
+            t.shape().get(1).copied().filter(|_| image)
+        };
+        matches!(self.dim, 1 | -3).then(|| inputs.iter().map(channels).collect())?
+    }
+}
+
 impl Assemble for Cat {
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
         let tensors = tensors(inputs)?;
@@ -76,14 +89,19 @@ impl Assemble for Cat {
         Ok(side_by_side(dtype, shape, dim, tensors.iter().map(|t| t.shape().clone())))
     }
 
+    fn channels(&self, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
+        let channels = self.channels_of(inputs)?;
+        if channels.iter().fold(0usize, |sum, &c| sum.saturating_add(c)) > MOST_CHANNELS {
+            return None;
+        }
+        let channels = channels.into_iter().enumerate();
+        Some(channels.flat_map(|(i, channels)| (0..channels).map(move |c| (i, c))).collect())
+    }
+
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
-        let whole = |t: &&TensorValue| {
-            let channels = t.shape().get(1).filter(|_| t.shape().rank() == 4 && !t.python);
-            t.dtype() == DType::F32 && channels.is_some_and(|c| c.is_multiple_of(block))
-        };
-        // By channels: their blocks stand where the channels stood.
-        matches!(self.dim, 1 | -3)
-            && inputs.iter().all(|v| v.as_tensor().is_some_and(|t| whole(&t)))
+        // Their blocks stand where the channels stood.
+        let whole = |channels: Vec<usize>| channels.iter().all(|c| c.is_multiple_of(block));
+        self.channels_of(inputs).is_some_and(whole)
     }
 }
 

@@ -8,6 +8,7 @@
 //! register themselves with [`register_op!`]; [`registry`] lists them.
 #![forbid(unsafe_code)]
 
+mod channel_map;
 mod core;
 pub mod eager;
 mod reorder;
@@ -17,6 +18,7 @@ mod testkit;
 
 pub use crate::core::*;
 pub use attention::AttentionPattern;
+pub use channel_map::ChannelMap;
 pub use reorder::Reorder;
 
 #[doc(hidden)] // for register_op!

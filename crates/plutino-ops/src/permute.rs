@@ -262,6 +262,12 @@ impl Rearrange for ChannelShuffle {
         let from = split.permute(&order);
         Ok(Part { from, shape: x.shape().clone(), dtype: x.dtype() }.into())
     }
+
+    fn channels(&self, x: &TensorValue, _: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
+        let channels = *x.shape().get(1)?;
+        let each = divide(x, self.input, 1, channels, self.groups).ok()?;
+        Some(vec![(0..channels).map(|c| c % self.groups * each + c / self.groups).collect()])
+    }
 }
 
 /// (..., C r², H, W) to (..., C, H r, W r), or back:

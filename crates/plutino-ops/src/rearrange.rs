@@ -4,6 +4,7 @@
 //! view and a copy, and the kernel are here.
 
 use crate::assemble::{Copies, leaf};
+use crate::channel_map::MOST_CHANNELS;
 use crate::{
     Alias, Arg, BuildError, BuildProblem, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
     Planned, Role, ShapeError, TensorValue, ValueSpec,
@@ -172,6 +173,12 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
         None
     }
 
+    /// The channels of `x` that each output has, where `x` and they are images (N, C, H, W) and nothing else is done.
+    fn channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
+        let _ = (x, inputs);
+        None
+    }
+
     /// Where the elements of each output lie in `x` if all of them lie in blocks of `block` channels, as tensors
     /// of shape `(N, C / block, H, W, block)`; none where channels of one block would part.
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
@@ -205,8 +212,15 @@ impl<R: Rearrange> Operator for Rearranged<R> {
 
     fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
         let input = self.0.input();
-        let order = self.0.order(TensorValue::at(inputs, input).ok()?, inputs)?;
-        Some(Role::Permute(input, order))
+        let x = TensorValue::at(inputs, input).ok()?;
+        if let Some(order) = self.0.order(x, inputs) {
+            return Some(Role::Permute(input, order));
+        }
+        let image = x.dtype() == DType::F32
+            && matches!(x.shape().dims(), &[_, c, _, _] if c <= MOST_CHANNELS);
+        let outputs = image.then(|| self.0.channels(x, inputs))??;
+        let taken = |channels: Vec<_>| channels.into_iter().map(|c| (input, c)).collect();
+        Some(Role::Channels(outputs.into_iter().map(taken).collect()))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {

@@ -116,6 +116,14 @@ fn even(size: usize, part: usize) -> Vec<usize> {
     (0..size).step_by(part.max(1)).map(|at| part.min(size - at)).collect()
 }
 
+impl Split {
+    /// First channel and number of channels of each part of images (N, C, H, W), where their channels are cut.
+    fn cuts_channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
+        let by_channels = matches!(self.dim, 1 | -3) && !matches!(self.cut, Cut::Unbind);
+        self.cut.parts(*x.shape().get(1)?, inputs).ok().filter(|_| by_channels)
+    }
+}
+
 impl Rearrange for Split {
     fn input(&self) -> usize {
         self.input
@@ -142,9 +150,16 @@ impl Rearrange for Split {
         }
     }
 
+    fn channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
+        let ranges = self.cuts_channels(x, inputs)?;
+        let tensors = ranges.len() == self.outputs; // not a list of them
+        tensors.then(|| {
+            ranges.into_iter().map(|(start, len)| (start..start + len).collect()).collect()
+        })
+    }
+
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
-        let by_channels = matches!(self.dim, 1 | -3) && !matches!(self.cut, Cut::Unbind);
-        let ranges = self.cut.parts(*x.shape().get(1)?, inputs).ok().filter(|_| by_channels)?;
+        let ranges = self.cuts_channels(x, inputs)?;
         let spec = x.spec.clone().with_layout(Layout::Blocked { block });
         let whole = Geometry::dense(&spec.physical_shape());
         let part = |(start, len): (usize, usize)| {

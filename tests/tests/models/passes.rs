@@ -77,3 +77,18 @@ fn convolutions_take_over_squeeze_and_excite() {
         }
     }
 }
+
+#[test]
+fn shuffled_channels_stay_in_blocks() {
+    let model = model(&fixture("shufflenet_v2_x1_0"));
+    for isa in Isa::available() {
+        let session = model.session(SessionOptions::default().with_isa(isa)).unwrap();
+        let plan = session.plan(&[TensorSpec::new(DType::F32, [2, 3, 224, 224])]).unwrap();
+        let pass = plan.passes().iter().find(|p| p.name == "channels").unwrap();
+        let steps = |kernel: &str| plan.steps().filter(|s| s.kernel.starts_with(kernel)).count();
+        assert_eq!((pass.done.len(), steps("channels.c")), (16, 16), "{isa}");
+        // The first layer makes blocks, the pooled image leaves them.
+        assert_eq!((steps("reorder.to_blocked"), steps("copy")), (0, 0), "{isa}");
+        assert!(steps("reorder.from_blocked") <= 1, "{isa}");
+    }
+}

@@ -10,6 +10,7 @@
 // Loops over registers count: what an iterator calls is not always inlined, and then lacks the instruction set.
 #![allow(clippy::needless_range_loop)]
 
+mod channels;
 mod depthwise;
 mod direct;
 mod finish;
@@ -22,6 +23,7 @@ mod transposed;
 mod window;
 mod winograd;
 
+pub use channels::ChannelGather;
 pub use depthwise::{DepthwiseConv, DepthwiseWeights};
 pub use direct::{ConvInput, DirectConv, DirectWeights, FEW};
 pub use finish::Residual;

@@ -331,6 +331,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn max_lane(self, a: Self::F32) -> f32;
     /// The lanes of two vectors in turn, `a0 b0 a1 b1 ...`: the first vector of them, and the second.
     fn zip(self, a: Self::F32, b: Self::F32) -> [Self::F32; 2];
+    /// Lanes of two vectors: where a number is below [`Simd::LANES`] that of `a`, else what is left of it is that of `b`.
+    #[inline(always)]
+    fn pick(self, lanes: Self::I32, a: Self::F32, b: Self::F32) -> Self::F32 {
+        const MOST: usize = 256;
+        const { assert!(2 * Self::LANES <= MOST) };
+        let [mut from, mut numbers, mut to] = [[0.0; MOST]; 3];
+        self.store(a, &mut from);
+        self.store(b, &mut from[Self::LANES..]);
+        self.store(self.as_f32(lanes), &mut numbers);
+        for (to, number) in to.iter_mut().zip(numbers).take(Self::LANES) {
+            *to = from[number.to_bits() as usize % (2 * Self::LANES)];
+        }
+        self.load(&to)
+    }
     /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i * src_stride + k]` for
     /// `i < rows`, `k < 8`. Eight elements are written for each k, in ascending order of k; those from
     /// `rows` on may become anything.
@@ -431,6 +445,32 @@ mod tests {
             let lanes = isa.run(Zip(&src, &mut dst));
             for i in 0..lanes {
                 assert_eq!([dst[2 * i], dst[2 * i + 1]], [src[i], src[lanes + i]], "{isa}");
+            }
+        }
+    }
+
+    struct Pick<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
+
+    impl Vectorized for Pick<'_> {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> usize {
+            let [a, b] = [s.load(self.0), s.load(&self.0[S::LANES..])];
+            s.store(s.pick(s.as_i32(s.load(self.1)), a, b), self.2);
+            S::LANES
+        }
+    }
+
+    #[test]
+    fn lanes_are_picked() {
+        let src: [f32; 32] = std::array::from_fn(|i| i as f32);
+        for isa in Isa::available() {
+            let numbers: [u32; 16] =
+                std::array::from_fn(|i| (7 * i + 3) as u32 % (2 * isa.lanes()) as u32);
+            let mut dst = [0.0; 16];
+            let lanes = isa.run(Pick(&src, &numbers.map(f32::from_bits), &mut dst));
+            for i in 0..lanes {
+                assert_eq!(dst[i], src[numbers[i] as usize], "{isa}");
             }
         }
     }

@@ -213,6 +213,11 @@ impl Simd for Avx2 {
             let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
             _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
         };
+        pick(lanes: __m256i, a: __m256, b: __m256) -> __m256 = {
+            // Both look at the lowest three bits; the fourth, as a sign, says which of them is meant.
+            let [a, b] = [_mm256_permutevar8x32_ps(a, lanes), _mm256_permutevar8x32_ps(b, lanes)];
+            _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(lanes)))
+        };
         zip(a: __m256, b: __m256) -> [__m256; 2] = {
             let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); // in each half
             [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]
@@ -317,6 +322,7 @@ impl Simd for Avx512 {
         xor_i32(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512(a, b);
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
+        pick(lanes: __m512i, a: __m512, b: __m512) -> __m512 = _mm512_permutex2var_ps(a, lanes, b);
         zip(a: __m512, b: __m512) -> [__m512; 2] = {
             // Numbers from 16 on are lanes of the second vector.
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);

@@ -84,6 +84,9 @@ pub enum Role {
     Sum(Vec<(usize, f64)>),
     /// The input with its dimensions in this order.
     Permute(usize, Vec<usize>),
+    /// f32 images (N, C, H, W) made of channels of the inputs: for each output an input and a channel of it, for each
+    /// of its channels.
+    Channels(Vec<Vec<(usize, usize)>>),
 }
 
 /// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.

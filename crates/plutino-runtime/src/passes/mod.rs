@@ -5,6 +5,7 @@
 //! never results beyond rounding.
 
 mod attention;
+mod channels;
 pub(crate) mod dead;
 pub(crate) mod fold;
 mod fuse;
@@ -16,7 +17,6 @@ use crate::model::Inner;
 use crate::net::Net;
 use crate::{SessionError, SessionOptions};
 use plutino_ops::ValueSpec;
-use plutino_tensor::TensorSpec;
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
@@ -34,6 +34,11 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "attention",
         about: "computes attention that is spelled out as products and a softmax in one step",
         run: Run::Typed(Stage::Inferred, attention::attention),
+    },
+    Pass {
+        name: "channels",
+        about: "shuffles channels where they lie, and joins and cuts tensors on the way",
+        run: Run::Typed(Stage::Inferred, channels::channels),
     },
     Pass {
         name: "fuse",
@@ -194,22 +199,25 @@ pub(crate) fn run_layout(
     }
 }
 
-/// A fused operator must make exactly what the last one that it absorbed made, wherever that lies.
+/// A fused operator must make exactly what the last one that it stands for made, wherever that lies.
 fn check_fused(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
     let node = &net.nodes[at];
     let inputs = types.all(&node.inputs).unwrap_or_default();
-    let made = node.operator().and_then(|op| op.infer(&inputs).ok());
-    let same = |a: &TensorSpec, b: &TensorSpec| (&a.shape, a.dtype) == (&b.shape, b.dtype);
+    let made = node.operator().and_then(|op| op.infer(&inputs).ok()).unwrap_or_default();
     let promised = types.all(&node.outputs).unwrap_or_default();
-    match made.as_deref() {
-        Some([ValueSpec::Tensor(made)]) if matches!(&promised[..], [ValueSpec::Tensor(p)] if same(&p.spec, &made.spec)) => {
-            Ok(())
+    let same = |(made, promised): (&ValueSpec, &ValueSpec)| match (made, promised) {
+        (ValueSpec::Tensor(a), ValueSpec::Tensor(b)) => {
+            (&a.spec.shape, a.spec.dtype) == (&b.spec.shape, b.spec.dtype)
         }
-        _ => Err(SessionError::internal(format!(
+        _ => false,
+    };
+    if made.is_empty() || made.len() != promised.len() || !made.iter().zip(&promised).all(same) {
+        return Err(SessionError::internal(format!(
             "{}: fusion changed the result's shape",
             node.location
-        ))),
+        )));
     }
+    Ok(())
 }
 
 #[cfg(test)]

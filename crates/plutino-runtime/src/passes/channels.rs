@@ -1,0 +1,123 @@
+//! Channels: a channel shuffle becomes one operator with the concatenations before it and the splits after it.
+//!
+//! Each of them moves whole channels of images ([`Role::Channels`]). Together they do so, too: in one pass over memory,
+//! and in channel blocks.
+
+use super::{PassReport, TypedCx, check_fused};
+use crate::SessionError;
+use crate::net::{Action, Net, ValueId};
+use plutino_ops::{ChannelMap, Role};
+use std::collections::{HashMap, HashSet};
+
+/// Channels that are listed for all nodes together, at most.
+const MOST_LISTED: usize = 1 << 22;
+
+/// What a node does to channels, together with the nodes before it whose results nobody else reads.
+struct Chain {
+    inputs: Vec<ValueId>,
+    map: ChannelMap,
+    /// Numbers of those nodes.
+    absorbed: Vec<usize>,
+}
+
+impl Chain {
+    /// Whether channels are shuffled. To join tensors and to cut them takes no copies, or copies of many channels at once.
+    fn pays(&self) -> bool {
+        let shuffled = |taken: &Vec<(usize, usize)>| {
+            let follows = |pair: &[(usize, usize)]| pair[1] == (pair[0].0, pair[0].1 + 1);
+            let cuts = taken.windows(2).filter(|pair| !follows(pair)).count();
+            cuts >= self.inputs.len()
+        };
+        self.map.outputs.iter().any(shuffled)
+    }
+}
+
+/// Joins nodes that shuffle channels with those around them.
+pub(super) fn channels(
+    net: &mut Net,
+    cx: &TypedCx<'_>,
+    report: &mut PassReport,
+) -> Result<(), SessionError> {
+    let (consumers, producers) = (net.consumers(), net.producers());
+    let mut chains: HashMap<usize, Chain> = HashMap::new();
+    let mut room = MOST_LISTED;
+    for at in 0..net.nodes.len() {
+        // The chain that makes a value for this node alone.
+        let before = |value: ValueId| {
+            let private = consumers[value.0][..] == [at] && !net.fetches.contains(&value);
+            let at = producers[value.0].filter(|_| private)?;
+            Some((at, chains.get(&at)?))
+        };
+        if let Some(chain) = chain(net, cx, at, before)
+            && let Some(rest) = room.checked_sub(chain.map.outputs.iter().map(Vec::len).sum())
+        {
+            room = rest;
+            chains.insert(at, chain);
+        }
+    }
+    let mut gone = HashSet::new();
+    for at in (0..net.nodes.len()).rev() {
+        let Some(chain) = chains.remove(&at).filter(Chain::pays) else { continue };
+        if gone.contains(&at) {
+            continue;
+        }
+        let name = |&at: &usize| net.nodes[at].location.name.clone();
+        let absorbed: Vec<_> = chain.absorbed.iter().map(name).collect();
+        let what = match &absorbed[..] {
+            [] => "moves channels as they lie".to_owned(),
+            absorbed => format!("absorbed {}", absorbed.join(", ")),
+        };
+        report.did(&net.nodes[at].location.name, what);
+        let node = &mut net.nodes[at];
+        node.action = Action::Fused(Box::new(chain.map));
+        node.inputs = chain.inputs;
+        node.absorbed.extend(absorbed);
+        check_fused(net, cx.types, at)?;
+        gone.extend(chain.absorbed);
+    }
+    let mut at = 0..;
+    net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
+    Ok(())
+}
+
+/// The chain that ends with the node at `at`, if that moves channels.
+fn chain<'c>(
+    net: &Net,
+    cx: &TypedCx<'_>,
+    at: usize,
+    before: impl Fn(ValueId) -> Option<(usize, &'c Chain)>,
+) -> Option<Chain> {
+    let node = &net.nodes[at];
+    if node.outputs.iter().any(|&output| cx.types.is_known(output)) {
+        return None; // constants of the plan: nothing runs
+    }
+    let Role::Channels(taken) = node.operator()?.role(&cx.types.all(&node.inputs)?)? else {
+        return None;
+    };
+    let (mut inputs, mut absorbed) = (Vec::new(), Vec::new());
+    // For each input of the node: its number among those of the chain, or where its channels come from.
+    let mut sources = Vec::with_capacity(node.inputs.len());
+    for &input in &node.inputs {
+        let first = inputs.len();
+        match before(input).map(|(at, chain)| (at, chain, &chain.map.outputs[..])) {
+            Some((at, chain, [channels])) => {
+                inputs.extend(&chain.inputs);
+                absorbed.extend(chain.absorbed.iter().copied().chain([at]));
+                sources.push((first, Some(channels)));
+            }
+            _ => {
+                inputs.push(input);
+                sources.push((first, None));
+            }
+        }
+    }
+    let source = |(input, channel): (usize, usize)| {
+        let &(first, channels) = sources.get(input)?;
+        let Some(channels) = channels else { return Some((first, channel)) };
+        let &(input, channel) = channels.get(channel)?;
+        Some((first + input, channel))
+    };
+    let outputs = taken.into_iter().map(|taken| taken.into_iter().map(source).collect());
+    let map = ChannelMap { outputs: outputs.collect::<Option<_>>()? };
+    Some(Chain { inputs, map, absorbed })
+}
