@@ -57,8 +57,11 @@ impl Operator for ChannelMap {
         Ok(self.outputs.iter().map(output).collect())
     }
 
-    fn layouts(&self, _: &[ValueSpec], _: usize) -> LayoutSupport {
-        LayoutSupport::Any
+    fn layouts(&self, _: &[ValueSpec], block: usize) -> LayoutSupport {
+        // Unless outputs are so narrow that most of their blocks would be empty.
+        let padded: usize = self.outputs.iter().map(|o| o.len().next_multiple_of(block)).sum();
+        let channels: usize = self.outputs.iter().map(Vec::len).sum();
+        if padded <= 2 * channels { LayoutSupport::Any } else { LayoutSupport::Plain }
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
@@ -70,7 +73,7 @@ impl Operator for ChannelMap {
         }
         if layout == Layout::Plain {
             let outputs = self.outputs.clone();
-            return Ok(Planned::new(Planes { outputs, channels, batch, pixels }));
+            return Ok(Planned::new(Planes { outputs, channels, pixels }));
         }
         let gather = |taken: &Vec<_>| {
             ChannelGather::new(cx.isa, &channels, taken, batch, pixels)
@@ -82,12 +85,14 @@ impl Operator for ChannelMap {
     }
 }
 
+/// Elements of a task.
+const GRAIN: usize = 1 << 14;
+
 /// Plain images: planes are copied.
 struct Planes {
     outputs: Vec<Vec<(usize, usize)>>,
     /// Of the inputs.
     channels: Vec<usize>,
-    batch: usize,
     pixels: usize,
 }
 
@@ -100,13 +105,18 @@ impl Kernel for Planes {
         let inputs = slices(cx)?;
         for (i, taken) in self.outputs.iter().enumerate() {
             let y = cx.outputs.take::<f32>(i)?;
-            if self.batch * self.pixels == 0 {
-                continue;
-            }
-            cx.par.chunks_mut(y, self.pixels, |plane, to| {
-                let (n, (input, c)) = (plane / taken.len(), taken[plane % taken.len()]);
-                let from = (n * self.channels[input] + c) * self.pixels;
-                to.copy_from_slice(&inputs[input][from..from + self.pixels]);
+            // Pieces that end where a plane does, or before.
+            cx.par.chunks_mut(y, GRAIN, |chunk, mut to| {
+                let mut at = chunk * GRAIN;
+                while !to.is_empty() {
+                    let (plane, start) = (at / self.pixels, at % self.pixels);
+                    let (n, (input, c)) = (plane / taken.len(), taken[plane % taken.len()]);
+                    let len = to.len().min(self.pixels - start);
+                    let from = (n * self.channels[input] + c) * self.pixels + start;
+                    let (piece, rest) = to.split_at_mut(len);
+                    piece.copy_from_slice(&inputs[input][from..from + len]);
+                    (at, to) = (at + len, rest);
+                }
             });
         }
         Ok(())
@@ -118,7 +128,7 @@ fn slices<'a>(cx: &RunCx<'a>) -> Result<SmallVec<[&'a [f32]; 8]>, RunError> {
     (0..cx.inputs.len()).map(|i| cx.inputs.get(i)).collect()
 }
 
-/// Images in channel blocks, where there are pixels.
+/// Images in channel blocks.
 struct Blocks {
     name: String,
     outputs: Vec<ChannelGather>,
@@ -150,6 +160,17 @@ mod tests {
         assert_eq!(y[0].shape().dims(), [2, 3, 1, 2]);
         assert_eq!(values::<f32>(&y[0]), [0., 1., 2., 3., 4., 5., 6., 7., 6., 7., 10., 11.]);
         assert_eq!(values::<f32>(&y[1]), [0., 1., 4., 5.]);
+    }
+
+    #[test]
+    fn narrow_outputs_stay_plain() {
+        let layouts = |width: usize, outputs: usize| {
+            let output: Vec<_> = (0..width).map(|c| (0, c)).collect();
+            ChannelMap { outputs: vec![output; outputs] }.layouts(&[], 16)
+        };
+        assert_eq!(layouts(1, 4), LayoutSupport::Plain);
+        assert_eq!(layouts(58, 2), LayoutSupport::Any);
+        assert_eq!(layouts(0, 1), LayoutSupport::Any);
     }
 
     #[test]

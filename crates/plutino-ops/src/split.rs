@@ -3,6 +3,7 @@
 //! The file gives such an operator one output for each part, or a single output that is the list of all parts.
 //! Parts along the outermost dimension (and along any whose outer dimensions are 1) are views.
 
+use crate::channel_map::MOST_CHANNELS;
 use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
 use crate::slice::{bounds, existing};
 use crate::{
@@ -152,10 +153,11 @@ impl Rearrange for Split {
 
     fn channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
         let ranges = self.cuts_channels(x, inputs)?;
-        let tensors = ranges.len() == self.outputs; // not a list of them
-        tensors.then(|| {
-            ranges.into_iter().map(|(start, len)| (start..start + len).collect()).collect()
-        })
+        // Not a list of them; parts may overlap.
+        let all = ranges.iter().fold(0usize, |sum, &(_, len)| sum.saturating_add(len));
+        let channels = |(start, len)| (start..start + len).collect();
+        (ranges.len() == self.outputs && all <= MOST_CHANNELS)
+            .then(|| ranges.into_iter().map(channels).collect())
     }
 
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {

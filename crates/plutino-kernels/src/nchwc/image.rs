@@ -136,6 +136,8 @@ impl PaddedImage {
     }
 }
 
+const _: () = assert!(FEW == 4); // `Interleave` zips twice
+
 /// Copies a row of each channel to pixels of [`FEW`] numbers. No row at all stands for zeros.
 struct Interleave<'a> {
     planes: [&'a [f32]; FEW],

@@ -6,10 +6,10 @@
 use super::{PassReport, TypedCx, check_fused};
 use crate::SessionError;
 use crate::net::{Action, Net, ValueId};
-use plutino_ops::{ChannelMap, Role};
+use plutino_ops::{ChannelMap, Operator, Role};
 use std::collections::{HashMap, HashSet};
 
-/// Channels that are listed for all nodes together, at most.
+/// Channels and nodes that are listed for all chains together, at most.
 const MOST_LISTED: usize = 1 << 22;
 
 /// What a node does to channels, together with the nodes before it whose results nobody else reads.
@@ -23,13 +23,21 @@ struct Chain {
 impl Chain {
     /// Whether channels are shuffled. To join tensors and to cut them takes no copies, or copies of many channels at once.
     fn pays(&self) -> bool {
-        let shuffled = |taken: &Vec<(usize, usize)>| {
-            let follows = |pair: &[(usize, usize)]| pair[1] == (pair[0].0, pair[0].1 + 1);
-            let cuts = taken.windows(2).filter(|pair| !follows(pair)).count();
-            cuts >= self.inputs.len()
-        };
-        self.map.outputs.iter().any(shuffled)
+        shuffles(&self.map.outputs, self.inputs.len())
     }
+
+    /// What it takes to remember the chain, in numbers.
+    fn size(&self) -> usize {
+        let channels: usize = self.map.outputs.iter().map(Vec::len).sum();
+        channels + self.inputs.len() + self.absorbed.len() + 1
+    }
+}
+
+/// Whether one of the outputs is more than pieces of the inputs side by side, one of each.
+fn shuffles(outputs: &[Vec<(usize, usize)>], inputs: usize) -> bool {
+    let follows = |pair: &[(usize, usize)]| pair[1] == (pair[0].0, pair[0].1 + 1);
+    let cuts = |taken: &Vec<_>| taken.windows(2).filter(|pair| !follows(pair)).count();
+    outputs.iter().any(|taken| cuts(taken) >= inputs)
 }
 
 /// Joins nodes that shuffle channels with those around them.
@@ -49,7 +57,7 @@ pub(super) fn channels(
             Some((at, chains.get(&at)?))
         };
         if let Some(chain) = chain(net, cx, at, before)
-            && let Some(rest) = room.checked_sub(chain.map.outputs.iter().map(Vec::len).sum())
+            && let Some(rest) = room.checked_sub(chain.size())
         {
             room = rest;
             chains.insert(at, chain);
@@ -59,6 +67,11 @@ pub(super) fn channels(
     for at in (0..net.nodes.len()).rev() {
         let Some(chain) = chains.remove(&at).filter(Chain::pays) else { continue };
         if gone.contains(&at) {
+            continue;
+        }
+        let inputs = cx.types.all(&chain.inputs).unwrap_or_default();
+        if let Err(why) = chain.map.infer(&inputs) {
+            report.refuse(&net.nodes[at].location.name, why.to_string());
             continue;
         }
         let name = |&at: &usize| net.nodes[at].location.name.clone();
@@ -95,11 +108,20 @@ fn chain<'c>(
         return None;
     };
     let (mut inputs, mut absorbed) = (Vec::new(), Vec::new());
+    // Others, such as the sizes of a split, are known: they decided what is taken.
+    let images: HashSet<usize> = taken.iter().flatten().map(|&(input, _)| input).collect();
+    // A concatenation leaves shuffles alone: its other parts may be written into place.
+    let joins = images.len() > 1 && !shuffles(&taken, images.len());
     // For each input of the node: its number among those of the chain, or where its channels come from.
     let mut sources = Vec::with_capacity(node.inputs.len());
-    for &input in &node.inputs {
+    for (number, &input) in node.inputs.iter().enumerate() {
         let first = inputs.len();
-        match before(input).map(|(at, chain)| (at, chain, &chain.map.outputs[..])) {
+        if !images.contains(&number) {
+            sources.push((first, None));
+            continue;
+        }
+        let before = before(input).filter(|(_, chain)| !joins || !chain.pays());
+        match before.map(|(at, chain)| (at, chain, &chain.map.outputs[..])) {
             Some((at, chain, [channels])) => {
                 inputs.extend(&chain.inputs);
                 absorbed.extend(chain.absorbed.iter().copied().chain([at]));

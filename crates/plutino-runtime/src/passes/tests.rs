@@ -6,16 +6,22 @@ use crate::infer;
 use crate::net::Net;
 use crate::testkit::model;
 use plutino_kernels::Isa;
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, Shape, TensorSpec};
 
-/// Runs all passes but those named; every input is of shape (1,2). Returns one line for each node that is left
-/// (`name+absorbed inputs>outputs`) and the reports.
+/// As [`after_of`], for inputs of shape (1,2).
 fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
+    after_of(&[1, 2], lines, off)
+}
+
+/// Runs all passes but those named, for inputs of this shape. Returns one line for each node that is left
+/// (`name+absorbed inputs>outputs`) and the reports.
+fn after_of(shape: &[usize], lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     let model = model(lines);
     let inner = &model.inner;
     let feeds: Vec<_> = inner.inputs.iter().map(|i| i.id.into()).collect();
     let fetches = inner.outputs.iter().map(|o| o.id.into()).collect();
-    let specs = vec![TensorSpec::new(DType::F32, [1, 2]); feeds.len()];
+    let specs =
+        vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
     let mut net = Net::new(inner, options.sorting, feeds, fetches).unwrap();
@@ -174,4 +180,35 @@ fn what_only_looks_like_attention_stays() {
         matches!(&why[..], [why] if why.starts_with("second: ") && why.contains("not dense")),
         "{why:?}"
     );
+}
+
+#[test]
+fn a_shuffle_moves_channels_with_what_joins_and_cuts_them() {
+    let lines = "
+        pnnx.Input in 0 1 0
+        torch.cat join 2 1 0 0 1 dim=1
+        nn.ChannelShuffle shuffle 1 1 1 2 groups=2
+        torch.split cut 1 2 2 3 4 dim=1 split_size_or_sections=(0,32)
+        prim::TupleConstruct t 2 1 3 4 5
+        pnnx.Output out 1 0 5";
+    let (nodes, _) = after_of(&[1, 16, 3, 3], lines, &[]);
+    assert_eq!(nodes, ["cut+join+shuffle 0,0>3,4", "t 3,4>5"]);
+    // Images only.
+    let (nodes, _) = after_of(&[1, 16, 3], lines, &[]);
+    assert_eq!(nodes.len(), 4);
+}
+
+#[test]
+fn joining_and_cutting_alone_is_left_to_views_and_places() {
+    let (nodes, _) = after_of(
+        &[1, 4, 3, 3],
+        "pnnx.Input in 0 1 0
+         nn.ChannelShuffle shuffle 1 1 0 1 groups=2
+         torch.cat join 2 1 0 1 2 dim=1
+         torch.chunk cut 1 2 2 3 4 chunks=2 dim=1
+         prim::TupleConstruct t 2 1 3 4 5
+         pnnx.Output out 1 0 5",
+        &[],
+    );
+    assert_eq!(nodes, ["shuffle 0>1", "join 0,1>2", "cut 2>3,4", "t 3,4>5"]);
 }

@@ -127,6 +127,9 @@ const CHUNK: usize = 3 << 19;
 /// The same where weights of no more than half of that leave room for them in the second-level cache.
 const SMALL_CHUNK: usize = 1 << 19;
 
+/// f32 of the squares that a row of tiles reads, at most: each thread has room for them.
+const MOST_SQUARES: usize = 1 << 18;
+
 /// Tiles of a thread, where each multiplies tiles of its own, at least: with fewer, weights would arrive too slowly at
 /// cores that read all of them.
 const LEAST_TILES: usize = 20;
@@ -175,6 +178,9 @@ impl WinogradConv {
             ConvInput::Plain => {
                 let image = Unshuffled::new(&window, inp, b)?;
                 let (window, inp) = (image.window()?, image.channels());
+                if sizes.points * b > MOST_SQUARES / window.input[1] {
+                    return None;
+                }
                 (Some(image), window, inp)
             }
         };
@@ -259,6 +265,9 @@ impl WinogradConv {
         let Some(image) = &self.image else {
             return WinogradWeights::pack(weight, algorithm, channels, block);
         };
+        if Some(weight.len()) != channels[0].checked_mul(image.filter_len()) {
+            return Err(TensorError::invalid("weights of a first layer do not fit its channels"));
+        }
         WinogradWeights::pack((&image.weights(weight)).into(), algorithm, channels, block)
     }
 
@@ -324,10 +333,10 @@ impl WinogradConv {
         [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
     }
 
-    /// Computes all images; `x`, `y` and `residual` are blocked, `bias` is padded to whole pairs of blocks as
-    /// for the direct convolution.
+    /// Computes all images; `y` and `residual` are blocked, `x` is as it was bound, `bias` is padded to whole pairs of
+    /// blocks as for the direct convolution.
     ///
-    /// Panics where a slice is too short: plans check lengths before.
+    /// Panics where a slice is too short, or where there are more threads than were planned for: plans check both.
     pub fn run(
         &self,
         x: &[f32],
