@@ -327,14 +327,13 @@ impl StageKernel {
 
 /// Copies a slice; those of a whole block, most of them, without a call.
 fn copy(from: &[f32], to: &mut [f32]) {
-    if let (Ok(from), Ok(to)) = (<&[f32; 16]>::try_from(from), <&mut [f32; 16]>::try_from(&mut *to))
-    {
-        *to = *from;
-    } else if let (Ok(from), Ok(to)) =
-        (<&[f32; 8]>::try_from(from), <&mut [f32; 8]>::try_from(&mut *to))
-    {
-        *to = *from;
-    } else {
+    if !copy_array::<16>(from, to) && !copy_array::<8>(from, to) {
         to.copy_from_slice(from);
     }
+}
+
+/// Copies N elements, where it is so many.
+fn copy_array<const N: usize>(from: &[f32], to: &mut [f32]) -> bool {
+    let arrays = <&[f32; N]>::try_from(from).ok().zip(<&mut [f32; N]>::try_from(to).ok());
+    arrays.map(|(from, to)| *to = *from).is_some()
 }

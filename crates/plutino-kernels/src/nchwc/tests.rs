@@ -456,8 +456,9 @@ fn winograd_convolution() {
         Case { channels: [64, 40], input: [5, 3], ..BASE },
         // Several chunks, for a thread each.
         Case { channels: [16, 16], input: [101, 131], ..BASE },
-        // As many as F(5x5, 3x3) takes.
+        // As many as F(5x5, 3x3) and F(4x4, 4x4) take.
         Case { channels: [128, 16], input: [30, 31], ..BASE },
+        Case { channels: [128, 16], input: [30, 31], kernel: [4, 4], ..BASE },
         strided,
         Case { channels: [37, 21], input: [17, 16], ..strided },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..strided },
@@ -494,7 +495,7 @@ fn winograd_convolution() {
         };
         let suits = |algorithm: &WinogradAlgorithm| bind(Isa::PORTABLE, *algorithm, 1).is_some();
         let algorithms: Vec<_> = WinogradAlgorithm::ALL.into_iter().filter(suits).collect();
-        let three_taps = c.stride == [1, 1] || c.kernel == [6, 5];
+        let three_taps = (c.stride, c.kernel) == ([1, 1], [3, 3]) || c.kernel == [6, 5];
         assert_eq!(algorithms.len(), if three_taps { 3 } else { 1 });
         for algorithm in algorithms {
             on_every_machine(

@@ -17,8 +17,8 @@
 //! | F(4x4, 4x4) | 4x4 | 7x7 | 5.2 times fewer | 3.1 times more | |
 //! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times more | twice that |
 //!
-//! F(4x4, 4x4) is for images of few channels under windows of 7x7 or 8x8 with stride 2, whose squares of four pixels are
-//! the pixels that it sees (see [`unshuffle`]); under 5x5 and 6x6, stride 1 and three taps are left.
+//! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with stride 2, whose squares of
+//! four pixels are the pixels that it sees (see [`unshuffle`]); under 5x5 and 6x6, stride 1 and three taps are left.
 //!
 //! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride 1 convolutions,
 //! with two taps and with one, whose sum is transformed back at once.
@@ -159,8 +159,9 @@ pub struct WinogradConv {
 }
 
 impl WinogradConv {
-    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation 1, or where
-    /// channels are too many for its precision. Plain input is a first layer's, with stride 2. `[out, in]` channels; `threads` shapes the tasks (not the result).
+    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation 1, or where channels
+    /// are too many for its precision. Plain input is a first layer's, with stride 2. `[out, in]` channels; `threads`
+    /// shapes the tasks (not the result).
     pub fn new(
         isa: Isa,
         algorithm: WinogradAlgorithm,
@@ -177,7 +178,7 @@ impl WinogradConv {
             ConvInput::Blocked => (None, window, inp),
             ConvInput::Plain => {
                 let image = Unshuffled::new(&window, inp, b)?;
-                let (window, inp) = (image.window()?, image.channels());
+                let (window, inp) = (image.window().clone(), image.channels());
                 if sizes.points * b > MOST_SQUARES / window.input[1] {
                     return None;
                 }

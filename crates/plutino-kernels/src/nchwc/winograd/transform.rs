@@ -149,26 +149,51 @@ impl Transform for Four {
     }
 }
 
-/// What the algorithms with seven points have in common: p and -p for three numbers p, and infinity. Without zero among
-/// them, all come in pairs, which share their even and their odd terms. With 1/4, 7/8 and 7/4 errors are least among the
-/// points tried: half of those with 0, +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
+/// The points, and their squares.
+const P: [f64; 3] = [0.25, 0.875, 1.75];
+const Q: [f64; 3] = [P[0] * P[0], P[1] * P[1], P[2] * P[2]];
+
+const fn power(base: f64, exponent: usize) -> f32 {
+    let (mut power, mut i) = (1.0, 0);
+    while i < exponent {
+        power *= base;
+        i += 1;
+    }
+    power as f32
+}
+
+/// F(5, 3) and F(4, 4): 7 multiplications instead of 15 and 16. Points p and -p for three numbers p, and infinity. Without
+/// zero among them, all come in pairs, which share their even and their odd terms. With 1/4, 7/8 and 7/4 errors are least
+/// among the points tried: half of those with 0, +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
 ///
 /// ```text
 ///        tp  t  -sp -s  p  1  0      for p and for -p, with s the sum of the squares of the other two points,
 /// B^T =       ...                    and t their product
 ///        -c  0   b  0  -a  0  1      with a the sum of all squares, b that of their products by two, c their product
 /// ```
-struct Seven;
+#[derive(Clone, Copy)]
+pub(super) struct Seven<const OUT: usize, const TAPS: usize>;
 
-/// The points, and their squares.
-const P: [f64; 3] = [0.25, 0.875, 1.75];
-const Q: [f64; 3] = [P[0] * P[0], P[1] * P[1], P[2] * P[2]];
+/// F(5, 3).
+pub(super) type Five = Seven<5, 3>;
+/// F(4, 4).
+pub(super) type FourFour = Seven<4, 4>;
 
-impl Seven {
-    /// Each polynomial of the taps at the points, over the products of the points' differences; the last tap.
+impl<const OUT: usize, const TAPS: usize> Transform for Seven<OUT, TAPS> {
+    const STRIDE: usize = 1;
+    const OUT: usize = OUT;
+    const TAPS: usize = TAPS;
+    const POINTS: usize = 7;
+    const FILTERS: usize = 7;
+    // 4e-6; with 512 channels about 1e-5.
+    const MOST_CHANNELS: usize = 128;
+    const COST: f64 = 30.0;
+
+    // Each polynomial of the taps at the points, over the products of the points' differences; the last tap.
     #[inline(always)]
-    fn filter([a, b, c, d]: [f64; MOST_TAPS], last: f64) -> [f64; MOST_FILTERS] {
-        let mut points = [last; MOST_FILTERS];
+    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
+        let [a, b, c, d] = g;
+        let mut points = [g[TAPS - 1]; MOST_FILTERS];
         for i in 0..3 {
             let (q, [other, another]) = (Q[i], [Q[(i + 1) % 3], Q[(i + 2) % 3]]);
             let scale = 0.5 / (P[i] * (q - other) * (q - another));
@@ -177,7 +202,6 @@ impl Seven {
         }
         points
     }
-
     #[inline(always)]
     fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
         let mut points = d;
@@ -190,7 +214,21 @@ impl Seven {
         points[6] = s.fma(all, d[0], s.fma(twos, d[2], s.fma(ones, d[4], d[6])));
         points
     }
+    #[inline(always)]
+    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
+        let sums = [s.add(m[0], m[1]), s.add(m[2], m[3]), s.add(m[4], m[5])];
+        let difs = [s.sub(m[0], m[1]), s.sub(m[2], m[3]), s.sub(m[4], m[5])];
+        [
+            s.add(sums[0], s.add(sums[1], sums[2])),
+            Self::powers::<S, 1>(s, difs, m[6]),
+            Self::powers::<S, 2>(s, sums, m[6]),
+            Self::powers::<S, 3>(s, difs, m[6]),
+            Self::powers::<S, 4>(s, sums, m[6]),
+        ]
+    }
+}
 
+impl<const OUT: usize, const TAPS: usize> Seven<OUT, TAPS> {
     /// The I-th point and its negative.
     #[inline(always)]
     fn pair<S: Simd, const I: usize>(s: S, d: Line<S>) -> [S::F32; 2] {
@@ -202,95 +240,15 @@ impl Seven {
         [s.fma(s.splat(p), even, odd), s.fma(s.splat(-p), even, odd)]
     }
 
-    /// The first `OUT` of five outputs.
-    #[inline(always)]
-    fn output<S: Simd, const OUT: usize>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
-        let sums = [s.add(m[0], m[1]), s.add(m[2], m[3]), s.add(m[4], m[5])];
-        let difs = [s.sub(m[0], m[1]), s.sub(m[2], m[3]), s.sub(m[4], m[5])];
-        [
-            s.add(sums[0], s.add(sums[1], sums[2])),
-            Self::powers::<S, 1, OUT>(s, difs, m[6]),
-            Self::powers::<S, 2, OUT>(s, sums, m[6]),
-            Self::powers::<S, 3, OUT>(s, difs, m[6]),
-            Self::powers::<S, 4, OUT>(s, sums, m[6]),
-        ]
-    }
-
     /// Terms times the points to the power of E; to the last output infinity is added.
     #[inline(always)]
-    fn powers<S: Simd, const E: usize, const OUT: usize>(
-        s: S,
-        terms: [S::F32; 3],
-        infinity: S::F32,
-    ) -> S::F32 {
+    fn powers<S: Simd, const E: usize>(s: S, terms: [S::F32; 3], infinity: S::F32) -> S::F32 {
         let [near, mid, far] = const { [power(P[0], E), power(P[1], E), power(P[2], E)] };
         let first = match E + 1 == OUT {
             true => s.fma(s.splat(near), terms[0], infinity),
             false => s.mul(s.splat(near), terms[0]),
         };
         s.fma(s.splat(far), terms[2], s.fma(s.splat(mid), terms[1], first))
-    }
-}
-
-const fn power(base: f64, exponent: usize) -> f32 {
-    let (mut power, mut i) = (1.0, 0);
-    while i < exponent {
-        power *= base;
-        i += 1;
-    }
-    power as f32
-}
-
-/// F(5, 3): 7 multiplications instead of 15. Points as in [`Seven`].
-#[derive(Clone, Copy)]
-pub(super) struct Five;
-
-impl Transform for Five {
-    const STRIDE: usize = 1;
-    const OUT: usize = 5;
-    const TAPS: usize = 3;
-    const POINTS: usize = 7;
-    const FILTERS: usize = 7;
-    const MOST_CHANNELS: usize = 128; // 4e-6; 8e-6 with 512
-    const COST: f64 = 30.0;
-
-    #[inline(always)]
-    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
-        Seven::filter(g, g[2])
-    }
-    #[inline(always)]
-    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
-        Seven::input(s, d)
-    }
-    #[inline(always)]
-    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
-        Seven::output::<S, 5>(s, m)
-    }
-}
-
-/// F(4, 4): 7 multiplications instead of 16. Points as in [`Seven`].
-#[derive(Clone, Copy)]
-pub(super) struct FourFour;
-
-impl Transform for FourFour {
-    const STRIDE: usize = 1;
-    const OUT: usize = 4;
-    const TAPS: usize = 4;
-    const POINTS: usize = 7;
-    const FILTERS: usize = 7;
-    const COST: f64 = 30.0;
-
-    #[inline(always)]
-    fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
-        Seven::filter(g, g[3])
-    }
-    #[inline(always)]
-    fn input<S: Simd>(s: S, d: Line<S>) -> Line<S> {
-        Seven::input(s, d)
-    }
-    #[inline(always)]
-    fn output<S: Simd>(s: S, m: Line<S>) -> [S::F32; MOST_OUT] {
-        Seven::output::<S, 4>(s, m)
     }
 }
 

@@ -18,6 +18,8 @@ const SQUARE: usize = 4;
 pub(super) struct Unshuffled {
     /// The window on the image.
     image: Window,
+    /// The window on squares, without padding: that is part of them.
+    window: Window,
     /// Channels of the image.
     channels: usize,
 }
@@ -30,15 +32,16 @@ impl Unshuffled {
             && image.dilation == [1, 1]
             && (1..=FEW).contains(&channels)
             && [4, 8, 16].contains(&block);
-        suits.then(|| Self { image: image.clone(), channels })
+        let kernel = image.kernel.map(|taps| taps.div_ceil(2));
+        let output = image.output;
+        let input = [output[0] + kernel[0] - 1, output[1] + kernel[1] - 1];
+        let window = Window::new(input, output, kernel, [1, 1], [1, 1], [0, 0])?;
+        suits.then(|| Self { image: image.clone(), window, channels })
     }
 
-    /// The window on squares, without padding: that is part of them.
-    pub(super) fn window(&self) -> Option<Window> {
-        let kernel = self.image.kernel.map(|taps| taps.div_ceil(2));
-        let output = self.image.output;
-        let input = [output[0] + kernel[0] - 1, output[1] + kernel[1] - 1];
-        Window::new(input, output, kernel, [1, 1], [1, 1], [0, 0])
+    /// The window on squares.
+    pub(super) fn window(&self) -> &Window {
+        &self.window
     }
 
     /// Channels of the squares.
@@ -59,7 +62,7 @@ impl Unshuffled {
     /// Weights of the window on squares, `(out, 4 in, taps)`, from those of the window on the image, `(out, in, taps)`.
     pub(super) fn weights(&self, weight: Floats<'_>) -> Vec<f32> {
         let [height, width] = self.image.kernel;
-        let (high, wide) = (height.div_ceil(2), width.div_ceil(2));
+        let [high, wide] = self.window.kernel;
         let filters = weight.len() / (height * width);
         let mut weights = vec![0.0; filters * SQUARE * high * wide];
         for (filter, planes) in weights.chunks_exact_mut(SQUARE * high * wide).enumerate() {
@@ -87,7 +90,7 @@ impl Unshuffled {
     ) {
         let [height, width] = self.image.input;
         let [above, left] = self.image.pad;
-        let squares = self.image.output[1] + self.image.kernel[1].div_ceil(2) - 1;
+        let squares = self.window.input[1];
         // Those whose columns all lie in the image.
         let start = left.div_ceil(2).min(squares);
         let end = ((width + left) / 2).clamp(start, squares);
@@ -122,7 +125,7 @@ impl Unshuffled {
 
 /// Writes pairs to two lanes of squares, of `B` lanes.
 fn write_pairs<const B: usize>(pairs: &[[f32; 2]], lane: usize, squares: &mut [f32]) {
-    let Some(lane) = (lane + 1 < B).then_some(lane) else { return };
+    assert!(lane + 2 <= B, "lanes of a square");
     for (square, pair) in squares.as_chunks_mut::<B>().0.iter_mut().zip(pairs) {
         square[lane..lane + 2].copy_from_slice(pair);
     }
@@ -154,7 +157,7 @@ mod tests {
         let w: Vec<f32> = (0..channels * image.taps()).map(|i| (i % 13) as f32).collect();
         for block in [8, 16] {
             let unshuffled = Unshuffled::new(&image, channels, block).unwrap();
-            let window = unshuffled.window().unwrap();
+            let window = unshuffled.window();
             let weights = unshuffled.weights(Floats::from(&w));
             let plane = window.input_pixels() * block;
             let mut squares = vec![f32::NAN; unshuffled.channels().div_ceil(block) * plane];
