@@ -7,7 +7,7 @@ use crate::simd::Simd;
 use std::f32::consts::LOG2_E;
 
 /// Adding this rounds to an integer, ties to even, and leaves the integer in the low bits.
-const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
+pub(super) const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 /// ln 2 in two parts, the first one 355/512: `n * LN2_HI` is exact for |n| < 2^15.
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
@@ -28,7 +28,7 @@ fn integer<S: Simd>(s: S, n: S::I32) -> S::I32 {
     s.sub_i32(n, s.as_i32(s.splat(ROUND)))
 }
 
-/// 2^n, for -126 <= n <= 127; 0 for n = -127 and infinity for n = 128.
+/// 2^n, for -126 <= n <= 127.
 #[inline(always)]
 fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
     s.as_f32(s.shl_i32::<23>(s.add_i32(n, s.splat_i32(127))))
@@ -37,25 +37,40 @@ fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
 /// e^x.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // Beyond 89 the result is infinity. At -176 both factors below are 0: far below, where masks and saturated
-    // units lie, nothing is ever denormal, which is slow. Operands in this order let NaN through.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-176.0), x));
+    // Beyond 89 the result is infinity. At -174 it is 0: far below, where masks and saturated units lie, nothing is
+    // ever denormal, which is slow. Operands in this order let NaN through.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-174.0), x));
     let (n, r) = reduce(s, x);
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
     let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
-    // Two factors, since 2^n alone may overflow or be denormal. Only the second one rounds.
-    let n = integer(s, n);
-    let half = s.shr_i32::<1>(n);
-    let p = s.mul(p, power_of_two(s, half));
-    s.mul(p, power_of_two(s, s.sub_i32(n, half)))
+    s.scale(p, s.sub(s.as_f32(n), s.splat(ROUND)))
 }
 
-/// e^x as an intermediate result, in fewer steps: 0 below -87.7 (where e^x is denormal, or
-/// nearly so) and infinity above 88.4.
+/// 2^(i/16)
+const POWERS: [f32; 16] = {
+    const STEP: f64 = 1.044_273_782_427_413_8;
+    let (mut powers, mut power, mut i) = ([0.0; 16], 1.0, 0);
+    while i < 16 {
+        powers[i] = power as f32;
+        power *= STEP;
+        i += 1;
+    }
+    powers
+};
+
+/// Two factors of e^x, for -87.3 <= x, in fewer steps than [`exp`]. The product is infinity from 88.8 on; from
+/// 88.4 on it may be.
 #[inline(always)]
-pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // At these bounds 2^n is 0 and infinity. Operands in this order let NaN through.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
+pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
+    if S::TABLES {
+        // With n in steps of 1/16, r is so small that four terms do.
+        const ROUND_16: f32 = ROUND / 16.0;
+        let shifted = s.fma(x, s.splat(LOG2_E), s.splat(ROUND_16));
+        let n = s.sub(shifted, s.splat(ROUND_16));
+        let r = s.fma(n, s.splat(-LN2_LO), s.fma(n, s.splat(-LN2_HI), x));
+        let p = polynomial(s, r, [1.0, 1.0, 0.500_019_55, 0.166_666_67]);
+        return [p, s.scale(s.lookup(&POWERS, s.as_i32(shifted)), n)];
+    }
     let (n, r) = reduce(s, x);
     let p = polynomial(
         s,
@@ -63,8 +78,18 @@ pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
         [1.0, 1.0, 0.499_999_94, 0.166_665_21, 0.041_668_266, 0.008_368_677, 0.001_382_073_4],
     );
     // What else there is besides n leaves at the top.
-    let factor = s.add_i32(s.shl_i32::<23>(n), s.splat_i32(127 << 23));
-    s.mul(p, s.as_f32(factor))
+    let power = s.add_i32(s.shl_i32::<23>(n), s.splat_i32(127 << 23));
+    [p, s.as_f32(power)]
+}
+
+/// e^x as an intermediate result, in fewer steps: 0 below -87.3 (where e^x is denormal, or nearly so) and infinity
+/// from 88.8 on.
+#[inline(always)]
+pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let least = s.splat(-87.3);
+    // Operands in this order let NaN through.
+    let [p, power] = factors(s, s.min(s.splat(89.0), s.max(least, x)));
+    s.select(s.lt(x, least), s.zero(), s.mul(p, power))
 }
 
 /// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least results,

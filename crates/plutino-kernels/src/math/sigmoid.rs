@@ -1,6 +1,6 @@
 //! The logistic function and the hyperbolic tangent.
 
-use super::exp::exp_normal;
+use super::exp::factors;
 use super::{copysign, exp, expm1, neg};
 use crate::simd::Simd;
 
@@ -16,10 +16,12 @@ pub fn sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
 }
 
 /// x / (1 + e^-x), in two thirds of the steps of x [`sigmoid`]`(x)`. Where the sigmoid is denormal, below -88.376,
-/// it counts as 0, as it does in PyTorch.
+/// it may count as 0, as it does in PyTorch.
 #[inline(always)]
 pub fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    s.div(x, s.add(s.splat(1.0), exp_normal(s, neg(s, x))))
+    // Beyond these limits the sum is 1, or infinity. Operands in this order let NaN through.
+    let [p, power] = factors(s, s.min(s.splat(89.0), s.max(s.splat(-87.3), neg(s, x))));
+    s.div(x, s.fma(p, power, s.splat(1.0)))
 }
 
 /// tanh x, as -t / (2 + t) with t = e^(-2|x|) - 1.

@@ -8,7 +8,7 @@ struct Map<'a, F>(F, &'a mut [f32]);
 
 macro_rules! functions {
     ($($name:ident: $exact:expr, $ulp:expr;)*) => {
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Copy, Debug, PartialEq)]
         #[allow(non_camel_case_types)]
         enum Function { $($name),* }
 
@@ -35,7 +35,7 @@ functions! {
     log: f64::ln, 1.0;
     log1p: f64::ln_1p, 1.5;
     sigmoid: |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }, 2.5;
-    silu: |x| if x < -127.5 * std::f64::consts::LN_2 { -0.0 } else { x / (1.0 + (-x).exp()) }, 3.0;
+    silu: |x| if x < -128.0 * std::f64::consts::LN_2 { -0.0 } else { x / (1.0 + (-x).exp()) }, 3.0;
     tanh: f64::tanh, 2.5;
     erf: libm::erf, 2.0;
     sin: f64::sin, 2.0;
@@ -74,7 +74,9 @@ fn worst(isa: Isa, function: Function, exact: fn(f64) -> f64, stride: usize) -> 
             isa.run(Map(function, &mut y));
             for (&x, &y) in x.iter().zip(&y) {
                 let error = ulps(y, exact(f64::from(x)));
-                if error > worst.0 {
+                // A denormal sigmoid may count as 0.
+                let none = function == Function::silu && y == 0.0 && x < -88.376;
+                if error > worst.0 && !none {
                     worst = (error, x);
                 }
             }

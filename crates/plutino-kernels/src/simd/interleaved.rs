@@ -27,6 +27,7 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     type Mask = [S::Mask; N];
     const LANES: usize = N * S::LANES;
     const REGISTERS: usize = S::REGISTERS / N;
+    const TABLES: bool = S::TABLES;
 
     fn isa(self) -> Isa {
         self.0.isa()
@@ -105,6 +106,11 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
         and_i32(a: I32, b: I32) -> I32;
         or_i32(a: I32, b: I32) -> I32;
         xor_i32(a: I32, b: I32) -> I32;
+        scale(a: F32, n: F32) -> F32;
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: Self::I32) -> Self::F32 {
+        array!(N, |I| self.0.lookup(table, index[I]))
     }
     #[inline(always)]
     fn shl_i32<const BITS: i32>(self, a: Self::I32) -> Self::I32 {

@@ -175,6 +175,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Vector registers of the instruction set: bounds the tile of a microkernel.
     const REGISTERS: usize;
+    /// Whether [`Simd::lookup`] and [`Simd::scale`] are an instruction each, so that functions with tables pay.
+    const TABLES: bool = false;
     /// The instruction set.
     fn isa(self) -> Isa;
     /// Runs a kernel as a function of its own: its constants and branches stay out of the registers and the code
@@ -345,6 +347,29 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         self.load(&to)
     }
+    /// Elements of a table: those whose numbers are the low four bits of `index`.
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: Self::I32) -> Self::F32 {
+        const MOST: usize = 64;
+        const { assert!(Self::LANES <= MOST) };
+        let mut lanes = [0.0; MOST];
+        self.store(self.as_f32(index), &mut lanes);
+        for lane in lanes.iter_mut().take(Self::LANES) {
+            *lane = table[lane.to_bits() as usize % 16];
+        }
+        self.load(&lanes)
+    }
+    /// a 2^n with n rounded down, for |n| <= 252; rounded once for an a between 1/2 and 2.
+    #[inline(always)]
+    fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32 {
+        // Two factors, since 2^n alone may overflow or be denormal. Only the second one rounds.
+        let n = self.to_i32(self.floor(n));
+        let half = self.shr_i32::<1>(n);
+        let bias = self.splat_i32(127);
+        let first = self.shl_i32::<23>(self.add_i32(half, bias));
+        let second = self.shl_i32::<23>(self.add_i32(self.sub_i32(n, half), bias));
+        self.mul(self.mul(a, self.as_f32(first)), self.as_f32(second))
+    }
     /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i * src_stride + k]` for
     /// `i < rows`, `k < 8`. Eight elements are written for each k, in ascending order of k; those from
     /// `rows` on may become anything.
@@ -445,6 +470,60 @@ mod tests {
             let lanes = isa.run(Zip(&src, &mut dst));
             for i in 0..lanes {
                 assert_eq!([dst[2 * i], dst[2 * i + 1]], [src[i], src[lanes + i]], "{isa}");
+            }
+        }
+    }
+
+    struct Lookup<'a>(&'a [f32; 16], &'a [f32], &'a mut [f32]);
+
+    impl Vectorized for Lookup<'_> {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> usize {
+            let s = Interleaved::<S, 2>(s);
+            s.store(s.lookup(self.0, s.as_i32(s.load(self.1))), self.2);
+            2 * S::LANES
+        }
+    }
+
+    #[test]
+    fn low_bits_are_looked_up() {
+        let table: [f32; 16] = std::array::from_fn(|i| i as f32);
+        let index: [u32; 32] = std::array::from_fn(|i| (i as u32).wrapping_mul(0x9e37_79b9));
+        for isa in Isa::available() {
+            let mut dst = [0.0; 32];
+            let lanes = isa.run(Lookup(&table, &index.map(f32::from_bits), &mut dst));
+            for i in 0..lanes {
+                assert_eq!(dst[i], (index[i] % 16) as f32, "{isa}");
+            }
+        }
+    }
+
+    struct Scale<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
+
+    impl Vectorized for Scale<'_> {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> usize {
+            let s = Interleaved::<S, 2>(s);
+            s.store(s.scale(s.load(self.0), s.load(self.1)), self.2);
+            2 * S::LANES
+        }
+    }
+
+    #[test]
+    fn exponents_are_added() {
+        for isa in Isa::available() {
+            for first in -252i16..252 {
+                let n: [f32; 32] = std::array::from_fn(|i| f32::from(first) + i as f32 / 32.0);
+                for a in [0.5, 1.234_567_8, 1.999_999_9, f32::NAN] {
+                    let mut y = [0.0; 32];
+                    let lanes = isa.run(Scale(&[a; 32], &n, &mut y));
+                    let exact = (f64::from(a) * f64::from(first).exp2()) as f32;
+                    for &y in &y[..lanes] {
+                        assert!(y == exact || (y.is_nan() && a.is_nan()), "{isa} {a} 2^{first}");
+                    }
+                }
             }
         }
     }

@@ -262,6 +262,7 @@ impl Simd for Avx512 {
     type Mask = __mmask16;
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
+    const TABLES: bool = true;
 
     fn isa(self) -> Isa {
         Isa(Level::Avx512)
@@ -323,6 +324,7 @@ impl Simd for Avx512 {
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         pick(lanes: __m512i, a: __m512, b: __m512) -> __m512 = _mm512_permutex2var_ps(a, lanes, b);
+        scale(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
         zip(a: __m512, b: __m512) -> [__m512; 2] = {
             // Numbers from 16 on are lanes of the second vector.
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -331,6 +333,11 @@ impl Simd for Avx512 {
         };
         prefetch(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         prefetch_l2(p: *const f32) -> () = _mm_prefetch::<_MM_HINT_T1>(p.cast());
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[f32; 16], index: __m512i) -> __m512 {
+        // SAFETY: the token proves that the CPU has the instruction.
+        unsafe { _mm512_permutexvar_ps(index, self.load(table)) }
     }
     #[inline(always)]
     unsafe fn transpose_8(

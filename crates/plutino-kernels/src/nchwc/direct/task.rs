@@ -7,6 +7,7 @@ use super::super::tile::{
 };
 use super::{DirectConv, Operands, Reads, Spread};
 use crate::par::SharedMut;
+use crate::simd::unroll::unroll;
 use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
 
@@ -145,6 +146,7 @@ struct Pair<'a> {
 impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        self.fetch::<S, MR>(s, first);
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
         // dense pixels are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
@@ -187,6 +189,7 @@ impl<S: Simd> TileBody<S> for Single<'_, '_> {
 
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        self.0.fetch::<S, MR>(s, first);
         // SAFETY: as for such pixels of a pair.
         let [sums, _] = unsafe {
             match self.0.position {
@@ -219,6 +222,19 @@ impl Pair<'_> {
     ) -> Tile<S, MR> {
         // SAFETY: the same.
         unsafe { tile::<S, MR, POSITION, BLOCKS>(s, &self.panel, first) }
+    }
+
+    /// Asks the cache for the lines that a tile of a first layer writes: its sums are so few that the lines should be
+    /// there when they are done. (Where there are more, this changes nothing.)
+    #[inline(always)]
+    fn fetch<S: Simd, const MR: usize>(&self, s: S, first: usize) {
+        if !matches!(self.position, Position::SUM | Position::ROW) {
+            return;
+        }
+        for &start in self.starts.iter().take(self.blocks) {
+            let y = self.ops.y.as_mut_ptr().wrapping_add(start + first * S::LANES);
+            unroll!(MR, |J| s.prefetch(y.wrapping_add(J * S::LANES)));
+        }
     }
 
     /// Finishes the sums of a tile of block `k`.
