@@ -20,6 +20,9 @@
 //! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with stride 2, whose squares of
 //! four pixels are the pixels that it sees (see [`unshuffle`]); under 5x5 and 6x6, stride 1 and three taps are left.
 //!
+//! Where as few outputs are left for the last tile of a line as a smaller algorithm has, it leaves out points, and the
+//! filters stay what they are: 14 = 4 + 4 + 4 + 2 takes 6 + 6 + 6 + 4 points (see [`order`]).
+//!
 //! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride 1 convolutions,
 //! with two taps and with one, whose sum is transformed back at once.
 //!
@@ -31,11 +34,13 @@
 //!
 //! Error: tests hold it below 1e-5 of the largest output against f64.
 
+mod order;
 mod steps;
 mod transform;
 mod unshuffle;
 mod weights;
 
+use self::order::Order;
 use self::steps::{InputRow, OutputRow, Product};
 use self::transform::{Five, Four, FourFour, FourStrided, Transform, Two};
 use self::unshuffle::Unshuffled;
@@ -102,6 +107,8 @@ struct Sizes {
     points: usize,
     filters: usize,
     most_channels: usize,
+    short_out: usize,
+    short_points: usize,
     cost: f64,
 }
 
@@ -114,6 +121,8 @@ impl Sizes {
             points: T::POINTS,
             filters: T::FILTERS,
             most_channels: T::MOST_CHANNELS,
+            short_out: T::SHORT_OUT,
+            short_points: T::SHORT.len(),
             cost: T::COST,
         }
     }
@@ -126,6 +135,9 @@ const SKEW: usize = 16;
 const CHUNK: usize = 3 << 19;
 /// The same where weights of no more than half of that leave room for them in the second-level cache.
 const SMALL_CHUNK: usize = 1 << 19;
+
+/// A short tile at the end of a line has to save one point of so many.
+const SHORT_PAYS: usize = 25;
 
 /// f32 of the squares that a row of tiles reads, at most: each thread has room for them.
 const MOST_SQUARES: usize = 1 << 18;
@@ -147,6 +159,8 @@ pub struct WinogradConv {
     batch: usize,
     /// Rows of tiles of an image, and tiles of a row.
     tiles: [usize; 2],
+    /// Whether the last row, and the last tile of each row, are short.
+    short: [bool; 2],
     /// Chunks that the rows of tiles of all images make, by their size alone.
     least_chunks: usize,
     /// Chunks that they are cut into, for the threads' sake.
@@ -195,6 +209,11 @@ impl WinogradConv {
             return None;
         }
         let tiles = window.output.map(|n| n.div_ceil(sizes.out));
+        let short = [0, 1].map(|axis| {
+            let saved = (sizes.points - sizes.short_points) * SHORT_PAYS;
+            (1..=sizes.short_out).contains(&(window.output[axis] % sizes.out))
+                && tiles[axis] * sizes.points <= saved
+        });
         let channels = inp.next_multiple_of(b) + out.next_multiple_of(NB * b);
         let row = tiles[1] * sizes.points * sizes.points * channels * 4;
         // Each chunk reads all weights: its own data should not be much smaller than they are.
@@ -225,6 +244,7 @@ impl WinogradConv {
             channels: [out, inp],
             batch,
             tiles,
+            short,
             least_chunks,
             chunks,
             workers,
@@ -290,8 +310,11 @@ impl WinogradConv {
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
-        let rows = self.batch * self.tiles[0];
-        let points = (sizes.points * sizes.points * rows * self.tiles[1]) as f64;
+        let line = |axis: usize| match self.short[axis] {
+            true => (self.tiles[axis] - 1) * sizes.points + sizes.short_points,
+            false => self.tiles[axis] * sizes.points,
+        };
+        let points = (self.batch * line(0) * line(1)) as f64;
         let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
         (inp * out + sizes.cost * (inp + out)) * points / full_speed(self.isa)
             + self.least_chunks as f64 * stream_cycles(weights)
@@ -413,6 +436,7 @@ impl WinogradConv {
         let rows = part_of(chunk, self.chunks, all_rows);
         let (first, rows) = (rows.start, rows.len());
         let tiles = rows * self.tiles[1];
+        let order = Order::new(first..first + rows, self.tiles, self.short);
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
         let shared = SharedMut::new(v);
@@ -438,7 +462,8 @@ impl WinogradConv {
                 top,
                 v: &shared,
                 v_point,
-                at: (block * tiles + row * self.tiles[1]) * b,
+                at: block * tiles * b,
+                places: order.row(first + row),
             });
         });
         let (v, shared) = (&*v, SharedMut::new(m));
@@ -446,8 +471,10 @@ impl WinogradConv {
         let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
         par.run_grid([1, points * cuts, self.parts], |_, [_, layer, part]| {
             let (point, cut) = (layer / cuts, layer % cuts);
-            let rows = part_of(part, self.parts, rows);
-            let [i, j] = [point / T::POINTS, point % T::POINTS].map(T::filter_of);
+            let points = [point / T::POINTS, point % T::POINTS];
+            let places = order.of_point(points.map(|point| T::SHORT.contains(&point)));
+            let part = part_of(part, self.parts, places.len());
+            let [i, j] = points.map(T::filter_of);
             let filter = i * T::FILTERS + j;
             self.isa.run(Product {
                 v: &v[point * v_point..][..in_blocks * tiles * b],
@@ -455,7 +482,7 @@ impl WinogradConv {
                 at: point * m_point,
                 weights: &packed[filter * panels..(filter + 1) * panels],
                 pairs: part_of(cut, cuts, pairs),
-                part: rows.start * self.tiles[1]..rows.end * self.tiles[1],
+                part: places.start + part.start..places.start + part.end,
                 tiles,
                 channels: inp,
                 total: packed.len(),
@@ -470,7 +497,8 @@ impl WinogradConv {
                 transform: PhantomData,
                 m,
                 m_point,
-                at: (block * tiles + row * self.tiles[1]) * b,
+                at: block * tiles * b,
+                places: order.row(first + row),
                 bias: &bias[block * b..],
                 residual: residual.map(|r| r.part(plane..plane + out_plane)),
                 y,

@@ -1,6 +1,7 @@
 //! The three steps of a chunk, each for a part of it.
 
 use super::WinogradConv;
+use super::order::Places;
 use super::transform::{MOST, MOST_OUT, Transform, zeros};
 use crate::nchwc::finish::Residual;
 use crate::nchwc::tile::{NB, Panel, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
@@ -20,8 +21,10 @@ pub(super) struct InputRow<'a, T> {
     pub(super) top: usize,
     pub(super) v: &'a SharedMut<'a, f32>,
     pub(super) v_point: usize,
-    /// Where the row's first tile lies in the data of a point.
+    /// Where the tiles of the chunk begin in the data of a point.
     pub(super) at: usize,
+    /// Which of them are the row's.
+    pub(super) places: Places,
 }
 
 impl<T: Transform> Vectorized for InputRow<'_, T> {
@@ -32,16 +35,19 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
         let b = S::LANES;
         let width = window.input[1];
         let height = self.x.len() / (width * b);
-        let tiles = self.conv.tiles[1];
-        assert!(points::<T>(self.at, self.v_point, tiles * b) <= self.v.len(), "room for points");
+        let places = self.places;
+        let end = points::<T>(self.at, self.v_point, places.end() * b);
+        assert!(end <= self.v.len(), "room for points");
         // Where either wraps, below zero, it ends outside.
         let inside =
             |first: usize, size| first.checked_add(T::POINTS).is_some_and(|end| end <= size);
         let top = self.top;
         let mut columns = [zeros(s); MOST];
-        for t in 0..tiles {
+        for t in 0..self.conv.tiles[1] {
             let left = (t * T::OUT * T::STRIDE).wrapping_sub(window.pad[1]);
             let whole = inside(top, height) && inside(left, width);
+            let (place, short) = places.of(t);
+            let place = self.at + place * b;
             for j in 0..T::POINTS {
                 let ix = left.wrapping_add(j);
                 let mut d = zeros(s);
@@ -58,15 +64,16 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
                         }
                     });
                 }
-                columns[j] = T::input(s, d);
+                columns[j] = T::input_of(s, d, places.short_row);
             }
             for i in 0..T::POINTS {
                 let mut line = zeros(s);
                 unroll!(T::POINTS, |J| line[J] = columns[J][i]);
-                let line = T::input(s, line);
-                let at = i * T::POINTS * self.v_point + self.at + t * b;
+                let line = T::input_of(s, line, short);
+                let at = i * T::POINTS * self.v_point + place;
                 let v = self.v.as_mut_ptr().wrapping_add(at);
-                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks.
+                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks. (At points that a short
+                // tile does not have, what is written is not read.)
                 unroll!(T::POINTS, |J| unsafe {
                     s.store_ptr(line[J], v.wrapping_add(J * self.v_point));
                 });
@@ -161,6 +168,7 @@ pub(super) struct OutputRow<'a, T> {
     pub(super) m: &'a [f32],
     pub(super) m_point: usize,
     pub(super) at: usize,
+    pub(super) places: Places,
     pub(super) bias: &'a [f32],
     pub(super) residual: Option<Residual<'a>>,
     pub(super) y: &'a SharedMut<'a, f32>,
@@ -178,23 +186,26 @@ impl<T: Transform> Vectorized for OutputRow<'_, T> {
         let bias = s.load(self.bias);
         let finish = self.conv.finish;
         let rows = T::OUT.min(height - self.row * T::OUT);
-        let tiles = self.conv.tiles[1];
-        assert!(points::<T>(self.at, self.m_point, tiles * b) <= self.m.len(), "all points");
+        let places = self.places;
+        let end = points::<T>(self.at, self.m_point, places.end() * b);
+        assert!(end <= self.m.len(), "all points");
         let mut columns = [[s.zero(); MOST_OUT]; MOST];
-        for t in 0..tiles {
+        for t in 0..self.conv.tiles[1] {
+            let (place, short) = places.of(t);
+            let place = self.at + place * b;
             for j in 0..T::POINTS {
                 let mut m = zeros(s);
-                let column = self.m.as_ptr().wrapping_add(j * self.m_point + self.at + t * b);
+                let column = self.m.as_ptr().wrapping_add(j * self.m_point + place);
                 // SAFETY: the points are all there (asserted).
                 unroll!(T::POINTS, |I| m[I] =
                     unsafe { s.load_ptr(column.wrapping_add(I * T::POINTS * self.m_point)) });
-                columns[j] = T::output(s, m);
+                columns[j] = T::output_of(s, m, places.short_row);
             }
             let cols = T::OUT.min(width - t * T::OUT);
             for i in 0..rows {
                 let mut line = zeros(s);
                 unroll!(T::POINTS, |J| line[J] = columns[J][i]);
-                let mut sums = T::output(s, line);
+                let mut sums = T::output_of(s, line, short);
                 for sum in &mut sums {
                     *sum = s.add(*sum, bias);
                 }
