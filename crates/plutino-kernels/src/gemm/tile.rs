@@ -119,7 +119,7 @@ pub(crate) struct Tile<'a, A> {
     pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
     pub(crate) b_panel: usize,
-    /// What to fetch into L2 meanwhile: an address, and bytes to go on from it for each k. Null: nothing.
+    /// What to fetch into L2 meanwhile: an address, and bytes to go on from it for each k. Null: nothing new.
     pub(crate) ahead: (*const f32, usize),
     /// First element of the tile in C.
     pub(crate) c: *mut f32,

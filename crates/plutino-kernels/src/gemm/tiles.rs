@@ -108,11 +108,11 @@ impl<A: Left> Tiles<'_, A> {
         let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
-        // The next panels of B come into L2 meanwhile, a part with each tile. (Where few rows take several at once, the
+        // The next panel of B comes into L2 meanwhile, a part with each tile. (Where few rows take several at once, the
         // CPU sees that for itself, and asking takes time: 10 to 20 % of a product of one row, from L3.)
-        let next = b.wrapping_add(panels * t.nr * t.depth);
+        let next = b.wrapping_add(t.nr * t.depth);
         let tiles = t.rows.len().div_ceil(t.mr).max(1);
-        let step = (panels * t.nr * size_of::<f32>()).div_ceil(tiles);
+        let step = (t.nr * size_of::<f32>()).div_ceil(tiles);
         let ahead = |tile: usize| match panels {
             1 => (next.wrapping_byte_add(tile * step * t.depth), step),
             _ => (std::ptr::null(), 0),

@@ -37,9 +37,9 @@ fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
 /// e^x.
 #[inline(always)]
 pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // Beyond 89 the result is infinity. At -174 it is 0: far below, where masks and saturated units lie, nothing is
-    // ever denormal, which is slow. Operands in this order let NaN through.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-174.0), x));
+    // Beyond 89 the result is infinity. At -176 it is 0, by a factor that is: far below, where masks and saturated units
+    // lie, nothing is ever denormal, which is slow. Operands in this order let NaN through.
+    let x = s.min(s.splat(89.0), s.max(s.splat(-176.0), x));
     let (n, r) = reduce(s, x);
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
     let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
@@ -58,7 +58,7 @@ const POWERS: [f32; 16] = {
     powers
 };
 
-/// Two factors of e^x, for -87.3 <= x, in fewer steps than [`exp`]. The product is infinity from 88.8 on; from
+/// Two factors of e^x, for -87.3 <= x <= 89, in fewer steps than [`exp`]. The product is infinity from 88.8 on; from
 /// 88.4 on it may be.
 #[inline(always)]
 pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
@@ -83,7 +83,7 @@ pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
 }
 
 /// e^x as an intermediate result, in fewer steps: 0 below -87.3 (where e^x is denormal, or nearly so) and infinity
-/// from 88.8 on.
+/// from 88.8 on, if not from 88.4 on.
 #[inline(always)]
 pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let least = s.splat(-87.3);

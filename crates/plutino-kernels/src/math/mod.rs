@@ -7,7 +7,7 @@
 //! | [`log`] | 1 | NaN below zero, -inf at zero |
 //! | [`log1p`] | 1.5 | NaN below -1, -inf at -1 |
 //! | [`sigmoid`] | 2.5 | keeps its relative accuracy down to the least denormal |
-//! | [`silu`] | 3 | -0 below -88.376, NaN at -inf |
+//! | [`silu`] | 3 | -0 below -88.72, or already below -88.376; NaN at -inf |
 //! | [`tanh`] | 2.5 | |
 //! | [`erf`] | 2 | |
 //! | [`sin`], [`cos`] | 2 | any finite argument |

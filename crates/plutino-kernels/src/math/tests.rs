@@ -158,7 +158,7 @@ fn the_normal_distribution_keeps_its_tail() {
             }
         }
     }
-    let x: Vec<f32> = (-5600..=5600).map(|i| i as f32 / 1000.0).collect();
+    let x: Vec<f32> = (-8000..=8000).map(|i| i as f32 / 1000.0).collect();
     for isa in Isa::available() {
         let mut y = x.clone();
         isa.run(Cdf(&mut y));

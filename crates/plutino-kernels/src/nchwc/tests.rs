@@ -459,6 +459,10 @@ fn winograd_convolution() {
         // As many as F(5x5, 3x3) and F(4x4, 4x4) take.
         Case { channels: [128, 16], input: [30, 31], ..BASE },
         Case { channels: [128, 16], input: [30, 31], kernel: [4, 4], ..BASE },
+        // Short tiles: in chunks that begin inside an image, too.
+        Case { channels: [128, 128], input: [14, 14], batch: 5, ..BASE },
+        Case { channels: [20, 16], input: [15, 15], kernel: [4, 4], ..BASE },
+        Case { input: [27, 27], ..plain },
         strided,
         Case { channels: [37, 21], input: [17, 16], ..strided },
         Case { channels: [16, 16], input: [30, 41], batch: 2, pad: [0, 2], ..strided },

@@ -14,7 +14,7 @@
 //! | F(2x2, 3x3) | 2x2 | 4x4 | 2.25 times fewer | 1.8 times more | less than the direct sum's |
 //! | F(4x4, 3x3) | 4x4 | 6x6 | 4 times fewer | 4 times more | twice that |
 //! | F(5x5, 3x3) | 5x5 | 7x7 | 4.6 times fewer | 5.4 times more | five times that |
-//! | F(4x4, 4x4) | 4x4 | 7x7 | 5.2 times fewer | 3.1 times more | |
+//! | F(4x4, 4x4) | 4x4 | 7x7 | 5.2 times fewer | 3.1 times more | four times that |
 //! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times more | twice that |
 //!
 //! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with stride 2, whose squares of
@@ -136,7 +136,7 @@ const CHUNK: usize = 3 << 19;
 /// The same where weights of no more than half of that leave room for them in the second-level cache.
 const SMALL_CHUNK: usize = 1 << 19;
 
-/// A short tile at the end of a line has to save one point of so many.
+/// A short tile has to save at least one in so many of a line's points.
 const SHORT_PAYS: usize = 25;
 
 /// f32 of the squares that a row of tiles reads, at most: each thread has room for them.
@@ -168,7 +168,7 @@ pub struct WinogradConv {
     /// How many chunks are in work at a time.
     workers: usize,
     threads: usize,
-    /// Parts of the rows of a chunk that are multiplied apart, one for each thread; or one.
+    /// Parts of each point's tiles that are multiplied apart, one for each thread; or one.
     parts: usize,
 }
 
@@ -210,9 +210,9 @@ impl WinogradConv {
         }
         let tiles = window.output.map(|n| n.div_ceil(sizes.out));
         let short = [0, 1].map(|axis| {
-            let saved = (sizes.points - sizes.short_points) * SHORT_PAYS;
+            let most = (sizes.points - sizes.short_points) * SHORT_PAYS;
             (1..=sizes.short_out).contains(&(window.output[axis] % sizes.out))
-                && tiles[axis] * sizes.points <= saved
+                && tiles[axis] * sizes.points <= most
         });
         let channels = inp.next_multiple_of(b) + out.next_multiple_of(NB * b);
         let row = tiles[1] * sizes.points * sizes.points * channels * 4;

@@ -27,7 +27,7 @@ pub(super) struct Order {
 /// The places of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Places {
-    /// That of the first tile; the others follow.
+    /// That of the first tile, if it is not the last and short; the others follow.
     first: usize,
     /// That of the last tile, where it is short.
     last: Option<usize>,
@@ -41,14 +41,9 @@ impl Order {
     pub(super) fn new(rows: Range<usize>, tiles: [usize; 2], short: [bool; 2]) -> Self {
         let mut order = Self { first: rows.start, tiles, short, parts: [0; 5] };
         let last_rows = order.last_rows_before(rows.end);
-        let (others, columns) = (rows.len() - last_rows, order.columns());
-        let last_columns = tiles[1] - columns;
-        let sizes = [
-            others * last_columns,
-            others * columns,
-            last_rows * columns,
-            last_rows * last_columns,
-        ];
+        let other_rows = rows.len() - last_rows;
+        let (others, last) = (order.columns(), tiles[1] - order.columns());
+        let sizes = [other_rows * last, other_rows * others, last_rows * others, last_rows * last];
         for (i, size) in sizes.into_iter().enumerate() {
             order.parts[i + 1] = order.parts[i] + size;
         }
@@ -69,13 +64,14 @@ impl Order {
     pub(super) fn row(&self, row: usize) -> Places {
         let short_row = self.short[0] && row % self.tiles[0] == self.tiles[0] - 1;
         let last_rows = self.last_rows_before(row);
-        let (index, [columns, others]) = match short_row {
+        // Which of its kind it is, and where the parts of that begin: the last tiles, and the others.
+        let (index, [last, others]) = match short_row {
             true => (last_rows, [self.parts[3], self.parts[2]]),
             false => (row - self.first - last_rows, [self.parts[0], self.parts[1]]),
         };
         Places {
             first: others + index * self.columns(),
-            last: self.short[1].then_some(columns + index),
+            last: self.short[1].then_some(last + index),
             tiles: self.tiles[1],
             short_row,
         }

@@ -21,7 +21,7 @@ pub(super) struct InputRow<'a, T> {
     pub(super) top: usize,
     pub(super) v: &'a SharedMut<'a, f32>,
     pub(super) v_point: usize,
-    /// Where the tiles of the chunk begin in the data of a point.
+    /// Where the block's tiles begin in the data of a point.
     pub(super) at: usize,
     /// Which of them are the row's.
     pub(super) places: Places,
@@ -107,6 +107,7 @@ impl Vectorized for Product<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let b = S::LANES;
+        assert!(self.part.end <= self.tiles, "tiles of a chunk");
         let bias = [0.0; NB * 16];
         let panel = self.channels * NB * b;
         let first = self.part.start * b;
@@ -167,6 +168,7 @@ pub(super) struct OutputRow<'a, T> {
     pub(super) transform: PhantomData<T>,
     pub(super) m: &'a [f32],
     pub(super) m_point: usize,
+    /// As for the input.
     pub(super) at: usize,
     pub(super) places: Places,
     pub(super) bias: &'a [f32],

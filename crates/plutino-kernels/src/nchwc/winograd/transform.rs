@@ -37,8 +37,8 @@ pub(super) trait Transform: Copy + Send + Sync + 'static {
     const MOST_CHANNELS: usize = usize::MAX;
     /// Outputs of a short tile, which may be the last of a line.
     const SHORT_OUT: usize;
-    /// Its points: some of the others, so that filters are the same. They give up what the others contributed to the
-    /// filters' denominators, which is made up for in [`Transform::short_input`].
+    /// Its points: some of a whole tile's, so that filters are the same. The points left out are still part of the
+    /// filters' denominators, for which [`Transform::short_input`] makes up.
     const SHORT: &'static [usize];
     /// What it takes to transform a number, to write and to read it, in multiply-adds: as measured.
     const COST: f64 = 24.0;
@@ -277,10 +277,10 @@ impl<const OUT: usize, const TAPS: usize> Transform for Seven<OUT, TAPS> {
         let difs = [s.sub(m[0], m[1]), s.sub(m[2], m[3]), s.sub(m[4], m[5])];
         [
             s.add(sums[0], s.add(sums[1], sums[2])),
-            Self::powers::<S, 1>(s, difs, m[6]),
-            Self::powers::<S, 2>(s, sums, m[6]),
-            Self::powers::<S, 3>(s, difs, m[6]),
-            Self::powers::<S, 4>(s, sums, m[6]),
+            Self::powers::<S, 1, 3>(s, difs, m[6], OUT),
+            Self::powers::<S, 2, 3>(s, sums, m[6], OUT),
+            Self::powers::<S, 3, 3>(s, difs, m[6], OUT),
+            Self::powers::<S, 4, 3>(s, sums, m[6], OUT),
         ]
     }
     #[inline(always)]
@@ -298,8 +298,8 @@ impl<const OUT: usize, const TAPS: usize> Transform for Seven<OUT, TAPS> {
         let sums = [s.add(m[0], m[1]), s.add(m[2], m[3])];
         let difs = [s.sub(m[0], m[1]), s.sub(m[2], m[3])];
         let first = s.add(sums[0], sums[1]);
-        let second = Self::short_powers::<S, 1>(s, difs, m[6]);
-        [first, second, Self::short_powers::<S, 2>(s, sums, m[6]), first, second]
+        let second = Self::powers::<S, 1, 2>(s, difs, m[6], OUT - 2);
+        [first, second, Self::powers::<S, 2, 2>(s, sums, m[6], OUT - 2), first, second]
     }
 }
 
@@ -315,15 +315,23 @@ impl<const OUT: usize, const TAPS: usize> Seven<OUT, TAPS> {
         [s.fma(s.splat(p), even, odd), s.fma(s.splat(-p), even, odd)]
     }
 
-    /// Terms times the points to the power of E; to the last output infinity is added.
+    /// Terms of the first N pairs times the points to the power of E; to the last output infinity is added.
     #[inline(always)]
-    fn powers<S: Simd, const E: usize>(s: S, terms: [S::F32; 3], infinity: S::F32) -> S::F32 {
-        let [near, mid, far] = const { [power(P[0], E), power(P[1], E), power(P[2], E)] };
-        let first = match E + 1 == OUT {
-            true => s.fma(s.splat(near), terms[0], infinity),
-            false => s.mul(s.splat(near), terms[0]),
+    fn powers<S: Simd, const E: usize, const N: usize>(
+        s: S,
+        terms: [S::F32; N],
+        infinity: S::F32,
+        outputs: usize,
+    ) -> S::F32 {
+        let powers = const { [power(P[0], E), power(P[1], E), power(P[2], E)] };
+        let mut sum = match E + 1 == outputs {
+            true => s.fma(s.splat(powers[0]), terms[0], infinity),
+            false => s.mul(s.splat(powers[0]), terms[0]),
         };
-        s.fma(s.splat(far), terms[2], s.fma(s.splat(mid), terms[1], first))
+        for i in 1..N {
+            sum = s.fma(s.splat(powers[i]), terms[i], sum);
+        }
+        sum
     }
 
     /// [`Self::pair`] where the third one is not there.
@@ -334,17 +342,6 @@ impl<const OUT: usize, const TAPS: usize> Seven<OUT, TAPS> {
         let odd = s.fma(s.splat(other), d[1], s.mul(s.splat(scale), d[3]));
         let p = const { P[I] as f32 };
         [s.fma(s.splat(p), even, odd), s.fma(s.splat(-p), even, odd)]
-    }
-
-    /// The same of [`Self::powers`].
-    #[inline(always)]
-    fn short_powers<S: Simd, const E: usize>(s: S, terms: [S::F32; 2], infinity: S::F32) -> S::F32 {
-        let [near, mid] = const { [power(P[0], E), power(P[1], E)] };
-        let first = match E + 1 == Self::SHORT_OUT {
-            true => s.fma(s.splat(near), terms[0], infinity),
-            false => s.mul(s.splat(near), terms[0]),
-        };
-        s.fma(s.splat(mid), terms[1], first)
     }
 }
 
