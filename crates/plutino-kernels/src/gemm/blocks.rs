@@ -93,8 +93,9 @@ impl Gemm {
     /// Where they are not all there.
     fn rows_in_place<P: Pack>(&self, operand: &Operand<'_, P>) -> Option<tile::Rows> {
         let Operand::Source(source) = operand else { return None };
-        let (data, stride) = source.lanes().filter(|_| self.in_place)?;
         let Size { m, k, .. } = self.size;
+        let lanes = source.lanes().filter(|_| self.in_place);
+        let (data, stride) = lanes.filter(|&(_, stride)| !self.target.crowds(m, stride))?;
         let end = (m - 1).checked_mul(stride).and_then(|start| start.checked_add(k));
         assert!(end.is_some_and(|end| end <= data.len()), "left operand too short");
         Some(tile::Rows { first: data.as_ptr(), stride })

@@ -70,6 +70,14 @@ impl Target {
         self.isa.lanes() * VECTORS
     }
 
+    /// Whether the rows of a tile, of `rows` in all, push each other out of L1 where they lie `stride` elements apart: a tile
+    /// reads a line of each at a time, and lines that are 4 KiB apart share a set, on every x86-64 CPU.
+    pub(crate) fn crowds(self, rows: usize, stride: usize) -> bool {
+        const WAY: usize = 4096;
+        let row = stride.saturating_mul(size_of::<f32>());
+        row.is_multiple_of(WAY) && self.mr().min(rows) >= self.machine.l1 / WAY
+    }
+
     /// Length of a depth block: a panel of B takes three quarters of L1; or twice that for the twelve rows of AVX-512,
     /// which leave L2 time enough to deliver it. Even blocks.
     pub(crate) fn kc(self, depth: usize) -> usize {

@@ -109,6 +109,29 @@ fn rows_that_are_longer_than_a_depth_block() {
     check((13, 800, 520), (Given::Dense, Given::Packed));
     // In place.
     check((13, 70, 520), (Given::Dense, Given::Packed));
+    // Packed, where the tile has more rows than L1 has room for: they lie 4 KiB apart.
+    check((13, 70, 1024), (Given::Dense, Given::Packed));
+    check((3, 70, 1024), (Given::Dense, Given::Packed));
+}
+
+#[test]
+fn rows_in_one_set_of_the_first_level_cache() {
+    let machine = Machine { l1: 32 << 10, ..Machine::default() };
+    for isa in Isa::available() {
+        let target = Target { isa, machine };
+        let many = target.mr() > 8;
+        for (rows, stride, crowds) in [
+            (50, 3072, many),
+            (50, 1024, many),
+            (50, 1536, false),
+            (8, 2048, many),
+            (7, 1024, false),
+        ] {
+            assert_eq!(target.crowds(rows, stride), crowds, "{rows} rows of {stride}");
+        }
+        let roomy = Target { machine: Machine { l1: 64 << 10, ..machine }, ..target };
+        assert!(!roomy.crowds(50, 1024));
+    }
 }
 
 #[test]
