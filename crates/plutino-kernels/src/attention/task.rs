@@ -1,7 +1,7 @@
 //! The work of one task: a block of queries against all keys.
 
 use super::{Attention, FOUR, Head, Mask, Size};
-use crate::gemm::tile::{self, Start, Tile, VECTORS};
+use crate::gemm::tile::{self, Ahead, Start, Tile, VECTORS};
 use crate::gemm::{PackPanels, Strided};
 use crate::math::exp_normal;
 use crate::par::SharedMut;
@@ -305,7 +305,7 @@ unsafe fn multiply<S: Simd>(
                 a: tile::Rows { first: a.first.wrapping_add(rows.start * a.stride), ..a },
                 b: b[panel * b_panel..].as_ptr(),
                 b_panel,
-                ahead: (std::ptr::null(), 0),
+                ahead: Ahead::NOTHING,
                 c,
                 c_stride,
                 cols: (cols - panel * nr).min(side_by_side * nr),

@@ -108,6 +108,22 @@ impl Left for Seam {
     }
 }
 
+/// What to fetch while a tile is computed: the weights that come next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead {
+    /// The first line. Null: nothing new.
+    pub(crate) first: *const f32,
+    /// Bytes to go on from it for each k.
+    pub(crate) step: usize,
+    /// Rows of the block, which say how fast lines follow each other.
+    pub(crate) rows: usize,
+}
+
+impl Ahead {
+    /// Nothing is fetched.
+    pub(crate) const NOTHING: Self = Self { first: std::ptr::null(), step: 0, rows: usize::MAX };
+}
+
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tile<'a, A> {
@@ -119,8 +135,8 @@ pub(crate) struct Tile<'a, A> {
     pub(crate) b: *const f32,
     /// Elements from one panel of B to the next.
     pub(crate) b_panel: usize,
-    /// What to fetch into L2 meanwhile: an address, and bytes to go on from it for each k. Null: nothing new.
-    pub(crate) ahead: (*const f32, usize),
+    /// What to fetch meanwhile.
+    pub(crate) ahead: Ahead,
     /// First element of the tile in C.
     pub(crate) c: *mut f32,
     /// Elements from one row of C to the next.
@@ -254,14 +270,14 @@ unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<
             b = b.wrapping_add($terms * VECTORS * S::LANES);
         }};
     }
-    let (ahead, step) = t.ahead;
+    let Ahead { first, step, rows } = t.ahead;
     // An address that is mapped: one that is not costs a walk through the page tables each time.
-    let mut ahead = if ahead.is_null() { t.b } else { ahead };
+    let mut ahead = if first.is_null() { t.b } else { first };
     let fetches = (TERMS * step).div_ceil(LINE).max(1);
     let step = TERMS * step / fetches;
     for _ in 0..t.depth / TERMS {
         for _ in 0..fetches {
-            s.prefetch_l2(ahead);
+            s.prefetch_next(ahead, rows);
             ahead = ahead.wrapping_byte_add(step);
         }
         unroll!(TERMS, |K| term!(K));

@@ -1,7 +1,7 @@
 //! The two inner loops: all register tiles of one block of A and one block of B.
 
 use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
-use super::tile::{self, Start, Tile};
+use super::tile::{self, Ahead, Start, Tile};
 use crate::activation::InPlace;
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
@@ -108,14 +108,18 @@ impl<A: Left> Tiles<'_, A> {
         let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
-        // The next panel of B comes into L2 meanwhile, a part with each tile. (Where few rows take several at once, the
-        // CPU sees that for itself, and asking takes time: 10 to 20 % of a product of one row, from L3.)
+        // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several at once, the CPU sees
+        // that for itself, and asking takes time: 10 to 20 % of a product of one row, from L3.)
         let next = b.wrapping_add(t.nr * t.depth);
         let tiles = t.rows.len().div_ceil(t.mr).max(1);
         let step = (t.nr * size_of::<f32>()).div_ceil(tiles);
         let ahead = |tile: usize| match panels {
-            1 => (next.wrapping_byte_add(tile * step * t.depth), step),
-            _ => (std::ptr::null(), 0),
+            1 => Ahead {
+                first: next.wrapping_byte_add(tile * step * t.depth),
+                step,
+                rows: t.rows.len(),
+            },
+            _ => Ahead::NOTHING,
         };
         let mut before = t.rows.start;
         for (number, (rows, seam)) in tile::row_tiles(t.rows.len(), t.mr).enumerate() {

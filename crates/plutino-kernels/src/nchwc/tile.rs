@@ -70,9 +70,9 @@ pub(super) struct Taps<'a> {
     pub(super) ahead: usize,
 }
 
-/// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched into the
-/// second-level cache, a few lines with each block of channels of each tile. How many, for panels of `panel` f32
-/// of `weights` in all; none where weights stay in cache, and no more than memory delivers in that time.
+/// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched, a few lines with
+/// each block of channels of each tile, at most one a channel. How many, for panels of `panel` f32 of `weights` in all;
+/// none where weights stay in cache, and no more than memory delivers in that time.
 pub(super) fn lines_ahead<S: Simd>(weights: usize, panel: usize, pixels: usize) -> usize {
     const CACHED: usize = 256 << 10;
     // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2, sixteen of AVX-512.
@@ -200,15 +200,15 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
                     at[J] = plane.wrapping_offset(row[J]);
                 });
             }
-            for _ in 0..taps.ahead {
-                s.prefetch_l2(next);
-                next = next.wrapping_add(LINE / size_of::<f32>());
-            }
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, or the three channels of an
             // image, are unrolled; not both in one function: where two branches end alike, LLVM merges their ends,
             // and spills registers for it.
             if const { POSITION < Position::SUM } && width == S::LANES {
                 for c in 0..S::LANES {
+                    if c < taps.ahead {
+                        s.prefetch_next(next, taps.pixels);
+                        next = next.wrapping_add(LINE / size_of::<f32>());
+                    }
                     channel!(|J| at[J].add(c));
                 }
             } else if const { POSITION >= Position::SUM } && width == 3 {

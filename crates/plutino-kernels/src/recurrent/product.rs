@@ -5,7 +5,7 @@
 //! all that streams through it.
 
 use crate::gemm::Strided;
-use crate::gemm::tile::{self, Tile, VECTORS};
+use crate::gemm::tile::{self, Ahead, Tile, VECTORS};
 use crate::par::{Par, SharedMut};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
@@ -136,7 +136,7 @@ impl Vectorized for Multiply<'_> {
                     a: tile::Rows { first: a.as_ptr(), stride: self.depth },
                     b: b.as_ptr(),
                     b_panel: nr * self.depth,
-                    ahead: (std::ptr::null(), 0),
+                    ahead: Ahead::NOTHING,
                     c,
                     c_stride: self.c.1,
                     cols,

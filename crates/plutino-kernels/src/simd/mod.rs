@@ -398,15 +398,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
             }
         }
     }
+    /// Asks the cache for the line at `p`. Any address will do.
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        let _ = p;
+    }
     /// Asks the second-level cache for the line at `p`. Any address will do.
     #[inline(always)]
     fn prefetch_l2(self, p: *const f32) {
         let _ = p;
     }
-    /// Asks the cache for the line at `p`. Any address will do.
+    /// Asks for a line of the weights that come next, while others are multiplied with this many rows (or pixels).
     #[inline(always)]
-    fn prefetch(self, p: *const f32) {
-        let _ = p;
+    fn prefetch_next(self, p: *const f32, rows: usize) {
+        // A line of weights lasts about as many cycles as there are rows. Into the first level it comes with less trouble,
+        // but one every 20 cycles or so is more than that has places for lines on their way from memory.
+        if rows >= 24 { self.prefetch(p) } else { self.prefetch_l2(p) }
     }
 }
 
