@@ -45,6 +45,7 @@ mod report;
 mod request;
 mod session;
 mod storage;
+mod tied;
 mod verify;
 
 #[cfg(test)]

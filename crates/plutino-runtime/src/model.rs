@@ -1,7 +1,7 @@
 //! A model: the graph of a file with every operator decoded.
 
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
-use crate::{Session, SessionError, SessionOptions};
+use crate::{Session, SessionError, SessionOptions, tied};
 use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
 use plutino_ops::{
     BuildError, BuildProblem, Location, NodeReader, Operator, PackCache, Registry, Weight,
@@ -113,7 +113,8 @@ impl Model {
         }
     }
 
-    fn decode(graph: Graph, file: String) -> Result<Self, ModelError> {
+    fn decode(mut graph: Graph, file: String) -> Result<Self, ModelError> {
+        tied::drop_repeated_weights(&mut graph);
         let registry = plutino_ops::registry()?;
         let order = topo::kahn(&graph)
             .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
@@ -156,7 +157,7 @@ impl Model {
         &self.inner.outputs
     }
 
-    /// The graph as it was loaded.
+    /// The graph as it was loaded, without inputs that repeat the weights of their own operator.
     pub fn graph(&self) -> &Graph {
         &self.inner.graph
     }
