@@ -7,7 +7,7 @@
 //!
 //! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows of 3, 5 and 7 columns
 //! taps are unrolled, and only the outermost columns are asked whether they are padding; rows in the padding are left
-//! out.
+//! out. With AVX-512, rows of windows of 3x3 and 5x5 with stride 1 are computed in pairs.
 
 use super::finish::{Finish, Residual};
 use super::tile::{TileBody, ZEROS, for_each_tile};
@@ -116,12 +116,13 @@ impl DepthwiseConv {
         let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
         let y = SharedMut::new(y);
+        let pairs = Pair::suits(&self.window);
         par.run_grid([planes / weights.blocks, weights.blocks, cuts], |_, [n, block, cut]| {
             let plane = n * weights.blocks + block;
             let rows = part_of(cut, cuts, rows);
             let part = plane * out_plane + rows.start * width * b
                 ..plane * out_plane + rows.end * width * b;
-            self.isa.run(Rows {
+            let rows = Rows::<true> {
                 window: &self.window,
                 finish: self.finish,
                 x: &x[plane * in_plane..(plane + 1) * in_plane],
@@ -130,13 +131,15 @@ impl DepthwiseConv {
                 y: unsafe { y.slice(part) },
                 weights: &packed[block * panel..][..panel],
                 rows,
-            });
+            };
+            // Functions of their own: in one, windows with strides are 5 % slower.
+            if pairs { self.isa.run(rows) } else { self.isa.run(rows.alone()) }
         });
     }
 }
 
-/// Some rows of one plane.
-struct Rows<'a> {
+/// Some rows of one plane; with `PAIRS`, two at a time where there are registers for their sums.
+struct Rows<'a, const PAIRS: bool> {
     window: &'a Window,
     finish: Finish,
     x: &'a [f32],
@@ -146,17 +149,40 @@ struct Rows<'a> {
     rows: Range<usize>,
 }
 
-impl Vectorized for Rows<'_> {
+impl<'a> Rows<'a, true> {
+    /// The same rows, one at a time.
+    fn alone(self) -> Rows<'a, false> {
+        let Self { window, finish, x, y, residual, weights, rows } = self;
+        Rows { window, finish, x, y, residual, weights, rows }
+    }
+}
+
+impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let width = self.window.output[1];
+        let Self { window, finish, x, weights, rows, .. } = self;
+        let width = window.output[1];
         let line = width * S::LANES;
-        for (i, y) in self.y.chunks_exact_mut(line).enumerate() {
-            let residual = self.residual.map(|r| r.part(i * line..(i + 1) * line));
-            let number = self.rows.start + i;
-            let windows = Windows::new::<S>(self.window, self.x, self.weights, number);
-            for_each_tile(s, 0..width, &mut Row { windows, finish: self.finish, residual, y });
+        let mut y = self.y;
+        let mut number = rows.start;
+        while number < rows.end {
+            let windows = |number| Windows::new::<S>(window, x, weights, number);
+            let two = const { PAIRS && S::REGISTERS >= 32 } && number + 2 <= rows.end;
+            let count = if two { 2 } else { 1 };
+            let done = (number - rows.start) * line;
+            let (part, rest) = y.split_at_mut(count * line);
+            let residual = self.residual.map(|r| r.part(done..done + part.len()));
+            if two {
+                let windows = [windows(number), windows(number + 1)];
+                let mut pair = Pair { windows, finish, residual, y: part };
+                for_each_tile(s, 0..width, &mut pair);
+            } else {
+                let windows = windows(number);
+                let mut row = Row { windows, finish, residual, y: part };
+                for_each_tile(s, 0..width, &mut row);
+            }
+            (y, number) = (rest, number + count);
         }
     }
 }
@@ -181,12 +207,63 @@ impl<S: Simd> TileBody<S> for Row<'_> {
     }
 }
 
+/// Columns of the input under M pixels with stride 1. (Tiles of more than [`MR`] pixels are compiled, but never run.)
+const fn columns(pixels: usize, kernel: usize) -> usize {
+    let columns = pixels + kernel - 1;
+    if columns < 12 { columns } else { 12 }
+}
+
+/// Two rows of the output, whose windows share most of their input: each vector of it is loaded once for both.
+struct Pair<'a> {
+    windows: [Windows<'a>; 2],
+    finish: Finish,
+    residual: Option<Residual<'a>>,
+    /// Both rows.
+    y: &'a mut [f32],
+}
+
+impl Pair<'_> {
+    /// Whether [`Windows::both`] knows the window.
+    fn suits(window: &Window) -> bool {
+        matches!(window.kernel, [3, 3] | [5, 5])
+            && window.stride == [1, 1]
+            && window.dilation == [1, 1]
+    }
+
+    #[inline(always)]
+    fn store<S: Simd, const M: usize>(&mut self, s: S, sums: [S::F32; M], at: Range<usize>) {
+        let residual = self.residual.map(|r| r.part(at.clone()));
+        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[at]);
+    }
+}
+
+impl<S: Simd> TileBody<S> for Pair<'_> {
+    const PIXELS: usize = MR;
+
+    #[inline(always)]
+    fn tile<const M: usize>(&mut self, s: S, first: usize) {
+        let [upper, lower] = &self.windows;
+        let [upper, lower]: [[_; M]; 2] = match upper.window.kernel[1] {
+            3 if upper.suits::<M>(first) => upper.both::<S, M, 3>(s, first),
+            5 if upper.suits::<M>(first) => upper.both::<S, M, 5>(s, first),
+            _ => [upper.any(s, first), lower.any(s, first)],
+        };
+        let (first, n) = (first * S::LANES, M * S::LANES);
+        let line = self.y.len() / 2;
+        // Not a loop: sums stay in registers.
+        self.store(s, upper, first..first + n);
+        self.store(s, lower, line + first..line + first + n);
+    }
+}
+
 /// The windows of one row of the output, on a plane of one block of channels.
 struct Windows<'a> {
     window: &'a Window,
     plane: &'a [f32],
     /// A vector for each tap, then the bias.
     weights: &'a [f32],
+    /// The row of the output.
+    number: usize,
     /// The rows of the window that lie in no padding: the first, and how many.
     taps: [usize; 2],
     /// The input row under the first of them.
@@ -207,7 +284,7 @@ impl<'a> Windows<'a> {
         let Range { start, end } = window.taps_inside(0, number);
         let top =
             (number * window.stride[0] + start * window.dilation[0]).saturating_sub(window.pad[0]);
-        Self { window, plane, weights, taps: [start, end - start], top }
+        Self { window, plane, weights, number, taps: [start, end - start], top }
     }
 
     /// The sums of the M pixels from `first` on, started at the bias.
@@ -292,6 +369,55 @@ impl<'a> Windows<'a> {
             });
         }
         sums
+    }
+
+    /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K columns, of which each sum takes
+    /// its terms in the same order.
+    #[inline(always)]
+    fn both<S: Simd, const M: usize, const K: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> [[S::F32; M]; 2] {
+        let b = S::LANES;
+        let win = self.window;
+        let [height, width] = win.input;
+        // The input row and column under the first tap; below zero, they wrap and are none.
+        let top = self.number.wrapping_sub(win.pad[0]);
+        let start = first.wrapping_sub(win.pad[1]);
+        let bias = s.load(&self.weights[win.taps() * b..]);
+        let (mut upper, mut lower) = (array!(M, |J| bias), array!(M, |J| bias));
+        unroll!(K + 1, |I| {
+            let iy = top.wrapping_add(I);
+            if iy < height {
+                let row = (iy * width).wrapping_add(start).wrapping_mul(b);
+                let row = self.plane.as_ptr().wrapping_add(row);
+                unroll!(columns(M, K), |C| {
+                    // Only the outermost columns may be padding.
+                    let outermost = const { C < K / 2 || M + K - 2 < C + K / 2 };
+                    let inside = !outermost || start.wrapping_add(C) < width;
+                    let at = if inside { row.wrapping_add(C * b) } else { ZEROS.as_ptr() };
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has its length), or
+                    // ZEROS.
+                    let x = unsafe { s.load_ptr(at) };
+                    unroll!(K, |KX| if const { C >= KX && C < KX + M } {
+                        let j = C.wrapping_sub(KX);
+                        let tap = self.weights.as_ptr().wrapping_add((I * K + KX) * b);
+                        if const { I < K } {
+                            // SAFETY: there is a vector for each of the K K taps (`new`).
+                            let w = unsafe { s.load_ptr(tap) };
+                            upper[j] = s.fma(x, w, upper[j]);
+                        }
+                        if const { I > 0 } {
+                            // SAFETY: as above, for the row of taps before this one.
+                            let w = unsafe { s.load_ptr(tap.wrapping_sub(K * b)) };
+                            lower[j] = s.fma(x, w, lower[j]);
+                        }
+                    });
+                });
+            }
+        });
+        [upper, lower]
     }
 
     /// For any window.

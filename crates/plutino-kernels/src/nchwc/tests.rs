@@ -306,6 +306,11 @@ fn depthwise_convolution() {
         Case { stride: [1, 3], input: [5, 40], ..BASE },
         Case { kernel: [7, 7], pad: [3, 3], input: [4, 3], ..BASE },
         Case { kernel: [5, 5], stride: [2, 2], pad: [2, 2], input: [7, 19], ..BASE },
+        // Pairs of rows: the last row alone, rows that are all padding, a plane narrower than the window.
+        Case { input: [1, 9], ..BASE },
+        Case { input: [14, 14], pad: [0, 1], ..BASE },
+        Case { input: [3, 20], pad: [3, 2], ..BASE },
+        Case { kernel: [5, 5], pad: [2, 2], input: [3, 2], ..BASE },
     ] {
         for channels in [8, 19] {
             let c = Case { groups: channels, channels: [1, 1], ..c };
@@ -322,10 +327,17 @@ fn depthwise_convolution() {
                     let conv = DepthwiseConv::new(isa, win.clone(), None);
                     let shapes = ([channels, win.input_pixels()], [channels, win.pixels()]);
                     through_blocks(&x, shapes.0, shapes.1, c.batch, isa, par, |blocked, y| {
-                        conv.run(blocked, &weights, None, y, par);
+                        // The second time, the first result is added.
+                        let mut first = vec![f32::NAN; y.len()];
+                        conv.run(blocked, &weights, None, &mut first, par);
+                        let residual = Some(Residual { data: &first, last: false });
+                        conv.run(blocked, &weights, residual, y, par);
                     })
                 },
-                |found| assert_close(found, &sums, |i| eps * sizes[i]),
+                |found| {
+                    let halves: Vec<f32> = found.iter().map(|y| y * 0.5).collect();
+                    assert_close(&halves, &sums, |i| eps * sizes[i]);
+                },
             );
         }
     }
