@@ -20,6 +20,7 @@ pub use crate::core::*;
 pub use attention::AttentionPattern;
 pub use channel_map::ChannelMap;
 pub use reorder::Reorder;
+pub use rows::ByRows;
 
 #[doc(hidden)] // for register_op!
 pub use inventory;
@@ -69,6 +70,7 @@ mod recurrent;
 mod reduce;
 mod repeat_interleave;
 mod roi_align;
+mod rows;
 mod size;
 mod slice;
 mod slice_scatter;

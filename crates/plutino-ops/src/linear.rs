@@ -140,6 +140,13 @@ impl Operator for Linear {
         }
     }
 
+    fn by_row(&self) -> bool {
+        // A weight of one dimension makes numbers, not rows.
+        let stored = |source: &Source| matches!(source, Source::Stored(_));
+        let matrix = self.weight.spec(&[]).is_ok_and(|weight| weight.shape.rank() == 2);
+        self.input == 0 && matrix && stored(&self.weight) && self.bias.as_ref().is_none_or(stored)
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let product = |sizes: [usize; 3]| {
             sizes.iter().fold(2u64, |all, &size| all.saturating_mul(size as u64))

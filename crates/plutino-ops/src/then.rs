@@ -105,6 +105,6 @@ impl Kernel for Chain {
 }
 
 /// The only output of a kernel.
-fn only<'a>(spec: &'a TensorSpec, bytes: &'a mut [u8]) -> Outputs<'a> {
+pub(crate) fn only<'a>(spec: &'a TensorSpec, bytes: &'a mut [u8]) -> Outputs<'a> {
     Outputs(smallvec![Some(Output::Fixed { spec, bytes })])
 }

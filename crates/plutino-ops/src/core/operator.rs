@@ -54,6 +54,12 @@ pub trait Operator: Debug + Send + Sync + 'static {
         LayoutSupport::Plain
     }
 
+    /// Whether each row of the output (an index of all dimensions but the last) depends on the same row of each input and on
+    /// nothing else: then some rows may be computed alone, as a matrix.
+    fn by_row(&self) -> bool {
+        false
+    }
+
     /// Arithmetic and memory traffic of one run.
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::moved(inputs, outputs)

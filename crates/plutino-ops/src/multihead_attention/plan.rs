@@ -4,8 +4,10 @@ use super::*;
 
 /// Plans the products and the memory between them.
 pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-    let s = op.sizes(cx.inputs)?;
+    let whole = op.sizes(cx.inputs)?;
     let e = op.embed;
+    let chunks = chunks(op, &whole, Target::this(cx.isa).machine.l2);
+    let s = Sizes { batch: whole.batch / chunks, ..whole };
     let (q_rows, k_rows) = (s.batch.saturating_mul(s.queries), s.batch.saturating_mul(s.keys));
     let bias = op.in_bias.as_ref();
 
@@ -71,16 +73,17 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     let [k_batch, k_row] = s.steps(s.all_keys, k_read.width);
     let [v_batch, v_row] = s.steps(s.all_keys, v_read.width);
     (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
-    let mask = plan_mask(op, &s, cx, &mut memory, &mut problem)?;
+    let mask = plan_mask(op, &whole, cx, &mut memory, &mut problem)?;
     let depth = e / op.heads;
     let mut heads = Vec::new();
-    for n in 0..s.batch {
+    for sequence in 0..whole.batch {
+        let n = sequence % s.batch;
         for h in 0..op.heads {
             heads.push(Head {
                 q: q.at + n * q_batch + h * depth,
                 k: k_read.at + n * k_batch + h * depth,
                 v: v_read.at + n * v_batch + h * depth,
-                mask: mask.as_ref().map_or(0, |m| m.head(n, h)),
+                mask: mask.as_ref().map_or(0, |m| m.head(sequence, h)),
             });
         }
     }
@@ -96,6 +99,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         name: format!("attention.multihead.{}", cx.isa),
         sizes: s,
         embed: e,
+        chunks,
         products,
         kv: (k, v),
         extended,
@@ -110,6 +114,22 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         used: memory.end,
     };
     Ok(Planned::new(kernel).with_scratch(scratch))
+}
+
+/// Chunks of equal size that the batch is cut into, so that what lies between the products of one stays in the second-level
+/// cache. (The 64 windows of Swin-T's first stage make 5 MB.) Each chunk reads all weights, so it is not smaller than they
+/// are. The same for any number of threads, which share each chunk.
+fn chunks(op: &MultiheadAttention, s: &Sizes, cache: usize) -> usize {
+    // Queries, keys, values, and what attention makes of them; four matrices.
+    let positions = s.keys.saturating_add(s.queries).saturating_mul(2);
+    let sequence = positions.saturating_mul(op.embed).saturating_mul(size_of::<f32>());
+    let weights = op.embed.saturating_mul(op.embed).saturating_mul(4 * size_of::<f32>());
+    let most = (cache / 4 * 3).max(weights);
+    let fits = |&chunks: &usize| {
+        s.batch.is_multiple_of(chunks) && (s.batch / chunks).saturating_mul(sequence) <= most
+    };
+    let apart = s.batch > 1 && s.batch_first && s.all_keys == s.keys && !op.weights;
+    if apart { (1..=s.batch).find(fits).unwrap_or(s.batch) } else { 1 }
 }
 
 /// Hands out scratch memory, by cache lines.
@@ -182,8 +202,11 @@ fn plan_mask(
 
 struct Run {
     name: String,
+    /// Of a chunk of the batch.
     sizes: Sizes,
     embed: usize,
+    /// Chunks that are computed one after the other.
+    chunks: usize,
     /// Input leaf, place of the result, product.
     products: Vec<(usize, usize, Affine)>,
     kv: (Part, Part),
@@ -191,6 +214,7 @@ struct Run {
     extended: Option<(Part, Part)>,
     bias_kv: Option<(Vec<f32>, Vec<f32>)>,
     mask: Option<MaskSum>,
+    /// Of all chunks.
     heads: Vec<Head>,
     attention: Attention,
     weights: bool,
@@ -210,8 +234,38 @@ impl Kernel for Run {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let scratch = cx.take_scratch::<f32>()?;
         let (memory, work) = scratch.split_at_mut(self.used.min(scratch.len()));
+        if let Some(sum @ MaskSum { at: Some(at), .. }) = &self.mask {
+            self.add_masks(cx, sum, &mut memory[*at..])?;
+        }
+        let mut out = cx.outputs.take::<f32>(0)?;
+        let mut weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
+        let len = out.len() / self.chunks;
+        for chunk in 0..self.chunks {
+            let part = out.split_off_mut(..len).unwrap_or_default();
+            self.chunk(cx, chunk, part, weights.take(), memory, work)?;
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Computes one chunk of the batch.
+    fn chunk(
+        &self,
+        cx: &RunCx<'_>,
+        chunk: usize,
+        out: &mut [f32],
+        weights: Option<&mut [f32]>,
+        memory: &mut [f32],
+        work: &mut [f32],
+    ) -> Result<(), RunError> {
+        let input = |leaf: usize| -> Result<&[f32], RunError> {
+            let all = cx.inputs.get::<f32>(leaf)?;
+            let len = all.len() / self.chunks;
+            Ok(&all[chunk * len..(chunk + 1) * len])
+        };
         for (leaf, at, product) in &self.products {
-            let (x, out) = (cx.inputs.get(*leaf)?, &mut memory[*at..]);
+            let (x, out) = (input(*leaf)?, &mut memory[*at..]);
             let width = product.columns();
             product.run(cx.par, x, out, width, Summand::None, work);
         }
@@ -219,27 +273,21 @@ impl Kernel for Run {
         let (before, mixed) = memory.split_at_mut(self.mixed);
         let mask = match &self.mask {
             None => Mask::None,
-            Some(sum) => match sum.at {
-                Some(at) => {
-                    self.add_masks(cx, sum, &mut before[at..])?;
-                    Mask::Add(&*before)
-                }
-                None => Mask::Add(cx.inputs.get(sum.parts[0].leaf)?),
-            },
+            Some(MaskSum { at: Some(_), .. }) => Mask::Add(&*before),
+            Some(sum) => Mask::Add(cx.inputs.get(sum.parts[0].leaf)?),
         };
-        let weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
+        let count = self.heads.len() / self.chunks;
+        let heads = &self.heads[chunk * count..(chunk + 1) * count];
         let x = Operands { q: before, k: before, v: before, mask, out: mixed, weights };
-        self.attention.run(cx.par, &self.heads, x, work);
+        self.attention.run(cx.par, heads, x, work);
         let summand = match self.summand {
-            Some(at) => Summand::Other(cx.inputs.get(at)?),
+            Some(at) => Summand::Other(input(at)?),
             None => Summand::None,
         };
-        self.out.run(cx.par, mixed, cx.outputs.take(0)?, self.embed, summand, work);
+        self.out.run(cx.par, mixed, out, self.embed, summand, work);
         Ok(())
     }
-}
 
-impl Run {
     /// Copies keys and values to where there is room for those that are added, and adds them.
     fn extend(&self, memory: &mut [f32]) {
         let Some((k_out, v_out)) = self.extended else { return };

@@ -263,3 +263,22 @@ fn what_does_not_fit_is_refused() {
     assert!(try_op(&line.replace("num_heads=2", "num_heads=0"), &w).is_err());
     assert!(try_op(&line, &w[..1]).is_err());
 }
+
+#[test]
+fn a_large_batch_is_computed_in_chunks() {
+    // 12 MB between the products: more than any second-level cache.
+    let (batch, len) = (8192, 16);
+    let w = weights(true, [E; 3], true, false);
+    let x = random([batch, len, E], 1);
+    let mask = random([batch, 1, 1, len], 2);
+    let line = format!(
+        "nn.MultiheadAttention m 2 1 0 1 9 {BASE} batch_first=True kdim=6 vdim=6 $input=0 $attn_mask=1"
+    );
+    let found = check(&*op_with(&line, &w), &[x.clone(), mask.clone()]);
+    let m = wide(&mask);
+    for n in [0, 1, batch / 2 - 1, batch - 1] {
+        let s = sequence(&x, n, true);
+        let naive = Naive { weights: &w, heads: 2, zero: false, mask: &|_, _, j| m[n * len + j] };
+        compare(&found, n, true, &naive.run([s.clone(), s.clone(), s]));
+    }
+}

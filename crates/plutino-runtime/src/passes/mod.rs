@@ -10,6 +10,7 @@ pub(crate) mod dead;
 pub(crate) mod fold;
 mod fuse;
 mod layout;
+mod rows;
 mod scale;
 
 use crate::infer::Types;
@@ -44,6 +45,11 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "fuse",
         about: "lets convolutions and the like take over the activation or sum that follows",
         run: Run::Typed(Stage::Inferred, fuse::fuse),
+    },
+    Pass {
+        name: "rows",
+        about: "lets two linear layers compute some rows at a time, where what lies between exceeds the cache",
+        run: Run::Typed(Stage::Inferred, rows::rows),
     },
     Pass {
         name: "layout",

@@ -212,3 +212,39 @@ fn joining_and_cutting_alone_is_left_to_views_and_places() {
     );
     assert_eq!(nodes, ["shuffle 0>1", "join 0,1>2", "cut 2>3,4"]);
 }
+
+#[test]
+fn layers_compute_some_rows_at_a_time() {
+    // 32 MB lie between the layers: more than second-level caches hold.
+    let text = "7767517\n4 4\n\
+         pnnx.Input in 0 1 0\n\
+         nn.Linear a 1 1 0 1 bias=True in_features=4 out_features=512 @bias=(512)f32 @weight=(512,4)f32\n\
+         nn.Linear b 1 1 1 2 bias=False in_features=512 out_features=3 @weight=(3,512)f32\n\
+         pnnx.Output out 1 0 2\n";
+    let run = |text: &str, options: SessionOptions| {
+        let mut graph = plutino_ir::Graph::parse(text).unwrap();
+        for layer in ["a", "b"] {
+            let id = graph.operator_by_name(layer).unwrap();
+            for attr in graph.attrs_mut(id).unwrap().values_mut() {
+                let number = |i: usize| ((i * 7919) % 31) as f32 / 16.0 - 1.0;
+                let bytes = |i| number(i).to_le_bytes();
+                let data: Vec<u8> = (0..attr.element_count()).flat_map(bytes).collect();
+                attr.set_data(data).unwrap();
+            }
+        }
+        let session = crate::Model::from_graph(graph).unwrap().session(options).unwrap();
+        let x: Vec<f32> = (0..4 * 16384).map(|i| ((i * 31) % 101) as f32 / 50.0 - 1.0).collect();
+        let x = plutino_tensor::Tensor::from_slice(&x, [2, 8192, 4]).unwrap();
+        let plan = session.plan(&[x.spec()]).unwrap();
+        let joined = plan.passes().iter().any(|p| p.name == "rows" && !p.done.is_empty());
+        let y = session.run(&[x]).unwrap().remove(0);
+        (joined, y.as_slice::<f32>().unwrap().to_vec())
+    };
+    let (joined, found) = run(text, SessionOptions::default().with_threads(2));
+    let (apart, expected) = run(text, SessionOptions::default().without_pass("rows"));
+    assert_eq!((joined, apart), (true, false));
+    assert_eq!(found, expected);
+    // What is also a result is not left out.
+    let fetched = text.replace("out 1 0 2", "out 2 0 1 2");
+    assert!(!run(&fetched, SessionOptions::default()).0);
+}
