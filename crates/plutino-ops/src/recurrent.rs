@@ -3,14 +3,16 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html> and its neighbours. The input is
 //! `(L, N, features)`, `(N, L, features)` with `batch_first`, or `(L, features)` of a single sequence; initial
 //! states (`(layers * directions, N, state)`, zeros where they are not given) do not follow `batch_first`.
-//! Outputs: the last layer's states of all time steps, directions side by side; then, where the file names
-//! them, the final states of every layer.
+//! Results: the last layer's states of all time steps, directions side by side; the final states of every layer.
+//! Which of them the outputs are is found in [`results`].
 
+mod results;
+
+use self::results::{Part, Sizes, results};
 use crate::weights::Source;
 use crate::{
-    BuildError, BuildProblem, Cost, F32View, Kernel, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
-    weights::Bound,
+    BuildError, Cost, F32View, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op, weights::Bound,
 };
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
@@ -37,8 +39,8 @@ struct Network {
     input: usize,
     /// Inputs that hold h and, of an LSTM, c.
     initial: Vec<usize>,
-    /// Whether the final states are outputs, too.
-    finals: bool,
+    /// What each output is.
+    outputs: Vec<Part>,
 }
 
 /// The weights of one direction of a layer, under PyTorch's names.
@@ -111,40 +113,49 @@ fn network(
     if cell == Cell::Lstm && !initial.is_empty() {
         initial.push(r.required_input("initial_c")?);
     }
-    let all = if cell == Cell::Lstm { 3 } else { 2 };
-    let finals = match r.output_count() {
-        1 => false,
-        n if n == all => true,
-        found => {
-            let expected = format!("1 or {all}");
-            return Err(r.error(BuildProblem::Outputs { expected, found }));
-        }
+    let batch_first = r.or("batch_first", false)?;
+    let sizes = Sizes {
+        lstm: cell == Cell::Lstm,
+        batch_first,
+        rows: layers.saturating_mul(directions),
+        widths: [state.saturating_mul(directions), state, hidden],
     };
+    let outputs = results(r, input, &sizes)?;
     Ok(Box::new(Network {
         cell,
         features,
         hidden,
         state,
         directions,
-        batch_first: r.or("batch_first", false)?,
+        batch_first,
         layers: read,
         input,
         initial,
-        finals,
+        outputs,
     }))
 }
 
-/// The outputs of a network for given inputs.
-struct Outputs {
+/// The results of a network for given inputs.
+struct Results {
     steps: usize,
     batch: usize,
-    y: TensorSpec,
-    /// Shapes of h and, of an LSTM, c.
-    states: Vec<TensorSpec>,
+    /// The sequence, h and, of an LSTM, c.
+    parts: Vec<TensorSpec>,
+}
+
+impl Results {
+    /// Elements of each result; of c none where there is no c.
+    fn lens(&self) -> [usize; 3] {
+        let mut lens = [0; 3];
+        for (len, part) in lens.iter_mut().zip(&self.parts) {
+            *len = part.shape.numel();
+        }
+        lens
+    }
 }
 
 impl Network {
-    fn outputs(&self, inputs: &[ValueSpec]) -> Result<Outputs, ShapeError> {
+    fn results(&self, inputs: &[ValueSpec]) -> Result<Results, ShapeError> {
         let x = &TensorValue::at(inputs, self.input)?.spec;
         let weights = self.dtype();
         if x.dtype != weights || !weights.is_float() {
@@ -184,18 +195,18 @@ impl Network {
             shape.checked_numel()?;
             Ok(TensorSpec::new(x.dtype, shape))
         };
-        let mut states = vec![state(self.state)?];
+        let mut parts = vec![TensorSpec::new(x.dtype, y), state(self.state)?];
         if self.cell == Cell::Lstm {
-            states.push(state(self.hidden)?);
+            parts.push(state(self.hidden)?);
         }
-        for (&input, state) in self.initial.iter().zip(&states) {
+        for (&input, state) in self.initial.iter().zip(&parts[1..]) {
             let given = &TensorValue::at(inputs, input)?.spec;
             if (&given.shape, given.dtype) != (&state.shape, state.dtype) {
                 let text = format!("the initial state must be {state}, found {given}");
                 return Err(ShapeError::Invalid(text));
             }
         }
-        Ok(Outputs { steps, batch, y: TensorSpec::new(x.dtype, y), states })
+        Ok(Results { steps, batch, parts })
     }
 
     /// The dtype of the weights; the first stands for all, and planning refuses others.
@@ -205,11 +216,11 @@ impl Network {
     }
 
     /// The sizes of each layer.
-    fn shapes(&self, outputs: &Outputs) -> Vec<Shape> {
+    fn shapes(&self, results: &Results) -> Vec<Shape> {
         let shape = |layer: usize| Shape {
             cell: self.cell,
-            steps: outputs.steps,
-            batch: outputs.batch,
+            steps: results.steps,
+            batch: results.batch,
             batch_first: self.batch_first,
             features: if layer == 0 { self.features } else { self.state * self.directions },
             hidden: self.hidden,
@@ -222,26 +233,27 @@ impl Network {
 
 impl Operator for Network {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let outputs = self.outputs(inputs)?;
-        let states = if self.finals { outputs.states } else { Vec::new() };
-        Ok(std::iter::once(outputs.y).chain(states).map(ValueSpec::from).collect())
+        let parts = self.results(inputs)?.parts;
+        let one = |&part: &Part| parts.get(part as usize).cloned().map(ValueSpec::from);
+        // A file names c of an LSTM only: see `results`.
+        self.outputs.iter().map(|part| one(part).ok_or_else(|| absent(*part))).collect()
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let outputs = self.outputs(cx.inputs)?;
-        let shapes = self.shapes(&outputs);
+        let results = self.results(cx.inputs)?;
+        let shapes = self.shapes(&results);
         if self.dtype() == DType::F32 {
-            return self.plan_f32(cx, &outputs, &shapes);
+            return self.plan_f32(cx, &results, &shapes);
         }
         for_floats!(self.dtype(),
-            T => self.plan_any::<T>(cx, shapes),
+            T => self.plan_any::<T>(cx, results.lens(), shapes),
             _ => Err(PlanError::Unsupported(format!("a recurrent network of {}", self.dtype()))),
         )
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let moved = Cost::moved(inputs, outputs);
-        let Ok(found) = self.outputs(inputs) else { return moved };
+        let Ok(found) = self.results(inputs) else { return moved };
         let product = |factors: &[usize]| {
             factors.iter().fold(1u64, |all, &factor| all.saturating_mul(factor as u64))
         };
@@ -258,10 +270,16 @@ impl Operator for Network {
 }
 
 impl Network {
+    /// For each result, the output that it is.
+    fn slots(&self) -> Slots {
+        let slot = |part| self.outputs.iter().position(|&other| other == part);
+        [Part::Sequence, Part::Hidden, Part::Cell].map(slot)
+    }
+
     fn plan_f32(
         &self,
         cx: &PlanCx<'_>,
-        outputs: &Outputs,
+        results: &Results,
         shapes: &[Shape],
     ) -> Result<Planned, PlanError> {
         let target = Target::this(cx.isa);
@@ -274,15 +292,17 @@ impl Network {
             })
             .collect::<Result<_, PlanError>>()?;
         let scratch = layers.iter().map(|(layer, _)| layer.scratch(cx.threads)).max().unwrap_or(0);
-        let states = if self.finals { &[][..] } else { &outputs.states };
-        let kept = states.iter().map(|s| s.shape.numel()).fold(0, usize::saturating_add);
+        // Results that are no outputs are computed nevertheless.
+        let lens = results.lens();
+        let kept = std::iter::zip(self.slots(), lens).filter(|(slot, _)| slot.is_none());
+        let kept = kept.map(|(_, len)| len).fold(0, usize::saturating_add);
         let kernel = RecurrentKernel {
             name: format!("recurrent.{}", cx.isa),
             layers,
             input: self.input,
             initial: self.initial.clone(),
-            finals: self.finals,
-            states: outputs.states.iter().map(|s| s.shape.numel()).collect(),
+            slots: self.slots(),
+            lens,
         };
         let bytes = scratch.saturating_add(kept).saturating_mul(size_of::<f32>());
         Ok(Planned::new(kernel).with_scratch(bytes))
@@ -291,6 +311,7 @@ impl Network {
     fn plan_any<T: Float>(
         &self,
         cx: &PlanCx<'_>,
+        lens: [usize; 3],
         shapes: Vec<Shape>,
     ) -> Result<Planned, PlanError> {
         let elements = |weight: &Weight| match Source::Stored(weight.clone()).elements(cx.inputs)? {
@@ -312,8 +333,8 @@ impl Network {
                 Ok((shape, layer.iter().map(direction).collect::<Result<_, PlanError>>()?))
             })
             .collect::<Result<_, PlanError>>()?;
-        let (input, initial, finals) = (self.input, self.initial.clone(), self.finals);
-        Ok(Planned::new(AnyRecurrent::<T> { layers, input, initial, finals }))
+        let (input, initial, slots) = (self.input, self.initial.clone(), self.slots());
+        Ok(Planned::new(AnyRecurrent::<T> { layers, input, initial, slots, lens }))
     }
 }
 
@@ -342,15 +363,23 @@ fn pack(target: Target, shape: &Shape, directions: &[Direction]) -> Result<Packe
     Ok(PackedLayer::new(target, shape, &weights)?)
 }
 
+/// For the sequence, h and c, the output that each is.
+type Slots = [Option<usize>; 3];
+
+/// A result that this network does not have.
+fn absent(part: Part) -> ShapeError {
+    ShapeError::Invalid(format!("this network has no result {part:?}"))
+}
+
 /// A network of f32.
 struct RecurrentKernel {
     name: String,
     layers: Vec<(Recurrent, Arc<PackedLayer>)>,
     input: usize,
     initial: Vec<usize>,
-    finals: bool,
-    /// Elements of h and, of an LSTM, c.
-    states: Vec<usize>,
+    slots: Slots,
+    /// Elements of the results.
+    lens: [usize; 3],
 }
 
 impl Kernel for RecurrentKernel {
@@ -360,23 +389,25 @@ impl Kernel for RecurrentKernel {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let x = cx.inputs.get::<f32>(self.input)?;
-        let y = cx.outputs.take::<f32>(0)?;
         let mut scratch = cx.take_scratch::<f32>()?;
-        let mut states: [&mut [f32]; 2] = [&mut [], &mut []];
-        for (i, (slot, &numel)) in states.iter_mut().zip(&self.states).enumerate() {
-            *slot = if self.finals {
-                cx.outputs.take(i + 1)?
-            } else {
-                let (state, rest) = scratch.split_at_mut(numel);
-                scratch = rest;
-                state
+        let mut results: [&mut [f32]; 3] = [&mut [], &mut [], &mut []];
+        for (result, (slot, len)) in results.iter_mut().zip(self.slots.into_iter().zip(self.lens)) {
+            *result = match slot {
+                Some(output) => cx.outputs.take(output)?,
+                None => {
+                    let (own, rest) = scratch.split_at_mut(len);
+                    scratch = rest;
+                    own
+                }
             };
+        }
+        let [y, mut h, mut c] = results;
+        for (i, state) in [&mut *h, &mut *c].into_iter().enumerate() {
             match self.initial.get(i) {
-                Some(&input) => slot.copy_from_slice(cx.inputs.get(input)?),
-                None => slot.fill(0.0),
+                Some(&input) => state.copy_from_slice(cx.inputs.get(input)?),
+                None => state.fill(0.0),
             }
         }
-        let [mut h, mut c] = states;
         let layers = self.layers.len().max(1);
         let (h_layer, c_layer) = (h.len() / layers, c.len() / layers);
         for (i, (layer, weights)) in self.layers.iter().enumerate() {
@@ -395,7 +426,9 @@ struct AnyRecurrent<T> {
     layers: Vec<(Shape, Vec<AnyDirection<T>>)>,
     input: usize,
     initial: Vec<usize>,
-    finals: bool,
+    slots: Slots,
+    /// Elements of the results.
+    lens: [usize; 3],
 }
 
 struct AnyDirection<T> {
@@ -412,7 +445,7 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let mut x = cx.inputs.get::<T>(self.input)?.to_vec();
-        let y = cx.outputs.take::<T>(0)?;
+        let mut y = vec![T::narrow(0.0); self.lens[0]];
         let (mut all_h, mut all_c) = (Vec::new(), Vec::new());
         for (i, (shape, directions)) in self.layers.iter().enumerate() {
             let rows = shape.directions * shape.batch;
@@ -436,15 +469,14 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
                     projection: d.projection.as_deref(),
                 })
                 .collect();
-            reference::recurrent::recurrent(shape, &weights, &x, y, &mut h, &mut c);
-            x = y.to_vec();
+            reference::recurrent::recurrent(shape, &weights, &x, &mut y, &mut h, &mut c);
+            x.clone_from(&y);
             all_h.extend(h);
             all_c.extend(c);
         }
-        if self.finals {
-            cx.outputs.take(1)?.copy_from_slice(&all_h);
-            if !all_c.is_empty() {
-                cx.outputs.take(2)?.copy_from_slice(&all_c);
+        for (slot, result) in self.slots.into_iter().zip([y, all_h, all_c]) {
+            if let Some(output) = slot {
+                cx.outputs.take(output)?.copy_from_slice(&result);
             }
         }
         Ok(())
@@ -569,6 +601,103 @@ mod tests {
         assert_close(&y[1], &scalar(expected), 4.0 * f32::EPSILON);
     }
 
+    /// The outputs of a node that records these shapes, as numbers of the three results, or its error.
+    fn recorded(line: &str, shapes: &str, projection: usize) -> Result<Vec<usize>, String> {
+        let (gates, state) = match line {
+            "LSTM" => (4, if projection > 0 { projection } else { 4 }),
+            line => (if line == "GRU" { 3 } else { 1 }, 4),
+        };
+        let weights = weights(gates, [5, 4, state], 2, 2);
+        let borrowed: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        let build = |arity: &str, rest: &str| {
+            let sizes =
+                "input_size=5 hidden_size=4 num_layers=2 bidirectional=True batch_first=True";
+            let own =
+                if line == "LSTM" { format!("proj_size={projection}") } else { String::new() };
+            try_op(&format!("nn.{line} m {arity} {sizes} {own} {rest}"), &borrowed)
+        };
+        let x = random([3, 6, 5], 1);
+        let all = build(if line == "LSTM" { "1 3 0 7 8 9" } else { "1 2 0 7 8" }, "").unwrap();
+        let all = check(&*all, std::slice::from_ref(&x));
+        let records: String =
+            shapes.split(' ').enumerate().map(|(i, s)| format!(" #{}={s}f32", i + 7)).collect();
+        let count = shapes.split(' ').count();
+        let names: String = (0..count).map(|i| format!(" {}", i + 7)).collect();
+        let operator = build(&format!("1 {count} 0{names}"), &format!("#0=(3,6,5)f32{records}"));
+        let found = check(&*operator.map_err(|e| e.to_string())?, &[x]);
+        let which = |y: &Tensor| all.iter().position(|z| y == z).unwrap();
+        Ok(found.iter().map(which).collect())
+    }
+
+    #[test]
+    fn recorded_shapes_say_which_results_the_outputs_are() {
+        for gated in ["GRU", "RNN"] {
+            for (shapes, results) in [
+                ("(3,6,8)", &[0][..]),
+                ("(4,3,4)", &[1]),
+                ("(3,6,8) (4,3,4)", &[0, 1]),
+                ("(4,3,4) (3,6,8)", &[1, 0]),
+                ("(1,2,3)", &[0]), // of another network
+            ] {
+                assert_eq!(recorded(gated, shapes, 0).unwrap(), results, "{gated} {shapes}");
+            }
+        }
+        for (shapes, projection, results) in [
+            ("(3,6,8)", 0, &[0][..]),
+            ("(4,3,4) (4,3,4)", 0, &[1, 2]),
+            ("(4,3,4) (3,6,8) (4,3,4)", 0, &[1, 0, 2]),
+            // h has three columns, c has four.
+            ("(3,6,6)", 3, &[0]),
+            ("(4,3,3)", 3, &[1]),
+            ("(4,3,4)", 3, &[2]),
+            ("(4,3,4) (4,3,3)", 3, &[2, 1]),
+            ("(4,3,4) (3,6,6)", 3, &[2, 0]),
+            ("(3,6,6) (4,3,4) (4,3,3)", 3, &[0, 2, 1]),
+        ] {
+            assert_eq!(recorded("LSTM", shapes, projection).unwrap(), results, "{shapes}");
+        }
+    }
+
+    #[test]
+    fn states_that_cannot_be_told_apart_are_refused() {
+        for shapes in ["(4,3,4)", "(3,6,8) (4,3,4)", "(4,3,4) (3,6,8)"] {
+            let error = recorded("LSTM", shapes, 0).unwrap_err();
+            assert!(error.contains("which of the final states h and c"), "{error}");
+        }
+        assert!(recorded("LSTM", "(1,2,3) (1,2,3)", 0).unwrap_err().contains("1 or 3 outputs"));
+        assert!(recorded("GRU", "(3,6,8) (4,3,4) (4,3,4)", 0).is_err());
+    }
+
+    #[test]
+    fn a_sequence_of_as_many_steps_as_rows_is_the_sequence() {
+        let weights = weights(3, [5, 4, 4], 1, 1);
+        let sizes = "input_size=5 hidden_size=4";
+        for shape in ["(1,2,4)", "(1,?,4)"] {
+            let x = shape.replace('4', "5");
+            let line = format!("nn.GRU m 1 1 0 7 {sizes} #0={x}f32 #7={shape}f32");
+            let y = check(&*network(&line, &weights), &[random([3, 2, 5], 1)]);
+            assert_eq!(y[0].shape().dims(), [3, 2, 4]);
+        }
+        // Sizes that changed at the export are recorded as unknown.
+        let line = format!("nn.GRU m 1 1 0 7 {sizes} #0=(?,?,5)f32 #7=(1,?,4)f32");
+        let h = check(&*network(&line, &weights), &[random([3, 2, 5], 1)]);
+        assert_eq!(h[0].shape().dims(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn states_alone_in_another_precision() {
+        let weights = weights(1, [5, 4, 4], 1, 1);
+        let wide: Vec<_> =
+            weights.iter().map(|(n, t)| (n.clone(), t.view().cast(DType::F64).unwrap())).collect();
+        let line = "nn.RNN m 1 1 0 7 input_size=5 hidden_size=4 #0=(6,2,5)f32 #7=(1,2,4)f32";
+        let x = random([6, 2, 5], 1);
+        let found = check(&*network(line, &weights), std::slice::from_ref(&x));
+        let wide_x = x.view().cast(DType::F64).unwrap();
+        let expected = check(&*network(line, &wide), &[wide_x]);
+        assert_close(&found[0], &expected[0].view().cast(DType::F32).unwrap(), BOUND);
+    }
+
     #[test]
     fn what_does_not_fit_is_refused() {
         let weights = weights(4, [5, 4, 3], 2, 2);
@@ -584,6 +713,7 @@ mod tests {
             weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
         for (from, to) in [
             ("3 3 0 1 2 7 8 9", "3 2 0 1 2 7 8"),
+            ("3 3 0 1 2 7 8 9", "3 4 0 1 2 7 8 9 10"),
             ("3 3 0 1 2 7 8 9", "2 3 0 1 7 8 9"),
             ("hidden_size=4", "hidden_size=0"),
             ("num_layers=2", "num_layers=9000000000000000000"),

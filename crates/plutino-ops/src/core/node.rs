@@ -1,7 +1,7 @@
 //! Decoding a node: every parameter is read or reported.
 
 use super::{BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
-use plutino_ir::Parameter;
+use plutino_ir::{Dim, Parameter, TensorType};
 use plutino_tensor::{DType, TensorSpec};
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub struct NodeReader<'a> {
     file: &'a str,
     op: &'a plutino_ir::Operator,
-    recorded: Option<DType>,
+    graph: Option<&'a plutino_ir::Graph>,
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
     read_inputs: BTreeSet<usize>,
@@ -21,26 +21,39 @@ impl<'a> NodeReader<'a> {
         Self {
             file,
             op,
-            recorded: None,
+            graph: None,
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
             read_inputs: BTreeSet::new(),
         }
     }
 
-    /// As [`NodeReader::new`], with what `graph` records of the node's output.
+    /// As [`NodeReader::new`], with what `graph` records of the node's inputs and outputs.
     pub fn in_graph(
         file: &'a str,
-        graph: &plutino_ir::Graph,
+        graph: &'a plutino_ir::Graph,
         op: &'a plutino_ir::Operator,
     ) -> Self {
-        let output = op.outputs.first().and_then(|&id| graph.operand(id));
-        Self { recorded: output.and_then(|o| o.ty.dtype).map(dtype), ..Self::new(file, op) }
+        Self { graph: Some(graph), ..Self::new(file, op) }
     }
 
     /// The dtype that the file records for the first output: a hint, often missing.
     pub fn recorded_dtype(&self) -> Option<DType> {
-        self.recorded
+        self.recorded(self.op.outputs.first())?.dtype.map(dtype)
+    }
+
+    /// The shape that the file records for the input at this position: a hint, often missing.
+    pub fn recorded_input(&self, at: usize) -> Option<&'a [Dim]> {
+        self.recorded(self.op.inputs.get(at))?.shape.as_deref()
+    }
+
+    /// The shape that the file records for the output at this position: a hint, often missing.
+    pub fn recorded_output(&self, at: usize) -> Option<&'a [Dim]> {
+        self.recorded(self.op.outputs.get(at))?.shape.as_deref()
+    }
+
+    fn recorded(&self, operand: Option<&plutino_ir::OperandId>) -> Option<&'a TensorType> {
+        Some(&self.graph?.operand(*operand?)?.ty)
     }
 
     /// The node's type, such as `nn.ReLU`.
