@@ -158,6 +158,9 @@ fn evaluate(expr: &Expr, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> 
         }
         // What a parameter's `None` is as well: the empty list.
         Expr::None => Ok(Evaluated { spec: ValueSpec::List(Vec::new()), leaves: Vec::new() }),
+        Expr::Word(word) => {
+            Ok(Evaluated { spec: ValueSpec::Word(word.as_str().into()), leaves: Vec::new() })
+        }
         // A list among the inputs is passed on as it is.
         Expr::Input(at) if matches!(inputs.get(*at), Some(ValueSpec::List(_))) => {
             let before: usize = inputs[..*at].iter().map(ValueSpec::leaf_count).sum();
@@ -186,6 +189,7 @@ fn lower(expr: &Expr, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         Expr::Input(at) => f.input(*at),
         Expr::Int(i) => Ok(Term::Number(Scalar::Int(*i))),
         Expr::Float(x) => Ok(Term::Number(Scalar::Float(*x))),
+        Expr::Bool(b) => Ok(Term::Number(Scalar::Bool(*b))),
         Expr::Complex(re, im) => {
             Ok(Term::Number(Scalar::Complex(num_complex::Complex::new(*re, *im))))
         }
@@ -199,7 +203,7 @@ fn lower(expr: &Expr, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
             let b = lower(b, f)?;
             binary(*function, a, b, f)
         }
-        Expr::None | Expr::List(_) | Expr::Size { dim: None, .. } => {
+        Expr::None | Expr::Word(_) | Expr::List(_) | Expr::Size { dim: None, .. } => {
             Err(ShapeError::Invalid(format!("{expr} stands where a tensor or a number is needed")))
         }
     }
@@ -393,6 +397,23 @@ mod tests {
         assert_eq!(values::<f32>(&y[0]), [4.5, 7.5]);
         let known = expression("[@0,add(@0,1)]", 1).infer(&[three]).unwrap();
         assert_eq!(known[0].known_ints(), Some(vec![3, 4]));
+    }
+
+    #[test]
+    fn constants_are_pythons() {
+        let value = |text: &str| expression(text, 0).infer(&[]).unwrap().remove(0);
+        for (text, expected) in [("True", true), ("False", false)] {
+            let found = value(text);
+            let found = found.as_tensor().unwrap();
+            assert!(found.python && found.known == Some(tensor([], &[expected])), "{text}");
+        }
+        let word = value("sum");
+        assert_eq!((word.to_string().as_str(), word.leaf_count()), ("'sum'", 0));
+        assert_eq!((word.known_ints(), word.known_floats()), (None, None));
+        // Nothing to compute with.
+        assert!(expression("add(@0,1)", 1).infer(&[word]).is_err());
+        let bools = run("and(@0,True)", &[tensor([2], &[true, false])]);
+        assert_eq!(values::<bool>(&bools), [true, false]);
     }
 
     #[test]

@@ -32,17 +32,28 @@ pub(crate) fn try_op(
     line: &str,
     weights: &[(&str, Tensor)],
 ) -> Result<Box<dyn Operator>, BuildError> {
-    let tokens: Vec<&str> = line.split_whitespace().collect();
+    let mut tokens: Vec<&str> = line.split_whitespace().collect();
     let count = |i: usize| tokens[i].parse::<usize>().unwrap();
     let (n_in, n_out) = (count(2), count(3));
     let mut inputs = tokens[4..4 + n_in].to_vec();
     inputs.sort_unstable();
     inputs.dedup();
-    let mut text = format!("7767517\n{} {}\n", inputs.len() + 1, inputs.len() + n_out);
-    for name in inputs {
-        writeln!(text, "pnnx.Input in_{name} 0 1 {name}").unwrap();
+    // What begins with an equals sign is no operand's name, but a constant.
+    let names: Vec<String> = (0..inputs.len())
+        .map(|i| if inputs[i].starts_with('=') { format!("c{i}") } else { inputs[i].to_owned() })
+        .collect();
+    for token in &mut tokens[4..4 + n_in] {
+        *token = &names[inputs.iter().position(|input| input == token).unwrap()];
     }
-    text += line;
+    let mut text = format!("7767517\n{} {}\n", inputs.len() + 1, inputs.len() + n_out);
+    for (name, input) in names.iter().zip(&inputs) {
+        let (kind, expr) = match input.strip_prefix('=') {
+            Some(constant) => ("pnnx.Expression", format!("expr={constant}")),
+            None => ("pnnx.Input", String::new()),
+        };
+        writeln!(text, "{kind} in_{name} 0 1 {name} {expr}").unwrap();
+    }
+    text += &tokens.join(" ");
     let mut graph = Graph::parse(&text).unwrap_or_else(|e| panic!("{line}: {e}"));
     let id = graph.operator_by_name(tokens[1]).unwrap();
     let attrs = graph.attrs_mut(id).unwrap();
@@ -108,6 +119,48 @@ pub(crate) fn check_values(
     let mut last = Vec::new();
     check_each(operator, inputs, data, |_, found| last = found.to_vec());
     last
+}
+
+/// The results of a line some of whose inputs are constants: `aten::lerp l 3 1 0 1 =0.5 2`. `tensors` are the others.
+#[track_caller]
+pub(crate) fn check_line(line: &str, tensors: &[Tensor]) -> Vec<Tensor> {
+    let (specs, data) = with_constants(line, tensors);
+    check_values(&*op(line), &specs, &data)
+}
+
+/// As [`check_line`], the error that planning or the run ends with.
+#[track_caller]
+pub(crate) fn line_error(line: &str, tensors: &[Tensor]) -> EagerError {
+    let (specs, data) = with_constants(line, tensors);
+    let par = plutino_kernels::Par::serial();
+    match eager::run(&*op(line), &specs, &data, Isa::best(), &par) {
+        Err(e) => e,
+        Ok(_) => panic!("{line} accepts {specs:?}"),
+    }
+}
+
+/// The inputs of a line as planning sees them, and their leaves.
+#[track_caller]
+fn with_constants(line: &str, tensors: &[Tensor]) -> (Vec<ValueSpec>, Vec<Tensor>) {
+    let tokens: Vec<&str> = line.split_whitespace().collect();
+    let (mut inputs, mut data, mut tensors) = (Vec::new(), Vec::new(), tensors.iter());
+    for name in &tokens[4..4 + tokens[2].parse::<usize>().unwrap()] {
+        let spec = match name.strip_prefix('=') {
+            Some(text) => {
+                let constant = op(&format!("pnnx.Expression e 0 1 c expr={text}"));
+                constant.infer(&[]).unwrap().remove(0)
+            }
+            None => {
+                data.push(tensors.next().unwrap().clone());
+                inputs.push(data.last().unwrap().spec().into());
+                continue;
+            }
+        };
+        let known = |leaf: &ValueSpec| leaf.as_tensor().unwrap().known.clone().unwrap();
+        data.extend(spec.leaves().into_iter().map(known));
+        inputs.push(spec);
+    }
+    (inputs, data)
 }
 
 /// Calls `each` with the results of every instruction set.

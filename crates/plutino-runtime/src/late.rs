@@ -49,6 +49,7 @@ impl LateValue {
                 ValueSpec::Tensor(_) => {
                     leaves.next();
                 }
+                ValueSpec::Word(_) => {}
             }
         }
         settle(&mut spec, &mut leaves.iter());
@@ -61,7 +62,7 @@ impl LateValue {
             match spec {
                 ValueSpec::List(members) => members.iter_mut().for_each(|m| fill(m, leaves)),
                 ValueSpec::Tensor(t) => t.known = leaves.next().cloned(),
-                ValueSpec::Dynamic { .. } => {}
+                ValueSpec::Dynamic { .. } | ValueSpec::Word(_) => {}
             }
         }
         let mut spec = self.spec.clone();

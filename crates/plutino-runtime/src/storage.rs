@@ -222,7 +222,9 @@ impl Storage {
                 self.heap_slots += 1;
                 (*dtype, None, Home::Heap(self.heap_slots - 1))
             }
-            ValueSpec::List(_) => return Err(SessionError::internal("a list is not a leaf")),
+            ValueSpec::List(_) | ValueSpec::Word(_) => {
+                return Err(SessionError::internal("a list or a word is not a leaf"));
+            }
         };
         let len = spec.as_ref().map_or(Ok(0), TensorSpec::storage_bytes)?;
         let place = Place { home, offset: 0, len };

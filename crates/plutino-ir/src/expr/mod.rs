@@ -34,6 +34,10 @@ pub const MAX_DEPTH: usize = 512;
 pub enum Expr {
     /// `None`: in a list of indices, a dimension that is taken whole.
     None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// A word that is the whole text, such as `sum`: the mode that an operator takes as an input.
+    Word(String),
     /// `@n`: the operator's input of this number.
     Input(usize),
     /// An integer literal.
@@ -72,9 +76,13 @@ impl Expr {
     /// The parts that this expression is made of directly.
     pub fn children(&self) -> impl Iterator<Item = &Expr> {
         let (list, a, b): (&[Expr], _, _) = match self {
-            Expr::None | Expr::Input(_) | Expr::Int(_) | Expr::Float(_) | Expr::Complex(..) => {
-                (&[], None, None)
-            }
+            Expr::None
+            | Expr::Bool(_)
+            | Expr::Word(_)
+            | Expr::Input(_)
+            | Expr::Int(_)
+            | Expr::Float(_)
+            | Expr::Complex(..) => (&[], None, None),
             Expr::List(items) => (items, None, None),
             Expr::Size { of, dim } => (&[], Some(of), dim.as_ref()),
             Expr::Unary(_, a) => (&[], Some(a), None),
@@ -106,6 +114,9 @@ impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Expr::None => f.write_str("None"),
+            Expr::Bool(true) => f.write_str("True"),
+            Expr::Bool(false) => f.write_str("False"),
+            Expr::Word(word) => f.write_str(word),
             Expr::Input(index) => write!(f, "@{index}"),
             Expr::Int(value) => write!(f, "{value}"),
             Expr::Float(value) if value.is_finite() => write!(f, "{}", FloatText(*value)),

@@ -4,7 +4,8 @@
 //! are mere separators, and does write `expm1,sub(@0,0.5)` for functions that it does not know itself. So:
 //!
 //! ```text
-//! expr = "@" n | number | "[" [expr ("," expr)*] "]"
+//! text = word | expr                           a word alone is a constant, whatever it is
+//! expr = "@" n | number | "None" | "True" | "False" | "[" [expr ("," expr)*] "]"
 //!      | name "(" expr ("," expr)* ")"          as many as the function takes
 //!      | name ("," expr)*                       exactly as many as the function takes
 //! ```
@@ -37,11 +38,21 @@ enum Form {
 }
 
 pub(super) fn parse(text: &str) -> Result<Expr, ExprError> {
+    if is_word(text) {
+        return Ok(Expr::Word(text.to_owned()));
+    }
     let tokens = tokens(text)?;
     parse_tokens(text, tokens.clone()).or_else(|error| match stream::rebracketed(&tokens) {
         Some(tokens) => parse_tokens(text, tokens).map_err(|_| error),
         None => Err(error),
     })
+}
+
+/// Whether the text is one word, such as `amax` or `nearest-exact`, and none of Python's.
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+        && !matches!(text, "None" | "True" | "False" | "inf" | "nan")
 }
 
 fn parse_tokens(text: &str, tokens: Vec<Token<'_>>) -> Result<Expr, ExprError> {
@@ -99,6 +110,8 @@ impl<'a> Parser<'a> {
                     return Ok(Some(Expr::Complex(re, im)));
                 }
                 TokenKind::Word("None") => return Ok(Some(Expr::None)),
+                TokenKind::Word("True") => return Ok(Some(Expr::Bool(true))),
+                TokenKind::Word("False") => return Ok(Some(Expr::Bool(false))),
                 TokenKind::Word("inf") => return Ok(Some(Expr::Float(f64::INFINITY))),
                 TokenKind::Word("-inf") => return Ok(Some(Expr::Float(f64::NEG_INFINITY))),
                 TokenKind::Word("nan") => return Ok(Some(Expr::Float(f64::NAN))),

@@ -23,11 +23,28 @@ fn what_the_converter_writes_is_read() {
         "[]",
         "[[1,2],@0]",
         "[None,@0,None]",
+        "True",
+        "False",
+        "[True,False]",
+        "and(@0,True)",
     ] {
         assert_eq!(canonical(text), text);
     }
     assert_eq!(canonical("mul(@0,sub(1.200000e+00-9.000000e-01j,@1))"), "mul(@0,sub(1.2-0.9j,@1))");
     assert_eq!(canonical("2.0e+00"), "2.0");
+}
+
+#[test]
+fn a_word_alone_is_a_constant() {
+    for text in ["sum", "ij", "add", "neg", "nearest-exact", "torch.float", "Trueish"] {
+        assert_eq!(Expr::parse(text).unwrap(), Expr::Word(text.into()));
+    }
+    for text in ["inf", "nan", "None", "True", "@0", "-inf"] {
+        assert!(!matches!(Expr::parse(text).unwrap(), Expr::Word(_)), "{text}");
+    }
+    for text in ["[sum]", "neg(sum)", "sum,@0", "sum(", "_sum"] {
+        assert!(Expr::parse(text).is_err(), "{text}");
+    }
 }
 
 #[test]
@@ -70,7 +87,7 @@ fn nonsense_is_placed_and_named() {
         ("add(@0)", 1, arity("add", 2, 1)),
         ("add(@0,1,2)", 1, arity("add", 2, 3)),
         ("add()", 1, arity("add", 2, 0)),
-        ("neg", 1, arity("neg", 1, 0)),
+        ("[neg]", 2, arity("neg", 1, 0)),
         ("add,@0", 1, arity("add", 2, 1)),
         ("add,@0,", 1, arity("add", 2, 1)),
         ("neg(add,@0)", 5, arity("add", 2, 1)),
@@ -98,7 +115,7 @@ fn nonsense_is_placed_and_named() {
             1,
             ExprErrorKind::UnknownFunction { name: "sgrt".into(), nearest: Some("sqrt") },
         ),
-        ("True", 1, ExprErrorKind::UnknownFunction { name: "True".into(), nearest: None }),
+        ("[Truth]", 2, ExprErrorKind::UnknownFunction { name: "Truth".into(), nearest: None }),
     ] {
         let error = Expr::parse(text).unwrap_err();
         assert_eq!((error.column, &error.kind), (column, &kind), "{text}: {error}");
@@ -131,6 +148,8 @@ fn expr() -> impl Strategy<Value = Expr> {
         any::<i64>().prop_map(Expr::Int),
         finite.clone().prop_map(Expr::Float),
         Just(Expr::Float(f64::NEG_INFINITY)),
+        any::<bool>().prop_map(Expr::Bool),
+        Just(Expr::None),
         (finite.clone(), finite).prop_map(|(re, im)| Expr::Complex(re, im)),
     ];
     leaf.prop_recursive(6, 48, 4, |part| {

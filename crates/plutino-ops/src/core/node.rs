@@ -1,15 +1,48 @@
 //! Decoding a node: every parameter is read or reported.
 
 use super::{BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
+use plutino_ir::expr::Expr;
 use plutino_ir::{Dim, Parameter, TensorType};
 use plutino_tensor::{DType, TensorSpec};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How the types of operators begin that pnnx passed on as TorchScript has them.
+const RAW: &str = "aten::";
+
+/// The inputs of a raw `aten::` operator that are constants, as parameters: numbers, lists of them, `None`, `True` and
+/// `False`, and words, each of which pnnx writes as a `pnnx.Expression` without inputs.
+pub(super) fn constants(
+    graph: &plutino_ir::Graph,
+    op: &plutino_ir::Operator,
+) -> Vec<Option<Parameter>> {
+    let constant = |&input: &plutino_ir::OperandId| {
+        let producer = graph.operator(graph.operand(input)?.producer?)?;
+        let constant = producer.kind == "pnnx.Expression" && producer.inputs.is_empty();
+        let text = producer.param("expr").filter(|_| constant)?.as_str()?;
+        let mut literal = true;
+        Expr::parse(text).ok()?.walk(&mut |part| {
+            literal &= !matches!(
+                part,
+                Expr::Input(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Size { .. }
+            );
+        });
+        // What is to be computed is an input like others.
+        Parameter::parse(text).ok().filter(|p| literal && !matches!(p, Parameter::Other(_)))
+    };
+    let raw = op.kind.starts_with(RAW);
+    op.inputs.iter().take_while(|_| raw).map(constant).collect()
+}
 
 /// Reads the parameters, weights and inputs of one node. What nobody read is an error, never silence.
 pub struct NodeReader<'a> {
     file: &'a str,
     op: &'a plutino_ir::Operator,
     graph: Option<&'a plutino_ir::Graph>,
+    /// What the argument is called that each input stands for, where that is known.
+    names: Vec<Option<&'a str>>,
+    /// The constants among the inputs, and those of them that have a name.
+    constants: &'a [Option<Parameter>],
+    named_constants: BTreeMap<&'a str, &'a Parameter>,
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
     read_inputs: BTreeSet<usize>,
@@ -22,19 +55,42 @@ impl<'a> NodeReader<'a> {
             file,
             op,
             graph: None,
+            names: op.input_names.iter().map(Option::as_deref).collect(),
+            constants: &[],
+            named_constants: BTreeMap::new(),
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
             read_inputs: BTreeSet::new(),
         }
     }
 
-    /// As [`NodeReader::new`], with what `graph` records of the node's inputs and outputs.
+    /// As [`NodeReader::new`], with what `graph` records of the node's inputs and outputs, and with the
+    /// constants among its inputs, each at the place of its input.
     pub fn in_graph(
         file: &'a str,
         graph: &'a plutino_ir::Graph,
         op: &'a plutino_ir::Operator,
+        constants: &'a [Option<Parameter>],
     ) -> Self {
-        Self { graph: Some(graph), ..Self::new(file, op) }
+        Self { graph: Some(graph), constants, ..Self::new(file, op) }
+    }
+
+    /// Names the inputs of a raw `aten::` operator, which pnnx leaves in the order of PyTorch's native schema, without
+    /// names; does nothing for other operators. Constants among them count as parameters from now on.
+    ///
+    /// A schema may have more arguments than the node has inputs: the last ones are left out.
+    pub fn schema(&mut self, names: &[&'static str]) {
+        if !self.op.kind.starts_with(RAW) {
+            return;
+        }
+        for (i, &name) in names.iter().enumerate().take(self.op.inputs.len()) {
+            if let Some(Some(constant)) = self.constants.get(i) {
+                self.named_constants.insert(name, constant);
+                self.read_inputs.insert(i);
+            } else if let Some(slot @ None) = self.names.get_mut(i) {
+                *slot = Some(name);
+            }
+        }
     }
 
     /// The dtype that the file records for the first output: a hint, often missing.
@@ -84,20 +140,25 @@ impl<'a> NodeReader<'a> {
 
     /// An error about the value of parameter `key`.
     pub fn bad(&self, key: &str, expected: impl Into<String>) -> BuildError {
-        let found = self.op.param(key).map_or_else(|| "nothing".into(), ToString::to_string);
+        let found = self.value(key).map_or_else(|| "nothing".into(), ToString::to_string);
         self.error(BuildProblem::BadParameter { key: key.into(), expected: expected.into(), found })
     }
 
     /// The raw parameter; counts as read.
     pub fn raw(&mut self, key: &str) -> Option<&'a Parameter> {
-        let (key, value) = self.op.params.get_key_value(key)?;
-        self.read_params.insert(key);
-        Some(value)
+        if let Some((key, _)) = self.op.params.get_key_value(key) {
+            self.read_params.insert(key);
+        }
+        self.value(key)
+    }
+
+    fn value(&self, key: &str) -> Option<&'a Parameter> {
+        self.op.param(key).or_else(|| self.named_constants.get(key).copied())
     }
 
     /// Whether the node has this parameter, be it `None`.
     pub fn has(&self, key: &str) -> bool {
-        self.op.params.contains_key(key)
+        self.value(key).is_some()
     }
 
     /// A parameter that must be there.
@@ -261,9 +322,9 @@ impl<'a> NodeReader<'a> {
     /// The position of the input that stands for argument `key`: the one that the file names so, else the
     /// first unnamed one that was not asked for yet.
     pub fn input(&mut self, key: &str) -> Option<usize> {
-        let names = &self.op.input_names;
+        let names = &self.names;
         let free = |i: &usize| !self.read_inputs.contains(i);
-        let named = (0..names.len()).filter(free).find(|&i| names[i].as_deref() == Some(key));
+        let named = (0..names.len()).filter(free).find(|&i| names[i] == Some(key));
         let at = named.or_else(|| {
             (0..self.op.inputs.len())
                 .filter(free)
@@ -275,7 +336,7 @@ impl<'a> NodeReader<'a> {
 
     /// The position of the input that the file names `key`.
     pub fn named_input(&mut self, key: &str) -> Option<usize> {
-        let at = self.op.input_names.iter().position(|n| n.as_deref() == Some(key))?;
+        let at = self.names.iter().position(|&name| name == Some(key))?;
         self.read_inputs.insert(at);
         Some(at)
     }
@@ -481,6 +542,69 @@ mod tests {
         let graph = plutino_ir::Graph::parse(&text).unwrap();
         let (_, op) = graph.operators().last().unwrap();
         f(&mut NodeReader::new("t.param", op))
+    }
+
+    /// Calls `f` with a node that reads `a`, `b` and a constant of each text.
+    fn with_constants<R>(
+        kind: &str,
+        texts: &[&str],
+        f: impl FnOnce(&mut NodeReader<'_>) -> R,
+    ) -> R {
+        let mut text = format!("7767517\n{0} {0}\npnnx.Input a 0 1 0\n", texts.len() + 2);
+        let mut inputs = "0".to_owned();
+        for (i, constant) in texts.iter().enumerate() {
+            text += &format!("pnnx.Expression e{i} 0 1 c{i} expr={constant}\n");
+            inputs += &format!(" c{i}");
+        }
+        text += &format!("{kind} x {} 1 {inputs} y\n", texts.len() + 1);
+        let graph = plutino_ir::Graph::parse(&text).unwrap();
+        let (_, op) = graph.operators().last().unwrap();
+        let constants = constants(&graph, op);
+        f(&mut NodeReader::in_graph("t.param", &graph, op, &constants))
+    }
+
+    #[test]
+    fn constants_of_raw_operators_are_parameters() {
+        let texts = ["2", "False", "None", "amax", "[1,2]", "-inf"];
+        let names = ["x", "k", "flag", "size", "mode", "dims", "low", "not there"];
+        with_constants("aten::x", &texts, |r| {
+            r.schema(&names);
+            assert_eq!(r.required_input("x"), Ok(0));
+            assert_eq!(r.input("size"), None);
+            assert!(r.has("k") && r.has("size") && !r.has("not there"));
+            assert_eq!(r.required::<i64>("k"), Ok(2));
+            assert_eq!(r.or("flag", true), Ok(false));
+            assert_eq!(r.or("size", 7i64), Ok(7));
+            assert_eq!(r.one_of("mode", &[("amin", 1), ("amax", 2)], None), Ok(2));
+            assert_eq!(r.required("dims"), Ok(vec![1i64, 2]));
+            assert_eq!(r.required("low"), Ok(f64::NEG_INFINITY));
+            assert_eq!(r.arg("k"), Ok(Some(Arg::Value(2i64))));
+            let error = r.required::<i64>("mode").unwrap_err().to_string();
+            assert!(error.contains("parameter 'mode' must be an integer, found amax"), "{error}");
+            assert!(r.finish().is_ok());
+        });
+        // More inputs than arguments, and operators that have no schema.
+        with_constants("aten::x", &texts, |r| {
+            r.schema(&names[..3]);
+            r.input("x");
+            assert!(r.finish().is_err());
+        });
+        with_constants("torch.x", &texts, |r| {
+            r.schema(&names);
+            assert!(!r.has("k"));
+            assert_eq!(r.rest().len(), 7);
+        });
+    }
+
+    #[test]
+    fn what_is_computed_stays_an_input() {
+        with_constants("aten::x", &["add(1,2)", "@0", "7"], |r| {
+            r.schema(&["x", "a", "b", "c"]);
+            assert_eq!(r.arg("a"), Ok(Some(Arg::<i64>::Input(1))));
+            assert_eq!(r.input("b"), Some(2));
+            assert_eq!(r.input("x"), Some(0));
+            assert_eq!(r.arg("c"), Ok(Some(Arg::Value(7i64))));
+        });
     }
 
     #[test]

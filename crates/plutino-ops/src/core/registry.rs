@@ -111,7 +111,8 @@ impl Registry {
         graph: &plutino_ir::Graph,
         op: &plutino_ir::Operator,
     ) -> Result<Box<dyn Operator>, BuildError> {
-        let mut reader = NodeReader::in_graph(file, graph, op);
+        let constants = super::node::constants(graph, op);
+        let mut reader = NodeReader::in_graph(file, graph, op, &constants);
         let Some(entry) = self.get(&op.kind) else {
             return Err(
                 reader.error(BuildProblem::UnsupportedKind { nearest: self.nearest(&op.kind) })

@@ -2,6 +2,7 @@
 
 use super::ShapeError;
 use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec};
+use std::sync::Arc;
 
 /// A tensor, or a Python number, as planning sees it.
 #[derive(Debug, Clone)]
@@ -21,6 +22,9 @@ pub enum ValueSpec {
     Tensor(TensorValue),
     /// A list or tuple. Kernels see its leaves, in order.
     List(Vec<ValueSpec>),
+    /// A word, such as the mode of a function. It has no leaves: builders read it (see
+    /// [`NodeReader::schema`](super::NodeReader::schema)), kernels never do.
+    Word(Arc<str>),
     /// A tensor whose shape depends on data: known only after its producer has run.
     Dynamic {
         /// Element type.
@@ -72,9 +76,10 @@ impl ValueSpec {
         }
     }
 
-    /// Number of leaves (tensors) in this value: 1, or those of a list.
+    /// Number of leaves (tensors) in this value: 1, or those of a list. A word has none.
     pub fn leaf_count(&self) -> usize {
         match self {
+            Self::Word(_) => 0,
             Self::List(items) => items.iter().map(Self::leaf_count).sum(),
             _ => 1,
         }
@@ -85,6 +90,7 @@ impl ValueSpec {
         fn walk<'a>(v: &'a ValueSpec, out: &mut Vec<&'a ValueSpec>) {
             match v {
                 ValueSpec::List(items) => items.iter().for_each(|i| walk(i, out)),
+                ValueSpec::Word(_) => {}
                 leaf => out.push(leaf),
             }
         }
@@ -101,6 +107,9 @@ impl ValueSpec {
     /// The value as ints, where it is known: a number, a list of numbers, or an integer tensor.
     pub fn known_ints(&self) -> Option<Vec<i64>> {
         let mut out = Vec::new();
+        if matches!(self, Self::Word(_)) {
+            return None;
+        }
         for leaf in self.leaves() {
             let tensor = leaf.as_tensor()?.known.as_ref()?;
             match tensor.dtype() {
@@ -117,6 +126,9 @@ impl ValueSpec {
     /// The value as floats, where it is known: as [`ValueSpec::known_ints`], with f32 and f64 too.
     pub fn known_floats(&self) -> Option<Vec<f64>> {
         let mut out = Vec::new();
+        if matches!(self, Self::Word(_)) {
+            return None;
+        }
         for leaf in self.leaves() {
             let tensor = leaf.as_tensor()?.known.as_ref()?;
             match tensor.dtype() {
@@ -136,6 +148,7 @@ impl std::fmt::Display for ValueSpec {
         match self {
             Self::Tensor(t) => write!(f, "{}", t.spec),
             Self::Dynamic { dtype } => write!(f, "(?){dtype}"),
+            Self::Word(word) => write!(f, "'{word}'"),
             Self::List(items) => {
                 f.write_str("[")?;
                 for (i, item) in items.iter().enumerate() {

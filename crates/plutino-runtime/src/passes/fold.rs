@@ -70,6 +70,6 @@ fn set_known(spec: &mut ValueSpec, results: &mut impl Iterator<Item = Tensor>) {
     match spec {
         ValueSpec::List(members) => members.iter_mut().for_each(|m| set_known(m, results)),
         ValueSpec::Tensor(t) => t.known = results.next(),
-        ValueSpec::Dynamic { .. } => {}
+        ValueSpec::Dynamic { .. } | ValueSpec::Word(_) => {}
     }
 }
