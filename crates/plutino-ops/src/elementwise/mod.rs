@@ -2,9 +2,11 @@
 //! in-place computing and the kernel are the same for all.
 
 mod binary;
+mod blend;
 mod cast;
 mod kernel;
 mod lowering;
+mod nan;
 mod number;
 mod select;
 mod unary;
