@@ -2,11 +2,13 @@
 //!
 //! - `fold`: sums, means, products, norms, variances;
 //! - `extremum`: greatest and least elements and their positions;
-//! - `scan`: cumulative sums and products.
+//! - `scan`: cumulative sums and products;
+//! - `truth`: whether any element, or each, is not zero.
 
 mod extremum;
 mod fold;
 mod scan;
+mod truth;
 
 use crate::{BuildError, NodeReader, RunCx, RunError, ShapeError};
 use crate::{Kernel, Planned};
