@@ -241,10 +241,12 @@ struct Scatter {
 }
 
 fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    // The fourth argument is a number or a tensor: `src` under its other name.
+    r.schema(&["input", "dim", "index", "value", "reduce"]);
     let dim = r.required("dim")?;
     let table = [("add", Reduce::Add), ("multiply", Reduce::Multiply)];
     let reduce = match r.kind() {
-        "torch.scatter_add" => Reduce::Add,
+        "torch.scatter_add" | "aten::scatter_add" => Reduce::Add,
         _ => r.one_of("reduce", &table, Some(Reduce::Replace))?,
     };
     let (input, index) = (r.required_input("input")?, r.required_input("index")?);
@@ -254,7 +256,7 @@ fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     Ok(Box::new(Scatter { input, index, src, dim, reduce }))
 }
-register_op!(scatter => "torch.scatter", "torch.scatter_add");
+register_op!(scatter => "torch.scatter", "torch.scatter_add", "aten::scatter", "aten::scatter_add");
 
 impl Scatter {
     /// The fit, the new values and their strides.
@@ -329,7 +331,7 @@ impl Kernel for ScatterKernel {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, iota, op, random, tensor, try_op, values};
+    use crate::testkit::{check, check_line, error, iota, op, random, tensor, try_op, values};
     use crate::{RunError, eager::EagerError};
 
     #[test]
@@ -386,6 +388,10 @@ mod tests {
         let value = op("torch.scatter s 2 1 0 1 3 dim=1 value=7 reduce=multiply $input=0 $index=1");
         let y = check(&*value, &[x.clone(), index.clone()]);
         assert_eq!(values::<f32>(&y[0]), [0., 1., 14., 3., 196., 5.]);
+        let y = check_line("aten::scatter s 4 1 0 =1 2 =7 3", &[x.clone(), index.clone()]);
+        assert_eq!(values::<f32>(&y[0]), [7., 1., 7., 3., 7., 5.]);
+        let y = check_line("aten::scatter s 5 1 0 =1 2 3 =add 4", &inputs);
+        assert_eq!(values::<f32>(&y[0]), [20., 1., 12., 3., 74., 5.]);
         error(&*op("torch.scatter s 3 1 0 1 2 3 dim=1"), &[x.clone(), index.clone(), iota([1, 2])]);
         error(&*op("torch.scatter s 3 1 0 1 2 3 dim=1"), &[x, index, tensor([2, 2], &[1i64; 4])]);
         assert!(try_op("torch.scatter s 2 1 0 1 3 dim=1", &[]).is_err());
