@@ -46,6 +46,8 @@ macro_rules! with_index {
     };
 }
 
+pub(crate) use with_index;
+
 /// [`index::take`] with the index of input leaf `at`; `sizes` are outer, dimension, bytes of a block.
 pub(crate) fn take_blocks(
     par: &Par,
@@ -144,13 +146,20 @@ fn gather(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(gather => "torch.gather");
 
 /// How an index tensor and the tensor that it indexes fit together.
-struct Fit {
+pub(crate) struct Fit {
     /// Shape of the index and of what it selects, at least one dimension.
     shape: Shape,
     /// Element strides of the tensor.
     strides: Strides,
     dim: usize,
     size: usize,
+}
+
+impl Fit {
+    /// As kernels want it.
+    pub(crate) fn along(&self) -> Along<'_> {
+        Along { shape: &self.shape, strides: &self.strides, dim: self.dim, size: self.size }
+    }
 }
 
 /// Checks an index against a tensor, both of at least one dimension (a scalar counts as one).
@@ -212,8 +221,7 @@ impl Kernel for GatherKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         fn sized<const N: usize>(k: &GatherKernel, cx: &mut RunCx<'_>) -> Result<(), RunError> {
             let [x, index] = k.at;
-            let Fit { shape, strides, dim, size } = &k.fit;
-            let along = Along { shape, strides, dim: *dim, size: *size };
+            let along = k.fit.along();
             let src = cx.inputs.bytes(x)?.as_chunks::<N>().0;
             let dst = cx.outputs.take_bytes(0)?.1.as_chunks_mut::<N>().0;
             with_index!(cx.inputs, index, i => index::gather(cx.par, src, dst, i, along))
@@ -232,12 +240,12 @@ impl Kernel for GatherKernel {
 /// <https://pytorch.org/docs/stable/generated/torch.scatter.html>,
 /// <https://pytorch.org/docs/stable/generated/torch.scatter_add.html>
 #[derive(Debug)]
-struct Scatter {
-    input: usize,
-    index: usize,
-    src: Arg<Scalar>,
-    dim: i64,
-    reduce: Reduce,
+pub(crate) struct Scatter {
+    pub(crate) input: usize,
+    pub(crate) index: usize,
+    pub(crate) src: Arg<Scalar>,
+    pub(crate) dim: i64,
+    pub(crate) reduce: Reduce,
 }
 
 fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -260,7 +268,7 @@ register_op!(scatter => "torch.scatter", "torch.scatter_add", "aten::scatter", "
 
 impl Scatter {
     /// The fit, the new values and their strides.
-    fn fit(&self, inputs: &[ValueSpec]) -> Result<(Fit, Source, Strides), ShapeError> {
+    pub(crate) fn fit(&self, inputs: &[ValueSpec]) -> Result<(Fit, Source, Strides), ShapeError> {
         let (x, index) =
             (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
         check_index(self.index, index)?;
@@ -316,8 +324,7 @@ impl Kernel for ScatterKernel {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let Fit { shape, strides, dim, size } = &self.fit;
-        let along = Along { shape, strides, dim: *dim, size: *size };
+        let along = self.fit.along();
         for_numbers!(cx.inputs.spec(self.x)?.dtype, T => {
             let dst = cx.inout::<T>(self.x, 0)?.into_same();
             let src = self.src.read::<T>(&cx.inputs)?;

@@ -74,6 +74,7 @@ mod reduce;
 mod repeat_interleave;
 mod roi_align;
 mod rows;
+mod scatter_reduce;
 mod size;
 mod slice;
 mod slice_scatter;

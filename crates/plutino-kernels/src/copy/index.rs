@@ -168,8 +168,6 @@ impl Reduce {
 /// `dst[i]..[index[i, j, k]]..[k] = src[i, j, k]`, or its sum or product with what is there: PyTorch's
 /// `scatter`, `scatter_add`. `src` has the element strides `src_strides` (0 everywhere for one value).
 ///
-/// Indices that differ outside `dim` never meet, so threads share those; along `dim` the order is fixed.
-///
 /// # Errors
 /// Where an index is outside `0..size`, or an element outside its buffer.
 pub fn scatter<T: Number, I: Index>(
@@ -180,6 +178,25 @@ pub fn scatter<T: Number, I: Index>(
     index: &[I],
     along: Along<'_>,
     reduce: Reduce,
+) -> Result<(), CopyError> {
+    let combine = |there, new| reduce.apply(there, new);
+    scatter_with(par, src, src_strides, dst, index, along, combine)
+}
+
+/// As [`scatter`]; `combine` makes what stays of what is there and what is new.
+///
+/// Indices that differ outside `dim` never meet, so threads share those; along `dim` the order is fixed.
+///
+/// # Errors
+/// As there.
+pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
+    par: &Par,
+    src: &[T],
+    src_strides: &[isize],
+    dst: &mut [T],
+    index: &[I],
+    along: Along<'_>,
+    combine: impl Fn(T, T) -> T + Sync,
 ) -> Result<(), CopyError> {
     along.check()?;
     let numel = along.shape.iter().product::<usize>();
@@ -219,7 +236,7 @@ pub fn scatter<T: Number, I: Index>(
                         // SAFETY: inside the slice (just checked); another lane differs outside `dim`,
                         // and the strides are those of a tensor, so no other task gets here.
                         let y = unsafe { &mut *dst.as_mut_ptr().add(to) };
-                        *y = reduce.apply(*y, x);
+                        *y = combine(*y, x);
                     }
                     (Ok(_), _) => note(&failure, CopyError::Outside { side: "destination" }),
                     (Err(e), _) => note(&failure, e),
@@ -400,6 +417,14 @@ mod tests {
                         }
                         assert_eq!(found, expected);
                     }
+                    let (mut found, mut expected) = (src.clone(), src.clone());
+                    let update = random(600, 3);
+                    let own = [200, 50, 1];
+                    scatter_with(par, &update, &own, &mut found, &index, along, f32::max).unwrap();
+                    for (&p, &x) in positions.iter().zip(&update) {
+                        expected[p] = expected[p].max(x);
+                    }
+                    assert_eq!(found, expected);
                 });
             }
         }
