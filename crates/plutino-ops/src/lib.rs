@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod channel_map;
+mod composite;
 mod core;
 pub mod eager;
 mod reorder;
@@ -36,6 +37,7 @@ mod cat;
 mod conv;
 mod conv_blocked;
 mod conv_transpose;
+mod cosine_similarity;
 mod create;
 mod cross;
 mod deform_conv;
