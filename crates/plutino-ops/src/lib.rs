@@ -46,6 +46,7 @@ mod diagonal;
 mod einsum;
 mod elementwise;
 mod embedding;
+mod encoder_layer;
 mod expand;
 mod expression;
 mod fft;
