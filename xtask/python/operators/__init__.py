@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from operators import activation, attention, convolution, expression, fourier, graph, matrix, normalization
-from operators import pooling, quantized, resize, sampling, shape
+from operators import pooling, quantized, raw, resize, sampling, shape
 from operators import case as one
 
 __all__ = ["CASES", "write"]
 
-TABLES = (convolution, pooling, activation, normalization, matrix, attention, resize, shape, sampling, fourier, quantized, expression, graph)
+TABLES = (convolution, pooling, activation, normalization, matrix, attention, resize, shape, sampling, fourier, quantized, expression, raw, graph)
 CASES = {name: case for table in TABLES for name, case in table.CASES.items()}
 assert len(CASES) == sum(len(table.CASES) for table in TABLES), "two cases have one name"
 

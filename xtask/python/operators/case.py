@@ -64,6 +64,8 @@ class Case:
     """Python path of a module that pnnx must keep as one operator; its Python output cannot run then."""
     quantized: bool = False
     """Whether operators are quantised: pnnx's Python of them does not run, and they have no f64 form."""
+    misread: bool = False
+    """Whether pnnx's Python computes something else than the graph that it stands for."""
     by_hand: tuple[str, dict[str, np.ndarray]] | None = None
     """The graph and its weights, where pnnx cannot convert the module."""
     renamed: dict[str, str] = field(default_factory=dict)
@@ -138,7 +140,8 @@ def export(case: Case, tensors: list[list[Tensor]], target: Path) -> nn.Module |
         if case.renamed:
             rename(exported, case.renamed)
         exported.save(target, weights=True)
-        return None if case.kept_whole or case.quantized else exported.module()
+        raw = "\naten::" in exported.param.read_text()  # no name of Python's
+        return None if case.kept_whole or case.quantized or case.misread or raw else exported.module()
 
 
 def write_by_hand(case: Case, target: Path) -> None:

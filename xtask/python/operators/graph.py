@@ -54,6 +54,17 @@ class Scaled(nn.Module):
         return x * self.scale + torch.index_select(x, 1, self.table)
 
 
+class FinalState(nn.Module):
+    """The last state of a network, and nothing else of it."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x)[1]
+
+
 class Head(nn.Module):
     """The detector's head behind one input per stage: 64 x 64 pixels, two classes."""
 
@@ -93,5 +104,6 @@ CASES = {
         inputs2=((1, 8, 4, 9),),
     ),
     "lstm": case(nn.LSTM(5, 4, batch_first=True), (2, 3, 5)),
+    "gru_final_state": case(FinalState(nn.GRU(5, 4, num_layers=2)), (3, 2, 5), misread=True),
     "gru_bidirectional": case(nn.GRU(5, 4, num_layers=2, bidirectional=True), (3, 2, 5)),
 }
