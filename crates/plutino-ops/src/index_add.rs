@@ -158,7 +158,14 @@ impl Kernel for IndexAddKernel {
         let index = cx.inputs.view(self.index)?.cast(DType::I64)?;
         let find = |&i: &i64| if self.fill { resolve(i, size) } else { within(i, size) };
         let at: Result<Vec<usize>, _> = index.as_slice::<i64>()?.iter().map(find).collect();
-        let at = at.map_err(|e| value_error(self.index, e))?;
+        let mut at = at.map_err(|e| value_error(self.index, e))?;
+        if self.fill {
+            // Once is enough, and no more values than the tensor has.
+            at.sort_unstable();
+            at.dedup();
+        }
+        // Where nothing is written, the outer dimensions may be of any size.
+        let outer = if inner == 0 || at.is_empty() { 0 } else { outer };
         let outer: Vec<usize> = (0..outer).map(|o| o * size).collect();
         let places = Places { outer: &outer, at: &at, inner: &[0], block: inner };
         for_numbers!(cx.inputs.spec(self.x)?.dtype, T => {
@@ -247,6 +254,13 @@ mod tests {
             check_line("aten::index_add i 5 1 0 =0 2 3 =1 4", &scalar)[0],
             tensor([], &[3.0f32])
         );
+        let many = [iota([2]), tensor([3], &[1i64, -1, 1])];
+        assert_eq!(
+            check_line("aten::index_fill i 4 1 0 =0 2 =5 4", &many)[0],
+            tensor([2], &[0.0f32, 5.])
+        );
+        let wide = [iota([1 << 50, 2, 0]), tensor([1], &[1i64]), iota([1 << 50, 1, 0])];
+        assert_eq!(check_line("aten::index_add i 5 1 0 =1 2 3 =1 4", &wide)[0], wide[0]);
         let none = [iota([2, 0]), tensor([1], &[1i64]), iota([1, 0])];
         assert_eq!(check_line("aten::index_add i 5 1 0 =0 2 3 =1 4", &none)[0], iota([2, 0]));
         let index = Tensor::zeros(DType::I64, [0]).unwrap();
