@@ -39,7 +39,7 @@ impl ByRows {
     }
 
     /// The inputs of `next`.
-    fn of_next<'a>(&self, between: ValueSpec, inputs: &'a [ValueSpec]) -> Vec<ValueSpec> {
+    fn of_next(&self, between: ValueSpec, inputs: &[ValueSpec]) -> Vec<ValueSpec> {
         let others = inputs.get(self.inputs..).unwrap_or_default();
         std::iter::once(between).chain(others.iter().cloned()).collect()
     }

@@ -213,6 +213,16 @@ const fn columns(pixels: usize, kernel: usize) -> usize {
     if columns < 12 { columns } else { 12 }
 }
 
+/// Rows of the input under two rows of the output.
+const fn both_rows(kernel: usize) -> usize {
+    kernel + 1
+}
+
+/// Whether an input column lies under this tap of one of M pixels.
+const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
+    column >= tap && column < tap + pixels
+}
+
 /// Two rows of the output, whose windows share most of their input: each vector of it is loaded once for both.
 struct Pair<'a> {
     windows: [Windows<'a>; 2],
@@ -387,7 +397,7 @@ impl<'a> Windows<'a> {
         let start = first.wrapping_sub(win.pad[1]);
         let bias = s.load(&self.weights[win.taps() * b..]);
         let (mut upper, mut lower) = (array!(M, |J| bias), array!(M, |J| bias));
-        unroll!(K + 1, |I| {
+        unroll!(both_rows(K), |I| {
             let iy = top.wrapping_add(I);
             if iy < height {
                 let row = (iy * width).wrapping_add(start).wrapping_mul(b);
@@ -400,7 +410,7 @@ impl<'a> Windows<'a> {
                     // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has its length), or
                     // ZEROS.
                     let x = unsafe { s.load_ptr(at) };
-                    unroll!(K, |KX| if const { C >= KX && C < KX + M } {
+                    unroll!(K, |KX| if const { meets(C, KX, M) } {
                         let j = C.wrapping_sub(KX);
                         let tap = self.weights.as_ptr().wrapping_add((I * K + KX) * b);
                         if const { I < K } {
@@ -408,7 +418,7 @@ impl<'a> Windows<'a> {
                             let w = unsafe { s.load_ptr(tap) };
                             upper[j] = s.fma(x, w, upper[j]);
                         }
-                        if const { I > 0 } {
+                        if const { I != 0 } {
                             // SAFETY: as above, for the row of taps before this one.
                             let w = unsafe { s.load_ptr(tap.wrapping_sub(K * b)) };
                             lower[j] = s.fma(x, w, lower[j]);

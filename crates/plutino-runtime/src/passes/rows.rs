@@ -10,6 +10,7 @@ use crate::net::{Action, Net, ValueId};
 use plutino_kernels::gemm::Machine;
 use plutino_ops::{ByRows, Operator, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Joins pairs of layers into one node.
@@ -19,11 +20,8 @@ pub(super) fn rows(
     report: &mut PassReport,
 ) -> Result<(), SessionError> {
     let consumers = net.consumers();
-    let mut gone = vec![false; net.nodes.len()];
+    let mut gone = HashSet::new();
     for at in 0..net.nodes.len() {
-        if gone[at] {
-            continue;
-        }
         let Some((into, chunks)) = pair(net, cx.types, &consumers, at) else { continue };
         // The first one's place is free from now on; it goes where the second one is.
         let first = std::mem::replace(&mut net.nodes[at].action, Action::Pack);
@@ -42,10 +40,10 @@ pub(super) fn rows(
         node.absorbed.extend(absorbed);
         report.did(&name, format!("computed in {chunks} chunks with {}", node.location.name));
         check_fused(net, cx.types, into)?;
-        gone[at] = true;
+        gone.insert(at);
     }
-    let mut gone = gone.into_iter();
-    net.nodes.retain(|_| !gone.next().unwrap_or(false));
+    let mut at = 0..;
+    net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
     Ok(())
 }
 

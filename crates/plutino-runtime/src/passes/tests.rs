@@ -216,7 +216,7 @@ fn joining_and_cutting_alone_is_left_to_views_and_places() {
 #[test]
 fn layers_compute_some_rows_at_a_time() {
     // 32 MB lie between the layers: more than second-level caches hold.
-    let text = "7767517\n4 4\n\
+    let text = "7767517\n4 3\n\
          pnnx.Input in 0 1 0\n\
          nn.Linear a 1 1 0 1 bias=True in_features=4 out_features=512 @bias=(512)f32 @weight=(512,4)f32\n\
          nn.Linear b 1 1 1 2 bias=False in_features=512 out_features=3 @weight=(3,512)f32\n\
