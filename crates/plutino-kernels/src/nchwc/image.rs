@@ -1,16 +1,12 @@
-//! Images as the first convolution reads them: channels interleaved, borders padded.
+//! Images as the first convolution reads them where windows reach outside: planes with padded borders.
 //!
-//! A plain image has few channels (at most [`FEW`]), too few for blocks of a vector. Its copy, of all of it or of what
-//! a part of the output needs, holds the [`FEW`] numbers of a pixel side by side, missing channels as zeros, and zeros
-//! where windows reach outside: no tap lies in padding, and where a tap lies is the sum of a number of the pixel and
-//! one of the tap. A task that makes a copy of its own reads it from the cache; what neighbours share is copied twice.
+//! A plain image has few channels, too few for blocks of a vector. In its copy, of all of it or of what a part of the
+//! output needs, no tap lies in padding, and where a tap lies is the sum of a number of the pixel and one of the tap. A
+//! task that makes a copy of its own reads it from the cache; what neighbours share is copied twice.
 
-use super::direct::FEW;
 use super::window::Window;
 use crate::Par;
 use crate::par::{SharedMut, part_of};
-use crate::simd::{Isa, Simd, Vectorized};
-use std::array;
 use std::ops::Range;
 
 /// How an output plane is cut into parts, and the copy of the image that each needs.
@@ -22,12 +18,13 @@ pub(super) struct PaddedImage {
     pub(super) window: Window,
     /// Parts of a plane: vertically, and horizontally.
     parts: [usize; 2],
+    channels: usize,
 }
 
 impl PaddedImage {
     /// Cuts the output of `window` into parts of `pixels` pixels, or a little more; of many more where neighbours would
     /// share more than a quarter of what they copy. Where that takes more than `longest` bytes, rows are cut.
-    pub(super) fn new(window: &Window, pixels: usize, longest: usize) -> Self {
+    pub(super) fn new(window: &Window, channels: usize, pixels: usize, longest: usize) -> Self {
         let [rows, cols] = window.output;
         let least = |axis: usize| {
             let taps = (window.kernel[axis] - 1) * window.dilation[axis] + 1;
@@ -40,17 +37,17 @@ impl PaddedImage {
         };
         let even = |all: usize, least: usize| all.div_ceil((all / least).max(1));
         let mut window_of_part = part([even(rows, least(0).max(pixels / cols)), cols]);
-        if window_of_part.input_pixels() * FEW * size_of::<f32>() > longest {
+        if window_of_part.input_pixels() * channels * size_of::<f32>() > longest {
             window_of_part = part([1, even(cols, least(1).max(pixels))]);
         }
         let [high, wide] = window_of_part.output;
         let parts = [rows.div_ceil(high), cols.div_ceil(wide)];
-        Self { whole: window.clone(), window: window_of_part, parts }
+        Self { whole: window.clone(), window: window_of_part, parts, channels }
     }
 
     /// The output as a single part.
-    pub(super) fn whole(window: &Window) -> Self {
-        Self::new(window, usize::MAX, usize::MAX)
+    pub(super) fn whole(window: &Window, channels: usize) -> Self {
+        Self::new(window, channels, usize::MAX, usize::MAX)
     }
 
     /// Parts of a plane.
@@ -60,116 +57,55 @@ impl PaddedImage {
 
     /// f32 of the copy for one part.
     pub(super) fn len(&self) -> usize {
-        self.window.input_pixels() * FEW
+        self.window.input_pixels() * self.channels
     }
 
     /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but one part.
-    pub(super) fn copy_whole(
-        &self,
-        isa: Isa,
-        x: &[f32],
-        channels: usize,
-        y: &mut [f32],
-        par: &Par,
-    ) {
-        let line = self.window.input[1] * FEW;
+    pub(super) fn copy_whole(&self, x: &[f32], y: &mut [f32], par: &Par) {
+        let [rows, line] = self.window.input;
         let y = SharedMut::new(&mut y[..self.len()]);
-        par.split(self.window.input[0], (1 << 14) / line, |rows| {
-            // SAFETY: ranges are different rows of the copy.
-            let part_of_y = unsafe { y.slice(rows.start * line..rows.end * line) };
-            self.copy_rows(isa, x, channels, [rows.start, 0], part_of_y);
+        par.split_planes([1, self.channels, rows], (1 << 14) / line, |_, lines| {
+            for at in lines {
+                // SAFETY: tasks write different rows of the copy.
+                let y = unsafe { y.slice(at * line..(at + 1) * line) };
+                self.copy_row(x, at / rows, [at % rows, 0], y);
+            }
         });
     }
 
     /// Copies what `part` needs of `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`]. Output pixels of
     /// the part: they follow each other, and the copy is as if the first of them were that of the window on it.
-    pub(super) fn copy_part(
-        &self,
-        isa: Isa,
-        x: &[f32],
-        channels: usize,
-        part: usize,
-        y: &mut [f32],
-    ) -> Range<usize> {
+    pub(super) fn copy_part(&self, x: &[f32], part: usize, y: &mut [f32]) -> Range<usize> {
         let [height, width] = self.whole.output;
         let rows = part_of(part / self.parts[1], self.parts[0], height);
         let cols = part_of(part % self.parts[1], self.parts[1], width);
         let (oy, ox, rows, cols) = (rows.start, cols.start, rows.len(), cols.len());
         let lines = Window { output: [rows, cols], ..self.window.clone() }.extent(0);
-        let corner = [oy * self.whole.stride[0], ox * self.whole.stride[1]];
-        self.copy_rows(isa, x, channels, corner, &mut y[..lines * self.window.input[1] * FEW]);
+        let (top, left) = (oy * self.whole.stride[0], ox * self.whole.stride[1]);
+        for (c, y) in y[..self.len()].chunks_exact_mut(self.window.input_pixels()).enumerate() {
+            for (row, y) in y.chunks_exact_mut(self.window.input[1]).take(lines).enumerate() {
+                self.copy_row(x, c, [top + row, left], y);
+            }
+        }
         let pixel = oy * width + ox;
         pixel..pixel + rows * cols // either all columns, or one row
     }
 
-    /// Copies rows of `x` from `corner` on, a row and a column, counted with the padding.
-    fn copy_rows(
-        &self,
-        isa: Isa,
-        x: &[f32],
-        channels: usize,
-        [top, left]: [usize; 2],
-        y: &mut [f32],
-    ) {
+    /// Copies a row of a channel of `x` from a column on, both counted with the padding.
+    fn copy_row(&self, x: &[f32], channel: usize, [row, left]: [usize; 2], y: &mut [f32]) {
         let [height, width] = self.whole.input;
-        let line = self.window.input[1];
+        let Some(source) = row.checked_sub(self.whole.pad[0]).filter(|&r| r < height) else {
+            return y.fill(0.0);
+        };
         // Columns of the copy that lie in the image, and the first of them in the image.
-        let start = self.whole.pad[1].saturating_sub(left).min(line);
+        let start = self.whole.pad[1].saturating_sub(left).min(y.len());
         let first = left.saturating_sub(self.whole.pad[1]).min(width);
-        let reached = (width - first).min(line - start);
-        for (row, out) in y.chunks_exact_mut(line * FEW).enumerate() {
-            let Some(source) = (top + row).checked_sub(self.whole.pad[0]).filter(|&r| r < height)
-            else {
-                out.fill(0.0);
-                continue;
-            };
-            let (before, rest) = out.split_at_mut(start * FEW);
-            let (inside, after) = rest.split_at_mut(reached * FEW);
-            before.fill(0.0);
-            after.fill(0.0);
-            let plane = |c: usize| match c < channels {
-                true => &x[(c * height + source) * width + first..][..reached],
-                false => &[],
-            };
-            isa.run(Interleave { planes: array::from_fn(plane), out: inside });
-        }
-    }
-}
-
-const _: () = assert!(FEW == 4); // `Interleave` zips twice
-
-/// Copies a row of each channel to pixels of [`FEW`] numbers. No row at all stands for zeros.
-struct Interleave<'a> {
-    planes: [&'a [f32]; FEW],
-    out: &'a mut [f32],
-}
-
-impl Vectorized for Interleave<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let pixels = FEW * S::LANES;
-        for (i, out) in self.out.chunks_mut(pixels).enumerate() {
-            let count = out.len() / FEW;
-            let mut v = [s.zero(); FEW];
-            for (v, plane) in v.iter_mut().zip(self.planes) {
-                if !plane.is_empty() {
-                    *v = s.load_up_to(&plane[i * S::LANES..], count);
-                }
-            }
-            let [even, odd] = [s.zip(v[0], v[2]), s.zip(v[1], v[3])];
-            let [a, b] = s.zip(even[0], odd[0]);
-            let [c, d] = s.zip(even[1], odd[1]);
-            if out.len() == pixels {
-                for (k, v) in [a, b, c, d].into_iter().enumerate() {
-                    s.store(v, &mut out[k * S::LANES..]);
-                }
-            } else {
-                for (out, v) in out.chunks_mut(S::LANES).zip([a, b, c, d]) {
-                    s.store_partial(v, out);
-                }
-            }
-        }
+        let reached = (width - first).min(y.len() - start);
+        let (before, rest) = y.split_at_mut(start);
+        let (inside, after) = rest.split_at_mut(reached);
+        before.fill(0.0);
+        inside.copy_from_slice(&x[(channel * height + source) * width + first..][..reached]);
+        after.fill(0.0);
     }
 }
 
@@ -177,6 +113,7 @@ impl Vectorized for Interleave<'_> {
 mod tests {
     use super::*;
     use crate::Pool;
+    use crate::nchwc::direct::FEW;
 
     const MUCH: usize = 1 << 20;
 
@@ -185,29 +122,25 @@ mod tests {
         let plane = window.input_pixels();
         let x: Vec<f32> = (0..channels * plane).map(|i| i as f32 + 1.0).collect();
         let mut next = 0;
-        let isas = Isa::available().into_iter().cycle();
-        for (part, isa) in (0..image.parts()).zip(isas) {
+        let plane_of_copy = image.window.input_pixels();
+        for part in 0..image.parts() {
             let mut copy = vec![f32::NAN; image.len()];
-            let range = image.copy_part(isa, &x, channels, part, &mut copy);
+            let range = image.copy_part(&x, part, &mut copy);
             assert_eq!(range.start, next);
             next = range.end;
-            let mut table = vec![0; range.len() + window.taps()];
-            image.window.sums(0..range.len(), FEW, &mut table);
-            let (starts, taps) = table.split_at(range.len());
-            for (pixel, &start) in range.zip(starts) {
+            let (mut starts, mut adds) = (vec![0; range.len()], vec![0; window.taps()]);
+            image.window.starts(0..range.len(), &mut starts);
+            image.window.adds(&mut adds);
+            for (pixel, start) in range.zip(starts) {
                 let (oy, ox) = (pixel / window.output[1], pixel % window.output[1]);
-                for (tap, &add) in taps.iter().enumerate() {
+                for (tap, &add) in adds.iter().enumerate() {
                     let iy = window.position(0, oy, tap / window.kernel[1]);
                     let ix = window.position(1, ox, tap % window.kernel[1]);
                     let at = iy.zip(ix).map(|(y, x)| y * window.input[1] + x);
-                    for c in 0..FEW {
-                        let wanted =
-                            at.filter(|_| c < channels).map_or(0.0, |at| x[c * plane + at]);
-                        assert_eq!(
-                            copy[(start + add) as usize + c],
-                            wanted,
-                            "{window:?} {part} {c}"
-                        );
+                    for c in 0..channels {
+                        let wanted = at.map_or(0.0, |at| x[c * plane + at]);
+                        let found = copy[c * plane_of_copy + (start + add) as usize];
+                        assert_eq!(found, wanted, "{window:?} {part} {c}");
                     }
                 }
             }
@@ -215,11 +148,9 @@ mod tests {
         assert_eq!(next, window.pixels());
         if image.parts() == 1 {
             let [mut part, mut whole] = [0, 1].map(|_| vec![f32::NAN; image.len()]);
-            image.copy_part(Isa::PORTABLE, &x, channels, 0, &mut part);
-            for isa in Isa::available() {
-                Pool::new(2).enter(|par| image.copy_whole(isa, &x, channels, &mut whole, par));
-                assert_eq!(part, whole);
-            }
+            image.copy_part(&x, 0, &mut part);
+            Pool::new(2).enter(|par| image.copy_whole(&x, &mut whole, par));
+            assert_eq!(part, whole);
         }
     }
 
@@ -238,9 +169,9 @@ mod tests {
             let window = Window::new(input, output, kernel, stride, dilation, pad).unwrap();
             for channels in 1..=FEW {
                 for (pixels, longest) in [(1, MUCH), (50, MUCH), (1, 0), (10, 0), (MUCH, 0)] {
-                    check(&window, channels, &PaddedImage::new(&window, pixels, longest));
+                    check(&window, channels, &PaddedImage::new(&window, channels, pixels, longest));
                 }
-                let whole = PaddedImage::whole(&window);
+                let whole = PaddedImage::whole(&window, channels);
                 assert_eq!(whole.parts(), 1);
                 check(&window, channels, &whole);
             }
@@ -250,7 +181,7 @@ mod tests {
     #[test]
     fn long_rows_are_cut() {
         let window = Window::new([2, 900], [2, 900], [1, 5], [1, 1], [1, 1], [0, 2]).unwrap();
-        let image = PaddedImage::new(&window, 100, 10_000);
+        let image = PaddedImage::new(&window, 1, 100, 1000);
         assert_eq!((image.parts, image.window.input), ([2, 9], [1, 104]));
         check(&window, 1, &image);
     }
@@ -258,7 +189,7 @@ mod tests {
     #[test]
     fn neighbours_share_a_quarter_at_most() {
         let window = Window::new([99, 50], [99, 50], [9, 9], [1, 1], [1, 1], [4, 4]).unwrap();
-        let image = PaddedImage::new(&window, 100, MUCH);
+        let image = PaddedImage::new(&window, 3, 100, MUCH);
         assert_eq!((image.window.output[0], image.window.input[0]), (33, 33 + 8));
     }
 }

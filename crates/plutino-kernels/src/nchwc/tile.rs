@@ -52,15 +52,17 @@ pub(super) fn tile_pixels(isa: Isa) -> usize {
 pub(super) struct Taps<'a> {
     /// First input element that offsets count from.
     pub(super) x: *const f32,
-    /// Where taps lie, in elements, as [`Position`] says.
+    /// Where pixels lie, or the taps of each, in elements, as [`Position`] says.
     pub(super) table: &'a [isize],
+    /// What each tap adds to where a pixel lies, for [`Position::SUM`] and [`Position::ROW`].
+    pub(super) adds: &'a [isize],
     /// Pixels of the task.
     pub(super) pixels: usize,
     /// Taps of the window.
     pub(super) taps: usize,
     /// Input channels.
     pub(super) channels: usize,
-    /// Channels of a block of the input.
+    /// Channels of a block of the input; one where pixels lie in planes, for [`Position::SUM`] and [`Position::ROW`].
     pub(super) block: usize,
     /// Elements from one block of input channels to the next.
     pub(super) step: usize,
@@ -71,17 +73,22 @@ pub(super) struct Taps<'a> {
 }
 
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched, a few lines with
-/// each block of channels of each tile, at most one a channel. How many, for panels of `panel` f32 of `weights` in all;
-/// none where weights stay in cache, and no more than memory delivers in that time.
-pub(super) fn lines_ahead<S: Simd>(weights: usize, panel: usize, pixels: usize) -> usize {
+/// each block of channels of each tile, at most one a channel. How many, for panels of `panel` f32 of `weights` in all and
+/// blocks of `block` channels; none where weights stay in cache, and no more than memory delivers in that time.
+pub(super) fn lines_ahead<S: Simd>(
+    weights: usize,
+    panel: usize,
+    pixels: usize,
+    block: usize,
+) -> usize {
     const CACHED: usize = 256 << 10;
     // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2, sixteen of AVX-512.
-    let most = S::LANES * max_pixels::<S>() / 12;
+    let most = (block * max_pixels::<S>() / 12).max(1);
     if weights * size_of::<f32>() <= CACHED {
         return 0;
     }
-    // A block of channels under a tap takes LANES lines of NB vectors of weights.
-    let steps = panel / (S::LANES * NB * S::LANES) * pixels.div_ceil(max_pixels::<S>());
+    // A channel under a tap takes NB vectors of weights.
+    let steps = panel / (block * NB * S::LANES) * pixels.div_ceil(max_pixels::<S>());
     (panel * size_of::<f32>() / LINE).div_ceil(steps.max(1)).min(most)
 }
 
@@ -96,9 +103,9 @@ impl Position {
     pub(super) const TABLE: usize = 0;
     /// One tap, and under it the pixels one after the other: a 1x1 convolution. No table.
     pub(super) const DENSE: usize = 1;
-    /// The copy of an image, which has no padding: the offset is the sum of `table[pixel]` and `table[pixels + tap]`.
+    /// Planes without padding: the offset is the sum of `table[pixel]` and `adds[tap]`.
     pub(super) const SUM: usize = 2;
-    /// As [`Position::SUM`], and the pixels of a tile lie in one row: only the first one is looked up.
+    /// The same, and the pixels of a tile lie in one row: no table, they are `pixel` apart.
     pub(super) const ROW: usize = 3;
 }
 
@@ -109,6 +116,10 @@ pub(super) struct Panel<'a> {
     weights: &'a [f32],
     /// NB vectors.
     bias: &'a [f32],
+    /// The first output block to compute.
+    pub(super) block: usize,
+    /// Where the task's first pixel would lie if it were in the row of the tile, for [`Position::ROW`].
+    pub(super) row: isize,
 }
 
 impl<'a> Panel<'a> {
@@ -117,56 +128,70 @@ impl<'a> Panel<'a> {
     pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32], bias: &'a [f32]) -> Self {
         let vectors = taps.channels * taps.taps * NB;
         assert!(weights.len() >= vectors * S::LANES && bias.len() >= NB * S::LANES);
-        Self { taps, weights, bias }
+        Self { taps, weights, bias, block: 0, row: 0 }
     }
 }
 
-/// The sums of MR pixels from `first` on, started at the bias. `POSITION` is one of [`Position`]. Of the output blocks,
-/// the first `BLOCKS` are computed.
+/// The sums of MR pixels from `first` on, started at the bias. `POSITION` is one of [`Position`]. `BLOCKS` output blocks are
+/// computed, with vectors of `V`: those of `S`, or the lower half of them, for what the other lanes would be zeros.
 ///
 /// # Safety
-/// The panel was made for `S`. `taps.x` plus each offset (where pixels are dense, plus `block` for each pixel), plus
-/// `step` for each further block of channels, addresses a block of channels; where pixels are dense, of `S::LANES`
-/// channels, under a single tap.
+/// The panel was made for `S`, and has so many blocks. `taps.x` plus each offset (where pixels are dense, plus `block` for
+/// each pixel), plus `step` for each further block of channels, addresses a block of channels; where pixels are dense, of
+/// `S::LANES` channels, under a single tap.
 #[inline(always)]
-pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
-    s: S,
-    &Panel { taps, weights, bias }: &Panel<'_>,
+pub(super) unsafe fn tile<
+    S: Simd,
+    V: Simd,
+    const MR: usize,
+    const POSITION: usize,
+    const BLOCKS: usize,
+>(
+    v: V,
+    &Panel { taps, weights, bias, block, row }: &Panel<'_>,
     first: usize,
-) -> Tile<S, MR> {
+) -> Tile<V, MR> {
     let b = S::LANES;
     debug_assert!(POSITION != Position::DENSE || (taps.taps == 1 && taps.block == b));
-    // SAFETY: NB vectors (`Panel::new`).
-    let (bias0, bias1) = unsafe { (s.load_ptr(bias.as_ptr()), s.load_ptr(bias.as_ptr().add(b))) };
+    debug_assert!(POSITION < Position::SUM || taps.block == 1);
+    debug_assert!(block + BLOCKS <= NB && V::LANES <= b);
+    // Loads a vector for each block that is computed.
+    macro_rules! load {
+        ($at:expr) => {{
+            let first: *const f32 = $at;
+            let second = first.wrapping_add(if BLOCKS == 2 { b } else { 0 });
+            // SAFETY: the panel holds NB vectors of weights for every channel and tap, and of bias (`Panel::new`).
+            unsafe { [v.load_ptr(first), v.load_ptr(second)] }
+        }};
+    }
+    let [bias0, bias1] = load!(bias.as_ptr().wrapping_add(block * b));
     let mut acc = [array!(MR, |J| bias0), array!(MR, |J| bias1)];
-    let mut w = weights.as_ptr();
+    let mut w = weights.as_ptr().wrapping_add(block * b);
     // Broadcasts the input and multiplies into every accumulator, for one channel.
     macro_rules! channel {
         (|$J:ident| $x:expr) => {{
-            // SAFETY: the weights hold NB vectors for every channel and tap (`Panel::new`).
-            let wk = unsafe { [s.load_ptr(w), s.load_ptr(w.add(b))] };
+            let wk = load!(w);
             unroll!(MR, |$J| {
                 // SAFETY: inside the input (precondition), or ZEROS.
-                let x = s.splat(unsafe { *$x });
-                acc[0][$J] = s.fma(x, wk[0], acc[0][$J]);
+                let x = v.splat(unsafe { *$x });
+                acc[0][$J] = v.fma(x, wk[0], acc[0][$J]);
                 if const { BLOCKS == 2 } {
-                    acc[1][$J] = s.fma(x, wk[1], acc[1][$J]);
+                    acc[1][$J] = v.fma(x, wk[1], acc[1][$J]);
                 }
             });
-            // SAFETY: at most one past the end of the weights.
-            w = unsafe { w.add(NB * b) };
+            w = w.wrapping_add(NB * b);
         }};
     }
-    // What is looked up for the pixels, and for the taps.
+    // Where pixels lie, and what the taps add.
     let mut starts = [0; MR];
     let mut adds: &[isize] = &[];
     if POSITION == Position::SUM {
         starts.copy_from_slice(&taps.table[first..][..MR]);
     } else if POSITION == Position::ROW {
-        starts[0] = taps.table[first];
+        starts[0] = row.wrapping_add((first * taps.pixel) as isize);
     }
     if const { POSITION == Position::SUM || POSITION == Position::ROW } {
-        adds = &taps.table[taps.pixels..][..taps.taps];
+        adds = &taps.adds[..taps.taps];
     }
     // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
     // is not mapped does no harm.
@@ -200,19 +225,19 @@ pub(super) unsafe fn tile<S: Simd, const MR: usize, const POSITION: usize, const
                     at[J] = plane.wrapping_offset(row[J]);
                 });
             }
-            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks, or the three channels of an
-            // image, are unrolled; not both in one function: where two branches end alike, LLVM merges their ends,
-            // and spills registers for it.
-            if const { POSITION < Position::SUM } && width == S::LANES {
+            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks are unrolled.
+            if const { POSITION >= Position::SUM } {
+                if taps.ahead > 0 {
+                    v.prefetch_next(next, taps.pixels);
+                    next = next.wrapping_add(LINE / size_of::<f32>());
+                }
+                channel!(|J| at[J]);
+            } else if width == S::LANES {
                 for c in 0..S::LANES {
                     if c < taps.ahead {
-                        s.prefetch_next(next, taps.pixels);
+                        v.prefetch_next(next, taps.pixels);
                         next = next.wrapping_add(LINE / size_of::<f32>());
                     }
-                    channel!(|J| at[J].add(c));
-                }
-            } else if const { POSITION >= Position::SUM } && width == 3 {
-                for c in 0..3 {
                     channel!(|J| at[J].add(c));
                 }
             } else {

@@ -66,9 +66,12 @@ impl Window {
 
     /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution with any stride.
     pub(super) fn is_sample(&self) -> bool {
-        self.kernel == [1, 1]
-            && self.pad == [0, 0]
-            && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
+        self.kernel == [1, 1] && self.is_inside()
+    }
+
+    /// Whether no tap lies in the padding.
+    pub(super) fn is_inside(&self) -> bool {
+        self.pad == [0, 0] && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
     }
 
     /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
@@ -140,26 +143,32 @@ impl Window {
         }
     }
 
-    /// For a window without padding: fills `table` with the numbers of the input pixels under the first tap of each
-    /// of `pixels`, then with what each tap adds to it, all times `scale`.
-    pub(super) fn sums(&self, pixels: Range<usize>, scale: usize, table: &mut [isize]) {
-        let (starts, taps) = table.split_at_mut(pixels.len());
-        let at = |y: usize, x: usize| ((y * self.input[1] + x) * scale) as isize;
-        let mut pixel = pixels.start;
-        let mut rest = starts;
+    /// The number of the input pixel under the first tap of an output pixel, of a window that is
+    /// [inside](Self::is_inside).
+    pub(super) fn start(&self, pixel: usize) -> usize {
+        let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
+        oy * self.stride[0] * self.input[1] + ox * self.stride[1]
+    }
+
+    /// [`Window::start`] of each of `pixels`.
+    pub(super) fn starts(&self, pixels: Range<usize>, table: &mut [isize]) {
+        let (mut pixel, mut rest) = (pixels.start, table);
         while !rest.is_empty() {
-            let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
-            let (piece, after) = rest.split_at_mut((self.output[1] - ox).min(rest.len()));
-            let first = at(oy * self.stride[0], ox * self.stride[1]);
-            for (i, start) in piece.iter_mut().enumerate() {
-                *start = first + (i * self.stride[1] * scale) as isize;
+            let row = self.output[1] - pixel % self.output[1];
+            let (piece, after) = rest.split_at_mut(row.min(rest.len()));
+            for (i, start) in (self.start(pixel)..).step_by(self.stride[1]).zip(piece.iter_mut()) {
+                *start = i as isize;
             }
             pixel += piece.len();
             rest = after;
         }
-        for (tap, add) in taps.iter_mut().enumerate() {
+    }
+
+    /// What each tap adds to where the first one lies, in pixels of the input.
+    pub(super) fn adds(&self, table: &mut [isize]) {
+        for (tap, add) in table.iter_mut().enumerate() {
             let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
-            *add = at(ky * self.dilation[0], kx * self.dilation[1]);
+            *add = (ky * self.dilation[0] * self.input[1] + kx * self.dilation[1]) as isize;
         }
     }
 
@@ -242,12 +251,14 @@ mod tests {
                         assert_eq!(table[tap * n + p], at, "{w:?} {pixel} {tap}");
                     }
                 }
-                let padded = PaddedImage::whole(&w).window;
-                padded.offsets(pixels.clone(), 4, &mut table);
-                let mut sums = vec![0; n + w.taps()];
-                padded.sums(pixels.clone(), 4, &mut sums);
+                let padded = PaddedImage::whole(&w, 1).window;
+                assert!(padded.is_inside() && !w.is_inside());
+                padded.offsets(pixels.clone(), 1, &mut table);
+                let (mut starts, mut adds) = (vec![0; n], vec![0; w.taps()]);
+                padded.starts(pixels.clone(), &mut starts);
+                padded.adds(&mut adds);
                 for (i, &at) in table.iter().enumerate() {
-                    assert_eq!(sums[i % n] + sums[n + i / n], at);
+                    assert_eq!(starts[i % n] + adds[i / n], at);
                 }
             }
         }

@@ -25,12 +25,21 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     type F32 = [S::F32; N];
     type I32 = [S::I32; N];
     type Mask = [S::Mask; N];
+    type Half = Self;
     const LANES: usize = N * S::LANES;
     const REGISTERS: usize = S::REGISTERS / N;
     const TABLES: bool = S::TABLES;
 
     fn isa(self) -> Isa {
         self.0.isa()
+    }
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn widen(self, half: Self::F32) -> Self::F32 {
+        half
     }
     #[inline(always)]
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {

@@ -171,6 +171,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I32: Copy;
     /// The outcome of a comparison, lane by lane.
     type Mask: Copy;
+    /// Vectors of half as many lanes, in as many registers, where a CPU may compute them in half the time; else these.
+    type Half: Simd;
     /// f32 in a vector.
     const LANES: usize;
     /// Vector registers of the instruction set: bounds the tile of a microkernel.
@@ -179,6 +181,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const TABLES: bool = false;
     /// The instruction set.
     fn isa(self) -> Isa;
+    /// The token of [`Simd::Half`].
+    fn half(self) -> Self::Half;
+    /// Half a vector, and zeros in the lanes that it lacks.
+    fn widen(self, half: <Self::Half as Simd>::F32) -> Self::F32;
     /// Runs a kernel as a function of its own: its constants and branches stay out of the registers and the code
     /// of a caller that is a tight loop.
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output;

@@ -30,11 +30,20 @@ impl Simd for Portable {
     type F32 = V;
     type I32 = I;
     type Mask = [bool; 4];
+    type Half = Self;
     const LANES: usize = 4;
     const REGISTERS: usize = 16;
 
     fn isa(self) -> Isa {
         Isa::PORTABLE
+    }
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn widen(self, half: Self::F32) -> Self::F32 {
+        half
     }
     #[inline(never)]
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {

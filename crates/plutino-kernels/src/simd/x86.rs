@@ -143,11 +143,20 @@ impl Simd for Avx2 {
     type F32 = __m256;
     type I32 = __m256i;
     type Mask = __m256;
+    type Half = Self;
     const LANES: usize = 8;
     const REGISTERS: usize = 16;
 
     fn isa(self) -> Isa {
         Isa(Level::Avx2)
+    }
+    #[inline(always)]
+    fn half(self) -> Self {
+        self
+    }
+    #[inline(always)]
+    fn widen(self, half: Self::F32) -> Self::F32 {
+        half
     }
     #[inline(always)]
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
@@ -260,12 +269,18 @@ impl Simd for Avx512 {
     type F32 = __m512;
     type I32 = __m512i;
     type Mask = __mmask16;
+    type Half = Avx2;
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
     const TABLES: bool = true;
 
     fn isa(self) -> Isa {
         Isa(Level::Avx512)
+    }
+    /// Inlined into a function with AVX-512, its methods use all 32 registers.
+    #[inline(always)]
+    fn half(self) -> Avx2 {
+        Avx2(())
     }
     #[inline(always)]
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
@@ -325,6 +340,7 @@ impl Simd for Avx512 {
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         pick(lanes: __m512i, a: __m512, b: __m512) -> __m512 = _mm512_permutex2var_ps(a, lanes, b);
         scale(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
+        widen(half: __m256) -> __m512 = _mm512_zextps256_ps512(half);
         zip(a: __m512, b: __m512) -> [__m512; 2] = {
             // Numbers from 16 on are lanes of the second vector.
             let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);

@@ -77,6 +77,8 @@ impl Spread {
 enum Reads {
     /// The input, in blocks.
     Input,
+    /// A plain image, where no window reaches outside.
+    Image,
     /// A copy of an image, which all threads make together: images one after the other.
     Whole(PaddedImage),
     /// A copy of its own, of the part of an image that it needs.
@@ -90,9 +92,14 @@ impl Reads {
     /// The window on what is read.
     fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
         match self {
-            Self::Input | Self::Pixels(_) => input,
+            Self::Input | Self::Image | Self::Pixels(_) => input,
             Self::Whole(image) | Self::Part(image) => &image.window,
         }
+    }
+
+    /// Whether channels are planes.
+    fn is_plain(&self) -> bool {
+        matches!(self, Self::Image | Self::Whole(_) | Self::Part(_))
     }
 }
 
@@ -141,14 +148,16 @@ impl DirectConv {
         }
         let mut task_pixels = tiles.div_ceil(pixel_tasks) * mr;
         let mut reads = Reads::Input;
-        if input == ConvInput::Plain {
-            let part = PaddedImage::new(&window, fitting, LONGEST_COPY);
+        if input == ConvInput::Plain && window.is_inside() {
+            reads = Reads::Image;
+        } else if input == ConvInput::Plain {
+            let part = PaddedImage::new(&window, channels, fitting, LONGEST_COPY);
             // A part is not to be copied for each of several tasks.
             if part.parts() > 1 && batch * part.parts() >= wanted {
                 (task_pixels, pixel_tasks) = (part.window.pixels(), part.parts());
                 reads = Reads::Part(part);
             } else {
-                reads = Reads::Whole(PaddedImage::whole(&window));
+                reads = Reads::Whole(PaddedImage::whole(&window, channels));
             }
         } else if sample {
             reads = Reads::Pixels(task_pixels * channels.next_multiple_of(isa.lanes()));
@@ -177,7 +186,7 @@ impl DirectConv {
     pub fn scratch(&self, threads: usize) -> usize {
         let copy = match &self.reads {
             Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
-            Reads::Input | Reads::Part(_) | Reads::Pixels(_) => 0,
+            _ => 0,
         };
         threads * self.worker_len() + copy
     }
@@ -187,7 +196,7 @@ impl DirectConv {
         let copy = match &self.reads {
             Reads::Part(image) => image.len().div_ceil(F32_OF_ISIZE),
             Reads::Pixels(len) => len.div_ceil(F32_OF_ISIZE),
-            Reads::Input | Reads::Whole(_) => 0,
+            _ => 0,
         };
         (self.table_len() + copy + self.run_len()).next_multiple_of(LINE / size_of::<isize>())
     }
@@ -201,7 +210,7 @@ impl DirectConv {
     fn table_len(&self) -> usize {
         let taps = self.window.taps();
         match self.reads {
-            Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
+            Reads::Image | Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
             Reads::Pixels(_) => 0,
             Reads::Input if self.window.is_pointwise() => 0,
             Reads::Input => self.task_pixels * taps,
@@ -281,7 +290,7 @@ impl DirectConv {
         if let Reads::Whole(image) = &self.reads {
             let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
             for n in 0..images {
-                image.copy_whole(self.isa, run.image(n), weights.channels[1], copy, par);
+                image.copy_whole(run.image(n), copy, par);
                 let copy = &copy[..image.len()];
                 par.run_grid([1, layers, places], |worker, [_, layer, place]| {
                     run.task(worker, copy, [n, layer, place]);
@@ -310,8 +319,7 @@ impl DirectConv {
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let plain = weights.input == ConvInput::Plain;
-        let reads_plain = matches!(self.reads, Reads::Whole(_) | Reads::Part(_));
-        assert_eq!(reads_plain, plain, "weights are packed for another layout");
+        assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,
             "lengths of a convolution"
@@ -362,7 +370,7 @@ impl Run<'_> {
     /// none twice.
     pub(super) fn task(&self, worker: usize, x: &[f32], [n, layer, pixel_task]: [usize; 3]) {
         let conv = self.conv;
-        let [out, inp] = self.operands.weights.channels;
+        let out = self.operands.weights.channels[0];
         let (pixels, pairs) = (conv.window.pixels(), out.div_ceil(NB * conv.isa.lanes()));
         let (group, pair_task) = (layer / self.pair_tasks, layer % self.pair_tasks);
         let first = pair_task * conv.task_pairs;
@@ -375,10 +383,10 @@ impl Run<'_> {
         let (x, range, first_read) = match &conv.reads {
             Reads::Part(image) => {
                 let copy = std::mem::take(&mut copy);
-                let range = image.copy_part(conv.isa, x, inp, pixel_task, copy);
+                let range = image.copy_part(x, pixel_task, copy);
                 (&*copy, range, 0)
             }
-            Reads::Input | Reads::Whole(_) | Reads::Pixels(_) => {
+            Reads::Input | Reads::Image | Reads::Whole(_) | Reads::Pixels(_) => {
                 let mr = tile_pixels(conv.isa);
                 let tiles = part_of(pixel_task, conv.pixel_tasks, pixels.div_ceil(mr));
                 (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)

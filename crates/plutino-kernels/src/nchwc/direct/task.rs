@@ -5,9 +5,10 @@ use super::super::tile::{
     MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead,
     max_pixels, tile,
 };
+use super::super::window::Window;
 use super::{DirectConv, Operands, Reads, Spread};
 use crate::par::SharedMut;
-use crate::simd::unroll::unroll;
+use crate::simd::unroll::{array, unroll};
 use crate::simd::{Simd, Vectorized};
 use std::ops::Range;
 
@@ -40,22 +41,17 @@ impl Vectorized for Task<'_> {
         let n = self.pixels.len();
         let in_block = weights.input.block(b);
         let window = conv.reads.window(&conv.window);
-        let (position, len) = match conv.reads {
-            Reads::Whole(_) | Reads::Part(_) => {
-                // Rows must be worth tiles of their own.
-                let long = window.output[1] >= 2 * max_pixels::<S>();
-                (if long { Position::ROW } else { Position::SUM }, n + weights.taps)
-            }
-            Reads::Pixels(_) => (Position::DENSE, 0),
-            Reads::Input if window.is_pointwise() => (Position::DENSE, 0),
-            Reads::Input => (Position::TABLE, n * weights.taps),
-        };
-        let table = &mut self.table[..len];
+        let position = position::<S>(&conv.reads, window);
         let mut first_read = self.first_read;
         let read = first_read..first_read + n;
+        let (mut table, mut adds) = (self.table, &mut [][..]);
+        if position >= Position::SUM {
+            (adds, table) = table.split_at_mut(weights.taps);
+            window.adds(adds);
+        }
         match position {
-            Position::SUM | Position::ROW => window.sums(read, in_block, table),
-            Position::TABLE => window.offsets(read, in_block, table),
+            Position::SUM => window.starts(read, &mut table[..n]),
+            Position::TABLE => window.offsets(read, in_block, &mut table[..n * weights.taps]),
             _ => {}
         }
         let blocks = inp / in_block;
@@ -71,9 +67,10 @@ impl Vectorized for Task<'_> {
         }
         let panel = inp * weights.taps * NB * b;
         let taps = Taps {
-            ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n),
+            ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n, in_block),
             x: x[first..].as_ptr(),
             table,
+            adds,
             pixels: n,
             taps: weights.taps,
             channels: inp,
@@ -90,7 +87,8 @@ impl Vectorized for Task<'_> {
         let width = conv.window.output[1];
         for pair in self.pairs.clone() {
             let index = self.group * pairs + pair;
-            let blocks = NB.min((out - pair * NB * b).div_ceil(b));
+            let channels = (NB * b).min(out - pair * NB * b);
+            let blocks = channels.div_ceil(b);
             let first_block = self.group * (out / b) + pair * NB;
             let starts = std::array::from_fn(|k| {
                 let block = first_block + k.min(blocks - 1);
@@ -111,19 +109,42 @@ impl Vectorized for Task<'_> {
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: &self.run,
             };
-            // A single block has more pixels in a tile: so far for 1x1 and first layers only, where odd ones are common.
-            let single = blocks == 1 && matches!(position, Position::DENSE | Position::ROW);
+            // A last block of few channels is computed by halves of vectors, and a block that is left by itself has more
+            // pixels in a tile: so far for 1x1 and first layers only, where these are common.
+            let apart = matches!(position, Position::DENSE | Position::ROW);
+            let last = channels - (blocks - 1) * b;
+            let half = apart && S::Half::LANES < b && last <= S::Half::LANES;
             let mut start = 0;
             while start < n {
                 let pixels = piece(start);
+                if position == Position::ROW {
+                    let first = (start * taps.pixel) as isize;
+                    body.panel.row = window.start(first_read + start) as isize - first;
+                }
                 start = pixels.end;
-                if single {
-                    for_each_tile(s, pixels, &mut Single(&mut body));
-                } else {
-                    for_each_tile(s, pixels, &mut body);
+                match blocks - usize::from(half) {
+                    1 if apart => for_each_tile(s, pixels.clone(), &mut Single(&mut body)),
+                    0 => {}
+                    _ => for_each_tile(s, pixels.clone(), &mut body),
+                }
+                if const { S::Half::LANES < S::LANES } && half {
+                    body.panel.block = blocks - 1;
+                    for_each_tile(s, pixels, &mut Half(&mut body));
+                    body.panel.block = 0;
                 }
             }
         }
+    }
+}
+
+/// How the taps of pixels are found: one of [`Position`].
+fn position<S: Simd>(reads: &Reads, window: &Window) -> usize {
+    match reads {
+        // Rows must be worth tiles of their own.
+        _ if reads.is_plain() && window.output[1] >= 2 * max_pixels::<S>() => Position::ROW,
+        _ if reads.is_plain() => Position::SUM,
+        Reads::Input if !window.is_pointwise() => Position::TABLE,
+        _ => Position::DENSE,
     }
 }
 
@@ -146,15 +167,15 @@ struct Pair<'a> {
 impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        self.fetch::<S, MR>(s, first);
+        self.fetch::<S, MR>(s, 0..self.blocks, first);
         // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
         // dense pixels are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {
-                Position::SUM => self.sums::<S, MR, { Position::SUM }, NB>(s, first),
-                Position::ROW => self.sums::<S, MR, { Position::ROW }, NB>(s, first),
-                Position::DENSE => self.sums::<S, MR, { Position::DENSE }, NB>(s, first),
-                _ => self.sums::<S, MR, { Position::TABLE }, NB>(s, first),
+                Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
+                Position::ROW => self.sums::<S, S, MR, { Position::ROW }, NB>(s, first),
+                Position::DENSE => self.sums::<S, S, MR, { Position::DENSE }, NB>(s, first),
+                _ => self.sums::<S, S, MR, { Position::TABLE }, NB>(s, first),
             }
         };
         self.store(s, 0, first, sums);
@@ -171,17 +192,12 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn complete(&mut self, s: S, pixels: Range<usize>) {
         for k in 0..self.blocks {
-            let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
-            self.finish.complete(s, residual, y);
-            if let Some((spread, start, width)) = self.spread {
-                let to = self.starts[k];
-                self.scatter(s, spread, width, start + pixels.start..start + pixels.end, y, to);
-            }
+            self.complete_block(s, k, pixels.clone());
         }
     }
 }
 
-/// The single block of an odd last pair, where pixels are dense or lie in a row.
+/// One block of a pair, where pixels are dense or lie in a row.
 struct Single<'a, 'p>(&'a mut Pair<'p>);
 
 impl<S: Simd> TileBody<S> for Single<'_, '_> {
@@ -189,15 +205,8 @@ impl<S: Simd> TileBody<S> for Single<'_, '_> {
 
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        self.0.fetch::<S, MR>(s, first);
-        // SAFETY: as for such pixels of a pair.
-        let [sums, _] = unsafe {
-            match self.0.position {
-                Position::ROW => self.0.sums::<S, MR, { Position::ROW }, 1>(s, first),
-                _ => self.0.sums::<S, MR, { Position::DENSE }, 1>(s, first),
-            }
-        };
-        self.0.store(s, 0, first, sums);
+        let [sums, _] = self.0.sums_of_one::<S, S, MR>(s, s, first);
+        self.0.store(s, self.0.panel.block, first, sums);
     }
 
     #[inline(always)]
@@ -207,7 +216,28 @@ impl<S: Simd> TileBody<S> for Single<'_, '_> {
 
     #[inline(always)]
     fn complete(&mut self, s: S, pixels: Range<usize>) {
-        self.0.complete(s, pixels);
+        self.0.complete_block(s, self.0.panel.block, pixels);
+    }
+}
+
+/// The same, of a block that has no more channels than half a vector.
+struct Half<'a, 'p>(&'a mut Pair<'p>);
+
+impl<S: Simd> TileBody<S> for Half<'_, '_> {
+    #[inline(always)]
+    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+        let [halves, _] = self.0.sums_of_one::<S, S::Half, MR>(s, s.half(), first);
+        self.0.store(s, self.0.panel.block, first, array!(MR, |J| s.widen(halves[J])));
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        <Pair<'_> as TileBody<S>>::run_length(self.0)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, s: S, pixels: Range<usize>) {
+        self.0.complete_block(s, self.0.panel.block, pixels);
     }
 }
 
@@ -215,25 +245,61 @@ impl Pair<'_> {
     /// # Safety
     /// As for [`tile`].
     #[inline(always)]
-    unsafe fn sums<S: Simd, const MR: usize, const POSITION: usize, const BLOCKS: usize>(
+    unsafe fn sums<
+        S: Simd,
+        V: Simd,
+        const MR: usize,
+        const POSITION: usize,
+        const BLOCKS: usize,
+    >(
+        &self,
+        v: V,
+        first: usize,
+    ) -> Tile<V, MR> {
+        // SAFETY: the same.
+        unsafe { tile::<S, V, MR, POSITION, BLOCKS>(v, &self.panel, first) }
+    }
+
+    /// The sums of the panel's first block alone, of pixels that are dense or lie in a row.
+    #[inline(always)]
+    fn sums_of_one<S: Simd, V: Simd, const MR: usize>(
         &self,
         s: S,
+        v: V,
         first: usize,
-    ) -> Tile<S, MR> {
-        // SAFETY: the same.
-        unsafe { tile::<S, MR, POSITION, BLOCKS>(s, &self.panel, first) }
+    ) -> Tile<V, MR> {
+        let block = self.panel.block;
+        self.fetch::<S, MR>(s, block..block + 1, first);
+        // SAFETY: as for such pixels of a pair.
+        unsafe {
+            match self.position {
+                Position::ROW => self.sums::<S, V, MR, { Position::ROW }, 1>(v, first),
+                _ => self.sums::<S, V, MR, { Position::DENSE }, 1>(v, first),
+            }
+        }
     }
 
     /// Asks the cache for the lines that a tile of a first layer writes: its sums are so few that the lines should be
     /// there when they are done. (Where there are more, this changes nothing.)
     #[inline(always)]
-    fn fetch<S: Simd, const MR: usize>(&self, s: S, first: usize) {
+    fn fetch<S: Simd, const MR: usize>(&self, s: S, blocks: Range<usize>, first: usize) {
         if !matches!(self.position, Position::SUM | Position::ROW) {
             return;
         }
-        for &start in self.starts.iter().take(self.blocks) {
+        for &start in &self.starts[blocks] {
             let y = self.ops.y.as_mut_ptr().wrapping_add(start + first * S::LANES);
             unroll!(MR, |J| s.prefetch(y.wrapping_add(J * S::LANES)));
+        }
+    }
+
+    /// Completes the results of pixels of block `k` that are stored.
+    #[inline(always)]
+    fn complete_block<S: Simd>(&self, s: S, k: usize, pixels: Range<usize>) {
+        let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
+        self.finish.complete(s, residual, y);
+        if let Some((spread, start, width)) = self.spread {
+            let pixels = start + pixels.start..start + pixels.end;
+            self.scatter(s, spread, width, pixels, y, self.starts[k]);
         }
     }
 

@@ -6,7 +6,7 @@ use crate::par::Par;
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 
-/// Channels up to which plain input is read: they become blocks of this many.
+/// Channels up to which plain input is read.
 pub const FEW: usize = 4;
 
 /// Lines of weights that are packed together: sixteen values of a row are a line of cache.
@@ -17,14 +17,14 @@ const LINES: usize = 16;
 pub enum ConvInput {
     /// In channel blocks.
     Blocked,
-    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`]. Interleaved before use.
+    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`].
     Plain,
 }
 
 impl ConvInput {
     /// Channels of a block of the input as the kernel sees it.
     pub(super) fn block(self, block: usize) -> usize {
-        if self == Self::Plain { FEW } else { block }
+        if self == Self::Plain { 1 } else { block }
     }
 }
 

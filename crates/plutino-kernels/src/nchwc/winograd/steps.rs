@@ -114,9 +114,10 @@ impl Vectorized for Product<'_> {
         for pair in self.pairs {
             let weights = &self.weights[pair * panel..(pair + 1) * panel];
             let taps = Taps {
-                ahead: lines_ahead::<S>(self.total, panel, self.part.len()),
+                ahead: lines_ahead::<S>(self.total, panel, self.part.len(), b),
                 x: self.v[first..].as_ptr(),
                 table: &[],
+                adds: &[],
                 pixels: self.part.len(),
                 taps: 1,
                 channels: self.channels,
@@ -151,7 +152,7 @@ impl<S: Simd> TileBody<S> for ProductTile<'_> {
         // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product` is given
         // `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
         let [mut sums, second] =
-            unsafe { tile::<S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
+            unsafe { tile::<S, S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points, pairs or parts of the tiles.
