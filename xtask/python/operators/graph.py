@@ -42,6 +42,20 @@ class SqueezeExcite(nn.Module):
         return x * torch.sigmoid(self.excite(torch.relu(self.squeeze(self.pool(x)))))
 
 
+class ChannelMeans(nn.Module):
+    """Means and sums over pixels, between and after convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 20, 3, padding=1)
+        self.second = nn.Conv2d(20, 32, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = self.second(x * torch.sigmoid(x.mean((2, 3), keepdim=True)))
+        return x.mean((2, 3)), x.sum((-1, -2)), x.sum((2, 3), keepdim=True)
+
+
 class Scaled(nn.Module):
     """A parameter and a buffer of integers that no module owns: both become pnnx.Attribute."""
 
@@ -92,6 +106,7 @@ CASES = {
     "two_heads": case(TwoHeads(), (2, 3, 6, 5)),
     "residual_block": case(Residual(), (2, 6, 5, 7)),
     "squeeze_excite": case(SqueezeExcite(), (2, 8, 5, 4)),
+    "channel_means": case(ChannelMeans(), (2, 3, 7, 6)),
     "attributes": case(Scaled(), (2, 3, 4, 5)),
     "bottleneck": case(Bottleneck(8, True), (1, 8, 6, 6)),
     "c3": case(C3(8, 8, 2), (1, 8, 6, 6)),

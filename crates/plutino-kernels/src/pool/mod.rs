@@ -84,6 +84,12 @@ impl Geometry {
         Self { planes, images: planes, axes: all, inner: 1 }
     }
 
+    /// The same for images of channel blocks: `(N, C)` with blocks of `block` channels, the last one padded.
+    pub fn in_blocks(self, [images, channels]: [usize; 2], block: usize) -> Self {
+        let planes = images.saturating_mul(channels.div_ceil(block.max(1)));
+        Self { planes, images, inner: block, ..self }
+    }
+
     /// Elements of one input volume.
     pub fn input_volume(&self) -> usize {
         self.axes.iter().map(Axis::input).fold(self.inner, usize::saturating_mul)

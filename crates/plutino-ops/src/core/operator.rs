@@ -109,6 +109,8 @@ pub enum LayoutSupport {
     PlainToBlocked,
     /// Inputs in blocks where they may lie so, outputs plain: the head of a detector.
     BlockedToPlain,
+    /// Inputs in either layout, as they come, outputs plain: the mean of each channel.
+    AnyToPlain,
 }
 
 /// Arithmetic and memory traffic of one run.

@@ -5,8 +5,9 @@
 
 use super::{Dims, planned};
 use crate::assemble::leaf;
+use crate::pool::planned_mean_of_blocks;
 use crate::{
-    BuildError, Cost, FromParameter, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
+    BuildError, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
     TensorValue, ValueSpec, register_op,
 };
 use plutino_ir::Parameter;
@@ -15,7 +16,7 @@ use plutino_kernels::reduce::{
     variance_f32,
 };
 use plutino_kernels::{for_floats, for_numbers};
-use plutino_tensor::DType;
+use plutino_tensor::{DType, Layout};
 
 #[derive(Debug)]
 struct Reduce {
@@ -142,6 +143,10 @@ impl Operator for Reduce {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, fold, _) = self.bind(cx.inputs)?;
         let (input, what) = (leaf(cx.inputs, self.input), self.what);
+        let spec = &TensorValue::at(cx.inputs, self.input)?.spec;
+        if spec.layout != Layout::Plain {
+            return planned_mean_of_blocks(cx, spec, input, what == What::Sum);
+        }
         if dtype == DType::F32
             && let Some(planned) = vectorised(cx, fold.clone(), what, input)
         {
@@ -195,6 +200,21 @@ impl Operator for Reduce {
                 _ => return Err(unsupported()),
             ),
         })
+    }
+
+    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+        let Ok(x) = TensorValue::at(inputs, self.input) else { return LayoutSupport::Plain };
+        let shape = x.shape();
+        let pixels = x.dtype() == DType::F32 && self.dims.are(shape, &[2, 3]);
+        if !pixels || shape.rank() != 4 || shape.numel() == 0 {
+            return LayoutSupport::Plain;
+        }
+        match self.what {
+            What::Mean | What::Sum if self.dims.keepdim => LayoutSupport::Any,
+            // The results of whole blocks lie as those of planes do.
+            What::Mean | What::Sum if shape[1].is_multiple_of(block) => LayoutSupport::AnyToPlain,
+            _ => LayoutSupport::Plain,
+        }
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

@@ -30,6 +30,12 @@ impl Dims {
         Ok(Self { dims, keepdim: r.or("keepdim", false)? })
     }
 
+    /// Whether these dimensions of a tensor are reduced, and no others.
+    fn are(&self, shape: &Shape, dims: &[usize]) -> bool {
+        let own = self.dims.iter().map(|&dim| shape.dim(dim).ok());
+        self.dims.len() == dims.len() && own.into_iter().all(|d| d.is_some_and(|d| dims.contains(&d)))
+    }
+
     /// Which elements are reduced together, and the shape of the result.
     fn bind(&self, shape: &Shape) -> Result<(Fold, Shape), ShapeError> {
         let mut reduced = vec![self.dims.is_empty(); shape.rank().max(1)];

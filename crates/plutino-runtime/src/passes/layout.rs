@@ -120,11 +120,17 @@ impl Pass {
         if support == LayoutSupport::BlockedToPlain {
             return (in_blocks().collect(), Layout::Plain);
         }
+        if support == LayoutSupport::AnyToPlain {
+            let own = |v: &&ValueSpec| blockable(v).map_or(Layout::Plain, |t| t.layout);
+            return (inputs.iter().map(|v| own(&v)).collect(), Layout::Plain);
+        }
         if !outputs.iter().all(|v| blockable(v).is_some()) {
             return plain();
         }
         match support {
-            LayoutSupport::Plain | LayoutSupport::BlockedToPlain => plain(),
+            LayoutSupport::Plain
+            | LayoutSupport::BlockedToPlain
+            | LayoutSupport::AnyToPlain => plain(),
             LayoutSupport::Any => {
                 let any = inputs.iter().filter_map(blockable).any(|t| t.layout == self.blocked);
                 if any { (in_blocks().collect(), self.blocked) } else { plain() }
