@@ -234,9 +234,8 @@ pub(crate) fn planned_mean_of_blocks(
     input: usize,
     sum: bool,
 ) -> Result<Planned, PlanError> {
-    let axis = |d: usize| {
-        Axis::adaptive(x.shape[d], 1).map_err(|e| PlanError::Unsupported(e.to_string()))
-    };
+    let axis =
+        |d: usize| Axis::adaptive(x.shape[d], 1).map_err(|e| PlanError::Unsupported(e.to_string()));
     let axes = [axis(2)?, axis(3)?];
     let mut geometry = Geometry::new(x.shape.product(0..2), &axes);
     if let Layout::Blocked { block } = x.layout {

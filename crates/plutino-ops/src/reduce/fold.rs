@@ -7,8 +7,8 @@ use super::{Dims, planned};
 use crate::assemble::leaf;
 use crate::pool::planned_mean_of_blocks;
 use crate::{
-    BuildError, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
-    TensorValue, ValueSpec, register_op,
+    BuildError, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{

@@ -33,7 +33,8 @@ impl Dims {
     /// Whether these dimensions of a tensor are reduced, and no others.
     fn are(&self, shape: &Shape, dims: &[usize]) -> bool {
         let own = self.dims.iter().map(|&dim| shape.dim(dim).ok());
-        self.dims.len() == dims.len() && own.into_iter().all(|d| d.is_some_and(|d| dims.contains(&d)))
+        self.dims.len() == dims.len()
+            && own.into_iter().all(|d| d.is_some_and(|d| dims.contains(&d)))
     }
 
     /// Which elements are reduced together, and the shape of the result.

@@ -128,9 +128,9 @@ impl Pass {
             return plain();
         }
         match support {
-            LayoutSupport::Plain
-            | LayoutSupport::BlockedToPlain
-            | LayoutSupport::AnyToPlain => plain(),
+            LayoutSupport::Plain | LayoutSupport::BlockedToPlain | LayoutSupport::AnyToPlain => {
+                plain()
+            }
             LayoutSupport::Any => {
                 let any = inputs.iter().filter_map(blockable).any(|t| t.layout == self.blocked);
                 if any { (in_blocks().collect(), self.blocked) } else { plain() }
