@@ -123,13 +123,13 @@ impl Vectorized for Task<'_> {
                 }
                 start = pixels.end;
                 match blocks - usize::from(half) {
-                    1 if apart => for_each_tile(s, pixels.clone(), &mut Single(&mut body)),
+                    1 if apart => for_each_tile(s, pixels.clone(), &mut Single::<false>(&mut body)),
                     0 => {}
                     _ => for_each_tile(s, pixels.clone(), &mut body),
                 }
                 if const { S::Half::LANES < S::LANES } && half {
                     body.panel.block = blocks - 1;
-                    for_each_tile(s, pixels, &mut Half(&mut body));
+                    for_each_tile(s, pixels, &mut Single::<true>(&mut body));
                     body.panel.block = 0;
                 }
             }
@@ -197,37 +197,25 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     }
 }
 
-/// One block of a pair, where pixels are dense or lie in a row.
-struct Single<'a, 'p>(&'a mut Pair<'p>);
+/// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more channels than half a
+/// vector.
+struct Single<'a, 'p, const HALF: bool>(&'a mut Pair<'p>);
 
-impl<S: Simd> TileBody<S> for Single<'_, '_> {
-    const PIXELS: usize = MAX_PIXELS_OF_ONE;
+impl<S: Simd, const HALF: bool> TileBody<S> for Single<'_, '_, HALF> {
+    const PIXELS: usize = if HALF { max_pixels::<S>() } else { MAX_PIXELS_OF_ONE };
 
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        let [sums, _] = self.0.sums_of_one::<S, S, MR>(s, s, first);
-        self.0.store(s, self.0.panel.block, first, sums);
-    }
-
-    #[inline(always)]
-    fn run_length(&self) -> usize {
-        <Pair<'_> as TileBody<S>>::run_length(self.0)
-    }
-
-    #[inline(always)]
-    fn complete(&mut self, s: S, pixels: Range<usize>) {
-        self.0.complete_block(s, self.0.panel.block, pixels);
-    }
-}
-
-/// The same, of a block that has no more channels than half a vector.
-struct Half<'a, 'p>(&'a mut Pair<'p>);
-
-impl<S: Simd> TileBody<S> for Half<'_, '_> {
-    #[inline(always)]
-    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
-        let [halves, _] = self.0.sums_of_one::<S, S::Half, MR>(s, s.half(), first);
-        self.0.store(s, self.0.panel.block, first, array!(MR, |J| s.widen(halves[J])));
+        let block = self.0.panel.block;
+        self.0.fetch::<S, MR>(s, block..block + 1, first);
+        let mut sums = array!(MR, |J| s.zero());
+        if const { HALF } {
+            let [halves, _] = self.0.sums_of_one::<S, S::Half, MR>(s.half(), first);
+            unroll!(MR, |J| sums[J] = s.widen(halves[J]));
+        } else {
+            [sums, _] = self.0.sums_of_one::<S, S, MR>(s, first);
+        }
+        self.0.store(s, block, first, sums);
     }
 
     #[inline(always)]
@@ -262,14 +250,7 @@ impl Pair<'_> {
 
     /// The sums of the panel's first block alone, of pixels that are dense or lie in a row.
     #[inline(always)]
-    fn sums_of_one<S: Simd, V: Simd, const MR: usize>(
-        &self,
-        s: S,
-        v: V,
-        first: usize,
-    ) -> Tile<V, MR> {
-        let block = self.panel.block;
-        self.fetch::<S, MR>(s, block..block + 1, first);
+    fn sums_of_one<S: Simd, V: Simd, const MR: usize>(&self, v: V, first: usize) -> Tile<V, MR> {
         // SAFETY: as for such pixels of a pair.
         unsafe {
             match self.position {
