@@ -41,9 +41,19 @@ struct MultiheadAttention {
     bias_kv: Option<(Weight, Weight)>,
     /// A key and a value of zeros follow those of every sequence.
     zero: bool,
-    weights: bool,
+    weights: Weights,
     /// A residual connection follows as the last input.
     add: bool,
+}
+
+/// Whether the attention weights are an output, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weights {
+    No,
+    /// The mean over all heads, (N, L, S).
+    Mean,
+    /// (N, H, L, S), `average_attn_weights=False`.
+    Heads,
 }
 
 #[derive(Debug)]
@@ -105,8 +115,12 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
     // The same tensor under two names is projected once.
     let [query, key, value] = [query, key, value].map(|input| r.first_use(input));
     let weights = match r.output_count() {
-        1 => false,
-        2 => true,
+        1 => Weights::No,
+        // pnnx leaves `average_attn_weights` out; recorded shapes tell.
+        2 => match (r.recorded_input(query), r.recorded_output(1)) {
+            (Some(x), Some(w)) if w.len() == x.len() + 1 => Weights::Heads,
+            _ => Weights::Mean,
+        },
         found => return Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
     };
     Ok(Box::new(MultiheadAttention {
@@ -233,9 +247,17 @@ impl MultiheadAttention {
         let strides = Strides { q, k, v, mask: [0, 0], out: [out[0], depth, out[1]] };
         let size = Size { queries: s.queries, keys: s.all_keys, depth, values: depth };
         let scale = (depth as f64).sqrt().recip() as f32;
+        let weights = self.weights != Weights::No;
         // PyTorch gets at the weights by a plain softmax.
-        let unattended = if self.weights { f32::NAN } else { 0.0 };
-        let (groups, heads, weights) = (s.batch, self.heads, self.weights);
+        let unattended = if weights { f32::NAN } else { 0.0 };
+        let (mut groups, mut heads) = (s.batch, self.heads);
+        let mut strides = strides;
+        if self.weights == Weights::Heads {
+            // Each head is a group of its own, so that weights are the mean of one. Its results lie beside those of the head
+            // before it, be that of the same sequence or not (see `plan::chunks`).
+            (groups, heads) = (groups.saturating_mul(heads), 1);
+            strides.out[0] = depth;
+        }
         Problem { size, strides, groups, heads, scale, unattended, weights }
     }
 }
@@ -252,11 +274,12 @@ impl Operator for MultiheadAttention {
             }
         }
         let mut outputs = vec![ValueSpec::tensor(DType::F32, output)];
-        if self.weights {
-            let shape: &[usize] = match s.batched {
-                true => &[s.batch, s.queries, s.all_keys],
-                false => &[s.queries, s.all_keys],
-            };
+        if self.weights != Weights::No {
+            let batch = s.batched.then_some(s.batch);
+            let heads = (self.weights == Weights::Heads).then_some(self.heads);
+            let shape: Shape =
+                batch.into_iter().chain(heads).chain([s.queries, s.all_keys]).collect();
+            shape.checked_numel()?;
             outputs.push(ValueSpec::tensor(DType::F32, shape));
         }
         Ok(outputs)
@@ -268,7 +291,7 @@ impl Operator for MultiheadAttention {
 
     fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
         match next {
-            Epilogue::Add if !self.add && !self.weights => {
+            Epilogue::Add if !self.add && self.weights == Weights::No => {
                 self.add = true;
                 Ok(())
             }

@@ -20,6 +20,17 @@ class SelfAttention(nn.Module):
         return (out, weights) if self.weights else out
 
 
+class HeadWeights(nn.Module):
+    """The weights of each head; pnnx does not write that, but for the shape."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(EMBED, HEADS, **options)
+
+    def forward(self, x, y):
+        return self.attention(x, y, y, average_attn_weights=False)
+
+
 class CrossAttention(nn.Module):
     def __init__(self, **options):
         super().__init__()
@@ -45,6 +56,11 @@ CASES = {
     "mha_self_sequence_first": case(SelfAttention(), (5, 2, EMBED)),
     "mha_self_no_bias": case(SelfAttention(batch_first=True, bias=False), (2, 5, EMBED)),
     "mha_self_weights": case(SelfAttention(True, batch_first=True), (2, 5, EMBED)),
+    "mha_head_weights": case(HeadWeights(batch_first=True), (2, 5, EMBED), (2, 4, EMBED), misread=True),
+    "mha_head_weights_sequence_first": case(HeadWeights(), (5, 2, EMBED), (4, 2, EMBED), misread=True),
+    "mha_head_weights_extended": case(
+        HeadWeights(batch_first=True, add_bias_kv=True, add_zero_attn=True), (2, 5, EMBED), (2, 4, EMBED), misread=True
+    ),
     "mha_self_any_length": case(SelfAttention(batch_first=True), (2, 5, EMBED), inputs2=((1, 7, EMBED),)),
     "mha_cross": case(CrossAttention(), (2, 5, EMBED), (2, 4, EMBED), (2, 4, EMBED)),
     "mha_cross_widths": case(CrossAttention(kdim=7, vdim=9), (2, 5, EMBED), (2, 4, 7), (2, 4, 9)),

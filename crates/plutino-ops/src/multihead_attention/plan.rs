@@ -107,7 +107,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         mask,
         heads,
         attention,
-        weights: op.weights,
+        weights: op.weights != Weights::No,
         mixed,
         out,
         summand,
@@ -118,7 +118,8 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
 
 /// Chunks of equal size that the batch is cut into, so that what lies between the products of one stays in the second-level
 /// cache. (The 64 windows of Swin-T's first stage make 5 MB.) Each chunk reads all weights, so it is not smaller than they
-/// are. The same for any number of threads, which share each chunk.
+/// are. The same for any number of threads, which share each chunk. Where weights of heads are an output, a chunk holds what
+/// heads lie side by side in.
 fn chunks(op: &MultiheadAttention, s: &Sizes, cache: usize) -> usize {
     // Queries, keys, values, and what attention makes of them; four matrices.
     let positions = s.keys.saturating_add(s.queries).saturating_mul(2);
@@ -128,8 +129,13 @@ fn chunks(op: &MultiheadAttention, s: &Sizes, cache: usize) -> usize {
     let fits = |&chunks: &usize| {
         s.batch.is_multiple_of(chunks) && (s.batch / chunks).saturating_mul(sequence) <= most
     };
-    let apart = s.batch > 1 && s.batch_first && s.all_keys == s.keys && !op.weights;
-    if apart { (1..=s.batch).find(fits).unwrap_or(s.batch) } else { 1 }
+    let apart = s.batch > 1 && s.batch_first && s.all_keys == s.keys;
+    match op.weights {
+        // That is a row of one sequence, or of all, where positions come first.
+        Weights::Heads if s.batch_first => s.batch.max(1),
+        Weights::No if apart => (1..=s.batch).find(fits).unwrap_or(s.batch),
+        _ => 1,
+    }
 }
 
 /// Hands out scratch memory, by cache lines.
@@ -240,9 +246,11 @@ impl Kernel for Run {
         let mut out = cx.outputs.take::<f32>(0)?;
         let mut weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
         let len = out.len() / self.chunks;
+        let weights_len = weights.as_ref().map_or(0, |w| w.len() / self.chunks);
         for chunk in 0..self.chunks {
             let part = out.split_off_mut(..len).unwrap_or_default();
-            self.chunk(cx, chunk, part, weights.take(), memory, work)?;
+            let weights = weights.as_mut().and_then(|w| w.split_off_mut(..weights_len));
+            self.chunk(cx, chunk, part, weights, memory, work)?;
         }
         Ok(())
     }
