@@ -14,6 +14,7 @@ use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
+use plutino_ir::Dim;
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::{Summand, Target};
 use plutino_tensor::{DType, Shape};
@@ -98,13 +99,25 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
         r.weight("out_proj.weight", &[embed, embed])?,
         r.weight_if(bias, "out_proj.bias", &[embed])?,
     );
-    let attn_mask = r.named_input("attn_mask");
-    let key_padding_mask = r.named_input("key_padding_mask");
+    let mut attn_mask = r.named_input("attn_mask");
+    let mut key_padding_mask = r.named_input("key_padding_mask");
     // By name, or in order: one input is all three, two are queries and keys with their values.
     let [query, key, value, kv] = ["query", "key", "value", "kv"].map(|key| r.named_input(key));
-    let mut rest = r.rest().into_iter();
-    let query = query.or_else(|| rest.next());
+    let mut rest = r.rest();
+    let query = query.or_else(|| (!rest.is_empty()).then(|| rest.remove(0)));
     let query = query.ok_or_else(|| r.error(BuildProblem::MissingInput { key: "query".into() }))?;
+    // pnnx calls either mask `attn_mask`, and where there are both, one has no name. Recorded shapes tell.
+    let recorded = Recorded { query: r.recorded_input(query), batch_first };
+    if key_padding_mask.is_none()
+        && let Some(mask) = attn_mask.filter(|&at| recorded.is_padding(r.recorded_input(at)))
+    {
+        (key_padding_mask, attn_mask) = (Some(mask), None);
+    }
+    if attn_mask.is_none() {
+        let mask = rest.iter().position(|&at| recorded.is_mask(r.recorded_input(at)));
+        attn_mask = mask.map(|at| rest.remove(at));
+    }
+    let mut rest = rest.into_iter();
     let key = key.or(kv).or_else(|| rest.next()).unwrap_or(query);
     let value = value.or_else(|| rest.next()).unwrap_or(key);
     let attn_mask = attn_mask.or_else(|| rest.next());
@@ -144,6 +157,27 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
     }))
 }
 register_op!(multihead_attention => "nn.MultiheadAttention");
+
+/// What the file records of the query.
+struct Recorded<'a> {
+    query: Option<&'a [Dim]>,
+    batch_first: bool,
+}
+
+impl Recorded<'_> {
+    /// Whether an input of this shape, (N, S), hides keys of a sequence, and not those of a query, (L, S). Where N is L the
+    /// file leaves it open, and its name holds.
+    fn is_padding(&self, mask: Option<&[Dim]>) -> bool {
+        let Some([first, second, _]) = self.query else { return false };
+        let (batch, queries) = if self.batch_first { (first, second) } else { (second, first) };
+        matches!(mask, Some([rows @ Dim::Known(_), _]) if rows == batch && rows != queries)
+    }
+
+    /// Whether an input of this shape is a mask rather than keys or values.
+    fn is_mask(&self, input: Option<&[Dim]>) -> bool {
+        matches!((self.query, input), (Some([_, _, _]), Some([_, _])))
+    }
+}
 
 /// The sizes of one call.
 #[derive(Debug, Clone, Copy)]

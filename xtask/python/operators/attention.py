@@ -40,6 +40,15 @@ class CrossAttention(nn.Module):
         return self.attention(query, key, value, need_weights=False)[0]
 
 
+class PaddedAttention(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(EMBED, HEADS, **options)
+
+    def forward(self, x, padding, mask=None):
+        return self.attention(x, x, x, key_padding_mask=padding, attn_mask=mask, need_weights=False)[0]
+
+
 class MaskedAttention(nn.Module):
     def __init__(self):
         super().__init__()
@@ -64,6 +73,8 @@ CASES = {
     "mha_self_any_length": case(SelfAttention(batch_first=True), (2, 5, EMBED), inputs2=((1, 7, EMBED),)),
     "mha_cross": case(CrossAttention(), (2, 5, EMBED), (2, 4, EMBED), (2, 4, EMBED)),
     "mha_cross_widths": case(CrossAttention(kdim=7, vdim=9), (2, 5, EMBED), (2, 4, 7), (2, 4, 9)),
+    "mha_padding_mask": case(PaddedAttention(batch_first=True), (2, 5, EMBED), (2, 5), misread=True),
+    "mha_both_masks": case(PaddedAttention(), (5, 2, EMBED), (2, 5), (5, 5), misread=True),
     "mha_mask": case(MaskedAttention(), (2, 5, EMBED), (5, 5)),
     "sdpa": case(F.scaled_dot_product_attention, QUERY, KEY, KEY),
     "sdpa_causal": case(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), QUERY, QUERY, QUERY),

@@ -55,6 +55,11 @@ impl PaddedImage {
         self.parts[0] * self.parts[1]
     }
 
+    /// Channels of the image.
+    pub(super) fn channels(&self) -> usize {
+        self.channels
+    }
+
     /// f32 of the copy for one part.
     pub(super) fn len(&self) -> usize {
         self.window.input_pixels() * self.channels

@@ -236,8 +236,64 @@ fn direct_convolution_of_plain_input() {
         Case { input: [9, 90], kernel: [3, 2], stride: [2, 3], dilation: [1, 4], ..long },
         ConvInput::Plain,
     );
+    // No padding: read where they lie. Rows of several tiles, and short ones, of which some are not reached.
+    let inside = Case { channels: [3, 24], kernel: [4, 3], stride: [4, 3], pad: [0, 0], ..BASE };
+    for c in [
+        Case { input: [13, 91], batch: 2, ..inside },
+        Case { input: [11, 23], batch: 2, ..inside },
+        Case { input: [9, 60], kernel: [1, 1], stride: [1, 2], ..inside },
+        Case { input: [40, 33], kernel: [32, 16], stride: [8, 1], channels: [4, 40], ..inside },
+    ] {
+        assert!(c.window().is_inside());
+        check_direct(c, ConvInput::Plain);
+    }
     // Of several parts, which share rows.
     check_direct(Case { channels: [2, 5], batch: 2, input: [75, 61], ..BASE }, ConvInput::Plain);
+}
+
+/// A whole block and half of one, with what comes after the sums, against each block on its own.
+#[test]
+fn half_a_block_beside_a_whole_one() {
+    let plain = Case { channels: [3, 24], input: [6, 67], stride: [2, 2], ..BASE };
+    let pointwise =
+        Case { channels: [16, 24], input: [5, 29], kernel: [1, 1], pad: [0, 0], ..BASE };
+    for (c, input) in [(plain, ConvInput::Plain), (pointwise, ConvInput::Blocked)] {
+        let win = c.window();
+        let [inp, out] = c.channels;
+        let x = random(inp * win.input_pixels(), 1);
+        let w = random(out * inp * win.taps(), 2);
+        let plane = win.pixels();
+        let residual = random(out * plane, 3);
+        let run = |isa: Isa, par: &Par, channels: std::ops::Range<usize>| {
+            let b = isa.lanes();
+            let (first, count) = (channels.start, channels.len());
+            let w = &w[first * inp * win.taps()..channels.end * inp * win.taps()];
+            let weights = DirectWeights::pack(w, 1, [count, inp], win.taps(), b, input).unwrap();
+            let silu = Some(Activation::Silu);
+            let threads = par.threads();
+            let conv = DirectConv::new(isa, win.clone(), input, inp, count, 1, silu, threads);
+            let bias = DirectConv::pad_bias(Some(&[0.5; 24][..count]), 1, count, b);
+            let mut scratch = vec![0; conv.scratch(threads)];
+            let mut blocked = vec![f32::NAN; count.next_multiple_of(b) * plane];
+            let part = &residual[first * plane..channels.end * plane];
+            to_blocked(isa, part, &mut blocked, count, plane, b, par);
+            let after = Residual { data: &blocked, last: true };
+            let shapes = ([inp, win.input_pixels()], [count, plane]);
+            through_blocks(&x, shapes.0, shapes.1, 1, isa, par, |in_blocks, y| {
+                let x = if input == ConvInput::Plain { &x } else { in_blocks };
+                conv.run(x, &weights, &bias, Some(after), y, &mut scratch, par);
+            })
+        };
+        on_every_machine(
+            |isa, par| {
+                let found = run(isa, par, 0..24);
+                let parts = [run(isa, par, 0..16), run(isa, par, 16..24)].concat();
+                assert_eq!(found, parts, "{isa}");
+                found
+            },
+            |_| {},
+        );
+    }
 }
 
 #[test]

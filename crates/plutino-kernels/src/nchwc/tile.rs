@@ -9,8 +9,9 @@
 //!  x[p1] ->      acc10          acc11
 //!   ...
 //! ```
-//! Where each pixel's taps lie is looked up in a table of offsets (XNNPACK calls it indirection): stride,
-//! dilation, padding and borders cost nothing in the loop, and a tile may run across the end of a row.
+//! Where taps lie under each pixel is looked up in a table of offsets (XNNPACK calls it indirection), unless it is a sum or
+//! pixels are dense ([`Position`]): stride, dilation, padding and borders cost nothing in the loop, and a tile may run
+//! across the end of a row.
 
 use super::window::OUTSIDE;
 use crate::simd::unroll::{array, unroll};
@@ -31,8 +32,8 @@ pub(super) const fn max_pixels<S: Simd>() -> usize {
     if S::REGISTERS >= 32 { 12 } else { 6 }
 }
 
-/// Pixels of a full tile of a single block of output channels, an odd last one: more than hide the latency of
-/// multiply-adds, and what registers hold with ease.
+/// Pixels of a full tile of a single block of output channels, one that is left over or stands before half a block: more
+/// than hide the latency of multiply-adds, and what registers hold with ease.
 pub(super) const MAX_PIXELS_OF_ONE: usize = 10;
 
 /// Pixels of a full tile for this instruction set.
@@ -68,13 +69,14 @@ pub(super) struct Taps<'a> {
     pub(super) step: usize,
     /// Elements from one pixel to the next, for [`Position::ROW`].
     pub(super) pixel: usize,
-    /// Lines of the next panel of weights to ask for at each block of channels and tap: see [`lines_ahead`].
+    /// Lines of the next panel of weights to ask for: see [`lines_ahead`].
     pub(super) ahead: usize,
 }
 
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched, a few lines with
 /// each block of channels of each tile, at most one a channel. How many, for panels of `panel` f32 of `weights` in all and
-/// blocks of `block` channels; none where weights stay in cache, and no more than memory delivers in that time.
+/// blocks of `block` channels; none where weights stay in cache, and no more than memory delivers in that time. For planes
+/// (blocks of one channel), how many with each tile, one with each of its first channels and taps.
 pub(super) fn lines_ahead<S: Simd>(
     weights: usize,
     panel: usize,
@@ -83,12 +85,16 @@ pub(super) fn lines_ahead<S: Simd>(
 ) -> usize {
     const CACHED: usize = 256 << 10;
     // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2, sixteen of AVX-512.
-    let most = (block * max_pixels::<S>() / 12).max(1);
+    let most = block * max_pixels::<S>() / 12;
     if weights * size_of::<f32>() <= CACHED {
         return 0;
     }
+    let tiles = pixels.div_ceil(max_pixels::<S>()).max(1);
+    if block == 1 {
+        return (panel * size_of::<f32>() / LINE).div_ceil(tiles);
+    }
     // A channel under a tap takes NB vectors of weights.
-    let steps = panel / (block * NB * S::LANES) * pixels.div_ceil(max_pixels::<S>());
+    let steps = panel / (block * NB * S::LANES) * tiles;
     (panel * size_of::<f32>() / LINE).div_ceil(steps.max(1)).min(most)
 }
 
@@ -109,7 +115,8 @@ impl Position {
     pub(super) const ROW: usize = 3;
 }
 
-/// What is multiplied with the input under the taps, for NB output blocks: checked once, for all tiles.
+/// What is multiplied with the input under the taps, for NB output blocks: checked once, for all tiles; and which of them
+/// the next tiles compute, and where.
 pub(super) struct Panel<'a> {
     taps: &'a Taps<'a>,
     /// NB vectors for each channel block, tap and channel, in this order.
@@ -136,9 +143,10 @@ impl<'a> Panel<'a> {
 /// computed, with vectors of `V`: those of `S`, or the lower half of them, for what the other lanes would be zeros.
 ///
 /// # Safety
-/// The panel was made for `S`, and has so many blocks. `taps.x` plus each offset (where pixels are dense, plus `block` for
-/// each pixel), plus `step` for each further block of channels, addresses a block of channels; where pixels are dense, of
-/// `S::LANES` channels, under a single tap.
+/// The panel was made for `S`, and has `BLOCKS` blocks from its own `block` on. `taps.x` plus each offset, plus `step` for
+/// each further block of channels, addresses a block of channels. Offsets are those of `taps.table`; where pixels are dense,
+/// `block` for each pixel, and blocks are of `S::LANES` channels, under a single tap; else the sums of one of `taps.adds`
+/// and of one of the table, or of the panel's `row` and `taps.pixel` for each pixel.
 #[inline(always)]
 pub(super) unsafe fn tile<
     S: Simd,
@@ -227,7 +235,7 @@ pub(super) unsafe fn tile<
             }
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks are unrolled.
             if const { POSITION >= Position::SUM } {
-                if taps.ahead > 0 {
+                if c0 * taps.taps + t < taps.ahead {
                     v.prefetch_next(next, taps.pixels);
                     next = next.wrapping_add(LINE / size_of::<f32>());
                 }

@@ -228,7 +228,7 @@ impl PoolF32 {
 ///
 /// # Errors
 /// Where an image has no pixels.
-pub(crate) fn planned_mean_of_blocks(
+pub(crate) fn planned_fold_of_blocks(
     cx: &PlanCx<'_>,
     x: &TensorSpec,
     input: usize,

@@ -5,7 +5,7 @@
 
 use super::{Dims, planned};
 use crate::assemble::leaf;
-use crate::pool::planned_mean_of_blocks;
+use crate::pool::planned_fold_of_blocks;
 use crate::{
     BuildError, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
     Planned, ShapeError, TensorValue, ValueSpec, register_op,
@@ -17,6 +17,10 @@ use plutino_kernels::reduce::{
 };
 use plutino_kernels::{for_floats, for_numbers};
 use plutino_tensor::{DType, Layout};
+
+/// Rows and columns of an image up to which means and sums are taken in channel blocks: 2^-16 of the sum of all |x| at
+/// most.
+const MOST_STEPS: usize = 256;
 
 #[derive(Debug)]
 struct Reduce {
@@ -145,7 +149,11 @@ impl Operator for Reduce {
         let (input, what) = (leaf(cx.inputs, self.input), self.what);
         let spec = &TensorValue::at(cx.inputs, self.input)?.spec;
         if spec.layout != Layout::Plain {
-            return planned_mean_of_blocks(cx, spec, input, what == What::Sum);
+            return match what {
+                What::Mean => planned_fold_of_blocks(cx, spec, input, false),
+                What::Sum => planned_fold_of_blocks(cx, spec, input, true),
+                _ => Err(PlanError::Unsupported(format!("a {} of channel blocks", what.name()))),
+            };
         }
         if dtype == DType::F32
             && let Some(planned) = vectorised(cx, fold.clone(), what, input)
@@ -205,8 +213,12 @@ impl Operator for Reduce {
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
         let Ok(x) = TensorValue::at(inputs, self.input) else { return LayoutSupport::Plain };
         let shape = x.shape();
-        let pixels = x.dtype() == DType::F32 && self.dims.are(shape, &[2, 3]);
+        let pixels = x.dtype() == DType::F32 && self.dims.are_exactly(shape, &[2, 3]);
         if !pixels || shape.rank() != 4 || shape.numel() == 0 {
+            return LayoutSupport::Plain;
+        }
+        // In blocks, rows are added, and then the columns of their sum: (H + W) steps of rounding, not as few as elsewhere.
+        if shape[2].saturating_add(shape[3]) > MOST_STEPS {
             return LayoutSupport::Plain;
         }
         match self.what {

@@ -31,10 +31,9 @@ impl Dims {
     }
 
     /// Whether these dimensions of a tensor are reduced, and no others.
-    fn are(&self, shape: &Shape, dims: &[usize]) -> bool {
-        let own = self.dims.iter().map(|&dim| shape.dim(dim).ok());
-        self.dims.len() == dims.len()
-            && own.into_iter().all(|d| d.is_some_and(|d| dims.contains(&d)))
+    fn are_exactly(&self, shape: &Shape, dims: &[usize]) -> bool {
+        let known = |&dim: &i64| shape.dim(dim).is_ok_and(|d| dims.contains(&d));
+        self.dims.len() == dims.len() && self.dims.iter().all(known)
     }
 
     /// Which elements are reduced together, and the shape of the result.

@@ -5,7 +5,7 @@
 //!
 //! 1. a convolution takes and makes blocks ([`LayoutSupport::Blocked`]), a first one takes plain images;
 //! 2. what computes in either layout ([`LayoutSupport::Any`]) follows its inputs: the reorder sinks below it;
-//! 3. everything else, and every result of the run, is plain;
+//! 3. everything else, and every result of the run, is plain; means of pixels and the head of a detector read blocks;
 //! 4. a value is reordered once, however many need it, and never back: its twin is found instead;
 //! 5. a permutation between channels first and channels last at the edge of blocks is a reorder itself.
 
@@ -117,20 +117,14 @@ impl Pass {
             inputs.iter().map(|v| if blockable(v).is_some() { self.blocked } else { Layout::Plain })
         };
         let support = operator.layouts(&inputs, block);
-        if support == LayoutSupport::BlockedToPlain {
-            return (in_blocks().collect(), Layout::Plain);
-        }
-        if support == LayoutSupport::AnyToPlain {
-            let own = |v: &&ValueSpec| blockable(v).map_or(Layout::Plain, |t| t.layout);
-            return (inputs.iter().map(|v| own(&v)).collect(), Layout::Plain);
-        }
-        if !outputs.iter().all(|v| blockable(v).is_some()) {
-            return plain();
-        }
         match support {
-            LayoutSupport::Plain | LayoutSupport::BlockedToPlain | LayoutSupport::AnyToPlain => {
-                plain()
+            LayoutSupport::Plain => plain(),
+            LayoutSupport::BlockedToPlain => (in_blocks().collect(), Layout::Plain),
+            LayoutSupport::AnyToPlain => {
+                let own = |v: &ValueSpec| blockable(v).map_or(Layout::Plain, |t| t.layout);
+                (inputs.iter().map(own).collect(), Layout::Plain)
             }
+            _ if !outputs.iter().all(|v| blockable(v).is_some()) => plain(),
             LayoutSupport::Any => {
                 let any = inputs.iter().filter_map(blockable).any(|t| t.layout == self.blocked);
                 if any { (in_blocks().collect(), self.blocked) } else { plain() }

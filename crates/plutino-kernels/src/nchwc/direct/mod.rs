@@ -3,8 +3,8 @@
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //! ```
-//! Each register tile (see `nchwc/tile.rs`) looks up where the taps of its pixels lie in a table of offsets, made
-//! once for each block of pixels.
+//! Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it up in a table of
+//! offsets, made once for each block of pixels.
 //!
 //! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level cache) /
 //! pair of output channel blocks (its weights stay in the first level) / tile / input channel block / tap /
@@ -320,6 +320,9 @@ impl DirectConv {
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let plain = weights.input == ConvInput::Plain;
         assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
+        if let Reads::Whole(copy) | Reads::Part(copy) = &self.reads {
+            assert_eq!(copy.channels(), inp, "weights are packed for other channels");
+        }
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,
             "lengths of a convolution"

@@ -113,7 +113,9 @@ impl Vectorized for Task<'_> {
             // pixels in a tile: so far for 1x1 and first layers only, where these are common.
             let apart = matches!(position, Position::DENSE | Position::ROW);
             let last = channels - (blocks - 1) * b;
-            let half = apart && S::Half::LANES < b && last <= S::Half::LANES;
+            // Where vectors of both lengths take the same time, a block beside another one shares its broadcasts.
+            let half = S::Half::LANES < b && last <= S::Half::LANES;
+            let half = half && apart && (blocks == 1 || s.isa().multiply_adds() == 1);
             let mut start = 0;
             while start < n {
                 let pixels = piece(start);
@@ -168,8 +170,9 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     #[inline(always)]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         self.fetch::<S, MR>(s, 0..self.blocks, first);
-        // SAFETY: the table holds positions inside the input plane (Window), x all planes (`DirectConv::run`);
-        // dense pixels are some of the plane's own, under the one tap of a pointwise window.
+        // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are their sums with `adds`
+        // (Window); x holds all planes (`DirectConv::begin`). Dense pixels are some of the plane's own, under the one tap
+        // of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {
                 Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
@@ -248,7 +251,7 @@ impl Pair<'_> {
         unsafe { tile::<S, V, MR, POSITION, BLOCKS>(v, &self.panel, first) }
     }
 
-    /// The sums of the panel's first block alone, of pixels that are dense or lie in a row.
+    /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a row.
     #[inline(always)]
     fn sums_of_one<S: Simd, V: Simd, const MR: usize>(&self, v: V, first: usize) -> Tile<V, MR> {
         // SAFETY: as for such pixels of a pair.
