@@ -278,20 +278,18 @@ impl MultiheadAttention {
     fn problem(&self, s: &Sizes, q: usize, k: usize, v: usize) -> Problem {
         let depth = self.embed / self.heads;
         let out = s.steps(s.queries, self.embed);
-        let strides = Strides { q, k, v, mask: [0, 0], out: [out[0], depth, out[1]] };
         let size = Size { queries: s.queries, keys: s.all_keys, depth, values: depth };
         let scale = (depth as f64).sqrt().recip() as f32;
         let weights = self.weights != Weights::No;
         // PyTorch gets at the weights by a plain softmax.
         let unattended = if weights { f32::NAN } else { 0.0 };
-        let (mut groups, mut heads) = (s.batch, self.heads);
-        let mut strides = strides;
-        if self.weights == Weights::Heads {
+        let (groups, heads, group) = match self.weights {
+            Weights::No | Weights::Mean => (s.batch, self.heads, out[0]),
             // Each head is a group of its own, so that weights are the mean of one. Its results lie beside those of the head
             // before it, be that of the same sequence or not (see `plan::chunks`).
-            (groups, heads) = (groups.saturating_mul(heads), 1);
-            strides.out[0] = depth;
-        }
+            Weights::Heads => (s.batch.saturating_mul(self.heads), 1, depth),
+        };
+        let strides = Strides { q, k, v, mask: [0, 0], out: [group, depth, out[1]] };
         Problem { size, strides, groups, heads, scale, unattended, weights }
     }
 }

@@ -19,7 +19,7 @@ use plutino_kernels::pool::{
 };
 use plutino_kernels::reduce::{self, Fold, reduce_f32};
 use plutino_kernels::{Isa, for_ordered};
-use plutino_tensor::{DType, Layout, Shape, TensorSpec};
+use plutino_tensor::{DType, Layout, Shape};
 use std::marker::PhantomData;
 
 /// A pooling operator.
@@ -172,7 +172,11 @@ impl Operator for Pool {
             Kind::Average(_) => "average",
             Kind::Power(_) => "power",
         };
-        Ok(PoolF32::planned(cx, name, geometry, reduction, input))
+        let scratch = scratch_len(&geometry, cx.threads).saturating_mul(size_of::<f32>());
+        let layout =
+            if geometry.inner > 1 { format!(".c{}", geometry.inner) } else { String::new() };
+        let name = format!("pool.{name}{layout}.{isa}");
+        Ok(Planned::new(PoolF32 { name, geometry, reduction, isa, input }).with_scratch(scratch))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
@@ -206,44 +210,19 @@ struct PoolF32 {
     input: usize,
 }
 
-impl PoolF32 {
-    fn planned(
-        cx: &PlanCx<'_>,
-        name: &str,
-        geometry: Geometry,
-        reduction: Reduction,
-        input: usize,
-    ) -> Planned {
-        let isa = cx.isa;
-        let scratch = scratch_len(&geometry, cx.threads).saturating_mul(size_of::<f32>());
-        let layout =
-            if geometry.inner > 1 { format!(".c{}", geometry.inner) } else { String::new() };
-        let name = format!("pool.{name}{layout}.{isa}");
-        Planned::new(Self { name, geometry, reduction, isa, input }).with_scratch(scratch)
-    }
-}
-
-/// The mean, or the sum, of each channel of f32 images `x`, `(N, C, H, W)` in channel blocks: `(N, C)`, padded to whole
-/// blocks. `input` is the leaf that they are.
+/// The mean, or the sum, of each channel of f32 images `(N, C, H, W)` in channel blocks: `(N, C)`, padded to whole blocks.
+/// `input` is the operator's input that they are.
 ///
 /// # Errors
 /// Where an image has no pixels.
 pub(crate) fn planned_fold_of_blocks(
     cx: &PlanCx<'_>,
-    x: &TensorSpec,
     input: usize,
     sum: bool,
 ) -> Result<Planned, PlanError> {
-    let axis =
-        |d: usize| Axis::adaptive(x.shape[d], 1).map_err(|e| PlanError::Unsupported(e.to_string()));
-    let axes = [axis(2)?, axis(3)?];
-    let mut geometry = Geometry::new(x.shape.product(0..2), &axes);
-    if let Layout::Blocked { block } = x.layout {
-        geometry = geometry.in_blocks([x.shape[0], x.shape[1]], block);
-    }
     let divisor = if sum { Divisor::Fixed(1) } else { Divisor::Inputs };
-    let name = if sum { "sum" } else { "average" };
-    Ok(PoolF32::planned(cx, name, geometry, Reduction::Average(divisor), input))
+    let windows = Windows::Adaptive(vec![Some(1); 2]);
+    Pool { input, windows, kind: Kind::Average(divisor) }.plan(cx)
 }
 
 impl Kernel for PoolF32 {

@@ -147,11 +147,10 @@ impl Operator for Reduce {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, fold, _) = self.bind(cx.inputs)?;
         let (input, what) = (leaf(cx.inputs, self.input), self.what);
-        let spec = &TensorValue::at(cx.inputs, self.input)?.spec;
-        if spec.layout != Layout::Plain {
+        if TensorValue::at(cx.inputs, self.input)?.spec.layout != Layout::Plain {
             return match what {
-                What::Mean => planned_fold_of_blocks(cx, spec, input, false),
-                What::Sum => planned_fold_of_blocks(cx, spec, input, true),
+                What::Mean => planned_fold_of_blocks(cx, self.input, false),
+                What::Sum => planned_fold_of_blocks(cx, self.input, true),
                 _ => Err(PlanError::Unsupported(format!("a {} of channel blocks", what.name()))),
             };
         }
