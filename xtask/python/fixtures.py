@@ -16,19 +16,27 @@ import torch  # noqa: E402
 import digits  # noqa: E402
 import networks  # noqa: E402
 import operators  # noqa: E402
+import precision  # noqa: E402
 
 CASES = {f"ops/{name}": case for name, case in operators.CASES.items()}
-WRITERS = {"digits": digits.write} | dict.fromkeys(networks.NETWORKS, networks.write) | dict.fromkeys(CASES, operators.write)
+CHAINS = [f"precision/{name}" for name in precision.chains()]
+WRITERS = (
+    {"digits": digits.write}
+    | dict.fromkeys(networks.NETWORKS, networks.write)
+    | dict.fromkeys(CASES, operators.write)
+    | dict.fromkeys(CHAINS, precision.write)
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("names", nargs="*", help="only these fixtures; `ops` stands for all of ops/")
+    parser.add_argument("names", nargs="*", help="only these fixtures; `ops` and `precision` stand for all of theirs")
     args = parser.parse_args()
-    if "ops" in args.names:
-        args.names.remove("ops")
-        args.names += CASES
+    for group, names in (("ops", CASES), ("precision", CHAINS)):
+        if group in args.names:
+            args.names.remove(group)
+            args.names += names
     if unknown := set(args.names) - WRITERS.keys():
         parser.error(f"no such fixture: {', '.join(sorted(unknown))}")
 

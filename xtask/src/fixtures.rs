@@ -13,11 +13,12 @@ const LARGEST: u64 = 10 << 20;
 
 /// Regenerate the folder fixtures/ with PyTorch and pnnx.
 ///
-/// Needs python3: a virtual environment with the versions of xtask/python/requirements.txt is made in
-/// .venv at the project's root. Set PLUTINO_PYTHON to an interpreter that has them already.
+/// Needs python3: a virtual environment with the versions of xtask/python/requirements.txt is made
+/// in .venv at the project's root. Set PLUTINO_PYTHON to an interpreter that has them already.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these fixtures: a folder of fixtures/, or a case as ops/NAME; `ops` is all cases [default: all].
+    /// Only these fixtures: a folder of fixtures/, or a case as ops/NAME; `ops` is all cases
+    /// [default: all].
     names: Vec<String>,
     /// Change nothing: write to target/fixtures and compare with what is committed, byte by byte.
     #[arg(long)]

@@ -5,9 +5,16 @@
 mod bench_peers;
 mod ci;
 mod conformance;
+mod downstream;
+mod features;
 mod fixtures;
+mod frames;
+mod hash;
+mod hostile;
 mod models;
+mod native;
 mod ops_docs;
+mod portable;
 mod python;
 mod tidy;
 
@@ -30,9 +37,16 @@ enum Chore {
     BenchWorker(bench_peers::WorkerArgs),
     Conformance(conformance::Args),
     Ci(ci::Args),
+    Downstream(downstream::Args),
     Fixtures(fixtures::Args),
+    Hash(hash::Args),
+    Hostile(hostile::Args),
+    #[command(hide = true)]
+    HostileOne(hostile::OneArgs),
     Models(models::Args),
+    Native(native::Args),
     OpsDocs(ops_docs::Args),
+    Portable(portable::Args),
     Tidy(tidy::Args),
 }
 
@@ -42,9 +56,15 @@ fn main() -> anyhow::Result<()> {
         Chore::BenchWorker(args) => bench_peers::work(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Ci(_) => ci::run(&project_root()?),
+        Chore::Downstream(args) => downstream::run(&args),
         Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Hash(args) => hash::run(&args),
+        Chore::Hostile(args) => hostile::run(&args),
+        Chore::HostileOne(args) => hostile::run_one(&args),
         Chore::Models(args) => models::run(&args),
+        Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
+        Chore::Portable(args) => portable::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
     }
 }

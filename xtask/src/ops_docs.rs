@@ -1,4 +1,5 @@
-//! `cargo xtask ops-docs`: docs/operators.md, out of the registry and the operators' own documentation.
+//! `cargo xtask ops-docs`: docs/operators.md, out of the registry and the operators' own
+//! documentation.
 
 use anyhow::{Context, Result, bail};
 use plutino::ops::registry;

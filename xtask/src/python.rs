@@ -12,8 +12,8 @@ const PYTHON: &str = "PLUTINO_PYTHON";
 /// Where the scripts lie, below the project's root.
 pub(crate) const SCRIPTS: &str = "xtask/python";
 
-/// An interpreter that has the packages of these files of [`SCRIPTS`]: the one of a virtual environment, which is
-/// made or brought up to date where it has to be.
+/// An interpreter that has the packages of these files of [`SCRIPTS`]: the one of a virtual
+/// environment, which is made or brought up to date where it has to be.
 pub(crate) fn interpreter(root: &Path, requirements: &[&str]) -> anyhow::Result<PathBuf> {
     if let Some(path) = env::var_os(PYTHON) {
         return Ok(path.into());

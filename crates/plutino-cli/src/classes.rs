@@ -11,8 +11,8 @@ pub(crate) struct Class {
     pub(crate) probability: f64,
 }
 
-/// The `k` likeliest classes of each row (last dimension). Scores become probabilities by softmax, unless
-/// they are probabilities already: none negative, sum 1.
+/// The `k` likeliest classes of each row (last dimension). Scores become probabilities by softmax,
+/// unless they are probabilities already: none negative, sum 1.
 pub(crate) fn likeliest(scores: &Tensor, k: usize) -> Result<Vec<Vec<Class>>, Failure> {
     let classes = match scores.shape().last() {
         Some(&n) if n > 0 && scores.dtype().is_float() => n,

@@ -1,7 +1,7 @@
 //! The model that is built into the command: a small network that reads handwritten digits.
 //!
-//! Model and picture are the fixture `digits`, copied to this crate's `assets/` so that they are part of the
-//! published package; a test compares the copies.
+//! Model and picture are the fixture `digits`, copied to this crate's `assets/` so that they are
+//! part of the published package; a test compares the copies.
 
 use crate::failure::Failure;
 use crate::output::Output;

@@ -1,5 +1,6 @@
 //! Why a command ends, and with which exit code.
 
+use plutino::ir::LoadError;
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
 use std::io;
@@ -63,7 +64,9 @@ impl From<NpyError> for Failure {
 impl From<TensorError> for Failure {
     fn from(error: TensorError) -> Self {
         match error {
-            TensorError::OutOfMemory { .. } => Self::Limit(error.to_string()),
+            TensorError::OutOfMemory { .. } | TensorError::Budget { .. } => {
+                Self::Limit(error.to_string())
+            }
             _ => Self::Usage(error.to_string()),
         }
     }
@@ -71,7 +74,12 @@ impl From<TensorError> for Failure {
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        Self::Model(error.to_string())
+        match error {
+            ModelError::Interrupted { .. } | ModelError::Load(LoadError::Interrupted { .. }) => {
+                Self::Limit(error.to_string())
+            }
+            _ => Self::Model(error.to_string()),
+        }
     }
 }
 

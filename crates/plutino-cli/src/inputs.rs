@@ -2,10 +2,77 @@
 
 use crate::failure::Failure;
 use crate::picture::{self, PictureArgs, Size, Wanted};
-use plutino::ir::{Dim, TensorType};
+use plutino::ir::{self, Dim, TensorType};
 use plutino::npy::{self, npz};
 use plutino::{DType, Model, Shape, Tensor, TensorSpec};
 use std::path::Path;
+
+/// Inputs from files, on the command line.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct FileArgs {
+    /// An input: npy, npz (each array is an input), png or jpeg. NAME is the operand's name, or
+    /// in0, in1, ... by position; without it, files fill the inputs in order. Several pictures for
+    /// one input are a batch where the model takes any number, else they are taken one after the
+    /// other
+    #[arg(short, long = "input", value_name = "[NAME=]FILE")]
+    inputs: Vec<String>,
+    #[command(flatten)]
+    convert: ConvertArgs,
+    #[command(flatten)]
+    picture: PictureArgs,
+}
+
+/// What to do with arrays of another dtype.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct ConvertArgs {
+    /// Convert arrays to the dtypes that the file records: floats are rounded, anything else must
+    /// keep its value
+    #[arg(long)]
+    cast: bool,
+}
+
+/// What one run of a model takes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Feed {
+    /// The picture that tells this run from others, where there are several.
+    pub(crate) name: Option<String>,
+    /// Names of the pictures that are the rows of a batch.
+    pub(crate) rows: Vec<String>,
+    /// The inputs of the model, in order.
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+impl FileArgs {
+    /// Whether no file is named.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// How pictures become tensors.
+    pub(crate) fn picture(&self) -> &PictureArgs {
+        &self.picture
+    }
+
+    /// Reads the files: the inputs of one run, or of several where pictures cannot be a batch.
+    pub(crate) fn feeds(&self, slots: &[Slot]) -> Result<Vec<Feed>, Failure> {
+        load(&self.inputs, slots, &self.picture, self.convert)
+    }
+
+    /// The inputs of the only run: those of the files, or else made up in the shapes of `specs`.
+    pub(crate) fn one(&self, slots: &[Slot], shapes: &[ShapeArg]) -> Result<Vec<Tensor>, Failure> {
+        if self.is_empty() {
+            self.picture.check_used(0)?;
+            return make_up(&specs(shapes, slots, Open::One)?);
+        }
+        if !shapes.is_empty() {
+            return Err(Failure::usage("--shape is for inputs that are made up: not with -i"));
+        }
+        match &mut self.feeds(slots)?[..] {
+            [only] => Ok(std::mem::take(&mut only.tensors)),
+            _ => Err(Failure::usage("the model takes one picture at a time: give one")),
+        }
+    }
+}
 
 /// An input of a model.
 #[derive(Debug, Clone)]
@@ -33,6 +100,26 @@ impl Slot {
         self.recorded.dtype.and_then(|d| DType::from_name(d.name())).unwrap_or(DType::F32)
     }
 
+    /// The recorded shape, with 1 for what it leaves open.
+    fn with_ones(&self) -> Option<Shape> {
+        let dims = self.recorded.shape.as_ref()?.iter();
+        let size = |dim: &Dim| if let Dim::Known(n) = dim { *n } else { 1 };
+        Some(dims.map(size).collect())
+    }
+
+    /// Whether pictures are what it takes: four dimensions, or any.
+    fn takes_pictures(&self) -> bool {
+        self.recorded.rank().is_none_or(|rank| rank == 4)
+    }
+
+    /// Whether it takes this many pictures at once.
+    fn takes_batch(&self, pictures: usize) -> bool {
+        match self.recorded.shape.as_deref() {
+            Some([Dim::Known(batch), ..]) => *batch == pictures,
+            _ => true,
+        }
+    }
+
     pub(crate) fn wanted(&self) -> Wanted {
         let dims = self.recorded.shape.as_deref().unwrap_or_default();
         let known = |dim: Option<&Dim>| match dim {
@@ -52,8 +139,8 @@ impl Slot {
     }
 }
 
-/// Which input a name on the command line, or in an archive, means: the operand's, the operator's, or
-/// `in0`, `in1`, ... by position.
+/// Which input a name on the command line, or in an archive, means: the operand's, the operator's,
+/// or `in0`, `in1`, ... by position.
 fn position(slots: &[Slot], name: &str) -> Option<usize> {
     let by_name = slots.iter().position(|s| s.operand == name || s.operator == name);
     let by_number = || name.strip_prefix("in")?.parse().ok().filter(|&i| i < slots.len());
@@ -61,8 +148,13 @@ fn position(slots: &[Slot], name: &str) -> Option<usize> {
 }
 
 fn names(slots: &[Slot]) -> String {
-    let each = slots.iter().enumerate();
-    let each: Vec<String> = each.map(|(i, s)| format!("in{i} ('{}')", s.operand)).collect();
+    const MOST: usize = 16;
+    let each = slots.iter().take(MOST).enumerate();
+    let mut each: Vec<String> =
+        each.map(|(i, s)| format!("in{i} ('{}')", ir::quote(&s.operand))).collect();
+    if let Some(more @ 1..) = slots.len().checked_sub(MOST) {
+        each.push(format!("{more} more"));
+    }
     each.join(", ")
 }
 
@@ -73,7 +165,7 @@ enum Content {
 }
 
 fn read(path: &Path) -> Result<Content, Failure> {
-    let bytes = std::fs::read(path)
+    let bytes = ir::read_regular(path)
         .map_err(|e| Failure::usage(format!("cannot read '{}': {e}", path.display())))?;
     let in_file = |e: npy::NpyError| Failure::usage(format!("{}: {e}", path.display()));
     if bytes.starts_with(b"\x93NUMPY") {
@@ -88,23 +180,53 @@ fn read(path: &Path) -> Result<Content, Failure> {
     }
 }
 
-/// Reads the files of `-i [NAME=]FILE` arguments and gives each input its tensor.
-pub(crate) fn load(
+/// The inputs of one run, which are arrays of one file.
+pub(crate) fn arrays(
+    path: &str,
+    slots: &[Slot],
+    convert: ConvertArgs,
+) -> Result<Vec<Tensor>, Failure> {
+    let inputs = vec![path.to_owned()];
+    FileArgs { inputs, convert, picture: PictureArgs::default() }.one(slots, &[])
+}
+
+/// What the arguments give one input.
+#[derive(Debug, Clone, Default)]
+enum Given {
+    #[default]
+    Nothing,
+    Array(Tensor),
+    /// Pictures, by the names of their files.
+    Pictures(Vec<(String, Tensor)>),
+}
+
+/// Reads the files of `-i [NAME=]FILE` arguments and gives each input its tensors.
+fn load(
     arguments: &[String],
     slots: &[Slot],
     pictures: &PictureArgs,
-) -> Result<Vec<Tensor>, Failure> {
-    let mut filled: Vec<Option<Tensor>> = vec![None; slots.len()];
+    convert: ConvertArgs,
+) -> Result<Vec<Feed>, Failure> {
+    let mut given: Vec<Given> = vec![Given::Nothing; slots.len()];
     let mut picture_count = 0;
     for argument in arguments {
         let (name, path) = split_name(argument, slots)?;
         match read(Path::new(path))? {
             Content::Picture(bytes) => {
                 picture_count += 1;
-                let at = choose(slots, &filled, name, path)?;
+                let at = match name {
+                    Some(name) => position(slots, name),
+                    None => next_picture(slots, &given),
+                };
+                let at = at.ok_or_else(|| too_many(path, slots))?;
                 let tensor = picture::decode(&bytes, slots[at].wanted(), pictures)
                     .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
-                filled[at] = Some(tensor.cast(slots[at].dtype())?);
+                let picture = (path.to_owned(), tensor.cast(slots[at].dtype())?);
+                match &mut given[at] {
+                    Given::Pictures(all) => all.push(picture),
+                    free @ Given::Nothing => *free = Given::Pictures(vec![picture]),
+                    Given::Array(_) => return Err(twice(path, at)),
+                }
             }
             Content::Arrays(arrays) => {
                 if name.is_some() && arrays.len() != 1 {
@@ -115,16 +237,17 @@ pub(crate) fn load(
                 }
                 for (own, tensor) in arrays {
                     // A name in the archive that means an input counts; any other is just a name.
-                    let own = own.as_deref().filter(|own| position(slots, own).is_some());
-                    let at = choose(slots, &filled, name.or(own), path)?;
-                    filled[at] = Some(tensor);
+                    let known = own.as_deref().filter(|own| position(slots, own).is_some());
+                    let at = choose(slots, &given, name.or(known), path)?;
+                    let place = own.map_or_else(|| path.into(), |own| format!("{path}: '{own}'"));
+                    let tensor = convert.fit(tensor, &slots[at], at, &place)?;
+                    given[at] = Given::Array(tensor);
                 }
             }
         }
     }
     pictures.check_used(picture_count)?;
-    let missing = filled.iter().position(Option::is_none);
-    if let Some(missing) = missing {
+    if let Some(missing) = given.iter().position(|g| matches!(g, Given::Nothing)) {
         return Err(Failure::usage(format!(
             "no file for input in{missing} ('{}', {}): give each input with -i; the model has {}",
             slots[missing].operand,
@@ -132,7 +255,120 @@ pub(crate) fn load(
             names(slots)
         )));
     }
-    Ok(filled.into_iter().flatten().collect())
+    feeds(given, slots)
+}
+
+/// Makes runs of what was given.
+fn feeds(given: Vec<Given>, slots: &[Slot]) -> Result<Vec<Feed>, Failure> {
+    let mut one = Feed { name: None, rows: Vec::new(), tensors: Vec::with_capacity(slots.len()) };
+    // The input whose pictures are runs of their own.
+    let mut apart: Option<(usize, Vec<(String, Tensor)>)> = None;
+    for (at, (given, slot)) in given.into_iter().zip(slots).enumerate() {
+        let tensor = match given {
+            Given::Nothing => continue, // there are none left
+            Given::Array(tensor) => tensor,
+            Given::Pictures(pictures) => match batch(&pictures, slot)? {
+                Some(tensor) => {
+                    if pictures.len() > 1 {
+                        one.rows = pictures.into_iter().map(|(name, _)| name).collect();
+                    }
+                    tensor
+                }
+                None if apart.is_some() => {
+                    return Err(Failure::usage(
+                        "several pictures for several inputs, none of which takes a batch: give one each",
+                    ));
+                }
+                None => {
+                    let first = pictures.first().map(|(_, tensor)| tensor.clone());
+                    apart = Some((at, pictures));
+                    first.unwrap_or(Tensor::zeros(slot.dtype(), [0])?)
+                }
+            },
+        };
+        one.tensors.push(tensor);
+    }
+    let Some((at, pictures)) = apart else { return Ok(vec![one]) };
+    let each = pictures.into_iter().map(|(name, tensor)| {
+        let mut feed = Feed { name: Some(name), ..one.clone() };
+        feed.tensors[at] = tensor;
+        feed
+    });
+    Ok(each.collect())
+}
+
+/// Pictures as one tensor, where the model takes so many and they are of one size.
+fn batch(pictures: &[(String, Tensor)], slot: &Slot) -> Result<Option<Tensor>, Failure> {
+    let views: Vec<_> = pictures.iter().map(|(_, tensor)| tensor.view()).collect();
+    let same = views.windows(2).all(|pair| pair[0].shape() == pair[1].shape());
+    match (pictures, same && slot.takes_batch(pictures.len())) {
+        ([(_, only)], _) => Ok(Some(only.clone())),
+        (_, true) => Ok(Some(plutino::tensor::concat(&views, 0)?)),
+        (_, false) => Ok(None),
+    }
+}
+
+impl ConvertArgs {
+    /// The array in the dtype that the file records for the input.
+    fn fit(self, array: Tensor, slot: &Slot, at: usize, place: &str) -> Result<Tensor, Failure> {
+        let (found, wanted) = (array.dtype(), slot.dtype());
+        if slot.recorded.dtype.is_none() || found == wanted {
+            return Ok(array);
+        }
+        if !self.cast {
+            let reason = match found {
+                DType::F64 => ", NumPy's default for floats",
+                DType::I64 => ", NumPy's default for integers",
+                _ => "",
+            };
+            return Err(Failure::usage(format!(
+                "{place} is {found}{reason}; input in{at} ('{}') must be {wanted}: save it with \
+                 .astype(np.{}), or let --cast convert it",
+                slot.operand,
+                numpy_name(wanted)
+            )));
+        }
+        let converted = array.cast(wanted)?;
+        match lost(&array, &converted)? {
+            None => Ok(converted),
+            Some(element) => Err(Failure::usage(format!(
+                "--cast: {place} is {found}, and {element} is no {wanted}, which input in{at} ('{}') must be",
+                slot.operand
+            ))),
+        }
+    }
+}
+
+/// The first element that a conversion changed: floats may be rounded, but not become infinite.
+fn lost(array: &Tensor, converted: &Tensor) -> Result<Option<String>, Failure> {
+    let floats = array.dtype().is_float() && converted.dtype().is_float();
+    if floats {
+        let (before, after) = (array.cast(DType::F64)?, converted.cast(DType::F64)?);
+        let mut pairs = before.as_slice::<f64>()?.iter().zip(after.as_slice::<f64>()?);
+        let lost = pairs.find(|(before, after)| before.is_finite() && !after.is_finite());
+        return Ok(lost.map(|(before, _)| before.to_string()));
+    }
+    let back = converted.cast(array.dtype())?;
+    let comparison = array.compare(&back, plutino::Tolerance::EXACT)?;
+    Ok(comparison.worst.filter(|_| comparison.mismatches > 0).map(|worst| worst.actual))
+}
+
+/// NumPy's name of a dtype.
+fn numpy_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float32",
+        DType::F64 => "float64",
+        DType::F16 => "float16",
+        DType::I64 => "int64",
+        DType::I32 => "int32",
+        DType::I16 => "int16",
+        DType::I8 => "int8",
+        DType::U8 => "uint8",
+        DType::Bool => "bool_",
+        DType::C64 => "complex64",
+        DType::C128 => "complex128",
+        _ => "float32", // NumPy has no bf16 and no complex of halves
+    }
 }
 
 /// Splits `NAME=FILE`. A file whose own path holds a `=` is still found.
@@ -149,30 +385,59 @@ fn split_name<'a>(
     }
 }
 
-/// The input that a tensor is for: the named one, or the next that has none.
+/// The input that an array is for: the named one, or the next that has none.
 fn choose(
     slots: &[Slot],
-    filled: &[Option<Tensor>],
+    given: &[Given],
     name: Option<&str>,
     path: &str,
 ) -> Result<usize, Failure> {
     let at = match name {
         Some(name) => position(slots, name),
-        None => filled.iter().position(Option::is_none),
+        None => given.iter().position(|g| matches!(g, Given::Nothing)),
     };
     match at {
-        Some(at) if filled[at].is_none() => Ok(at),
-        Some(at) => Err(Failure::usage(format!("{path}: input in{at} is given twice"))),
-        None => Err(Failure::usage(format!(
-            "{path} holds more than the model takes: it has {}",
-            names(slots)
-        ))),
+        Some(at) if matches!(given[at], Given::Nothing) => Ok(at),
+        Some(at) => Err(twice(path, at)),
+        None => Err(too_many(path, slots)),
     }
 }
 
-/// Dtypes and shapes of the inputs: shapes are those of `--shape [NAME=]1x3x224x224`, else those recorded in the
-/// file.
-pub(crate) fn specs(arguments: &[ShapeArg], slots: &[Slot]) -> Result<Vec<TensorSpec>, Failure> {
+/// The input that a picture without a name is for: the next that has none, or else the only one
+/// with pictures.
+fn next_picture(slots: &[Slot], given: &[Given]) -> Option<usize> {
+    let all = || given.iter().enumerate();
+    let free = |slot: &Slot, g: &Given| slot.takes_pictures() && matches!(g, Given::Nothing);
+    let mut pictured = all().filter(|(_, g)| matches!(g, Given::Pictures(_))).map(|(at, _)| at);
+    let next = all().position(|(at, g)| free(&slots[at], g));
+    next.or_else(|| pictured.next().filter(|_| pictured.next().is_none()))
+}
+
+fn twice(path: &str, at: usize) -> Failure {
+    Failure::usage(format!("{path}: input in{at} is given twice"))
+}
+
+fn too_many(path: &str, slots: &[Slot]) -> Failure {
+    let names = names(slots);
+    Failure::usage(format!("{path} holds more than the model takes: it has {names}"))
+}
+
+/// What to do about sizes that neither the file nor the command line gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// Refuse.
+    Refuse,
+    /// Take 1, and say so.
+    One,
+}
+
+/// Dtypes and shapes of the inputs: shapes are those of `--shape [NAME=]1x3x224x224`, else those
+/// recorded in the file.
+pub(crate) fn specs(
+    arguments: &[ShapeArg],
+    slots: &[Slot],
+    open: Open,
+) -> Result<Vec<TensorSpec>, Failure> {
     let mut shapes: Vec<Option<Shape>> = vec![None; slots.len()];
     for argument in arguments {
         let at = match &argument.name {
@@ -186,6 +451,17 @@ pub(crate) fn specs(arguments: &[ShapeArg], slots: &[Slot]) -> Result<Vec<Tensor
     }
     let specs = slots.iter().zip(shapes).enumerate().map(|(i, (slot, shape))| {
         let shape = shape.or_else(|| slot.recorded.known_shape().map(Shape::from));
+        let shape = shape.or_else(|| match open {
+            Open::Refuse => None,
+            Open::One => {
+                let shape = slot.with_ones()?;
+                crate::output::note(&format!(
+                    "the file records {} for input in{i} ('{}'): taken as {shape}; give its shape with --shape",
+                    slot.recorded, slot.operand
+                ));
+                Some(shape)
+            }
+        });
         let shape = shape.ok_or_else(|| {
             Failure::usage(format!(
                 "the file records {} for input in{i} ('{}'): give its shape with --shape",
@@ -197,8 +473,8 @@ pub(crate) fn specs(arguments: &[ShapeArg], slots: &[Slot]) -> Result<Vec<Tensor
     specs.collect()
 }
 
-/// Made-up inputs, for timing: normal numbers for floats, zeros and ones for integers (valid indices of any
-/// embedding).
+/// Made-up inputs, for timing: normal numbers for floats, zeros and ones for integers (valid
+/// indices of any embedding).
 pub(crate) fn make_up(specs: &[TensorSpec]) -> Result<Vec<Tensor>, Failure> {
     let inputs = specs.iter().zip(0..).map(|(TensorSpec { dtype, shape, .. }, seed)| {
         Ok(match dtype.is_float() || dtype.is_complex() {
@@ -248,7 +524,6 @@ impl std::str::FromStr for ShapeArg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plutino::ir;
 
     fn slot(operand: &str, shape: Option<Vec<Dim>>, dtype: ir::DType) -> Slot {
         Slot {
@@ -280,21 +555,25 @@ mod tests {
         npy::save(path("a=b.npy"), &x.view()).unwrap();
         npz::save(path("both.npz"), [("in1", ids.view()), ("in0", x.view())]).unwrap();
         npz::save(path("named.npz"), [("pnnx_input_ids", ids.view()), ("foo", x.view())]).unwrap();
-        let load = |args: &[String]| load(args, &two(), &PictureArgs::default());
+        let load = |args: &[String]| {
+            let args = FileArgs { inputs: args.to_vec(), ..FileArgs::default() };
+            args.one(&two(), &[])
+        };
         let expected = vec![x, ids];
         assert_eq!(load(&[path("both.npz")]).unwrap(), expected);
         assert_eq!(load(&[path("named.npz")]).unwrap(), expected);
         assert_eq!(load(&[format!("ids={}", path("ids.npy")), path("a=b.npy")]).unwrap(), expected);
         assert!(
-            message(load(&[path("ids.npy")])).contains("no file for input in1 ('ids', (2)i64)")
+            message(load(&[path("a=b.npy")])).contains("no file for input in1 ('ids', (2)i64)")
         );
+        assert!(message(load(&[path("ids.npy")])).contains("ids.npy is i64"));
         assert!(
             message(load(&[path("both.npz"), path("ids.npy")]))
                 .contains("more than the model takes")
         );
         assert!(message(load(&[format!("y={}", path("ids.npy"))])).contains("no input 'y'"));
         assert!(message(load(&[format!("x={}", path("both.npz"))])).contains("holds 2 arrays"));
-        let twice = [format!("x={}", path("ids.npy")), format!("x={}", path("ids.npy"))];
+        let twice = [format!("ids={}", path("ids.npy")), format!("ids={}", path("ids.npy"))];
         assert!(message(load(&twice)).contains("given twice"));
         assert!(message(load(&[path("none.npy")])).contains("cannot read"));
         std::fs::write(path("text.npy"), "hello").unwrap();
@@ -303,16 +582,76 @@ mod tests {
 
     #[test]
     fn made_up_inputs_follow_the_file() {
-        let inputs = make_up(&specs(&[], &two()).unwrap()).unwrap();
+        let inputs = make_up(&specs(&[], &two(), Open::Refuse).unwrap()).unwrap();
         assert_eq!(inputs[0].spec().to_string(), "(1,3,4,4)f32");
         assert!(inputs[1].as_slice::<i64>().unwrap().iter().all(|i| (0..2).contains(i)));
         let shapes = ["ids=5".parse().unwrap(), "2x3x8x8".parse().unwrap()];
-        let given = specs(&shapes, &two()).unwrap();
+        let given = specs(&shapes, &two(), Open::Refuse).unwrap();
         assert_eq!((given[0].shape.dims(), given[1].shape.dims()), (&[2, 3, 8, 8][..], &[5][..]));
         let unknown =
             [slot("x", Some(vec![Dim::Known(1), Dim::Symbol("w".into())]), ir::DType::F32)];
-        assert!(message(specs(&[], &unknown)).contains("(1,%w)f32 for input in0"));
-        assert!(message(specs(&["y=1".parse().unwrap()], &unknown)).contains("--shape y=1"));
+        let refused = |shapes: &[ShapeArg]| message(specs(shapes, &unknown, Open::Refuse));
+        assert!(refused(&[]).contains("(1,%w)f32 for input in0"));
+        assert!(refused(&["y=1".parse().unwrap()]).contains("--shape y=1"));
+        assert_eq!(specs(&[], &unknown, Open::One).unwrap()[0].shape.dims(), [1, 1]);
+    }
+
+    #[test]
+    fn values_are_kept_or_named() {
+        let slot = |dtype| slot("x", None, dtype);
+        let cast = ConvertArgs { cast: true };
+        let fit =
+            |array: &Tensor, to, args: ConvertArgs| args.fit(array.clone(), &slot(to), 0, "x.npy");
+        let doubles = Tensor::from_slice(&[0.1f64, f64::NAN, -2.0], [3]).unwrap();
+        let refused = message(fit(&doubles, ir::DType::F32, ConvertArgs::default()));
+        for word in ["x.npy is f64", "in0 ('x') must be f32", "np.float32", "--cast"] {
+            assert!(refused.contains(word), "{refused}");
+        }
+        let floats = fit(&doubles, ir::DType::F32, cast).unwrap();
+        assert_eq!(floats.as_slice::<f32>().unwrap()[0], 0.1);
+        assert!(message(fit(&doubles, ir::DType::I64, cast)).contains("is no i64"));
+        let large = Tensor::from_slice(&[1.0f64, 1e300], [2]).unwrap();
+        assert!(message(fit(&large, ir::DType::F32, cast)).contains("and 1"));
+        let ints = Tensor::from_slice(&[1i64, -5, 1 << 20], [3]).unwrap();
+        let narrow = fit(&ints, ir::DType::I32, cast).unwrap();
+        assert_eq!(narrow.as_slice::<i32>().unwrap(), [1, -5, 1 << 20]);
+        assert!(message(fit(&ints, ir::DType::I16, cast)).contains("1048576 is no i16"));
+        assert!(fit(&ints, ir::DType::F32, cast).is_ok());
+        let odd = Tensor::from_slice(&[(1i64 << 24) + 1], [1]).unwrap();
+        assert!(message(fit(&odd, ir::DType::F32, cast)).contains("16777217 is no f32"));
+        let bits = Tensor::from_slice(&[0u8, 1], [2]).unwrap();
+        assert!(fit(&bits, ir::DType::Bool, cast).is_ok());
+        assert!(fit(&ints, ir::DType::Bool, cast).is_err());
+    }
+
+    #[test]
+    fn pictures_are_a_batch_or_runs() {
+        let picture = |n: usize, side: usize| {
+            (format!("{n}.png"), Tensor::ones(DType::F32, [1, 3, side, side]).unwrap())
+        };
+        let image = |batch: Dim| {
+            let dims = vec![batch, Dim::Known(3), Dim::Unknown, Dim::Unknown];
+            [slot("x", Some(dims), ir::DType::F32)]
+        };
+        let given = |sides: &[usize]| {
+            let all = sides.iter().enumerate().map(|(n, &side)| picture(n, side));
+            vec![Given::Pictures(all.collect())]
+        };
+        let made = |batch: Dim, sides: &[usize]| feeds(given(sides), &image(batch)).unwrap();
+        for batch in [Dim::Unknown, Dim::Known(3)] {
+            let feeds = made(batch, &[2, 2, 2]);
+            assert_eq!(feeds.len(), 1);
+            assert_eq!(feeds[0].tensors[0].shape().dims(), [3, 3, 2, 2]);
+            assert_eq!(feeds[0].rows, ["0.png", "1.png", "2.png"]);
+        }
+        for (batch, sides) in [(Dim::Known(1), [2, 2]), (Dim::Unknown, [2, 4])] {
+            let feeds = made(batch, &sides);
+            let names: Vec<_> = feeds.iter().map(|f| f.name.as_deref()).collect();
+            assert_eq!(names, [Some("0.png"), Some("1.png")]);
+            assert_eq!(feeds[1].tensors[0].shape()[2], sides[1]);
+        }
+        let one = made(Dim::Known(1), &[2]);
+        assert_eq!((one.len(), one[0].name.as_deref(), one[0].rows.len()), (1, None, 0));
     }
 
     #[test]

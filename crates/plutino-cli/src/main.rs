@@ -5,6 +5,7 @@
 
 mod classes;
 mod commands;
+mod deviation;
 mod digits;
 mod failure;
 mod inputs;

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use plutino::ir::escaped;
 use serde::Serialize;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Output {
         }
         table.add_rows(rows);
         for line in table.lines() {
-            writeln!(self.stdout, "{}", line.trim_end())?;
+            writeln!(self.stdout, "{}", escaped(line.trim_end()))?;
         }
         Ok(())
     }
@@ -51,8 +52,12 @@ impl Output {
 }
 
 impl Write for Output {
+    /// Names of a file may be printed, but nothing that a terminal obeys.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.stdout.write(buf)
+        match std::str::from_utf8(buf) {
+            Ok(text) => write!(self.stdout, "{}", escaped(text)).map(|()| buf.len()),
+            Err(_) => self.stdout.write(buf),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -64,13 +69,31 @@ impl Write for Output {
 pub(crate) fn report(failure: &Failure) {
     if let Some(message) = failure.message() {
         // Standard error may be closed as well; nothing is left to tell it to.
-        let _ = writeln!(io::stderr(), "error: {message}");
+        let _ = writeln!(io::stderr(), "error: {}", escaped(message));
     }
 }
 
 /// Tells the user something that does not end the command.
 pub(crate) fn warn(message: &str) {
-    let _ = writeln!(io::stderr(), "warning: {message}");
+    let _ = writeln!(io::stderr(), "warning: {}", escaped(message));
+}
+
+/// Tells the user what was decided for them.
+pub(crate) fn note(message: &str) {
+    let _ = writeln!(io::stderr(), "note: {}", escaped(message));
+}
+
+/// Warnings that one command prints; there may be one for each operator of a model.
+const MOST_WARNINGS: usize = 20;
+
+/// [`warn`] for each of these.
+pub(crate) fn warn_all<T: std::fmt::Display>(warnings: impl IntoIterator<Item = T>) {
+    let mut warnings = warnings.into_iter();
+    warnings.by_ref().take(MOST_WARNINGS).for_each(|warning| warn(&warning.to_string()));
+    let rest = warnings.count();
+    if rest > 0 {
+        warn(&format!("and {rest} more"));
+    }
 }
 
 /// Shows that something is going on, where standard error is a terminal, until it is over.

@@ -13,10 +13,12 @@ pub(crate) struct PictureArgs {
     /// channel in the order red, green, blue (ImageNet: 0.485,0.456,0.406) [default: 0]
     #[arg(long, value_name = "R,G,B", value_delimiter = ',', allow_negative_numbers = true)]
     mean: Vec<f32>,
-    /// Each channel is divided by this after --mean; same form (ImageNet: 0.229,0.224,0.225) [default: 1]
+    /// Each channel is divided by this after --mean; same form (ImageNet: 0.229,0.224,0.225)
+    /// [default: 1]
     #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
     std: Vec<f32>,
-    /// Resize to this height and width (bilinear, the whole picture) [default: the size recorded in the model]
+    /// Resize to this height and width (bilinear, the whole picture) [default: the size recorded in
+    /// the model]
     #[arg(long, value_name = "HxW")]
     size: Option<Size>,
 }
@@ -48,12 +50,27 @@ pub(crate) struct Wanted {
     pub(crate) size: Option<Size>,
 }
 
-/// Decodes a picture to a tensor of shape (1, channels, height, width), dtype f32: grey for one channel,
-/// red, green, blue for three.
+/// Pixels of a picture, as it is and as the model takes it, at most: each takes 12 bytes.
+const MOST_PIXELS: u64 = 1 << 25;
+
+fn check_pixels(Size { height, width }: Size) -> Result<(), String> {
+    match u64::from(height) * u64::from(width) {
+        0..=MOST_PIXELS => Ok(()),
+        _ => Err(format!("{height}x{width} are too many pixels: {MOST_PIXELS} are possible")),
+    }
+}
+
+/// Decodes a picture to a tensor of shape (1, channels, height, width), dtype f32: grey for one
+/// channel, red, green, blue for three.
 pub(crate) fn decode(bytes: &[u8], wanted: Wanted, args: &PictureArgs) -> Result<Tensor, String> {
+    let reader = image::ImageReader::new(std::io::Cursor::new(bytes));
+    let reader = reader.with_guessed_format().map_err(|e| e.to_string())?;
+    let (width, height) = reader.into_dimensions().map_err(|e| e.to_string())?;
+    check_pixels(Size { height, width })?;
     let picture = image::load_from_memory(bytes).map_err(|e| e.to_string())?;
     let size = args.size.or(wanted.size);
     let size = size.unwrap_or(Size { height: picture.height(), width: picture.width() });
+    check_pixels(size)?;
     let fits = (picture.width(), picture.height()) == (size.width, size.height);
     let pixels = match (wanted.channels, fits) {
         (1, true) => picture.to_luma32f().into_raw(),

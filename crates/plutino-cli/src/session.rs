@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::during;
 use plutino::ir::LoadOptions;
-use plutino::{MemoryUse, Model, Session, SessionOptions};
+use plutino::{Limits, MemoryUse, Model, Session, SessionOptions};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ pub(crate) struct LimitArgs {
     /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// Refuse to run where activations and outputs take more memory than this (500000000, 500MB, 2GB)
+    /// Refuse to plan and run where that takes more memory than this, weights aside (500000000,
+    /// 500MB, 2GB)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
 }
@@ -66,8 +67,13 @@ impl LimitArgs {
 
 /// Loads a model, with a sign of life on a terminal.
 pub(crate) fn load(path: &Path) -> Result<Model, Failure> {
+    load_within(path, &Limits::default())
+}
+
+/// [`load`] with a deadline.
+pub(crate) fn load_within(path: &Path, limits: &Limits) -> Result<Model, Failure> {
     // Whoever runs the command leaves the file alone meanwhile.
-    let options = LoadOptions { mmap: true, ..LoadOptions::default() };
+    let options = LoadOptions { mmap: true, limits: limits.clone(), ..LoadOptions::default() };
     let load = || Model::load_with(path, &options);
     Ok(during(&format!("loading {}", path.display()), load)?)
 }

@@ -1,7 +1,7 @@
 //! What the operating system knows of this process.
 
-/// The most memory that the process has held at any time, in bytes (`VmHWM` of Linux); `None` on systems that
-/// we do not know how to ask.
+/// The most memory that the process has held at any time, in bytes (`VmHWM` of Linux); `None` on
+/// systems that we do not know how to ask.
 pub(crate) fn peak_memory() -> Option<u64> {
     peak_of(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

@@ -26,7 +26,8 @@ pub(crate) fn as_millis<S: serde::Serializer>(time: &Duration, to: S) -> Result<
 }
 
 impl Timing {
-    /// Percentiles by nearest rank: the smallest time that at least p percent of the runs do not exceed.
+    /// Percentiles by nearest rank: the smallest time that at least p percent of the runs do not
+    /// exceed.
     pub(crate) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let percentile = |p: usize| {

@@ -20,7 +20,8 @@ fn plutino(args: &[&str]) -> Command {
     command
 }
 
-/// Runs the command, checks its exit code, and returns what it printed to standard output and error.
+/// Runs the command, checks its exit code, and returns what it printed to standard output and
+/// error.
 fn run(args: &[&str], code: i32) -> (String, String) {
     let output = plutino(args).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -84,8 +85,11 @@ fn run_writes_what_verify_accepts() {
     let folder = Folder::new();
     let (model, outputs) = (digits("model.pnnx.param"), folder.path("out.npz"));
     let inputs = digits("inputs.npz");
-    let out = ok(&["run", &model, "-i", &inputs, "-o", &outputs, "-t", "2"]);
+    let out = ok(&["run", &model, "-i", &inputs, "-t", "2"]);
     assert!(out.starts_with("out0 (360,10)f32\ntensor([["), "{out}");
+    // What goes to a file is not printed as well.
+    let out = ok(&["run", &model, "-i", &inputs, "-o", &outputs, "-t", "2"]);
+    assert!(out.starts_with("out0 (360,10)f32: min -") && out.lines().count() == 2, "{out}");
     // Bit for bit, whatever the number of threads.
     let exact = ["--rtol", "0", "--atol", "0", "-t", "1"];
     let args =
@@ -98,10 +102,21 @@ fn verify_against_pytorch() {
     let (model, inputs) = (digits("model.pnnx.param"), digits("inputs.npz"));
     let expected = digits("outputs.npz");
     let args = ["verify", &model, "--inputs", &inputs, "--expected", &expected];
-    ok(&args);
+    let out = ok(&args);
+    let verdict = out.lines().last().unwrap();
+    assert!(verdict.starts_with("ok: 1 output as expected; largest error "), "{out}");
+    assert!(verdict.ends_with(" of the deviation of an output"), "{out}");
+    let json = ok(&[&args[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["verdict"], &json["outputs"][0]["mismatches"]), (&"ok".into(), &0.into()));
+    assert!(json["outputs"][0]["error_per_deviation"].as_f64().unwrap() < 1e-5);
     let strict = [&args[..], &["--rtol", "0", "--atol", "0"]].concat();
     let (out, err) = run(&strict, 1);
     assert!(out.contains("MISMATCH") && out.contains("worst at ["), "{out}");
+    assert!(
+        out.lines().last().unwrap().starts_with("MISMATCH: out0 differs (1 of 1 output);"),
+        "{out}"
+    );
     assert_eq!(err, "");
     let labels = digits("labels.npz");
     let (out, _) = run(&["verify", &model, "--inputs", &inputs, "--expected", &labels], 1);
@@ -159,6 +174,14 @@ fn bench_and_profile() {
     let args = ["--shape", "1x1x8x8", "-n", "3", "--warmup", "1", "-t", "1"];
     let out = ok(&[&["bench", &model], &args[..]].concat());
     assert!(out.contains("median") && out.contains("threads: 1"), "{out}");
+    // On inputs from a file, and with 1 for what the file leaves open.
+    let inputs = digits("inputs.npz");
+    let out = ok(&["bench", &model, "-i", &inputs, "-n", "1"]);
+    assert!(out.contains("(360,1,8,8)f32"), "{out}");
+    let (out, err) = run(&["bench", &model, "-n", "1"], 0);
+    assert!(out.contains("(1,1,8,8)f32"), "{out}");
+    assert!(err.starts_with("note: the file records (?,1,8,8)f32 for input in0"), "{err}");
+    fails(&["bench", &model, "-i", &inputs, "--shape", "1x1x8x8"], 2);
     let out = ok(&[&["bench", &model, "--json"], &args[..]].concat());
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(json["runs"], 3);
@@ -174,8 +197,22 @@ fn bench_and_profile() {
     let percent = |rows: &serde_json::Value| -> f64 {
         rows.as_array().unwrap().iter().map(|row| row["percent"].as_f64().unwrap()).sum()
     };
-    assert!(percent(&json["kinds"]) <= 100.0 + 1e-6);
-    assert!((percent(&json["kinds"]) - percent(&json["operators"])).abs() < 1e-6);
+    let between = json["between_ms"].as_f64().unwrap();
+    let total = json["total_ms"].as_f64().unwrap();
+    for rows in ["kinds", "operators"] {
+        let sum: f64 =
+            json[rows].as_array().unwrap().iter().map(|row| row["ms"].as_f64().unwrap()).sum();
+        assert!((sum + between - total).abs() < 1e-9 * total, "{sum} {between} {total}");
+        assert!((percent(&json[rows]) + between / total * 100.0 - 100.0).abs() < 1e-6);
+    }
+    assert!(json["first_ms"].as_f64().unwrap() > 0.0 && json["plan_ms"].as_f64().unwrap() > 0.0);
+    // The rows of a table add up to its last one, with --top as well.
+    let out = ok(&[&["profile", &model, "--top", "2"], &args[..]].concat());
+    let others = out.lines().find(|line| line.contains(" others)")).unwrap();
+    assert!(others.starts_with('('), "{out}");
+    assert!(out.contains("(run)") && out.contains("the faster 2 of 3 runs"), "{out}");
+    let out = ok(&["profile", &model, "-i", &inputs, "-n", "1"]);
+    assert!(out.contains("the faster 1 of 1 runs"), "{out}");
 }
 
 #[test]
@@ -183,7 +220,11 @@ fn ops_lists_what_is_registered() {
     let out = ok(&["ops"]);
     let kinds: Vec<&str> = out.lines().collect();
     assert!(kinds.is_sorted() && kinds.contains(&"nn.Conv2d"), "{out}");
-    assert!(ok(&["ops", "Conv2d"]).lines().all(|kind| kind.contains("Conv2d")));
+    assert!(ok(&["ops", "Conv2d"]).lines().all(|kind| kind.to_lowercase().contains("conv2d")));
+    for filter in ["conv2d", "nn.conv2D", "CONV2D"] {
+        assert!(ok(&["ops", filter]).lines().any(|kind| kind == "nn.Conv2d"), "{filter}");
+    }
+    assert!(fails(&["ops", "convv2d"], 2).contains("nn.Conv2d"));
     assert!(fails(&["ops", "nn.Convv2d"], 2).contains("nearest"), "a near miss is named");
 }
 
@@ -264,4 +305,130 @@ fn damaged_pictures_are_errors() {
     fails(&["run", "-i", &cut], 2);
     let text = folder.write("text.png", "not a picture");
     assert!(fails(&["run", "-i", &text], 2).contains("neither npy, npz, png nor jpeg"));
+}
+
+#[test]
+fn check_infers_what_would_run() {
+    let folder = Folder::new();
+    let model = |name: &str, lines: &str| {
+        let lines: Vec<&str> = lines.lines().map(str::trim).collect();
+        let operands = lines.len() - 1;
+        let text = format!("7767517\n{} {operands}\n{}\n", lines.len(), lines.join("\n"));
+        folder.write(&format!("{name}.pnnx.param"), text)
+    };
+    assert!(
+        ok(&["check", &digits("model")]).contains("runs as recorded with sizes that were tried")
+    );
+    // Without its weights.
+    let linear = "nn.Linear l 1 1 0 1 bias=False in_features=3 out_features=5 @weight=(5,3)f32";
+    let fine = model(
+        "fine",
+        &format!("pnnx.Input in 0 1 0 #0=(2,3)f32\n{linear} #1=(2,5)f32\npnnx.Output o 1 0 1"),
+    );
+    let (out, err) = run(&["check", &fine], 0);
+    assert!(out.contains("all supported; runs as recorded"), "{out}");
+    assert!(err.starts_with("note: ") && err.contains("checked without"), "{err}");
+    // Two values that differ, one of them made of the other; both are told, also by info.
+    let differs = model(
+        "differs",
+        "pnnx.Input in 0 1 0 #0=(2,3)f32
+         torch.argmax a 1 1 0 1 dim=1 keepdim=False $input=0 #1=(2)i32
+         pnnx.Expression e 1 1 1 2 expr=add(@0,1) #2=(2)i32
+         pnnx.Output o 1 0 2",
+    );
+    let (out, err) = run(&["check", &differs], 0);
+    assert!(out.contains("runs, with 1 warning"), "{out}");
+    assert!(err.contains("operand 1 is (2)i64, the file records (2)i32"), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let (_, err) = run(&["info", &differs], 0);
+    assert!(err.contains("operand 1 is (2)i64, the file records (2)i32"), "{err}");
+    let input = folder.path("x.npy");
+    let x = plutino::Tensor::zeros(plutino::DType::F32, [2, 3]).unwrap();
+    plutino::npy::save(&input, &x.view()).unwrap();
+    let (_, err) = run(&["run", &differs, "-i", &input], 0);
+    assert!(err.contains("operand 1 is (2)i64, the file records (2)i32"), "{err}");
+    let expected = folder.path("y.npz");
+    let y = plutino::Tensor::from_slice(&[1i64, 1], [2]).unwrap();
+    plutino::npy::npz::save(&expected, [("out0", y.view())]).unwrap();
+    let args = ["verify", &differs, "--inputs", &input, "--expected", &expected];
+    let (out, err) = run(&args, 0);
+    assert!(out.contains("ok: 1 output as expected"), "{out}");
+    assert!(err.contains("operand 1 is (2)i64, the file records (2)i32"), "{err}");
+    // What would fail is an error, wherever it stands; all of it is named.
+    let fails_twice = model(
+        "fails",
+        &format!(
+            "pnnx.Input in 0 1 0 #0=(2,4)f32\n{linear} #1=(2,5)f32\n\
+             Tensor.reshape r 1 1 1 2 shape=(3,4) $input=1 #2=(3,4)f32\npnnx.Output o 1 0 2"
+        ),
+    );
+    let message = fails(&["check", &fails_twice], 3);
+    assert!(message.contains("would fail at 2"), "{message}");
+    assert!(message.contains(":4: nn.Linear 'l'") && message.contains(":5: Tensor.reshape 'r'"));
+    // Weights that are there must be right.
+    folder.write("fine.pnnx.bin", "no archive");
+    assert!(fails(&["check", &fine], 3).contains("fine.pnnx.bin"));
+}
+
+#[test]
+fn arrays_of_numpys_default_dtypes() {
+    let folder = Folder::new();
+    let model = digits("model.pnnx.param");
+    let array = plutino::npy::npz::load(digits("inputs.npz")).unwrap().remove(0).1;
+    let doubles = folder.path("x.npy");
+    let wide = array.cast(plutino::DType::F64).unwrap();
+    plutino::npy::save(&doubles, &wide.view()).unwrap();
+    let message = fails(&["run", &model, "-i", &doubles], 2);
+    for word in ["x.npy is f64", "must be f32", ".astype(np.float32)", "--cast"] {
+        assert!(message.contains(word), "{message}");
+    }
+    let exact = folder.path("exact.npz");
+    ok(&["run", &model, "-i", &digits("inputs.npz"), "-o", &exact]);
+    let same = ["--expected", &exact, "--rtol", "0", "--atol", "0"];
+    ok(&[&["verify", &model, "--inputs", &doubles, "--cast"], &same[..]].concat());
+    fails(&[&["verify", &model, "--inputs", &doubles], &same[..]].concat(), 2);
+    ok(&["bench", &model, "-i", &doubles, "--cast", "-n", "1"]);
+    let large = folder.path("large.npy");
+    let x = plutino::Tensor::full([1, 1, 8, 8], 1e300f64).unwrap();
+    plutino::npy::save(&large, &x.view()).unwrap();
+    assert!(fails(&["run", &model, "-i", &large, "--cast"], 2).contains("is no f32"));
+}
+
+#[test]
+fn several_pictures_are_a_batch_or_runs() {
+    let folder = Folder::new();
+    let pictures: Vec<String> =
+        [3, 7, 1].map(|n| digits(&format!("samples/{n}.png"))).into_iter().collect();
+    let mut args = vec!["run".to_owned(), digits("model.pnnx.param"), "--top".into(), "1".into()];
+    pictures.iter().for_each(|p| args.extend(["-i".into(), p.clone()]));
+    let classes = |args: &[String]| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let out = ok(&args);
+        let class = |line: &str| line.split_whitespace().last().map(str::to_owned);
+        let classes: Vec<_> = out.lines().filter(|l| l.contains('%')).filter_map(class).collect();
+        (out, classes)
+    };
+    // The batch is open: one run, whose rows are named after the pictures.
+    let (out, found) = classes(&args);
+    assert_eq!(found, ["3", "7", "1"]);
+    assert_eq!(out.matches(" ms").count(), 1, "{out}");
+    pictures.iter().for_each(|p| assert!(out.contains(p.as_str()), "{out}"));
+    // A model that takes one picture: one run for each.
+    let text = std::fs::read_to_string(digits("model.pnnx.param")).unwrap();
+    folder.write("one.pnnx.param", text.replace("(?,", "(1,"));
+    folder.write("one.pnnx.bin", std::fs::read(digits("model.pnnx.bin")).unwrap());
+    args[1] = folder.path("one");
+    let (out, found) = classes(&args);
+    assert_eq!(found, ["3", "7", "1"]);
+    assert_eq!(out.matches(" ms").count(), 3, "{out}");
+    let file = folder.path("out.npz");
+    args.extend(["-o".into(), file.clone()]);
+    classes(&args);
+    let written = plutino::npy::npz::load(&file).unwrap();
+    let names: Vec<&str> = written.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["3.out0", "7.out0", "1.out0"]);
+    args[0] = "bench".into();
+    args.retain(|a| a != "--top" && a != "1" && a != "-o" && *a != file);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    assert!(fails(&args, 2).contains("one picture at a time"));
 }

@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use crate::{FixtureError, folder, read_json, subfolders};
 
-/// A graph of one operator or a few, with inputs and PyTorch's outputs: a folder of `fixtures/ops/`.
+/// A graph of one operator or a few, with inputs and PyTorch's outputs: a folder of
+/// `fixtures/ops/`.
 #[derive(Debug, Clone)]
 pub struct OpCase {
     /// Name of its folder.
@@ -60,7 +61,8 @@ impl OpCase {
         Ok(Graph::load(self.path.join("model.pnnx.param"))?)
     }
 
-    /// The inputs with PyTorch's outputs: one set, or a second one of other shapes for the same graph.
+    /// The inputs with PyTorch's outputs: one set, or a second one of other shapes for the same
+    /// graph.
     ///
     /// # Errors
     /// If a file is missing or not right.
@@ -75,8 +77,8 @@ impl OpCase {
     }
 }
 
-/// Inputs `in0`, `in1`, ... and PyTorch's outputs `out0`, `out1`, ..., in the order of the graph's; tuples
-/// among the outputs are flattened.
+/// Inputs `in0`, `in1`, ... and PyTorch's outputs `out0`, `out1`, ..., in the order of the graph's;
+/// tuples among the outputs are flattened.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// The tensors fed.

@@ -1,8 +1,8 @@
 //! The project's fixtures: real networks as pnnx exports them, with inputs and PyTorch's outputs.
 //!
-//! Full-size networks are kept without weights. [`generate_weights`] makes them out of their names, with
-//! the same bits as the Python script that computed the expected outputs; `fixtures/README.md` states the
-//! rules.
+//! Full-size networks are kept without weights. [`generate_weights`] makes them out of their names,
+//! with the same bits as the Python script that computed the expected outputs; `fixtures/README.md`
+//! states the rules.
 //!
 //! ```
 //! let fixture = plutino_fixtures::Fixture::named("digits")?;
@@ -17,6 +17,7 @@
 mod case;
 mod fixture;
 mod output;
+mod precision;
 mod random;
 mod weights;
 
@@ -31,6 +32,7 @@ use thiserror::Error;
 pub use case::{OpCase, Run};
 pub use fixture::{Fixture, Weights};
 pub use output::{Mismatch, Output};
+pub use precision::{Chain, Errors};
 pub use random::{InputKind, Recipe, Words};
 pub use weights::generate_weights;
 

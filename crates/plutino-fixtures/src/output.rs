@@ -76,8 +76,8 @@ impl Output {
         }
     }
 
-    /// The largest error of `actual`, relative to the value that is largest in magnitude. Where PyTorch's
-    /// values are sampled, the extreme values of `actual` must agree as well.
+    /// The largest error of `actual`, relative to the value that is largest in magnitude. Where
+    /// PyTorch's values are sampled, the extreme values of `actual` must agree as well.
     ///
     /// # Errors
     /// If dtype or shape differ, or the error is larger than the tolerance.

@@ -1,10 +1,11 @@
-//! Values out of names, by integer arithmetic and correctly rounded operations only, so that every machine
-//! and language gets the same bits.
+//! Values out of names, by integer arithmetic and correctly rounded operations only, so that every
+//! machine and language gets the same bits.
 
 use plutino_tensor::{Tensor, TensorError};
 use serde::Deserialize;
 
-/// The words of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// The words of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", 2014).
 #[derive(Debug, Clone)]
 pub struct Words {
     state: u64,
@@ -19,8 +20,9 @@ impl Words {
         Words { state: key.bytes().fold(OFFSET, hash) }
     }
 
-    /// f32 values in `[centre - spread, centre + spread)`: the upper 24 bits of each word as a multiple of
-    /// 2^-23 in `[-1, 1)`, times `spread`, plus `centre`, both operations rounded to f32.
+    /// f32 values in `[centre - spread, centre + spread)`: the upper 24 bits of each word as a
+    /// multiple of 2^-23 in `[-1, 1)`, times `spread`, plus `centre`, both operations rounded to
+    /// f32.
     pub(crate) fn uniform(self, centre: f64, spread: f64) -> impl Iterator<Item = f32> {
         const STEP: f32 = 1.0 / (1 << 23) as f32;
         let (centre, spread) = (centre as f32, spread as f32);

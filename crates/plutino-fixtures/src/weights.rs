@@ -24,8 +24,8 @@ impl Rule {
     }
 }
 
-/// Gives every weight of the graph its values, apart from constants: weights that are data rather than
-/// parameters (integers, booleans, the grids of `models.yolo.Detect`) are left as they are.
+/// Gives every weight of the graph its values, apart from constants: weights that are data rather
+/// than parameters (integers, booleans, the grids of `models.yolo.Detect`) are left as they are.
 ///
 /// # Errors
 /// None for a graph whose weights fit into memory.
@@ -91,7 +91,8 @@ fn rule(op: &Operator, name: &str, shape: &[usize], followers: &[&str]) -> Rule 
     let gain = followers.iter().map(|kind| gain(kind)).fold(1.0, f64::max);
     let product = |dims: &[usize]| dims.iter().product::<usize>();
     if kind.contains("ConvTranspose") {
-        // (in, out / groups, kernel...): every output sees in / groups channels, kernel / stride taps.
+        // (in, out / groups, kernel...): every output sees in / groups channels, kernel / stride
+        // taps.
         let ints = |key| op.param(key).map_or(1, positive_product);
         let kernel = product(shape.get(2..).unwrap_or_default());
         let inputs = shape.first().copied().unwrap_or(1);

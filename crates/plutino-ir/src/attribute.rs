@@ -14,8 +14,8 @@ compile_error!("PNNX weights are little-endian and are read in place");
 
 /// A constant tensor that belongs to an operator: little-endian elements, row-major, without gaps.
 ///
-/// Type and shape stand in the `.param` file, the bytes in the `.bin` file; a graph read without weights has
-/// attributes without data. Cloning is cheap, because the bytes are shared.
+/// Type and shape stand in the `.param` file, the bytes in the `.bin` file; a graph read without
+/// weights has attributes without data. Cloning is cheap, because the bytes are shared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Attribute {
     dtype: DType,
@@ -178,7 +178,8 @@ impl Attribute {
         checked_byte_len(self.dtype, &self.shape).unwrap_or_default()
     }
 
-    /// The bytes; `None` if the graph was read without weights. They need not be aligned to the element.
+    /// The bytes; `None` if the graph was read without weights. They need not be aligned to the
+    /// element.
     pub fn data(&self) -> Option<&Bytes> {
         self.data.as_ref().map(|data| &data.bytes)
     }
@@ -194,7 +195,8 @@ impl Attribute {
         }
     }
 
-    /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else copied.
+    /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else
+    /// copied.
     ///
     /// # Errors
     /// If the elements are of another type, or the weights were not loaded.
@@ -225,8 +227,8 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// Product of shape and element size, if memory could hold it. A zero dimension makes it zero, however large
-/// the others are.
+/// Product of shape and element size, if memory could hold it. A zero dimension makes it zero,
+/// however large the others are.
 fn checked_byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
     if shape.contains(&0) {
         return Some(0);

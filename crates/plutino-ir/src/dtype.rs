@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::quote::quote;
+
 /// Type of one element, as PNNX names it in `#operand=(..)f32` and `@weight=(..)f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
@@ -104,7 +106,7 @@ impl fmt::Display for DType {
 /// The text is no PNNX element type.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "'{found}' is no element type; PNNX knows f32 f64 f16 i32 i64 i16 i8 u8 bool c64 c128 c32 bf16"
+    "'{found}' is no element type; PNNX knows f32 f64 f16 i32 i64 i16 i8 u8 bool c64 c128 c32 bf16", found = quote(found)
 )]
 pub struct UnknownDType {
     /// The text that was read.
@@ -148,8 +150,8 @@ impl From<usize> for Dim {
 
 /// What a file says about an operand: `#1=(1,64,112,112)f32`.
 ///
-/// This is a hint, not a fact: exporters leave it out (0-d tensors, lists, scalars) and sometimes get it
-/// wrong, so infer shapes and compare; never allocate from it.
+/// This is a hint, not a fact: exporters leave it out (0-d tensors, lists, scalars) and sometimes
+/// get it wrong, so infer shapes and compare; never allocate from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TensorType {
     /// Dimensions; `None` if the file is silent, `Some` of nothing for rank 0.

@@ -1,5 +1,5 @@
-//! What can be wrong with a model file: fields first, wording second. A message says all there is to say, so no
-//! error has a source beneath it.
+//! What can be wrong with a model file: fields first, wording second. A message says all there is
+//! to say, so no error has a source beneath it.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,9 @@ use thiserror::Error;
 use crate::attribute::AttributeError;
 use crate::dtype::{DType, TensorType};
 use crate::graph::{EditError, InvalidGraph};
+use crate::limits::Interrupted;
 use crate::parameter::ParameterError;
+use crate::quote::{quote, quote_display};
 use crate::topo::CycleError;
 
 /// A model could not be loaded.
@@ -39,6 +41,20 @@ pub enum LoadError {
         path: PathBuf,
         /// Number of weights that the `.param` file names.
         weights: usize,
+    },
+    /// What should be a file is a folder, a device or a pipe: it is not opened.
+    #[error("'{}' is no regular file", path.display())]
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The caller's limits ended the work.
+    #[error("{path}: {error} while loading", path = path.display())]
+    Interrupted {
+        /// The `.param` file.
+        path: PathBuf,
+        /// Which limit.
+        error: Interrupted,
     },
     /// The `.param` file is wrong.
     #[error("{file}:{error}")]
@@ -85,7 +101,7 @@ pub enum ParseErrorKind {
         hint: Option<Lookalike>,
     },
     /// The first line is not `7767517`.
-    #[error("expected the magic number 7767517, found '{found}'{}", Hint(hint))]
+    #[error("expected the magic number 7767517, found '{found}'{}", Hint(hint), found = quote(found))]
     Magic {
         /// What stands there.
         found: String,
@@ -95,7 +111,7 @@ pub enum ParseErrorKind {
     /// The file has the right magic number, but ncnn's operators.
     #[error(
         "operator '{operator}' of kind '{kind}' is ncnn's, not PNNX's: this is a .ncnn.param file; \
-         use the .pnnx.param file that pnnx writes beside it"
+         use the .pnnx.param file that pnnx writes beside it", operator = quote(operator), kind = quote(kind)
     )]
     Ncnn {
         /// Kind of the operator, for example `Input`.
@@ -122,7 +138,7 @@ pub enum ParseErrorKind {
         found: usize,
     },
     /// Two operators have the same name.
-    #[error("operator '{name}' is already defined in line {first}")]
+    #[error("operator '{name}' is already defined in line {first}", name = quote(name))]
     DuplicateOperator {
         /// The name.
         name: String,
@@ -130,7 +146,7 @@ pub enum ParseErrorKind {
         first: u32,
     },
     /// Two operators make the same operand, or one makes it twice.
-    #[error("operand '{name}' is already made by '{producer}' in line {first}")]
+    #[error("operand '{name}' is already made by '{producer}' in line {first}", name = quote(name), producer = quote(producer))]
     DuplicateOperand {
         /// Name of the operand.
         name: String,
@@ -140,21 +156,22 @@ pub enum ParseErrorKind {
         first: u32,
     },
     /// No operator makes the operand.
-    #[error("operand '{name}' is made by no operator")]
+    #[error("operand '{name}' is made by no operator", name = quote(name))]
     UnknownOperand {
         /// Name of the operand.
         name: String,
     },
     /// A key occurs twice on one operator.
-    #[error("'{key}' occurs twice on operator '{operator}'")]
+    #[error("'{key}' occurs twice on operator '{operator}'", key = quote(key), operator = quote(operator))]
     DuplicateKey {
         /// The key with its prefix, for example `@weight`.
         key: String,
         /// Name of the operator.
         operator: String,
     },
-    /// `#operand=` or `$key=operand` names an operand that is not of this operator, or already has a key.
-    #[error("operand '{operand}' of '{key}' is no {expected} of operator '{operator}'")]
+    /// `#operand=` or `$key=operand` names an operand that is not of this operator, or already has
+    /// a key.
+    #[error("operand '{operand}' of '{key}' is no {expected} of operator '{operator}'", operand = quote(operand), key = quote(key), operator = quote(operator))]
     ForeignOperand {
         /// The key with its prefix.
         key: String,
@@ -166,7 +183,7 @@ pub enum ParseErrorKind {
         operator: String,
     },
     /// Two lines record different types for the same operand.
-    #[error("operand '{operand}' is {found} here, but {recorded} before")]
+    #[error("operand '{operand}' is {} here, but {} before", quote_display(found), quote_display(recorded), operand = quote(operand))]
     ConflictingType {
         /// Name of the operand.
         operand: String,
@@ -176,7 +193,7 @@ pub enum ParseErrorKind {
         recorded: TensorType,
     },
     /// A parameter's value is malformed.
-    #[error("parameter '{name}' of operator '{operator}': {error}")]
+    #[error("parameter '{name}' of operator '{operator}': {error}", name = quote(name), operator = quote(operator))]
     Parameter {
         /// Name of the parameter.
         name: String,
@@ -186,7 +203,7 @@ pub enum ParseErrorKind {
         error: ParameterError,
     },
     /// A weight's shape is impossible.
-    #[error("weight '{name}' of operator '{operator}': {error}")]
+    #[error("weight '{name}' of operator '{operator}': {error}", name = quote(name), operator = quote(operator))]
     Attribute {
         /// Name of the weight.
         name: String,
@@ -198,6 +215,19 @@ pub enum ParseErrorKind {
     /// Operators wait for each other.
     #[error(transparent)]
     Cycle(#[from] CycleError),
+    /// The caller's limits ended the work; [`LoadError::Interrupted`] where a file was loaded.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// More than the text of a graph may have.
+    #[error("the text has {found} {what}, at most {most} are read")]
+    TooLarge {
+        /// `bytes`, or `words`: words and elements of lists.
+        what: &'static str,
+        /// How many there are.
+        found: u64,
+        /// How many there may be.
+        most: u64,
+    },
     /// The file is longer than line numbers go.
     #[error("the file has too many lines")]
     TooLong,
@@ -249,7 +279,7 @@ impl fmt::Display for Found<'_> {
         if self.0.is_empty() {
             f.write_str("the end of the line")
         } else {
-            write!(f, "'{}'", self.0)
+            write!(f, "'{}'", quote(self.0))
         }
     }
 }
@@ -259,7 +289,7 @@ impl fmt::Display for Found<'_> {
 #[non_exhaustive]
 pub enum BinError {
     /// The end of a zip archive is missing or malformed: cut off, or no zip archive at all.
-    #[error("not a complete zip archive: {reason}")]
+    #[error("not a complete zip archive: {reason}", reason = quote(reason))]
     Archive {
         /// What is missing.
         reason: String,
@@ -279,7 +309,7 @@ pub enum BinError {
         found: u64,
     },
     /// A record of the central directory is malformed.
-    #[error("entry {index} of the directory is malformed: {reason}")]
+    #[error("entry {index} of the directory is malformed: {reason}", reason = quote(reason))]
     Directory {
         /// Position in the directory, from 0.
         index: usize,
@@ -293,7 +323,7 @@ pub enum BinError {
         index: usize,
     },
     /// An entry is compressed, encrypted, or has its sizes behind its data.
-    #[error("entry '{entry}' is {how}; PNNX stores weights plainly")]
+    #[error("entry '{entry}' is {how}; PNNX stores weights plainly", entry = quote(entry))]
     NotStored {
         /// Name of the entry.
         entry: String,
@@ -301,7 +331,7 @@ pub enum BinError {
         how: &'static str,
     },
     /// An entry reaches past the data.
-    #[error("entry '{entry}' is cut off: {reason}")]
+    #[error("entry '{entry}' is cut off: {reason}", entry = quote(entry), reason = quote(reason))]
     Truncated {
         /// Name of the entry.
         entry: String,
@@ -309,7 +339,7 @@ pub enum BinError {
         reason: String,
     },
     /// An entry's own header says something else than the directory.
-    #[error("entry '{entry}': its header says {field} {local}, the directory says {central}")]
+    #[error("entry '{entry}': its header says {field} {local}, the directory says {central}", entry = quote(entry), local = quote(local), central = quote(central))]
     HeadersDisagree {
         /// Name of the entry.
         entry: String,
@@ -321,13 +351,13 @@ pub enum BinError {
         central: String,
     },
     /// Two entries have the same name.
-    #[error("there are two entries named '{entry}'")]
+    #[error("there are two entries named '{entry}'", entry = quote(entry))]
     DuplicateEntry {
         /// The name.
         entry: String,
     },
     /// Two entries share bytes.
-    #[error("entries '{first}' and '{second}' overlap")]
+    #[error("entries '{first}' and '{second}' overlap", first = quote(first), second = quote(second))]
     Overlap {
         /// Name of the entry that begins first.
         first: String,
@@ -335,7 +365,7 @@ pub enum BinError {
         second: String,
     },
     /// An entry's data does not have the checksum that the archive states.
-    #[error("entry '{entry}' is corrupt: its CRC-32 is {found:08x}, not {expected:08x}")]
+    #[error("entry '{entry}' is corrupt: its CRC-32 is {found:08x}, not {expected:08x}", entry = quote(entry))]
     Crc {
         /// Name of the entry.
         entry: String,
@@ -346,7 +376,7 @@ pub enum BinError {
     },
     /// The `.param` file names a weight that has no entry.
     #[error(
-        "there is no entry '{entry}' for weight '{weight}' of operator '{operator}' in line {line}"
+        "there is no entry '{entry}' for weight '{weight}' of operator '{operator}' in line {line}", entry = quote(entry), weight = quote(weight), operator = quote(operator)
     )]
     MissingEntry {
         /// Name that the entry should have.
@@ -359,13 +389,13 @@ pub enum BinError {
         line: u32,
     },
     /// An entry belongs to no weight of the `.param` file.
-    #[error("entry '{entry}' belongs to no weight of the .param file")]
+    #[error("entry '{entry}' belongs to no weight of the .param file", entry = quote(entry))]
     UnknownEntry {
         /// Name of the entry.
         entry: String,
     },
     /// An entry's size is not that of the weight.
-    #[error("entry '{entry}' has {found} bytes, but {shape:?} of {dtype} takes {expected}")]
+    #[error("entry '{entry}' has {found} bytes, but {} of {dtype} takes {expected}", quote_display(&format_args!("{shape:?}")), entry = quote(entry))]
     EntrySize {
         /// Name of the entry.
         entry: String,
@@ -378,6 +408,9 @@ pub enum BinError {
         /// Bytes of the entry.
         found: u64,
     },
+    /// The caller's limits ended the work; [`LoadError::Interrupted`] where a file was loaded.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// Two weights share the name of one entry.
     #[error(transparent)]
     SharedEntry(InvalidGraph),
@@ -392,9 +425,10 @@ pub enum SaveError {
     /// A name cannot be written.
     #[error(transparent)]
     Name(#[from] EditError),
-    /// A parameter's text would be read back as another value, for instance the word `3` as the integer 3.
+    /// A parameter's text would be read back as another value, for instance the word `3` as the
+    /// integer 3.
     #[error(
-        "parameter '{name}' of operator '{operator}', {kind} '{text}', would not be read back as the same value"
+        "parameter '{name}' of operator '{operator}', {kind} '{text}', would not be read back as the same value", name = quote(name), operator = quote(operator), text = quote(text)
     )]
     Parameter {
         /// Name of the operator.
@@ -406,9 +440,10 @@ pub enum SaveError {
         /// Its text.
         text: String,
     },
-    /// An operator reads one operand twice and only the later input is named; the format would name the first.
+    /// An operator reads one operand twice and only the later input is named; the format would name
+    /// the first.
     #[error(
-        "operator '{operator}' reads operand '{operand}' several times and names a later input only ('{key}')"
+        "operator '{operator}' reads operand '{operand}' several times and names a later input only ('{key}')", operator = quote(operator), operand = quote(operand), key = quote(key)
     )]
     InputName {
         /// Name of the operator.
@@ -419,7 +454,7 @@ pub enum SaveError {
         key: String,
     },
     /// A weight has no data, because the graph was read without.
-    #[error("weight '{weight}' of operator '{operator}' has no data")]
+    #[error("weight '{weight}' of operator '{operator}' has no data", weight = quote(weight), operator = quote(operator))]
     NotLoaded {
         /// Name of the operator.
         operator: String,
@@ -427,7 +462,7 @@ pub enum SaveError {
         weight: String,
     },
     /// The name of a weight's entry is longer than a zip archive allows.
-    #[error("'{entry}' is too long for the name of an archive entry")]
+    #[error("'{entry}' is too long for the name of an archive entry", entry = quote(entry))]
     EntryName {
         /// The name.
         entry: String,

@@ -1,13 +1,14 @@
 //! Reads, edits and writes PNNX models: `model.pnnx.param`, a text with one operator a line, and
-//! `model.pnnx.bin`, a zip archive of weights. `pip install pnnx` turns any traceable PyTorch module into them:
+//! `model.pnnx.bin`, a zip archive of weights. `pip install pnnx` turns any traceable PyTorch
+//! module into them:
 //!
 //! ```python
 //! pnnx.export(model.eval(), "model.pt", torch.rand(1, 3, 224, 224))
 //! ```
 //!
-//! A [`Graph`] holds [`Operator`]s in file order and the [`Operand`]s between them, each with one producer and
-//! any number of consumers. This crate knows what a file says, not what it means: it checks that a graph fits
-//! together and computes nothing.
+//! A [`Graph`] holds [`Operator`]s in file order and the [`Operand`]s between them, each with one
+//! producer and any number of consumers. This crate knows what a file says, not what it means: it
+//! checks that a graph fits together and computes nothing.
 //!
 //! # Loading
 //! ```no_run
@@ -25,8 +26,8 @@
 //! let structure = Graph::load_with("resnet18", &skip)?;
 //! # Ok::<(), plutino_ir::LoadError>(())
 //! ```
-//! [`Graph::from_bytes`] reads from memory, and [`LoadOptions::mmap`] maps the weights instead of reading them.
-//! Weights are slices of the file, never copied: see [`Attribute`].
+//! [`Graph::from_bytes`] reads from memory, and [`LoadOptions::mmap`] maps the weights instead of
+//! reading them. Weights are slices of the file, never copied: see [`Attribute`].
 //!
 //! # Building, editing, saving
 //! ```
@@ -69,15 +70,16 @@
 //! # Ok(())
 //! # }
 //! ```
-//! [`Graph::save`] writes both files. It refuses what would not read back equal, for instance a parameter whose
-//! text means something else.
+//! [`Graph::save`] writes both files. It refuses what would not read back equal, for instance a
+//! parameter whose text means something else.
 //!
 //! # Strictness
-//! Files come from anywhere, so nothing in them is taken on trust. Wrong magic, counts that disagree, unknown or
-//! doubly made operands, cycles, malformed numbers, archives that are cut off, compressed, corrupt or at odds
-//! with themselves, and weights of the wrong size are errors: of a type of their own, with line and column in
-//! the text ([`ParseError`]) or the archive's entry ([`BinError`]). No input makes the crate panic, and memory
-//! taken is in proportion to the size of the files, whatever they announce.
+//! Files come from anywhere, so nothing in them is taken on trust. Wrong magic, counts that
+//! disagree, unknown or doubly made operands, cycles, malformed numbers, archives that are cut off,
+//! compressed, corrupt or at odds with themselves, and weights of the wrong size are errors: of a
+//! type of their own, with line and column in the text ([`ParseError`]) or the archive's entry
+//! ([`BinError`]). No input makes the crate panic, and memory taken is in proportion to the size of
+//! the files, whatever they announce.
 #![deny(unsafe_code)]
 
 mod attribute;
@@ -85,11 +87,17 @@ mod dtype;
 mod error;
 pub mod expr;
 mod graph;
+mod limits;
 mod load;
+#[cfg(all(feature = "mmap", not(target_family = "wasm")))]
+mod mmap;
+#[cfg(not(all(feature = "mmap", not(target_family = "wasm"))))]
+#[path = "unmapped.rs"]
 mod mmap;
 mod number;
 mod param;
 mod parameter;
+mod quote;
 mod save;
 pub mod topo;
 mod weights;
@@ -98,6 +106,8 @@ pub use attribute::{Attribute, AttributeError, Element};
 pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
 pub use graph::{EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId};
-pub use load::{LoadOptions, Weights};
+pub use limits::{CancelToken, Interrupted, Limits};
+pub use load::{LoadOptions, Weights, read_regular};
 pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};
+pub use quote::{MOST_QUOTED, Quoted, escaped, quote, quote_display, told};

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bytes::Bytes;
 
-use crate::error::{LoadError, ParseError};
+use crate::error::{BinError, LoadError, ParseError, ParseErrorKind};
 use crate::graph::Graph;
+use crate::limits::Limits;
 use crate::{mmap, param, weights};
 
 /// File name in the errors of models that come from memory.
@@ -28,26 +29,33 @@ pub enum Weights {
 /// How to load a model from files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Map the `.bin` file into memory instead of reading it: loading takes no time, and the system reads
-    /// what is touched. You promise that nobody changes or truncates the file while the graph or any of its
-    /// weights is alive; off by default.
+    /// Map the `.bin` file into memory instead of reading it: loading takes no time, and the system
+    /// reads what is touched. You promise that nobody changes or truncates the file while the graph
+    /// or any of its weights is alive; off by default.
     pub mmap: bool,
     /// Compare the checksum of every weight, which touches all of the data; on by default.
     pub verify_crc: bool,
     /// Whether to read the weights at all.
     pub weights: Weights,
+    /// What ends loading early: checked every few hundred operators, and at every weight.
+    pub limits: Limits,
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions { mmap: false, verify_crc: true, weights: Weights::Required }
+        LoadOptions {
+            mmap: false,
+            verify_crc: true,
+            weights: Weights::Required,
+            limits: Limits::default(),
+        }
     }
 }
 
 impl Graph {
     /// Loads a model: `path` is the `.param` file, or its stem (`resnet18` or `resnet18.pnnx` for
-    /// `resnet18.pnnx.param`). The `.bin` file is the one beside it with the same stem; it may be missing if
-    /// the model has no weights.
+    /// `resnet18.pnnx.param`). The `.bin` file is the one beside it with the same stem; it may be
+    /// missing if the model has no weights.
     ///
     /// # Errors
     /// If a file cannot be read, or anything in it is wrong.
@@ -61,11 +69,12 @@ impl Graph {
     /// If a file cannot be read, or anything in it is wrong.
     pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Graph, LoadError> {
         let param_path = find_param(path.as_ref())?;
-        let text = fs::read(&param_path)
-            .map_err(|error| LoadError::Io { path: param_path.clone(), error })?;
-        let mut graph = param::parse_graph(&text).map_err(|error| LoadError::Param {
-            file: param_path.display().to_string(),
-            error: error.into(),
+        let interrupted = |error| LoadError::Interrupted { path: param_path.clone(), error };
+        options.limits.check().map_err(interrupted)?;
+        let text = read_param(&param_path)?;
+        let mut graph = param::parse_graph(&text, &options.limits).map_err(|e| match e.kind {
+            ParseErrorKind::Interrupted(error) => interrupted(error),
+            _ => LoadError::Param { file: param_path.display().to_string(), error: e.into() },
         })?;
         drop(text);
         if options.weights == Weights::Skip {
@@ -73,6 +82,11 @@ impl Graph {
         }
         let bin_path = param_path.with_extension("bin");
         let weights = graph.operators().map(|(_, operator)| operator.attrs.len()).sum();
+        let bin_path = match regular(&bin_path) {
+            Ok(_) => bin_path,
+            Err(LoadError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => bin_path,
+            Err(other) => return Err(other),
+        };
         let archive = if options.mmap {
             mmap::map(&bin_path, options.verify_crc)
         } else {
@@ -90,24 +104,30 @@ impl Graph {
                 return Err(LoadError::Io { path: bin_path, error });
             }
         };
-        weights::attach(&mut graph, &archive, mapping.as_ref(), options.verify_crc)
-            .map_err(|error| LoadError::Bin { file: bin_path.display().to_string(), error })?;
+        let bin = |error| LoadError::Bin { file: bin_path.display().to_string(), error };
+        weights::attach(&mut graph, &archive, mapping.as_ref(), options).map_err(|error| {
+            match error {
+                BinError::Interrupted(error) => interrupted(error),
+                error => bin(error),
+            }
+        })?;
         Ok(graph)
     }
 
-    /// Reads a model from memory: the text of the `.param` file and the bytes of the `.bin` file. The weights
-    /// are slices of `bin`, not copies. Empty `bin` will do for a model without weights.
+    /// Reads a model from memory: the text of the `.param` file and the bytes of the `.bin` file.
+    /// The weights are slices of `bin`, not copies. Empty `bin` will do for a model without
+    /// weights.
     ///
     /// # Errors
     /// If anything is wrong with either.
     pub fn from_bytes(param: impl AsRef<[u8]>, bin: impl Into<Bytes>) -> Result<Graph, LoadError> {
-        let mut graph = param::parse_graph(param.as_ref())
+        let mut graph = param::parse_graph(param.as_ref(), &Limits::default())
             .map_err(|error| LoadError::Param { file: MEMORY.into(), error: error.into() })?;
         let bin = bin.into();
         if bin.is_empty() && graph.operators().all(|(_, operator)| operator.attrs.is_empty()) {
             return Ok(graph);
         }
-        weights::attach(&mut graph, &bin, None, true)
+        weights::attach(&mut graph, &bin, None, &LoadOptions::default())
             .map_err(|error| LoadError::Bin { file: MEMORY.into(), error })?;
         Ok(graph)
     }
@@ -117,7 +137,7 @@ impl Graph {
     /// # Errors
     /// If anything in the text is wrong, with line and column.
     pub fn parse(param: &str) -> Result<Graph, ParseError> {
-        param::parse_graph(param.as_bytes())
+        param::parse_graph(param.as_bytes(), &Limits::default())
     }
 }
 
@@ -126,6 +146,39 @@ impl FromStr for Graph {
 
     fn from_str(param: &str) -> Result<Self, Self::Err> {
         Graph::parse(param)
+    }
+}
+
+/// The bytes of a regular file. What is none (a folder, a device, a pipe) is refused before it is
+/// opened: opening a pipe waits for its other end.
+///
+/// # Errors
+/// Where it is none, or cannot be read.
+pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    match fs::metadata(path.as_ref())?.is_file() {
+        true => fs::read(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// The text of a `.param` file: no more of it than is looked at.
+fn read_param(path: &Path) -> Result<Vec<u8>, LoadError> {
+    regular(path)?;
+    let read = || {
+        let mut text = Vec::new();
+        fs::File::open(path)?.take(param::MAX_BYTES + 1).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(|error| LoadError::Io { path: path.to_owned(), error })
+}
+
+/// The path, where a regular file lies there. Asked before it is opened: opening a pipe waits for
+/// its other end.
+fn regular(path: &Path) -> Result<&Path, LoadError> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(path),
+        Ok(_) => Err(LoadError::NotAFile { path: path.to_owned() }),
+        Err(error) => Err(LoadError::Io { path: path.to_owned(), error }),
     }
 }
 
@@ -140,8 +193,10 @@ fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
     } else {
         vec![with(".pnnx.param"), with(".param"), path.to_owned()]
     };
-    match tried.iter().find(|candidate| candidate.is_file()) {
-        Some(found) => Ok(found.clone()),
+    // A folder may have a model's name: of several candidates a file goes first.
+    let found = tried.iter().find(|c| c.is_file());
+    match found.or_else(|| tried.iter().find(|c| c.exists() && !c.is_dir())) {
+        Some(found) => regular(found).map(Path::to_owned),
         None => Err(LoadError::NotFound { path: path.to_owned(), tried }),
     }
 }

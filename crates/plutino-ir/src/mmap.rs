@@ -19,8 +19,9 @@ impl Mapping {
         self.0.len() <= SMALL
     }
 
-    /// Tells the system that nobody needs `part` for now: its pages do not count as this process's memory until
-    /// they are read again. A part that lies elsewhere is left alone, and so are pages that it shares with others.
+    /// Tells the system that nobody needs `part` for now: its pages do not count as this process's
+    /// memory until they are read again. A part that lies elsewhere is left alone, and so are pages
+    /// that it shares with others.
     pub fn release(&self, part: &[u8]) {
         let whole = self.0.as_ptr_range();
         let inside = part.as_ptr_range();
@@ -32,8 +33,9 @@ impl Mapping {
             let start = inside.start.addr() - whole.start.addr();
             let first = start.next_multiple_of(PAGE);
             let len = (start + part.len()) / PAGE * PAGE - first;
-            // SAFETY: the pages are a read-only view of a file that does not change (precondition of `map`):
-            // they come back with the same contents. The range lies inside the mapping (checked above).
+            // SAFETY: the pages are a read-only view of a file that does not change (precondition
+            // of `map`): they come back with the same contents. The range lies inside the mapping
+            // (checked above).
             let _ = unsafe {
                 self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, len)
             };
@@ -65,20 +67,21 @@ impl std::fmt::Debug for Mapping {
 
 /// Maps a file into memory, read-only.
 ///
-/// Precondition: nobody, in this process or another, changes or truncates the file while the returned bytes
-/// or any part of them are alive. Neither Rust nor the operating system can check that; whoever asks for
-/// mapping ([`LoadOptions::mmap`](crate::LoadOptions::mmap)) promises it. `save` never writes into a file in
-/// place, so saving over a mapped model is fine.
+/// Precondition: nobody, in this process or another, changes or truncates the file while the
+/// returned bytes or any part of them are alive. Neither Rust nor the operating system can check
+/// that; whoever asks for mapping ([`LoadOptions::mmap`](crate::LoadOptions::mmap)) promises it.
+/// `save` never writes into a file in place, so saving over a mapped model is fine.
 ///
-/// `read` says that all of it is about to be read: a small file's pages come at once then, which takes less time than
-/// one after the other.
+/// `read` says that all of it is about to be read: a small file's pages come at once then, which
+/// takes less time than one after the other.
 pub(crate) fn map(path: &Path, read: bool) -> io::Result<(Bytes, Option<Mapping>)> {
     let file = File::open(path)?;
     if file.metadata()?.len() == 0 {
         return Ok((Bytes::new(), None)); // an empty mapping is an error on some systems
     }
-    // SAFETY: the mapping is read-only and owned by the bytes handed out; that the file does not change is
-    // this function's precondition, stated above and in the documentation of the option that leads here.
+    // SAFETY: the mapping is read-only and owned by the bytes handed out; that the file does not
+    // change is this function's precondition, stated above and in the documentation of the option
+    // that leads here.
     let mapping = Mapping(Arc::new(unsafe { Mmap::map(&file)? }));
     if read && mapping.is_small() {
         #[cfg(target_os = "linux")]

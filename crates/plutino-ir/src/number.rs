@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-/// A float as PNNX writes it: the shortest digits that read back equal, `0.5`, `2.0`, `0.333333343`;
-/// below 1e-4 and from 1e9 on with an exponent and at least six decimals, `1.000000e-5`.
+/// A float as PNNX writes it: the shortest digits that read back equal, `0.5`, `2.0`,
+/// `0.333333343`; below 1e-4 and from 1e9 on with an exponent and at least six decimals,
+/// `1.000000e-5`.
 ///
 /// Not for infinities and NaN, which PNNX spells as words and types as strings.
 pub(crate) struct FloatText(pub(crate) f64);
@@ -43,14 +44,15 @@ pub(crate) enum Number {
     Complex(f64, f64),
 }
 
-/// Whether PNNX reads this text as a number at all: it starts with a digit, or with `-` and a digit.
+/// Whether PNNX reads this text as a number at all: it starts with a digit, or with `-` and a
+/// digit.
 pub(crate) fn is_numeric(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Reads a text that [`is_numeric`]: complex if it ends in `j`, a float if it has `.` or `e`, else an
-/// integer. `Err` says which of them it failed to be.
+/// Reads a text that [`is_numeric`]: complex if it ends in `j`, a float if it has `.` or `e`, else
+/// an integer. `Err` says which of them it failed to be.
 pub(crate) fn parse_number(text: &str) -> Result<Number, &'static str> {
     if let Some(body) = text.strip_suffix('j') {
         return parse_complex(body)

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::quote::quote;
+
 use crate::dtype::write_tuple;
 use crate::number::{ComplexText, FloatText, Number, is_numeric, parse_number};
 
@@ -21,12 +23,13 @@ use crate::number::{ComplexText, FloatText, Number, is_numeric, parse_number};
 /// | starts with a digit, or `-` and a digit | complex if it ends in `j`, float if it has `.` or `e`, else integer |
 /// | everything else, `inf` and `nan` included | [`Str`](Parameter::Str) |
 ///
-/// So `(1)` is a list of one integer and `1` an integer, and integers and floats mixed in a list are floats.
-/// The parameter named `expr` is exempt: its text is always a [`Str`](Parameter::Str), to be read with
-/// [`Expr::parse`](crate::expr::Expr::parse) or [`Literal::parse`](crate::expr::Literal::parse).
+/// So `(1)` is a list of one integer and `1` an integer, and integers and floats mixed in a list
+/// are floats. The parameter named `expr` is exempt: its text is always a [`Str`](Parameter::Str),
+/// to be read with [`Expr::parse`](crate::expr::Expr::parse) or
+/// [`Literal::parse`](crate::expr::Literal::parse).
 ///
-/// Floats are kept as the `f64` nearest to the decimal text. That makes the way text -> value -> text exact,
-/// and loses nothing: PNNX writes at most nine digits, those of an `f32`.
+/// Floats are kept as the `f64` nearest to the decimal text. That makes the way text -> value ->
+/// text exact, and loses nothing: PNNX writes at most nine digits, those of an `f32`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Parameter {
     /// `None`, `()` or `[]`.
@@ -46,7 +49,8 @@ pub enum Parameter {
     Ints(Vec<i64>),
     /// A list of floats, or of floats and integers.
     Floats(Vec<f64>),
-    /// A list of words, or of mixed kinds as in `indexes=(@0,2147483647,@1)`: the text of each element.
+    /// A list of words, or of mixed kinds as in `indexes=(@0,2147483647,@1)`: the text of each
+    /// element.
     Strs(Vec<String>),
     /// A complex number, real and imaginary part.
     Complex(f64, f64),
@@ -58,7 +62,7 @@ pub enum Parameter {
 
 /// A parameter's text is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected {expected}, found '{found}'")]
+#[error("expected {expected}, found '{found}'", found = quote(found))]
 pub struct ParameterError {
     /// Byte offset of the fault in the text.
     pub offset: usize,
@@ -105,8 +109,8 @@ impl Parameter {
         }
     }
 
-    /// Name of the kind, for messages: `null`, `bool`, `int`, `float`, `string`, `bool list`, `int list`,
-    /// `float list`, `string list`, `complex`, `complex list` or `other`.
+    /// Name of the kind, for messages: `null`, `bool`, `int`, `float`, `string`, `bool list`, `int
+    /// list`, `float list`, `string list`, `complex`, `complex list` or `other`.
     pub fn kind(&self) -> &'static str {
         match self {
             Parameter::Null => "null",
@@ -137,7 +141,8 @@ impl Parameter {
         }
     }
 
-    /// The integer; a float without a fraction counts, because exporters write `2.0` for `2` now and then.
+    /// The integer; a float without a fraction counts, because exporters write `2.0` for `2` now
+    /// and then.
     pub fn as_int(&self) -> Option<i64> {
         const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53: beyond it a float no longer names one integer
         match self {

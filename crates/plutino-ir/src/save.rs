@@ -8,12 +8,12 @@ use crate::error::SaveError;
 use crate::graph::Graph;
 
 impl Graph {
-    /// Writes both files. Each is written beside its final place and renamed when complete, so that neither a
-    /// failure nor a mapped source leaves a broken model behind.
+    /// Writes both files. Each is written beside its final place and renamed when complete, so that
+    /// neither a failure nor a mapped source leaves a broken model behind.
     ///
     /// # Errors
-    /// If the graph is not valid, has something that would be read back differently or a weight without data,
-    /// or a file cannot be written.
+    /// If the graph is not valid, has something that would be read back differently or a weight
+    /// without data, or a file cannot be written.
     pub fn save(
         &self,
         param_path: impl AsRef<Path>,
@@ -61,7 +61,8 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After publishing there is nothing left to remove; a failure to tidy up is not worth another error.
+        // After publishing there is nothing left to remove; a failure to tidy up is not worth
+        // another error.
         let _ = fs::remove_file(&self.path);
     }
 }

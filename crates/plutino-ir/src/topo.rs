@@ -1,5 +1,5 @@
-//! Topological orders: depth first and Kahn's. Both accept the same graphs, and both name the members of a
-//! cycle. A graph that is in topological order already keeps its order.
+//! Topological orders: depth first and Kahn's. Both accept the same graphs, and both name the
+//! members of a cycle. A graph that is in topological order already keeps its order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,25 +7,35 @@ use std::collections::BinaryHeap;
 use thiserror::Error;
 
 use crate::graph::{Graph, OperatorId};
+use crate::quote::quote;
 
 /// Operators that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("these operators form a cycle: {}", chain(names))]
 pub struct CycleError {
-    /// The members: each makes an operand that the next one reads, and the last one feeds the first.
+    /// The members: each makes an operand that the next one reads, and the last one feeds the
+    /// first.
     pub members: Vec<OperatorId>,
     /// Names of the members.
     pub names: Vec<String>,
 }
 
+/// Members of a cycle that a message names.
+const MOST_NAMED: usize = 16;
+
 /// `a -> b -> a`
 fn chain(names: &[String]) -> String {
-    let mut text = names.join(" -> ");
-    if let Some(first) = names.first() {
-        text.push_str(" -> ");
-        text.push_str(first);
+    let mut text = String::new();
+    for name in names.iter().take(MOST_NAMED) {
+        text.push_str(&format!("{} -> ", quote(name)));
     }
-    text
+    if let Some(left @ 1..) = names.len().checked_sub(MOST_NAMED) {
+        text.push_str(&format!("... {left} more -> "));
+    }
+    match names.first() {
+        Some(first) => text + &quote(first).to_string(),
+        None => text,
+    }
 }
 
 impl CycleError {
@@ -42,9 +52,9 @@ fn producers(graph: &Graph, id: OperatorId) -> impl Iterator<Item = OperatorId> 
     inputs.iter().filter_map(|&input| graph.operand(input)?.producer)
 }
 
-/// Orders operators so that each comes after those it reads from, by depth-first search: operators are taken
-/// in file order, and each is preceded by whatever it still needs. The search keeps its own stack, so depth
-/// is bounded by memory alone.
+/// Orders operators so that each comes after those it reads from, by depth-first search: operators
+/// are taken in file order, and each is preceded by whatever it still needs. The search keeps its
+/// own stack, so depth is bounded by memory alone.
 ///
 /// # Errors
 /// If operators wait for each other.
@@ -78,7 +88,8 @@ pub fn depth_first(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
                     stack.push((needed, producers(graph, needed)));
                 }
                 State::OnStack => {
-                    // The stack runs from reader to producer; the cycle is told the other way round.
+                    // The stack runs from reader to producer; the cycle is told the other way
+                    // round.
                     let path = stack.iter().map(|&(id, _)| id);
                     let mut members: Vec<_> = path.skip_while(|&id| id != needed).collect();
                     members.reverse();
@@ -90,8 +101,9 @@ pub fn depth_first(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     Ok(sorted)
 }
 
-/// Orders operators so that each comes after those it reads from, by Kahn's algorithm (Communications of the
-/// ACM 5(11), 1962): whoever waits for nobody goes next, the first in file order among them.
+/// Orders operators so that each comes after those it reads from, by Kahn's algorithm
+/// (Communications of the ACM 5(11), 1962): whoever waits for nobody goes next, the first in file
+/// order among them.
 ///
 /// # Errors
 /// If operators wait for each other.
@@ -125,8 +137,8 @@ pub fn kahn(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     Err(CycleError::new(graph, walk_into_cycle(graph, &position, &waiting)))
 }
 
-/// Among the operators that Kahn left over each waits for another one, so walking to one that is waited for
-/// must come round.
+/// Among the operators that Kahn left over each waits for another one, so walking to one that is
+/// waited for must come round.
 fn walk_into_cycle(graph: &Graph, position: &[usize], waiting: &[usize]) -> Vec<OperatorId> {
     let order = graph.operator_ids();
     let stuck = |id: &OperatorId| waiting[position[id.index()]] > 0;

@@ -1,4 +1,5 @@
-//! Damaged models are refused or read, never more: no panic, and no memory beyond the size of the input.
+//! Damaged models are refused or read, never more: no panic, and no memory beyond the size of the
+//! input.
 
 #![allow(clippy::unwrap_used)] // helpers of tests unwrap as tests do
 
@@ -15,7 +16,8 @@ use plutino_ir::expr::{Expr, Literal};
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, 256 << 20);
 
-/// A generator that gives the same numbers everywhere and always: SplitMix64 (Steele, Lea, Flood, 2014).
+/// A generator that gives the same numbers everywhere and always: SplitMix64 (Steele, Lea, Flood,
+/// 2014).
 struct Random(u64);
 
 impl Random {

@@ -169,8 +169,8 @@ fn tensor_type() -> impl Strategy<Value = TensorType> {
     prop_oneof![Just(TensorType::default()), typed]
 }
 
-/// An operator to be: its kind, what it reads (as positions among all operands made before it), how many of
-/// its first inputs have keys, the types of what it makes, its parameters and its weights.
+/// An operator to be: its kind, what it reads (as positions among all operands made before it), how
+/// many of its first inputs have keys, the types of what it makes, its parameters and its weights.
 type Plan = (
     String,
     Vec<prop::sample::Index>,

@@ -1,7 +1,7 @@
 //! Activation functions, as they are fused into the kernels that produce their input.
 //!
-//! Formulas and edge cases are PyTorch's (<https://pytorch.org/docs/stable/nn.functional.html>): NaN
-//! stays NaN, `silu(-inf)` is NaN, and so on.
+//! Formulas and edge cases are PyTorch's (<https://pytorch.org/docs/stable/nn.functional.html>):
+//! NaN stays NaN, `silu(-inf)` is NaN, and so on.
 
 use crate::math::{exp, expm1, log1p, neg, normal_cdf, sigmoid, silu, tanh};
 use crate::simd::{Interleaved, Isa, Outlined, Simd, Vectorized};
@@ -94,7 +94,7 @@ pub(crate) const GELU_TANH: [f64; 2] = [1.595_769_121_605_730_7, 0.044_715];
 
 impl Activation {
     /// The function, lane by lane.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub fn apply<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
         let zero = s.zero();
         let one = s.splat(1.0);
@@ -109,7 +109,7 @@ impl Activation {
             Self::Celu { alpha } => elu(s, x, alpha, 1.0 / alpha),
             Self::Selu => s.mul(s.splat(SELU_SCALE as f32), elu(s, x, SELU_ALPHA as f32, 1.0)),
             Self::Sigmoid => sigmoid(s, x),
-            Self::LogSigmoid => neg(s, softplus(s, neg(s, x))),
+            Self::LogSigmoid => s.sub(s.min(zero, x), log1p(s, exp(s, neg(s, s.abs(x))))),
             Self::Silu => silu(s, x),
             Self::HardSigmoid => hard_sigmoid(s, x),
             Self::HardSwish => hard_swish(s, x),
@@ -146,7 +146,7 @@ impl Activation {
     }
 
     /// The function of several vectors, step by step for all of them.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub fn apply_all<S: Simd, const N: usize>(self, s: S, vectors: [S::F32; N]) -> [S::F32; N] {
         self.apply(Interleaved::<S, N>(s), vectors)
     }
@@ -157,8 +157,8 @@ impl Activation {
         isa.run(Outlined(InPlace::new(self, data)));
     }
 
-    /// Whether the function costs a few instructions only, so that it may be inlined into the store of
-    /// any kernel; the others are better applied to a finished part of the result.
+    /// Whether the function costs a few instructions only, so that it may be inlined into the store
+    /// of any kernel; the others are better applied to a finished part of the result.
     pub const fn is_cheap(self) -> bool {
         matches!(
             self,
@@ -205,28 +205,30 @@ impl Activation {
 }
 
 /// x above zero, else alpha (e^(scale x) - 1).
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn elu<S: Simd>(s: S, x: S::F32, alpha: f32, scale: f32) -> S::F32 {
     let negative = s.mul(s.splat(alpha), expm1(s, s.mul(x, s.splat(scale))));
     s.select(s.le(x, s.zero()), negative, x)
 }
 
 /// ln(1 + e^x), without overflow.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn softplus<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.add(s.max(s.zero(), x), log1p(s, exp(s, neg(s, s.abs(x)))))
 }
 
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn hard_sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let line = s.fma(x, s.splat(1.0 / 6.0), s.splat(0.5));
     s.min(s.splat(1.0), s.max(s.zero(), line))
 }
 
-/// [`Activation::HardSwish`]
-#[inline(always)]
+/// [`Activation::HardSwish`]. The product comes before the quotient, and overflows where PyTorch's
+/// does.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(crate) fn hard_swish<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    s.mul(x, hard_sigmoid(s, x))
+    let line = s.min(s.splat(6.0), s.max(s.zero(), s.add(x, s.splat(3.0))));
+    s.mul(s.mul(x, line), s.splat(1.0 / 6.0))
 }
 
 /// The function of every element of some rows, in place. Kernels call it as a function of its own
@@ -248,8 +250,8 @@ impl<'a> InPlace<'a> {
     }
 
     /// # Safety
-    /// For as long as this lives, `data` is valid for reads and writes of `size.1` elements in each of `size.0` rows,
-    /// which are `stride` elements apart.
+    /// For as long as this lives, `data` is valid for reads and writes of `size.1` elements in each
+    /// of `size.0` rows, which are `stride` elements apart.
     pub(crate) unsafe fn of_rows(
         activation: Activation,
         data: *mut f32,
@@ -326,8 +328,9 @@ mod tests {
     use crate::reference::elementwise as reference;
     use crate::testkit::{on_every_machine, random};
 
-    /// Every function, usual and unusual parameters; how many ULP of the result, and of the argument, it
-    /// may be off. The second is for functions that subtract, and for the tail of GELU.
+    /// Every function, usual and unusual parameters; how many ULP of the result, and of the
+    /// argument, it may be off. The second is for functions that subtract, and for the tail of
+    /// GELU.
     const ALL: &[(Activation, f64, f64)] = &[
         (Relu, 0.0, 0.0),
         (Relu6, 0.0, 0.0),
@@ -413,6 +416,41 @@ mod tests {
                             "{activation:?}({x}) = {y}, not {exact}"
                         );
                     }
+                },
+            );
+        }
+    }
+
+    /// Signs of zeros, and products that overflow, as PyTorch 2.15 has them.
+    #[test]
+    fn zeros_have_the_signs_of_pytorch() {
+        for (activation, x, expected) in [
+            (Relu, -0.0, -0.0f32),
+            (Relu6, -0.0, -0.0),
+            (Hardshrink { lambda: 0.5 }, -0.0, 0.0),
+            (Tanhshrink, -0.0, 0.0),
+            (LogSigmoid, f32::INFINITY, 0.0),
+            (LogSigmoid, 3e38, 0.0),
+            (Gelu, -100.0, -0.0),
+            (Gelu, -3e38, -0.0),
+            (GeluTanh, -3e38, -0.0),
+            (Silu, -3e38, -0.0),
+            (Mish, -3e38, -0.0),
+            (HardSwish, -3.0, -0.0),
+            (HardSwish, -3e38, -0.0),
+            (HardSwish, 3e38, f32::INFINITY),
+            (Elu { alpha: 1.0 }, -0.0, -0.0),
+            (LeakyRelu { slope: 0.0 }, -3e38, -0.0),
+        ] {
+            on_every_machine(
+                |isa, _| {
+                    let mut y = vec![x; 21];
+                    activation.apply_in_place(isa, &mut y);
+                    y
+                },
+                |y| {
+                    let same = |y: &f32| y.to_bits() == expected.to_bits();
+                    assert!(y.iter().all(same), "{activation:?}({x}) = {}", y[0]);
                 },
             );
         }

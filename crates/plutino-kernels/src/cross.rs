@@ -3,8 +3,8 @@
 //! `y = (a1 b2 - a2 b1, a2 b0 - a0 b2, a0 b1 - a1 b0)`
 //! (<https://pytorch.org/docs/stable/generated/torch.linalg.cross.html>).
 //!
-//! Loops: for each vector (parallel) - its three elements. Products and their difference are taken in the wide
-//! type and rounded once.
+//! Loops: for each vector (parallel) - its three elements. Products and their difference are taken
+//! in the wide type and rounded once.
 
 use crate::Par;
 use crate::copy::Walk;
@@ -44,8 +44,8 @@ pub fn cross<T: Number>(par: &Par, vectors: &Vectors, a: &[T], b: &[T], y: &mut 
             for i in 0..3 {
                 let (j, k) = ((i + 1) % 3, (i + 2) % 3);
                 let at = at_y + i * inner[2];
-                // SAFETY: the vectors of the output are disjoint (its strides are those of a dense tensor), and
-                // `slice` checks that the element lies inside.
+                // SAFETY: the vectors of the output are disjoint (its strides are those of a dense
+                // tensor), and `slice` checks that the element lies inside.
                 let y = unsafe { y.slice(at..at + 1) };
                 y[0] = T::narrow(a[j].times(b[k]).minus(a[k].times(b[j])));
             }

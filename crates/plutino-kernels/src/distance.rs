@@ -1,8 +1,10 @@
 //! Distances of vectors: the p-norm of their difference.
 //!
-//! `y = norm_p(a - b + eps)` (<https://pytorch.org/docs/stable/generated/torch.nn.PairwiseDistance.html>).
+//! `y = norm_p(a - b + eps)`
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.PairwiseDistance.html>).
 //!
-//! Loops: for each pair (parallel) - its elements. Differences and sums are taken in f64, of integers exactly.
+//! Loops: for each pair (parallel) - its elements. Differences and sums are taken in f64, of
+//! integers exactly.
 
 use crate::Par;
 use crate::copy::Walk;
@@ -72,8 +74,8 @@ impl Norm {
 /// Computes the distances of the pairs, into a dense output.
 ///
 /// # Panics
-/// Where a vector lies outside its slice, `lens` and `steps` are of different length, or the output has not one
-/// element for each pair.
+/// Where a vector lies outside its slice, `lens` and `steps` are of different length, or the output
+/// has not one element for each pair.
 pub fn distance<T: Number, U: Number<Wide = f64>>(
     par: &Par,
     pairs: &Pairs,

@@ -3,19 +3,35 @@
 //! `X[k] = sum of x[j] e^(-2 pi i j k / n)`, with `+` for the inverse; neither is scaled here
 //! (<https://pytorch.org/docs/stable/fft.html>). The transforms themselves are [`rustfft`]'s.
 //!
-//! Loops: for each line (parallel) - gather it, transform it, put it back. A line is computed by one thread.
+//! Loops: for each line (parallel) - gather it, transform it, put it back. A line is computed by
+//! one thread.
 
 use crate::Par;
 use crate::number::{Number, Real, Wide};
 use crate::par::SharedMut;
-use plutino_tensor::Complex;
+use plutino_tensor::{Complex, TensorError, alloc};
 use rustfft::{Fft, FftNum, FftPlanner};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustfft::FftDirection as Direction;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
+
+/// Complex numbers that `rustfft` takes (by force) for lines of `len` elements, with those of a
+/// task's scratch memory: a bound. Lengths with large prime factors are transformed as
+/// convolutions, by lines of twice the length and more.
+fn tables(len: usize) -> usize {
+    let mut rest = len;
+    for prime in [2, 3, 5, 7, 11, 13] {
+        while rest > 1 && rest.is_multiple_of(prime) {
+            rest /= prime;
+        }
+    }
+    let factor = if rest <= 1 { 3 } else { 12 };
+    len.saturating_mul(factor)
+}
 
 /// A precision that transforms are computed in: f32 or f64.
 pub trait FftReal: Real + FftNum {}
@@ -31,8 +47,12 @@ pub struct Lines<R: FftReal> {
 
 impl<R: FftReal> Lines<R> {
     /// Transforms of `len` elements.
-    pub fn new(direction: Direction, len: usize) -> Self {
-        Self { fft: FftPlanner::new().plan_fft(len, direction), len }
+    ///
+    /// # Errors
+    /// Where the tables that they take exceed the caller's budget, or memory.
+    pub fn new(direction: Direction, len: usize) -> Result<Self, TensorError> {
+        alloc::probe(tables(len).saturating_mul(size_of::<Complex<R>>()))?;
+        Ok(Self { fft: FftPlanner::new().plan_fft(len, direction), len })
     }
 
     /// Elements of a line.
@@ -47,20 +67,28 @@ impl<R: FftReal> Lines<R> {
 
     /// Transforms `[outer, len, inner]` along `len`, in place.
     ///
+    /// # Errors
+    /// Where a task finds no memory for a line.
+    ///
     /// # Panics
     /// Where the slice does not hold such lines.
-    pub fn run(&self, par: &Par, inner: usize, data: &mut [Complex<R>]) {
+    pub fn run(&self, par: &Par, inner: usize, data: &mut [Complex<R>]) -> Result<(), TensorError> {
         let len = self.len;
         if data.is_empty() {
-            return;
+            return Ok(());
         }
         let lines = data.len() / len;
         assert!(lines * len == data.len() && lines.is_multiple_of(inner), "lines of a transform");
         let zero = Complex::new(R::nearest(0.0), R::nearest(0.0));
         let data = SharedMut::new(data);
+        let refused = AtomicBool::new(false);
         par.split(lines, GRAIN / len, |range| {
-            let mut scratch = vec![zero; self.fft.get_inplace_scratch_len()];
-            let mut line = vec![zero; if inner == 1 { 0 } else { len }];
+            let scratch = alloc::filled(self.fft.get_inplace_scratch_len(), zero);
+            let line = alloc::filled(if inner == 1 { 0 } else { len }, zero);
+            let (Ok(mut scratch), Ok(mut line)) = (scratch, line) else {
+                refused.store(true, Ordering::Relaxed);
+                return;
+            };
             for l in range {
                 let first = l / inner * len * inner + l % inner;
                 if inner == 1 {
@@ -83,6 +111,10 @@ impl<R: FftReal> Lines<R> {
                 }
             }
         });
+        match refused.into_inner() {
+            true => Err(TensorError::OutOfMemory { bytes: len * size_of::<Complex<R>>() }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -92,7 +124,8 @@ impl<R: FftReal> std::fmt::Debug for Lines<R> {
     }
 }
 
-/// A copy of a dense tensor as complex numbers, cropped or padded with zeros at the end of each dimension.
+/// A copy of a dense tensor as complex numbers, cropped or padded with zeros at the end of each
+/// dimension.
 ///
 /// # Panics
 /// Where the slices are not as long as the shapes say, or these differ in rank.
@@ -109,8 +142,8 @@ pub fn load<T: Number, R: FftReal>(
     resized(par, (from, src), (to, dst), zero, complex);
 }
 
-/// A copy of complex numbers as any dtype, scaled, cropped at the end of each dimension; real numbers lose the
-/// imaginary part.
+/// A copy of complex numbers as any dtype, scaled, cropped at the end of each dimension; real
+/// numbers lose the imaginary part.
 ///
 /// # Panics
 /// Where the slices are not as long as the shapes say, or these differ in rank.
@@ -162,8 +195,8 @@ fn resized<A: Copy + Sync, B: Copy + Send + Sync>(
     });
 }
 
-/// The whole spectrum of a real signal of `n` elements out of its first half: `[outer, n / 2 + 1, inner]` to
-/// `[outer, n, inner]`, with `X[n - k] = conj(X[k])`. What must be real is taken to be.
+/// The whole spectrum of a real signal of `n` elements out of its first half: `[outer, n / 2 + 1,
+/// inner]` to `[outer, n, inner]`, with `X[n - k] = conj(X[k])`. What must be real is taken to be.
 ///
 /// # Panics
 /// Where the slices are not as long as the sizes say.
@@ -211,8 +244,8 @@ mod tests {
                 let expected = dft(sign, [outer, len, inner], &x);
                 for threads in [1, 3] {
                     let mut y = x.clone();
-                    let lines = Lines::new(direction, len);
-                    Pool::new(threads).enter(|par| lines.run(par, inner, &mut y));
+                    let lines = Lines::new(direction, len).unwrap();
+                    Pool::new(threads).enter(|par| lines.run(par, inner, &mut y)).unwrap();
                     for (y, e) in y.iter().zip(&expected) {
                         // Sums of len terms below sqrt 2.
                         assert!((y - e).norm() < 2.0 * len as f64 * f64::EPSILON * 8.0, "{y} {e}");

@@ -1,12 +1,13 @@
 //! Images cut into windows, and windows added up to images.
 //!
-//! - [`unfold`]: `window[tap, place] = image[tap * dilation + place * stride - padding]`, 0 outside of the image
-//!   (<https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html>);
+//! - [`unfold`]: `window[tap, place] = image[tap * dilation + place * stride - padding]`, 0 outside
+//!   of the image (<https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html>);
 //! - [`fold`]: `image[tap * dilation + place * stride - padding] += window[tap, place]`
 //!   (<https://pytorch.org/docs/stable/generated/torch.nn.Fold.html>).
 //!
-//! Loops: for each channel and, unfolding, tap (parallel) - row of places. Every element of a folded image is a sum in
-//! the order of the taps, rounded to its dtype after each, as PyTorch does.
+//! Loops: for each channel and, unfolding, tap (parallel) - row of places. Every element of a
+//! folded image is a sum in the order of the taps, rounded to its dtype after each, as PyTorch
+//! does.
 
 use crate::Par;
 use crate::number::{Number, Wide};
@@ -29,7 +30,8 @@ pub struct FoldGeometry {
 }
 
 impl FoldGeometry {
-    /// The first place, and the number of places, at which a tap lies inside the image, along dimension `d`.
+    /// The first place, and the number of places, at which a tap lies inside the image, along
+    /// dimension `d`.
     pub fn inside(&self, d: usize, tap: usize) -> std::ops::Range<usize> {
         let (stride, shift) = (self.stride[d].max(1), tap.saturating_mul(self.dilation[d]));
         let first = self.padding[d].saturating_sub(shift).div_ceil(stride);

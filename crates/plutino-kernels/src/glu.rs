@@ -3,7 +3,8 @@
 //! `y = a sigmoid(b)`, where a and b are the halves of the input
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.GLU.html>).
 //!
-//! Loops: for each index before the halved dimension (parallel) - its half, one vector after the other.
+//! Loops: for each index before the halved dimension (parallel) - its half, one vector after the
+//! other.
 
 use crate::math::sigmoid;
 use crate::number::Float;

@@ -1,9 +1,9 @@
 //! The element types in which kernels compute.
 //!
-//! A kernel's body for "every other dtype" is written once over [`Number`]: it reads an element, widens
-//! it, computes there, and narrows the result. Floats widen to f64, integers and bool to i64 (wrapping,
-//! as PyTorch's sums do), complex numbers to two f64. [`for_numbers!`](crate::for_numbers) and its
-//! kin turn a run-time [`DType`] into the type.
+//! A kernel's body for "every other dtype" is written once over [`Number`]: it reads an element,
+//! widens it, computes there, and narrows the result. Floats widen to f64, integers and bool to i64
+//! (wrapping, as PyTorch's sums do), complex numbers to two f64.
+//! [`for_numbers!`](crate::for_numbers) and its kin turn a run-time [`DType`] into the type.
 
 #[doc(hidden)] // the names that the macros below expand to
 pub use plutino_tensor::{Complex, DType, bf16, f16};
@@ -134,6 +134,11 @@ pub trait Number: Element {
     fn widen(self) -> Self::Wide;
     /// The nearest value of this type; integers wrap, bool is "not zero".
     fn narrow(wide: Self::Wide) -> Self;
+    /// A sum of elements, infinite where PyTorch's would be: it adds f16, bf16 and f32 in f32.
+    #[inline(always)]
+    fn overflow(sum: Self::Wide) -> Self::Wide {
+        sum
+    }
 }
 
 /// A number with an order: every real dtype.
@@ -159,8 +164,8 @@ pub trait Ordered: Number<Wide: WideReal> + PartialOrd {
 
 /// A real floating-point dtype: f32, f64, f16 or bf16.
 pub trait Float: Ordered<Wide = f64> {
-    /// The precision in which PyTorch computes with elements of this type, which decides on which side of a pixel's
-    /// edge a position comes to lie: f64 for f64, else f32.
+    /// The precision in which PyTorch computes with elements of this type, which decides on which
+    /// side of a pixel's edge a position comes to lie: f64 for f64, else f32.
     type Real: Real;
     /// The same value.
     #[inline(always)]
@@ -215,6 +220,11 @@ macro_rules! floats {
             #[inline(always)]
             fn narrow(wide: f64) -> Self {
                 $narrow(wide)
+            }
+            #[inline(always)]
+            fn overflow(sum: f64) -> f64 {
+                let sum_there = sum as $real;
+                if sum_there.is_infinite() { f64::from(sum_there) } else { sum }
             }
         }
         impl Ordered for $t {
@@ -286,8 +296,8 @@ macro_rules! complexes {
 }
 complexes! { f32; f64; f16; }
 
-/// Evaluates an expression with `$T` bound to the Rust type of a dtype, for the four real floating-point
-/// dtypes; `_` is evaluated for the rest.
+/// Evaluates an expression with `$T` bound to the Rust type of a dtype, for the four real
+/// floating-point dtypes; `_` is evaluated for the rest.
 ///
 /// ```
 /// use plutino_kernels::{for_floats, number::Number};
@@ -303,7 +313,8 @@ macro_rules! for_floats {
     };
 }
 
-/// As [`for_floats!`](crate::for_floats), for the ten dtypes with an order: floats, integers and bool.
+/// As [`for_floats!`](crate::for_floats), for the ten dtypes with an order: floats, integers and
+/// bool.
 #[macro_export]
 macro_rules! for_ordered {
     ($dtype:expr, $T:ident => $body:expr, _ => $other:expr $(,)?) => {

@@ -1,11 +1,12 @@
 //! Padding of any number of dimensions, with elements of any size.
 //!
-//! `out[.., j, ..] = in[.., map(j), ..]` in each dimension, or the fill value where that lies outside
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html>). Negative padding crops.
+//! `out[.., j, ..] = in[.., map(j), ..]` in each dimension, or the fill value where that lies
+//! outside (<https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html>). Negative
+//! padding crops.
 //!
-//! Loops: for each output row (parallel) - find its input row, copy the inside as a whole, then the two edges
-//! element by element. Dimensions that are not padded, at the inner end, are copied as part of the element
-//! run. The speed is the memory's.
+//! Loops: for each output row (parallel) - find its input row, copy the inside as a whole, then the
+//! two edges element by element. Dimensions that are not padded, at the inner end, are copied as
+//! part of the element run. The speed is the memory's.
 
 use crate::Par;
 use crate::par::SharedMut;
@@ -104,8 +105,8 @@ impl Pad {
     /// `padding` holds elements before and after, for each dimension of `shape` (outermost first).
     ///
     /// # Errors
-    /// Where more is cropped than there is, a dimension becomes empty (not for constants), or more is reflected
-    /// or wrapped around than there is.
+    /// Where more is cropped than there is, a dimension becomes empty (not for constants), or more
+    /// is reflected or wrapped around than there is.
     pub fn new(shape: &[usize], padding: &[(i64, i64)], mode: PadMode) -> Result<Self, PadError> {
         let mut axes: Vec<Axis> = Vec::with_capacity(shape.len());
         for (d, &input) in shape.iter().enumerate() {

@@ -4,8 +4,8 @@ use crate::simd::Simd;
 
 /// A function of the elements of a row.
 pub(crate) trait Map<S: Simd> {
-    /// The results of the elements `at..at + n`; n is [`Simd::LANES`] but for the last vector, whose
-    /// other lanes are 0 and are not written.
+    /// The results of the elements `at..at + n`; n is [`Simd::LANES`] but for the last vector,
+    /// whose other lanes are 0 and are not written.
     fn map(&mut self, s: S, x: S::F32, at: usize, n: usize) -> S::F32;
 }
 

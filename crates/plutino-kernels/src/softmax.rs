@@ -1,15 +1,16 @@
 //! Softmax, log-softmax and softmin along one dimension.
 //!
-//! `softmax(x)[l] = e^(x[l] - m) / sum e^(x[l] - m)`, `log_softmax(x)[l] = x[l] - m - ln sum e^(x[l] - m)`,
-//! with m the greatest x; softmin is the softmax of -x. A row that is -inf throughout gives NaN, as in
-//! PyTorch (<https://pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html>).
+//! `softmax(x)[l] = e^(x[l] - m) / sum e^(x[l] - m)`, `log_softmax(x)[l] = x[l] - m - ln sum
+//! e^(x[l] - m)`, with m the greatest x; softmin is the softmax of -x. A row that is -inf
+//! throughout gives NaN, as in PyTorch
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html>).
 //!
-//! Loops: rows (the dimension is innermost): for each row (parallel) - greatest, exponentials and their
-//! sum, quotients: three passes over a row in cache. Columns: for 4 vectors of neighbours (parallel) - the
-//! same three passes along the dimension.
+//! Loops: rows (the dimension is innermost): for each row (parallel) - greatest, exponentials and
+//! their sum, quotients: three passes over a row in cache. Columns: for 4 vectors of neighbours
+//! (parallel) - the same three passes along the dimension.
 //!
-//! The relative error of a softmax is at most `2^-24 (|x - m| + 72 + 6)`: its argument is rounded, the
-//! sum has the bound of [`crate::reduce`] (72, in practice about 2), the rest is 3 roundings of
+//! The relative error of a softmax is at most `2^-24 (|x - m| + 72 + 6)`: its argument is rounded,
+//! the sum has the bound of [`crate::reduce`] (72, in practice about 2), the rest is 3 roundings of
 //! at most 1 ULP.
 
 use crate::number::Float;
@@ -140,7 +141,8 @@ impl Vectorized for Rows<'_> {
 pub(crate) fn softmax_row<S: Simd>(s: S, kind: Softmax, src: Option<&[f32]>, dst: &mut [f32]) {
     let x = src.unwrap_or(dst);
     let greatest = match kind {
-        Softmax::Softmin => -fold_row(s, Min, 0.0, x),
+        // The greatest of the negated; unfinished, it is not the least.
+        Softmax::Softmin => fold_row(s, Min, 0.0, x),
         _ => fold_row(s, Max, 0.0, x),
     };
     let m = s.splat(greatest);
@@ -317,8 +319,8 @@ mod tests {
             let x: Vec<f32> = random(shape.iter().product(), 1).iter().map(|x| 20.0 * x).collect();
             for kind in KINDS {
                 let expected = softmax(kind, shape, &x);
-                // exp is within 1 ULP, its argument (up to 40) within half an ULP of 40; then a product
-                // or two, and the sum. The logarithm's own error counts absolutely.
+                // exp is within 1 ULP, its argument (up to 40) within half an ULP of 40; then a
+                // product or two, and the sum. The logarithm's own error counts absolutely.
                 let ulp = f64::from(f32::EPSILON);
                 on_every_machine(
                     |isa, par| run(isa, par, kind, shape, &x),
@@ -332,6 +334,46 @@ mod tests {
                 let mut any = vec![0.0f32; x.len()];
                 softmax_any(&Par::serial(), kind, shape, &x, &mut any);
                 assert_close(&any, &expected, |i| ulp * expected[i].abs());
+            }
+        }
+    }
+
+    #[test]
+    fn large_numbers_do_not_overflow() {
+        const B: f32 = 3e38;
+        let row = [B, -B, 1.0, 2.0, 1e5, -1e5, 0.0];
+        for repeated in [1, 9] {
+            for inner in [1, 5] {
+                let n = row.len() * repeated;
+                let shape = [1, n, inner];
+                let x: Vec<f32> = (0..n * inner).map(|i| row[i / inner % row.len()]).collect();
+                let share = 1.0 / repeated as f64;
+                for (kind, one) in [(Softmax::Softmax, 0), (Softmax::Softmin, 1)] {
+                    let expected = (0..n * inner).map(|i| i / inner % row.len() == one);
+                    let expected: Vec<f64> =
+                        expected.map(|one| if one { share } else { 0.0 }).collect();
+                    on_every_machine(
+                        |isa, par| run(isa, par, kind, shape, &x),
+                        |y| assert_close(y, &expected, |_| 1e-6),
+                    );
+                    let wide: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+                    let mut any = vec![0.0; x.len()];
+                    softmax_any(&Par::serial(), kind, shape, &wide, &mut any);
+                    assert!(any.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-12));
+                }
+                on_every_machine(
+                    |isa, par| run(isa, par, Softmax::LogSoftmax, shape, &x),
+                    |y| {
+                        let log = -(repeated as f32).ln();
+                        // The difference overflows, as in PyTorch; what is far below keeps its
+                        // digits.
+                        let first = [log, f32::NEG_INFINITY, -B, -B, -B, -B, -B];
+                        for (i, y) in y.iter().enumerate() {
+                            let e = first[i / inner % row.len()];
+                            assert!(*y == e || (y - e).abs() <= 1e-6 * e.abs().max(1.0));
+                        }
+                    },
+                );
             }
         }
     }

@@ -1,14 +1,16 @@
 //! Fourier transforms of the frames of a signal, and the way back.
 //!
 //! `X[k, t] = sum of window[j] x[t hop + j] e^(-2 pi i j k / n)`
-//! (<https://pytorch.org/docs/stable/generated/torch.stft.html>), and for the way back frames are added up and divided
-//! by the sum of the squared windows over them (<https://pytorch.org/docs/stable/generated/torch.istft.html>).
+//! (<https://pytorch.org/docs/stable/generated/torch.stft.html>), and for the way back frames are
+//! added up and divided by the sum of the squared windows over them
+//! (<https://pytorch.org/docs/stable/generated/torch.istft.html>).
 //!
 //! Loops: cut all frames out of the signals, transform them as lines ([`crate::fft`]), transpose.
 
 use crate::Par;
 use crate::fft::{FftReal, Lines, mirror};
-use plutino_tensor::Complex;
+use plutino_tensor::{Complex, TensorError, alloc};
+use std::ops::Range;
 
 /// Frames of signals, all of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +37,31 @@ impl Frames {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// The frames that reach into a part of the signal.
+    fn reaching(&self, range: &Range<usize>) -> Range<usize> {
+        let first = range.start.checked_sub(self.frame).map_or(0, |n| n / self.hop + 1);
+        let end = range.end.div_ceil(self.hop).min(self.count);
+        first.min(end)..end
+    }
+
+    /// Where frame `t`, which reaches into a part of the signal, begins in it, and which of its
+    /// elements lie there.
+    fn part(&self, t: usize, range: &Range<usize>) -> (usize, Range<usize>) {
+        let start = t * self.hop;
+        let from = range.start.saturating_sub(start);
+        (start.saturating_sub(range.start), from..self.frame.min(range.end - start))
+    }
 }
 
 /// Elements of a task.
 const GRAIN: usize = 1 << 13;
 
-/// The frames `[batch, count, frame]` of `[batch, signal]`, each times the window, transformed: in place in `frames`.
-/// `window` has `frame` elements.
+/// The frames `[batch, count, frame]` of `[batch, signal]`, each times the window, transformed: in
+/// place in `frames`. `window` has `frame` elements.
+///
+/// # Errors
+/// Where no memory is left for the transforms.
 ///
 /// # Panics
 /// Where a slice is not as long as the sizes say.
@@ -52,7 +72,7 @@ pub fn analyse<R: FftReal>(
     window: &[Complex<R>],
     signals: &[Complex<R>],
     frames: &mut [Complex<R>],
-) {
+) -> Result<(), TensorError> {
     assert_eq!(signals.len(), f.batch * f.signal, "signals");
     assert!(frames.len() == f.len() && window.len() == f.frame && lines.len() == f.frame, "frames");
     let rows = GRAIN.div_ceil(f.frame.max(1));
@@ -65,7 +85,7 @@ pub fn analyse<R: FftReal>(
             }
         }
     });
-    lines.run(par, 1, frames);
+    lines.run(par, 1, frames)
 }
 
 /// The transpose of `[batch, rows, columns]`, of the first `keep` columns, through `convert`:
@@ -93,20 +113,28 @@ pub fn transpose<A: Copy + Sync, B: Send>(
     });
 }
 
-/// A window over which the sum of its squares vanishes somewhere: nothing can be divided by it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the squared windows add up to nothing at element {at}: frames must overlap")]
-pub struct NoOverlap {
-    /// The first such element of the signal.
-    pub at: usize,
+/// Signals that cannot be put together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SynthesisError {
+    /// The sum of the squared windows vanishes somewhere: nothing can be divided by it.
+    #[error("the squared windows add up to nothing at element {at}: frames must overlap")]
+    NoOverlap {
+        /// The first such element of the signal.
+        at: usize,
+    },
+    /// No memory is left.
+    #[error(transparent)]
+    Memory(#[from] TensorError),
 }
 
-/// The signals of spectra: `spectra` is `[batch, count, bins]`, of which `bins` may be the half that determines a real
-/// signal's. `scale` is applied to the inverse transforms. Writes elements `range` of the framed signal for each of the
-/// batch, zeros beyond its end; `frames` is scratch memory of [`Frames::len`].
+/// The signals of spectra: `spectra` is `[batch, count, bins]`, of which `bins` may be the half
+/// that determines a real signal's. `scale` is applied to the inverse transforms. Writes elements
+/// `range` of the framed signal for each of the batch, zeros beyond its end; `frames` is scratch
+/// memory of [`Frames::len`].
 ///
 /// # Errors
-/// Where nothing overlaps an element.
+/// Where nothing overlaps an element, or no memory is left.
 ///
 /// # Panics
 /// Where a slice is not as long as the sizes say.
@@ -118,9 +146,9 @@ pub fn synthesise<R: FftReal>(
     window: &[Complex<R>],
     spectra: &[Complex<R>],
     frames: &mut [Complex<R>],
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     signals: &mut [Complex<R>],
-) -> Result<(), NoOverlap> {
+) -> Result<(), SynthesisError> {
     assert!(frames.len() == f.len() && window.len() == f.frame && lines.len() == f.frame, "frames");
     assert_eq!(signals.len(), f.batch * range.len(), "signals");
     if spectra.len() == frames.len() {
@@ -128,31 +156,34 @@ pub fn synthesise<R: FftReal>(
     } else {
         mirror([f.batch * f.count, f.frame, 1], spectra, frames);
     }
-    lines.run(par, 1, frames);
+    lines.run(par, 1, frames)?;
     let zero = Complex::new(R::nearest(0.0), R::nearest(0.0));
-    let end = range.end.min(f.signal);
-    let mut envelope = vec![zero; f.signal];
-    for t in 0..f.count {
-        for (sum, &w) in envelope[t * f.hop..].iter_mut().zip(window) {
+    let len = range.len();
+    let range = range.start.min(f.signal)..range.end.min(f.signal);
+    let mut envelope = alloc::filled(range.len(), zero)?;
+    for t in f.reaching(&range) {
+        let (at, part) = f.part(t, &range);
+        for (sum, &w) in envelope[at..].iter_mut().zip(&window[part]) {
             *sum = *sum + w * w;
         }
     }
     let tiny = R::nearest(1e-11);
-    if let Some(at) = (range.start.min(end)..end).find(|&i| envelope[i].norm() <= tiny) {
-        return Err(NoOverlap { at });
+    if let Some(at) = envelope.iter().position(|sum| sum.norm() <= tiny) {
+        return Err(SynthesisError::NoOverlap { at: range.start + at });
     }
     let scale = R::nearest(scale);
-    par.chunks_mut(signals, range.len(), |signal, output| {
-        let mut sums = vec![zero; f.signal];
-        for t in 0..f.count {
+    par.chunks_mut(signals, len, |signal, sums| {
+        sums.fill(zero);
+        for t in f.reaching(&range) {
             let frame = &frames[(signal * f.count + t) * f.frame..][..f.frame];
-            for ((sum, &x), &w) in sums[t * f.hop..].iter_mut().zip(frame).zip(window) {
+            let (at, part) = f.part(t, &range);
+            let weighted = frame[part.clone()].iter().zip(&window[part]);
+            for (sum, (&x, &w)) in sums[at..].iter_mut().zip(weighted) {
                 *sum = *sum + x * w * scale;
             }
         }
-        for (i, y) in output.iter_mut().enumerate() {
-            let at = range.start + i;
-            *y = if at < end { sums[at] / envelope[at] } else { zero };
+        for (y, &envelope) in sums.iter_mut().zip(&envelope) {
+            *y = *y / envelope;
         }
     });
     Ok(())
@@ -178,15 +209,15 @@ mod tests {
         for threads in [1, 2] {
             Pool::new(threads).enter(|par| {
                 let mut frames = vec![Complex::new(f64::NAN, 0.0); f.len()];
-                let forward = Lines::new(Direction::Forward, 10);
-                analyse(par, &f, &forward, &window, &signals, &mut frames);
+                let forward = Lines::new(Direction::Forward, 10).unwrap();
+                analyse(par, &f, &forward, &window, &signals, &mut frames).unwrap();
                 // Frame 7 of signal 1.
                 let frame: Vec<_> = (0..10).map(|j| signals[50 + 28 + j] * window[j]).collect();
                 let expected = dft(-1.0, [1, 10, 1], &frame);
                 for (y, e) in frames[(11 + 7) * 10..].iter().zip(&expected) {
                     assert!((y - e).norm() < 1e-13);
                 }
-                let inverse = Lines::new(Direction::Inverse, 10);
+                let inverse = Lines::new(Direction::Inverse, 10).unwrap();
                 let half: Vec<_> = frames.chunks(10).flat_map(|f| f[..6].to_vec()).collect();
                 for spectra in [&frames.clone(), &half] {
                     let mut back = vec![Complex::new(f64::NAN, 0.0); 3 * 50];
@@ -213,13 +244,35 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_frames_that_lie_far_apart() {
+        let f = Frames { batch: 1, signal: 4 + (1 << 40), frame: 4, hop: 1 << 40, count: 2 };
+        let (one, inverse) =
+            (Complex::new(1.0f64, 0.0), Lines::new(Direction::Inverse, 4).unwrap());
+        let mut spectra = [Complex::new(0.0, 0.0); 8];
+        (spectra[0], spectra[4]) = (one * 4.0, one * 8.0);
+        for (range, expected) in [(1..3, 1.0), ((1 << 40) + 1..(1 << 40) + 4, 2.0)] {
+            let mut y = vec![one * 9.0; range.len()];
+            let window = [one; 4];
+            let (par, mut frames) = (Par::serial(), spectra);
+            synthesise(&par, &f, &inverse, 0.25, &window, &spectra, &mut frames, range, &mut y)
+                .unwrap();
+            assert!(y.iter().all(|y| (y - one * expected).norm() < 1e-12), "{y:?}");
+        }
+        let mut y = [one; 3];
+        let (par, mut frames) = (Par::serial(), spectra);
+        let gap =
+            synthesise(&par, &f, &inverse, 1.0, &[one; 4], &spectra, &mut frames, 3..6, &mut y);
+        assert_eq!(gap, Err(SynthesisError::NoOverlap { at: 4 }));
+    }
+
+    #[test]
     fn gaps_are_errors_and_transposes_crop() {
         let f = Frames { batch: 1, signal: 5, frame: 2, hop: 3, count: 2 };
         let zero = Complex::new(0.0f64, 0.0);
         let result = synthesise(
             &Par::serial(),
             &f,
-            &Lines::new(Direction::Inverse, 2),
+            &Lines::new(Direction::Inverse, 2).unwrap(),
             1.0,
             &[Complex::new(1.0, 0.0); 2],
             &[zero; 4],
@@ -227,7 +280,7 @@ mod tests {
             0..5,
             &mut [zero; 5],
         );
-        assert_eq!(result, Err(NoOverlap { at: 2 }));
+        assert_eq!(result, Err(SynthesisError::NoOverlap { at: 2 }));
         let mut y = [0; 8];
         transpose(
             &Par::serial(),

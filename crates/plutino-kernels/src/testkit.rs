@@ -15,8 +15,11 @@ pub(crate) fn random(n: usize, seed: u64) -> Vec<f32> {
     .collect()
 }
 
-/// Calls `kernel` for every instruction set of this CPU with 1, 2 and 3 threads, and `check` once for
-/// each set; the results of all thread counts must have the same bits.
+/// Ones beside this are lost, but not the sum of an even number of them.
+pub(crate) const LARGE: f32 = (1 << 24) as f32;
+
+/// Calls `kernel` for every instruction set of this CPU with 1, 2 and 3 threads, and `check` once
+/// for each set; the results of all thread counts must have the same bits.
 pub(crate) fn on_every_machine(kernel: impl Fn(Isa, &Par) -> Vec<f32>, check: impl Fn(&[f32])) {
     thread_local!(static POOLS: [Pool; 3] = [1, 2, 3].map(Pool::new));
     for isa in Isa::available() {

@@ -1,20 +1,26 @@
 //! The k greatest or least elements of each line, in order.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.topk.html>. A NaN is greater than every number; of equal elements
-//! the first ones are taken, in their order.
+//! <https://pytorch.org/docs/stable/generated/torch.topk.html>. A NaN is greater than every number;
+//! of equal elements the first ones are taken, in their order.
 //!
-//! Loops: for each line (parallel) - select the k-th element (in linear time), sort those before it.
+//! Loops: for each line (parallel) - select the k-th element (in linear time), sort those before
+//! it.
 
 use crate::Par;
 use crate::number::Ordered;
 use crate::par::SharedMut;
+use plutino_tensor::{TensorError, alloc};
 use std::cmp::Ordering;
+use std::sync::atomic::AtomicBool;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
 
-/// Writes values and indices of the first `k` elements of each line of `[outer, len, inner]`, the greatest (or the
-/// least) first, to outputs of `[outer, k, inner]`.
+/// Writes values and indices of the first `k` elements of each line of `[outer, len, inner]`, the
+/// greatest (or the least) first, to outputs of `[outer, k, inner]`.
+///
+/// # Errors
+/// Where a task finds no memory for the order of a line.
 ///
 /// # Panics
 /// Where a slice is not as long as the sizes say, or `k` exceeds `len`.
@@ -26,16 +32,20 @@ pub fn topk<T: Ordered>(
     input: &[T],
     values: &mut [T],
     indices: &mut [i64],
-) {
+) -> Result<(), TensorError> {
     assert!(k <= len, "k of a top-k");
     assert_eq!(input.len(), outer * len * inner, "input of a top-k");
     assert!(values.len() == outer * k * inner && indices.len() == values.len(), "top-k");
     if k == 0 {
-        return;
+        return Ok(());
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
+    let refused = AtomicBool::new(false);
     par.split(outer * inner, GRAIN / len, |lines| {
-        let mut order: Vec<usize> = Vec::with_capacity(len);
+        let Ok(mut order) = alloc::list::<usize>(len) else {
+            refused.store(true, std::sync::atomic::Ordering::Relaxed);
+            return;
+        };
         for line in lines {
             let (o, i) = (line / inner, line % inner);
             let at = |l: usize| input[(o * len + l) * inner + i];
@@ -59,6 +69,10 @@ pub fn topk<T: Ordered>(
             }
         }
     });
+    match refused.into_inner() {
+        true => Err(TensorError::OutOfMemory { bytes: len.saturating_mul(size_of::<usize>()) }),
+        false => Ok(()),
+    }
 }
 
 /// The order of numbers, NaN last.
@@ -81,7 +95,8 @@ mod tests {
                 let (mut values, mut indices) =
                     (vec![0.0; outer * k * inner], vec![0; outer * k * inner]);
                 Pool::new(threads).enter(|par| {
-                    topk(par, [outer, len, inner], k, largest, &input, &mut values, &mut indices);
+                    topk(par, [outer, len, inner], k, largest, &input, &mut values, &mut indices)
+                        .unwrap();
                 });
                 for o in 0..outer {
                     for i in 0..inner {
@@ -107,9 +122,9 @@ mod tests {
         let input = [1.0, f32::NAN, 3.0, 3.0, f32::NAN, -1.0];
         let (mut values, mut indices) = ([0.0; 3], [0; 3]);
         let par = Par::serial();
-        topk(&par, [1, 6, 1], 3, true, &input, &mut values, &mut indices);
+        topk(&par, [1, 6, 1], 3, true, &input, &mut values, &mut indices).unwrap();
         assert_eq!((indices, values[2]), ([1, 4, 2], 3.0));
-        topk(&par, [1, 6, 1], 3, false, &input, &mut values, &mut indices);
+        topk(&par, [1, 6, 1], 3, false, &input, &mut values, &mut indices).unwrap();
         assert_eq!((indices, values), ([5, 0, 2], [-1.0, 1.0, 3.0]));
     }
 }

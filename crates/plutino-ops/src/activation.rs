@@ -1,7 +1,8 @@
 //! Activation functions: `nn.ReLU`, `F.gelu`, `torch.clamp` and the rest of
 //! <https://pytorch.org/docs/stable/nn.functional.html#non-linear-activation-functions>.
 //!
-//! One line registers a function; its formula is [`Activation::apply`](plutino_kernels::Activation::apply).
+//! One line registers a function; its formula is
+//! [`Activation::apply`](plutino_kernels::Activation::apply).
 
 use crate::elementwise::{Elementwise, Formula, Lowering, Term};
 use crate::promotion::Category;
@@ -73,6 +74,16 @@ fn softplus(r: &mut NodeReader<'_>) -> Result<Activation, BuildError> {
     Ok(Activation::Softplus { beta, threshold })
 }
 
+register_op!(native_rrelu => "aten::rrelu_with_noise");
+
+/// The native form of `F.rrelu`; the noise is of training.
+fn native_rrelu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let input = r.required_input("input")?;
+    r.input("noise");
+    r.raw("generator");
+    Ok(Elementwise::boxed(Function { activation: rrelu(r)?, input }))
+}
+
 /// In inference the slope is the middle of the interval: exactly so in f64, as in PyTorch.
 fn rrelu(r: &mut NodeReader<'_>) -> Result<Activation, BuildError> {
     if r.or("training", false)? {
@@ -126,8 +137,8 @@ fn is_integer(x: &Term) -> bool {
 
 register_op!(clamp => "torch.clamp", "torch.clip", "torch.clamp_min", "torch.clamp_max");
 
-/// <https://pytorch.org/docs/stable/generated/torch.clamp.html>: bounds are numbers or tensors, either may be
-/// missing.
+/// <https://pytorch.org/docs/stable/generated/torch.clamp.html>: bounds are numbers or tensors,
+/// either may be missing.
 fn clamp(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     let (min, max) = (r.arg::<Scalar>("min")?, r.arg::<Scalar>("max")?);
@@ -153,8 +164,8 @@ struct Clamp {
 }
 
 impl Clamp {
-    /// Both bounds as numbers, infinite where there is none. A bound that is NaN, which makes every result NaN, is
-    /// left to the general formula.
+    /// Both bounds as numbers, infinite where there is none. A bound that is NaN, which makes every
+    /// result NaN, is left to the general formula.
     fn activation(&self) -> Option<Activation> {
         let number = |bound: &Option<Arg<Scalar>>, none: f32| match bound {
             None => Some(none),
@@ -197,7 +208,8 @@ impl Formula for Clamp {
 
 register_op!(prelu => "nn.PReLU");
 
-/// <https://pytorch.org/docs/stable/generated/torch.nn.PReLU.html>: one slope for all, or one for each channel.
+/// <https://pytorch.org/docs/stable/generated/torch.nn.PReLU.html>: one slope for all, or one for
+/// each channel.
 fn prelu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     let n = r.or("num_parameters", 1)?;
@@ -218,6 +230,33 @@ register_op!(functional_prelu => "F.prelu");
 fn functional_prelu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (input, slope) = (r.required_input("input")?, Slope::Input(r.required_input("weight")?));
     Ok(Elementwise::boxed(Prelu { input, slope }))
+}
+
+register_op!(native_prelu => "aten::_prelu_kernel");
+
+/// The native form of `F.prelu`, whose slopes have been brought into the shape in which they are
+/// broadcast.
+fn native_prelu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let (input, slope) = (r.required_input("input")?, r.required_input("weight")?);
+    Ok(Elementwise::boxed(Broadcast { input, slope }))
+}
+
+#[derive(Debug)]
+struct Broadcast {
+    input: usize,
+    slope: usize,
+}
+
+impl Formula for Broadcast {
+    fn name(&self) -> &str {
+        "prelu"
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        let (x, slope) = (f.input(self.input)?, f.input(self.slope)?);
+        let slope = f.cast(slope, x.dtype());
+        f.binary(Binary::Prelu, x, slope)
+    }
 }
 
 #[derive(Debug)]
@@ -270,7 +309,9 @@ impl Formula for Prelu {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{assert_close, check, error, op, op_with, random, tensor, try_op, values};
+    use crate::testkit::{
+        assert_close, check, check_line, error, op, op_with, random, tensor, try_op, values,
+    };
     use crate::{Epilogue, registry};
     use plutino_kernels::Activation;
     use plutino_tensor::Tensor;
@@ -326,6 +367,7 @@ mod tests {
         {
             let line = match kind {
                 "nn.PReLU" | "F.prelu" => continue,
+                _ if kind.starts_with("aten::") => continue, // with more inputs
                 _ if kind.ends_with("hreshold") => format!("{kind} a 1 1 0 1 threshold=0 value=1"),
                 _ => format!("{kind} a 1 1 0 1"),
             };
@@ -404,5 +446,19 @@ mod tests {
             assert_eq!(values::<f32>(&y[0]), [-0.5, 2.0, -1.5, -2.0, 5.0, -3.0]);
             assert_eq!(y, check(&*module, &[x]));
         }
+    }
+
+    #[test]
+    fn native_functions() {
+        let x = random([2, 3, 4], 1);
+        let slopes = random([3], 2);
+        let expected = check(&*op("F.prelu p 2 1 0 1 2"), &[x.clone(), slopes.clone()]);
+        let along = tensor([1, 3, 1], &values::<f32>(&slopes));
+        let given = [x.clone(), along];
+        assert_eq!(check(&*op("aten::_prelu_kernel p 2 1 0 1 2"), &given), expected);
+        let line = "aten::rrelu_with_noise p 6 1 0 1 =0.1 =0.3 =False =None 2";
+        let expected =
+            check(&*op("F.rrelu p 1 1 0 1 lower=0.1 upper=0.3"), std::slice::from_ref(&x));
+        assert_eq!(check_line(line, &[x.clone(), x]), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! x Wᵀ + b with weights of the model file, as a step of a larger kernel (attention, recurrent layers).
+//! x Wᵀ + b with weights of the model file, as a step of a larger kernel (attention, recurrent
+//! layers).
 
 use crate::{PlanCx, PlanError, Weight};
 use plutino_kernels::Par;
@@ -16,8 +17,8 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    /// Plans it. Rows of the weight are the columns of the result, as are the elements of the bias in the same
-    /// places.
+    /// Plans it. Rows of the weight are the columns of the result, as are the elements of the bias
+    /// in the same places.
     pub(crate) fn new(
         cx: &PlanCx<'_>,
         m: usize,
@@ -28,7 +29,8 @@ impl Affine {
         Self::planned(cx, m, weight, rows.clone(), bias.map(|b| (b, rows.start)))
     }
 
-    /// Plans a product with all rows of a weight, whose bias begins at element `first` of a longer one.
+    /// Plans a product with all rows of a weight, whose bias begins at element `first` of a longer
+    /// one.
     pub(crate) fn apart(
         cx: &PlanCx<'_>,
         m: usize,

@@ -1,14 +1,17 @@
-//! What cat, stack, roll and slice_scatter have in common: the output is put together from pieces of the inputs.
+//! What cat, stack, roll and slice_scatter have in common: the output is put together from pieces
+//! of the inputs.
 //!
-//! A family says which elements of which input go where ([`Piece`]); infer, plan and the kernel are here.
+//! A family says which elements of which input go where ([`Piece`]); infer, plan and the kernel are
+//! here.
 
 use crate::rearrange::Geometry;
 use crate::{
     Alias, BuildError, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, Role, RunCx,
-    RunError, ShapeError, ValueSpec,
+    RunError, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::copy::{CopyError, Side, StridedCopy};
 use plutino_tensor::{DType, Layout, Shape};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Some elements of an input and their place in the output.
@@ -27,7 +30,8 @@ pub(crate) struct Piece {
 pub(crate) struct Assembly {
     pub(crate) dtype: DType,
     pub(crate) shape: Shape,
-    /// The dtype whose elements the pieces count, where it is not the output's: real numbers of complex ones.
+    /// The dtype whose elements the pieces count, where it is not the output's: real numbers of
+    /// complex ones.
     pub(crate) unit: Option<DType>,
     pub(crate) pieces: Vec<Piece>,
     /// What pieces do not cover is zero. Otherwise they cover everything.
@@ -52,15 +56,15 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
     /// Where PyTorch would refuse the inputs.
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError>;
 
-    /// The channels of the inputs that the output has, where all are f32 images (N, C, H, W) and nothing else is done: an
-    /// input and a channel of it for each.
+    /// The channels of the inputs that the output has, where all are f32 images (N, C, H, W) and
+    /// nothing else is done: an input and a channel of it for each.
     fn channels(&self, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
         let _ = inputs;
         None
     }
 
-    /// Whether tensors in blocks of `block` channels can be assembled as they lie in memory, as tensors of
-    /// shape `(N, C / block, H, W, block)`.
+    /// Whether tensors in blocks of `block` channels can be assembled as they lie in memory, as
+    /// tensors of shape `(N, C / block, H, W, block)`.
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
         let _ = (inputs, block);
         false
@@ -89,6 +93,10 @@ pub(crate) fn assembled(a: impl Assemble) -> Result<Box<dyn Operator>, BuildErro
 }
 
 impl<A: Assemble> Operator for Assembled<A> {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let Assembly { dtype, shape, .. } = self.0.assembly(inputs)?;
         shape.checked_numel()?;
@@ -114,7 +122,7 @@ impl<A: Assemble> Operator for Assembled<A> {
         for piece in &a.pieces {
             let found = leaves.get(piece.leaf).and_then(|leaf| leaf.as_tensor());
             if found.is_some_and(|t| t.dtype() != dtype) {
-                copies.converted.push((piece.leaf, dtype));
+                copies.converted.insert(piece.leaf, dtype);
             }
             copies.push(piece.leaf, 0, dtype, &piece.from, Some(&piece.to))?;
         }
@@ -136,21 +144,23 @@ pub(crate) fn leaf(inputs: &[ValueSpec], input: usize) -> usize {
     inputs.iter().take(input).map(ValueSpec::leaf_count).sum()
 }
 
-/// The kernel of everything that moves elements to places known beforehand: strided copies, one after the
-/// other, each by all threads.
+/// The kernel of everything that moves elements to places known beforehand: strided copies, one
+/// after the other, each by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     name: String,
     /// Input leaf, output leaf; all copies to one output are neighbours.
     copies: Vec<(usize, usize, StridedCopy)>,
+    /// Bytes of the largest, which gives the name.
+    most: usize,
     /// Input leaves that are converted before, in memory of their own.
-    converted: Vec<(usize, DType)>,
+    converted: BTreeMap<usize, DType>,
     zero: bool,
 }
 
 impl Copies {
-    /// Adds a copy of the elements `from` of an input leaf to the elements `to` of an output leaf (all of them,
-    /// in order, where it is none). A later copy overwrites an earlier one.
+    /// Adds a copy of the elements `from` of an input leaf to the elements `to` of an output leaf
+    /// (all of them, in order, where it is none). A later copy overwrites an earlier one.
     pub(crate) fn push(
         &mut self,
         input: usize,
@@ -169,15 +179,31 @@ impl Copies {
             }
         }
         .map_err(|e| PlanError::Unsupported(e.to_string()))?;
-        if self.copies.iter().all(|(_, _, most)| copy.bytes() >= most.bytes()) {
+        if copy.bytes() >= self.most {
+            self.most = copy.bytes();
             self.name = format!("copy.{}", copy.name());
         }
         self.copies.push((input, output, copy));
         Ok(())
     }
 
-    /// The plan: a kernel for an output without elements, too, which somebody must make; none where all outputs are
-    /// views.
+    /// The output is this part, of this dtype, of an input leaf of another: a view where the part
+    /// is contiguous and its offset counts elements of the same size, else a copy.
+    pub(crate) fn view_or_copy(
+        &mut self,
+        (input, of): (usize, DType),
+        (output, dtype): (usize, DType),
+        from: &Geometry,
+    ) -> Result<Alias, PlanError> {
+        if from.is_contiguous() && (dtype.size_of() == of.size_of() || from.offset == 0) {
+            return Ok(Alias::View { input, offset: from.offset });
+        }
+        self.push(input, output, dtype, from, None)?;
+        Ok(Alias::None)
+    }
+
+    /// The plan: a kernel for an output without elements, too, which somebody must make; none where
+    /// all outputs are views.
     pub(crate) fn into_planned(self) -> Planned {
         if self.copies.is_empty() && !self.zero {
             return Planned::views(Vec::new());
@@ -206,9 +232,9 @@ impl Kernel for Copies {
                 if cx.inputs.0.get(*input).is_some_and(|i| i.bytes.is_none()) {
                     continue;
                 }
-                match self.converted.iter().find(|(leaf, _)| leaf == input) {
+                match self.converted.get(input) {
                     None => copy.run(cx.par, cx.inputs.bytes(*input)?, dst).map_err(internal)?,
-                    Some((_, dtype)) => {
+                    Some(dtype) => {
                         let tensor = cx.inputs.view(*input)?.cast(*dtype)?;
                         copy.run(cx.par, tensor.as_bytes(), dst).map_err(internal)?;
                     }

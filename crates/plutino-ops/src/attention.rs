@@ -1,18 +1,19 @@
-//! Scaled dot-product attention: `F.scaled_dot_product_attention`, and attention that a model spells out
-//! ([`AttentionPattern`]).
+//! Scaled dot-product attention: `F.scaled_dot_product_attention`, and attention that a model
+//! spells out ([`AttentionPattern`]).
 
 use crate::assemble::leaf;
 use crate::rearrange::{Geometry, invalid};
+use crate::several::several;
 use crate::{
-    BuildError, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::for_floats;
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
 use plutino_kernels::reference::attention::attention as reference;
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{DType, Shape, TensorSpec, alloc};
 use smallvec::SmallVec;
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>
@@ -41,12 +42,13 @@ struct Orders {
     write: Option<Vec<usize>>,
 }
 
-/// Attention as models write it out, `softmax(scale q kᵀ + mask) v`, with what is permuted before and after.
-/// Computed by the kernel of `F.scaled_dot_product_attention`; a query whose keys are all masked gets NaN, as
-/// it does from the softmax.
+/// Attention as models write it out, `softmax(scale q kᵀ + mask) v`, with what is permuted before
+/// and after. Computed by the kernel of `F.scaled_dot_product_attention`; a query whose keys are
+/// all masked gets NaN, as it does from the softmax.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionPattern {
-    /// The orders of dimensions in which the inputs 0, 1 and 2 are (..., L, E), (..., S, E), (..., S, Ev).
+    /// The orders of dimensions in which the inputs 0, 1 and 2 are (..., L, E), (..., S, E), (...,
+    /// S, Ev).
     pub read: [Option<Vec<usize>>; 3],
     /// What the scores are multiplied with.
     pub scale: f64,
@@ -103,6 +105,67 @@ fn scaled_dot_product(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Build
     }))
 }
 register_op!(scaled_dot_product => "F.scaled_dot_product_attention");
+
+/// The native functions that return more than the result, none of which is computed: the node must
+/// not use it.
+fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let _: Option<i64> = r.optional("dropout_mask")?;
+    let attention = scaled_dot_product(r)?;
+    let [query, key] = [r.first_use(0), r.first_use(1)];
+    let kind = r.kind();
+    match r.output_count() {
+        1 => Ok(attention),
+        2 if !r.is_read(1) => {
+            let weights = kind.ends_with("_math");
+            Ok(several(vec![attention, Box::new(Unread { query, key, weights })]))
+        }
+        2 => Err(r.error(BuildProblem::Invalid("its second output is not computed".into()))),
+        found => Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
+    }
+}
+register_op!(native => "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_attention_math");
+
+/// The second result of a native function, which nobody reads: NaN.
+#[derive(Debug)]
+struct Unread {
+    query: usize,
+    key: usize,
+    /// Whether it would be the weights of attention, not the logarithms of their sums.
+    weights: bool,
+}
+
+impl Operator for Unread {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let (q, k) = (TensorValue::at(inputs, self.query)?, TensorValue::at(inputs, self.key)?);
+        let lead = q.shape().iter().copied().take(q.shape().rank().saturating_sub(1));
+        let keys = k.shape().iter().rev().nth(1).copied().filter(|_| self.weights);
+        let shape: Shape = lead.chain(keys).collect();
+        shape.checked_numel()?;
+        Ok(vec![ValueSpec::tensor(q.dtype(), shape)])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let dtype = TensorValue::at(cx.inputs, self.query)?.dtype();
+        for_floats!(dtype,
+            T => Ok(Planned::new(Nan::<T>(std::marker::PhantomData))),
+            _ => Err(PlanError::Unsupported(format!("attention of {dtype}"))),
+        )
+    }
+}
+
+struct Nan<T>(std::marker::PhantomData<T>);
+
+impl<T: Float> Kernel for Nan<T> {
+    fn name(&self) -> &str {
+        "not_a_number"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        cx.outputs.take::<T>(0)?.fill(T::narrow(f64::NAN));
+        Ok(())
+    }
+}
 
 /// Everything about one call that the shapes decide.
 struct Call {
@@ -164,7 +227,7 @@ impl ScaledDotProduct {
             steps.iter().zip(index).map(|(&(step, repeat), &i)| i / repeat * step).sum()
         };
         let mut index = vec![0; batch.rank()];
-        let mut heads = Vec::with_capacity(count);
+        let mut heads = alloc::list(count)?;
         for _ in 0..count {
             let (q, k) = (at(&qs, &index), at(&ks, &index));
             heads.push(Head { q, k, v: at(&vs, &index), mask: at(&ms, &index) });
@@ -183,14 +246,16 @@ impl ScaledDotProduct {
             strides,
             groups,
             heads: count.checked_div(groups).unwrap_or(1),
-            scale: self.scale.unwrap_or_else(|| (depth as f64).sqrt().recip()) as f32,
+            // Without depth scores are sums of nothing, which no factor changes.
+            scale: self.scale.unwrap_or_else(|| (depth.max(1) as f64).sqrt().recip()) as f32,
             unattended: self.unattended,
             weights: false,
         };
         Ok(Call { dtype: q.dtype, output, problem, heads })
     }
 
-    /// The common batch dimensions, and how many heads of queries share a head of keys, and of values.
+    /// The common batch dimensions, and how many heads of queries share a head of keys, and of
+    /// values.
     fn batch(&self, q: &Shape, k: &Shape, v: &Shape) -> Result<(Shape, [usize; 2]), ShapeError> {
         if !self.grouped {
             return Ok((q.broadcast(k)?.broadcast(v)?, [1, 1]));
@@ -250,8 +315,8 @@ impl Matrices {
         Ok(Self { batch: Shape::from(batch), strides, size: [matrix[0], matrix[1]], row })
     }
 
-    /// For each dimension of a batch that this one's is broadcast to: elements from one index to the next, and
-    /// how many indices of the last one share a matrix.
+    /// For each dimension of a batch that this one's is broadcast to: elements from one index to
+    /// the next, and how many indices of the last one share a matrix.
     fn steps(&self, batch: &Shape, repeat: usize) -> SmallVec<[(usize, usize); 4]> {
         let lead = batch.rank() - self.batch.rank();
         let step = |d: usize| match d.checked_sub(lead) {
@@ -274,8 +339,8 @@ fn checked_order(order: &[usize], rank: usize) -> Result<Vec<usize>, ShapeError>
     Ok(order.to_vec())
 }
 
-/// The shape of the result whose dimensions, in order, are (..., L, Ev); the groups of heads; and the steps from one
-/// group, head and query to the next.
+/// The shape of the result whose dimensions, in order, are (..., L, Ev); the groups of heads; and
+/// the steps from one group, head and query to the next.
 fn written(
     logical: &Shape,
     count: usize,
@@ -426,7 +491,9 @@ impl Kernel for AttentionKernel {
 #[cfg(test)]
 mod tests {
     use super::AttentionPattern;
-    use crate::testkit::{assert_close, check, error, op, random, tensor, try_op, values};
+    use crate::testkit::{
+        assert_close, check, check_line, error, op, random, tensor, try_op, values,
+    };
     use plutino_tensor::{DType, Tensor};
 
     const LINE: &str = "F.scaled_dot_product_attention a 3 1 0 1 2 9 attn_mask=None dropout_p=0.0 \
@@ -523,7 +590,8 @@ mod tests {
 
     #[test]
     fn a_pattern_reads_and_writes_permuted() {
-        // (N, L, H, E) as projections leave them, read as (N, H, L, E), written back as (N, L, H, Ev).
+        // (N, L, H, E) as projections leave them, read as (N, H, L, E), written back as (N, L, H,
+        // Ev).
         let order = || Some(vec![0, 2, 1, 3]);
         let (q, k, v) =
             (random([2, 9, 3, 8], 1), random([2, 20, 3, 8], 2), random([2, 20, 3, 5], 3));
@@ -602,5 +670,18 @@ mod tests {
         error(&*op(MASKED), &[t([3, 4]), t([5, 4]), t([5, 2]), tensor([5], &[1i64; 5])]);
         assert!(try_op(&LINE.replace("0.0", "0.5"), &[]).is_err());
         assert!(try_op(&MASKED.replace("False", "True"), &[]).is_err());
+    }
+
+    #[test]
+    fn native_functions() {
+        let given = [random([1, 2, 5, 8], 1), random([1, 2, 6, 8], 2), random([1, 2, 6, 8], 3)];
+        let expected = check(&*op(LINE), &given);
+        let line = "aten::_scaled_dot_product_flash_attention_for_cpu a 7 2 0 1 2 =0.0 =False =None =None 8 9";
+        let y = check_line(line, &given);
+        assert_eq!(y[0], expected[0]);
+        assert_eq!(y[1].shape().dims(), [1, 2, 5]);
+        let line = "aten::_scaled_dot_product_attention_math a 9 2 0 1 2 =None =0.0 =False =None =None =False 8 9";
+        let y = check_line(line, &given);
+        assert_eq!((&y[0], y[1].shape().dims()), (&expected[0], &[1, 2, 5, 6][..]));
     }
 }

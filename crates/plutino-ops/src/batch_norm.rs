@@ -4,10 +4,13 @@
 //! `y = (x - running_mean) / sqrt(running_var + eps) * weight + bias`, channels in dimension 1.
 
 use crate::assemble::leaf;
+use crate::composite::composed;
+use crate::native_norm::own_statistics;
 use crate::weights::{Bound, Source, optional};
 use crate::{
     BuildError, Cost, Epilogue, Inputs, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
+    register_op,
 };
 use plutino_kernels::norm::{channel_affine, channel_affine_any, channel_affine_blocked};
 use plutino_kernels::number::Float;
@@ -33,11 +36,12 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let ranks = match r.kind() {
         "nn.BatchNorm1d" => (2, 3),
         "nn.BatchNorm2d" => (4, 4),
+        "nn.SyncBatchNorm" => (2, usize::MAX),
         _ => (5, 5),
     };
     Ok(Box::new(with_running_statistics(r, ranks)?))
 }
-register_op!(module => "nn.BatchNorm1d", "nn.BatchNorm2d", "nn.BatchNorm3d");
+register_op!(module => "nn.BatchNorm1d", "nn.BatchNorm2d", "nn.BatchNorm3d", "nn.SyncBatchNorm");
 
 /// A module with running statistics; also that of instance norm, where it tracks them.
 pub(crate) fn with_running_statistics(
@@ -60,19 +64,33 @@ pub(crate) fn with_running_statistics(
 }
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    Ok(functional(r)?.1)
+}
+register_op!(function => "F.batch_norm");
+
+/// The number of the input, and the operator: by running statistics, or, in training or where there
+/// are none, by those of the batch.
+pub(crate) fn functional(r: &mut NodeReader<'_>) -> Result<(usize, Box<dyn Operator>), BuildError> {
     let eps = r.or("eps", 1e-5)?;
-    Ok(Box::new(BatchNorm {
-        input: r.required_input("input")?,
+    let _: Option<f64> = r.optional("momentum")?; // of what is not kept
+    let input = r.required_input("input")?;
+    let mean = Source::optional_input(r, "running_mean")?;
+    let variance = Source::optional_input(r, "running_var")?;
+    let (Some(mean), Some(variance), false) = (mean, variance, r.or("training", false)?) else {
+        return Ok((input, composed(own_statistics(r, input, eps)?)?));
+    };
+    let norm = BatchNorm {
+        input,
         eps,
-        mean: Source::Input(r.required_input("running_mean")?),
-        variance: Source::Input(r.required_input("running_var")?),
+        mean,
+        variance,
         weight: Source::optional_input(r, "weight")?,
         bias: Source::optional_input(r, "bias")?,
         ranks: (2, usize::MAX),
         activation: None,
-    }))
+    };
+    Ok((input, Box::new(norm)))
 }
-register_op!(function => "F.batch_norm");
 
 impl BatchNorm {
     /// The input, checked.
@@ -123,6 +141,10 @@ impl BatchNorm {
 }
 
 impl Operator for BatchNorm {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = self.subject(inputs)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
@@ -233,7 +255,7 @@ impl<T: Float> Parameters<T> {
         if !(known(&self.mean) && known(&self.variance) && given) {
             return None;
         }
-        let mut all = [vec![0.0; channels], vec![0.0; channels]];
+        let mut all = [vec![0.0; channels], vec![0.0; channels]]; // bounded: as many as weights
         let none = Inputs(smallvec::SmallVec::new());
         self.write(&none, |c, scale, shift| {
             (all[0][c], all[1][c]) = (scale as f32, shift as f32);

@@ -1,15 +1,17 @@
-//! Tensors side by side: cat, stack, complex. Along the outermost dimension (those of size 1 do not count) the
-//! producers may write into the result's memory themselves.
+//! Tensors side by side: cat, stack, complex. Along the outermost dimension (those of size 1 do not
+//! count) the producers may write into the result's memory themselves.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, same_dtype};
 use crate::channel_map::MOST_CHANNELS;
 use crate::promotion::promote;
 use crate::rearrange::{Geometry, invalid};
-use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op};
+use crate::{
+    BuildError, BuildProblem, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
+};
 use plutino_tensor::{DType, Shape};
 
 /// The leaves of some inputs, which may be tensors or lists of tensors.
-fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeError> {
+pub(crate) fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeError> {
     let leaves =
         inputs.iter().enumerate().flat_map(|(i, v)| v.leaves().into_iter().map(move |l| (i, l)));
     let tensor = |(input, leaf): (usize, &'a ValueSpec)| {
@@ -23,7 +25,7 @@ fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeErr
 }
 
 /// The dtype to which all leaves are promoted.
-fn common_dtype(tensors: &[&TensorValue]) -> Result<DType, ShapeError> {
+pub(crate) fn common_dtype(tensors: &[&TensorValue]) -> Result<DType, ShapeError> {
     let dtypes = tensors.iter().map(|t| t.dtype());
     dtypes.reduce(promote).ok_or_else(|| invalid("there are no tensors to join"))
 }
@@ -32,61 +34,46 @@ fn common_dtype(tensors: &[&TensorValue]) -> Result<DType, ShapeError> {
 #[derive(Debug)]
 struct Cat {
     dim: i64,
+    /// The number of inputs that are joined: the first ones.
+    joined: usize,
 }
 
 /// Joins all inputs that nobody else read.
 pub(crate) fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dim = r.or("dim", 0)?;
-    r.rest();
-    assembled(Cat { dim })
+    assembled(Cat { dim, joined: leading(r)? })
+}
+
+/// The number of inputs that nobody read: the first ones, since other arguments follow the tensors.
+fn leading(r: &mut NodeReader<'_>) -> Result<usize, BuildError> {
+    let rest = r.rest();
+    if rest.iter().enumerate().any(|(i, &at)| i != at) {
+        let what = "the tensors must be the first inputs".to_owned();
+        return Err(r.error(BuildProblem::Invalid(what)));
+    }
+    Ok(rest.len())
 }
 register_op!(cat => "torch.cat", "torch.concat", "torch.concatenate");
 
 impl Cat {
-    /// The channels of each of the inputs, where these are f32 images (N, C, H, W) that are joined by channels.
+    /// The channels of each of the inputs, where these are f32 images (N, C, H, W) that are joined
+    /// by channels.
     fn channels_of(&self, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
         let channels = |v: &ValueSpec| {
             let t = v.as_tensor()?;
             let image = t.shape().rank() == 4 && !t.python && t.dtype() == DType::F32;
             t.shape().get(1).copied().filter(|_| image)
         };
+        let inputs = inputs.get(..self.joined)?;
         matches!(self.dim, 1 | -3).then(|| inputs.iter().map(channels).collect())?
     }
 }
 
 impl Assemble for Cat {
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
-        let tensors = tensors(inputs)?;
+        let tensors = tensors(inputs.get(..self.joined).unwrap_or(inputs))?;
         let dtype = common_dtype(&tensors)?;
-        // PyTorch has always let a tensor of shape (0) pass, whatever the others are.
-        let counts = |t: &&&TensorValue| t.shape().dims() != [0];
-        let model = tensors.iter().find(counts).or(tensors.first());
-        let model = model.map(|t| t.shape().clone()).unwrap_or_default();
-        if model.rank() == 0 {
-            return Err(invalid("tensors without dimensions cannot be joined: use stack"));
-        }
-        let dim = model.dim(self.dim)?;
-        let mut total = 0usize;
-        for (i, t) in tensors.iter().enumerate().filter(|(_, t)| counts(t)) {
-            let fits = t.shape().rank() == model.rank()
-                && t.shape()
-                    .iter()
-                    .zip(model.iter())
-                    .enumerate()
-                    .all(|(d, (a, b))| d == dim || a == b);
-            if !fits {
-                return Err(invalid(format!(
-                    "tensor {i} of shape {} differs from {model} outside dimension {dim}",
-                    t.shape()
-                )));
-            }
-            let sum = total.checked_add(t.shape()[dim]);
-            total = sum.ok_or_else(|| invalid("the joined dimension is too large"))?;
-        }
-        let mut shape = model.clone();
-        shape[dim] = total;
-        shape.checked_numel()?;
-        Ok(side_by_side(dtype, shape, dim, tensors.iter().map(|t| t.shape().clone())))
+        join(dtype, tensors.iter().map(|t| t.shape().clone()).collect(), self.dim)
     }
 
     fn channels(&self, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
@@ -94,8 +81,8 @@ impl Assemble for Cat {
         if channels.iter().fold(0usize, |sum, &c| sum.saturating_add(c)) > MOST_CHANNELS {
             return None;
         }
-        let channels = channels.into_iter().enumerate();
-        Some(channels.flat_map(|(i, channels)| (0..channels).map(move |c| (i, c))).collect())
+        let pairs = |(i, channels)| (0..channels).map(move |c| (i, c));
+        Some(channels.into_iter().enumerate().flat_map(pairs).collect()) // bounded: MOST_CHANNELS
     }
 
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
@@ -103,6 +90,33 @@ impl Assemble for Cat {
         let whole = |channels: Vec<usize>| channels.iter().all(|c| c.is_multiple_of(block));
         self.channels_of(inputs).is_some_and(whole)
     }
+}
+
+/// The leaves of the inputs, read in these shapes, one after the other along `dim`.
+pub(crate) fn join(dtype: DType, shapes: Vec<Shape>, dim: i64) -> Result<Assembly, ShapeError> {
+    // PyTorch has always let a tensor of shape (0) pass, whatever the others are.
+    let counts = |shape: &&Shape| shape.dims() != [0];
+    let model = shapes.iter().find(counts).or(shapes.first()).cloned().unwrap_or_default();
+    if model.rank() == 0 {
+        return Err(invalid("tensors without dimensions cannot be joined: use stack"));
+    }
+    let dim = model.dim(dim)?;
+    let mut total = 0usize;
+    for (i, each) in shapes.iter().enumerate().filter(|(_, each)| counts(each)) {
+        let fits = each.rank() == model.rank()
+            && each.iter().zip(model.iter()).enumerate().all(|(d, (a, b))| d == dim || a == b);
+        if !fits {
+            return Err(invalid(format!(
+                "tensor {i} of shape {each} differs from {model} outside dimension {dim}"
+            )));
+        }
+        let sum = total.checked_add(each[dim]);
+        total = sum.ok_or_else(|| invalid("the joined dimension is too large"))?;
+    }
+    let mut shape = model.clone();
+    shape[dim] = total;
+    shape.checked_numel()?;
+    Ok(side_by_side(dtype, shape, dim, shapes.into_iter()))
 }
 
 /// Tensors of these shapes, one after the other along `dim` of `shape`.
@@ -133,18 +147,19 @@ fn side_by_side(
 #[derive(Debug)]
 struct Stack {
     dim: i64,
+    /// The number of inputs that are stacked: the first ones.
+    joined: usize,
 }
 
 fn stack(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dim = r.or("dim", 0)?;
-    r.rest();
-    assembled(Stack { dim })
+    assembled(Stack { dim, joined: leading(r)? })
 }
 register_op!(stack => "torch.stack");
 
 impl Assemble for Stack {
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
-        let tensors = tensors(inputs)?;
+        let tensors = tensors(inputs.get(..self.joined).unwrap_or(inputs))?;
         let dtype = common_dtype(&tensors)?;
         let each = tensors.first().map(|t| t.shape().clone()).unwrap_or_default();
         if let Some((i, t)) = tensors.iter().enumerate().find(|(_, t)| *t.shape() != each) {

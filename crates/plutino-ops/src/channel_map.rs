@@ -1,5 +1,5 @@
-//! Channels of several tensors in another order. Not an operator of PNNX: a pass puts it in the place of concatenations,
-//! channel shuffles and splits that follow each other.
+//! Channels of several tensors in another order. Not an operator of PNNX: a pass puts it in the
+//! place of concatenations, channel shuffles and splits that follow each other.
 
 use crate::rearrange::invalid;
 use crate::{

@@ -4,11 +4,13 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
 
 use crate::conv_blocked::{self, Conv2d};
+use crate::conv_transpose;
 use crate::linear::Linear;
 use crate::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
+    register_op,
 };
 use plutino_kernels::conv::{
     Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
@@ -40,7 +42,8 @@ pub(crate) struct Summand {
 }
 
 /// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand), or
-/// activation(conv(x) + bias) + summand. A 1x1 convolution in channel blocks may also read x times factors.
+/// activation(conv(x) + bias) + summand. A 1x1 convolution in channel blocks may also read x times
+/// factors.
 #[derive(Debug)]
 struct Conv {
     /// Spatial dimensions.
@@ -103,6 +106,31 @@ pub(crate) fn with_weights(
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dims = spatial_dims(r)?;
+    functional(r, dims)
+}
+
+/// The native functions of any number of dimensions, transposed or not.
+fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    // A list of one stands for all dimensions: then the recorded weight says how many there are.
+    let dims = match r.required::<Vec<i64>>("stride")?.len() {
+        1 => r.recorded_input(1).map_or(1, |weight| weight.len().saturating_sub(2)),
+        dims => dims,
+    };
+    if !(1..=3).contains(&dims) {
+        return Err(r.bad("stride", "1, 2 or 3 integers"));
+    }
+    match r.or("transposed", false)? {
+        true => conv_transpose::functional(r, dims),
+        false => {
+            let _: Vec<i64> = r.or("output_padding", Vec::new())?;
+            functional(r, dims)
+        }
+    }
+}
+register_op!(native => "aten::convolution", "aten::_convolution");
+
+/// A function whose weights are inputs.
+fn functional(r: &mut NodeReader<'_>, dims: usize) -> Result<Box<dyn Operator>, BuildError> {
     let groups: usize = r.or("groups", 1)?;
     if groups == 0 {
         return Err(r.bad("groups", "a positive integer"));
@@ -139,7 +167,8 @@ fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, Bu
     })
 }
 
-/// The batch (1 where there is none) and the rest of an input of `dims + 1` or `dims + 2` dimensions.
+/// The batch (1 where there is none) and the rest of an input of `dims + 1` or `dims + 2`
+/// dimensions.
 pub(crate) fn batch_and_image(
     shape: &Shape,
     dims: usize,
@@ -230,6 +259,10 @@ impl Conv {
 }
 
 impl Operator for Conv {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (geometry, output) = self.geometry(inputs)?;
         if self.scaled {
@@ -309,8 +342,9 @@ impl Operator for Conv {
         let Ok((g, _)) = self.geometry(inputs) else { return false };
         let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
         let blocked = TensorValue::at(inputs, 0).is_ok_and(|x| x.spec.layout != Layout::Plain);
-        // Multiplying the weights takes `out` multiplications for each channel, multiplying the image one for each pixel:
-        // these take two to three times as long, since every vector of the image has another address of its factors.
+        // Multiplying the weights takes `out` multiplications for each channel, multiplying the
+        // image one for each pixel: these take two to three times as long, since every vector of
+        // the image has another address of its factors.
         self.scaled = !self.scaled
             && blocked
             && self.groups == 1
@@ -348,8 +382,8 @@ impl Conv {
         })
     }
 
-    /// A 1x1 convolution of single pixels (squeeze and excite) as the linear layer that it is, with its sizes: whole
-    /// blocks of channels of one pixel lie as a row of features does.
+    /// A 1x1 convolution of single pixels (squeeze and excite) as the linear layer that it is, with
+    /// its sizes: whole blocks of channels of one pixel lie as a row of features does.
     fn as_linear(
         &self,
         g: &ConvGeometry,
@@ -522,7 +556,7 @@ pub(crate) fn add<T: Number>(y: &mut [T], x: &[T]) {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, op, random, tensor, try_op, values};
+    use crate::testkit::{check, check_line, error, op, random, tensor, try_op, values};
     use plutino_tensor::DType;
 
     #[test]
@@ -601,5 +635,34 @@ mod tests {
         ] {
             error(&*conv, &[random(x, 1), random(w, 2)]);
         }
+    }
+
+    #[test]
+    fn native_functions() {
+        let given = [random([1, 4, 7, 8], 1), random([6, 2, 3, 2], 2), random([6], 3)];
+        let spelled =
+            op("F.conv2d c 3 1 0 1 2 9 stride=(2,1) padding=(1,0) dilation=(1,2) groups=2");
+        let expected = check(&*spelled, &given);
+        for line in [
+            "aten::convolution c 9 1 0 1 2 =[2,1] =[1,0] =[1,2] =False =[0,0] =2 3",
+            "aten::_convolution c 13 1 0 1 2 =[2,1] =[1,0] =[1,2] =False =[0,0] =2 =False =False =True =True 3",
+        ] {
+            assert_eq!(check_line(line, &given), expected, "{line}");
+        }
+        // A single number stands for both dimensions of the recorded weight.
+        let line =
+            "aten::convolution c 9 1 0 1 =None =[1] =[0] =[1] =False =[0] =2 3 #1=(6,2,3,2)f32";
+        let spelled = op("F.conv2d c 2 1 0 1 9 bias=None groups=2");
+        assert_eq!(check_line(line, &given[..2]), check(&*spelled, &given[..2]));
+        let given = [random([1, 6, 3, 4], 1), random([6, 2, 3, 2], 2), random([4], 3)];
+        let spelled = op(
+            "F.conv_transpose2d c 3 1 0 1 2 9 stride=(2,2) padding=(1,0) output_padding=(1,0) groups=2",
+        );
+        let line = "aten::convolution c 9 1 0 1 2 =[2,2] =[1,0] =[1,1] =True =[1,0] =2 3";
+        assert_eq!(check_line(line, &given), check(&*spelled, &given));
+        assert!(
+            try_op("aten::convolution c 9 1 0 1 2 =[1,1,1,1] =[0] =[1] =False =[0] =1 3", &[])
+                .is_err()
+        );
     }
 }

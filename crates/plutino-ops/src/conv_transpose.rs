@@ -10,7 +10,7 @@ use crate::conv::{
 use crate::weights::{self, Bound, Source};
 use crate::{
     BuildError, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_kernels::conv::{
     Axis, ConvGeometry, ConvTranspose as Kernels, ConvTransposeWeights, PadMode, Window,
@@ -62,6 +62,14 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let dims = spatial_dims(r)?;
+    functional(r, dims)
+}
+
+/// A function whose weights are inputs.
+pub(crate) fn functional(
+    r: &mut NodeReader<'_>,
+    dims: usize,
+) -> Result<Box<dyn Operator>, BuildError> {
     let groups: usize = r.or("groups", 1)?;
     if groups == 0 {
         return Err(r.bad("groups", "a positive integer"));
@@ -130,6 +138,10 @@ impl ConvTranspose {
 }
 
 impl Operator for ConvTranspose {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         Ok(vec![self.geometry(inputs)?.1.into()])
     }
@@ -190,7 +202,8 @@ impl Operator for ConvTranspose {
 }
 
 impl ConvTranspose {
-    /// The window and the weights, as far as the kernel on channel blocks computes such a convolution.
+    /// The window and the weights, as far as the kernel on channel blocks computes such a
+    /// convolution.
     fn blocked(&self, g: &ConvGeometry) -> Option<(TransposedWindow, &Weight)> {
         if self.dims != 2 || self.input != 0 || self.groups != 1 || self.dilation != [1, 1] {
             return None;

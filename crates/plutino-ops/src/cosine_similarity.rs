@@ -1,7 +1,8 @@
 //! The cosine of the angle between vectors: `F.cosine_similarity`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html>: the inputs are broadcast, then
-//! each vector along `dim` is divided by its norm, or by `eps` where that is more.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.cosine_similarity.html>: the
+//! inputs are broadcast, then each vector along `dim` is divided by its norm, or by `eps` where
+//! that is more.
 
 use crate::assemble::same_dtype;
 use crate::composite::{Compose, StepText, composed};
@@ -15,12 +16,11 @@ struct CosineSimilarity {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["x1", "x2", "dim", "eps"]);
     let (dim, eps) = (r.or("dim", 1)?, r.or("eps", 1e-8)?);
     let inputs = [r.required_input("x1")?, r.required_input("x2")?];
     composed(CosineSimilarity { inputs, dim, eps })
 }
-register_op!(build => "F.cosine_similarity", "nn.CosineSimilarity", "aten::cosine_similarity");
+register_op!(build => "F.cosine_similarity", "nn.CosineSimilarity");
 
 impl Compose for CosineSimilarity {
     fn name(&self) -> &'static str {

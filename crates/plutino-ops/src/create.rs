@@ -1,11 +1,12 @@
-//! Tensors that are made, not computed from others: zeros, ones, full, empty, arange, eye, and their `_like` and
-//! `new_` forms; Tensor.fill. What is known before the run is folded by the runtime.
+//! Tensors that are made, not computed from others: zeros, ones, full, empty, arange, eye, and
+//! their `_like` and `new_` forms; Tensor.fill. What is known before the run is folded by the
+//! runtime.
 
 use crate::assemble::{internal, leaf};
 use crate::rearrange::{ints, invalid, subject};
 use crate::{
     Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::copy::{Side, StridedCopy};
 use plutino_kernels::elementwise::Scalar;
@@ -22,7 +23,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The argument's values in `dtype`. Numbers and known scalars are converted; tensors must have it.
+    /// The argument's values in `dtype`. Numbers and known scalars are converted; tensors must have
+    /// it.
     pub(crate) fn of(
         arg: &Arg<Scalar>,
         dtype: DType,
@@ -83,15 +85,16 @@ fn shape(sizes: &Arg<Vec<i64>>, inputs: &[ValueSpec]) -> Result<Shape, ShapeErro
 }
 
 /// Parameters of every factory function that say where, not what.
-fn ignore_placement(r: &mut NodeReader<'_>) {
-    for key in ["device", "layout", "pin_memory", "requires_grad", "memory_format"] {
+pub(crate) fn ignore_placement(r: &mut NodeReader<'_>) {
+    for key in ["device", "layout", "pin_memory", "requires_grad", "memory_format", "generator"] {
         r.raw(key);
+        r.named_input(key); // the device of another tensor
     }
 }
 
 /// Where shape and default dtype of a made tensor come from.
 #[derive(Debug)]
-enum Model {
+pub(crate) enum Model {
     /// Given as sizes.
     Sizes(Arg<Vec<i64>>),
     /// Given as sizes, with the dtype of this input: `new_zeros`.
@@ -102,9 +105,9 @@ enum Model {
 
 impl Model {
     /// Reads what the form of the operator's name asks for.
-    fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
         let kind = r.kind();
-        Ok(if kind.ends_with("_like") || kind == "Tensor.fill" {
+        Ok(if kind.ends_with("_like") || matches!(kind, "Tensor.fill" | "Tensor.zero") {
             Self::Like(subject(r)?)
         } else if kind.starts_with("Tensor.new_") {
             let sizes = ints(r, &["size"])?;
@@ -115,7 +118,11 @@ impl Model {
     }
 
     /// Shape, and the dtype where none is asked for.
-    fn resolve(&self, inputs: &[ValueSpec], dtype: DType) -> Result<(Shape, DType), ShapeError> {
+    pub(crate) fn resolve(
+        &self,
+        inputs: &[ValueSpec],
+        dtype: DType,
+    ) -> Result<(Shape, DType), ShapeError> {
         Ok(match self {
             Self::Sizes(sizes) => (shape(sizes, inputs)?, dtype),
             Self::New(input, sizes) => {
@@ -129,8 +136,8 @@ impl Model {
     }
 }
 
-/// One value everywhere: <https://pytorch.org/docs/stable/generated/torch.full.html> and its kin. Memory that
-/// PyTorch leaves uninitialised (`empty`) is zero here.
+/// One value everywhere: <https://pytorch.org/docs/stable/generated/torch.full.html> and its kin.
+/// Memory that PyTorch leaves uninitialised (`empty`) is zero here.
 #[derive(Debug)]
 struct Full {
     model: Model,
@@ -159,7 +166,7 @@ fn full(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(full =>
     "torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.zeros_like", "torch.ones_like",
     "torch.empty_like", "torch.full_like", "Tensor.new_zeros", "Tensor.new_ones", "Tensor.new_empty",
-    "Tensor.new_full", "Tensor.fill");
+    "Tensor.new_full", "Tensor.fill", "Tensor.zero");
 
 impl Full {
     fn spec(&self, inputs: &[ValueSpec]) -> Result<(Shape, DType), ShapeError> {
@@ -180,6 +187,10 @@ impl Full {
 }
 
 impl Operator for Full {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (shape, dtype) = self.spec(inputs)?;
         Source::of(&self.value, dtype, inputs)?;
@@ -274,7 +285,7 @@ impl Arange {
 }
 
 /// A number that is known before the run.
-fn known_number(arg: &Arg<Scalar>, inputs: &[ValueSpec]) -> Result<Scalar, ShapeError> {
+pub(crate) fn known_number(arg: &Arg<Scalar>, inputs: &[ValueSpec]) -> Result<Scalar, ShapeError> {
     let input = match arg {
         Arg::Value(number) => return Ok(*number),
         Arg::Input(at) => *at,
@@ -291,6 +302,10 @@ fn known_number(arg: &Arg<Scalar>, inputs: &[ValueSpec]) -> Result<Scalar, Shape
 }
 
 impl Operator for Arange {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (Progression::Int { len, .. } | Progression::Float { len, .. }, dtype) =
             self.progression(inputs)?;
@@ -321,68 +336,6 @@ impl Kernel for Steps {
             };
             out.copy_from_slice(bytemuck::bytes_of(&x));
         });
-        Ok(())
-    }
-}
-
-/// Random numbers: <https://pytorch.org/docs/stable/generated/torch.randn.html> and its kin. The generator is
-/// not PyTorch's, and the numbers are the same in every run.
-#[derive(Debug)]
-struct Random {
-    model: Model,
-    distribution: Distribution,
-    dtype: Option<DType>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Distribution {
-    Uniform { from: f64, to: f64 },
-    Normal { mean: f64, std: f64 },
-}
-
-fn random(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let dtype = r.optional("dtype")?;
-    ignore_placement(r);
-    r.raw("generator");
-    let distribution = match r.kind() {
-        "torch.normal" => Distribution::Normal { mean: r.or("mean", 0.0)?, std: r.or("std", 1.0)? },
-        "torch.randn" | "torch.randn_like" => Distribution::Normal { mean: 0.0, std: 1.0 },
-        _ => Distribution::Uniform { from: 0.0, to: 1.0 },
-    };
-    Ok(Box::new(Random { model: Model::read(r)?, distribution, dtype }))
-}
-register_op!(random => "torch.rand", "torch.rand_like", "torch.randn", "torch.randn_like", "torch.normal");
-
-impl Operator for Random {
-    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (shape, dtype) = self.model.resolve(inputs, DType::F32)?;
-        Ok(vec![ValueSpec::tensor(self.dtype.unwrap_or(dtype), shape)])
-    }
-
-    fn plan(&self, _: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        Ok(Planned::new(Draw(self.distribution)))
-    }
-}
-
-struct Draw(Distribution);
-
-impl Kernel for Draw {
-    fn name(&self) -> &str {
-        "random"
-    }
-
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        const SEED: u64 = 0;
-        let (spec, bytes) = cx.outputs.take_bytes(0)?;
-        let numbers = match self.0 {
-            Distribution::Uniform { from, to } => {
-                Tensor::uniform(spec.dtype, spec.shape.clone(), from..to, SEED)
-            }
-            Distribution::Normal { mean, std } => {
-                Tensor::normal(spec.dtype, spec.shape.clone(), mean, std, SEED)
-            }
-        };
-        bytes.copy_from_slice(numbers?.as_bytes());
         Ok(())
     }
 }
@@ -454,16 +407,5 @@ mod tests {
         assert_eq!(y[0], tensor([2], &[0i64, 1]));
         assert!(by_input.infer(&[ValueSpec::tensor(DType::I64, [])]).is_err());
         assert!(try_op("torch.arange a 0 1 0 start=1", &[]).is_err());
-    }
-
-    #[test]
-    fn random_numbers_are_reproducible() {
-        let operator = op("torch.randn r 0 1 0 size=(100,10) dtype=None");
-        let y = check(&*operator, &[]);
-        assert_eq!(y, check(&*operator, &[]));
-        let mean = values::<f32>(&y[0]).iter().sum::<f32>() / 1000.0;
-        assert!(mean.abs() < 0.15, "{mean}"); // five standard deviations
-        let y = check(&*op("torch.rand_like r 1 1 0 1"), &[iota([50])]);
-        assert!(values::<f32>(&y[0]).iter().all(|x| (0.0..1.0).contains(x)));
     }
 }

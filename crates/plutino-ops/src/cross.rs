@@ -1,7 +1,7 @@
 //! The cross product of vectors of three elements.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.cross.html>. Without `dim` it is the first dimension of the input
-//! that has three elements.
+//! <https://pytorch.org/docs/stable/generated/torch.cross.html>. Without `dim` it is the first
+//! dimension of the input that has three elements.
 
 use crate::assemble::{leaf, same_dtype};
 use crate::rearrange::invalid;

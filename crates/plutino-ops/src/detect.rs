@@ -1,6 +1,7 @@
 //! The head of YOLOv5 kept whole: `models.yolo.Detect` (`moduleop=models.yolo.Detect`).
 //!
-//! For each of its stages a 1x1 convolution, then with y = sigmoid of its result, for each anchor and pixel
+//! For each of its stages a 1x1 convolution, then with y = sigmoid of its result, for each anchor
+//! and pixel
 //!
 //! ```text
 //! xy = (2 y[0..2] + grid) stride       wh = (2 y[2..4])^2 anchor       the rest as it is
@@ -19,8 +20,8 @@ use std::sync::Arc;
 
 register_op!(detect => "models.yolo.Detect");
 
-/// Names of the weights that the converter makes up: strides, then grid and anchors of each stage. It numbers
-/// them in the order of use; earlier versions did so from the end.
+/// Names of the weights that the converter makes up: strides, then grid and anchors of each stage.
+/// It numbers them in the order of use; earlier versions did so from the end.
 const NAMES: [(&str, [(&str, &str); 3]); 2] = [
     ("pnnx_01", [("pnnx_00", "pnnx_02"), ("pnnx_03", "pnnx_04"), ("pnnx_05", "pnnx_06")]),
     ("pnnx_5", [("pnnx_6", "pnnx_4"), ("pnnx_3", "pnnx_2"), ("pnnx_1", "pnnx_0")]),
@@ -230,8 +231,8 @@ struct StageKernel {
     isa: Isa,
     /// Channels of a block.
     block: usize,
-    /// Scratch memory: numbers of the convolution's tables, f32 of its result, f32 of the input's copy in
-    /// blocks (none where it comes in blocks).
+    /// Scratch memory: numbers of the convolution's tables, f32 of its result, f32 of the input's
+    /// copy in blocks (none where it comes in blocks).
     tables: usize,
     raw: usize,
     copy: usize,
@@ -290,8 +291,8 @@ impl StageKernel {
         Ok(())
     }
 
-    /// Writes the rows of one image: `raw` is `[channel block][pixel][b]` after the sigmoid, where anchor `a`'s
-    /// output `k` is channel `a * outputs + k`.
+    /// Writes the rows of one image: `raw` is `[channel block][pixel][b]` after the sigmoid, where
+    /// anchor `a`'s output `k` is channel `a * outputs + k`.
     fn decode(&self, raw: &[f32], y: &mut [f32], par: &Par) {
         let Sizes { anchors, outputs, .. } = self.sizes;
         let (pixels, b) = (self.sizes.pixels(), self.block);

@@ -1,10 +1,13 @@
 //! Diagonals and free loop nests: diagonal, diag, as_strided.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, leaf};
-use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
+use crate::rearrange::{
+    Geometry, Part, Parts, Rearrange, Rearranged, Views, ints, invalid, rearranged, subject,
+};
 use crate::slice::existing;
 use crate::{
-    Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, NodeReader, Operator, ShapeError, StorageView, TensorValue, ValueSpec,
+    register_op,
 };
 use plutino_tensor::{Shape, Strides};
 
@@ -39,7 +42,7 @@ impl Rearrange for Diagonal {
 }
 
 /// The diagonal of dimensions `a` (rows) and `b` (columns), as a new last dimension.
-fn diagonal_of(matrix: &Geometry, a: usize, b: usize, offset: i64) -> Geometry {
+pub(crate) fn diagonal_of(matrix: &Geometry, a: usize, b: usize, offset: i64) -> Geometry {
     let shift = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
     let (row, col) = if offset < 0 { (shift, 0) } else { (0, shift) };
     let [rows, cols] = [(a, row), (b, col)].map(|(d, first)| matrix.shape[d].saturating_sub(first));
@@ -101,67 +104,102 @@ impl Assemble for Diag {
     }
 }
 
-/// Any loop nest over the input's memory:
+/// Any loop nest over the memory that the input lies in, which may belong to another value:
 /// <https://pytorch.org/docs/stable/generated/torch.as_strided.html>
 #[derive(Debug)]
 struct AsStrided {
     input: usize,
     size: Arg<Vec<i64>>,
     stride: Arg<Vec<i64>>,
-    offset: i64,
+    /// The first element; none: that of the input.
+    offset: Option<i64>,
+    /// Whether the input is the value that owns the storage, row-major.
+    bound: bool,
 }
 
 fn as_strided(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (size, stride) = (ints(r, &["size"])?, ints(r, &["stride"])?);
-    let offset = r.or("storage_offset", 0)?;
-    rearranged(AsStrided { input: subject(r)?, size, stride, offset })
+    let offset = r.optional("storage_offset")?;
+    rearranged(AsStrided { input: subject(r)?, size, stride, offset, bound: false })
 }
 register_op!(as_strided => "torch.as_strided");
 
+impl AsStrided {
+    /// Shape and strides.
+    fn loops(&self, inputs: &[ValueSpec]) -> Result<(Shape, Strides), ShapeError> {
+        let (size, stride) = (self.size.ints(inputs)?, self.stride.ints(inputs)?);
+        let refuse = |why: &str| invalid(format!("size {size:?} with stride {stride:?} {why}"));
+        let shape: Option<Shape> = size.iter().map(|&v| usize::try_from(v).ok()).collect();
+        let strides: Option<Strides> =
+            stride.iter().map(|&v| isize::try_from(v).ok().filter(|&v| v >= 0)).collect();
+        let (Some(shape), Some(strides)) = (shape, strides) else {
+            return Err(refuse("is negative somewhere"));
+        };
+        if shape.rank() != strides.len() {
+            return Err(refuse("are lists of different length"));
+        }
+        shape.checked_numel()?;
+        Ok((shape, strides))
+    }
+}
+
 impl Rearrange for AsStrided {
+    fn views(&self) -> Views {
+        if self.bound { Views::Always } else { Views::Unknown }
+    }
+
     fn input(&self) -> usize {
         self.input
     }
 
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError> {
-        let (size, stride) = (self.size.ints(inputs)?, self.stride.ints(inputs)?);
-        let refuse = |why: &str| {
-            invalid(format!(
-                "size {size:?} with stride {stride:?} from element {} {why} {}",
-                self.offset,
-                x.shape()
-            ))
-        };
-        let unsigned = |list: &[i64]| {
-            list.iter().map(|&v| usize::try_from(v).ok()).collect::<Option<Vec<_>>>()
-        };
-        let (Some(shape), Some(strides)) = (unsigned(&size), unsigned(&stride)) else {
-            return Err(refuse("is negative somewhere, for"));
-        };
-        let offset = usize::try_from(self.offset).map_err(|_| refuse("begins before"))?;
-        if shape.len() != strides.len() {
-            return Err(refuse("are lists of different length, for"));
+        let (shape, strides) = self.loops(inputs)?;
+        if !self.bound {
+            // Only the shape is of use: see `Rearrange::reads_storage`.
+            return Ok(Part::new(x.dtype(), Geometry::dense(&shape)).into());
         }
-        let mut last = (!shape.contains(&0)).then_some(offset);
+        let offset = usize::try_from(self.offset.unwrap_or(0)).ok();
+        let mut last = offset;
         for (&d, &s) in shape.iter().zip(&strides) {
-            let span = d.saturating_sub(1).saturating_mul(s);
-            last = last.map(|at| at.saturating_add(span));
+            let span = d.saturating_sub(1).saturating_mul(s.unsigned_abs());
+            last = last.and_then(|at| at.checked_add(span));
         }
-        if last.is_some_and(|last| last >= x.shape().numel()) {
-            return Err(refuse("reaches beyond the elements of"));
+        let empty = shape.numel() == 0;
+        match (offset, last) {
+            _ if empty => Ok(Part::new(x.dtype(), Geometry { shape, strides, offset: 0 }).into()),
+            (Some(offset), Some(last)) if last < x.shape().numel() => {
+                Ok(Part::new(x.dtype(), Geometry { shape, strides, offset }).into())
+            }
+            _ => Err(invalid(format!(
+                "size {shape} with stride {:?} from element {} reaches beyond the {} elements of the \
+                 storage",
+                &strides[..],
+                self.offset.unwrap_or(0),
+                x.shape().numel()
+            ))),
         }
-        let strides: Strides =
-            strides.iter().map(|&s| isize::try_from(s).unwrap_or(isize::MAX)).collect();
-        let shape = Shape::from(shape);
-        shape.checked_numel()?;
-        let offset = if last.is_some() { offset } else { 0 };
-        Ok(Part::new(x.dtype(), Geometry { shape, strides, offset }).into())
+    }
+
+    fn reads_storage(&self) -> bool {
+        !self.bound
+    }
+
+    fn on_storage(
+        &self,
+        _: &TensorValue,
+        view: &StorageView,
+    ) -> Result<Box<dyn Operator>, ShapeError> {
+        let own = || i64::try_from(view.elements.offset).unwrap_or(i64::MAX);
+        let offset = Some(self.offset.unwrap_or_else(own));
+        let (size, stride) = (self.size.clone(), self.stride.clone());
+        Ok(Box::new(Rearranged(Self { input: self.input, size, stride, offset, bound: true })))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testkit::{check, error, iota, op, values};
+    use crate::{StorageView, TensorValue};
     use plutino_tensor::Tensor;
 
     fn run(line: &str, x: &Tensor) -> Tensor {
@@ -193,13 +231,20 @@ mod tests {
     }
 
     #[test]
-    fn as_strided_reads_anywhere_inside() {
+    fn as_strided_reads_anywhere_inside_the_storage() {
         let x = iota([3, 4]);
-        let y = run("torch.as_strided a 1 1 0 1 size=(2,3) stride=(1,2) storage_offset=3", &x);
+        let bound = |parameters: &str| {
+            let line = format!("torch.as_strided a 1 1 0 1 {parameters}");
+            let spec = TensorValue { spec: x.spec(), known: None, python: false };
+            op(&line).on_storage(&spec, &StorageView::contiguous(0, x.shape())).unwrap()
+        };
+        let run = |parameters| check(&*bound(parameters), std::slice::from_ref(&x)).remove(0);
+        let y = run("size=(2,3) stride=(1,2) storage_offset=3");
         assert_eq!(values::<f32>(&y), [3., 5., 7., 4., 6., 8.]);
-        let y = run("torch.as_strided a 1 1 0 1 size=(2,2) stride=(0,4)", &x);
-        assert_eq!(values::<f32>(&y), [0., 4., 0., 4.]);
-        error(&*op("torch.as_strided a 1 1 0 1 size=(4) stride=(4)"), std::slice::from_ref(&x));
-        error(&*op("torch.as_strided a 1 1 0 1 size=(4) stride=(-1)"), &[x]);
+        assert_eq!(values::<f32>(&run("size=(2,2) stride=(0,4)")), [0., 4., 0., 4.]);
+        error(&*bound("size=(4) stride=(4)"), std::slice::from_ref(&x));
+        error(&*bound("size=(4) stride=(-1)"), std::slice::from_ref(&x));
+        // Where the input lies is for the caller to say.
+        error(&*op("torch.as_strided a 1 1 0 1 size=(2) stride=(1)"), std::slice::from_ref(&x));
     }
 }

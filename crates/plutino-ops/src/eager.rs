@@ -1,5 +1,5 @@
-//! One operator at a time, without a graph: for tests, for folding constants, and for whoever wants a single
-//! operator of PyTorch's.
+//! One operator at a time, without a graph: for tests, for folding constants, and for whoever wants
+//! a single operator of PyTorch's.
 
 use crate::{
     Alias, Input, Inputs, Operator, Output, Outputs, PackCache, PlanCx, PlanError, Planned, RunCx,

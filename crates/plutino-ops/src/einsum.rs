@@ -1,17 +1,19 @@
 //! Sums of products in Einstein's notation: `torch.einsum`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.einsum.html>. Operands are taken from left to right, two at a time,
-//! as PyTorch does without a path of its own:
+//! <https://pytorch.org/docs/stable/generated/torch.einsum.html>. Operands are taken from left to
+//! right, two at a time, as PyTorch does without a path of its own:
 //!
 //! - a label twice in one operand is its diagonal: a stride;
 //! - what only one of the two has, and nobody needs any more, is summed up beforehand;
-//! - what is left is a batch of matrix products: labels that both have and that are needed count the products, labels
-//!   that both have and nobody needs are the depth, the others are rows and columns.
+//! - what is left is a batch of matrix products: labels that both have and that are needed count
+//!   the products, labels that both have and nobody needs are the depth, the others are rows and
+//!   columns.
 //!
-//! A matrix is multiplied where it lies, whatever its strides, if its rows and its columns are evenly spaced; else it is
-//! copied first.
+//! A matrix is multiplied where it lies, whatever its strides, if its rows and its columns are
+//! evenly spaced; else it is copied first.
 //!
-//! Integers are i64 only: PyTorch adds up smaller ones to i64 in some equations and to their own dtype in others.
+//! Integers are i64 only: PyTorch adds up smaller ones to i64 in some equations and to their own
+//! dtype in others.
 
 mod equation;
 mod kernel;
@@ -76,7 +78,8 @@ struct Program {
 }
 
 impl EinsumOp {
-    /// Operands with their labels: those of size 1 are dropped where another operand has more, diagonals taken.
+    /// Operands with their labels: those of size 1 are dropped where another operand has more,
+    /// diagonals taken.
     fn operands(&self, inputs: &[ValueSpec]) -> Result<(DType, Vec<Operand>, Sizes), ShapeError> {
         let mut tensors = Vec::new();
         for &input in &self.inputs {

@@ -3,7 +3,7 @@
 use crate::gather::take_blocks;
 use crate::{
     BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    ShapeError, StrideRule, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_tensor::DType;
 
@@ -55,6 +55,10 @@ impl Embedding {
 }
 
 impl Operator for Embedding {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::Contiguous
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let index = TensorValue::at(inputs, self.input)?;
         crate::gather::check_index(self.input, index)?;

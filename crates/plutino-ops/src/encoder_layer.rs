@@ -1,25 +1,20 @@
 //! A layer of a transformer's encoder in one node: `aten::_transformer_encoder_layer_fwd`.
 //!
 //! What `nn.TransformerEncoderLayer` calls in inference
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html>, "fast path"), with its weights as
-//! inputs: self-attention and a network of two linear layers, each added to what it was given, with a layer norm before
-//! or after each.
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.TransformerEncoderLayer.html>, "fast
+//! path"), with its weights as inputs: self-attention and a network of two linear layers, each
+//! added to what it was given, with a layer norm before or after each.
 
 use crate::composite::{Compose, StepText, composed};
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
-/// The arguments of the native function, in order.
-const SCHEMA: [&str; 20] = [
+/// The arguments that are tensors, as [`Compose::steps`] names them: `x0` to `x12`.
+const TENSORS: [&str; 13] = [
     "src",
-    "embed_dim",
-    "num_heads",
     "qkv_weight",
     "qkv_bias",
     "proj_weight",
     "proj_bias",
-    "use_gelu",
-    "norm_first",
-    "eps",
     "norm_weight_1",
     "norm_bias_1",
     "norm_weight_2",
@@ -28,12 +23,7 @@ const SCHEMA: [&str; 20] = [
     "ffn_bias_1",
     "ffn_weight_2",
     "ffn_bias_2",
-    "mask",
-    "mask_type",
 ];
-
-/// Those of them that are tensors, as [`Compose::steps`] names them: `x0` to `x12`.
-const TENSORS: [usize; 13] = [0, 3, 4, 5, 6, 10, 11, 12, 13, 14, 15, 16, 17];
 
 #[derive(Debug)]
 struct EncoderLayer {
@@ -46,7 +36,6 @@ struct EncoderLayer {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&SCHEMA);
     let (width, heads): (usize, usize) = (r.required("embed_dim")?, r.required("num_heads")?);
     if heads == 0 || !width.is_multiple_of(heads) {
         return Err(r.bad("num_heads", format!("a divisor of embed_dim, {width}")));
@@ -58,7 +47,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
             return Err(r.bad(key, why));
         }
     }
-    let inputs: Result<Vec<_>, _> = TENSORS.iter().map(|&i| r.required_input(SCHEMA[i])).collect();
+    let inputs: Result<Vec<_>, _> = TENSORS.iter().map(|name| r.required_input(name)).collect();
     composed(EncoderLayer {
         inputs: inputs?,
         width,

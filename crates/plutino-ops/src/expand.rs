@@ -1,6 +1,8 @@
 //! Elements that occur more than once: expand, expand_as, repeat, tile.
 
-use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
+use crate::rearrange::{
+    Geometry, Part, Parts, Rearrange, Views, ints, invalid, rearranged, subject,
+};
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
@@ -82,6 +84,10 @@ fn repeat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(repeat => "Tensor.repeat", "torch.tile");
 
 impl Rearrange for Repeat {
+    fn views(&self) -> Views {
+        Views::Never
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -98,7 +104,7 @@ impl Rearrange for Repeat {
             return Err(refuse());
         }
         let missing = rank.saturating_sub(counts.len());
-        counts.splice(0..0, std::iter::repeat_n(1, missing));
+        counts.splice(0..0, std::iter::repeat_n(1, missing)); // bounded: dimensions
         let lead = counts.len() - rank;
         let mut from = Geometry::dense(x.shape());
         let mut shape = Shape::default();

@@ -1,14 +1,17 @@
 //! `pnnx.Expression`: arithmetic on tensors and Python numbers, computed in one pass over memory.
 //!
-//! `sub(mul(@0,2),1)` reads `@0` once and writes the result once. What concerns sizes, `[size(@0,0),-1]`, is Python
-//! arithmetic and known before the run; it feeds the shapes of other operators.
+//! `sub(mul(@0,2),1)` reads `@0` once and writes the result once. What concerns sizes,
+//! `[size(@0,0),-1]`, is Python arithmetic and known before the run; it feeds the shapes of other
+//! operators.
 
 use crate::elementwise::{Lowered, Lowering, Term, convert_number, plan};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Role, ShapeError, TensorValue, ValueSpec, register_op,
+    PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members,
+    register_op,
 };
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
+use plutino_ir::quote;
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::DType;
@@ -19,18 +22,60 @@ register_op!(expression => "pnnx.Expression");
 fn expression(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let text: String = r.required("expr")?;
     let inputs = r.rest().len();
-    let problem = |what: String| BuildProblem::Invalid(format!("parameter 'expr={text}': {what}"));
+    let problem =
+        |what: String| BuildProblem::Invalid(format!("parameter 'expr={}': {what}", quote(&text)));
+    if inputs > MOST_INPUTS {
+        let what = format!("an expression reads at most {MOST_INPUTS} inputs, this one {inputs}");
+        return Err(r.error(BuildProblem::Invalid(what)));
+    }
     let expr = Expr::parse(&text).map_err(|e| r.error(problem(e.to_string())))?;
     if expr.input_count() > inputs {
         let last = expr.input_count() - 1;
         return Err(r.error(problem(format!("@{last} is used, but there are {inputs} inputs"))));
     }
-    Ok(Box::new(Expression { expr }))
+    // pnnx writes `torch.div(a, b, rounding_mode="floor")` as `div`, and records what it makes of
+    // integers.
+    let whole = r.recorded_dtype().is_some_and(|dtype| dtype.is_integer());
+    let floored = floored(&expr).filter(|_| whole);
+    Ok(Box::new(Expression { expr, floored }))
 }
+
+/// Inputs of an expression: what each part of it means is looked up among them.
+const MOST_INPUTS: usize = 1024;
 
 #[derive(Debug)]
 struct Expression {
     expr: Expr,
+    /// The same with floor divisions, where the file records integers: what is meant if `expr`
+    /// makes none.
+    floored: Option<Expr>,
+}
+
+/// The expression with floor divisions for true ones; none where there is no division. The depth of
+/// the recursion is bounded by [`plutino_ir::expr::MAX_DEPTH`].
+fn floored(expr: &Expr) -> Option<Expr> {
+    let either = |a: &Expr, b: &Expr| {
+        let (left, right) = (floored(a), floored(b));
+        let changed = left.is_some() || right.is_some();
+        let parts = [left.unwrap_or_else(|| a.clone()), right.unwrap_or_else(|| b.clone())];
+        (changed, parts.map(Box::new))
+    };
+    match expr {
+        Expr::Binary(function, a, b) => {
+            let (changed, [a, b]) = either(a, b);
+            match function {
+                BinaryFn::Div => Some(Expr::Binary(BinaryFn::FloorDivide, a, b)),
+                _ => changed.then_some(Expr::Binary(*function, a, b)),
+            }
+        }
+        Expr::Unary(function, x) => Some(Expr::Unary(*function, Box::new(floored(x)?))),
+        _ => None,
+    }
+}
+
+/// Whether a value is a tensor of integers.
+fn is_whole(spec: &ValueSpec) -> bool {
+    spec.as_tensor().is_some_and(|t| t.dtype().is_integer())
 }
 
 /// A value and what its leaves come to.
@@ -41,11 +86,22 @@ struct Evaluated {
 
 impl Expression {
     fn evaluate(&self, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> {
-        evaluate(&self.expr, inputs)
+        let made = evaluate(&self.expr, inputs)?;
+        match &self.floored {
+            Some(floored) if !is_whole(&made.spec) => {
+                let whole = evaluate(floored, inputs).ok().filter(|whole| is_whole(&whole.spec));
+                Ok(whole.unwrap_or(made))
+            }
+            _ => Ok(made),
+        }
     }
 }
 
 impl Operator for Expression {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::Elementwise
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         Ok(vec![self.evaluate(inputs)?.spec])
     }
@@ -77,6 +133,9 @@ impl Operator for Expression {
     }
 
     fn role(&self, _: &[ValueSpec]) -> Option<Role> {
+        if self.floored.is_some() {
+            return None;
+        }
         if let Expr::Binary(BinaryFn::Mul, a, b) = &self.expr
             && let (Expr::Input(a), Expr::Input(b)) = (&**a, &**b)
         {
@@ -145,6 +204,7 @@ fn number(expr: &Expr) -> Option<f32> {
 fn evaluate(expr: &Expr, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> {
     match expr {
         Expr::List(items) => {
+            check_members(items.len())?;
             let items = items.iter().map(|item| evaluate(item, inputs));
             let items = items.collect::<Result<Vec<_>, _>>()?;
             let mut list = Evaluated { spec: ValueSpec::List(Vec::new()), leaves: Vec::new() };
@@ -361,6 +421,31 @@ mod tests {
                 x.iter().zip(y.iter().cycle()).map(|(&x, &y)| f(x, y)).collect();
             assert_close(&found, &tensor([3, 4], &expected), 1e-6);
         }
+    }
+
+    /// An expression with what the file records of its result.
+    fn recorded(expr: &str, inputs: usize, dtype: &str) -> Box<dyn Operator> {
+        let names: Vec<String> = (0..inputs).map(|i| i.to_string()).collect();
+        op(&format!(
+            "pnnx.Expression e {inputs} 1 {} out expr={expr} #out=(4){dtype}",
+            names.join(" ")
+        ))
+    }
+
+    #[test]
+    fn recorded_integers_are_floored() {
+        let ints = || tensor([4], &[-7i64, -1, 0, 7]);
+        let run = |expr: &str, dtype: &str| check(&*recorded(expr, 1, dtype), &[ints()]).remove(0);
+        assert_eq!(run("div(@0,3)", "i64"), tensor([4], &[-3i64, -1, 0, 2]));
+        assert_eq!(run("add(div(@0,3),remainder(@0,3))", "i64"), tensor([4], &[-1i64, 1, 0, 3]));
+        // Nothing else is: floats, and what makes integers by itself.
+        let third = |x: f32| x / 3.0;
+        assert_eq!(run("div(@0,3)", "f32"), tensor([4], &[-7.0, -1.0, 0.0, 7.0].map(third)));
+        assert_eq!(run("div(@0,2.0)", "i64"), tensor([4], &[-3.5f32, -0.5, 0.0, 3.5]));
+        assert_eq!(run("int(div(@0,2))", "i64"), tensor([4], &[-3i64, 0, 0, 3]));
+        let pair = recorded("div(@0,@1)", 2, "i64");
+        let y = check(&*pair, &[ints(), tensor([4], &[2i64, -2, 5, -2])]);
+        assert_eq!(y[0], tensor([4], &[-4i64, 0, 0, -4]));
     }
 
     #[test]

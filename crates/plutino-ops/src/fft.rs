@@ -1,6 +1,7 @@
 //! Discrete Fourier transforms: `torch.fft.fft` and its kin.
 //!
-//! <https://pytorch.org/docs/stable/fft.html>. Of six families, each for one dimension, for two, and for any:
+//! <https://pytorch.org/docs/stable/fft.html>. Of six families, each for one dimension, for two,
+//! and for any:
 //!
 //! | family | from | to | sign of the exponent |
 //! |---|---|---|---|
@@ -199,8 +200,8 @@ impl Operator for Fourier {
         let bound = self.bind(cx.inputs)?;
         let input = leaf(cx.inputs, self.input);
         match bound.dtype {
-            DType::F64 | DType::C128 => Ok(FourierKernel::<f64>::plan(self, input, bound)),
-            _ => Ok(FourierKernel::<f32>::plan(self, input, bound)),
+            DType::F64 | DType::C128 => FourierKernel::<f64>::plan(self, input, bound),
+            _ => FourierKernel::<f32>::plan(self, input, bound),
         }
     }
 
@@ -225,14 +226,14 @@ impl<R: FftReal> FourierKernel<R>
 where
     Complex<R>: bytemuck::Pod,
 {
-    fn plan(operator: &Fourier, input: usize, bound: Bound) -> Planned {
+    fn plan(operator: &Fourier, input: usize, bound: Bound) -> Result<Planned, PlanError> {
         let line = |&d: &usize| Lines::new(operator.direction, bound.whole[d]);
-        let lines = bound.dims.iter().map(line).collect();
+        let lines = bound.dims.iter().map(line).collect::<Result<_, _>>()?;
         let from_half = operator.family == Family::FromHalf;
         let whole = if from_half { bound.whole.numel() } else { 0 };
         let scratch =
             bound.work.numel().saturating_add(whole).saturating_mul(size_of::<Complex<R>>());
-        Planned::new(Self { input, bound, from_half, lines }).with_scratch(scratch)
+        Ok(Planned::new(Self { input, bound, from_half, lines }).with_scratch(scratch))
     }
 
     fn store_as<T: Number>(&self, cx: &mut RunCx<'_>, data: &[Complex<R>]) -> Result<(), RunError> {
@@ -262,15 +263,15 @@ where
         let mut data = data;
         if let (true, Some((last, &dim))) = (self.from_half, stages.pop()) {
             for (lines, &d) in stages {
-                lines.run(cx.par, work.product(d + 1..work.rank()), data);
+                lines.run(cx.par, work.product(d + 1..work.rank()), data)?;
             }
             let whole_data = &mut rest[..whole.numel()];
             mirror([whole.product(0..dim), whole[dim], inner(dim)], data, whole_data);
-            last.run(cx.par, inner(dim), whole_data);
+            last.run(cx.par, inner(dim), whole_data)?;
             data = whole_data;
         } else {
             for (lines, &d) in self.lines.iter().zip(dims) {
-                lines.run(cx.par, inner(d), data);
+                lines.run(cx.par, inner(d), data)?;
             }
         }
         match dtype {

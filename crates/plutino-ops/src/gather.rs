@@ -6,7 +6,7 @@ use crate::create::Source;
 use crate::rearrange::invalid;
 use crate::{
     Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::copy::CopyError;
 use plutino_kernels::copy::index::{self, Along, Reduce};
@@ -48,7 +48,8 @@ macro_rules! with_index {
 
 pub(crate) use with_index;
 
-/// [`index::take`] with the index of input leaf `at`; `sizes` are outer, dimension, bytes of a block.
+/// [`index::take`] with the index of input leaf `at`; `sizes` are outer, dimension, bytes of a
+/// block.
 pub(crate) fn take_blocks(
     par: &Par,
     inputs: &Inputs<'_>,
@@ -77,6 +78,10 @@ fn index_select(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError>
 register_op!(index_select => "torch.index_select");
 
 impl Operator for IndexSelect {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (x, index) =
             (TensorValue::at(inputs, self.input)?, TensorValue::at(inputs, self.index)?);
@@ -171,7 +176,13 @@ fn fit(
     let at_least_1 = |s: &Shape| if s.rank() == 0 { Shape::from([1]) } else { s.clone() };
     let dim = x.dim(dim)?;
     let (x, index) = (at_least_1(x), at_least_1(index));
-    if x.rank() != index.rank() && index.numel() > 0 {
+    if x.rank() != index.rank() && index.numel() == 0 {
+        // PyTorch compares nothing with an index without elements: there is nothing to select,
+        // either.
+        let strides = Strides::from_elem(0, index.rank());
+        return Ok(Fit { strides, shape: index, dim: 0, size: x[dim] });
+    }
+    if x.rank() != index.rank() {
         let expected = format!("{} like input {x_input}", x.rank());
         return Err(ShapeError::Rank { input, expected, found: index });
     }
@@ -195,6 +206,10 @@ impl Gather {
 }
 
 impl Operator for Gather {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         self.fit(inputs)?;
         let (x, index) =
@@ -249,12 +264,10 @@ pub(crate) struct Scatter {
 }
 
 fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    // The fourth argument is a number or a tensor: `src` under its other name.
-    r.schema(&["input", "dim", "index", "value", "reduce"]);
     let dim = r.required("dim")?;
     let table = [("add", Reduce::Add), ("multiply", Reduce::Multiply)];
     let reduce = match r.kind() {
-        "torch.scatter_add" | "aten::scatter_add" => Reduce::Add,
+        "torch.scatter_add" => Reduce::Add,
         _ => r.one_of("reduce", &table, Some(Reduce::Replace))?,
     };
     let (input, index) = (r.required_input("input")?, r.required_input("index")?);
@@ -264,7 +277,7 @@ fn scatter(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     Ok(Box::new(Scatter { input, index, src, dim, reduce }))
 }
-register_op!(scatter => "torch.scatter", "torch.scatter_add", "aten::scatter", "aten::scatter_add");
+register_op!(scatter => "torch.scatter", "torch.scatter_add");
 
 impl Scatter {
     /// The fit, the new values and their strides.
@@ -280,6 +293,7 @@ impl Scatter {
         };
         let strides = match shape.rank() {
             0 => Strides::from_elem(0, fit.shape.rank()), // one value for all
+            _ if fit.shape.numel() == 0 => Strides::from_elem(0, fit.shape.rank()),
             _ => shape.dense_strides(),
         };
         let inside = shape.rank() == fit.shape.rank()
@@ -295,6 +309,10 @@ impl Scatter {
 }
 
 impl Operator for Scatter {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         self.fit(inputs)?;
         let x = TensorValue::at(inputs, self.input)?;
@@ -379,6 +397,49 @@ mod tests {
         error(&*gather, &[x, tensor([2], &[0i64; 2])]);
         let scalar = op("torch.gather g 2 1 0 1 2 dim=0");
         assert_eq!(check(&*scalar, &[iota([]), tensor([], &[0i64])])[0], iota([]));
+        // Without elements, an index may have any shape.
+        for (from, index) in [(&[2, 3, 2][..], &[0, 3][..]), (&[2, 3], &[2, 0, 4])] {
+            let y = check(&*scalar, &[iota(from), tensor(index, &[0i64; 0])]);
+            assert_eq!(y[0].shape().dims(), index);
+        }
+        let none = [iota([2, 3]), tensor([2, 0, 4], &[0i64; 0]), iota([5])];
+        let y = check(&*op("torch.scatter s 3 1 0 1 2 3 dim=1"), &none);
+        assert_eq!(y[0], none[0]);
+    }
+
+    /// An index without elements fits every tensor, whatever its rank and its other sizes.
+    #[test]
+    fn empty_indices() {
+        let x = iota([2, 3]);
+        for shape in [&[0][..], &[0, 9], &[9, 0], &[2, 0, 3], &[0, 3, 1]] {
+            for dim in [0, 1, -1] {
+                let index = tensor(shape, &[0i64; 0]);
+                let gather = op(&format!("torch.gather g 2 1 0 1 2 dim={dim}"));
+                let y = check(&*gather, &[x.clone(), index.clone()]);
+                assert_eq!(y[0].shape().dims(), shape);
+                for src in [iota(shape), iota([2, 3]), iota([])] {
+                    for reduce in ["scatter", "scatter_add"] {
+                        let scatter = op(&format!("torch.{reduce} s 3 1 0 1 2 3 dim={dim}"));
+                        let y = check(&*scatter, &[x.clone(), index.clone(), src.clone()]);
+                        assert_eq!(y[0], x);
+                    }
+                    let line = "torch.scatter_reduce s 3 1 0 1 2 3 dim=0 reduce=mean";
+                    let y = check(&*op(line), &[x.clone(), index.clone(), src]);
+                    assert_eq!(y[0], x);
+                }
+            }
+        }
+        let nothing = iota([0, 4]);
+        let y = check(
+            &*op("torch.gather g 2 1 0 1 2 dim=0"),
+            &[nothing.clone(), tensor([0, 4], &[0i64; 0])],
+        );
+        assert_eq!(y[0].shape().dims(), [0, 4]);
+        error(&*op("torch.gather g 2 1 0 1 2 dim=0"), &[nothing, tensor([1, 4], &[0i64; 4])]);
+        error(&*op("torch.gather g 2 1 0 1 2 dim=2"), &[iota([2, 3]), tensor([0], &[0i64; 0])]);
+        let select = op("torch.index_select i 2 1 0 1 2 dim=1");
+        let y = check(&*select, &[iota([2, 3]), tensor([0], &[0i64; 0])]);
+        assert_eq!(y[0].shape().dims(), [2, 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The gated linear unit: `F.glu`, `nn.GLU`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.glu.html>: a dimension is cut into halves a and b,
-//! the result is `a sigmoid(b)`.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.glu.html>: a dimension is cut
+//! into halves a and b, the result is `a sigmoid(b)`.
 
 use crate::assemble::leaf;
 use crate::slice::existing;
@@ -26,7 +26,8 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(build => "F.glu", "nn.GLU");
 
 impl Glu {
-    /// The dtype, the shape of the result, and elements of a half: those of its dimension and all behind it.
+    /// The dtype, the shape of the result, and elements of a half: those of its dimension and all
+    /// behind it.
     fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, Shape, usize), ShapeError> {
         let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
         if !x.dtype().is_float() {

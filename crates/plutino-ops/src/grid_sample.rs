@@ -1,7 +1,8 @@
-//! Images sampled at the points of a grid, and grids of affine maps: `F.grid_sample`, `F.affine_grid`.
+//! Images sampled at the points of a grid, and grids of affine maps: `F.grid_sample`,
+//! `F.affine_grid`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html>: images `(N, C, H, W)` and grids
-//! `(N, h, w, 2)`, or volumes `(N, C, D, H, W)` and grids `(N, d, h, w, 3)`.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html>: images `(N, C,
+//! H, W)` and grids `(N, h, w, 2)`, or volumes `(N, C, D, H, W)` and grids `(N, d, h, w, 3)`.
 
 use crate::assemble::{leaf, same_dtype};
 use crate::rearrange::{ints, invalid};
@@ -35,6 +36,19 @@ fn grid_sample(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> 
     Ok(Box::new(Sample { input, grid, mode, padding, align_corners }))
 }
 register_op!(grid_sample => "F.grid_sample");
+
+/// The native functions, which number the modes.
+fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let (mode, padding): (usize, usize) =
+        (r.required("interpolation_mode")?, r.required("padding_mode")?);
+    let wrong = |key| r.bad(key, "0, 1 or 2");
+    let mode = MODES.get(mode).ok_or_else(|| wrong("interpolation_mode"))?.1;
+    let padding = PADDINGS.get(padding).ok_or_else(|| wrong("padding_mode"))?.1;
+    let align_corners = r.or("align_corners", false)?;
+    let (input, grid) = (r.required_input("input")?, r.required_input("grid")?);
+    Ok(Box::new(Sample { input, grid, mode, padding, align_corners }))
+}
+register_op!(native => "aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d");
 
 impl Sample {
     /// Dtype and shape of the result, and the sampling.
@@ -213,7 +227,9 @@ impl Kernel for AffineKernel {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{assert_close, check, error, iota, op, random, tensor, try_op};
+    use crate::testkit::{
+        assert_close, check, check_line, error, iota, op, random, tensor, try_op,
+    };
     use plutino_tensor::DType;
 
     #[test]
@@ -273,5 +289,18 @@ mod tests {
         assert_close(&y[0], &tensor([1, 1, 1, 1, 3], &[3.0f32, 7., 11.]), 0.0);
         error(&*volume, std::slice::from_ref(&theta));
         error(&*op("F.affine_grid a 1 1 0 1 size=(2,7,0,2) $theta=0"), &[theta]);
+    }
+
+    #[test]
+    fn native_functions() {
+        let given = [random([1, 2, 4, 5], 3), random([1, 3, 3, 2], 4)];
+        let spelled =
+            op("F.grid_sample g 2 1 0 1 2 mode=nearest padding_mode=border align_corners=True");
+        let expected = check(&*spelled, &given);
+        for name in ["grid_sampler", "grid_sampler_2d"] {
+            let line = format!("aten::{name} g 5 1 0 1 =1 =1 =True 2");
+            assert_eq!(check_line(&line, &given), expected);
+        }
+        assert!(try_op("aten::grid_sampler g 5 1 0 1 =3 =1 =True 2", &[]).is_err());
     }
 }

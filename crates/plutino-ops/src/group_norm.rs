@@ -1,23 +1,24 @@
 //! Group norm and instance norm: the channels of an image normalised in groups, or one by one.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html>,
-//! <https://pytorch.org/docs/stable/generated/torch.nn.InstanceNorm2d.html>. An instance norm that tracks running
-//! statistics uses them at inference, as batch norm does; the function `F.instance_norm` uses those of the
-//! input whatever it is given (`use_input_stats` is true by default).
+//! <https://pytorch.org/docs/stable/generated/torch.nn.InstanceNorm2d.html>. An instance norm that
+//! tracks running statistics uses them at inference, as batch norm does; the function
+//! `F.instance_norm` uses those of the input whatever it is given (`use_input_stats` is true by
+//! default).
 
 use crate::assemble::leaf;
 use crate::batch_norm::with_running_statistics;
 use crate::layer_norm::{check_parameters, plan_rows};
 use crate::weights::Source;
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
-    ValueSpec, register_op,
+    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::norm::RowNorm;
 
 #[derive(Debug)]
-struct GroupNorm {
-    input: usize,
+pub(crate) struct GroupNorm {
+    pub(crate) input: usize,
     /// None: each channel is a group.
     groups: Option<usize>,
     /// Spatial dimensions of instance norm, whose input may lack the batch.
@@ -52,16 +53,25 @@ register_op!(group_module => "nn.GroupNorm");
 
 fn group_function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (groups, eps) = (groups(r)?, r.or("eps", 1e-5)?);
-    Ok(Box::new(GroupNorm {
+    Ok(Box::new(grouped(r, groups, eps)?))
+}
+register_op!(group_function => "F.group_norm");
+
+/// A function whose weights are inputs.
+pub(crate) fn grouped(
+    r: &mut NodeReader<'_>,
+    groups: usize,
+    eps: f64,
+) -> Result<GroupNorm, BuildError> {
+    Ok(GroupNorm {
         input: r.required_input("input")?,
         groups: Some(groups),
         spatial: None,
         eps,
         weight: Source::optional_input(r, "weight")?,
         bias: Source::optional_input(r, "bias")?,
-    }))
+    })
 }
-register_op!(group_function => "F.group_norm");
 
 fn instance_module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let spatial = match r.kind() {
@@ -85,7 +95,7 @@ fn instance_module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErr
 }
 register_op!(instance_module => "nn.InstanceNorm1d", "nn.InstanceNorm2d", "nn.InstanceNorm3d");
 
-fn instance_function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+pub(crate) fn instance_function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let eps = r.or("eps", 1e-5)?;
     let input = r.required_input("input")?;
     Source::optional_input(r, "running_mean")?;
@@ -133,6 +143,10 @@ impl GroupNorm {
 }
 
 impl Operator for GroupNorm {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (x, ..) = self.subject(inputs)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])

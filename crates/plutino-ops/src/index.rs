@@ -1,9 +1,11 @@
 //! Indexing with tensors: `x[i, :, j]`, `x[mask]`, and assignments to such parts.
 //!
-//! The rules are NumPy's (<https://numpy.org/doc/stable/user/basics.indexing.html#advanced-indexing>), as PyTorch has
-//! them. There is one index for each of the leading dimensions: none (the dimension as it is), integers, or a mask, which
-//! stands for as many dimensions as it has. The integers are broadcast; their dimensions take the place of those that
-//! they index if these are neighbours, else they come first.
+//! The rules are NumPy's
+//! (<https://numpy.org/doc/stable/user/basics.indexing.html#advanced-indexing>), as PyTorch has
+//! them. There is one index for each of the leading dimensions: none (the dimension as it is),
+//! integers, or a mask, which stands for as many dimensions as it has. The integers are broadcast;
+//! their dimensions take the place of those that they index if these are neighbours, else they come
+//! first.
 
 use crate::assemble::{internal, leaf};
 use crate::create::Source;
@@ -13,11 +15,12 @@ use crate::{
     Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_ir::Dim;
 use plutino_ir::expr::Literal;
 use plutino_kernels::copy::index::{Places, Reduce, pick, place, resolve};
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
-use plutino_tensor::{DType, Shape, Tensor, TensorSpec, TensorView};
+use plutino_tensor::{DType, Shape, Tensor, TensorSpec, TensorView, alloc};
 
 /// The indices of a node.
 #[derive(Debug)]
@@ -79,7 +82,8 @@ struct Integers {
     values: Option<Vec<i64>>,
 }
 
-/// The integers for each dimension of `x`, none for a dimension as it is. Nothing where a mask is not known.
+/// The integers for each dimension of `x`, none for a dimension as it is. Nothing where a mask is
+/// not known.
 fn expand(x: &Shape, slots: &[Slot]) -> Result<Option<Vec<Option<Integers>>>, ShapeError> {
     let mut axes = Vec::with_capacity(x.rank());
     let mut known = true;
@@ -135,14 +139,14 @@ fn expand(x: &Shape, slots: &[Slot]) -> Result<Option<Vec<Option<Integers>>>, Sh
 fn positions(mask: &Tensor) -> Result<Vec<Integers>, ShapeError> {
     let shape = mask.shape();
     let set = mask.as_bytes().iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i);
-    let set: Vec<usize> = set.collect();
+    let set: Vec<usize> = alloc::grow(set)?;
     let strides = shape.dense_strides();
     let along = |d: usize| {
         let step = strides[d].unsigned_abs();
-        let values = set.iter().map(|&i| (i / step % shape[d]) as i64).collect();
-        Integers { shape: Shape::from([set.len()]), values: Some(values) }
+        let values = alloc::collect(set.iter().map(|&i| (i / step % shape[d]) as i64))?;
+        Ok(Integers { shape: Shape::from([set.len()]), values: Some(values) })
     };
-    Ok((0..shape.rank()).map(along).collect())
+    (0..shape.rank()).map(along).collect()
 }
 
 /// The shape of a part: that of the integers, between or before the dimensions that stay.
@@ -188,7 +192,7 @@ impl Part {
         for axis in axes.iter().flatten() {
             integers = integers.broadcast(&axis.shape)?;
         }
-        let mut at = vec![0; integers.checked_numel()?];
+        let mut at = alloc::filled(integers.checked_numel()?, 0)?;
         for (d, axis) in axes.iter().enumerate() {
             let Some(Integers { shape, values: Some(values) }) = axis else { continue };
             let own = Tensor::from_slice(values, shape.clone())?;
@@ -201,13 +205,14 @@ impl Part {
         let stay = |dims: std::ops::Range<usize>| {
             let mut all = vec![0];
             for d in dims.filter(|&d| axes[d].is_none()) {
-                all = all.iter().flat_map(|&p| (0..x[d]).map(move |i| p + i * step(d))).collect();
+                all =
+                    alloc::grow(all.iter().flat_map(|&p| (0..x[d]).map(move |i| p + i * step(d))))?;
             }
-            all
+            Ok::<_, RunError>(all)
         };
         let (outer, inner) = match neighbours(axes) {
-            Some(dims) => (stay(0..dims.start), vec![0]),
-            None => (vec![0], stay(0..end)),
+            Some(dims) => (stay(0..dims.start)?, vec![0]),
+            None => (vec![0], stay(0..end)?),
         };
         Ok(Self { shape, outer, at, inner, block })
     }
@@ -241,6 +246,56 @@ fn shape_error(e: ShapeError) -> RunError {
 struct Index {
     input: usize,
     indices: Indices,
+    lost: Option<Lost>,
+}
+
+/// Shapes that the file records of a node whose indices it has lost: of a constant index with more
+/// than one dimension, pnnx keeps as many elements as its first dimension has, as one list.
+#[derive(Debug)]
+struct Lost {
+    input: Shape,
+    result: Shape,
+}
+
+impl Lost {
+    /// Compares the recorded result with that of these indices.
+    fn find(r: &NodeReader<'_>, input: usize, indices: &[Option<Tensor>]) -> Option<Self> {
+        let shape = |dims: &[Dim]| -> Option<Shape> {
+            let size = |dim: &Dim| match dim {
+                Dim::Known(size) => Some(*size),
+                Dim::Unknown | Dim::Symbol(_) => None,
+            };
+            dims.iter().map(size).collect()
+        };
+        let (input, result) = (shape(r.recorded_input(input)?)?, shape(r.recorded_output(0)?)?);
+        let slot = |t: &Option<Tensor>| t.clone().map_or(Slot::Whole, Slot::Known);
+        let slots: Vec<Slot> = indices.iter().map(slot).collect();
+        let axes = expand(&input, &slots).ok().flatten();
+        let found = axes.and_then(|axes| part_shape(&input, &axes).ok());
+        (found.as_ref() != Some(&result)).then_some(Self { input, result })
+    }
+
+    /// The result where indices do not matter: all elements of `x` are known, and equal.
+    fn result(&self, x: &TensorValue) -> Result<ValueSpec, ShapeError> {
+        const MOST: usize = 1 << 20;
+        let same = x.known.as_ref().filter(|_| *x.shape() == self.input).and_then(|known| {
+            let mut elements = known.as_bytes().chunks_exact(known.dtype().size_of());
+            let first = elements.next()?;
+            elements.all(|e| e == first).then_some(first)
+        });
+        let Some(element) = same.filter(|_| self.result.numel() <= MOST) else {
+            return Err(invalid(format!(
+                "the file records a result of shape {}, which these indices do not give: pnnx keeps only the first \
+                 elements of a constant index with several dimensions; export with example inputs of two shapes",
+                self.result
+            )));
+        };
+        let mut out = Tensor::zeros(x.dtype(), self.result.clone())?;
+        for part in out.as_mut_bytes()?.chunks_exact_mut(element.len()) {
+            part.copy_from_slice(element);
+        }
+        Ok(out.into())
+    }
 }
 
 fn index(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -253,7 +308,11 @@ fn index(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         Some(indices) => indices,
         None => Indices::Input(r.required_input("expr")?),
     };
-    Ok(Box::new(Index { input, indices }))
+    let lost = match &indices {
+        Indices::Known(list) => Lost::find(r, input, list),
+        Indices::Input(_) => None,
+    };
+    Ok(Box::new(Index { input, indices, lost }))
 }
 register_op!(index => "Tensor.index");
 
@@ -272,7 +331,8 @@ fn literal(r: &mut NodeReader<'_>) -> Result<Vec<Option<Tensor>>, BuildError> {
     list.iter().map(index).collect::<Option<_>>().ok_or_else(|| r.bad("expr", expected))
 }
 
-/// Nested lists of one kind and of equal lengths, as a tensor. The depth is bounded by the reader of literals.
+/// Nested lists of one kind and of equal lengths, as a tensor. The depth is bounded by the reader
+/// of literals.
 fn constant(l: &Literal) -> Option<Tensor> {
     fn walk(l: &Literal, depth: usize, shape: &mut Vec<usize>, out: &mut Vec<i64>) -> Option<bool> {
         let (value, bools) = match l {
@@ -306,6 +366,9 @@ fn constant(l: &Literal) -> Option<Tensor> {
 impl Operator for Index {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
+        if let Some(lost) = &self.lost {
+            return Ok(vec![lost.result(x)?]);
+        }
         Ok(vec![match expand(x.shape(), &self.indices.slots(inputs)?)? {
             Some(axes) => ValueSpec::tensor(x.dtype(), part_shape(x.shape(), &axes)?),
             None => ValueSpec::Dynamic { dtype: x.dtype() },
@@ -347,7 +410,8 @@ impl Kernel for Pick {
     }
 }
 
-/// `x[indices] = values`, or `+=`: <https://pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html>
+/// `x[indices] = values`, or `+=`:
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html>
 #[derive(Debug)]
 struct IndexPut {
     input: usize,
@@ -428,7 +492,7 @@ impl Kernel for Put {
                 return place(values, y, part.places(1), self.reduce).map_err(internal);
             }
             let values = TensorView::from_slice(values, self.values_shape.clone())?;
-            let all: Vec<T> = values.broadcast_to(part.shape.clone())?.iter::<T>()?.collect();
+            let all: Vec<T> = alloc::grow(values.broadcast_to(part.shape.clone())?.iter::<T>()?)?;
             place(&all, y, part.places(1), self.reduce).map_err(internal)
         })
     }

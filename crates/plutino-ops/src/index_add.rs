@@ -1,9 +1,10 @@
-//! Slices of a tensor that an index names, along one dimension: sums with them, and new values for them.
+//! Slices of a tensor that an index names, along one dimension: sums with them, and new values for
+//! them.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.Tensor.index_add_.html>,
 //! <https://pytorch.org/docs/stable/generated/torch.Tensor.index_copy_.html>,
-//! <https://pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html>. Where a slice is named more than once, sums
-//! have all of it, and the last value stays.
+//! <https://pytorch.org/docs/stable/generated/torch.Tensor.index_fill_.html>. Where a slice is
+//! named more than once, sums have all of it, and the last value stays.
 
 use crate::assemble::leaf;
 use crate::create::Source;
@@ -18,7 +19,7 @@ use plutino_kernels::copy::index::{Places, Reduce, place, resolve, within};
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
 use plutino_kernels::number::{Number, Wide};
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Shape, alloc};
 
 #[derive(Debug)]
 struct IndexAdd {
@@ -39,9 +40,8 @@ enum What {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let name = r.kind().trim_start_matches("torch.").trim_start_matches("aten::");
+    let name = r.kind().trim_start_matches("torch.");
     let source = if name == "index_fill" { "value" } else { "source" };
-    r.schema(&["input", "dim", "index", source, "alpha"]);
     let dim = r.required("dim")?;
     let what = match name {
         "index_add" => What::Add(r.arg("alpha")?.unwrap_or(Arg::Value(Scalar::Int(1)))),
@@ -55,9 +55,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     Ok(Box::new(IndexAdd { input, dim, index, source, what }))
 }
-register_op!(build =>
-    "torch.index_add", "torch.index_copy", "torch.index_fill", "aten::index_add", "aten::index_copy",
-    "aten::index_fill");
+register_op!(build => "torch.index_add", "torch.index_copy", "torch.index_fill");
 
 /// How the slices lie in the tensor.
 #[derive(Debug, Clone, Copy)]
@@ -157,8 +155,8 @@ impl Kernel for IndexAddKernel {
         let Slices { outer, size, inner } = self.slices;
         let index = cx.inputs.view(self.index)?.cast(DType::I64)?;
         let find = |&i: &i64| if self.fill { resolve(i, size) } else { within(i, size) };
-        let at: Result<Vec<usize>, _> = index.as_slice::<i64>()?.iter().map(find).collect();
-        let mut at = at.map_err(|e| value_error(self.index, e))?;
+        let find = |i| find(i).map_err(|e| value_error(self.index, e));
+        let mut at = alloc::try_collect(index.as_slice::<i64>()?.iter().map(find))?;
         if self.fill {
             // Once is enough, and no more values than the tensor has.
             at.sort_unstable();
@@ -166,7 +164,7 @@ impl Kernel for IndexAddKernel {
         }
         // Where nothing is written, the outer dimensions may be of any size.
         let outer = if inner == 0 || at.is_empty() { 0 } else { outer };
-        let outer: Vec<usize> = (0..outer).map(|o| o * size).collect();
+        let outer = alloc::collect((0..outer).map(|o| o * size))?;
         let places = Places { outer: &outer, at: &at, inner: &[0], block: inner };
         for_numbers!(cx.inputs.spec(self.x)?.dtype, T => {
             let dst = cx.inout::<T>(self.x, 0)?.into_same();
@@ -176,8 +174,12 @@ impl Kernel for IndexAddKernel {
                 None => None,
             };
             let made: Vec<T> = match (factor, src.first()) {
-                (Some(a), _) => src.iter().map(|x| T::narrow(x.widen().times(a.widen()))).collect(),
-                (None, Some(&value)) if self.fill => vec![value; outer.len() * at.len() * inner],
+                (Some(a), _) => {
+                    alloc::collect(src.iter().map(|x| T::narrow(x.widen().times(a.widen()))))?
+                }
+                (None, Some(&value)) if self.fill => {
+                    alloc::filled(outer.len() * at.len() * inner, value)?
+                }
                 _ => Vec::new(),
             };
             let src = if self.fill || factor.is_some() { &made[..] } else { src };

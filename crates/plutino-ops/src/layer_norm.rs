@@ -7,7 +7,7 @@ use crate::assemble::leaf;
 use crate::weights::{Bound, Source, optional};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::norm::{RowNorm, normalize_rows, normalize_rows_any};
 use plutino_kernels::number::Float;
@@ -15,8 +15,8 @@ use plutino_kernels::{Isa, for_floats};
 use plutino_tensor::DType;
 
 #[derive(Debug)]
-struct LayerNorm {
-    input: usize,
+pub(crate) struct LayerNorm {
+    pub(crate) input: usize,
     /// The trailing dimensions that are normalised.
     shape: Vec<usize>,
     /// None: the dtype's epsilon (RMS norm only).
@@ -51,20 +51,35 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(module => "nn.LayerNorm", "nn.RMSNorm");
 
-fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+fn spelled(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let centered = r.kind() == "F.layer_norm";
+    Ok(Box::new(function(r, centered)?))
+}
+register_op!(spelled => "F.layer_norm", "F.rms_norm");
+
+/// A function whose weights are inputs; RMS norm where it is not centered.
+pub(crate) fn function(r: &mut NodeReader<'_>, centered: bool) -> Result<LayerNorm, BuildError> {
     let shape = normalized_shape(r)?;
     let eps = r.optional("eps")?;
-    Ok(Box::new(LayerNorm {
+    Ok(LayerNorm {
         input: r.required_input("input")?,
         shape,
         eps: eps.or(centered.then_some(1e-5)),
         centered,
         weight: Source::optional_input(r, "weight")?,
         bias: if centered { Source::optional_input(r, "bias")? } else { None },
-    }))
+    })
 }
-register_op!(function => "F.layer_norm", "F.rms_norm");
+
+/// What is added to the mean of squares where no number is given.
+pub(crate) fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::EPSILON,
+        DType::F16 => half::f16::EPSILON.to_f64(),
+        DType::Bf16 => half::bf16::EPSILON.to_f64(),
+        _ => f64::from(f32::EPSILON),
+    }
+}
 
 impl LayerNorm {
     fn subject<'a>(&self, inputs: &'a [ValueSpec]) -> Result<&'a TensorValue, ShapeError> {
@@ -103,6 +118,10 @@ pub(crate) fn check_parameters(
 }
 
 impl Operator for LayerNorm {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::Contiguous
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = self.subject(inputs)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
@@ -110,14 +129,8 @@ impl Operator for LayerNorm {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = self.subject(cx.inputs)?;
-        let epsilon = || match x.dtype() {
-            DType::F64 => f64::EPSILON,
-            DType::F16 => half::f16::EPSILON.to_f64(),
-            DType::Bf16 => half::bf16::EPSILON.to_f64(),
-            _ => f64::from(f32::EPSILON),
-        };
         let len = self.shape.iter().fold(1, |n: usize, &d| n.saturating_mul(d)).max(1);
-        let eps = self.eps.unwrap_or_else(epsilon);
+        let eps = self.eps.unwrap_or_else(|| epsilon(x.dtype()));
         let norm = RowNorm { len, span: 1, centered: self.centered, eps };
         plan_rows(cx, x, leaf(cx.inputs, self.input), norm, [&self.weight, &self.bias])
     }

@@ -1,14 +1,15 @@
 //! Linear layers: `nn.Linear`, `F.linear`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.linear.html>:
-//! `y[..., o] = sum over i of x[..., i] weight[o, i] + bias[o]`; a weight of one dimension stands for a single
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.linear.html>: `y[..., o] = sum
+//! over i of x[..., i] weight[o, i] + bias[o]`; a weight of one dimension stands for a single
 //! output, whose dimension is dropped.
 
+use crate::assemble::leaf;
 use crate::conv::{Activate, activate, add, with_activation};
 use crate::weights::{self, Bound, Source, Stored};
 use crate::{
-    BuildError, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Epilogue, Kernel, MemoryUse, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
     self, AnyMatrix, Bias, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Summand,
@@ -104,6 +105,10 @@ impl Linear {
 }
 
 impl Operator for Linear {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::Contiguous
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (_, output) = self.sizes(inputs)?;
         if let Some(i) = self.summand(inputs) {
@@ -201,6 +206,39 @@ impl Linear {
             activation: with_activation(self.activation, apply)?,
         }))
     }
+}
+
+/// A product of f32 with a matrix that is known while planning, packed like the weight of a linear
+/// layer: `m` rows of `k` elements, times the matrix at input `weight`, whose element (k, n) lies
+/// at `strides`; plus the row at input `bias`. None where the matrix is computed.
+pub(crate) fn plan_known(
+    cx: &PlanCx<'_>,
+    (input, weight, bias): (usize, usize, Option<usize>),
+    [m, k, n]: [usize; 3],
+    strides: (usize, usize),
+) -> Result<Option<Planned>, PlanError> {
+    let target = Target::this(cx.isa);
+    let source = Source::Input(weight);
+    // A copy in another form is what the caller who saves memory does without.
+    if cx.memory == MemoryUse::Low || !source.is_known(cx.inputs) {
+        return Ok(None);
+    }
+    let weights = source.packed(cx.inputs, cx.packs, "gemm.right.known", |weight| {
+        let right = Strided::right(weight, (k, n), strides);
+        Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
+    })?;
+    let gemm = Gemm::new(target, cx.threads, Size { batch: 1, m, n, k }, (false, true));
+    let scratch = gemm.scratch(cx.threads).saturating_mul(size_of::<f32>());
+    let kernel = LinearKernel {
+        name: format!("gemm.{}", cx.isa),
+        gemm,
+        input,
+        weights,
+        bias: bias.map(|input| Bound::AtRun(leaf(cx.inputs, input))),
+        summand: None,
+        activation: None,
+    };
+    Ok(Some(Planned::new(kernel).with_scratch(scratch)))
 }
 
 /// A linear layer of f32.

@@ -1,13 +1,14 @@
 //! The elements that a mask chooses, as one row: how many depends on data.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.masked_select.html>: input and mask are broadcast.
+//! <https://pytorch.org/docs/stable/generated/torch.masked_select.html>: input and mask are
+//! broadcast.
 
 use crate::assemble::leaf;
 use crate::{
     BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_tensor::{DType, Shape, Tensor, for_dtype};
+use plutino_tensor::{DType, Shape, Tensor, alloc, for_dtype};
 
 #[derive(Debug)]
 struct MaskedSelect {
@@ -67,7 +68,8 @@ impl Kernel for Select {
         let mask = cx.inputs.view(mask)?.broadcast_to(self.shape.clone())?;
         let chosen = for_dtype!(self.dtype, T => {
             let pairs = x.iter::<T>()?.zip(mask.iter::<bool>()?);
-            let chosen: Vec<T> = pairs.filter(|(_, chosen)| *chosen).map(|(x, _)| x).collect();
+            let chosen: Vec<T> =
+                alloc::grow(pairs.filter(|(_, chosen)| *chosen).map(|(x, _)| x))?;
             Tensor::from_slice(&chosen, [chosen.len()])?
         });
         cx.outputs.emit(0, chosen)

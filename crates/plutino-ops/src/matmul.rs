@@ -1,21 +1,23 @@
-//! Products of matrices: `torch.matmul`, `torch.mm`, `torch.bmm`, `torch.mv`, `torch.addmm`, `torch.baddbmm`.
+//! Products of matrices: `torch.matmul`, `torch.mm`, `torch.bmm`, `torch.mv`, `torch.addmm`,
+//! `torch.baddbmm`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.matmul.html>: the last two dimensions are matrices, those
-//! before are broadcast; an operand of one dimension is a row (left) or a column (right), whose dimension is
-//! dropped. The others are the same with fixed ranks, and
-//! `addmm = beta input + alpha (mat1 @ mat2)` with `input` broadcast to the result; where beta is 0, `input`
-//! is not looked at.
+//! <https://pytorch.org/docs/stable/generated/torch.matmul.html>: the last two dimensions are
+//! matrices, those before are broadcast; an operand of one dimension is a row (left) or a column
+//! (right), whose dimension is dropped. The others are the same with fixed ranks, and `addmm = beta
+//! input + alpha (mat1 @ mat2)` with `input` broadcast to the result; where beta is 0, `input` is
+//! not looked at.
 
+use crate::linear::plan_known;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_numbers;
 use plutino_kernels::gemm::{
     AnyMatrix, Batch, Bias, Epilogue, Gemm, Size, Summand, Target, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{DType, Shape, TensorError, TensorSpec, alloc};
 
 register_op!(matmul => "torch.matmul");
 register_op!(mm => "torch.mm");
@@ -91,8 +93,18 @@ fn sum(
 struct Products {
     size: Size,
     output: TensorSpec,
+    /// Dimensions of the batch, and how far apart the operands' matrices lie along each.
+    batch: Shape,
+    strides: (Vec<usize>, Vec<usize>),
+}
+
+impl Products {
     /// First elements of the operands of each product.
-    offsets: Vec<(usize, usize)>,
+    fn offsets(&self) -> Result<Vec<(usize, usize)>, TensorError> {
+        let at =
+            |i| (offset(&self.strides.0, &self.batch, i), offset(&self.strides.1, &self.batch, i));
+        alloc::collect((0..self.size.batch).map(at))
+    }
 }
 
 impl MatMul {
@@ -129,16 +141,15 @@ impl MatMul {
             return Ok(Products {
                 size: Size { batch: 1, m, n, k },
                 output,
-                offsets: vec![(0, 0)],
+                batch: Shape::scalar(),
+                strides: (Vec::new(), Vec::new()),
             });
         }
         let strides =
             (batch_strides(a_batch, &batch, m * k), batch_strides(b_batch, &batch, k * n));
         let count = batch.checked_numel()?;
-        let offsets =
-            (0..count).map(|i| (offset(&strides.0, &batch, i), offset(&strides.1, &batch, i)));
         let size = Size { batch: count, m, n, k };
-        Ok(Products { size, output, offsets: offsets.collect() })
+        Ok(Products { size, output, batch, strides })
     }
 
     /// How the addend lies under the output: its strides along the output's dimensions.
@@ -154,8 +165,8 @@ impl MatMul {
     }
 }
 
-/// The distances along each dimension of `batch` for matrices of `size` elements in batches of `dims`: 0 where
-/// a dimension is broadcast.
+/// The distances along each dimension of `batch` for matrices of `size` elements in batches of
+/// `dims`: 0 where a dimension is broadcast.
 fn batch_strides(dims: &[usize], batch: &Shape, size: usize) -> Vec<usize> {
     let mut strides = vec![0; batch.rank()];
     let mut stride = size;
@@ -198,6 +209,12 @@ impl Under {
 }
 
 impl Operator for MatMul {
+    fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
+        // A matrix times matrices of a higher rank is computed transposed.
+        let rank = |i: usize| TensorValue::at(inputs, i).map_or(0, |t| t.shape().rank());
+        if rank(self.a) >= rank(self.b) { StrideRule::Contiguous } else { StrideRule::Unknown }
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let output = self.products(inputs)?.output;
         if let Some(under) = self.addend(inputs, &output.shape)? {
@@ -216,9 +233,21 @@ impl Operator for MatMul {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let Products { size, output, offsets } = self.products(cx.inputs)?;
+        let products = self.products(cx.inputs)?;
+        let offsets = products.offsets()?;
+        let Products { size, output, .. } = products;
         let under = self.addend(cx.inputs, &output.shape)?;
         let (a, b, alpha) = (self.a, self.b, self.alpha);
+        let bias = under.as_ref().map(|under| under.is_row().then_some(under.input));
+        if let (DType::F32, 1, [(0, 0)]) = (output.dtype, size.batch, &offsets[..])
+            && alpha == 1.0
+            && bias != Some(None)
+        {
+            let (inputs, sizes) = ((a, b, bias.flatten()), [size.m, size.k, size.n]);
+            if let Some(planned) = plan_known(cx, inputs, sizes, (size.n, 1))? {
+                return Ok(planned);
+            }
+        }
         if output.dtype == DType::F32 {
             let gemm = Gemm::new(Target::this(cx.isa), cx.threads, size, (false, false));
             let scratch = gemm.scratch(cx.threads).saturating_mul(size_of::<f32>());
@@ -350,7 +379,7 @@ impl<T: Number> Kernel for AnyMatMul<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, iota, op, tensor, values};
+    use crate::testkit::{check, check_values, error, iota, op, specs, tensor, values};
     use plutino_tensor::DType;
 
     #[test]
@@ -380,6 +409,22 @@ mod tests {
         }
         error(&*matmul, &[iota([2, 3]), iota([2, 3])]);
         error(&*matmul, &[iota([]), iota([1])]);
+    }
+
+    #[test]
+    fn a_known_right_matrix_is_packed() {
+        let (x, w, bias) = (iota([5, 3]), iota([3, 20]), iota([20]));
+        for (line, data) in [
+            ("torch.mm m 2 1 0 1 9", vec![x.clone(), w.clone()]),
+            ("torch.matmul m 2 1 0 1 9", vec![iota([2, 5, 3]), w.clone()]),
+            ("torch.addmm m 3 1 2 0 1 9 alpha=1 beta=1", vec![bias, x, w.clone()]),
+        ] {
+            let mut inputs = specs(&data);
+            let expected = check(&*op(line), &data).remove(0);
+            *inputs.last_mut().unwrap() = w.clone().into();
+            let found = check_values(&*op(line), &inputs, &data).remove(0);
+            assert_eq!(values::<f32>(&found), values::<f32>(&expected), "{line}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Grids of coordinates: `torch.meshgrid`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.meshgrid.html>: output i has the elements of tensor i along dimension
-//! i, all of them everywhere else; with `indexing=xy` the first two dimensions change places.
+//! <https://pytorch.org/docs/stable/generated/torch.meshgrid.html>: output i has the elements of
+//! tensor i along dimension i, all of them everywhere else; with `indexing=xy` the first two
+//! dimensions change places.
 
 use crate::assemble::{Copies, leaf, same_dtype};
 use crate::rearrange::{Geometry, invalid};
@@ -9,7 +10,7 @@ use crate::{
     BuildError, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
     ValueSpec, register_op,
 };
-use plutino_tensor::{DType, Shape, Strides};
+use plutino_tensor::{DType, MAX_RANK, Shape, Strides};
 
 #[derive(Debug)]
 struct Meshgrid {
@@ -21,13 +22,10 @@ struct Meshgrid {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    if r.kind().starts_with("aten::") && r.input_count() == 2 {
-        r.schema(&["tensors", "indexing"]);
-    }
     let swapped = r.one_of("indexing", &[("ij", false), ("xy", true)], Some(false))?;
     Ok(Box::new(Meshgrid { list: r.output_count() == 1, inputs: r.rest(), swapped }))
 }
-register_op!(build => "torch.meshgrid", "aten::meshgrid");
+register_op!(build => "torch.meshgrid");
 
 /// Dtype and shape of every output, and for each its input leaf and the elements.
 struct Grid {
@@ -39,7 +37,7 @@ struct Grid {
 impl Meshgrid {
     fn bind(&self, inputs: &[ValueSpec]) -> Result<Grid, ShapeError> {
         let mut axes = Vec::new();
-        for &input in &self.inputs {
+        for &input in self.inputs.iter().take(MAX_RANK + 1) {
             let items = match inputs.get(input) {
                 Some(ValueSpec::List(items)) => &items[..],
                 Some(one) => std::slice::from_ref(one),
@@ -56,6 +54,11 @@ impl Meshgrid {
         let Some((_, first, x)) = axes.first() else {
             return Err(invalid("a grid has at least one tensor"));
         };
+        if axes.len() > MAX_RANK {
+            // Before shapes of as many dimensions are made, one for each tensor.
+            let found = axes.len();
+            return Err(invalid(format!("a grid may have {MAX_RANK} dimensions, found {found}")));
+        }
         let others = axes.iter().map(|(_, input, x)| (*input, x.dtype()));
         let dtype = same_dtype((*first, x.dtype()), others)?;
         let mut sizes = Vec::with_capacity(axes.len());

@@ -1,11 +1,12 @@
-//! `nn.MultiheadAttention`: projections of queries, keys and values, attention, output projection, as one kernel.
+//! `nn.MultiheadAttention`: projections of queries, keys and values, attention, output projection,
+//! as one kernel.
 //!
 //! ```text
 //! q = query Wqᵀ + bq,  k = key Wkᵀ + bk,  v = value Wvᵀ + bv      (rows of in_proj_weight, or three weights)
 //! out = attention(q, k, v; a head is E / H neighbouring columns) Woᵀ + bo
 //! ```
-//! Where query, key and value are one tensor, one product computes all three; where key and value are one, one
-//! computes both. Heads are read where the products wrote them: nothing is transposed.
+//! Where query, key and value are one tensor, one product computes all three; where key and value
+//! are one, one computes both. Heads are read where the products wrote them: nothing is transposed.
 
 use crate::affine::Affine;
 use crate::assemble::leaf;
@@ -14,7 +15,7 @@ use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
-use plutino_ir::Dim;
+use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::{Summand, Target};
 use plutino_tensor::{DType, Shape};
@@ -99,34 +100,14 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
         r.weight("out_proj.weight", &[embed, embed])?,
         r.weight_if(bias, "out_proj.bias", &[embed])?,
     );
-    let mut attn_mask = r.named_input("attn_mask");
-    let mut key_padding_mask = r.named_input("key_padding_mask");
-    // By name, or in order: one input is all three, two are queries and keys with their values.
-    let [query, key, value, kv] = ["query", "key", "value", "kv"].map(|key| r.named_input(key));
-    let mut rest = r.rest();
-    let query = query.or_else(|| (!rest.is_empty()).then(|| rest.remove(0)));
-    let query = query.ok_or_else(|| r.error(BuildProblem::MissingInput { key: "query".into() }))?;
-    // pnnx calls either mask `attn_mask`, and where there are both, one has no name. Recorded shapes tell.
-    let recorded = Recorded { query: r.recorded_input(query), batch_first };
-    if key_padding_mask.is_none()
-        && let Some(mask) = attn_mask.filter(|&at| recorded.is_padding(r.recorded_input(at)))
+    let inputs = inputs::read(r, &Widths { embed, kdim, vdim, batch_first })?;
+    let Inputs { query, key, value, attn_mask, key_padding_mask } = inputs;
+    if is_fused(r.name()) && attn_mask.and_then(|m| r.recorded_input_dtype(m)) == Some(DType::Bool)
     {
-        (key_padding_mask, attn_mask) = (Some(mask), None);
+        let why = "pnnx made this of scaled_dot_product_attention, where a mask is True for keys that are seen; \
+                   here it would be True for those that are not: export the model with a mask of numbers (0 and -inf)";
+        return Err(r.error(BuildProblem::Invalid(why.into())));
     }
-    if attn_mask.is_none() {
-        let mask = rest.iter().position(|&at| recorded.is_mask(r.recorded_input(at)));
-        attn_mask = mask.map(|at| rest.remove(at));
-    }
-    let mut rest = rest.into_iter();
-    let key = key.or(kv).or_else(|| rest.next()).unwrap_or(query);
-    let value = value.or_else(|| rest.next()).unwrap_or(key);
-    let attn_mask = attn_mask.or_else(|| rest.next());
-    if let Some(extra) = rest.next() {
-        let found = r.input_count();
-        return Err(r.error(BuildProblem::UnknownInputs { expected: extra, found }));
-    }
-    // The same tensor under two names is projected once.
-    let [query, key, value] = [query, key, value].map(|input| r.first_use(input));
     let weights = match r.output_count() {
         1 => Weights::No,
         // pnnx leaves `average_attn_weights` out; recorded shapes tell.
@@ -158,25 +139,10 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
 }
 register_op!(multihead_attention => "nn.MultiheadAttention");
 
-/// What the file records of the query.
-struct Recorded<'a> {
-    query: Option<&'a [Dim]>,
-    batch_first: bool,
-}
-
-impl Recorded<'_> {
-    /// Whether an input of this shape, (N, S), hides keys of a sequence, and not those of a query, (L, S). Where N is L the
-    /// file leaves it open, and its name holds.
-    fn is_padding(&self, mask: Option<&[Dim]>) -> bool {
-        let Some([first, second, _]) = self.query else { return false };
-        let (batch, queries) = if self.batch_first { (first, second) } else { (second, first) };
-        matches!(mask, Some([rows @ Dim::Known(_), _]) if rows == batch && rows != queries)
-    }
-
-    /// Whether an input of this shape is a mask rather than keys or values.
-    fn is_mask(&self, input: Option<&[Dim]>) -> bool {
-        matches!((self.query, input), (Some([_, _, _]), Some([_, _])))
-    }
+/// Whether a node is one that pnnx made of smaller ones: `attention_3`.
+fn is_fused(name: &str) -> bool {
+    let number = name.strip_prefix("attention_").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// The sizes of one call.
@@ -193,8 +159,8 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Elements from one sequence to the next, and from one position of a sequence to the next, where rows of
-    /// `width` elements follow each other as in the input.
+    /// Elements from one sequence to the next, and from one position of a sequence to the next,
+    /// where rows of `width` elements follow each other as in the input.
     fn steps(&self, len: usize, width: usize) -> [usize; 2] {
         if self.batch_first { [len * width, width] } else { [width, self.batch * width] }
     }
@@ -285,8 +251,9 @@ impl MultiheadAttention {
         let unattended = if weights { f32::NAN } else { 0.0 };
         let (groups, heads, group) = match self.weights {
             Weights::No | Weights::Mean => (s.batch, self.heads, out[0]),
-            // Each head is a group of its own, so that weights are the mean of one. Its results lie beside those of the head
-            // before it, be that of the same sequence or not (see `plan::chunks`).
+            // Each head is a group of its own, so that weights are the mean of one. Its results lie
+            // beside those of the head before it, be that of the same sequence or not (see
+            // `plan::chunks`).
             Weights::Heads => (s.batch.saturating_mul(self.heads), 1, depth),
         };
         let strides = Strides { q, k, v, mask: [0, 0], out: [group, depth, out[1]] };
@@ -355,6 +322,8 @@ struct MaskPart {
     bool: bool,
 }
 
+mod inputs;
+mod native;
 mod plan;
 
 #[cfg(test)]

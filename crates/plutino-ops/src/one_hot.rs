@@ -1,7 +1,7 @@
 //! Class numbers as rows of zeros with a single one: `F.one_hot`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html>. Without a number of classes there are as
-//! many as the greatest one asks for, which depends on data.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html>. Without a number
+//! of classes there are as many as the greatest one asks for, which depends on data.
 
 use crate::assemble::leaf;
 use crate::gather::value_error;
@@ -22,11 +22,10 @@ struct OneHot {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "num_classes"]);
     let classes = r.arg("num_classes")?.unwrap_or(Arg::Value(-1));
     Ok(Box::new(OneHot { input: subject(r)?, classes }))
 }
-register_op!(build => "F.one_hot", "aten::one_hot");
+register_op!(build => "F.one_hot");
 
 impl OneHot {
     /// The classes, and the shape of the result, where the file says how many there are.

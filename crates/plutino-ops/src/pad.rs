@@ -1,12 +1,12 @@
 //! Padding: constants, reflections, repetitions.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html>. The parameter lists elements before and
-//! after, for the last dimension first. Negative numbers crop.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.pad.html>. The parameter lists
+//! elements before and after, for the last dimension first. Negative numbers crop.
 
 use crate::assemble::leaf;
 use crate::{
     Arg, BuildError, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned,
-    RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::{Complex, Number, WideReal};
 use plutino_kernels::pad::{Pad, PadMode};
@@ -33,6 +33,12 @@ const MODES: [(&str, PadMode); 4] = [
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let mode = r.one_of("mode", &MODES, Some(PadMode::Constant))?;
+    padded(r, mode)
+}
+register_op!(function => "F.pad");
+
+/// A function whose padding may be an input.
+fn padded(r: &mut NodeReader<'_>, mode: PadMode) -> Result<Box<dyn Operator>, BuildError> {
     let fill = r.or("value", 0.0)?;
     let padding: Arg<Vec<i64>> = match r.arg("pad")? {
         Some(padding) => padding,
@@ -45,7 +51,16 @@ fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     }
     Ok(Box::new(PadOp { input: r.required_input("input")?, padding, mode, fill, spatial: None }))
 }
-register_op!(function => "F.pad");
+
+/// The native function that numbers the modes.
+fn numbered(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let mode = r.required::<usize>("mode")?;
+    // `at::padding_mode`
+    let modes = [PadMode::Reflect, PadMode::Replicate, PadMode::Circular, PadMode::Constant];
+    let mode = modes.get(mode).ok_or_else(|| r.bad("mode", "0, 1, 2 or 3"))?;
+    padded(r, *mode)
+}
+register_op!(numbered => "aten::_pad_enum");
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let mode = match r.kind() {
@@ -61,7 +76,7 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     let mut padding: Vec<i64> = r.required("padding")?;
     if let [one] = padding[..] {
-        padding = vec![one; 2 * spatial];
+        padding = vec![one; 2 * spatial]; // bounded: dimensions
     }
     if padding.len() != 2 * spatial {
         return Err(r.bad("padding", format!("{} integers", 2 * spatial)));
@@ -109,6 +124,18 @@ impl PadOp {
 }
 
 impl Operator for PadOp {
+    fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
+        // PyTorch asks the input for its memory format, which is only ever another for images and
+        // volumes. Where nothing but cuts is asked for, it copies the rest as it lies.
+        let rank = TensorValue::at(inputs, self.input).map_or(usize::MAX, |x| x.shape().rank());
+        let padding = self.padding(inputs).unwrap_or_default();
+        let adds = padding.iter().any(|&(before, after)| before > 0 || after > 0);
+        match rank < 4 && (adds || self.mode != PadMode::Constant) {
+            true => StrideRule::Contiguous,
+            false => StrideRule::LikeInputs,
+        }
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
         let padding = self.padding(inputs)?;
@@ -215,12 +242,13 @@ impl<P: bytemuck::Pod + Send + Sync> Kernel for PadKernel<P> {
 mod tests {
     use super::*;
     use crate::testkit::{
-        check, check_values, error, iota, op, random, specs, tensor, try_op, values,
+        check, check_line, check_values, error, iota, op, random, specs, tensor, try_op, values,
     };
 
     #[test]
     fn pytorchs_examples() {
-        // t4d = torch.empty(3, 3, 4, 2), with F.pad(t4d, (1, 1)), (1, 1, 2, 2) and (0, 1, 2, 1, 3, 3)
+        // t4d = torch.empty(3, 3, 4, 2), with F.pad(t4d, (1, 1)), (1, 1, 2, 2) and (0, 1, 2, 1, 3,
+        // 3)
         for (pad, shape) in
             [("(1,1)", [3, 3, 4, 4]), ("(1,1,2,2)", [3, 3, 8, 4]), ("(0,1,2,1,3,3)", [3, 9, 7, 3])]
         {
@@ -295,6 +323,22 @@ mod tests {
             ("nn.ReflectionPad1d p 1 1 0 1 padding=(1,1)", vec![3]),
         ] {
             error(&*op(line), &[random(shape, 1)]);
+        }
+    }
+
+    #[test]
+    fn native_functions() {
+        let x = random([1, 2, 4, 5], 3);
+        for (native, spelled) in [
+            ("aten::constant_pad_nd p 3 1 0 =[1,2] =0.5 1", "mode=constant pad=(1,2) value=0.5"),
+            ("aten::reflection_pad2d p 2 1 0 =[1,2,3,0] 1", "mode=reflect pad=(1,2,3,0)"),
+            ("aten::replication_pad2d p 2 1 0 =[1,2,3,0] 1", "mode=replicate pad=(1,2,3,0)"),
+            ("aten::_pad_circular p 2 1 0 =[1,2,3,0] 1", "mode=circular pad=(1,2,3,0)"),
+            ("aten::_pad_enum p 4 1 0 =[1,2,3,0] =1 =None 1", "mode=replicate pad=(1,2,3,0)"),
+        ] {
+            let spelled = op(&format!("F.pad p 1 1 0 1 {spelled} $input=0"));
+            let expected = check(&*spelled, std::slice::from_ref(&x));
+            assert_eq!(check_line(native, std::slice::from_ref(&x)), expected, "{native}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Distances of pairs of vectors.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html>: the p-norm of
-//! `x1 - x2 + eps` along the last dimension.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.pairwise_distance.html>: the
+//! p-norm of `x1 - x2 + eps` along the last dimension.
 
 use crate::assemble::{leaf, same_dtype};
 use crate::{
@@ -53,7 +53,7 @@ impl PairwiseDistance {
         };
         let pairs = Pairs {
             lens: shape[..last].to_vec(),
-            steps: (0..last).map(step).collect(),
+            steps: (0..last).map(step).collect(), // bounded: dimensions
             len: shape[last],
             inner: step(last).map(isize::unsigned_abs),
         };

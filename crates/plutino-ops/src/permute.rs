@@ -1,9 +1,9 @@
-//! The same elements in another order: permute, transpose, t, movedim, flip, roll, and the shuffles of channels
-//! and pixels. Where only dimensions of size 1 move, the output is a view.
+//! The same elements in another order: permute, transpose, t, movedim, flip, roll, and the shuffles
+//! of channels and pixels. Where only dimensions of size 1 move, the output is a view.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, leaf};
 use crate::rearrange::{
-    Geometry, Part, Parts, Rearrange, distinct_dims, ints, invalid, rearranged, subject,
+    Geometry, Part, Parts, Rearrange, Views, distinct_dims, ints, invalid, rearranged, subject,
 };
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
@@ -159,6 +159,10 @@ fn flip(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(flip => "torch.flip", "torch.fliplr", "torch.flipud");
 
 impl Rearrange for Flip {
+    fn views(&self) -> Views {
+        Views::Never
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -249,6 +253,10 @@ fn channel_shuffle(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErr
 register_op!(channel_shuffle => "nn.ChannelShuffle", "F.channel_shuffle");
 
 impl Rearrange for ChannelShuffle {
+    fn views(&self) -> Views {
+        Views::Never
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -291,6 +299,10 @@ fn pixel_shuffle(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError
 register_op!(pixel_shuffle => "nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle");
 
 impl Rearrange for PixelShuffle {
+    fn views(&self) -> Views {
+        Views::Never
+    }
+
     fn input(&self) -> usize {
         self.input
     }

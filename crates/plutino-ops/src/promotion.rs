@@ -1,9 +1,10 @@
 //! Type promotion: which dtype a function of several arguments computes in.
 //!
-//! The rules are those of <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>. Dtypes
-//! have categories, bool < integers < floats < complex numbers. Arguments have a [`Standing`]: a tensor of rank 0
-//! decides the dtype only where its category is higher than that of all tensors with dimensions, and a Python
-//! number only where its category is higher than that of all tensors.
+//! The rules are those of
+//! <https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc>. Dtypes have
+//! categories, bool < integers < floats < complex numbers. Arguments have a [`Standing`]: a tensor
+//! of rank 0 decides the dtype only where its category is higher than that of all tensors with
+//! dimensions, and a Python number only where its category is higher than that of all tensors.
 
 use plutino_tensor::DType;
 
@@ -17,7 +18,8 @@ pub(crate) enum Standing {
     Tensor,
     /// A tensor of rank 0.
     Scalar,
-    /// A Python number. Its dtype is f64, i64, c128 or bool, and counts as the default one of its category.
+    /// A Python number. Its dtype is f64, i64, c128 or bool, and counts as the default one of its
+    /// category.
     Python,
 }
 

@@ -1,13 +1,14 @@
-//! What view, permute, slice, split and expand have in common: every output element is some input element.
+//! What view, permute, slice, split and expand have in common: every output element is some input
+//! element.
 //!
-//! A family says where the elements of its outputs lie in its input ([`Part`]); infer, the choice between a
-//! view and a copy, and the kernel are here.
+//! A family says where the elements of its outputs lie in its input ([`Part`]); infer, the choice
+//! between a view and a copy, and the kernel are here.
 
 use crate::assemble::{Copies, leaf};
 use crate::channel_map::MOST_CHANNELS;
 use crate::{
-    Alias, Arg, BuildError, BuildProblem, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, Role, ShapeError, TensorValue, ValueSpec,
+    Arg, BuildError, BuildProblem, LayoutSupport, LoopNest, NodeReader, Operator, PlanCx,
+    PlanError, Planned, Role, ShapeError, StorageView, StrideRule, TensorValue, ValueSpec,
 };
 use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
 use std::fmt::Debug;
@@ -157,6 +158,19 @@ impl Parts {
     }
 }
 
+/// What PyTorch makes of a rearrangement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Views {
+    /// Views of the input.
+    Always,
+    /// A view where strides allow: another shape.
+    WherePossible,
+    /// Copies.
+    Never,
+    /// That is not known, or the elements are of another size.
+    Unknown,
+}
+
 /// An operator whose output elements are elements of one input.
 pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
     /// The input (not leaf) that the elements come from.
@@ -167,20 +181,46 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
     /// Where PyTorch would refuse the inputs.
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError>;
 
+    /// Whether PyTorch makes views of the input, or copies.
+    fn views(&self) -> Views {
+        Views::Always
+    }
+
     /// The order of the dimensions of `x` in the output, where nothing else is done.
     fn order(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
         let _ = (x, inputs);
         None
     }
 
-    /// The channels of `x` that each output has, where `x` and they are images (N, C, H, W) and nothing else is done.
+    /// Whether the storage of the input is read, whatever view of it the input is.
+    fn reads_storage(&self) -> bool {
+        false
+    }
+
+    /// The operator that reads the row-major value `owner`, where the input is this view of it: see
+    /// [`Operator::on_storage`].
+    ///
+    /// # Errors
+    /// Where it reads beyond the storage, or does not depend on it.
+    fn on_storage(
+        &self,
+        owner: &TensorValue,
+        view: &StorageView,
+    ) -> Result<Box<dyn Operator>, ShapeError> {
+        let _ = (owner, view);
+        Err(invalid("the operator reads no storage"))
+    }
+
+    /// The channels of `x` that each output has, where `x` and they are images (N, C, H, W) and
+    /// nothing else is done.
     fn channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
         let _ = (x, inputs);
         None
     }
 
-    /// Where the elements of each output lie in `x` if all of them lie in blocks of `block` channels, as tensors
-    /// of shape `(N, C / block, H, W, block)`; none where channels of one block would part.
+    /// Where the elements of each output lie in `x` if all of them lie in blocks of `block`
+    /// channels, as tensors of shape `(N, C / block, H, W, block)`; none where channels of one
+    /// block would part.
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
         let _ = (x, inputs, block);
         None
@@ -210,6 +250,37 @@ impl<R: Rearrange> Operator for Rearranged<R> {
         })
     }
 
+    fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
+        let input = self.0.input();
+        let parts = || {
+            let parts = self.0.parts(TensorValue::at(inputs, input).ok()?, inputs).ok()?;
+            let nest = |Geometry { shape, strides, offset }: &Geometry| LoopNest {
+                shape: shape.clone(),
+                strides: strides.clone(),
+                offset: *offset,
+            };
+            Some(parts.as_slice().iter().map(|part| nest(&part.from)).collect())
+        };
+        match self.0.views() {
+            Views::Always => parts().map_or(StrideRule::Unknown, |p| StrideRule::Parts(input, p)),
+            Views::WherePossible => StrideRule::Reshape(input),
+            Views::Never => StrideRule::LikeInputs,
+            Views::Unknown => StrideRule::Unknown,
+        }
+    }
+
+    fn reads_storage(&self) -> Option<usize> {
+        self.0.reads_storage().then(|| self.0.input())
+    }
+
+    fn on_storage(
+        &self,
+        owner: &TensorValue,
+        view: &StorageView,
+    ) -> Result<Box<dyn Operator>, ShapeError> {
+        self.0.on_storage(owner, view)
+    }
+
     fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
         let input = self.0.input();
         let x = TensorValue::at(inputs, input).ok()?;
@@ -237,6 +308,10 @@ impl<R: Rearrange> Operator for Rearranged<R> {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        if self.0.reads_storage() {
+            let why = "it reads the memory that its input lies in, which is not known here";
+            return Err(PlanError::Unsupported(why.into()));
+        }
         let x = TensorValue::at(cx.inputs, self.0.input())?;
         let parts = match x.spec.layout {
             Layout::Blocked { block } => self
@@ -249,14 +324,8 @@ impl<R: Rearrange> Operator for Rearranged<R> {
         let mut copies = Copies::default();
         let mut alias = Vec::new();
         for (output, part) in parts.as_slice().iter().enumerate() {
-            // Offsets of views count elements of one size.
-            let same_unit = part.dtype.size_of() == x.dtype().size_of() || part.from.offset == 0;
-            if part.from.is_contiguous() && same_unit {
-                alias.push(Alias::View { input, offset: part.from.offset });
-            } else {
-                alias.push(Alias::None);
-                copies.push(input, output, part.dtype, &part.from, None)?;
-            }
+            let from = (input, x.dtype());
+            alias.push(copies.view_or_copy(from, (output, part.dtype), &part.from)?);
         }
         let mut planned = copies.into_planned();
         planned.alias = alias;
@@ -264,8 +333,8 @@ impl<R: Rearrange> Operator for Rearranged<R> {
     }
 }
 
-/// The input that the operator is applied to: `$input` or whatever the file calls it. Asked for after all other
-/// inputs.
+/// The input that the operator is applied to: `$input` or whatever the file calls it. Asked for
+/// after all other inputs.
 pub(crate) fn subject(r: &mut NodeReader<'_>) -> Result<usize, BuildError> {
     if let Some(at) = r.input("input") {
         return Ok(at);
@@ -294,8 +363,8 @@ pub(crate) fn distinct_dims(shape: &Shape, dims: &[i64]) -> Result<Vec<usize>, S
     Ok(out)
 }
 
-/// A list of integers that must be there, as a parameter or an input, under the first of these names that the
-/// file knows. `()` and `None` are the empty list.
+/// A list of integers that must be there, as a parameter or an input, under the first of these
+/// names that the file knows. `()` and `None` are the empty list.
 pub(crate) fn ints(r: &mut NodeReader<'_>, keys: &[&str]) -> Result<Arg<Vec<i64>>, BuildError> {
     for key in keys {
         if let Some(at) = r.named_input(key) {

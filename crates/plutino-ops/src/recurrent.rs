@@ -1,24 +1,25 @@
 //! Recurrent networks: `nn.LSTM`, `nn.GRU`, `nn.RNN`.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html> and its neighbours. The input is
-//! `(L, N, features)`, `(N, L, features)` with `batch_first`, or `(L, features)` of a single sequence; initial
-//! states (`(layers * directions, N, state)`, zeros where they are not given) do not follow `batch_first`.
-//! Results: the last layer's states of all time steps, directions side by side; the final states of every layer.
-//! Which of them the outputs are is found in [`results`].
+//! `(L, N, features)`, `(N, L, features)` with `batch_first`, or `(L, features)` of a single
+//! sequence; initial states (`(layers * directions, N, state)`, zeros where they are not given) do
+//! not follow `batch_first`. Results: the last layer's states of all time steps, directions side by
+//! side; the final states of every layer. Which of them the outputs are is found in [`results`].
 
+mod native;
 mod results;
 
 use self::results::{Part, Sizes, results};
-use crate::weights::Source;
+use crate::weights::{Bound, Elements, Source, optional};
 use crate::{
-    BuildError, Cost, F32View, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op, weights::Bound,
+    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
 use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
 use plutino_kernels::{Activation, for_floats, reference};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, TensorSpec, alloc};
 use std::sync::Arc;
 
 register_op!(lstm => "nn.LSTM");
@@ -46,10 +47,18 @@ struct Network {
 /// The weights of one direction of a layer, under PyTorch's names.
 #[derive(Debug)]
 struct Direction {
-    weight_ih: Weight,
-    weight_hh: Weight,
-    bias: Option<(Weight, Weight)>,
-    weight_hr: Option<Weight>,
+    weight_ih: Source,
+    weight_hh: Source,
+    bias: Option<(Source, Source)>,
+    weight_hr: Option<Source>,
+}
+
+impl Direction {
+    /// All weights.
+    fn weights(&self) -> impl Iterator<Item = &Source> {
+        let bias = self.bias.iter().flat_map(|(ih, hh)| [ih, hh]);
+        [&self.weight_ih, &self.weight_hh].into_iter().chain(bias).chain(&self.weight_hr)
+    }
 }
 
 fn lstm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -90,14 +99,12 @@ fn network(
         let name = |weight: &str| format!("{weight}_l{layer}{suffix}");
         let columns = if layer == 0 { features } else { state * directions };
         Ok(Direction {
-            weight_ih: r.weight(&name("weight_ih"), &[gates, columns])?,
-            weight_hh: r.weight(&name("weight_hh"), &[gates, state])?,
-            bias: (r.weight_if(bias, &name("bias_ih"), &[gates])?).zip(r.weight_if(
-                bias,
-                &name("bias_hh"),
-                &[gates],
-            )?),
-            weight_hr: r.weight_if(projection > 0, &name("weight_hr"), &[state, hidden])?,
+            weight_ih: Source::Stored(r.weight(&name("weight_ih"), &[gates, columns])?),
+            weight_hh: Source::Stored(r.weight(&name("weight_hh"), &[gates, state])?),
+            bias: stored_bias(r, bias, [&name("bias_ih"), &name("bias_hh")], gates)?,
+            weight_hr: r
+                .weight_if(projection > 0, &name("weight_hr"), &[state, hidden])?
+                .map(Source::Stored),
         })
     };
     // Stops at the first weight that is missing, however many layers the file claims to have.
@@ -135,6 +142,18 @@ fn network(
     }))
 }
 
+/// The two biases of a module, where `present` holds.
+fn stored_bias(
+    r: &mut NodeReader<'_>,
+    present: bool,
+    [ih, hh]: [&str; 2],
+    gates: usize,
+) -> Result<Option<(Source, Source)>, BuildError> {
+    let ih = r.weight_if(present, ih, &[gates])?;
+    let hh = r.weight_if(present, hh, &[gates])?;
+    Ok(ih.map(Source::Stored).zip(hh.map(Source::Stored)))
+}
+
 /// The results of a network for given inputs.
 struct Results {
     steps: usize,
@@ -157,7 +176,7 @@ impl Results {
 impl Network {
     fn results(&self, inputs: &[ValueSpec]) -> Result<Results, ShapeError> {
         let x = &TensorValue::at(inputs, self.input)?.spec;
-        let weights = self.dtype();
+        let weights = self.dtype(inputs)?;
         if x.dtype != weights || !weights.is_float() {
             let expected = weights.to_string();
             return Err(ShapeError::DType { input: self.input, expected, found: x.dtype });
@@ -210,9 +229,9 @@ impl Network {
     }
 
     /// The dtype of the weights; the first stands for all, and planning refuses others.
-    fn dtype(&self) -> DType {
+    fn dtype(&self, inputs: &[ValueSpec]) -> Result<DType, ShapeError> {
         let first = self.layers.first().and_then(|l| l.first());
-        first.map_or(DType::F32, |d| d.weight_ih.spec.dtype)
+        first.map_or(Ok(DType::F32), |d| Ok(d.weight_ih.spec(inputs)?.dtype))
     }
 
     /// The sizes of each layer.
@@ -242,12 +261,15 @@ impl Operator for Network {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let results = self.results(cx.inputs)?;
         let shapes = self.shapes(&results);
-        if self.dtype() == DType::F32 {
+        let dtype = self.dtype(cx.inputs)?;
+        let mut weights = self.layers.iter().flatten().flat_map(Direction::weights);
+        // Weights that are computed are not worth packing at every run.
+        if dtype == DType::F32 && weights.all(|w| w.is_known(cx.inputs)) {
             return self.plan_f32(cx, &results, &shapes);
         }
-        for_floats!(self.dtype(),
+        for_floats!(dtype,
             T => self.plan_any::<T>(cx, results.lens(), shapes),
-            _ => Err(PlanError::Unsupported(format!("a recurrent network of {}", self.dtype()))),
+            _ => Err(PlanError::Unsupported(format!("a recurrent network of {dtype}"))),
         )
     }
 
@@ -286,8 +308,12 @@ impl Network {
         let packing = format!("recurrent.{}", cx.isa);
         let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
             .map(|(directions, shape)| {
-                let name = directions.first().map_or("", |d| &d.weight_ih.name);
-                let weights = cx.packs.get(name, &packing, || pack(target, shape, directions))?;
+                let pack = || pack(target, shape, directions, cx.inputs);
+                let stored = directions.first().and_then(|d| d.weight_ih.stored());
+                let weights = match stored {
+                    Some(first) => cx.packs.get(&first.name, &packing, pack)?,
+                    None => Arc::new(pack()?),
+                };
                 Ok((Recurrent::new(target, cx.threads, *shape), weights))
             })
             .collect::<Result<_, PlanError>>()?;
@@ -314,10 +340,7 @@ impl Network {
         lens: [usize; 3],
         shapes: Vec<Shape>,
     ) -> Result<Planned, PlanError> {
-        let elements = |weight: &Weight| match Source::Stored(weight.clone()).elements(cx.inputs)? {
-            Bound::Ready(elements) => Ok(elements),
-            Bound::AtRun(_) => Err(PlanError::NoWeights { name: weight.name.to_string() }),
-        };
+        let elements = |weight: &Source| weight.elements::<T>(cx.inputs);
         let direction = |d: &Direction| {
             Ok(AnyDirection {
                 input: elements(&d.weight_ih)?,
@@ -338,28 +361,43 @@ impl Network {
     }
 }
 
-fn pack(target: Target, shape: &Shape, directions: &[Direction]) -> Result<PackedLayer, PlanError> {
+fn pack(
+    target: Target,
+    shape: &Shape,
+    directions: &[Direction],
+    inputs: &[ValueSpec],
+) -> Result<PackedLayer, PlanError> {
+    fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
+        let unknown = || PlanError::Unsupported("weights that are computed".into());
+        weight.view_f32(inputs)?.ok_or_else(unknown)
+    }
+    let view = |weight| view(weight, inputs);
     let views: Vec<_> = directions
         .iter()
         .map(|d| {
             let bias = d
                 .bias
                 .as_ref()
-                .map(|(ih, hh)| Ok::<_, PlanError>((ih.view_f32()?, hh.view_f32()?)))
+                .map(|(ih, hh)| Ok::<_, PlanError>((view(ih)?, view(hh)?)))
                 .transpose()?;
-            let projection = d.weight_hr.as_ref().map(Weight::view_f32).transpose()?;
-            Ok((d.weight_ih.view_f32()?, d.weight_hh.view_f32()?, bias, projection))
+            let projection = d.weight_hr.as_ref().map(view).transpose()?;
+            Ok((view(&d.weight_ih)?, view(&d.weight_hh)?, bias, projection))
         })
         .collect::<Result<_, PlanError>>()?;
     let weights: Vec<_> = views
         .iter()
-        .map(|(input, recurrent, bias, projection)| Weights {
-            input: input.floats(),
-            recurrent: recurrent.floats(),
-            bias: bias.as_ref().map(|(ih, hh)| (ih.floats(), hh.floats())),
-            projection: projection.as_ref().map(F32View::floats),
+        .map(|(input, recurrent, bias, projection)| {
+            Ok(Weights {
+                input: input.floats()?,
+                recurrent: recurrent.floats()?,
+                bias: bias
+                    .as_ref()
+                    .map(|(ih, hh)| Ok::<_, PlanError>((ih.floats()?, hh.floats()?)))
+                    .transpose()?,
+                projection: projection.as_ref().map(Elements::floats).transpose()?,
+            })
         })
-        .collect();
+        .collect::<Result<_, PlanError>>()?;
     Ok(PackedLayer::new(target, shape, &weights)?)
 }
 
@@ -432,10 +470,10 @@ struct AnyRecurrent<T> {
 }
 
 struct AnyDirection<T> {
-    input: Arc<[T]>,
-    recurrent: Arc<[T]>,
-    bias: Option<[Arc<[T]>; 2]>,
-    projection: Option<Arc<[T]>>,
+    input: Bound<[T]>,
+    recurrent: Bound<[T]>,
+    bias: Option<[Bound<[T]>; 2]>,
+    projection: Option<Bound<[T]>>,
 }
 
 impl<T: Float> Kernel for AnyRecurrent<T> {
@@ -444,8 +482,8 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let mut x = cx.inputs.get::<T>(self.input)?.to_vec();
-        let mut y = vec![T::narrow(0.0); self.lens[0]];
+        let mut x = alloc::collect(cx.inputs.get::<T>(self.input)?.iter().copied())?;
+        let mut y = alloc::filled(self.lens[0], T::narrow(0.0))?;
         let (mut all_h, mut all_c) = (Vec::new(), Vec::new());
         for (i, (shape, directions)) in self.layers.iter().enumerate() {
             let rows = shape.directions * shape.batch;
@@ -454,7 +492,7 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
                     Some(&input) => {
                         cx.inputs.get(input)?[i * rows * width..(i + 1) * rows * width].to_vec()
                     }
-                    None => vec![T::narrow(0.0); rows * width],
+                    None => alloc::filled(rows * width, T::narrow(0.0))?,
                 })
             };
             let mut h = initial(0, shape.state)?;
@@ -462,13 +500,18 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
             let mut c = if lstm { initial(1, shape.hidden)? } else { Vec::new() };
             let weights: Vec<Weights<&[T]>> = directions
                 .iter()
-                .map(|d| Weights {
-                    input: &d.input[..],
-                    recurrent: &d.recurrent[..],
-                    bias: d.bias.as_ref().map(|[ih, hh]| (&ih[..], &hh[..])),
-                    projection: d.projection.as_deref(),
+                .map(|d| {
+                    let bias = d.bias.as_ref().map(|[ih, hh]| {
+                        Ok::<_, RunError>((ih.get(&cx.inputs)?, hh.get(&cx.inputs)?))
+                    });
+                    Ok(Weights {
+                        input: d.input.get(&cx.inputs)?,
+                        recurrent: d.recurrent.get(&cx.inputs)?,
+                        bias: bias.transpose()?,
+                        projection: optional(&d.projection, &cx.inputs)?,
+                    })
                 })
-                .collect();
+                .collect::<Result<_, RunError>>()?;
             reference::recurrent::recurrent(shape, &weights, &x, &mut y, &mut h, &mut c);
             x.clone_from(&y);
             all_h.extend(h);
@@ -527,7 +570,8 @@ mod tests {
     const LSTM: &str = "nn.LSTM m 3 3 0 1 2 7 8 9 input_size=5 hidden_size=4 num_layers=2 bidirectional=True \
                         batch_first=True bias=True proj_size=3";
 
-    // Two layers of four steps; sums of at most a dozen terms below 1 in size, off by a few ULP in all.
+    // Two layers of four steps; sums of at most a dozen terms below 1 in size, off by a few ULP in
+    // all.
     const BOUND: f32 = 40.0 * f32::EPSILON;
 
     #[test]
@@ -584,7 +628,8 @@ mod tests {
 
     #[test]
     fn a_gated_unit_by_hand() {
-        // r = z = sigmoid(0), n = tanh(x + r (h + 1)): the bias of the hidden part is inside the reset.
+        // r = z = sigmoid(0), n = tanh(x + r (h + 1)): the bias of the hidden part is inside the
+        // reset.
         let one = |v: &[f32]| Tensor::from_slice(v, [3, 1]).unwrap();
         let bias = Tensor::from_slice(&[0f32, 0.0, 1.0], [3]).unwrap();
         let none = Tensor::from_slice(&[0f32; 3], [3]).unwrap();
@@ -601,7 +646,8 @@ mod tests {
         assert_close(&y[1], &scalar(expected), 4.0 * f32::EPSILON);
     }
 
-    /// The outputs of a node that records these shapes, as numbers of the three results, or its error.
+    /// The outputs of a node that records these shapes, as numbers of the three results, or its
+    /// error.
     fn recorded(line: &str, shapes: &str, projection: usize) -> Result<Vec<usize>, String> {
         let (gates, state) = match line {
             "LSTM" => (4, if projection > 0 { projection } else { 4 }),

@@ -1,5 +1,6 @@
-//! Changes of physical layout. Not an operator of PNNX: the layout pass puts it between operators that compute
-//! in channel blocks and those that do not, and in the place of permutations that lie in between.
+//! Changes of physical layout. Not an operator of PNNX: the layout pass puts it between operators
+//! that compute in channel blocks and those that do not, and in the place of permutations that lie
+//! in between.
 
 use crate::assemble::Copies;
 use crate::rearrange::{Geometry, invalid};
@@ -16,8 +17,8 @@ use plutino_tensor::{DType, Layout};
 pub struct Reorder {
     /// The layout of the output.
     pub to: Layout,
-    /// Whether the plain one of input and output is (N, H, W, C): a permutation is done on the way. Whole blocks
-    /// only.
+    /// Whether the plain one of input and output is (N, H, W, C): a permutation is done on the way.
+    /// Whole blocks only.
     pub channels_last: bool,
 }
 
@@ -98,7 +99,8 @@ impl Operator for Reorder {
     }
 }
 
-/// One of the two directions: instruction set, source, destination, channels, pixels of a plane, block, threads.
+/// One of the two directions: instruction set, source, destination, channels, pixels of a plane,
+/// block, threads.
 type Convert = fn(Isa, &[f32], &mut [f32], usize, usize, usize, &plutino_kernels::Par);
 
 struct ReorderKernel {

@@ -1,17 +1,18 @@
 //! Every element (of a dimension) several times in a row.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.repeat_interleave.html>. One count for all is a strided copy; counts
-//! of their own are a choice of blocks, and must be known before the sizes are.
+//! <https://pytorch.org/docs/stable/generated/torch.repeat_interleave.html>. One count for all is a
+//! strided copy; counts of their own are a choice of blocks, and must be known before the sizes
+//! are.
 
 use crate::assemble::{internal, leaf};
-use crate::rearrange::{Geometry, Part, Parts, Rearrange, invalid, rearranged};
+use crate::rearrange::{Geometry, Part, Parts, Rearrange, Views, invalid, rearranged};
 use crate::slice::existing;
 use crate::{
     Arg, BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::copy::index::take;
-use plutino_tensor::Shape;
+use plutino_tensor::{Shape, alloc};
 
 /// The tensor, and the dimension in which elements are repeated.
 #[derive(Debug)]
@@ -54,6 +55,10 @@ struct RepeatAll {
 }
 
 impl Rearrange for RepeatAll {
+    fn views(&self) -> Views {
+        Views::Never
+    }
+
     fn input(&self) -> usize {
         self.what.input
     }
@@ -78,8 +83,9 @@ struct RepeatEach {
 }
 
 impl RepeatEach {
-    /// The shape of the result, sizes of its blocks, and which blocks it consists of.
-    fn blocks(&self, inputs: &[ValueSpec]) -> Result<(Shape, [usize; 3], Vec<i64>), ShapeError> {
+    /// The shape of the input's lines, the dimension, and how often each of its elements is
+    /// repeated.
+    fn counts(&self, inputs: &[ValueSpec]) -> Result<(Shape, usize, Vec<usize>), ShapeError> {
         let x = TensorValue::at(inputs, self.what.input)?;
         let (shape, dim) = self.what.lines(x)?;
         let mut repeats = match self.repeats {
@@ -96,7 +102,7 @@ impl RepeatEach {
             }
         };
         if let [one] = repeats[..] {
-            repeats = vec![one; shape[dim]];
+            repeats = alloc::filled(shape[dim], one)?;
         }
         if repeats.len() != shape[dim] {
             return Err(invalid(format!(
@@ -104,9 +110,14 @@ impl RepeatEach {
                 repeats.len()
             )));
         }
-        let counts: Option<Vec<usize>> = repeats.iter().map(|&n| usize::try_from(n).ok()).collect();
-        let counts = counts
-            .ok_or_else(|| invalid("an element cannot be repeated a negative number of times"))?;
+        let negative = || invalid("an element cannot be repeated a negative number of times");
+        let count = |n: i64| usize::try_from(n).map_err(|_| negative());
+        let counts = alloc::try_collect(repeats.into_iter().map(count))?;
+        Ok((shape, dim, counts))
+    }
+
+    /// The shape of the result.
+    fn output(&self, shape: &Shape, dim: usize, counts: &[usize]) -> Result<Shape, ShapeError> {
         let mut out = shape.clone();
         out[dim] = counts.iter().fold(0, |sum: usize, &n| sum.saturating_add(n));
         if self.output_size.is_some_and(|size| usize::try_from(size) != Ok(out[dim])) {
@@ -115,27 +126,36 @@ impl RepeatEach {
                 self.output_size, out[dim]
             )));
         }
-        // Before memory is taken for the numbers of the blocks: they are as many as there are elements.
-        Shape::from([out[dim].max(1), size_of::<i64>()]).checked_numel()?;
         out.checked_numel()?;
+        Ok(out)
+    }
+
+    /// Sizes of the blocks of the result, and which blocks of the input it consists of.
+    fn blocks(&self, inputs: &[ValueSpec]) -> Result<([usize; 3], Vec<i64>), ShapeError> {
+        let x = TensorValue::at(inputs, self.what.input)?;
+        let (shape, dim, counts) = self.counts(inputs)?;
+        let out = self.output(&shape, dim, &counts)?;
         if out.numel() == 0 {
-            return Ok((out, [0; 3], Vec::new()));
+            return Ok(([0; 3], Vec::new()));
         }
-        let blocks = counts.iter().enumerate();
-        let blocks = blocks.flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n)).collect();
+        let mut blocks = alloc::list(out[dim])?;
+        for (i, &n) in counts.iter().enumerate() {
+            blocks.extend(std::iter::repeat_n(i as i64, n)); // bounded: reserved
+        }
         let inner = shape.product(dim + 1..shape.rank()).saturating_mul(x.dtype().size_of());
-        Ok((out, [shape.product(0..dim), shape[dim], inner], blocks))
+        Ok(([shape.product(0..dim), shape[dim], inner], blocks))
     }
 }
 
 impl Operator for RepeatEach {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let dtype = TensorValue::at(inputs, self.what.input)?.dtype();
-        Ok(vec![ValueSpec::tensor(dtype, self.blocks(inputs)?.0)])
+        let (shape, dim, counts) = self.counts(inputs)?;
+        Ok(vec![ValueSpec::tensor(dtype, self.output(&shape, dim, &counts)?)])
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let (_, sizes, blocks) = self.blocks(cx.inputs)?;
+        let (sizes, blocks) = self.blocks(cx.inputs)?;
         Ok(Planned::new(Blocks { input: leaf(cx.inputs, self.what.input), sizes, blocks }))
     }
 }

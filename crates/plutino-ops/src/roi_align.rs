@@ -1,18 +1,19 @@
 //! Averages over the cells of boxes: `torchvision.ops.RoIAlign`.
 //!
-//! <https://pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html>. Boxes are one tensor of rows (image,
-//! x1, y1, x2, y2), or a list with a tensor of (x1, y1, x2, y2) for each image.
+//! <https://pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html>. Boxes are one
+//! tensor of rows (image, x1, y1, x2, y2), or a list with a tensor of (x1, y1, x2, y2) for each
+//! image.
 
 use crate::assemble::leaf;
 use crate::rearrange::invalid;
 use crate::{
-    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_floats;
-use plutino_kernels::number::Number;
-use plutino_kernels::sample::roi_align::RoiAlign;
-use plutino_tensor::DType;
+use plutino_kernels::number::Float;
+use plutino_kernels::sample::roi_align::{RoiAlign, RoiError};
+use plutino_tensor::{DType, alloc};
 use std::ops::Range;
 
 #[derive(Debug)]
@@ -40,8 +41,7 @@ register_op!(build => "torchvision.ops.RoIAlign", "torchvision.ops.roi_align");
 
 /// The function as PNNX leaves it where it finds no module around it: arguments by their place.
 fn raw(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let mut side = |key| r.sizes(key, 1, 1, None).map(|sizes| sizes.iter().product());
-    let cells = [side("arg_3")?, side("arg_4")?];
+    let cells = [side(r, "arg_3")?, side(r, "arg_4")?];
     let samples = r.or::<i64>("arg_5", -1)?;
     let samples = samples_of(r, "arg_5", samples)?;
     let (scale, aligned) = (r.required("arg_2")?, r.or("arg_6", false)?);
@@ -50,8 +50,14 @@ fn raw(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(raw => "pnnx.custom_op.torchvision.roi_align");
 
-/// Samples of a cell in each direction: 0, as many as there are pixels, where the ratio is not positive.
-fn samples_of(r: &NodeReader<'_>, key: &str, ratio: i64) -> Result<usize, BuildError> {
+/// A number of cells.
+pub(crate) fn side(r: &mut NodeReader<'_>, key: &str) -> Result<usize, BuildError> {
+    Ok(r.sizes(key, 1, 1, None)?.iter().product())
+}
+
+/// Samples of a cell in each direction: 0, as many as there are pixels, where the ratio is not
+/// positive.
+pub(crate) fn samples_of(r: &NodeReader<'_>, key: &str, ratio: i64) -> Result<usize, BuildError> {
     match usize::try_from(ratio).unwrap_or(0) {
         samples if samples <= 1 << 16 => Ok(samples),
         _ => Err(r.bad(key, "an integer below 65537")),
@@ -59,25 +65,27 @@ fn samples_of(r: &NodeReader<'_>, key: &str, ratio: i64) -> Result<usize, BuildE
 }
 
 /// Where boxes come from.
-struct Boxes {
+pub(crate) struct Boxes {
     /// Leaves.
     leaves: Range<usize>,
     /// Whether the boxes of each image are a leaf of their own.
     listed: bool,
-    count: usize,
+    /// How many there are.
+    pub(crate) count: usize,
 }
 
-impl Roi {
-    fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, RoiAlign, Boxes), ShapeError> {
-        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
-        if !x.dtype().is_float() {
-            return Err(ShapeError::DType { input, expected: "a float".into(), found: x.dtype() });
-        }
-        let &[batch, channels, height, width] = x.shape().dims() else {
-            let (expected, found) = ("4".into(), x.shape().clone());
-            return Err(ShapeError::Rank { input, expected, found });
-        };
-        let (items, listed) = match inputs.get(self.boxes) {
+impl Boxes {
+    /// The boxes that input `input` is, of `batch` images of this dtype.
+    ///
+    /// # Errors
+    /// Where they are not rows of numbers of the images' dtype.
+    pub(crate) fn bind(
+        inputs: &[ValueSpec],
+        input: usize,
+        batch: usize,
+        dtype: DType,
+    ) -> Result<Self, ShapeError> {
+        let (items, listed) = match inputs.get(input) {
             Some(ValueSpec::List(items)) => (&items[..], true),
             Some(one) => (std::slice::from_ref(one), false),
             None => (&[][..], false),
@@ -93,20 +101,64 @@ impl Roi {
         for i in 0..items.len() {
             let boxes = TensorValue::at(items, i)?;
             match boxes.shape().dims() {
-                &[n, c] if c == columns && boxes.dtype() == x.dtype() => {
+                &[n, c] if c == columns && boxes.dtype() == dtype => {
                     count = count.saturating_add(n)
                 }
                 _ => {
                     return Err(invalid(format!(
-                        "boxes must be rows of {columns} numbers of dtype {}, found {}",
-                        x.dtype(),
+                        "boxes must be rows of {columns} numbers of dtype {dtype}, found {}",
                         boxes.spec
                     )));
                 }
             }
         }
-        let first = leaf(inputs, self.boxes);
-        let boxes = Boxes { leaves: first..first + items.len(), listed, count };
+        let first = leaf(inputs, input);
+        Ok(Self { leaves: first..first + items.len(), listed, count })
+    }
+
+    /// The boxes, each with its image.
+    ///
+    /// # Errors
+    /// Where no memory is left.
+    pub(crate) fn rows<T: Float>(&self, inputs: &Inputs<'_>) -> Result<Vec<T>, RunError> {
+        let mut rows: Vec<T> = alloc::list(self.count.saturating_mul(5))?;
+        for (image, leaf) in self.leaves.clone().enumerate() {
+            let boxes = inputs.get::<T>(leaf)?;
+            if !self.listed {
+                rows.extend_from_slice(boxes);
+                continue;
+            }
+            for b in boxes.chunks_exact(4) {
+                rows.push(T::narrow(image as f64));
+                rows.extend_from_slice(b);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The image that box `index` names, of `batch`. Fractions are cut off, as PyTorch does.
+///
+/// # Errors
+/// Where it does not exist.
+pub(crate) fn image_of(index: usize, image: f64, batch: usize) -> Result<usize, String> {
+    match image as usize {
+        found if image > -1.0 && found < batch => Ok(found),
+        _ => Err(format!("box {index} is of image {image}, there are {batch}")),
+    }
+}
+
+impl Roi {
+    fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, RoiAlign, Boxes), ShapeError> {
+        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
+        if !x.dtype().is_float() {
+            return Err(ShapeError::DType { input, expected: "a float".into(), found: x.dtype() });
+        }
+        let &[batch, channels, height, width] = x.shape().dims() else {
+            let (expected, found) = ("4".into(), x.shape().clone());
+            return Err(ShapeError::Rank { input, expected, found });
+        };
+        let boxes = Boxes::bind(inputs, self.boxes, batch, x.dtype())?;
         let roi = RoiAlign {
             batch,
             channels,
@@ -163,22 +215,13 @@ impl Kernel for RoiKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         for_floats!(self.dtype,
             T => {
-                let mut rows: Vec<T> = Vec::with_capacity(self.boxes.count.saturating_mul(5));
-                for (image, leaf) in self.boxes.leaves.clone().enumerate() {
-                    let boxes = cx.inputs.get::<T>(leaf)?;
-                    if !self.boxes.listed {
-                        rows.extend_from_slice(boxes);
-                        continue;
-                    }
-                    for b in boxes.chunks_exact(4) {
-                        rows.push(T::narrow(image as f64));
-                        rows.extend_from_slice(b);
-                    }
-                }
+                let rows = self.boxes.rows::<T>(&cx.inputs)?;
                 let (x, y) = (cx.inputs.get::<T>(self.input)?, cx.outputs.take::<T>(0)?);
                 let input = self.input_boxes;
-                self.roi.run(cx.par, x, &rows, y)
-                    .map_err(|e| RunError::Value { input, what: e.to_string() })
+                self.roi.run(cx.par, x, &rows, y).map_err(|e| match e {
+                    RoiError::Memory(e) => e.into(),
+                    e => RunError::Value { input, what: e.to_string() },
+                })
             },
             _ => Err(RunError::Internal("images are floats".into())),
         )

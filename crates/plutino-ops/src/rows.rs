@@ -1,4 +1,5 @@
-//! Two operators on rows in one node of the graph, some rows at a time: the layers of a transformer's feed-forward network.
+//! Two operators on rows in one node of the graph, some rows at a time: the layers of a
+//! transformer's feed-forward network.
 
 use crate::then::only;
 use crate::{
@@ -9,8 +10,9 @@ use plutino_tensor::TensorSpec;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// `next` of what `first` computes, chunk by chunk of rows, so that what lies between them stays in cache. Both compute rows
-/// alone ([`Operator::by_row`]); the result of `first` is input 0 of `next`.
+/// `next` of what `first` computes, chunk by chunk of rows, so that what lies between them stays in
+/// cache. Both compute rows alone ([`Operator::by_row`]); the result of `first` is input 0 of
+/// `next`.
 #[derive(Debug)]
 pub struct ByRows {
     /// What comes first.
@@ -24,9 +26,10 @@ pub struct ByRows {
 }
 
 impl ByRows {
-    /// In how many chunks `rows` rows are best computed that are `[features, hidden, out]` f32 wide before, between and
-    /// after two linear layers, with a second-level cache of so many bytes: as few as let a chunk between the layers fit most
-    /// of it, with room for weights. Each chunk reads all weights, so it is not smaller than they are.
+    /// In how many chunks `rows` rows are best computed that are `[features, hidden, out]` f32 wide
+    /// before, between and after two linear layers, with a second-level cache of so many bytes: as
+    /// few as let a chunk between the layers fit most of it, with room for weights. Each chunk
+    /// reads all weights, so it is not smaller than they are.
     pub fn chunks(rows: usize, [features, hidden, out]: [usize; 3], cache: usize) -> usize {
         let bytes = |elements: usize| elements.saturating_mul(size_of::<f32>());
         let weights = bytes(features.saturating_add(out).saturating_mul(hidden));

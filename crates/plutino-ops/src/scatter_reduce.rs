@@ -1,7 +1,8 @@
 //! Elements combined where an index sends them: `torch.scatter_reduce`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.Tensor.scatter_reduce_.html>. Without `include_self`, an element that
-//! something is sent to does not count itself; one that nothing is sent to stays as it is.
+//! <https://pytorch.org/docs/stable/generated/torch.Tensor.scatter_reduce_.html>. Without
+//! `include_self`, an element that something is sent to does not count itself; one that nothing is
+//! sent to stays as it is.
 
 use crate::assemble::leaf;
 use crate::create::Source;
@@ -13,7 +14,7 @@ use crate::{
 use plutino_kernels::copy::index::{Reduce, scatter_with};
 use plutino_kernels::for_ordered;
 use plutino_kernels::number::{Ordered, Wide, WideReal};
-use plutino_tensor::{DType, Strides};
+use plutino_tensor::{DType, Strides, alloc};
 
 #[derive(Debug)]
 struct ScatterReduce {
@@ -32,7 +33,6 @@ enum Combine {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "dim", "index", "src", "reduce", "include_self"]);
     let table = [
         ("sum", Combine::Sum),
         ("prod", Combine::Product),
@@ -47,15 +47,11 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let scatter = Scatter { input, index, src, dim, reduce: Reduce::Replace };
     Ok(Box::new(ScatterReduce { scatter, combine, include_self }))
 }
-register_op!(build => "torch.scatter_reduce", "Tensor.scatter_reduce", "aten::scatter_reduce");
+register_op!(build => "torch.scatter_reduce", "Tensor.scatter_reduce");
 
 impl Operator for ScatterReduce {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (input, x) = (self.scatter.input, TensorValue::at(inputs, self.scatter.input)?);
-        if x.dtype().is_complex() {
-            let expected = "a real number".into();
-            return Err(ShapeError::DType { input, expected, found: x.dtype() });
-        }
+        TensorValue::real_at(inputs, self.scatter.input)?;
         self.scatter.infer(inputs)
     }
 
@@ -125,7 +121,8 @@ impl Kernel for Scattered {
                 let (par, along, combine) = (cx.par, self.fit.along(), self.combine);
                 let one = vec![0; self.src_strides.len()]; // the strides of a single value
                 let mean = combine == Combine::Mean;
-                let mut counts = vec![i64::from(self.include_self); if mean { dst.len() } else { 0 }];
+                let targets = if mean { dst.len() } else { 0 };
+                let mut counts = alloc::filled(targets, i64::from(self.include_self))?;
                 with_index!(cx.inputs, self.index, i => {
                     let mut done = Ok(());
                     if !self.include_self {

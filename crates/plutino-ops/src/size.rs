@@ -1,6 +1,7 @@
 //! The size of a tensor: `Tensor.size`, a Python int or a list of them.
 //!
-//! Most exports compute with sizes in `pnnx.Expression`; what is not arithmetic keeps this operator.
+//! Most exports compute with sizes in `pnnx.Expression`; what is not arithmetic keeps this
+//! operator.
 
 use crate::{
     Arg, BuildError, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,

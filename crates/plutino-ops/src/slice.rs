@@ -1,4 +1,5 @@
-//! Parts of a tensor: slice in all its forms, select, narrow. A part that is contiguous memory is a view.
+//! Parts of a tensor: slice in all its forms, select, narrow. A part that is contiguous memory is a
+//! view.
 
 use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
 use crate::{
@@ -10,7 +11,8 @@ use plutino_tensor::Shape;
 /// What PNNX writes for "to the end" among bounds, and for "not a select" among selects.
 const OPEN: i64 = i32::MAX as i64;
 
-/// Which part of a tensor is meant: `x[starts[i]:ends[i]:steps[i]]` in each of `dims`, or one index of it.
+/// Which part of a tensor is meant: `x[starts[i]:ends[i]:steps[i]]` in each of `dims`, or one index
+/// of it.
 #[derive(Debug)]
 pub(crate) struct Range {
     pub(crate) dims: Arg<Vec<i64>>,
@@ -22,8 +24,8 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Reads `dim`, `start`, `end`, `step` and `select`, or their plurals; each a parameter or an input. Beside `select`
-    /// the others but `dim` are placeholders.
+    /// Reads `dim`, `start`, `end`, `step` and `select`, or their plurals; each a parameter or an
+    /// input. Beside `select` the others but `dim` are placeholders.
     pub(crate) fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
         let has = |r: &mut NodeReader<'_>, key: &str| r.has(key) || r.named_input(key).is_some();
         if has(r, "dims") {
@@ -89,7 +91,8 @@ impl Range {
     }
 }
 
-/// A dimension that exists: slicing a scalar is an error, although -1 and 0 name "its dimension" elsewhere.
+/// A dimension that exists: slicing a scalar is an error, although -1 and 0 name "its dimension"
+/// elsewhere.
 pub(crate) fn existing(shape: &Shape, dim: i64) -> Result<usize, ShapeError> {
     let at = shape.dim(dim)?;
     if at < shape.rank() {
@@ -99,7 +102,8 @@ pub(crate) fn existing(shape: &Shape, dim: i64) -> Result<usize, ShapeError> {
     }
 }
 
-/// First index, number of indices and step of Python's `start:end:step` in a dimension of this size.
+/// First index, number of indices and step of Python's `start:end:step` in a dimension of this
+/// size.
 pub(crate) fn bounds(
     size: usize,
     start: i64,

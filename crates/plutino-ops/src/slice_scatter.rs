@@ -1,5 +1,5 @@
-//! Writing into a part of a tensor: slice_copy, slice_scatter, select_scatter. Where the tensor is not needed
-//! any more, only the part is written.
+//! Writing into a part of a tensor: slice_copy, slice_scatter, select_scatter. Where the tensor is
+//! not needed any more, only the part is written.
 
 use crate::assemble::{Assemble, Assembly, Piece, assembled, leaf};
 use crate::rearrange::{Geometry, ints, invalid};

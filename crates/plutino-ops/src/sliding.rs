@@ -1,7 +1,7 @@
 //! Windows along one dimension: `Tensor.unfold`.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.Tensor.unfold.html>: `size` neighbours every `step` become a new last
-//! dimension. (`F.unfold` cuts images: see `unfold`.)
+//! <https://pytorch.org/docs/stable/generated/torch.Tensor.unfold.html>: `size` neighbours every
+//! `step` become a new last dimension. (`F.unfold` cuts images: see `unfold`.)
 
 use crate::rearrange::{Geometry, Part, Parts, Rearrange, invalid, rearranged};
 use crate::{
@@ -17,7 +17,6 @@ struct Sliding {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "dimension", "size", "step"]);
     let dim = r.required("dimension")?;
     let mut length = |key: &str| match r.arg(key)? {
         Some(length) => Ok(length),
@@ -26,7 +25,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (size, step) = (length("size")?, length("step")?);
     rearranged(Sliding { input: r.required_input("input")?, dim, size, step })
 }
-register_op!(build => "Tensor.unfold", "aten::unfold");
+register_op!(build => "Tensor.unfold");
 
 impl Rearrange for Sliding {
     fn input(&self) -> usize {

@@ -3,9 +3,11 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html>
 
 use crate::assemble::leaf;
+use crate::composite::{Compose, StepText, composed};
+use crate::in_dtype::in_dtype;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::Float;
 use plutino_kernels::softmax::{Softmax, softmax_any, softmax_f32};
@@ -43,10 +45,55 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         None if r.kind() == "nn.Softmax2d" => Dim::Channels,
         None => Dim::Implicit,
     };
-    Ok(Box::new(SoftmaxOp { input: r.required_input("input")?, kind, dim }))
+    let dtype = r.optional("dtype")?;
+    let input = r.required_input("input")?;
+    match dtype {
+        None => Ok(Box::new(SoftmaxOp { input, kind, dim })),
+        Some(dtype) => {
+            in_dtype("softmax", input, dtype, move || Box::new(SoftmaxOp { input: 0, kind, dim }))
+        }
+    }
 }
 register_op!(build => "nn.Softmax", "F.softmax", "nn.Softmin", "F.softmin", "nn.LogSoftmax", "F.log_softmax",
-    "nn.Softmax2d");
+    "nn.Softmax2d", "torch.softmax", "torch.log_softmax", "torch.special.softmax",
+    "torch.special.log_softmax", "Tensor.softmax", "Tensor.log_softmax");
+
+/// Softmax whose lines of nothing but -inf are zero: what attention makes of queries whose keys are
+/// all hidden.
+#[derive(Debug)]
+struct Safe {
+    input: usize,
+    dim: i64,
+}
+
+fn safe(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dim = r.required("dim")?;
+    if r.optional::<String>("dtype")?.is_some() {
+        return Err(r.bad("dtype", "None"));
+    }
+    composed(Safe { input: r.required_input("input")?, dim })
+}
+register_op!(safe => "aten::_safe_softmax");
+
+impl Compose for Safe {
+    fn name(&self) -> &'static str {
+        "softmax.safe"
+    }
+
+    fn inputs(&self) -> Vec<usize> {
+        vec![self.input]
+    }
+
+    fn steps(&self, _: &[&TensorValue]) -> Result<Vec<StepText>, ShapeError> {
+        let (step, dim) = (StepText::new, format!("dim={}", self.dim));
+        Ok(vec![
+            step("F.softmax", &["x0"], "soft", &dim),
+            step("torch.amax", &["x0"], "greatest", &format!("{dim} keepdim=True")),
+            step("torch.eq", &["greatest"], "hidden", "other=-inf"),
+            step("Tensor.masked_fill", &["soft", "hidden"], "y", "value=0.0"),
+        ])
+    }
+}
 
 /// Lines along a dimension: `[outer, len, inner]`.
 pub(crate) fn lines(shape: &Shape, dim: i64) -> Result<[usize; 3], ShapeError> {
@@ -76,6 +123,10 @@ impl SoftmaxOp {
 }
 
 impl Operator for SoftmaxOp {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         self.lines(inputs)?;
         let x = TensorValue::at(inputs, self.input)?;
@@ -152,7 +203,7 @@ impl<T: Float> Kernel for Any<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::{assert_close, check, error, op, random, tensor, values};
+    use crate::testkit::{assert_close, check, check_line, error, op, random, tensor, values};
     use plutino_tensor::Tensor;
 
     fn expected(kind: Softmax, x: &Tensor, dim: i64) -> Tensor {
@@ -194,5 +245,20 @@ mod tests {
         assert!(error(&*softmax, &[tensor([2], &[1i64, 2])]).to_string().contains("a float"));
         error(&*op("F.softmax s 1 1 0 1 dim=2 $input=0"), &[random([2, 2], 1)]);
         error(&*op("nn.Softmax2d s 1 1 0 1"), &[random([2, 2], 1)]);
+        let wide = op("torch.softmax s 1 1 0 1 dim=0 dtype=torch.double $input=0");
+        let y = values::<f64>(&check(&*wide, &[tensor([2], &[0.0f32, 0.0])])[0]);
+        assert_eq!(y, [0.5, 0.5]);
+        let of_whole = op("Tensor.log_softmax s 1 1 0 1 dim=0 dtype=torch.float");
+        assert_eq!(values::<f32>(&check(&*of_whole, &[tensor([1], &[3i64])])[0]), [0.0]);
+    }
+
+    #[test]
+    fn native_forms() {
+        let x = tensor([2, 2], &[1.0f32, 1.0, f32::NEG_INFINITY, f32::NEG_INFINITY]);
+        let y = check_line("aten::_safe_softmax s 3 1 0 =-1 =None 1", std::slice::from_ref(&x));
+        assert_eq!(values::<f32>(&y[0]), [0.5, 0.5, 0.0, 0.0]);
+        let half = x.cast(DType::F16).unwrap();
+        let y = check(&*op("F.softmax s 1 1 0 1 dim=0 dtype=torch.float32"), &[half]);
+        assert_eq!(values::<f32>(&y[0]), [1.0, 1.0, 0.0, 0.0]);
     }
 }

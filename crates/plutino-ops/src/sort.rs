@@ -1,65 +1,72 @@
 //! All elements along a dimension, in order.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.sort.html>,
-//! <https://pytorch.org/docs/stable/generated/torch.argsort.html>. A NaN is greater than every number. Equal elements keep
-//! their order, whether `stable` asks for it or not.
+//! <https://pytorch.org/docs/stable/generated/torch.argsort.html>. A NaN is greater than every
+//! number. Equal elements keep their order, whether `stable` asks for it or not.
 
 use crate::assemble::leaf;
 use crate::softmax::lines;
 use crate::{
     BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
-    RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    RunCx, RunError, ShapeError, TensorValue, ValueSpec, function, register_op,
 };
 use plutino_kernels::for_ordered;
 use plutino_kernels::topk::topk;
-use plutino_tensor::DType;
+use plutino_tensor::{DType, Tensor};
 
 #[derive(Debug)]
 struct Sort {
     input: usize,
     dim: i64,
     descending: bool,
-    /// Whether only the positions are asked for.
-    positions: bool,
+    outputs: Outputs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outputs {
+    Both,
+    Values,
+    Positions,
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    // The schemas with four arguments are `sort.stable` and `argsort.stable`.
-    match r.input_count() {
-        4 => r.schema(&["input", "stable", "dim", "descending"]),
-        _ => r.schema(&["input", "dim", "descending"]),
-    }
     let _: bool = r.or("stable", false)?;
     let (dim, descending) = (r.or("dim", -1)?, r.or("descending", false)?);
-    let positions = r.kind().ends_with("argsort");
-    let expected = if positions { 1 } else { 2 };
+    let outputs = match function(r.kind()) {
+        "argsort" => Outputs::Positions,
+        "msort" => Outputs::Values,
+        _ => Outputs::Both,
+    };
+    // <https://pytorch.org/docs/stable/generated/torch.msort.html> sorts along the first dimension.
+    let dim = if outputs == Outputs::Values { 0 } else { dim };
+    let expected = if outputs == Outputs::Both { 2 } else { 1 };
     if r.output_count() != expected {
         let (expected, found) = (expected.to_string(), r.output_count());
         return Err(r.error(BuildProblem::Outputs { expected, found }));
     }
-    Ok(Box::new(Sort { input: r.required_input("input")?, dim, descending, positions }))
+    Ok(Box::new(Sort { input: r.required_input("input")?, dim, descending, outputs }))
 }
-register_op!(build => "torch.sort", "torch.argsort", "aten::sort", "aten::argsort");
+register_op!(build => "torch.sort", "torch.argsort", "torch.msort");
 
 impl Operator for Sort {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
-        if x.dtype().is_complex() {
-            let expected = "a real number".into();
-            return Err(ShapeError::DType { input, expected, found: x.dtype() });
-        }
+        let x = TensorValue::real_at(inputs, self.input)?;
         x.shape().dim(self.dim)?;
         let values = ValueSpec::tensor(x.dtype(), x.shape().clone());
         let indices = ValueSpec::tensor(DType::I64, x.shape().clone());
-        Ok(if self.positions { vec![indices] } else { vec![values, indices] })
+        Ok(match self.outputs {
+            Outputs::Both => vec![values, indices],
+            Outputs::Values => vec![values],
+            Outputs::Positions => vec![indices],
+        })
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = TensorValue::at(cx.inputs, self.input)?;
         let (sizes, dtype) = (lines(x.shape(), self.dim)?, x.dtype());
         let (input, descending) = (leaf(cx.inputs, self.input), self.descending);
-        let positions = self.positions;
-        Ok(Planned::new(SortKernel { dtype, input, sizes, descending, positions }))
+        let outputs = self.outputs;
+        Ok(Planned::new(SortKernel { dtype, input, sizes, descending, outputs }))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -74,7 +81,7 @@ struct SortKernel {
     input: usize,
     sizes: [usize; 3],
     descending: bool,
-    positions: bool,
+    outputs: Outputs,
 }
 
 impl Kernel for SortKernel {
@@ -86,13 +93,20 @@ impl Kernel for SortKernel {
         for_ordered!(self.dtype,
             T => {
                 let x = cx.inputs.get::<T>(self.input)?;
-                // The values are written as well, wherever they go.
-                let mut unused = if self.positions { x.to_vec() } else { Vec::new() };
-                let (values, indices) = match self.positions {
-                    true => (&mut unused[..], cx.outputs.take(0)?),
-                    false => (cx.outputs.take::<T>(0)?, cx.outputs.take(1)?),
+                // Both are written, wherever they go.
+                let mut unused = match self.outputs {
+                    Outputs::Both => None,
+                    Outputs::Values => Some(Tensor::zeros(DType::I64, [x.len()])?),
+                    Outputs::Positions => Some(Tensor::zeros(self.dtype, [x.len()])?),
                 };
-                topk(cx.par, self.sizes, self.sizes[1], self.descending, x, values, indices);
+                let (values, indices) = match (self.outputs, &mut unused) {
+                    (Outputs::Values, Some(unused)) => (cx.outputs.take(0)?, unused.as_mut_slice()?),
+                    (Outputs::Positions, Some(unused)) => {
+                        (unused.as_mut_slice::<T>()?, cx.outputs.take(0)?)
+                    }
+                    _ => (cx.outputs.take::<T>(0)?, cx.outputs.take(1)?),
+                };
+                topk(cx.par, self.sizes, self.sizes[1], self.descending, x, values, indices)?;
                 Ok(())
             },
             _ => Err(RunError::Internal("complex numbers have no order".into())),
@@ -121,6 +135,8 @@ mod tests {
         assert_eq!(values::<i64>(&y[0]), [1, 2, 0, 0, 2, 1]);
         assert_eq!(check(&*op("torch.argsort s 1 1 0 1"), x), y);
         error(&*op("torch.argsort s 1 1 0 1 dim=2"), x);
+        let y = check(&*op("torch.msort s 1 1 0 1"), &[tensor([2, 2], &[3i64, 1, 2, 4])]);
+        assert_eq!(values::<i64>(&y[0]), [2, 1, 3, 4]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! A tensor cut along a dimension: chunk, split, tensor_split, unbind.
 //!
-//! The file gives such an operator one output for each part, or a single output that is the list of all parts.
-//! Parts along the outermost dimension (and along any whose outer dimensions are 1) are views.
+//! The file gives such an operator one output for each part, or a single output that is the list of
+//! all parts. Parts along the outermost dimension (and along any whose outer dimensions are 1) are
+//! views.
 
 use crate::channel_map::MOST_CHANNELS;
 use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
 use crate::slice::{bounds, existing};
 use crate::{
-    Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, check_members,
+    register_op,
 };
 use plutino_tensor::Layout;
 
@@ -20,8 +22,11 @@ enum Cut {
     Size(usize),
     /// `split`: parts of these sizes.
     Sizes(Arg<Vec<i64>>),
-    /// `tensor_split`: this many parts, the first ones larger by one where it does not come out even.
+    /// `tensor_split`: this many parts, the first ones larger by one where it does not come out
+    /// even.
     Sections(usize),
+    /// `hsplit` and its kin: this many parts of one size.
+    Equal(usize),
     /// `tensor_split`: before these indices.
     Indices(Arg<Vec<i64>>),
     /// `unbind`: every index alone, without the dimension.
@@ -33,6 +38,8 @@ struct Split {
     input: usize,
     dim: i64,
     cut: Cut,
+    /// `hsplit`: a tensor of one dimension is cut along that.
+    rows_of_vectors: bool,
     /// Outputs that the file gives the operator.
     outputs: usize,
 }
@@ -52,8 +59,8 @@ fn split(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
             let keys = ["split_size_or_sections", "split_size", "split_sizes"];
             let key = keys.into_iter().find(|key| r.has(key)).unwrap_or(keys[0]);
             match r.raw(key).and_then(plutino_ir::Parameter::as_int) {
-                Some(_) => Cut::Size(r.required(key)?),
-                None => Cut::Sizes(ints(r, &keys)?),
+                Some(_) if !r.kind().ends_with("with_sizes") => Cut::Size(r.required(key)?),
+                _ => Cut::Sizes(ints(r, &keys)?),
             }
         }
     };
@@ -61,7 +68,7 @@ fn split(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         Some(at) => at,
         None => subject(r)?,
     };
-    rearranged(Split { input, dim, cut, outputs: r.output_count() })
+    rearranged(Split { input, dim, cut, rows_of_vectors: false, outputs: r.output_count() })
 }
 fn at_least_one(r: &mut NodeReader<'_>, key: &str) -> Result<usize, BuildError> {
     match r.required(key)? {
@@ -69,21 +76,59 @@ fn at_least_one(r: &mut NodeReader<'_>, key: &str) -> Result<usize, BuildError> 
         n => Ok(n),
     }
 }
-register_op!(split => "torch.chunk", "torch.split", "torch.tensor_split", "torch.unbind");
+register_op!(split =>
+    "torch.chunk", "torch.split", "torch.split_with_sizes", "torch.tensor_split", "torch.unbind");
+
+/// <https://pytorch.org/docs/stable/generated/torch.hsplit.html>,
+/// <https://pytorch.org/docs/stable/generated/torch.vsplit.html>,
+/// <https://pytorch.org/docs/stable/generated/torch.dsplit.html>: `tensor_split` of columns, rows
+/// and layers, which must come out even.
+fn split_along(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dim = match r.kind() {
+        "torch.vsplit" => 0,
+        "torch.hsplit" => 1,
+        _ => 2,
+    };
+    let keys = ["indices_or_sections", "sections", "indices"];
+    let key = keys.into_iter().find(|key| r.has(key)).unwrap_or(keys[0]);
+    let cut = match r.raw(key).and_then(plutino_ir::Parameter::as_int) {
+        Some(_) => Cut::Equal(at_least_one(r, key)?),
+        None => Cut::Indices(ints(r, &keys)?),
+    };
+    let (rows_of_vectors, outputs) = (dim == 1, r.output_count());
+    rearranged(Split { input: subject(r)?, dim, cut, rows_of_vectors, outputs })
+}
+register_op!(split_along => "torch.hsplit", "torch.vsplit", "torch.dsplit");
 
 impl Cut {
     /// First index and length of each part of a dimension of this size.
     fn parts(&self, size: usize, inputs: &[ValueSpec]) -> Result<Vec<(usize, usize)>, ShapeError> {
+        check_members(self.count(size, inputs)?)?;
         let sizes: Vec<usize> = match self {
             // An empty dimension gives one empty part for each index that was asked for.
-            Self::Chunks(n) if size == 0 => vec![0; *n],
+            Self::Chunks(n) if size == 0 => vec![0; *n], // bounded: MAX_MEMBERS
             Self::Chunks(n) => even(size, size.div_ceil(*n)),
             Self::Size(0) if size > 0 => {
                 return Err(invalid("parts of size 0 never cover a dimension"));
             }
             Self::Size(n) => even(size, *n),
-            Self::Unbind => vec![1; size],
-            Self::Sections(n) => (0..*n).map(|i| size / n + usize::from(i < size % n)).collect(),
+            Self::Unbind => vec![1; size], // bounded: MAX_MEMBERS
+            Self::Sections(n) => {
+                let part = |i| size / n + usize::from(i < size % n);
+                (0..*n).map(part).collect() // bounded: MAX_MEMBERS
+            }
+            Self::Equal(n) if !size.is_multiple_of(*n) => {
+                return Err(invalid(format!("a dimension of {size} has no {n} equal parts")));
+            }
+            Self::Equal(n) => vec![size / n; *n], // bounded: MAX_MEMBERS
+            // A single number that is an input is the size of every part.
+            &Self::Sizes(Arg::Input(at))
+                if matches!(inputs.get(at), Some(ValueSpec::Tensor(_))) =>
+            {
+                let n = Arg::<i64>::Input(at).int(inputs)?;
+                let n = usize::try_from(n).map_err(|_| invalid(format!("parts of size {n}")))?;
+                return Self::Size(n).parts(size, inputs);
+            }
             Self::Sizes(sizes) => {
                 let wanted = sizes.ints(inputs)?;
                 let sizes: Option<Vec<usize>> =
@@ -109,16 +154,32 @@ impl Cut {
     }
 }
 
+impl Cut {
+    /// How many parts there will be.
+    fn count(&self, size: usize, inputs: &[ValueSpec]) -> Result<usize, ShapeError> {
+        Ok(match self {
+            Self::Chunks(n) if size == 0 => *n,
+            Self::Chunks(n) => size.div_ceil(size.div_ceil(*n)),
+            Self::Size(n) => size.div_ceil((*n).max(1)).max(1),
+            Self::Unbind => size,
+            Self::Sections(n) | Self::Equal(n) => *n,
+            Self::Sizes(sizes) => sizes.ints(inputs)?.len(),
+            Self::Indices(indices) => indices.ints(inputs)?.len().saturating_add(1),
+        })
+    }
+}
+
 /// Parts of equal size but the last; an empty dimension is one empty part.
 fn even(size: usize, part: usize) -> Vec<usize> {
     if size == 0 {
         return vec![0];
     }
-    (0..size).step_by(part.max(1)).map(|at| part.min(size - at)).collect()
+    (0..size).step_by(part.max(1)).map(|at| part.min(size - at)).collect() // bounded: count
 }
 
 impl Split {
-    /// First channel and number of channels of each part of images (N, C, H, W), where their channels are cut.
+    /// First channel and number of channels of each part of images (N, C, H, W), where their
+    /// channels are cut.
     fn cuts_channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
         let by_channels = matches!(self.dim, 1 | -3) && !matches!(self.cut, Cut::Unbind);
         self.cut.parts(*x.shape().get(1)?, inputs).ok().filter(|_| by_channels)
@@ -131,7 +192,10 @@ impl Rearrange for Split {
     }
 
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError> {
-        let dim = existing(x.shape(), self.dim)?;
+        let dim = match self.rows_of_vectors && x.shape().rank() == 1 {
+            true => 0,
+            false => existing(x.shape(), self.dim)?,
+        };
         let ranges = self.cut.parts(x.shape()[dim], inputs)?;
         let whole = Geometry::dense(x.shape());
         let part = |(start, len)| match self.cut {
@@ -216,6 +280,30 @@ mod tests {
             sizes("torch.tensor_split s 1 3 0 1 2 3 dim=0 indices=(2,-1)", &[8], 0),
             [2, 5, 1]
         );
+    }
+
+    #[test]
+    fn cuts_of_rows_columns_and_layers() {
+        let line = "torch.hsplit h 1 2 0 1 2 indices_or_sections=2";
+        assert_eq!(sizes(line, &[2, 4], 1), [2, 2]);
+        assert_eq!(sizes(line, &[4], 0), [2, 2]);
+        assert_eq!(sizes("torch.vsplit v 1 2 0 1 2 indices_or_sections=(1)", &[3, 2], 0), [1, 2]);
+        assert_eq!(sizes("torch.dsplit d 1 2 0 1 2 sections=2", &[1, 2, 2], 2), [1, 1]);
+        assert_eq!(
+            sizes("torch.split_with_sizes s 1 2 0 1 2 split_sizes=(1,3) dim=1", &[2, 4], 1),
+            [1, 3]
+        );
+        error(&*op(line), &[iota([3])]);
+        error(&*op("torch.dsplit d 1 2 0 1 2 sections=2"), &[iota([2, 2])]);
+    }
+
+    #[test]
+    fn a_size_may_be_an_input() {
+        let split = op("torch.split s 2 2 0 1 2 3 dim=0 $split_size_or_sections=1");
+        let x = iota([4]);
+        let inputs = [specs(std::slice::from_ref(&x)).remove(0), ValueSpec::python(3i64).unwrap()];
+        let parts = split.infer(&inputs).unwrap();
+        assert_eq!(parts[0].as_tensor().unwrap().shape().dims(), [3]);
     }
 
     #[test]

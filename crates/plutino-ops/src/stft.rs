@@ -1,8 +1,9 @@
-//! Short-time Fourier transforms and the way back: `torch.stft`, `torch.istft`, torchaudio's spectrograms.
+//! Short-time Fourier transforms and the way back: `torch.stft`, `torch.istft`, torchaudio's
+//! spectrograms.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.stft.html>,
-//! <https://docs.pytorch.org/audio/stable/generated/torchaudio.functional.spectrogram.html>, and their inverses.
-//! Signals of f64 are computed in f64, all others in f32.
+//! <https://docs.pytorch.org/audio/stable/generated/torchaudio.functional.spectrogram.html>, and
+//! their inverses. Signals of f64 are computed in f64, all others in f32.
 
 mod inverse;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::pad::{Pad, PadMode};
 use plutino_kernels::stft::{Frames, analyse, transpose};
 use plutino_kernels::{Par, for_numbers};
+use plutino_tensor::alloc;
 use plutino_tensor::{Complex, DType, Shape};
 
 /// The window over each frame, and what follows from it; the same for both directions.
@@ -30,7 +32,8 @@ struct Framing {
     win_length: usize,
     /// The input with the window; none for ones.
     window: Option<usize>,
-    /// Whether frames are centred at their positions, so that the first begins half a frame before the signal.
+    /// Whether frames are centred at their positions, so that the first begins half a frame before
+    /// the signal.
     center: bool,
     /// Whether transforms are scaled by 1 / sqrt(n_fft).
     ortho: bool,
@@ -88,7 +91,7 @@ impl Framing {
         inputs: &Inputs<'_>,
     ) -> Result<Vec<Complex<R>>, RunError> {
         let [zero, one] = [0.0, 1.0].map(|x| Complex::new(R::nearest(x), R::nearest(0.0)));
-        let mut window = vec![zero; self.n_fft];
+        let mut window = alloc::filled(self.n_fft, zero)?;
         let middle = &mut window[(self.n_fft - self.win_length) / 2..][..self.win_length];
         let Some(leaf) = leaf else {
             middle.fill(one);
@@ -276,7 +279,7 @@ impl Stft {
             input: leaf(cx.inputs, self.input),
             window: self.framing.window.map(|w| leaf(cx.inputs, w)),
             framing: self.framing.clone(),
-            lines: Lines::new(Direction::Forward, self.framing.n_fft),
+            lines: Lines::new(Direction::Forward, self.framing.n_fft)?,
             form: self.form,
             pads,
             bound,
@@ -321,7 +324,7 @@ where
             pad.run(cx.par, Complex::new(R::nearest(0.0), R::nearest(0.0)), signals, padded);
             (signals, rest) = (padded, next);
         }
-        analyse(cx.par, f, &self.lines, &window, signals, frames);
+        analyse(cx.par, f, &self.lines, &window, signals, frames)?;
         let sizes = [f.count, f.frame, *bins];
         let scaled = |z: Complex<R>| Complex::new((z.re * scale).wide(), (z.im * scale).wide());
         for_numbers!(self.bound.dtype, T => {

@@ -1,5 +1,5 @@
-//! What the tests of all operators share: an operator from one line of a `.param` file, and its results on
-//! every instruction set and thread count.
+//! What the tests of all operators share: an operator from one line of a `.param` file, and its
+//! results on every instruction set and thread count.
 //!
 //! ```ignore
 //! let relu = op("nn.ReLU r 1 1 0 1");
@@ -99,9 +99,9 @@ pub(crate) fn values<T: Element>(t: &Tensor) -> Vec<T> {
     t.as_slice::<T>().unwrap().to_vec()
 }
 
-/// The results (all leaves) for these inputs on the best instruction set. On every one of them ([`check_each`])
-/// the bits must be the same for 1, 2 and 3 threads, in place wherever the plan offers that, and whatever
-/// outputs and scratch memory hold beforehand.
+/// The results (all leaves) for these inputs on the best instruction set. On every one of them
+/// ([`check_each`]) the bits must be the same for 1, 2 and 3 threads, in place wherever the plan
+/// offers that, and whatever outputs and scratch memory hold beforehand.
 #[track_caller]
 pub(crate) fn check(operator: &dyn Operator, inputs: &[Tensor]) -> Vec<Tensor> {
     let mut last = Vec::new();
@@ -109,7 +109,14 @@ pub(crate) fn check(operator: &dyn Operator, inputs: &[Tensor]) -> Vec<Tensor> {
     last
 }
 
-/// As [`check`], with known values, Python numbers or lists among the inputs; `data` holds their leaves.
+/// The first result of a line for these inputs.
+#[track_caller]
+pub(crate) fn run(line: &str, inputs: &[Tensor]) -> Tensor {
+    check(&*op(line), inputs).remove(0)
+}
+
+/// As [`check`], with known values, Python numbers or lists among the inputs; `data` holds their
+/// leaves.
 #[track_caller]
 pub(crate) fn check_values(
     operator: &dyn Operator,
@@ -121,7 +128,8 @@ pub(crate) fn check_values(
     last
 }
 
-/// The results of a line some of whose inputs are constants: `aten::lerp l 3 1 0 1 =0.5 2`. `tensors` are the others.
+/// The results of a line some of whose inputs are constants: `aten::lerp l 3 1 0 1 =0.5 2`.
+/// `tensors` are the others.
 #[track_caller]
 pub(crate) fn check_line(line: &str, tensors: &[Tensor]) -> Vec<Tensor> {
     let (specs, data) = with_constants(line, tensors);
@@ -231,7 +239,8 @@ pub(crate) fn specs(inputs: &[Tensor]) -> Vec<ValueSpec> {
     inputs.iter().map(|t| t.spec().into()).collect()
 }
 
-/// Panics unless dtype and shape are those of `expected`, and |found - expected| <= `bound` everywhere (f32).
+/// Panics unless dtype and shape are those of `expected`, and |found - expected| <= `bound`
+/// everywhere (f32).
 #[track_caller]
 pub(crate) fn assert_close(found: &Tensor, expected: &Tensor, bound: f32) {
     assert_eq!(found.spec(), expected.spec());

@@ -7,7 +7,8 @@ use crate::{
 use plutino_tensor::TensorSpec;
 use smallvec::smallvec;
 
-/// `next` of what `first` computes: one tensor, which `next` overwrites with one of the same dtype and shape.
+/// `next` of what `first` computes: one tensor, which `next` overwrites with one of the same dtype
+/// and shape.
 #[derive(Debug)]
 pub(crate) struct Then {
     pub(crate) first: Box<dyn Operator>,

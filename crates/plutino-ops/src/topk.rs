@@ -1,6 +1,7 @@
 //! The k greatest or least elements along a dimension.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.topk.html>. They come in order, whether `sorted` asks for it or not.
+//! <https://pytorch.org/docs/stable/generated/torch.topk.html>. They come in order, whether
+//! `sorted` asks for it or not.
 
 use crate::assemble::leaf;
 use crate::rearrange::invalid;
@@ -100,7 +101,7 @@ impl Kernel for TopKKernel {
             T => {
                 let x = cx.inputs.get::<T>(self.input)?;
                 let (values, indices) = (cx.outputs.take::<T>(0)?, cx.outputs.take(1)?);
-                topk(cx.par, self.sizes, self.k, self.largest, x, values, indices);
+                topk(cx.par, self.sizes, self.k, self.largest, x, values, indices)?;
                 Ok(())
             },
             _ => Err(RunError::Internal("complex numbers have no order".into())),

@@ -1,7 +1,8 @@
 //! Triangles of matrices: `tril`, `triu`.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.tril.html>,
-//! <https://pytorch.org/docs/stable/generated/torch.triu.html>: what lies above, or below, a diagonal becomes zero.
+//! <https://pytorch.org/docs/stable/generated/torch.triu.html>: what lies above, or below, a
+//! diagonal becomes zero.
 
 use crate::assemble::leaf;
 use crate::{
@@ -20,12 +21,11 @@ struct Triangle {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "diagonal"]);
     let lower = r.kind().ends_with("tril");
     let diagonal = r.arg("diagonal")?.unwrap_or(Arg::Value(0));
     Ok(Box::new(Triangle { input: r.required_input("input")?, lower, diagonal }))
 }
-register_op!(build => "torch.tril", "torch.triu", "aten::tril", "aten::triu");
+register_op!(build => "torch.tril", "torch.triu");
 
 impl Operator for Triangle {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {

@@ -1,8 +1,8 @@
 //! Images cut into windows and back: `F.unfold`, `F.fold` and their modules.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html>: `(N, C, H, W)` to `(N, C x taps, places)`;
-//! <https://pytorch.org/docs/stable/generated/torch.nn.Fold.html>: the reverse, where what overlaps is added up. The
-//! batch may be missing.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.Unfold.html>: `(N, C, H, W)` to `(N, C x
+//! taps, places)`; <https://pytorch.org/docs/stable/generated/torch.nn.Fold.html>: the reverse,
+//! where what overlaps is added up. The batch may be missing.
 
 use crate::assemble::leaf;
 use crate::rearrange::invalid;

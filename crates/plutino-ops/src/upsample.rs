@@ -1,18 +1,20 @@
 //! Resizing of images: `F.interpolate` and its many names.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html>. Inputs are (N, C, spatial...)
-//! with 1 to 3 spatial dimensions. The output has `size`, or `floor(input * scale_factor)`; positions follow the
-//! given factor unless `recompute_scale_factor` asks for the quotient of the sizes.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html>. Inputs are (N,
+//! C, spatial...) with 1 to 3 spatial dimensions. The output has `size`, or `floor(input *
+//! scale_factor)`; positions follow the given factor unless `recompute_scale_factor` asks for the
+//! quotient of the sizes.
 
 use crate::assemble::leaf;
 use crate::{
-    Arg, BuildError, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned,
-    RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, BuildProblem, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
+    register_op,
 };
 use plutino_kernels::number::Float;
 use plutino_kernels::pool::{Axis, Divisor, Geometry, Reduction, pool_any, pool_f32, scratch_len};
 use plutino_kernels::resize::{
-    Nearest, Resize, Sampling, Scale, Taps, resize_any, resize_f32, resize_nearest,
+    Nearest, Resize, Sampling, Scale, Taps, TapsError, resize_any, resize_f32, resize_nearest,
 };
 use plutino_kernels::{Isa, for_floats};
 use plutino_tensor::{DType, Layout, Shape};
@@ -21,6 +23,10 @@ use std::marker::PhantomData;
 register_op!(interpolate => "F.interpolate", "F.upsample", "nn.Upsample");
 register_op!(nearest => "F.upsample_nearest", "nn.UpsamplingNearest2d");
 register_op!(bilinear => "F.upsample_bilinear", "nn.UpsamplingBilinear2d");
+register_op!(native => "aten::upsample_nearest1d", "aten::upsample_nearest2d", "aten::upsample_nearest3d",
+    "aten::_upsample_nearest_exact1d", "aten::_upsample_nearest_exact2d", "aten::_upsample_nearest_exact3d",
+    "aten::upsample_linear1d", "aten::upsample_bilinear2d", "aten::upsample_trilinear3d",
+    "aten::upsample_bicubic2d", "aten::_upsample_bilinear2d_aa", "aten::_upsample_bicubic2d_aa");
 
 #[derive(Debug)]
 struct Upsample {
@@ -37,7 +43,8 @@ struct Upsample {
 /// How large the output is.
 #[derive(Debug)]
 enum Target {
-    Size(Arg<Vec<i64>>),
+    /// The size and, where they are given beside it, the factors that positions follow.
+    Size(Arg<Vec<i64>>, Vec<Option<Arg<Vec<f64>>>>),
     Factor(Arg<Vec<f64>>),
 }
 
@@ -92,13 +99,57 @@ fn upsample(
 ) -> Result<Box<dyn Operator>, BuildError> {
     let recompute = r.or("recompute_scale_factor", false)?;
     let target = match (r.arg("size")?, r.arg("scale_factor")?) {
-        (Some(size), None) => Target::Size(size),
+        (Some(size), None) => Target::Size(size, Vec::new()),
         (None, Some(factor)) => Target::Factor(factor),
         (Some(_), Some(_)) => return Err(r.bad("size", "None where there is a scale_factor")),
         (None, None) => return Err(r.bad("size", "a size, where there is no scale_factor")),
     };
     let input = r.required_input("input")?;
     Ok(Box::new(Upsample { input, target, mode, rank, align_corners, recompute }))
+}
+
+/// Mode and number of spatial dimensions of each native function.
+const NATIVE: [(&str, Sampling, usize); 12] = [
+    ("upsample_nearest1d", Sampling::Nearest, 1),
+    ("upsample_nearest2d", Sampling::Nearest, 2),
+    ("upsample_nearest3d", Sampling::Nearest, 3),
+    ("_upsample_nearest_exact1d", Sampling::NearestExact, 1),
+    ("_upsample_nearest_exact2d", Sampling::NearestExact, 2),
+    ("_upsample_nearest_exact3d", Sampling::NearestExact, 3),
+    ("upsample_linear1d", Sampling::Linear, 1),
+    ("upsample_bilinear2d", Sampling::Linear, 2),
+    ("upsample_trilinear3d", Sampling::Linear, 3),
+    ("upsample_bicubic2d", Sampling::Cubic, 2),
+    ("_upsample_bilinear2d_aa", Sampling::LinearAntialias, 2),
+    ("_upsample_bicubic2d_aa", Sampling::CubicAntialias, 2),
+];
+
+/// The native functions: a size with a factor for each dimension, or (`.vec`) a size or factors.
+fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let name = r.kind().strip_prefix("aten::").unwrap_or_default();
+    let Some(&(_, sampling, rank)) = NATIVE.iter().find(|(native, ..)| *native == name) else {
+        return Err(r.error(BuildProblem::UnsupportedKind { nearest: None }));
+    };
+    let scales = match rank {
+        1 => &["scales"][..],
+        2 => &["scales_h", "scales_w"],
+        _ => &["scales_d", "scales_h", "scales_w"],
+    };
+    let align_corners = r.or("align_corners", false)?;
+    let factors = r.arg::<Vec<f64>>("scale_factors")?;
+    let target = match (r.arg("output_size")?, factors) {
+        (Some(size), Some(factor)) => Target::Size(size, vec![Some(factor)]),
+        (Some(size), None) => {
+            let factors = scales.iter().map(|key| r.arg::<Vec<f64>>(key));
+            Target::Size(size, factors.collect::<Result<_, _>>()?)
+        }
+        (None, Some(factor)) => Target::Factor(factor),
+        (None, None) => return Err(r.bad("output_size", "a size, where there are no factors")),
+    };
+    let input = r.required_input("input")?;
+    let mode = Mode::Sampled(sampling);
+    let rank = Some(rank);
+    Ok(Box::new(Upsample { input, target, mode, rank, align_corners, recompute: false }))
 }
 
 /// What [`Operator::plan`] needs to know.
@@ -126,14 +177,16 @@ impl Upsample {
         }
         let mut spatial = Vec::with_capacity(rank);
         match &self.target {
-            Target::Size(size) => {
+            Target::Size(size, factors) => {
                 let size = size.ints(inputs)?;
                 for d in 0..rank {
+                    let factor = factors.get(d).and_then(Option::as_ref);
+                    let factor = factor.map(|f| f.floats(inputs)).transpose()?;
                     let n = each(&size, rank, d).and_then(|n| usize::try_from(n).ok());
                     let n = n.filter(|&n| n > 0).ok_or_else(|| {
                         ShapeError::Invalid(format!("size {size:?} must be {rank} positive sizes"))
                     })?;
-                    spatial.push((n, None));
+                    spatial.push((n, factor.and_then(|f| f.first().copied())));
                 }
             }
             Target::Factor(factor) => {
@@ -170,7 +223,10 @@ impl Upsample {
         sizes: &Sizes,
         sampling: Sampling,
     ) -> Result<[Taps; 3], PlanError> {
-        let failed = |e| PlanError::Unsupported(format!("{e}"));
+        let failed = |e| match e {
+            TapsError::Memory(e) => PlanError::Tensor(e),
+            e => PlanError::Unsupported(e.to_string()),
+        };
         let rank = sizes.spatial.len();
         let tap = |a: usize| match (a + rank).checked_sub(3) {
             None => Taps::identity(1),
@@ -195,6 +251,10 @@ fn each<T: Copy>(values: &[T], rank: usize, d: usize) -> Option<T> {
 }
 
 impl Operator for Upsample {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let dtype = TensorValue::at(inputs, self.input)?.dtype();
         Ok(vec![ValueSpec::tensor(dtype, self.sizes(inputs)?.shape)])
@@ -397,7 +457,8 @@ impl<T: Float> Kernel for AreaAny<T> {
 mod tests {
     use super::*;
     use crate::testkit::{
-        assert_close, check, check_values, error, op, random, specs, tensor, try_op, values,
+        assert_close, check, check_line, check_values, error, line_error, op, random, specs,
+        tensor, try_op, values,
     };
 
     /// The 2 x 2 input of PyTorch's page of nn.Upsample.
@@ -536,6 +597,59 @@ mod tests {
         assert!(
             error(&*bilinear, &[tensor([1, 1, 1, 2], &[3u8, 9])]).to_string().contains("a float")
         );
+    }
+
+    #[test]
+    fn native_functions() {
+        let x = random([1, 2, 9, 7], 3);
+        let same = |native: &str, spelled: &str| {
+            let expected = check(&*op(spelled), std::slice::from_ref(&x));
+            assert_eq!(check_line(native, std::slice::from_ref(&x)), expected, "{native}");
+        };
+        let bilinear = "F.interpolate u 1 1 0 1 mode=bilinear align_corners=False $input=0";
+        same(
+            "aten::upsample_bilinear2d u 5 1 0 =[4,5] =False =None =None 1",
+            &format!("{bilinear} size=(4,5)"),
+        );
+        same(
+            "aten::upsample_bilinear2d u 4 1 0 =None =False =[1.5,2.0] 1",
+            &format!("{bilinear} scale_factor=(1.5,2.0)"),
+        );
+        // Positions follow the factors, not the sizes.
+        same(
+            "aten::upsample_bilinear2d u 5 1 0 =[13,14] =False =1.5 =2.0 1",
+            &format!("{bilinear} scale_factor=(1.5,2.0)"),
+        );
+        same(
+            "aten::_upsample_bilinear2d_aa u 5 1 0 =[4,5] =False =None =None 1",
+            &format!("{bilinear} antialias=True size=(4,5)"),
+        );
+        same(
+            "aten::_upsample_bicubic2d_aa u 4 1 0 =[4,5] =True =None 1",
+            "F.interpolate u 1 1 0 1 mode=bicubic align_corners=True antialias=True size=(4,5) $input=0",
+        );
+        same(
+            "aten::_upsample_nearest_exact2d u 3 1 0 =None =[0.5,1.7] 1",
+            "F.interpolate u 1 1 0 1 mode=nearest-exact scale_factor=(0.5,1.7) $input=0",
+        );
+        let x = random([1, 2, 9], 3);
+        for (native, spelled) in [
+            (
+                "aten::upsample_linear1d u 4 1 0 =[15] =True =None 1",
+                "mode=linear align_corners=True size=15",
+            ),
+            ("aten::upsample_nearest1d u 3 1 0 =[15] =1.7 1", "mode=nearest scale_factor=1.7"),
+        ] {
+            let spelled = op(&format!("F.interpolate u 1 1 0 1 {spelled} $input=0"));
+            let expected = check(&*spelled, std::slice::from_ref(&x));
+            assert_eq!(check_line(native, std::slice::from_ref(&x)), expected, "{native}");
+        }
+        let x = [random([1, 2, 3, 4, 5], 3)];
+        let y =
+            check_line("aten::upsample_trilinear3d u 6 1 0 =[2,8,3] =True =None =None =None 1", &x);
+        assert_eq!(y[0].shape().dims(), [1, 2, 2, 8, 3]);
+        line_error("aten::upsample_nearest2d u 4 1 0 =[2,8] =None =None 1", &x);
+        assert!(try_op("aten::upsample_nearest2d u 3 1 0 =None =None 1", &[]).is_err());
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! Other shapes for the same elements: view, reshape, flatten, unflatten, squeeze, unsqueeze, view_as_complex,
-//! view_as_real. Nothing is computed: every output is a view of its input.
+//! Other shapes for the same elements: view, reshape, flatten, unflatten, squeeze, unsqueeze,
+//! view_as_complex, view_as_real. Nothing is computed: every output is a view of its input.
 
-use crate::rearrange::{Geometry, Part, Parts, Rearrange, ints, invalid, rearranged, subject};
+use crate::rearrange::{
+    Geometry, Part, Parts, Rearrange, Views, ints, invalid, rearranged, subject,
+};
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
@@ -21,6 +23,10 @@ fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(reshape => "Tensor.view", "Tensor.reshape", "torch.reshape");
 
 impl Rearrange for Reshape {
+    fn views(&self) -> Views {
+        Views::WherePossible
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -31,8 +37,8 @@ impl Rearrange for Reshape {
     }
 }
 
-/// The shape that `wanted` means for the elements of `from`: one -1 takes what is left, 0 keeps the dimension
-/// at its place (as ONNX has it; PyTorch knows 0 only where there are no elements).
+/// The shape that `wanted` means for the elements of `from`: one -1 takes what is left, 0 keeps the
+/// dimension at its place (as ONNX has it; PyTorch knows 0 only where there are no elements).
 pub(crate) fn resolve(from: &Shape, wanted: &[i64]) -> Result<Shape, ShapeError> {
     let numel = from.checked_numel()?;
     let refuse =
@@ -79,6 +85,10 @@ fn reshape_as(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(reshape_as => "Tensor.reshape_as", "Tensor.view_as");
 
 impl Rearrange for ReshapeAs {
+    fn views(&self) -> Views {
+        Views::WherePossible
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -108,9 +118,13 @@ fn flatten(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (start, end) = (r.or("start_dim", first)?, r.or("end_dim", -1)?);
     rearranged(Flatten { input: subject(r)?, start, end })
 }
-register_op!(flatten => "torch.flatten", "nn.Flatten");
+register_op!(flatten => "torch.flatten", "nn.Flatten", "torch.ravel");
 
 impl Rearrange for Flatten {
+    fn views(&self) -> Views {
+        Views::WherePossible
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -150,6 +164,10 @@ fn unflatten(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(unflatten => "Tensor.unflatten", "torch.unflatten", "nn.Unflatten");
 
 impl Rearrange for Unflatten {
+    fn views(&self) -> Views {
+        Views::WherePossible
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -202,8 +220,8 @@ impl Rearrange for Squeeze {
     }
 }
 
-/// <https://pytorch.org/docs/stable/generated/torch.unsqueeze.html>; several dimensions as ONNX counts them, by
-/// their places in the result.
+/// <https://pytorch.org/docs/stable/generated/torch.unsqueeze.html>; several dimensions as ONNX
+/// counts them, by their places in the result.
 #[derive(Debug)]
 struct Unsqueeze {
     input: usize,
@@ -249,6 +267,10 @@ fn view_as_complex(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErr
 register_op!(view_as_complex => "torch.view_as_complex");
 
 impl Rearrange for ViewAsComplex {
+    fn views(&self) -> Views {
+        Views::Unknown
+    }
+
     fn input(&self) -> usize {
         self.input
     }
@@ -281,8 +303,8 @@ impl Rearrange for ViewAsComplex {
     }
 }
 
-/// Complex numbers as real numbers: `view_as_real` appends a dimension of 2, `real` and `imag` pick a part of
-/// it.
+/// Complex numbers as real numbers: `view_as_real` appends a dimension of 2, `real` and `imag` pick
+/// a part of it.
 ///
 /// <https://pytorch.org/docs/stable/generated/torch.view_as_real.html>
 #[derive(Debug)]
@@ -303,6 +325,10 @@ fn view_as_real(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError>
 register_op!(view_as_real => "torch.view_as_real", "torch.real", "torch.imag");
 
 impl Rearrange for ViewAsReal {
+    fn views(&self) -> Views {
+        Views::Unknown
+    }
+
     fn input(&self) -> usize {
         self.input
     }

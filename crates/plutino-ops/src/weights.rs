@@ -1,7 +1,9 @@
 //! Where an operator's weights come from, and how they reach its kernel.
 
+use crate::assemble::leaf;
 use crate::{
-    BuildError, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError, TensorValue,
+    BuildError, F32View, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError,
+    TensorValue,
 };
 use crate::{ValueSpec, Weight};
 use plutino_tensor::{Element, Floats, Tensor, TensorSpec};
@@ -11,7 +13,8 @@ use std::sync::Arc;
 /// The weight and the bias of a module.
 pub(crate) type Stored = (Weight, Option<Weight>);
 
-/// `weight` of this shape and, where the parameter `bias` has it, `bias` with a number for each output.
+/// `weight` of this shape and, where the parameter `bias` has it, `bias` with a number for each
+/// output.
 pub(crate) fn of_module(r: &mut NodeReader<'_>, shape: &[usize]) -> Result<Stored, BuildError> {
     let bias = r.or("bias", true)?;
     Ok((r.weight("weight", shape)?, r.weight_if(bias, "bias", &shape[..1])?))
@@ -30,7 +33,7 @@ pub(crate) enum Source {
 pub(crate) enum Bound<T: ?Sized> {
     /// Made while planning.
     Ready(Arc<T>),
-    /// To be made from the input at this position.
+    /// To be made from this input leaf.
     AtRun(usize),
 }
 
@@ -73,6 +76,25 @@ impl Source {
         }
     }
 
+    /// The elements as f32, where they do not depend on the model's inputs.
+    ///
+    /// # Errors
+    /// Where a stored weight was not loaded, or the weight is no real float.
+    pub(crate) fn view_f32(&self, inputs: &[ValueSpec]) -> Result<Option<Elements<'_>>, PlanError> {
+        Ok(match self {
+            Self::Stored(weight) => Some(Elements::Stored(weight.view_f32()?)),
+            Self::Input(_) => self.known(inputs)?.map(Elements::Known),
+        })
+    }
+
+    /// Whether the value does not depend on the model's inputs.
+    pub(crate) fn is_known(&self, inputs: &[ValueSpec]) -> bool {
+        match self {
+            Self::Stored(_) => true,
+            Self::Input(i) => TensorValue::at(inputs, *i).is_ok_and(|t| t.known.is_some()),
+        }
+    }
+
     /// What `pack` makes of the weight, shared under the key `packing` (see [`PackCache::get`]).
     pub(crate) fn packed<T: Any + Send + Sync>(
         &self,
@@ -87,9 +109,22 @@ impl Source {
             }
             &Self::Input(i) => Ok(match self.known(inputs)? {
                 Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice::<f32>()?.into())?)),
-                None => Bound::AtRun(i),
+                None => Bound::AtRun(leaf(inputs, i)),
             }),
         }
+    }
+
+    /// As [`Source::elements`], with those of a stored weight shared by all plans.
+    pub(crate) fn shared_elements<T: Element>(
+        &self,
+        inputs: &[ValueSpec],
+        packs: &PackCache,
+    ) -> Result<Bound<[T]>, PlanError> {
+        let Some(weight) = self.stored() else { return self.elements(inputs) };
+        let shared = packs.get(&weight.name, "elements", || {
+            Ok::<Arc<[T]>, PlanError>(weight.tensor()?.as_slice::<T>()?.into())
+        })?;
+        Ok(Bound::Ready(Arc::clone(&shared)))
     }
 
     /// The elements as they are.
@@ -99,10 +134,31 @@ impl Source {
     ) -> Result<Bound<[T]>, PlanError> {
         Ok(match (self.known(inputs)?, self) {
             (Some(tensor), _) => Bound::Ready(tensor.as_slice::<T>()?.into()),
-            (None, Self::Input(i)) => Bound::AtRun(*i),
+            (None, Self::Input(i)) => Bound::AtRun(leaf(inputs, *i)),
             (None, Self::Stored(weight)) => {
                 return Err(PlanError::NoWeights { name: weight.name.to_string() });
             }
+        })
+    }
+}
+
+/// The elements of a weight that is known while planning.
+pub(crate) enum Elements<'a> {
+    /// Of the model file.
+    Stored(F32View<'a>),
+    /// A known input, of f32.
+    Known(Tensor),
+}
+
+impl Elements<'_> {
+    /// The elements.
+    ///
+    /// # Errors
+    /// Where an input is no f32.
+    pub(crate) fn floats(&self) -> Result<Floats<'_>, PlanError> {
+        Ok(match self {
+            Self::Stored(view) => view.floats(),
+            Self::Known(tensor) => tensor.as_slice::<f32>()?.into(),
         })
     }
 }

@@ -42,7 +42,8 @@ impl<'a> Blocks<'a> {
         Self { blocks, owner: PhantomData }
     }
 
-    /// Lends regions for reading and for writing at the same time, each in order, to `read` and `write`.
+    /// Lends regions for reading and for writing at the same time, each in order, to `read` and
+    /// `write`.
     ///
     /// # Errors
     /// Where a region leaves its block, or one for writing overlaps another. Nothing is lent then.
@@ -61,16 +62,14 @@ impl<'a> Blocks<'a> {
                 return Err(RunError::Internal(format!("{region:?} is outside its block")));
             }
         }
-        for (i, w) in writes.iter().enumerate() {
-            if reads.iter().chain(&writes[i + 1..]).any(|other| w.overlaps(other)) {
-                return Err(RunError::Internal(format!("{w:?} is lent for writing and once more")));
-            }
+        if let Some(w) = lent_twice(reads, writes) {
+            return Err(RunError::Internal(format!("{w:?} is lent for writing and once more")));
         }
         for r in reads {
             let (start, _) = self.blocks[r.block];
-            // SAFETY: inside the block, which `self` borrows mutably for 'a (both checked above and in `new`);
-            // overlaps no region lent for writing (checked above), and nothing else is lent while 'b lasts,
-            // because `lend` borrows `self` mutably.
+            // SAFETY: inside the block, which `self` borrows mutably for 'a (both checked above and
+            // in `new`); overlaps no region lent for writing (checked above), and nothing else is
+            // lent while 'b lasts, because `lend` borrows `self` mutably.
             read(unsafe { std::slice::from_raw_parts(start.add(r.offset), r.len) });
         }
         for w in writes {
@@ -82,8 +81,39 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Arenas that no run uses at the moment. Shared by the plans of a session: a run takes the smallest that is large
-/// enough, so that shapes which alternate do not add up.
+/// A region for writing that overlaps another one.
+fn lent_twice(reads: &[Region], writes: &[Region]) -> Option<Region> {
+    const FEW: usize = 1 << 12;
+    if writes.len().saturating_mul(reads.len() + writes.len()) <= FEW {
+        let twice = |(i, w): &(usize, &Region)| {
+            reads.iter().chain(&writes[i + 1..]).any(|other| w.overlaps(other))
+        };
+        return writes.iter().enumerate().find(twice).map(|(_, w)| *w);
+    }
+    // So many that comparing all pairs takes longer than sorting them.
+    let written = writes.iter().map(|w| (*w, true));
+    let mut all: Vec<(Region, bool)> = reads.iter().map(|r| (*r, false)).chain(written).collect();
+    all.retain(|(region, _)| region.len > 0);
+    all.sort_by_key(|(r, _)| (r.block, r.offset));
+    let (mut block, mut end, mut end_written) = (usize::MAX, 0, 0);
+    for (region, writes) in all {
+        if region.block != block {
+            (block, end, end_written) = (region.block, 0, 0);
+        }
+        if region.offset < if writes { end } else { end_written } {
+            return Some(region);
+        }
+        let stop = region.offset.saturating_add(region.len);
+        end = end.max(stop);
+        if writes {
+            end_written = end_written.max(stop);
+        }
+    }
+    None
+}
+
+/// Arenas that no run uses at the moment. Shared by the plans of a session: a run takes the
+/// smallest that is large enough, so that shapes which alternate do not add up.
 #[derive(Default)]
 pub(crate) struct ArenaPool(Mutex<Vec<AlignedBuf>>);
 
@@ -103,8 +133,8 @@ impl ArenaPool {
         result
     }
 
-    /// The smallest idle arena that is large enough. Where there is none, an idle one that is too small makes room
-    /// for the new one.
+    /// The smallest idle arena that is large enough. Where there is none, an idle one that is too
+    /// small makes room for the new one.
     fn take(&self, bytes: usize) -> Option<AlignedBuf> {
         let mut idle = self.lock();
         let fitting =
@@ -129,6 +159,17 @@ mod tests {
 
     fn region(block: usize, offset: usize, len: usize) -> Region {
         Region { block, offset, len }
+    }
+
+    #[test]
+    fn many_regions_are_compared_alike() {
+        let writes: Vec<Region> = (0..200).map(|i| region(i % 2, i / 2 * 8, 8)).collect();
+        let reads: Vec<Region> = (0..100).map(|i| region(0, 800 + i, 4)).collect();
+        assert_eq!(lent_twice(&reads, &writes), None);
+        let overlapping = [&writes[..], &[region(1, 100, 1)]].concat();
+        assert!(lent_twice(&reads, &overlapping).is_some());
+        let read = [&reads[..], &[region(0, 7, 1)]].concat();
+        assert!(lent_twice(&read, &writes).is_some());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::model::{Inner, ValueInfo};
 use crate::net::ValueId;
 use plutino_ir::Dim;
 use plutino_tensor::TensorSpec;
+use std::collections::{HashMap, HashSet};
 
 /// What a plan is made for: which values are fed, with which specs, and which are fetched.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,9 +46,10 @@ impl Binding {
         fetches: &[&str],
     ) -> Result<Self, SessionError> {
         let mut fed: Vec<(ValueId, TensorSpec)> = Vec::new();
+        let mut seen = HashSet::new();
         for (name, spec) in feeds {
             let id = operand(model, name)?;
-            if fed.iter().any(|(other, _)| *other == id) {
+            if !seen.insert(id) {
                 return Err(SessionError::FedTwice { name: name.into() });
             }
             fed.push((id, spec));
@@ -71,11 +73,11 @@ impl Binding {
 
     /// Checks dtypes and symbols of the model's inputs.
     fn checked(self, model: &Inner) -> Result<Self, SessionError> {
-        let mut symbols: Vec<(&str, usize, &ValueInfo)> = Vec::new();
+        let mut symbols: HashMap<&str, (usize, &ValueInfo)> = HashMap::new();
+        let inputs: HashMap<ValueId, &ValueInfo> =
+            model.inputs.iter().map(|i| (i.id.into(), i)).collect();
         for (id, spec) in &self.feeds {
-            let Some(input) = model.inputs.iter().find(|i| ValueId::from(i.id) == *id) else {
-                continue;
-            };
+            let Some(&input) = inputs.get(id) else { continue };
             if let Some(expected) = input.recorded.dtype
                 && expected.name() != spec.dtype.name()
             {
@@ -88,8 +90,8 @@ impl Binding {
             }
             for (dim, &size) in input.recorded.shape.iter().flatten().zip(spec.shape.iter()) {
                 let Dim::Symbol(symbol) = dim else { continue };
-                match symbols.iter().find(|(s, ..)| s == symbol) {
-                    Some(&(_, first, at)) if first != size => {
+                match symbols.get(symbol.as_str()) {
+                    Some(&(first, at)) if first != size => {
                         return Err(SessionError::Symbol {
                             symbol: symbol.clone(),
                             first,
@@ -99,7 +101,9 @@ impl Binding {
                         });
                     }
                     Some(_) => {}
-                    None => symbols.push((symbol, size, input)),
+                    None => {
+                        symbols.insert(symbol, (size, input));
+                    }
                 }
             }
         }

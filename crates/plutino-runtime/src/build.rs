@@ -13,70 +13,194 @@ use crate::passes::{self, Stage, TypedCx};
 use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
-use crate::{SessionError, verify};
+use crate::{SessionError, strides, verify};
+use plutino_ir::Limits;
 use plutino_kernels::Pool;
-use plutino_ops::{MemoryUse, PlanCx, Planned};
+use plutino_ops::{MemoryUse, PlanCx, Planned, ValueSpec};
 use plutino_tensor::TensorSpec;
-use std::sync::OnceLock;
+use plutino_tensor::alloc::{self, Ledger};
+use std::sync::{Arc, OnceLock};
 
 /// Makes a plan for this binding.
 ///
 /// # Errors
-/// Where a fetch cannot be computed, an operator refuses its inputs, or the plan exceeds the memory budget.
+/// Where a fetch cannot be computed, an operator refuses its inputs, or the plan exceeds the memory
+/// budget.
 pub(crate) fn build(
     model: &Inner,
     resolved: &Resolved,
     pool: &Pool,
     binding: &Binding,
+    limits: &Limits,
 ) -> Result<Plan, SessionError> {
-    let options = &resolved.options;
-    let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
-    let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
-    let mut reports = passes::reports(options);
-    passes::run_structure(&mut net, &mut reports)?;
-    let fold = passes::inference(&mut reports);
-    let mut types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold)?;
-    let warnings = infer::compare_with_file(&net, &types, &feeds);
-    if reports.iter().any(|r| r.name == "fold" && r.ran) {
-        passes::dead::sweep(&mut net, &types);
-    }
-    passes::run_typed(Stage::Inferred, &mut net, &TypedCx { model, types: &types }, &mut reports)?;
-    passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), &mut reports);
-    passes::run_typed(Stage::Placed, &mut net, &TypedCx { model, types: &types }, &mut reports)?;
+    let ledger = Ledger::new(resolved.options.memory_budget);
+    let making = Making { model, resolved, pool, limits, ledger: &ledger };
+    alloc::charged(&ledger, || making.plan(binding))
+}
 
-    let planned = plan_nodes(model, resolved, pool, &net, &types)?;
-    let mut storage = Storage::new(&net, &types, &feeds, &planned)?;
-    let scratch = scratch_items(&planned);
-    let placed = concat::place(&net, &mut storage, &planned, &scratch);
-    let lay = lay_out(&net, &storage, &scratch)?;
-    let mut assembler = Assembler { net: &net, types: &types, storage: &storage, lay: &lay };
-    let fetches = assembler.fetches()?;
-    let report = memory_report(&storage, &lay, &fetches);
-    let needed = report.arena.saturating_add(report.outputs);
-    if let Some(budget) = options.memory_budget.filter(|&b| b < needed) {
-        return Err(SessionError::Budget { needed, budget });
+/// Nodes of a plan that are not charged to the memory budget: more than models have.
+const FREE_NODES: usize = 8192;
+
+/// What a node takes in all the lists of a plan, about.
+const BYTES_A_NODE: usize = 3 << 10;
+
+/// What stays the same while a plan is made.
+struct Making<'a> {
+    model: &'a Inner,
+    resolved: &'a Resolved,
+    pool: &'a Pool,
+    limits: &'a Limits,
+    /// What planning takes: tables of kernels, values computed once.
+    ledger: &'a Arc<Ledger>,
+}
+
+impl Making<'_> {
+    fn plan(&self, binding: &Binding) -> Result<Plan, SessionError> {
+        let Self { model, resolved, limits, .. } = *self;
+        let options = &resolved.options;
+        let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
+        let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
+        alloc::charge(net.nodes.len().saturating_sub(FREE_NODES).saturating_mul(BYTES_A_NODE))?;
+        let mut reports = passes::reports(options);
+        passes::run_structure(&mut net, &mut reports)?;
+        let fold = passes::inference(&mut reports);
+        let mut types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold, limits)?;
+        strides::bind(&mut net, &types)?;
+        let warnings = infer::compare_with_file(&net, &types, &feeds);
+        if reports.iter().any(|r| r.name == "fold" && r.ran) {
+            passes::dead::sweep(&mut net, &types);
+        }
+        let cx = TypedCx { model, types: &types, limits };
+        alloc::temporary(|| passes::run_typed(Stage::Inferred, &mut net, &cx, &mut reports))?;
+        alloc::temporary(|| {
+            passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), limits, &mut reports)
+        })?;
+        let cx = TypedCx { model, types: &types, limits };
+        alloc::temporary(|| passes::run_typed(Stage::Placed, &mut net, &cx, &mut reports))?;
+
+        self.check_outputs(&net, &types, &feeds)?;
+        let planned = self.plan_nodes(&net, &types)?;
+        limits.check()?;
+        let mut storage = Storage::new(&net, &types, &feeds, &planned)?;
+        let scratch = scratch_items(&planned);
+        let placed = concat::place(&net, &mut storage, &planned, &scratch);
+        limits.check()?;
+        let lay = lay_out(&net, &storage, &scratch)?;
+        let mut assembler = Assembler { net: &net, types: &types, storage: &storage, lay: &lay };
+        let fetches = assembler.fetches()?;
+        let report =
+            MemoryReport { tables: self.ledger.spent(), ..memory_report(&storage, &lay, &fetches) };
+        self.check_budget(report.needed())?;
+        if cfg!(debug_assertions) {
+            verify::verify(&net, &types, &storage, &planned, &placed, &lay)?;
+        }
+        let mut steps = Vec::new();
+        for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
+            steps.extend(assembler.step(at, planned, placed)?);
+        }
+        let input_names = net.feeds.iter().map(|&id| net.name(id).to_owned()).collect();
+        Ok(Plan {
+            steps,
+            feeds: binding.feeds.clone(),
+            fetches,
+            direct: lay.direct,
+            heap_slots: storage.heap_slots,
+            late_slots: storage.late_slots,
+            constants: storage.constants,
+            memory: report,
+            passes: reports,
+            warnings,
+            input_names,
+        })
     }
-    if cfg!(debug_assertions) {
-        verify::verify(&net, &types, &storage, &planned, &placed, &lay)?;
+
+    /// Refuses what exceeds the budget.
+    fn check_budget(&self, needed: usize) -> Result<(), SessionError> {
+        match self.resolved.options.memory_budget {
+            Some(budget) if budget < needed => Err(SessionError::Budget { needed, budget }),
+            _ => Ok(()),
+        }
     }
-    let mut steps = Vec::new();
-    for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
-        steps.extend(assembler.step(at, planned, placed)?);
+
+    /// No node makes more than the budget and everything that is there already: before tables are
+    /// made for it. (An output may be a view of an input of the run, or of a constant.)
+    fn check_outputs(
+        &self,
+        net: &Net,
+        types: &Types,
+        feeds: &[TensorSpec],
+    ) -> Result<(), SessionError> {
+        let Some(budget) = self.resolved.options.memory_budget else { return Ok(()) };
+        let bytes = |spec: &TensorSpec| spec.storage_bytes().unwrap_or(usize::MAX);
+        let given = feeds.iter().map(bytes).fold(0, usize::saturating_add);
+        let of = |id: &ValueId| {
+            let leaves = types.get(*id).map(ValueSpec::leaves).unwrap_or_default();
+            let tensors = leaves.into_iter().filter_map(ValueSpec::as_tensor);
+            tensors.map(|t| bytes(&t.spec)).max().unwrap_or(0)
+        };
+        let (mut constants, mut most) = (0usize, 0);
+        for node in &net.nodes {
+            for id in &node.outputs {
+                if types.is_known(*id) {
+                    constants = constants.saturating_add(of(id));
+                } else {
+                    most = most.max(of(id));
+                }
+            }
+        }
+        match most.saturating_sub(given.saturating_add(constants)) {
+            excess if excess > budget => Err(SessionError::Budget { needed: most, budget }),
+            _ => Ok(()),
+        }
     }
-    let input_names = net.feeds.iter().map(|&id| net.name(id).to_owned()).collect();
-    Ok(Plan {
-        steps,
-        feeds: binding.feeds.clone(),
-        fetches,
-        direct: lay.direct,
-        heap_slots: storage.heap_slots,
-        late_slots: storage.late_slots,
-        constants: storage.constants,
-        memory: report,
-        passes: reports,
-        warnings,
-        input_names,
-    })
+
+    /// Plans every node that computes something, in parallel: packing weights takes most of the
+    /// time.
+    fn plan_nodes(&self, net: &Net, types: &Types) -> Result<Vec<Option<Planned>>, SessionError> {
+        let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
+            net.nodes.iter().map(|_| OnceLock::new()).collect();
+        let plan = |i: usize| {
+            slots[i].get_or_init(|| {
+                // On whatever thread: what is taken is charged to this plan.
+                alloc::charged(self.ledger, || self.plan_node(types, &net.nodes[i]))
+            });
+        };
+        match self.resolved.options.memory {
+            MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
+            MemoryUse::Low => (0..net.nodes.len()).for_each(plan), // one weight in memory twice at a time
+        }
+        let results = slots.into_iter();
+        results.map(|slot| slot.into_inner().unwrap_or(Ok(None))).collect()
+    }
+
+    /// The plan of one node; none where there is nothing to run, or nothing known to plan for.
+    fn plan_node(&self, types: &Types, node: &Node) -> Result<Option<Planned>, SessionError> {
+        let Self { model, resolved, .. } = *self;
+        self.limits.check()?;
+        let Some(operator) = node.operator() else { return Ok(None) };
+        let (Some(inputs), Some(outputs)) = (types.all(&node.inputs), types.all(&node.outputs))
+        else {
+            return Ok(None);
+        };
+        if outputs.iter().all(infer::known) {
+            return Ok(None);
+        }
+        let cx = PlanCx {
+            inputs: &inputs,
+            outputs: &outputs,
+            isa: resolved.isa,
+            threads: resolved.threads,
+            memory: resolved.options.memory,
+            packs: &model.packs,
+        };
+        let planned = operator.plan(&cx).map_err(|source| SessionError::Plan {
+            location: Box::new((*node.location).clone()),
+            inputs: infer::describe(&inputs),
+            source,
+        })?;
+        self.check_budget(planned.scratch)?; // before more is planned
+        Ok(Some(planned))
+    }
 }
 
 /// What a run must yield: the operands asked for, or the model's outputs.
@@ -85,56 +209,6 @@ fn fetched(model: &Inner, binding: &Binding) -> Vec<ValueId> {
         return model.outputs.iter().map(|o| o.id.into()).collect();
     }
     binding.fetches.clone()
-}
-
-/// Plans every node that computes something, in parallel: packing weights takes most of the time.
-fn plan_nodes(
-    model: &Inner,
-    resolved: &Resolved,
-    pool: &Pool,
-    net: &Net,
-    types: &Types,
-) -> Result<Vec<Option<Planned>>, SessionError> {
-    let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
-        net.nodes.iter().map(|_| OnceLock::new()).collect();
-    let plan = |i: usize| {
-        slots[i].get_or_init(|| plan_node(model, resolved, types, &net.nodes[i]));
-    };
-    match resolved.options.memory {
-        MemoryUse::Fast => pool.enter(|par| par.run(net.nodes.len(), plan)),
-        MemoryUse::Low => (0..net.nodes.len()).for_each(plan), // one weight in memory twice at a time
-    }
-    let results = slots.into_iter();
-    results.map(|slot| slot.into_inner().unwrap_or(Ok(None))).collect()
-}
-
-/// The plan of one node; none where there is nothing to run, or nothing known to plan for.
-fn plan_node(
-    model: &Inner,
-    resolved: &Resolved,
-    types: &Types,
-    node: &Node,
-) -> Result<Option<Planned>, SessionError> {
-    let Some(operator) = node.operator() else { return Ok(None) };
-    let (Some(inputs), Some(outputs)) = (types.all(&node.inputs), types.all(&node.outputs)) else {
-        return Ok(None);
-    };
-    if outputs.iter().all(infer::known) {
-        return Ok(None);
-    }
-    let cx = PlanCx {
-        inputs: &inputs,
-        outputs: &outputs,
-        isa: resolved.isa,
-        threads: resolved.threads,
-        memory: resolved.options.memory,
-        packs: &model.packs,
-    };
-    operator.plan(&cx).map(Some).map_err(|source| SessionError::Plan {
-        location: Box::new((*node.location).clone()),
-        inputs: infer::describe(&inputs),
-        source,
-    })
 }
 
 /// Scratch memory, as buffers that live for one node.
@@ -157,7 +231,8 @@ pub(crate) struct Lay {
     lower_bound: usize,
 }
 
-/// Buffers that are fetched whole become output tensors, the others share the arena with scratch memory.
+/// Buffers that are fetched whole become output tensors, the others share the arena with scratch
+/// memory.
 fn lay_out(net: &Net, storage: &Storage, scratch: &[Item]) -> Result<Lay, SessionError> {
     let mut buffers = vec![(0, 0); storage.buffers.len()];
     let mut direct: Vec<Direct> = Vec::new();
@@ -234,6 +309,7 @@ fn memory_report(storage: &Storage, lay: &Lay, fetches: &[Fetch]) -> MemoryRepor
         scratch: lay.scratch.iter().map(|(_, r)| r.len).max().unwrap_or(0),
         outputs: outputs.fold(0, usize::saturating_add),
         constants: storage.constants.iter().map(|c| c.as_bytes().len()).sum(),
+        tables: 0,
     }
 }
 

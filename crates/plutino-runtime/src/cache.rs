@@ -29,7 +29,8 @@ impl PlanCache {
         plans.last().map(|(_, plan)| Arc::clone(plan))
     }
 
-    /// The plan for this binding, made by `make` if need be. The least recently used one makes room.
+    /// The plan for this binding, made by `make` if need be. The least recently used one makes
+    /// room.
     pub(crate) fn get(
         &self,
         binding: Binding,

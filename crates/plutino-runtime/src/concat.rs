@@ -1,42 +1,48 @@
 //! Concatenation without copying: producers write straight into their part of the result.
 //!
 //! Where an operator says that its output is its inputs one after the other
-//! ([`Planned::placement`](plutino_ops::Planned)), the buffer of an input can become a part of the output's buffer.
-//! That is done where nothing written later would be lost, and where it does not raise the most memory that is
-//! alive at once: the joint buffer lives as long as any part of it. What cannot be placed is copied.
+//! ([`Planned::placement`](plutino_ops::Planned)), the buffer of an input can become a part of the
+//! output's buffer. That is done where nothing written later would be lost, and where it does not
+//! raise the most memory that is alive at once: the joint buffer lives as long as any part of it.
+//! What cannot be placed is copied.
 
-use crate::memory::{Item, lower_bound};
+use crate::memory::{Item, Usage};
 use crate::net::{Net, Node};
-use crate::storage::{Home, Storage};
+use crate::storage::{Buffer, Home, Storage};
 use plutino_ops::Planned;
 
-/// How a placed concatenation is computed: these input leaves are copied to these bytes of the output; the others
-/// are there already.
+/// How a placed concatenation is computed: these input leaves are copied to these bytes of the
+/// output; the others are there already.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     /// Input leaf (counted within the node) and byte of the output.
     pub(crate) copies: Vec<(usize, usize)>,
 }
 
-/// Places what can be placed, in execution order. For each node what became of it; none where it runs as planned.
+/// Places what can be placed, in execution order. For each node what became of it; none where it
+/// runs as planned.
 pub(crate) fn place(
     net: &Net,
     storage: &mut Storage,
     planned: &[Option<Planned>],
     scratch: &[Item],
 ) -> Vec<Option<Placed>> {
+    let mut usage = None;
     let nodes = net.nodes.iter().zip(planned).enumerate();
     nodes
         .map(|(at, (node, planned))| {
             let offsets = planned.as_ref()?.placement.as_deref()?;
-            place_inputs(storage, scratch, at, node, offsets)
+            let usage = usage.get_or_insert_with(|| {
+                Usage::new(roots(storage).chain(scratch.iter().copied()), storage.end)
+            });
+            place_inputs(storage, usage, at, node, offsets)
         })
         .collect()
 }
 
 fn place_inputs(
     storage: &mut Storage,
-    scratch: &[Item],
+    usage: &mut Usage,
     at: usize,
     node: &Node,
     offsets: &[usize],
@@ -56,7 +62,7 @@ fn place_inputs(
         if offset.checked_add(storage.leaves[input].place.len)? > place.len {
             return None; // the plan contradicts itself: let the kernel run
         }
-        if !move_into(storage, scratch, at, input, whole, offset) {
+        if !move_into(storage, usage, at, input, whole, offset) {
             placed.copies.push((i, offset));
         }
     }
@@ -66,7 +72,7 @@ fn place_inputs(
 /// Makes the buffer of leaf `input` a part of buffer `whole`, if that is sound and costs no memory.
 fn move_into(
     storage: &mut Storage,
-    scratch: &[Item],
+    usage: &mut Usage,
     at: usize,
     input: usize,
     whole: usize,
@@ -75,33 +81,34 @@ fn move_into(
     let leaf = &storage.leaves[input];
     let Home::Buffer(part) = leaf.place.home else { return false };
     let (from, to) = (storage.buffers[part], storage.buffers[whole]);
-    // The leaf is the whole of a buffer that is no part of another one yet (be it of this very output).
+    // The leaf is the whole of a buffer that is no part of another one yet (be it of this very
+    // output).
     let alone = part != whole && from.parent.is_none() && to.parent.is_none();
     let entire = leaf.place.offset == 0 && leaf.place.len == from.len && from.len > 0;
-    // Nobody writes to the part once the output is there, and nobody reads the part once the output is overwritten.
+    // Nobody writes to the part once the output is there, and nobody reads the part once the output
+    // is overwritten.
     let settled = from.last_write <= at && (to.last_write <= at || from.dies <= at);
     if !(alone && entire && settled) || from.fetched {
         return false;
     }
-    let before = peak(storage, scratch);
-    storage.buffers[part].parent = Some((whole, offset));
-    let joint = &mut storage.buffers[whole];
-    joint.born = joint.born.min(from.born);
-    joint.dies = joint.dies.max(from.dies);
-    if peak(storage, scratch) > before {
-        storage.buffers[whole] = to;
-        storage.buffers[part].parent = None;
+    let joint = Buffer { born: to.born.min(from.born), dies: to.dies.max(from.dies), ..to };
+    let before = usage.most();
+    usage.replace(&[item(&from), item(&to)], &[item(&joint)]);
+    if usage.most() > before {
+        usage.replace(&[item(&joint)], &[item(&from), item(&to)]);
         return false;
     }
+    storage.buffers[part].parent = Some((whole, offset));
+    storage.buffers[whole] = joint;
     true
 }
 
 /// The buffers that are no part of another one, as the memory plan sees them.
 pub(crate) fn roots(storage: &Storage) -> impl Iterator<Item = Item> + '_ {
     let roots = storage.buffers.iter().filter(|b| b.parent.is_none());
-    roots.map(|b| Item { bytes: b.len, born: b.born, dies: b.dies })
+    roots.map(item)
 }
 
-fn peak(storage: &Storage, scratch: &[Item]) -> usize {
-    lower_bound(roots(storage).chain(scratch.iter().copied()))
+fn item(b: &Buffer) -> Item {
+    Item { bytes: b.len, born: b.born, dies: b.dies }
 }

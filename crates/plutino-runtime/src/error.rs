@@ -1,6 +1,7 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
 use plutino_ir::topo::CycleError;
+use plutino_ir::{Interrupted, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
 use plutino_tensor::{DType, TensorError};
 
@@ -22,6 +23,24 @@ pub enum ModelError {
         /// The members of the cycle.
         source: CycleError,
     },
+    /// More results than a model may have.
+    #[error("{file}: the model has {found} results, tuples taken apart; {most} are possible")]
+    TooManyOutputs {
+        /// The `.param` file.
+        file: String,
+        /// Results, as far as they were counted.
+        found: usize,
+        /// The most that there may be.
+        most: usize,
+    },
+    /// The caller's limits ended the work.
+    #[error("{file}: {error} while loading")]
+    Interrupted {
+        /// The `.param` file.
+        file: String,
+        /// Which limit.
+        error: Interrupted,
+    },
     /// Two linked crates register the same operator type.
     #[error(transparent)]
     Registry(#[from] DuplicateKind),
@@ -34,8 +53,10 @@ pub struct UndecodedOperators {
     pub file: String,
     /// Types without an implementation, the most frequent first.
     pub kinds: Vec<UnsupportedKind>,
-    /// Operators of known types with something wrong in them, in file order.
+    /// Operators of known types with something wrong in them, in file order: the first thousand.
     pub nodes: Vec<BuildError>,
+    /// Operators, of known types or not, beyond those.
+    pub more: usize,
 }
 
 /// An operator type without an implementation.
@@ -51,33 +72,61 @@ pub struct UnsupportedKind {
     pub nearest: Option<&'static str>,
 }
 
+impl UnsupportedKind {
+    /// What to do about types that no engine could run, because the file lacks what they are about.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self.kind.as_str() {
+            "prim::If" | "prim::Loop" => Some(
+                "pnnx writes no bodies of scripted control flow; trace the model instead of scripting it \
+                 (torch.jit.trace, or pnnx.export, which does), or export each body as a model of its own \
+                 and call it from the program",
+            ),
+            "prim::CallMethod" | "prim::CallFunction" => Some(
+                "pnnx left a call in the graph, whose body is not in the file; trace the model instead of \
+                 scripting it (torch.jit.trace, or pnnx.export, which does)",
+            ),
+            _ => None,
+        }
+    }
+}
+
 impl std::error::Error for UndecodedOperators {}
 
 impl std::fmt::Display for UndecodedOperators {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let total = self.nodes.len() + self.kinds.iter().map(|k| k.count).sum::<usize>();
+        let total =
+            self.more + self.nodes.len() + self.kinds.iter().map(|k| k.count).sum::<usize>();
         write!(f, "{}: {total} operator(s) cannot be run", self.file)?;
-        for k in &self.kinds {
-            write!(f, "\n  unsupported type {} x{} (first: ", k.kind, k.count)?;
+        for k in self.kinds.iter().take(MOST_LISTED) {
+            write!(f, "\n  unsupported type {} x{} (first: ", quote(&k.kind), k.count)?;
             match k.first.line {
-                Some(line) => write!(f, "line {line}, '{}'", k.first.name)?,
-                None => write!(f, "'{}'", k.first.name)?,
+                Some(line) => write!(f, "line {line}, '{}'", quote(&k.first.name))?,
+                None => write!(f, "'{}'", quote(&k.first.name))?,
             }
-            match k.nearest {
-                Some(nearest) => write!(f, "; nearest known: {nearest})")?,
-                None => f.write_str(")")?,
+            match (k.remedy(), k.nearest) {
+                (Some(remedy), _) => write!(f, "): {remedy}")?,
+                (None, Some(nearest)) => write!(f, "; nearest known: {nearest})")?,
+                (None, None) => f.write_str(")")?,
             }
         }
-        self.nodes.iter().try_for_each(|node| write!(f, "\n  {node}"))
+        self.nodes.iter().take(MOST_LISTED).try_for_each(|node| write!(f, "\n  {node}"))?;
+        let kinds = self.kinds.iter().skip(MOST_LISTED).map(|k| k.count).sum::<usize>();
+        match kinds + self.nodes.len().saturating_sub(MOST_LISTED) + self.more {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more operators"),
+        }
     }
 }
+
+/// Types, and operators, that a message lists.
+const MOST_LISTED: usize = 50;
 
 /// A session could not be made, planned or run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
     /// An option, or an environment variable, has a value that makes no sense here.
-    #[error("{option} must be {expected}, found '{found}'")]
+    #[error("{option} must be {expected}, found '{found}'", found = quote(found))]
     Option {
         /// Name of the option or variable.
         option: String,
@@ -97,7 +146,7 @@ pub enum SessionError {
         found: usize,
     },
     /// An input has another dtype than the model was exported with.
-    #[error("input '{name}' must be {expected}, found {found}")]
+    #[error("input '{name}' must be {expected}, found {found}", name = quote(name))]
     InputDType {
         /// Name of the input.
         name: String,
@@ -108,7 +157,7 @@ pub enum SessionError {
     },
     /// Two dimensions that share a symbol (`%w`) have different sizes.
     #[error(
-        "dimension %{symbol} is {first} in input '{first_input}' and {second} in input '{second_input}'"
+        "dimension %{symbol} is {first} in input '{first_input}' and {second} in input '{second_input}'", first_input = quote(first_input), second_input = quote(second_input), symbol = quote(symbol)
     )]
     Symbol {
         /// The symbol.
@@ -123,19 +172,19 @@ pub enum SessionError {
         second_input: String,
     },
     /// There is no operand of this name.
-    #[error("the model has no operand named '{name}'")]
+    #[error("the model has no operand named '{name}'", name = quote(name))]
     NoSuchOperand {
         /// The name.
         name: String,
     },
     /// An operand is fed twice.
-    #[error("operand '{name}' is fed twice")]
+    #[error("operand '{name}' is fed twice", name = quote(name))]
     FedTwice {
         /// Name of the operand.
         name: String,
     },
     /// A fetched operand cannot be computed from what is fed.
-    #[error("operand '{fetch}' cannot be computed: input '{missing}' is not fed")]
+    #[error("operand '{fetch}' cannot be computed: input '{missing}' is not fed", fetch = quote(fetch), missing = quote(missing))]
     NotFed {
         /// The operand to compute.
         fetch: String,
@@ -171,25 +220,29 @@ pub enum SessionError {
         source: RunError,
     },
     /// The run was cancelled from outside.
-    #[error("cancelled after {done} of {steps} steps")]
+    #[error("cancelled {}", progress(*done, *steps))]
     Cancelled {
         /// Steps that were finished.
         done: usize,
-        /// Steps of the plan.
+        /// Steps of the plan; 0 where it was still being made.
         steps: usize,
     },
     /// The deadline passed.
-    #[error("the deadline passed after {done} of {steps} steps")]
+    #[error("the deadline passed {}", progress(*done, *steps))]
     Deadline {
         /// Steps that were finished.
         done: usize,
-        /// Steps of the plan.
+        /// Steps of the plan; 0 where it was still being made.
         steps: usize,
     },
-    /// The plan needs more memory than the budget allows. Nothing was allocated.
-    #[error("the plan needs {needed} bytes for activations and outputs, the budget is {budget}")]
+    /// The plan needs more memory than the budget allows. None was taken for activations and
+    /// outputs.
+    #[error(
+        "the plan needs {needed} bytes for activations, outputs and tables, the budget is {budget}"
+    )]
     Budget {
-        /// Bytes of arena and output tensors.
+        /// Bytes of arena, output tensors, and what planning took; or of the part that exceeds the
+        /// budget alone.
         needed: usize,
         /// Bytes allowed.
         budget: usize,
@@ -212,6 +265,38 @@ impl SessionError {
 
     /// Whether a limit set by the caller ended the work: cancellation, deadline or memory budget.
     pub fn is_limit(&self) -> bool {
-        matches!(self, Self::Cancelled { .. } | Self::Deadline { .. } | Self::Budget { .. })
+        let budget = |e: &TensorError| matches!(e, TensorError::Budget { .. });
+        match self {
+            Self::Cancelled { .. } | Self::Deadline { .. } | Self::Budget { .. } => true,
+            Self::Tensor(e)
+            | Self::Shape { source: ShapeError::Tensor(e), .. }
+            | Self::Plan { source: PlanError::Tensor(e), .. }
+            | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
+            | Self::Run { source: RunError::Tensor(e), .. } => budget(e),
+            _ => false,
+        }
+    }
+
+    /// Ended by the caller's limits after some steps of a plan.
+    pub(crate) fn interrupted(why: Interrupted, done: usize, steps: usize) -> Self {
+        match why {
+            Interrupted::Cancelled => Self::Cancelled { done, steps },
+            Interrupted::Deadline => Self::Deadline { done, steps },
+        }
+    }
+}
+
+impl From<Interrupted> for SessionError {
+    /// While planning.
+    fn from(why: Interrupted) -> Self {
+        Self::interrupted(why, 0, 0)
+    }
+}
+
+/// How far a run came.
+fn progress(done: usize, steps: usize) -> String {
+    match steps {
+        0 => "while planning".into(),
+        _ => format!("after {done} of {steps} steps"),
     }
 }

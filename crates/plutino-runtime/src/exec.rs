@@ -4,10 +4,11 @@ use crate::arena::{ArenaPool, Blocks};
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
 use crate::profile::StepTime;
-use crate::request::Limits;
 use crate::{Profile, SessionError};
+use plutino_ir::Limits;
 use plutino_kernels::{Isa, Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
+use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::time::Instant;
@@ -22,6 +23,8 @@ pub(crate) struct Run<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) isa: Isa,
     pub(crate) packs: &'a PackCache,
+    /// Bytes that plan and run may take.
+    pub(crate) budget: Option<usize>,
 }
 
 /// What steps hand to later steps outside the blocks.
@@ -30,7 +33,26 @@ struct Handed {
     late: Vec<Option<LateValue>>,
 }
 
-/// Runs the plan; results go to the end of `outputs`. `reused` are tensors whose memory results may take over.
+impl Handed {
+    /// Bytes of what a step just made, which stays until the run ends.
+    fn made_by(&self, step: &Step) -> usize {
+        let bytes = |tensor: &Tensor| tensor.as_bytes().len();
+        let heap = step.outputs.iter().filter_map(|output| match output.sink {
+            Sink::Heap { slot, .. } => self.heap.get(slot)?.as_ref().map(bytes),
+            _ => None,
+        });
+        let late: &[usize] = match &step.work {
+            Work::Late(late) => &late.outputs,
+            _ => &[],
+        };
+        let late = late.iter().filter_map(|&slot| self.late.get(slot)?.as_ref());
+        let late = late.flat_map(|value| value.leaves.iter().map(bytes));
+        heap.chain(late).fold(0, usize::saturating_add)
+    }
+}
+
+/// Runs the plan; results go to the end of `outputs`. `reused` are tensors whose memory results may
+/// take over.
 pub(crate) fn run(
     run: &Run<'_>,
     pool: &Pool,
@@ -78,22 +100,13 @@ enum Done {
     Direct(usize, Shape),
 }
 
-/// `old`, where it is what is needed; else a new tensor. (Writing to one that somebody else holds copies it first.)
+/// `old`, where it is what is needed; else a new tensor. (Writing to one that somebody else holds
+/// copies it first.)
 fn reuse_or_new(old: Option<Tensor>, spec: &TensorSpec) -> Result<Tensor, TensorError> {
     match old {
         Some(tensor) if tensor.spec() == *spec => Ok(tensor),
         _ => Tensor::zeros(spec.dtype, spec.shape.clone()),
     }
-}
-
-fn check_limits(limits: &Limits, done: usize, steps: usize) -> Result<(), SessionError> {
-    if limits.cancel.as_ref().is_some_and(|c| c.is_cancelled()) {
-        return Err(SessionError::Cancelled { done, steps });
-    }
-    if limits.deadline.is_some_and(|d| Instant::now() >= d) {
-        return Err(SessionError::Deadline { done, steps });
-    }
-    Ok(())
 }
 
 impl Run<'_> {
@@ -110,11 +123,24 @@ impl Run<'_> {
             heap: vec![None; self.plan.heap_slots],
             late: vec![None; self.plan.late_slots],
         };
+        // What the plan did not count: values whose size depends on data, and memory that kernels
+        // take for a moment.
+        let left = self.budget.map(|b| b.saturating_sub(self.plan.memory.needed()));
+        let ledger = left.map(|left| Ledger::new(Some(left)));
         pool.enter(|par| {
             for (at, step) in steps.iter().enumerate() {
-                check_limits(self.limits, at, steps.len())?;
+                let stopped = |why| SessionError::interrupted(why, at, steps.len());
+                self.limits.check().map_err(stopped)?;
                 let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
-                self.step(step, &mut blocks, &mut handed, par)?;
+                match &ledger {
+                    Some(ledger) => alloc::charged(ledger, || {
+                        let before = ledger.spent();
+                        self.step(step, &mut blocks, &mut handed, par)?;
+                        ledger.refund_to(before);
+                        Ok(ledger.charge(handed.made_by(step))?)
+                    }),
+                    None => self.step(step, &mut blocks, &mut handed, par),
+                }?;
                 if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
                     times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
                 }
@@ -173,7 +199,7 @@ impl Run<'_> {
     ) -> Result<(), RunError> {
         let mut emitted: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
         let dynamic = step.outputs.iter().filter(|o| matches!(o.sink, Sink::Heap { .. })).count();
-        emitted.resize(dynamic, None);
+        emitted.resize(dynamic, None); // bounded: outputs
         let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
         let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
         blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;

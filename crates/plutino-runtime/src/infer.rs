@@ -1,16 +1,16 @@
 //! Dtypes, shapes and known values of everything in a net, from those of its feeds.
 
 use crate::SessionError;
-use crate::model::MAX_MEMBERS;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::passes::{self, PassReport};
 use crate::report::Warning;
-use plutino_ir::{Dim, TensorType};
+use plutino_ir::{Dim, Limits, TensorType, quote_display};
 use plutino_kernels::Isa;
-use plutino_ops::{PackCache, PlanError, ShapeError, ValueSpec};
-use plutino_tensor::{DType, Tensor, TensorSpec};
+use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
+use plutino_tensor::{DType, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
-/// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run itself.
+/// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run
+/// itself.
 #[derive(Debug, Default)]
 pub(crate) struct Types(Vec<Option<ValueSpec>>);
 
@@ -28,7 +28,7 @@ impl Types {
     /// Sets what is known of a value.
     pub(crate) fn put(&mut self, id: ValueId, spec: ValueSpec) {
         if self.0.len() <= id.0 {
-            self.0.resize(id.0 + 1, None);
+            self.0.resize(id.0 + 1, None); // bounded: values
         }
         self.0[id.0] = Some(spec);
     }
@@ -44,7 +44,8 @@ pub(crate) fn known(spec: &ValueSpec) -> bool {
     spec.leaves().iter().all(|leaf| leaf.as_tensor().is_some_and(|t| t.known.is_some()))
 }
 
-/// Infers everything. Operators that work on known values alone are computed right away if `fold` asks for it.
+/// Infers everything. Operators that work on known values alone are computed right away if `fold`
+/// asks for it.
 ///
 /// # Errors
 /// Where an operator refuses its inputs.
@@ -54,18 +55,32 @@ pub(crate) fn infer(
     packs: &PackCache,
     isa: Isa,
     mut fold: Option<&mut PassReport>,
+    limits: &Limits,
 ) -> Result<Types, SessionError> {
     let mut types = Types(vec![None; net.values.len()]);
+    let (mut members, mut allowance) = (0usize, passes::fold::Allowance::default());
     for (feed, spec) in net.feeds.iter().zip(feeds) {
+        check_rank(spec)?;
         spec.storage_bytes()?;
         types.0[feed.0] = Some(spec.clone().into());
     }
     for node in &net.nodes {
+        limits.check()?;
         let Some(inputs) = types.all(&node.inputs) else { continue };
-        let Some(mut outputs) = node_outputs(node, &inputs, packs)? else { continue };
-        if let (Some(report), Some(operator)) = (fold.as_deref_mut(), node.operator()) {
-            passes::fold::fold(node, operator, &inputs, &mut outputs, isa, report);
+        // What inference takes it gives back; values and lists stay.
+        let outputs = alloc::temporary(|| {
+            let Some(mut outputs) = node_outputs(node, &inputs, packs)? else { return Ok(None) };
+            if let (Some(report), Some(operator)) = (fold.as_deref_mut(), node.operator()) {
+                let budget = (report, &mut allowance);
+                passes::fold::fold(node, operator, &inputs, &mut outputs, isa, budget);
+            }
+            Ok::<_, SessionError>(Some(outputs))
+        });
+        let Some(outputs) = outputs? else { continue };
+        if node.operator().is_some() {
+            alloc::charge(computed(&outputs))?;
         }
+        members = count_members(node, &inputs, &outputs, members)?;
         for (id, spec) in node.outputs.iter().zip(outputs) {
             types.0[id.0] = Some(spec);
         }
@@ -73,8 +88,15 @@ pub(crate) fn infer(
     Ok(types)
 }
 
+/// Bytes of what was computed before the run.
+pub(crate) fn computed(outputs: &[ValueSpec]) -> usize {
+    let leaves = outputs.iter().flat_map(ValueSpec::leaves).filter_map(ValueSpec::as_tensor);
+    let known = leaves.filter_map(|t| t.known.as_ref()).map(|t| t.as_bytes().len());
+    known.fold(0, usize::saturating_add)
+}
+
 /// The outputs of one node; none where it takes the run to know them.
-fn node_outputs(
+pub(crate) fn node_outputs(
     node: &Node,
     inputs: &[ValueSpec],
     packs: &PackCache,
@@ -163,52 +185,110 @@ pub(crate) fn check_count(
     })
 }
 
-/// No value is larger than memory can be: planning and kernels may multiply dimensions without a second thought.
+/// No value is larger than memory can be: planning and kernels may multiply dimensions without a
+/// second thought.
 pub(crate) fn check_sizes(outputs: &[ValueSpec]) -> Result<(), ShapeError> {
     let leaves = outputs.iter().flat_map(ValueSpec::leaves).filter_map(ValueSpec::as_tensor);
-    leaves
-        .map(|t| t.spec.storage_bytes())
-        .try_for_each(|bytes| bytes.map(|_| ()).map_err(ShapeError::from))
+    for t in leaves {
+        check_rank(&t.spec)?;
+        t.spec.storage_bytes()?;
+    }
+    Ok(())
 }
 
-/// Specs for messages.
+pub(crate) fn check_rank(spec: &TensorSpec) -> Result<(), TensorError> {
+    match spec.shape.rank() {
+        0..=MAX_RANK => Ok(()),
+        rank => Err(TensorError::invalid(format!(
+            "a tensor may have {MAX_RANK} dimensions, found {rank}"
+        ))),
+    }
+}
+
+/// Members of all lists of a plan.
+const MAX_ALL_MEMBERS: usize = 1 << 20;
+
+/// Counts the members of the lists that a node makes to those before it.
+pub(crate) fn count_members(
+    node: &Node,
+    inputs: &[ValueSpec],
+    outputs: &[ValueSpec],
+    before: usize,
+) -> Result<usize, SessionError> {
+    let lists = outputs.iter().filter(|value| matches!(value, ValueSpec::List(_)));
+    let made = lists.map(ValueSpec::leaf_count).fold(0, usize::saturating_add);
+    let all = before.saturating_add(made);
+    let failed = |source: ShapeError| SessionError::Shape {
+        location: Box::new((*node.location).clone()),
+        inputs: describe(inputs),
+        source,
+    };
+    if all > MAX_ALL_MEMBERS {
+        let what = format!("the lists of a plan may have {MAX_ALL_MEMBERS} members");
+        return Err(failed(ShapeError::Invalid(what)));
+    }
+    alloc::charge(made.saturating_mul(size_of::<ValueSpec>()))
+        .map_err(|e| failed(ShapeError::from(e)))?;
+    Ok(all)
+}
+
+/// Specs for messages: the first few of them.
 pub(crate) fn describe(specs: &[ValueSpec]) -> String {
-    specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    const MOST: usize = 8;
+    let mut all: Vec<String> = specs.iter().take(MOST).map(quote_display).collect();
+    if let Some(more @ 1..) = specs.len().checked_sub(MOST) {
+        all.push(format!("{more} more"));
+    }
+    all.join(", ")
 }
 
-/// Whether a tensor that the file records as 8-bit integers may be one of numbers on a quantised grid, as the
-/// quantised operators compute them.
+/// Whether a tensor that the file records as 8-bit integers may be one of numbers on a quantised
+/// grid, as the quantised operators compute them.
 fn is_quantized(recorded: plutino_ir::DType, inferred: DType) -> bool {
     matches!(recorded, plutino_ir::DType::U8 | plutino_ir::DType::I8) && inferred == DType::F32
 }
 
-/// Compares what was inferred with what the file records, where the inputs are as they were at the export.
+/// Whether a tensor is what the file records.
+pub(crate) fn agrees(spec: &TensorSpec, recorded: &TensorType) -> bool {
+    same_dtype(spec, recorded)
+        && recorded.shape.as_ref().is_none_or(|dims| {
+            dims.len() == spec.shape.rank()
+                && dims.iter().zip(spec.shape.iter()).all(|(d, &size)| match d {
+                    Dim::Known(recorded) => *recorded == size,
+                    Dim::Unknown | Dim::Symbol(_) => true,
+                })
+        })
+}
+
+fn same_dtype(spec: &TensorSpec, recorded: &TensorType) -> bool {
+    recorded.dtype.is_none_or(|d| d.name() == spec.dtype.name() || is_quantized(d, spec.dtype))
+}
+
+/// Compares what was inferred with what the file records: dtypes, and shapes where those of the
+/// inputs are as they were at the export. What is made of a value that differs is no news.
 pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) -> Vec<Warning> {
-    let agrees = |spec: &TensorSpec, recorded: &TensorType| {
-        recorded.dtype.is_none_or(|d| d.name() == spec.dtype.name() || is_quantized(d, spec.dtype))
-            && recorded.shape.as_ref().is_none_or(|dims| {
-                dims.len() == spec.shape.rank()
-                    && dims.iter().zip(spec.shape.iter()).all(|(d, &size)| match d {
-                        Dim::Known(recorded) => *recorded == size,
-                        Dim::Unknown | Dim::Symbol(_) => true,
-                    })
-            })
-    };
-    let as_exported =
-        net.feeds.iter().zip(feeds).all(|(id, spec)| agrees(spec, &net.values[id.0].recorded));
-    if !as_exported {
+    let fed = || net.feeds.iter().zip(feeds).map(|(id, spec)| (spec, &net.values[id.0].recorded));
+    let as_exported = fed().all(|(spec, recorded)| agrees(spec, recorded));
+    if !fed().all(|(spec, recorded)| same_dtype(spec, recorded)) {
         return Vec::new();
     }
+    let agrees = if as_exported { agrees } else { same_dtype };
     let mut warnings = Vec::new();
+    let mut differs = vec![false; net.values.len()];
     for node in &net.nodes {
+        let inherited = node.inputs.iter().any(|input| differs[input.0]);
         for &id in &node.outputs {
             let (Some(ValueSpec::Tensor(t)), recorded) =
                 (types.get(id), &net.values[id.0].recorded)
             else {
                 continue;
             };
-            if !agrees(&t.spec, recorded) {
-                warnings.push(Warning {
+            if agrees(&t.spec, recorded) {
+                continue;
+            }
+            differs[id.0] = true;
+            if !inherited {
+                warnings.push(Warning::Recorded {
                     location: (*node.location).clone(),
                     operand: net.name(id).to_owned(),
                     recorded: recorded.to_string(),

@@ -1,4 +1,5 @@
-//! Environment variables: each is listed here with type, default and meaning, and read nowhere else.
+//! Environment variables: each is listed here with type, default and meaning, and read nowhere
+//! else.
 
 use crate::SessionError;
 

@@ -1,5 +1,5 @@
-//! Late steps: operators whose inputs' shapes or values depend on data. They are inferred, planned and run on the
-//! spot, with tensors of their own; everything else stays in the arena.
+//! Late steps: operators whose inputs' shapes or values depend on data. They are inferred, planned
+//! and run on the spot, with tensors of their own; everything else stays in the arena.
 
 use crate::infer;
 use crate::net::Action;
@@ -36,7 +36,8 @@ pub(crate) struct LateValue {
 }
 
 impl LateValue {
-    /// A value of these leaves; where `spec` says that a shape depends on data, the leaf says which it became.
+    /// A value of these leaves; where `spec` says that a shape depends on data, the leaf says which
+    /// it became.
     pub(crate) fn new(mut spec: ValueSpec, leaves: Vec<Tensor>) -> Self {
         fn settle<'a>(spec: &mut ValueSpec, leaves: &mut impl Iterator<Item = &'a Tensor>) {
             match spec {

@@ -3,9 +3,9 @@
 //! ```text
 //! Model::load  ->  Model::session(options)  ->  Session::run(inputs)
 //! ```
-//! A [`Model`] is a file, decoded: every operator is known. A [`Session`] adds options and threads. A [`Plan`]
-//! binds both to the shapes of a run; a session makes one where a shape is new, and keeps the last few. What is
-//! not built cannot be run.
+//! A [`Model`] is a file, decoded: every operator is known. A [`Session`] adds options and threads.
+//! A [`Plan`] binds both to the shapes of a run; a session makes one where a shape is new, and
+//! keeps the last few. What is not built cannot be run.
 //!
 //! ```no_run
 //! use plutino_runtime::{Model, SessionOptions};
@@ -19,16 +19,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From file to run: the graph is ordered and cut to what the run needs ([`passes()`], structure), dtypes and shapes
-//! are inferred, operators are fused, each is planned (in parallel, packed weights shared by all sessions of a
-//! model), values are laid out in one arena, and the result is a list of steps with nothing left to decide.
+//! From file to run: the graph is ordered and cut to what the run needs ([`passes()`], structure),
+//! dtypes and shapes are inferred, operators are fused, each is planned (in parallel, packed
+//! weights shared by all sessions of a model), values are laid out in one arena, and the result is
+//! a list of steps with nothing left to decide.
 #![deny(unsafe_code)]
 
 mod arena;
 mod bind;
 mod build;
 mod cache;
+mod check;
 mod concat;
+mod dtypes;
 mod error;
 mod exec;
 mod infer;
@@ -45,19 +48,23 @@ mod report;
 mod request;
 mod session;
 mod storage;
+mod strides;
+mod suspects;
 mod tied;
 mod verify;
 
 #[cfg(test)]
 mod testkit;
 
+pub use check::Inference;
 pub use error::{ModelError, SessionError, UndecodedOperators, UnsupportedKind};
 pub use model::{CheckReport, Model, ValueInfo};
 pub use options::{SessionOptions, Sorting};
 pub use passes::{PassInfo, PassNote, PassReport, passes};
 pub use plan::Plan;
+pub use plutino_ir::{CancelToken, Limits};
 pub use plutino_ops::MemoryUse;
 pub use profile::{Profile, StepTime};
 pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
-pub use request::{CancelToken, Request};
+pub use request::Request;
 pub use session::Session;

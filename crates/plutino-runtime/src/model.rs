@@ -1,12 +1,14 @@
 //! A model: the graph of a file with every operator decoded.
 
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
-use crate::{Session, SessionError, SessionOptions, tied};
-use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
+use crate::report::Warning;
+use crate::{Inference, Session, SessionError, SessionOptions, dtypes, suspects, tied};
+use plutino_ir::{Graph, Limits, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
 use plutino_ops::{
-    BuildError, BuildProblem, Location, NodeReader, Operator, PackCache, Registry, Weight,
+    BuildError, BuildProblem, Location, MAX_MEMBERS, NodeReader, Operator, PackCache, Registry,
+    Weight,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ pub(crate) struct Inner {
     pub(crate) roles: Vec<Option<Role>>,
     pub(crate) inputs: Vec<ValueInfo>,
     pub(crate) outputs: Vec<ValueInfo>,
+    /// What is likely wrong in the file.
+    pub(crate) warnings: Vec<Warning>,
     /// Weights in the forms that kernels want, shared by all sessions.
     pub(crate) packs: PackCache,
 }
@@ -53,7 +57,8 @@ pub struct ValueInfo {
     pub name: String,
     /// Name of the `pnnx.Input` or `pnnx.Output` operator.
     pub operator: String,
-    /// Recorded shape (with `?` and `%name`) and dtype: a hint, and for inputs the example of the export.
+    /// Recorded shape (with `?` and `%name`) and dtype: a hint, and for inputs the example of the
+    /// export.
     pub recorded: TensorType,
     pub(crate) id: OperandId,
 }
@@ -65,13 +70,21 @@ pub struct CheckReport {
     pub kinds: BTreeMap<String, usize>,
     /// What cannot be run, where that is something.
     pub undecoded: Option<UndecodedOperators>,
+    /// What can be inferred from the recorded inputs, where every operator is known.
+    pub inference: Option<Inference>,
+    /// What is likely wrong in the file: see [`Model::warnings`].
+    pub warnings: Vec<Warning>,
+    /// What may have been lost in the export, though nothing in the file shows it: one sentence for
+    /// each sort.
+    pub notes: Vec<String>,
 }
 
 impl Model {
     /// Loads a model: `path` is the `.param` file or its stem, the `.bin` file is found beside it.
     ///
     /// # Errors
-    /// Where a file cannot be read or is malformed, or operators are unsupported: all of them are listed at once.
+    /// Where a file cannot be read or is malformed, or operators are unsupported: all of them are
+    /// listed at once.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
         Self::load_with(path, &LoadOptions::default())
     }
@@ -83,7 +96,7 @@ impl Model {
     pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, ModelError> {
         let path = path.as_ref();
         let graph = Graph::load_with(path, options)?;
-        Self::decode(graph, path.display().to_string())
+        Self::decode(graph, path.display().to_string(), &options.limits)
     }
 
     /// A model of a graph that was built or edited in memory.
@@ -91,44 +104,70 @@ impl Model {
     /// # Errors
     /// Where operators are unsupported (all are listed), or wait for each other.
     pub fn from_graph(graph: Graph) -> Result<Self, ModelError> {
-        Self::decode(graph, "<graph>".into())
+        Self::decode(graph, "<graph>".into(), &Limits::default())
     }
 
-    /// Which operators the model needs and which of them cannot be run. Reads the `.param` file alone.
+    /// Which operators the model needs, which of them cannot be run, and whether what is inferred
+    /// of the others is what the file records. Reads the `.param` file alone.
     ///
     /// # Errors
     /// Where the file cannot be read or is malformed.
     pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, ModelError> {
-        let options = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+        Self::check_with(path, &LoadOptions { weights: Weights::Skip, ..LoadOptions::default() })
+    }
+
+    /// [`Model::check`] that may read the weights, too: constants are known then, and looked at.
+    ///
+    /// # Errors
+    /// Where a file cannot be read or is malformed.
+    pub fn check_with(
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+    ) -> Result<CheckReport, ModelError> {
         let path = path.as_ref();
-        let graph = Graph::load_with(path, &options)?;
+        let graph = Graph::load_with(path, options)?;
+        let file = path.display().to_string();
+        let notes = suspects::notes(&graph, &file);
         let mut kinds = BTreeMap::new();
         for (_, op) in graph.operators() {
             *kinds.entry(op.kind.clone()).or_insert(0) += 1;
         }
-        match Self::decode(graph, path.display().to_string()) {
-            Ok(_) => Ok(CheckReport { kinds, undecoded: None }),
-            Err(ModelError::Operators(list)) => Ok(CheckReport { kinds, undecoded: Some(list) }),
-            Err(other) => Err(other),
+        let mut report =
+            CheckReport { kinds, undecoded: None, inference: None, warnings: Vec::new(), notes };
+        match Self::decode(graph, file, &options.limits) {
+            Ok(model) => {
+                let interrupted =
+                    |error| ModelError::Interrupted { file: path.display().to_string(), error };
+                let inference = model.inference_within(&options.limits).map_err(interrupted)?;
+                report.inference = Some(inference);
+                report.warnings = model.inner.warnings.clone();
+            }
+            Err(ModelError::Operators(list)) => report.undecoded = Some(list),
+            Err(other) => return Err(other),
         }
+        Ok(report)
     }
 
-    fn decode(mut graph: Graph, file: String) -> Result<Self, ModelError> {
+    fn decode(mut graph: Graph, file: String, limits: &Limits) -> Result<Self, ModelError> {
+        let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         tied::drop_repeated_weights(&mut graph);
+        let warnings = suspects::warnings(&graph, &file);
+        dtypes::restore(&mut graph);
         let registry = plutino_ops::registry()?;
         let order = topo::kahn(&graph)
             .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
         let mut roles = vec![None; graph.operator_slots()];
-        let mut faults = Vec::new();
+        let mut faults = Faults::default();
         for (id, op) in graph.operators() {
+            limits.check().map_err(interrupted)?;
             match role(registry, &file, &graph, op) {
                 Ok(role) => roles[id.index()] = Some(role),
-                Err(fault) => faults.push(fault),
+                Err(fault) => faults.add(fault),
             }
         }
-        faults.extend(oversized_tuple(&graph, &roles, &file, &order));
-        if !faults.is_empty() {
-            return Err(group(file, faults).into());
+        oversized_tuple(&graph, &roles, &file, &order).into_iter().for_each(|f| faults.add(f));
+        if let Some(undecoded) = faults.into_list(registry, &file) {
+            return Err(undecoded.into());
         }
         let inputs = graph.operators_of("pnnx.Input").flat_map(|(_, op)| {
             op.outputs.iter().filter_map(|&id| value_info(&graph, &op.name, id))
@@ -137,13 +176,20 @@ impl Model {
         let mut outputs = Vec::new();
         for (_, op) in graph.operators_of("pnnx.Output") {
             for &id in &op.inputs {
+                limits.check().map_err(interrupted)?;
+                // Each tuple is small enough, but many results may be the same one.
                 flatten(&graph, &roles, id, &mut |id| {
                     outputs.extend(value_info(&graph, &op.name, id))
                 });
+                let (found, most) = (outputs.len(), MAX_OUTPUTS);
+                if found > most {
+                    return Err(ModelError::TooManyOutputs { file, found, most });
+                }
             }
         }
         let packs = PackCache::default();
-        Ok(Self { inner: Arc::new(Inner { graph, file, roles, inputs, outputs, packs }) })
+        let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The inputs, in the order in which [`Session::run`] takes them.
@@ -151,13 +197,27 @@ impl Model {
         &self.inner.inputs
     }
 
-    /// The outputs, tuples flattened in order. Where an operator makes a list, that list is one entry here and
-    /// as many outputs of a run as it has members.
+    /// The outputs, tuples flattened in order. Where an operator makes a list, that list is one
+    /// entry here and as many outputs of a run as it has members.
     pub fn outputs(&self) -> &[ValueInfo] {
         &self.inner.outputs
     }
 
-    /// The graph as it was loaded, without inputs that repeat the weights of their own operator.
+    /// What is likely wrong in the file itself: it runs, but what it computes is probably not what
+    /// the model did. Where values differ from those that the file records is said by
+    /// [`Model::inference`] and [`Plan::warnings`](crate::Plan::warnings).
+    pub fn warnings(&self) -> &[Warning] {
+        &self.inner.warnings
+    }
+
+    /// What may have been lost in the export, though nothing in the file shows it: one sentence for
+    /// each sort, with the number of operators and the first of them.
+    pub fn notes(&self) -> Vec<String> {
+        suspects::notes(&self.inner.graph, &self.inner.file)
+    }
+
+    /// The graph as it was loaded, without inputs that repeat the weights of their own operator,
+    /// and with conversions of dtype that only the records of the file show.
     pub fn graph(&self) -> &Graph {
         &self.inner.graph
     }
@@ -185,14 +245,13 @@ impl std::fmt::Debug for Model {
 impl Inner {
     /// Where an operator stands.
     pub(crate) fn location(&self, id: OperatorId) -> Location {
-        let Some(op) = self.graph.operator(id) else { return Location::default() };
-        Location {
-            file: self.file.clone(),
-            line: op.line,
-            kind: op.kind.clone(),
-            name: op.name.clone(),
-        }
+        self.graph.operator(id).map_or_else(Location::default, |op| location(&self.file, op))
     }
+}
+
+/// Where an operator of this file stands.
+pub(crate) fn location(file: &str, op: &plutino_ir::Operator) -> Location {
+    Location { file: file.to_owned(), line: op.line, kind: op.kind.clone(), name: op.name.clone() }
 }
 
 fn value_info(graph: &Graph, operator: &str, id: OperandId) -> Option<ValueInfo> {
@@ -205,8 +264,8 @@ fn value_info(graph: &Graph, operator: &str, id: OperandId) -> Option<ValueInfo>
     })
 }
 
-/// Walks into tuples. Ends, because the graph has no cycles; keeps its own stack, because a file may nest
-/// tuples deeper than ours.
+/// Walks into tuples. Ends, because the graph has no cycles; keeps its own stack, because a file
+/// may nest tuples deeper than ours.
 fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl FnMut(OperandId)) {
     let mut stack = vec![id];
     while let Some(id) = stack.pop() {
@@ -219,13 +278,14 @@ fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl
     }
 }
 
-/// Members that a tuple may have, those of inner tuples included.
-pub(crate) const MAX_MEMBERS: usize = 1 << 16;
+/// Results that a model may have, tuples taken apart.
+const MAX_OUTPUTS: usize = 1 << 16;
 
 /// How deep tuples may stand inside tuples.
 const MAX_NESTING: usize = 64;
 
-/// The first tuple with too many members, or too deep inside: tuples of the same tuples grow exponentially.
+/// The first tuple with too many members, or too deep inside: tuples of the same tuples grow
+/// exponentially.
 fn oversized_tuple(
     graph: &Graph,
     roles: &[Option<Role>],
@@ -294,27 +354,61 @@ fn role(
     Ok(role)
 }
 
-/// Groups unsupported operators by type; the rest keeps the order of the file.
-fn group(file: String, faults: Vec<BuildError>) -> UndecodedOperators {
-    let mut kinds: Vec<UnsupportedKind> = Vec::new();
-    let mut nodes = Vec::new();
-    for fault in faults {
+/// Unsupported types for which the most similar name is looked for.
+const MOST_HINTS: usize = 100;
+
+/// Operators that are told one by one, and unsupported types, at most.
+const MOST_FAULTS: usize = 1000;
+
+/// What is wrong with a model: unsupported operators by type, the rest in the order of the file.
+#[derive(Default)]
+struct Faults {
+    kinds: Vec<UnsupportedKind>,
+    /// Where in `kinds` a type is.
+    known: HashMap<String, usize>,
+    nodes: Vec<BuildError>,
+    /// Those beyond [`MOST_FAULTS`].
+    more: usize,
+}
+
+impl Faults {
+    fn add(&mut self, fault: BuildError) {
         let BuildProblem::UnsupportedKind { nearest } = fault.problem else {
-            nodes.push(fault);
-            continue;
+            match self.nodes.len() {
+                0..MOST_FAULTS => self.nodes.push(fault),
+                _ => self.more += 1,
+            }
+            return;
         };
-        match kinds.iter_mut().find(|k| k.kind == fault.location.kind) {
-            Some(known) => known.count += 1,
-            None => kinds.push(UnsupportedKind {
-                kind: fault.location.kind.clone(),
-                count: 1,
-                first: *fault.location,
-                nearest,
-            }),
+        match self.known.get(&fault.location.kind) {
+            Some(&at) => self.kinds[at].count += 1,
+            None if self.kinds.len() == MOST_FAULTS => self.more += 1,
+            None => {
+                let kind = fault.location.kind.clone();
+                self.known.insert(kind.clone(), self.kinds.len());
+                self.kinds.push(UnsupportedKind {
+                    kind,
+                    count: 1,
+                    first: *fault.location,
+                    nearest,
+                });
+            }
         }
     }
-    kinds.sort_by_key(|k| std::cmp::Reverse(k.count)); // stable: the first met goes first among equals
-    UndecodedOperators { file, kinds, nodes }
+
+    /// All of them with names that were perhaps meant, the most frequent first; none where there
+    /// are none.
+    fn into_list(self, registry: &Registry, file: &str) -> Option<UndecodedOperators> {
+        let Self { mut kinds, nodes, more, .. } = self;
+        if kinds.is_empty() && nodes.is_empty() {
+            return None;
+        }
+        kinds.sort_by_key(|k| std::cmp::Reverse(k.count)); // stable: the first met goes first among equals
+        for kind in kinds.iter_mut().take(MOST_HINTS) {
+            kind.nearest = kind.nearest.or_else(|| registry.nearest(&kind.kind));
+        }
+        Some(UndecodedOperators { file: file.to_owned(), kinds, nodes, more })
+    }
 }
 
 #[cfg(test)]
@@ -340,6 +434,23 @@ mod tests {
         assert_eq!((list.kinds[0].kind.as_str(), list.kinds[0].count), ("aten::unheard_of", 2));
         assert_eq!(list.kinds[0].first.line, Some(5));
         assert!(list.to_string().contains("3 operator(s) cannot be run"), "{list}");
+    }
+
+    #[test]
+    fn scripted_control_flow_has_no_body() {
+        let error = model(
+            "7767517\n4 3\n\
+             pnnx.Input a 0 1 0 #0=(3,4)f32\n\
+             prim::If b 1 1 0 1 #1=(3,4)f32\n\
+             prim::Loop c 1 1 1 2 #2=(3,4)f32\n\
+             pnnx.Output d 1 0 2\n",
+        );
+        let text = error.unwrap_err().to_string();
+        for kind in ["prim::If x1", "prim::Loop x1"] {
+            assert!(text.contains(kind), "{text}");
+        }
+        assert!(text.contains("no bodies of scripted control flow; trace the model"), "{text}");
+        assert!(!text.contains("nearest"), "{text}");
     }
 
     #[test]

@@ -4,9 +4,11 @@ use crate::model::{Inner, Role};
 use crate::{SessionError, Sorting};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Weight};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Names a value within its net: [`OperandId::index`] of the operand, or beyond for a value that stands for none.
+/// Names a value within its net: [`OperandId::index`] of the operand, or beyond for a value that
+/// stands for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ValueId(pub(crate) usize);
 
@@ -73,8 +75,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The nodes that can run once `feeds` are given, in topological order. Whoever makes a fed value is left out;
-    /// so is whatever needs a model input that is not fed.
+    /// The nodes that can run once `feeds` are given, in topological order. Whoever makes a fed
+    /// value is left out; so is whatever needs a model input that is not fed.
     ///
     /// # Errors
     /// Where a fetch cannot be computed.
@@ -142,6 +144,11 @@ impl Net {
         self.values.get(id.0).map_or("?", |v| &v.name)
     }
 
+    /// The values that are fetched.
+    pub(crate) fn fetched(&self) -> HashSet<ValueId> {
+        self.fetches.iter().copied().collect()
+    }
+
     /// Positions of the nodes that read each value, once for each time they do.
     pub(crate) fn consumers(&self) -> Vec<Vec<usize>> {
         let mut consumers = vec![Vec::new(); self.values.len()];
@@ -164,12 +171,16 @@ impl Net {
 /// Name of a model input above `value` that nobody feeds.
 fn missing_input(model: &Inner, ready: &[bool], value: ValueId) -> Option<String> {
     let mut seen = vec![false; ready.len()];
+    let mut operands = vec![None; ready.len()];
+    for (id, operand) in model.graph.operands() {
+        operands[id.index()] = Some(operand);
+    }
     let mut stack = vec![value.0];
     while let Some(at) = stack.pop() {
         if ready[at] || std::mem::replace(&mut seen[at], true) {
             continue;
         }
-        let (_, operand) = model.graph.operands().find(|(id, _)| id.index() == at)?;
+        let operand = operands.get(at).copied().flatten()?;
         let op = model.graph.operator(operand.producer?)?;
         if op.kind == "pnnx.Input" {
             return Some(operand.name.clone());

@@ -21,7 +21,8 @@ pub enum Sorting {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SessionOptions {
-    /// Threads that compute, the caller's included; `None`: `PLUTINO_THREADS`, else the cores available.
+    /// Threads that compute, the caller's included; `None`: `PLUTINO_THREADS`, else the cores
+    /// available.
     pub threads: Option<usize>,
     /// Instruction set; `None`: `PLUTINO_ISA`, else the best of the CPU.
     pub isa: Option<Isa>,
@@ -31,8 +32,9 @@ pub struct SessionOptions {
     pub passes_off: BTreeSet<String>,
     /// Stop after this many passes of the pipeline: to find the one that is to blame.
     pub stop_after: Option<usize>,
-    /// Bytes that a plan may take for activations and outputs; exceeding it is an error before anything is
-    /// allocated.
+    /// Bytes that a plan and a run may take for activations, outputs, constants computed while
+    /// planning, and tables of kernels; exceeding it is an error before more is taken. Weights are
+    /// as large as their file, and do not count.
     pub memory_budget: Option<usize>,
     /// What to spend memory on.
     pub memory: MemoryUse,
@@ -84,7 +86,7 @@ impl SessionOptions {
         self
     }
 
-    /// Refuses plans that need more bytes for activations and outputs.
+    /// Refuses plans and runs that need more bytes; see [`SessionOptions::memory_budget`].
     #[must_use]
     pub fn with_memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = Some(bytes);

@@ -1,4 +1,5 @@
-//! A plan: a model bound to shapes, an instruction set and threads. A list of steps with nothing left to decide.
+//! A plan: a model bound to shapes, an instruction set and threads. A list of steps with nothing
+//! left to decide.
 
 use crate::arena::Region;
 use crate::late::LateStep;
@@ -9,8 +10,8 @@ use plutino_ops::{Cost, Kernel, Location};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
 
-/// A model bound to shapes, an instruction set and threads. Made by [`Session::plan`](crate::Session::plan), and by
-/// every run with new shapes.
+/// A model bound to shapes, an instruction set and threads. Made by
+/// [`Session::plan`](crate::Session::plan), and by every run with new shapes.
 pub struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
@@ -61,7 +62,8 @@ pub(crate) struct StepInput {
 /// Where an input leaf is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// In the arena or an output tensor: the next of [`Step::reads`], or this region where a fetch reads it.
+    /// In the arena or an output tensor: the next of [`Step::reads`], or this region where a fetch
+    /// reads it.
     Lent(Region),
     /// The memory of an output: the kernel works in place.
     Shared,
@@ -116,8 +118,8 @@ impl Plan {
         self.input_names.iter().map(String::as_str).zip(self.feeds.iter().map(|(_, spec)| spec))
     }
 
-    /// Names of the outputs, with their specs where those are known before the run. One that is made while running
-    /// may turn out to be several.
+    /// Names of the outputs, with their specs where those are known before the run. One that is
+    /// made while running may turn out to be several.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&TensorSpec>)> + '_ {
         self.fetches.iter().map(|fetch| match fetch {
             Fetch::Leaf { name, spec, .. } => (name.as_str(), spec.as_ref()),
@@ -135,8 +137,8 @@ impl Plan {
         &self.passes
     }
 
-    /// Where inferred dtypes and shapes differ from those recorded in the file, if inputs are as they were when the
-    /// model was exported.
+    /// Where inferred dtypes differ from those recorded in the file, each at its origin; shapes as
+    /// well, if those of the inputs are as they were when the model was exported.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }

@@ -1,11 +1,13 @@
 //! What a plan says about itself.
 
+use plutino_ir::quote;
 use plutino_ops::{Cost, Location};
 
 /// Memory of a plan, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryReport {
-    /// Everything that operators compute, each in memory of its own: what a run without a plan would take.
+    /// Everything that operators compute, each in memory of its own: what a run without a plan
+    /// would take.
     pub total: usize,
     /// The arena of a run: intermediate values and scratch.
     pub arena: usize,
@@ -15,8 +17,18 @@ pub struct MemoryReport {
     pub scratch: usize,
     /// Output tensors that steps write to directly.
     pub outputs: usize,
+    /// What planning took: tables of kernels, and values computed once. Counts towards the memory
+    /// budget.
+    pub tables: usize,
     /// Constants: attributes of the file, and values computed while planning.
     pub constants: usize,
+}
+
+impl MemoryReport {
+    /// What counts towards the memory budget: arena, outputs and tables.
+    pub fn needed(&self) -> usize {
+        self.arena.saturating_add(self.outputs).saturating_add(self.tables)
+    }
 }
 
 /// A step of a plan.
@@ -49,22 +61,50 @@ pub struct ValueReport {
     pub place: String,
 }
 
-/// What was inferred differs from what the file records. The file's shapes are hints: nothing depends on them.
+/// A model that runs, but perhaps does not compute what it did in PyTorch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Warning {
-    /// The operator that makes the value.
-    pub location: Location,
-    /// Name of the operand.
-    pub operand: String,
-    /// What the file says.
-    pub recorded: String,
-    /// What was inferred.
-    pub inferred: String,
+#[non_exhaustive]
+pub enum Warning {
+    /// What was inferred differs from what the file records.
+    Recorded {
+        /// The operator that makes the value.
+        location: Location,
+        /// Name of the operand.
+        operand: String,
+        /// What the file says.
+        recorded: String,
+        /// What was inferred.
+        inferred: String,
+    },
+    /// What the file says itself is likely not what the model was.
+    File {
+        /// The operator in question.
+        location: Location,
+        /// What is likely wrong, and what to do.
+        what: String,
+    },
+}
+
+impl Warning {
+    /// The operator in question.
+    pub fn location(&self) -> &Location {
+        match self {
+            Self::Recorded { location, .. } | Self::File { location, .. } => location,
+        }
+    }
 }
 
 impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { location, operand, recorded, inferred } = self;
-        write!(f, "{location}: operand {operand} is {inferred}, the file records {recorded}")
+        match self {
+            Self::Recorded { location, operand, recorded, inferred } => {
+                let (operand, recorded) = (quote(operand), quote(recorded));
+                write!(
+                    f,
+                    "{location}: operand {operand} is {inferred}, the file records {recorded}"
+                )
+            }
+            Self::File { location, what } => write!(f, "{location}: {what}"),
+        }
     }
 }

@@ -1,45 +1,16 @@
 //! One run, in all detail: what is fed, what is fetched, what ends it early.
 
+use plutino_ir::{CancelToken, Limits};
 use plutino_tensor::Tensor;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Ends runs from outside. Clones share the state.
-#[derive(Debug, Clone, Default)]
-pub struct CancelToken(Arc<AtomicBool>);
-
-impl CancelToken {
-    /// A token that is not cancelled.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Asks every run with this token to end after its current step.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether somebody asked.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A run in all detail. Any operand of the graph can be fed, and any can be fetched: only what lies between them
-/// is computed.
+/// A run in all detail. Any operand of the graph can be fed, and any can be fetched: only what lies
+/// between them is computed.
 #[derive(Debug, Clone, Default)]
 pub struct Request<'a> {
     pub(crate) feeds: Vec<(&'a str, &'a Tensor)>,
     pub(crate) fetches: Vec<&'a str>,
     pub(crate) limits: Limits,
-}
-
-/// What ends a run early.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Limits {
-    pub(crate) cancel: Option<CancelToken>,
-    pub(crate) deadline: Option<Instant>,
 }
 
 impl<'a> Request<'a> {
@@ -62,14 +33,14 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Ends the run when the token is cancelled: checked between steps.
+    /// Ends planning and the run when the token is cancelled: checked between steps.
     #[must_use]
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.limits.cancel = Some(token.clone());
         self
     }
 
-    /// Ends the run at this time: checked between steps.
+    /// Ends planning and the run at this time: checked between steps.
     #[must_use]
     pub fn deadline(mut self, at: Instant) -> Self {
         self.limits.deadline = Some(at);

@@ -7,15 +7,16 @@ use crate::cache::PlanCache;
 use crate::exec::{self, Run};
 use crate::net::ValueId;
 use crate::options::Resolved;
-use crate::request::{Limits, Request};
+use crate::request::Request;
 use crate::{Model, Plan, Profile, SessionError, SessionOptions};
+use plutino_ir::Limits;
 use plutino_kernels::{Isa, Pool};
 use plutino_tensor::{Tensor, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A model ready to run. Can be shared between threads and run by several of them at once: each run has its own
-/// memory.
+/// A model ready to run. Can be shared between threads and run by several of them at once: each run
+/// has its own memory.
 ///
 /// A run with shapes that are new makes a plan first; the last few plans are kept.
 pub struct Session {
@@ -34,19 +35,21 @@ impl Session {
         Ok(Self { model, resolved, pool, plans, arenas: ArenaPool::default() })
     }
 
-    /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of [`Model::outputs`], tuples and
-    /// lists flattened in order.
+    /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
+    /// [`Model::outputs`], tuples and lists flattened in order.
     ///
     /// # Errors
-    /// Where the inputs do not suit the model, or an operator meets a value that it does not accept.
+    /// Where the inputs do not suit the model, or an operator meets a value that it does not
+    /// accept.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, SessionError> {
         let mut outputs = Vec::new();
         self.run_into(inputs, &mut outputs)?;
         Ok(outputs)
     }
 
-    /// [`Session::run`] that reuses the memory of `outputs` (say, those of the previous run) where dtype and shape
-    /// fit and nobody else shares it. Afterwards `outputs` are the outputs of this run, or empty after an error.
+    /// [`Session::run`] that reuses the memory of `outputs` (say, those of the previous run) where
+    /// dtype and shape fit and nobody else shares it. Afterwards `outputs` are the outputs of this
+    /// run, or empty after an error.
     ///
     /// # Errors
     /// As [`Session::run`].
@@ -64,7 +67,8 @@ impl Session {
     /// Runs a request: any operands fed, any fetched, with a deadline or a way to cancel.
     ///
     /// # Errors
-    /// As [`Session::run`]; where the limits end the run; where what is fed does not suffice for what is fetched.
+    /// As [`Session::run`]; where the limits end the run; where what is fed does not suffice for
+    /// what is fetched.
     pub fn run_with(&self, request: &Request<'_>) -> Result<Vec<Tensor>, SessionError> {
         let feeds: SmallVec<[&Tensor; 4]> = request.feeds.iter().map(|(_, t)| *t).collect();
         let plan = self.request_plan(request)?;
@@ -87,14 +91,26 @@ impl Session {
         Ok((outputs, profile))
     }
 
-    /// The plan for inputs of these specs, made now if there is none yet. The first run then costs what any other
-    /// does.
+    /// The plan for inputs of these specs, made now if there is none yet. The first run then costs
+    /// what any other does.
     ///
     /// # Errors
     /// Where an operator refuses what reaches it, or the plan exceeds the memory budget.
     pub fn plan(&self, inputs: &[TensorSpec]) -> Result<Arc<Plan>, SessionError> {
+        self.plan_within(inputs, &Limits::default())
+    }
+
+    /// [`Session::plan`] with a deadline or a way to cancel.
+    ///
+    /// # Errors
+    /// As [`Session::plan`], and where the limits end planning.
+    pub fn plan_within(
+        &self,
+        inputs: &[TensorSpec],
+        limits: &Limits,
+    ) -> Result<Arc<Plan>, SessionError> {
         let binding = Binding::positional(&self.model.inner, inputs.iter().cloned())?;
-        self.plan_for(binding)
+        self.plan_for(binding, limits)
     }
 
     /// The model.
@@ -123,8 +139,11 @@ impl Session {
         let found = self.plans.find(|b| feeds.len() == inputs.len() && b.matches(fed(), &[]));
         match found {
             Some(plan) => Ok(plan),
-            None => self
-                .plan_for(Binding::positional(&self.model.inner, feeds.iter().map(|t| t.spec()))?),
+            None => {
+                let binding =
+                    Binding::positional(&self.model.inner, feeds.iter().map(|t| t.spec()))?;
+                self.plan_for(binding, &Limits::default())
+            }
         }
     }
 
@@ -140,18 +159,19 @@ impl Session {
             Some(plan) => Ok(plan),
             None => {
                 let feeds = request.feeds.iter().map(|(name, t)| (*name, t.spec()));
-                self.plan_for(Binding::named(model, feeds, &request.fetches)?)
+                self.plan_for(Binding::named(model, feeds, &request.fetches)?, &request.limits)
             }
         }
     }
 
-    fn plan_for(&self, binding: Binding) -> Result<Arc<Plan>, SessionError> {
+    fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
         self.plans.get(binding, |binding| {
-            build::build(&self.model.inner, &self.resolved, &self.pool, binding)
+            build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
         })
     }
 
-    /// Runs a plan; results go to the end of `outputs`, in memory of `reused` tensors where that fits.
+    /// Runs a plan; results go to the end of `outputs`, in memory of `reused` tensors where that
+    /// fits.
     fn execute(
         &self,
         plan: &Plan,
@@ -162,7 +182,8 @@ impl Session {
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
         let packs = &self.model.inner.packs;
-        let run = Run { plan, feeds, limits, isa: self.resolved.isa, packs };
+        let budget = self.resolved.options.memory_budget;
+        let run = Run { plan, feeds, limits, isa: self.resolved.isa, packs, budget };
         exec::run(&run, &self.pool, &self.arenas, reused, profile, outputs)
     }
 }

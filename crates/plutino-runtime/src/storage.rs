@@ -1,8 +1,10 @@
-//! Which values share memory: views, results computed in place, and values that need memory of their own.
+//! Which values share memory: views, results computed in place, and values that need memory of
+//! their own.
 //!
-//! Values are taken apart into *leaves* (a tuple has several, everything else one). Each leaf gets a [`Place`]: a
-//! part of a buffer of the arena, of an input, of a constant, or a heap slot where its shape depends on data.
-//! Time is the position of a node in the net; values fetched live until [`Storage::end`].
+//! Values are taken apart into *leaves* (a tuple has several, everything else one). Each leaf gets
+//! a [`Place`]: a part of a buffer of the arena, of an input, of a constant, or a heap slot where
+//! its shape depends on data. Time is the position of a node in the net; values fetched live until
+//! [`Storage::end`].
 
 use crate::SessionError;
 use crate::infer::{self, Types};
@@ -60,6 +62,10 @@ pub(crate) struct Leaf {
     pub(crate) written: bool,
 }
 
+/// Leaves in one buffer beyond which it is not searched for those that are still needed: views of
+/// it by the thousand.
+const MOST_RESIDENTS: usize = 1024;
+
 /// How a value is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stored {
@@ -99,10 +105,13 @@ pub(crate) struct Storage {
     pub(crate) shared: Vec<Vec<usize>>,
     /// The time after the last node: when fetched values are read.
     pub(crate) end: usize,
+    /// For each buffer the leaves in it that may be read again, as far as they have a place.
+    residents: Vec<Vec<usize>>,
 }
 
 impl Storage {
-    /// Finds a place for every value. `planned` holds what each node's operator said, where it was planned.
+    /// Finds a place for every value. `planned` holds what each node's operator said, where it was
+    /// planned.
     ///
     /// # Errors
     /// Where an operator's plan contradicts itself, or a size exceeds memory.
@@ -121,6 +130,7 @@ impl Storage {
             late_slots: 0,
             shared: vec![Vec::new(); net.nodes.len()],
             end: net.nodes.len(),
+            residents: Vec::new(),
         };
         for (at, (&id, spec)) in net.feeds.iter().zip(feeds).enumerate() {
             let place = Place { home: Home::Feed(at), offset: 0, len: spec.storage_bytes()? };
@@ -168,7 +178,8 @@ impl Storage {
         (buffer, offset)
     }
 
-    /// One leaf for each tensor that nodes make; the members of a tuple are those that went into it.
+    /// One leaf for each tensor that nodes make; the members of a tuple are those that went into
+    /// it.
     fn make_leaves(&mut self, net: &Net, types: &Types) -> Result<(), SessionError> {
         for (at, node) in net.nodes.iter().enumerate() {
             let Some(specs) = types.all(&node.outputs) else {
@@ -189,6 +200,9 @@ impl Storage {
             let known = specs.iter().all(infer::known);
             for (&id, spec) in node.outputs.iter().zip(&specs) {
                 let single = !matches!(spec, ValueSpec::List(_));
+                // Of a list some members may be known, such as sizes beside one that is computed:
+                // nobody writes those.
+                let known = known || !single;
                 let mut leaves = Vec::new();
                 for (member, leaf) in spec.leaves().into_iter().enumerate() {
                     leaves.push(self.leaves.len());
@@ -210,9 +224,11 @@ impl Storage {
         born: usize,
         known: bool,
     ) -> Result<Leaf, SessionError> {
+        let mut written = true;
         let (dtype, spec, home) = match spec {
             ValueSpec::Tensor(t) => match t.known.as_ref().filter(|_| known) {
                 Some(constant) => {
+                    written = false;
                     self.constants.push(constant.clone());
                     (t.spec.dtype, Some(t.spec.clone()), Home::Constant(self.constants.len() - 1))
                 }
@@ -228,7 +244,7 @@ impl Storage {
         };
         let len = spec.as_ref().map_or(Ok(0), TensorSpec::storage_bytes)?;
         let place = Place { home, offset: 0, len };
-        Ok(Leaf { value, member, dtype, spec, place, born, last_use: born, written: !known })
+        Ok(Leaf { value, member, dtype, spec, place, born, last_use: born, written })
     }
 
     /// When each leaf is read for the last time. Making and taking apart tuples reads nothing.
@@ -286,12 +302,14 @@ impl Storage {
                     let place = Place { offset: source.place.offset + start, len, ..source.place };
                     self.leaves[leaf].place = place;
                     self.leaves[leaf].written = false;
+                    self.settle(at, leaf);
                 }
                 Alias::InPlace { input }
                     if self.may_overwrite(at, &inputs, &outputs, input, len) =>
                 {
                     self.leaves[leaf].place = self.leaves[inputs[input]].place;
                     self.shared[at].push(input);
+                    self.settle(at, leaf);
                 }
                 Alias::InPlace { .. } | Alias::None => {
                     self.leaves[leaf].place =
@@ -304,14 +322,16 @@ impl Storage {
                         fetched: false,
                         parent: None,
                     });
+                    self.residents.push(Vec::new());
+                    self.settle(at, leaf);
                 }
             }
         }
         Ok(())
     }
 
-    /// Whether an output of `len` bytes may overwrite an input leaf: a buffer of ours, and whatever lies there is
-    /// not needed after this node, nor read by it a second time.
+    /// Whether an output of `len` bytes may overwrite an input leaf: a buffer of ours, and whatever
+    /// lies there is not needed after this node, nor read by it a second time.
     fn may_overwrite(
         &self,
         at: usize,
@@ -322,14 +342,29 @@ impl Storage {
     ) -> bool {
         let Some(&leaf) = inputs.get(input) else { return false };
         let place = self.leaves[leaf].place;
+        let Home::Buffer(buffer) = place.home else { return false };
         let others = inputs.iter().enumerate().filter(|(i, _)| *i != input).map(|(_, l)| *l);
-        matches!(place.home, Home::Buffer(_))
-            && place.len == len
+        let residents = self.residents.get(buffer).map_or(&[][..], Vec::as_slice);
+        place.len == len
+            && residents.len() <= MOST_RESIDENTS
             && others.chain(outputs.iter().copied()).all(|l| !self.leaves[l].place.overlaps(&place))
-            && self
-                .leaves
+            && residents
                 .iter()
+                .map(|&l| &self.leaves[l])
                 .all(|l| l.last_use <= at || l.born >= at || !l.place.overlaps(&place))
+    }
+
+    /// Notes that a leaf lies in its buffer from node `at` on. Leaves there that nobody reads any
+    /// more are forgotten when as many came as there were, so that a chain of leaves in one buffer
+    /// stays short.
+    fn settle(&mut self, at: usize, leaf: usize) {
+        let Home::Buffer(buffer) = self.leaves[leaf].place.home else { return };
+        let Some(residents) = self.residents.get_mut(buffer) else { return };
+        if residents.len() == residents.capacity() {
+            residents.retain(|&l| self.leaves[l].last_use > at);
+            residents.reserve(residents.len().max(4));
+        }
+        residents.push(leaf);
     }
 
     /// From leaves to buffers: when each is born, written for the last time, and dies.

@@ -1,4 +1,5 @@
-//! Operators with little arithmetic and every kind of plan, for the tests of this crate: f32 in, f32 out.
+//! Operators with little arithmetic and every kind of plan, for the tests of this crate: f32 in,
+//! f32 out.
 
 use crate::{Model, Session, SessionOptions};
 use plutino_ir::Graph;
@@ -133,6 +134,8 @@ enum Plain {
     Refuse,
     /// Sleeps for 5 ms.
     Sleep,
+    /// Has no kernel.
+    Unplanned,
     /// Uses scratch memory: reverses.
     Reverse,
 }
@@ -152,12 +155,13 @@ fn plain(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         "test.Constant" => Plain::Constant,
         "test.Refuse" => Plain::Refuse,
         "test.Sleep" => Plain::Sleep,
+        "test.Unplanned" => Plain::Unplanned,
         _ => Plain::Reverse,
     }))
 }
 register_op!(plain =>
     "test.Relu", "test.Add", "test.Cat", "test.View", "test.Split", "test.Pair", "test.Positive", "test.ReshapeBy",
-    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Reverse",
+    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Reverse", "test.Unplanned",
 );
 
 impl Operator for Plain {
@@ -165,7 +169,9 @@ impl Operator for Plain {
         let rows =
             |i: usize| TensorValue::at(inputs, i).map(|t| t.shape().first().copied().unwrap_or(1));
         Ok(vec![match self {
-            Self::Relu | Self::Refuse | Self::Sleep | Self::Reverse => shape_like(inputs, 0)?,
+            Self::Relu | Self::Refuse | Self::Sleep | Self::Reverse | Self::Unplanned => {
+                shape_like(inputs, 0)?
+            }
             Self::Add => {
                 let (a, b) = (TensorValue::at(inputs, 0)?, TensorValue::at(inputs, 1)?);
                 ValueSpec::tensor(DType::F32, a.shape().broadcast(b.shape())?)
@@ -275,6 +281,7 @@ impl Operator for Plain {
                 cx.outputs.take::<f32>(0)?.copy_from_slice(x);
                 Ok(())
             })),
+            Self::Unplanned => return Err(PlanError::Unsupported("never".into())),
             Self::Reverse => {
                 let bytes = 4 * cx.inputs[0].as_tensor().map_or(0, |t| t.shape().numel());
                 Planned::new(Do("reverse", |cx: &mut RunCx<'_>| {

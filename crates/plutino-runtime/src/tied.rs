@@ -1,8 +1,9 @@
 //! Weights that several modules share.
 //!
-//! Where a model ties weights (`lm_head.weight = embedding.weight`), or has one module in two places, `torch.jit.trace`
-//! hands them to a module as arguments. pnnx then writes the module twice over: complete, with all of its weights, and
-//! with the `pnnx.Attribute`s of the shared ones in front of its inputs:
+//! Where a model ties weights (`lm_head.weight = embedding.weight`), or has one module in two
+//! places, `torch.jit.trace` hands them to a module as arguments. pnnx then writes the module twice
+//! over: complete, with all of its weights, and with the `pnnx.Attribute`s of the shared ones in
+//! front of its inputs:
 //!
 //! ```text
 //! pnnx.Attribute e 0 1 1     @data=(20,8)f32
@@ -20,14 +21,13 @@ pub(crate) fn drop_repeated_weights(graph: &mut Graph) {
         .filter(|&(_, count)| count > 0)
         .collect();
     for (id, count) in repeated {
-        for _ in 0..count {
-            let _ = graph.remove_input(id, 0); // which is there: it was counted
-        }
+        let _ = graph.remove_inputs(id, 0..count); // which are there: they were counted
     }
 }
 
-/// How many inputs, from the first on, are weights that a module has as its own, each for another one of them. What is
-/// left is what it computes with: one input at least, and none that the file gives a name.
+/// How many inputs, from the first on, are weights that a module has as its own, each for another
+/// one of them. What is left is what it computes with: one input at least, and none that the file
+/// gives a name.
 fn repeated_weights(graph: &Graph, op: &Operator) -> usize {
     if !op.kind.starts_with("nn.") {
         return 0;
@@ -49,7 +49,8 @@ fn constant(graph: &Graph, operand: OperandId) -> Option<&Attribute> {
     producer.attr("data").filter(|_| producer.kind == "pnnx.Attribute")
 }
 
-/// Whether two weights are the same numbers; of the same shape, where the file was read without them.
+/// Whether two weights are the same numbers; of the same shape, where the file was read without
+/// them.
 fn is_same(a: &Attribute, b: &Attribute) -> bool {
     let data = a.data().zip(b.data());
     (a.dtype(), a.shape()) == (b.dtype(), b.shape()) && data.is_none_or(|(a, b)| a[..] == b[..])
@@ -99,7 +100,8 @@ mod tests {
         let linear = "nn.Linear m 1 1 w y @weight=(3,3)f32";
         assert_eq!(inputs_left(&[weight, linear], |_| ()), ["w"]);
         let input = "pnnx.Input x 0 1 x";
-        // Once for each weight; not behind another input; not where the file says what it is; not of functions.
+        // Once for each weight; not behind another input; not where the file says what it is; not
+        // of functions.
         let twice = "nn.Linear m 3 1 w w x y @weight=(3,3)f32";
         assert_eq!(inputs_left(&[input, weight, twice], |_| ()), ["w", "x"]);
         let behind = "nn.GRU m 2 1 x w y @weight_hh_l0=(3,3)f32";

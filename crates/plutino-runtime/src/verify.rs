@@ -1,8 +1,8 @@
-//! A run without data: every byte is labelled with the node that wrote it, and every read is checked to see what was
-//! meant for it. Done for each plan in builds with debug assertions.
+//! A run without data: every byte is labelled with the node that wrote it, and every read is
+//! checked to see what was meant for it. Done for each plan in builds with debug assertions.
 //!
-//! This is independent of how places were chosen: whatever in-place, concatenation and the memory planner decided, a
-//! value that is overwritten too early shows here.
+//! This is independent of how places were chosen: whatever in-place, concatenation and the memory
+//! planner decided, a value that is overwritten too early shows here.
 
 use crate::SessionError;
 use crate::arena::Region;
@@ -21,7 +21,8 @@ enum Label {
     Scratch(usize),
 }
 
-/// The labels of one block: first byte to (one past the last byte, label, distance from where the label starts).
+/// The labels of one block: first byte to (one past the last byte, label, distance from where the
+/// label starts).
 #[derive(Default)]
 struct Block(BTreeMap<usize, (usize, Label, usize)>);
 

@@ -2,18 +2,19 @@
 #![allow(unsafe_code)] // the one place of this crate that allocates by hand
 
 use crate::{Shape, TensorError};
-use memmap2::MmapMut;
+use pages::Pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 /// Alignment of every buffer, in bytes: a cache line, and the widest vector register.
 pub const ALIGNMENT: usize = 64;
 
-/// From this many bytes on, memory comes from the system alone and goes back to it when it is not needed any
-/// more; smaller buffers share pages with others.
+/// From this many bytes on, memory comes from the system alone and goes back to it when it is not
+/// needed any more; smaller buffers share pages with others.
 const MAPPED: usize = 2 << 20;
 
-/// From this many bytes on, memory that is filled at once comes from the system alone: long-lived weights.
+/// From this many bytes on, memory that is filled at once comes from the system alone: long-lived
+/// weights.
 const RESIDENT: usize = 128 << 10;
 
 /// A zero-initialised run of bytes, aligned to [`ALIGNMENT`].
@@ -26,7 +27,58 @@ enum Memory {
     /// From the allocator.
     Heap(NonNull<u8>),
     /// Pages of its own.
-    Pages(MmapMut),
+    Pages(Pages),
+}
+
+/// Pages from the system.
+#[cfg(all(feature = "mmap", not(target_family = "wasm")))]
+mod pages {
+    pub(super) type Pages = memmap2::MmapMut;
+
+    /// Whether there are any.
+    pub(super) const EXIST: bool = true;
+
+    /// `len` bytes, not 0.
+    pub(super) fn map(len: usize) -> Option<Pages> {
+        Pages::map_anon(len).ok()
+    }
+
+    /// Asks for all of them at once. A wish: since Linux 5.14.
+    pub(super) fn populate(pages: &Pages) {
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise(memmap2::Advice::PopulateWrite);
+        #[cfg(not(target_os = "linux"))]
+        let _ = pages;
+    }
+}
+
+/// Where there is no such thing as pages of one's own, everything comes from the allocator.
+#[cfg(not(all(feature = "mmap", not(target_family = "wasm"))))]
+mod pages {
+    pub(super) enum Pages {}
+
+    pub(super) const EXIST: bool = false;
+
+    pub(super) fn map(_: usize) -> Option<Pages> {
+        None
+    }
+
+    pub(super) fn populate(pages: &Pages) {
+        match *pages {}
+    }
+
+    impl std::ops::Deref for Pages {
+        type Target = [u8];
+        fn deref(&self) -> &[u8] {
+            match *self {}
+        }
+    }
+
+    impl std::ops::DerefMut for Pages {
+        fn deref_mut(&mut self) -> &mut [u8] {
+            match *self {}
+        }
+    }
 }
 
 // SAFETY: the buffer is plain bytes, owned by this value alone; shared access is read-only.
@@ -35,10 +87,11 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// `len` bytes, all zero. Large buffers come straight from the system: untouched pages cost nothing.
+    /// `len` bytes, all zero. Large buffers come straight from the system: untouched pages cost
+    /// nothing.
     ///
-    /// Huge pages are not asked for: they made no model faster, and where a host has taken back a guest's unused
-    /// memory, their first use takes five times as long as that of small ones.
+    /// Huge pages are not asked for: they made no model faster, and where a host has taken back a
+    /// guest's unused memory, their first use takes five times as long as that of small ones.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -48,9 +101,10 @@ impl AlignedBuf {
             let ptr = NonNull::<Align64>::dangling().cast();
             return Ok(Self { memory: Memory::Heap(ptr), len });
         }
+        crate::alloc::charge(len)?;
         let out_of_memory = TensorError::OutOfMemory { bytes: len };
         let layout = Layout::from_size_align(len, ALIGNMENT).map_err(|_| out_of_memory.clone())?;
-        if len >= MAPPED {
+        if pages::EXIST && len >= MAPPED {
             return Self::mapped(len);
         }
         // SAFETY: the layout's size is not zero.
@@ -58,26 +112,26 @@ impl AlignedBuf {
         NonNull::new(ptr).map(|ptr| Self { memory: Memory::Heap(ptr), len }).ok_or(out_of_memory)
     }
 
-    /// The same, for memory that will be written from end to end at once: the system is asked for all pages together,
-    /// which takes less time than one after the other.
+    /// The same, for memory that will be written from end to end at once: the system is asked for
+    /// all pages together, which takes less time than one after the other.
     ///
     /// # Errors
     /// As [`AlignedBuf::zeroed`].
     pub fn resident(len: usize) -> Result<Self, TensorError> {
-        if len < RESIDENT || isize::try_from(len).is_err() {
+        if !pages::EXIST || len < RESIDENT || isize::try_from(len).is_err() {
             return Self::zeroed(len);
         }
+        crate::alloc::charge(len)?;
         let buf = Self::mapped(len)?;
-        #[cfg(target_os = "linux")]
         if let Memory::Pages(pages) = &buf.memory {
-            let _ = pages.advise(memmap2::Advice::PopulateWrite); // a wish: since Linux 5.14
+            pages::populate(pages);
         }
         Ok(buf)
     }
 
     /// Pages from the system; `len` is not 0.
     fn mapped(len: usize) -> Result<Self, TensorError> {
-        let pages = MmapMut::map_anon(len).map_err(|_| TensorError::OutOfMemory { bytes: len })?;
+        let pages = pages::map(len).ok_or(TensorError::OutOfMemory { bytes: len })?;
         Ok(Self { memory: Memory::Pages(pages), len })
     }
 
@@ -106,7 +160,8 @@ impl AlignedBuf {
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.memory {
-            // SAFETY: `ptr` points to `len` initialised bytes (zeroed on allocation) that live as long as self.
+            // SAFETY: `ptr` points to `len` initialised bytes (zeroed on allocation) that live as
+            // long as self.
             Memory::Heap(ptr) => unsafe { std::slice::from_raw_parts(ptr.as_ptr(), self.len) },
             Memory::Pages(pages) => pages,
         }

@@ -41,7 +41,8 @@ impl TensorView<'_> {
     /// Puts `before` and `after` elements of `value` around each dimension.
     ///
     /// # Errors
-    /// Where `T` is not the dtype, `pads` has not one pair for each dimension, or the result exceeds memory.
+    /// Where `T` is not the dtype, `pads` has not one pair for each dimension, or the result
+    /// exceeds memory.
     pub fn pad<T: Element>(
         &self,
         pads: &[(usize, usize)],
@@ -107,7 +108,8 @@ pub fn concat(parts: &[TensorView<'_>], dim: usize) -> Result<Tensor, TensorErro
 /// Joins tensors of one shape along a new dimension `dim`.
 ///
 /// # Errors
-/// Where there is no tensor, dtypes or shapes differ, `dim` exceeds the rank, or the result exceeds memory.
+/// Where there is no tensor, dtypes or shapes differ, `dim` exceeds the rank, or the result exceeds
+/// memory.
 pub fn stack(parts: &[TensorView<'_>], dim: usize) -> Result<Tensor, TensorError> {
     let parts: Result<Vec<_>, _> = parts.iter().map(|p| p.unsqueeze(dim)).collect();
     concat(&parts?, dim)

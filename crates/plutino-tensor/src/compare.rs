@@ -2,8 +2,8 @@
 
 use crate::{Element, Tensor, TensorError, TensorView, for_dtype};
 
-/// How far an element may lie from the expected one: `|actual - expected| <= atol + rtol * |expected|`.
-/// Integers and booleans must be equal whatever the tolerance.
+/// How far an element may lie from the expected one: `|actual - expected| <= atol + rtol *
+/// |expected|`. Integers and booleans must be equal whatever the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Allowed error relative to the expected element.
@@ -33,7 +33,8 @@ pub struct Comparison {
     pub mismatches: usize,
     /// Largest `|actual - expected|`; infinite where NaN or infinity meets something else.
     pub max_abs_error: f64,
-    /// Largest `|actual - expected| / |expected|` over the elements whose expected value is not zero.
+    /// Largest `|actual - expected| / |expected|` over the elements whose expected value is not
+    /// zero.
     pub max_rel_error: f64,
     /// Largest finite `|expected|`: the scale of the tensor.
     pub max_expected: f64,
@@ -58,8 +59,8 @@ impl Comparison {
         self.mismatches == 0
     }
 
-    /// The largest absolute error relative to the largest expected element: the error at the scale of
-    /// the tensor, which unlike [`Comparison::max_rel_error`] elements near zero do not inflate.
+    /// The largest absolute error relative to the largest expected element: the error at the scale
+    /// of the tensor, which unlike [`Comparison::max_rel_error`] elements near zero do not inflate.
     pub fn scaled_error(&self) -> f64 {
         if self.max_abs_error == 0.0 { 0.0 } else { self.max_abs_error / self.max_expected }
     }
@@ -83,8 +84,8 @@ impl std::fmt::Display for Comparison {
 }
 
 impl TensorView<'_> {
-    /// Compares with an expected tensor of the same dtype and shape. NaN equals NaN, and an infinity
-    /// equals the infinity of the same sign. Errors of complex numbers are distances.
+    /// Compares with an expected tensor of the same dtype and shape. NaN equals NaN, and an
+    /// infinity equals the infinity of the same sign. Errors of complex numbers are distances.
     ///
     /// # Errors
     /// Where dtype or shape differ.

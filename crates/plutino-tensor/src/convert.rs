@@ -7,8 +7,8 @@ use num_complex::Complex;
 /// Conversion of one element to any other element type.
 ///
 /// - float to integer truncates toward zero. Out of range (and NaN), where PyTorch calls the result
-///   undefined, it is what PyTorch gives on x86-64: the smallest i64 for i64, the low bits of the smallest
-///   i32 for narrower types;
+///   undefined, it is what PyTorch gives on x86-64: the smallest i64 for i64, the low bits of the
+///   smallest i32 for narrower types;
 /// - integer to narrower integer wraps;
 /// - anything to bool is "not zero", NaN included;
 /// - complex to real keeps the real part;

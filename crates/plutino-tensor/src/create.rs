@@ -22,7 +22,8 @@ impl Tensor {
         for_dtype!(dtype, T => Self::full(shape, T::convert_from(true)))
     }
 
-    /// A tensor with the elements of a vector, row-major. The elements are copied to aligned memory.
+    /// A tensor with the elements of a vector, row-major. The elements are copied to aligned
+    /// memory.
     ///
     /// # Errors
     /// Where `shape` does not hold exactly `values.len()` elements.

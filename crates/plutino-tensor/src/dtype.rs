@@ -144,8 +144,8 @@ elements! {
     Complex<f32> => C64, Complex<f64> => C128, Complex<f16> => C32,
 }
 
-/// Evaluates an expression with a type name bound to the element type of a [`DType`]; all branches have
-/// the same type.
+/// Evaluates an expression with a type name bound to the element type of a [`DType`]; all branches
+/// have the same type.
 ///
 /// ```
 /// use plutino_tensor::{DType, Element, for_dtype};

@@ -68,6 +68,14 @@ pub enum TensorError {
         /// What was wrong and what would have been right.
         what: String,
     },
+    /// More memory is needed than the caller allows; see [`crate::alloc`].
+    #[error("{needed} bytes are needed, the memory budget is {budget}")]
+    Budget {
+        /// Bytes taken so far, and those asked for.
+        needed: usize,
+        /// Bytes allowed.
+        budget: usize,
+    },
     /// Memory could not be allocated.
     #[error("{bytes} bytes of memory are not available")]
     OutOfMemory {

@@ -7,7 +7,8 @@ use std::ops::Range;
 pub struct Floats<'a>(&'a [[u8; 4]]);
 
 impl<'a> Floats<'a> {
-    /// The values in these bytes (little-endian, as in every file); none where their number is no multiple of 4.
+    /// The values in these bytes (little-endian, as in every file); none where their number is no
+    /// multiple of 4.
     pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
         let (values, rest) = bytes.as_chunks();
         rest.is_empty().then_some(Self(values))

@@ -3,7 +3,8 @@
 use crate::{Shape, Strides, TensorError};
 use std::ops::Range;
 
-/// Shape, strides and the position of element (0, 0, ...), all in elements. Data and dtype live elsewhere.
+/// Shape, strides and the position of element (0, 0, ...), all in elements. Data and dtype live
+/// elsewhere.
 ///
 /// Strides may be zero (broadcast) or negative (flipped).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,8 @@ impl Geometry {
         if shape.checked_numel()? > 0 {
             let (mut low, mut high) = (offset as i128, offset as i128);
             for (&d, &s) in shape.iter().zip(strides) {
-                // Each product is below 2^127, and there are fewer than 2^32 dimensions of size > 1.
+                // Each product is below 2^127, and there are fewer than 2^32 dimensions of size >
+                // 1.
                 let span = (d as i128 - 1) * s as i128;
                 low = low.checked_add(span.min(0)).ok_or_else(outside)?;
                 high = high.checked_add(span.max(0)).ok_or_else(outside)?;

@@ -3,10 +3,11 @@
 //! The crate stands alone: it knows neither graphs nor kernels.
 //!
 //! - [`DType`] names the thirteen element types of PNNX; [`Element`] ties each to a Rust type.
-//! - [`Shape`] is a list of dimensions of any rank; [`TensorSpec`] adds dtype and physical [`Layout`].
+//! - [`Shape`] is a list of dimensions of any rank; [`TensorSpec`] adds dtype and physical
+//!   [`Layout`].
 //! - [`Tensor`] owns (or shares) a dense, row-major buffer aligned to 64 bytes.
-//! - [`TensorView`] and [`TensorViewMut`] borrow memory with strides: permute, slice, reshape, broadcast
-//!   without copying; map, zip, pad, cast, compare.
+//! - [`TensorView`] and [`TensorViewMut`] borrow memory with strides: permute, slice, reshape,
+//!   broadcast without copying; map, zip, pad, cast, compare.
 //! - [`npy`] reads and writes NumPy's files (feature `npy`, on by default).
 //!
 //! ```
@@ -18,6 +19,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+pub mod alloc;
 mod buffer;
 mod combine;
 mod compare;
@@ -45,7 +47,7 @@ pub use error::TensorError;
 pub use floats::Floats;
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
-pub use shape::{Shape, Strides};
+pub use shape::{MAX_RANK, Shape, Strides};
 pub use spec::{Layout, TensorSpec};
 pub use tensor::Tensor;
 pub use view::{Iter, TensorView, TensorViewMut};

@@ -4,6 +4,9 @@ use crate::TensorError;
 use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 
+/// Dimensions that a tensor may have where it is computed with, as in PyTorch's kernels.
+pub const MAX_RANK: usize = 64;
+
 /// Strides, in elements, one for each dimension.
 pub type Strides = SmallVec<[isize; 6]>;
 
@@ -161,13 +164,13 @@ impl FromIterator<usize> for Shape {
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("(")?;
-        for (i, d) in self.0.iter().enumerate() {
+        for (i, d) in self.0.iter().take(MAX_RANK).enumerate() {
             if i > 0 {
                 f.write_str(",")?;
             }
             write!(f, "{d}")?;
         }
-        f.write_str(")")
+        f.write_str(if self.0.len() > MAX_RANK { ",...)" } else { ")" })
     }
 }
 

@@ -49,8 +49,9 @@ impl TensorSpec {
         self
     }
 
-    /// The dimensions as they lie in memory: those of the shape, or `(N, ceil(C/b), H, W, b)`. Elementwise
-    /// kernels broadcast over these as over any shape, if all their inputs are laid out alike.
+    /// The dimensions as they lie in memory: those of the shape, or `(N, ceil(C/b), H, W, b)`.
+    /// Elementwise kernels broadcast over these as over any shape, if all their inputs are laid out
+    /// alike.
     pub fn physical_shape(&self) -> Shape {
         let mut dims = self.shape.clone();
         if let (Layout::Blocked { block }, Some(channels)) = (self.layout, dims.get_mut(1)) {

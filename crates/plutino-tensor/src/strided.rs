@@ -13,8 +13,8 @@ struct Dim {
     dst: isize,
 }
 
-/// Copies the elements of `src` to those of `dst`; both have the same shape and address only elements
-/// inside their bytes (the invariant of views).
+/// Copies the elements of `src` to those of `dst`; both have the same shape and address only
+/// elements inside their bytes (the invariant of views).
 pub(crate) fn copy(
     src: &Geometry,
     src_data: &[u8],
@@ -64,7 +64,8 @@ fn loop_nest(src: &Geometry, dst: &Geometry) -> Vec<Dim> {
     joined
 }
 
-/// Walks the outer dimensions and hands the innermost one, or a transposing pair, to the copies below.
+/// Walks the outer dimensions and hands the innermost one, or a transposing pair, to the copies
+/// below.
 fn nest<const N: usize>(
     dims: &[Dim],
     src: &[[u8; N]],
@@ -129,8 +130,9 @@ fn row<const N: usize>(dim: Dim, src: &[[u8; N]], s: usize, dst: &mut [[u8; N]],
 
 /// Transposes: `rows` has stride 1 in the destination, `across` has stride 1 in the source.
 ///
-/// Each square passes through a small buffer, so that every cache line of either side is touched once:
-/// rows a power of two apart fall into the same few sets of the cache and would push each other out.
+/// Each square passes through a small buffer, so that every cache line of either side is touched
+/// once: rows a power of two apart fall into the same few sets of the cache and would push each
+/// other out.
 fn tiles<const N: usize>(
     rows: Dim,
     across: Dim,

@@ -163,7 +163,8 @@ impl Tensor {
         self.view().get(index)
     }
 
-    /// The elements in another dtype, as [`crate::Convert`] says; shares the buffer where it is the same.
+    /// The elements in another dtype, as [`crate::Convert`] says; shares the buffer where it is the
+    /// same.
     ///
     /// # Errors
     /// Where no memory is left.

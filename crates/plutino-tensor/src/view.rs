@@ -62,7 +62,8 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
-    /// A dense view. `data` holds exactly the elements of `shape` (callers inside this crate check).
+    /// A dense view. `data` holds exactly the elements of `shape` (callers inside this crate
+    /// check).
     pub(crate) fn dense(dtype: DType, shape: Shape, data: &'a [u8]) -> Self {
         Self { dtype, geometry: Geometry::dense(shape), data }
     }
@@ -400,8 +401,8 @@ impl<'a> TensorViewMut<'a> {
         TensorViewMut { dtype: self.dtype, geometry: self.geometry.clone(), data: self.data }
     }
 
-    /// The raw bytes, where they are contiguous. A byte of a bool tensor that is written as neither 0
-    /// nor 1 makes later typed reads fail, never misbehave.
+    /// The raw bytes, where they are contiguous. A byte of a bool tensor that is written as neither
+    /// 0 nor 1 makes later typed reads fail, never misbehave.
     ///
     /// # Errors
     /// Where the view is not contiguous.

@@ -1,4 +1,5 @@
-//! NumPy files: what we write we read, what NumPy writes we read, what nobody should write is an error.
+//! NumPy files: what we write we read, what NumPy writes we read, what nobody should write is an
+//! error.
 #![cfg(feature = "npy")]
 #![allow(clippy::unwrap_used)] // helpers of tests
 
@@ -112,6 +113,110 @@ fn sizes_are_checked_before_memory_is_taken() {
     assert!(npy::read(&bad_bool).is_err());
 }
 
+/// What `xtask/python/golden.py` writes into each file: -2 .. 3 in 2 rows, complex ones times 1 -
+/// 2i.
+fn golden(dtype: DType) -> Tensor {
+    let x = Tensor::from_slice(&[-2i64, -1, 0, 1, 2, 3], [2, 3]).unwrap();
+    if !dtype.is_complex() {
+        return x.cast(dtype).unwrap();
+    }
+    let x = x.as_slice::<i64>().unwrap().iter();
+    let x: Vec<_> = x.map(|&x| Complex::new(x as f64, (-2 * x) as f64)).collect();
+    Tensor::from_slice(&x, [2, 3]).unwrap().cast(dtype).unwrap()
+}
+
+fn golden_file(name: &str) -> Result<Tensor, NpyError> {
+    npy::load(format!("{}/tests/golden/{name}.npy", env!("CARGO_MANIFEST_DIR")))
+}
+
+#[test]
+fn what_numpy_writes_we_read() {
+    for (name, dtype) in [
+        ("b1", DType::Bool),
+        ("u1", DType::U8),
+        ("i1", DType::I8),
+        ("i2", DType::I16),
+        ("i2_fortran", DType::I16),
+        ("i4", DType::I32),
+        ("i8", DType::I64),
+        ("f2", DType::F16),
+        ("f4", DType::F32),
+        ("f4_big_endian", DType::F32),
+        ("f4_version_2", DType::F32),
+        ("f4_version_3", DType::F32),
+        ("f8", DType::F64),
+        ("c8", DType::C64),
+        ("c16", DType::C128),
+        ("c16_big_endian", DType::C128),
+    ] {
+        assert_eq!(golden_file(name).unwrap(), golden(dtype), "{name}");
+    }
+    assert_eq!(golden_file("f8_scalar").unwrap(), Tensor::scalar(-2.0f64).unwrap());
+    assert_eq!(golden_file("f4_empty").unwrap(), Tensor::zeros(DType::F32, [3, 0, 2]).unwrap());
+    let vector = golden(DType::I64).view().reshape([6]).unwrap().to_tensor().unwrap();
+    assert_eq!(golden_file("i8_vector").unwrap(), vector);
+}
+
+#[test]
+fn dtypes_of_numpy_without_counterpart_are_named() {
+    for (name, descr) in [
+        ("refused_u2", "<u2"),
+        ("refused_text", "<U1"),
+        ("refused_date", "<M8[D]"),
+        (
+            "refused_fields",
+            r#"[(\'a\', \'<f4\'), (\'b\', [(\'c\', \'<i4\', (2,)), (\"d]\'\", \'|S3\')])]"#,
+        ),
+        ("refused_fields_version_3", r"[(\'gr\xc3\xb6\xc3\x9fe\', \'<f4\')]"),
+    ] {
+        let Err(NpyError::File { source, .. }) = golden_file(name) else { panic!("{name}") };
+        let NpyError::UnsupportedDType { descr: found } = *source else { panic!("{source}") };
+        assert_eq!(found, descr);
+    }
+}
+
+#[test]
+fn headers_are_read_as_python_would() {
+    let read = |header: &str| npy::read(&file(header, &1.5f32.to_le_bytes()));
+    for header in [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
+        "{\"shape\":(1,),\"fortran_order\":True,\"descr\":\"<f4\"}",
+        "{ 'shape' : ( 1 , 1, ) , 'descr' : u'<f4' , 'fortran_order' : False , }  ",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1L,), }", // Python 2
+    ] {
+        let x = read(header).unwrap();
+        assert_eq!(x.as_slice::<f32>().unwrap(), [1.5], "{header}");
+    }
+    let entries = "'descr': '<f4', 'fortran_order': False, ";
+    for (header, error) in [
+        ("", "expected '{', but the header ends"),
+        ("{}", "no key 'descr'"),
+        ("{'descr': '<f4', 'shape': (1,)}", "no key 'fortran_order'"),
+        ("{'descr': '<f4' 'shape': (1,)}", "expected '}' at byte 16 of the header, found '\\''"),
+        ("{'descr': '<f4', 'descr': '<f4'}", "key 'descr' stands twice, again at byte 17"),
+        ("{'name': 1}", "unknown key 'name' at byte 1"),
+        ("{'descr': '<f4', 'fortran_order': 0}", "expected True or False at byte 34"),
+        ("{'descr': '<f4}", "the string at byte 10 has no end"),
+        ("{'descr': '\\x3cf4'}", "or an escape in it"),
+        ("{'descr': [('a', '<f4')}", "the bracket at byte 10 is not closed"),
+        (&format!("{{{entries}'shape': (1)}}"), "expected ','"),
+        (&format!("{{{entries}'shape': [1]}}"), "expected '('"),
+        (&format!("{{{entries}'shape': (01,)}}"), "expected a dimension"),
+        (&format!("{{{entries}'shape': (1.0,)}}"), "expected ','"),
+        (&format!("{{{entries}'shape': (1,)}} 2"), "expected the end of the header"),
+        (&format!("{{{entries}'shape': ({})}}", "1,".repeat(1025)), "more than 1024 dimensions"),
+        (&format!("{{'descr': {}", "[".repeat(100)), "brackets nested deeper than 64"),
+        (&format!("{{'{}': 1}}", "\u{1b}".repeat(300)), "unknown key '\\x1b\\x1b"),
+    ] {
+        let found = read(header).unwrap_err().to_string();
+        assert!(found.contains(error), "{header}: {found}");
+        assert!(found.len() < 500, "{found}");
+    }
+    let mut later = b"\x93NUMPY\x04\x00".to_vec();
+    later.extend([0; 100]);
+    assert!(npy::read(&later).unwrap_err().to_string().contains("version 4.0"));
+}
+
 /// A npz archive as `numpy.savez_compressed` makes it.
 fn compressed(name: &str, npy: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -179,6 +284,52 @@ proptest! {
         }
         let _ = npy::read(&npy);
         let _ = npz::read(&npz);
+    }
+
+    #[test]
+    fn any_tensor_comes_back(
+        dims in proptest::collection::vec(0..4usize, 0..5),
+        dtype in (0..DType::ALL.len()).prop_map(|i| DType::ALL[i]),
+        big in any::<bool>(),
+        fortran in any::<bool>(),
+        version in 1..4u8,
+    ) {
+        let numel: usize = dims.iter().product();
+        let x: Vec<i64> = (0..numel as i64).map(|i| i % 2 + i / 5).collect();
+        let x = Tensor::from_slice(&x, dims.as_slice()).unwrap().cast(dtype).unwrap();
+        let mut bytes = Vec::new();
+        match npy::write(&mut bytes, &x.view()) {
+            Err(NpyError::NoNumpyDType { dtype: refused }) => prop_assert_eq!(refused, dtype),
+            result => {
+                result.unwrap();
+                prop_assert_eq!(&npy::read(&bytes).unwrap(), &x);
+                // The same header, told otherwise: other orders, another version.
+                let end = 10 + bytes[10..].iter().position(|&b| b == b'\n').unwrap();
+                let header = std::str::from_utf8(&bytes[10..end]).unwrap();
+                let data = bytes.len() - x.as_bytes().len();
+                prop_assert_eq!(data % 64, 0);
+                let mut header = header.to_owned();
+                let mut stored = x.clone();
+                if fortran {
+                    header = header.replace("False", "True");
+                    let reversed: Vec<usize> = (0..dims.len()).rev().collect();
+                    stored = x.view().permute(&reversed).unwrap().to_tensor().unwrap();
+                }
+                let mut stored = stored.as_bytes().to_vec();
+                if big && dtype.size_of() > 1 {
+                    header = header.replace('<', ">");
+                    let number = dtype.size_of() / if dtype.is_complex() { 2 } else { 1 };
+                    stored.chunks_exact_mut(number).for_each(<[u8]>::reverse);
+                }
+                let mut told = b"\x93NUMPY".to_vec();
+                told.extend([version, 0]);
+                let len = (header.len() as u32).to_le_bytes();
+                told.extend(if version == 1 { &len[..2] } else { &len[..] });
+                told.extend(header.as_bytes());
+                told.extend(stored);
+                prop_assert_eq!(npy::read(&told).unwrap(), x);
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Views against naive index arithmetic: a view must hold what the same operation on a plain list of
-//! values gives.
+//! Views against naive index arithmetic: a view must hold what the same operation on a plain list
+//! of values gives.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 use plutino_tensor::{DType, Element, Shape, Tensor, TensorError, TensorView};
@@ -22,7 +22,8 @@ impl Model {
         self.values[index.iter().zip(&self.shape).fold(0, |at, (i, d)| at * d + i)]
     }
 
-    /// A model of another shape whose value at each index is this model's at the index that `from` makes of it.
+    /// A model of another shape whose value at each index is this model's at the index that `from`
+    /// makes of it.
     fn gather(&self, shape: Vec<usize>, from: impl Fn(&mut Vec<usize>)) -> Self {
         let n: usize = shape.iter().product();
         let values = (0..n).map(|mut k| {

@@ -1,39 +1,55 @@
-//! Runs PyTorch models that [pnnx](https://pypi.org/project/pnnx/) exported, on the CPU, without PyTorch.
+//! Runs PyTorch models that [pnnx](https://pypi.org/project/pnnx/) exported, on the CPU, without
+//! PyTorch.
 //!
 //! `pnnx` turns a traced `nn.Module` into two files: `model.pnnx.param` (the graph, as text) and
-//! `model.pnnx.bin` (the weights). This crate loads them, plans a run for the shapes at hand, and runs it:
+//! `model.pnnx.bin` (the weights). This crate loads them, plans a run for the shapes at hand, and
+//! runs it:
 //!
-//! ```
-//! use plutino::{Model, SessionOptions, Tensor, npy::npz};
-//!
+//! ```no_run
+//! use plutino::{Model, SessionOptions, npy};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))?;
-//! // A small network that reads handwritten digits of 8 x 8 pixels.
-//! let model = Model::load("digits/model.pnnx.param")?;
+//! let model = Model::load("resnet18.pnnx.param")?;
 //! let session = model.session(SessionOptions::default())?;
-//!
-//! // 360 digits that it has not seen in training: shape (360, 1, 8, 8), values 0..1.
-//! let digits = &npz::load("digits/inputs.npz")?[0].1;
-//! let outputs = session.run(&[digits.clone()])?;
-//!
-//! let scores: &Tensor = &outputs[0];
-//! assert_eq!(scores.shape().dims(), [360, 10]);
-//! let first = scores.as_slice::<f32>()?[..10].iter().enumerate();
-//! let likeliest = first.max_by(|a, b| a.1.total_cmp(b.1)).map(|(digit, _)| digit as i64);
-//! let labels = &npz::load("digits/labels.npz")?[0].1;
-//! assert_eq!(likeliest, Some(labels.get(&[0])?));
+//! let outputs = session.run(&[npy::load("image.npy")?])?;
+//! println!("{}", outputs[0]);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! - [`Model::load`] reads and decodes the files; every operator that is not supported is named at once.
-//! - [`Model::session`] adds threads and options; a [`Session`] is `Send + Sync` and runs from many threads.
-//! - [`Session::run`] plans for shapes that it has not seen (and remembers the plan), then runs. Inputs may have
-//!   other shapes than those of the export where the model's operators allow it.
-//! - Errors are typed and name file, line, operator and parameter; no file and no input makes the crate panic.
+//! A graph may also come from memory. This one has no weights; it turns what is above zero into
+//! probabilities:
 //!
-//! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`] holds tensors
-//! and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's operators their meaning.
+//! ```
+//! use plutino::{Model, SessionOptions, Tensor, ir::Graph};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Model::from_graph(Graph::parse(
+//!     "7767517
+//!      4 3
+//!      pnnx.Input   pnnx_input_0   0 1 0    #0=(?,3)f32
+//!      nn.ReLU      relu           1 1 0 1  #0=(?,3)f32 #1=(?,3)f32
+//!      nn.Softmax   softmax        1 1 1 2  dim=1 #1=(?,3)f32 #2=(?,3)f32
+//!      pnnx.Output  pnnx_output_0  1 0 2    #2=(?,3)f32",
+//! )?)?;
+//! let session = model.session(SessionOptions::default())?;
+//! let outputs = session.run(&[Tensor::from_slice(&[-5.0f32, 0.0, 1.0], [1, 3])?])?;
+//! let scores = outputs[0].as_slice::<f32>()?;
+//! assert!(scores.iter().zip([0.211_94, 0.211_94, 0.576_12]).all(|(x, y)| (x - y).abs() < 1e-5));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - [`Model::load`] reads and decodes the files; every operator that is not supported is named at
+//!   once.
+//! - [`Model::session`] adds threads and options; a [`Session`] is `Send + Sync` and runs from many
+//!   threads.
+//! - [`Session::run`] plans for shapes that it has not seen (and remembers the plan), then runs.
+//!   Inputs may have other shapes than those of the export where the model's operators allow it.
+//! - Errors are typed and name file, line, operator and parameter; no file and no input makes the
+//!   crate panic.
+//!
+//! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
+//! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
+//! operators their meaning.
 #![forbid(unsafe_code)]
 
 pub use plutino_ir as ir;
@@ -47,9 +63,9 @@ use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
-    CancelToken, CheckReport, MemoryReport, MemoryUse, Model, ModelError, PassNote, PassReport,
-    Plan, Profile, Request, Session, SessionError, SessionOptions, Sorting, StepInfo, ValueInfo,
-    ValueReport, Warning,
+    CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
+    PassNote, PassReport, Plan, Profile, Request, Session, SessionError, SessionOptions, Sorting,
+    StepInfo, ValueInfo, ValueReport, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

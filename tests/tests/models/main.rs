@@ -7,3 +7,5 @@ mod memory;
 mod mutations;
 mod operators;
 mod passes;
+mod precision;
+mod raw;

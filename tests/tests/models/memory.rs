@@ -15,7 +15,8 @@ fn image(batch: usize, size: usize) -> Vec<TensorSpec> {
     vec![TensorSpec::new(DType::F32, [batch, 3, size, size])]
 }
 
-/// At most 2% above the lower bound, and at most `mib` (to a tenth) of arena, with every instruction set.
+/// At most 2% above the lower bound, and at most `mib` (to a tenth) of arena, with every
+/// instruction set.
 fn stays_below(name: &str, inputs: &[TensorSpec], mib: impl Fn(Isa) -> f64) {
     for isa in Isa::available() {
         let memory = memory(name, inputs, isa);
@@ -83,8 +84,8 @@ fn yolov5s_of_eight_images() {
     stays_below("yolov5s", &image(8, 640), |_| 150.1);
 }
 
-/// Blocks keep their input for the sum, and widen what is normalized four times: 6 x 96 channels of 56 x 56. Each thread
-/// packs rows for half a second-level cache.
+/// Blocks keep their input for the sum, and widen what is normalized four times: 6 x 96 channels of
+/// 56 x 56. Each thread packs rows for half a second-level cache.
 #[test]
 fn convnext_tiny_of_eight_images() {
     let values = f64::from(8 * 6 * 96 * 56 * 56 * 4);

@@ -1,5 +1,5 @@
-//! Damaged models: loading, planning and running end in a result or an error, never in a panic, and within the
-//! memory budget. The damage is the same every time.
+//! Damaged models: loading, planning and running end in a result or an error, never in a panic, and
+//! within the memory budget. The damage is the same every time.
 
 use plutino::ir::Graph;
 use plutino::{Model, SessionOptions, Tensor};

@@ -26,7 +26,8 @@ fn agree(name: &str) {
     variants.push(("in Kahn's order".into(), kahn));
     for (what, options) in variants {
         let off = run(&model, &inputs, options);
-        // Sums of up to some thousand products in another order: 1e-5 is what fixtures are held to as well.
+        // Sums of up to some thousand products in another order: 1e-5 is what fixtures are held to
+        // as well.
         let error = difference(&off, &on);
         assert!(error <= 1e-5, "{name} {what}: {error:.2e}");
     }
@@ -67,7 +68,8 @@ fn convolutions_take_over_squeeze_and_excite() {
     let model = model(&fixture("mobilenet_v3_small"));
     for isa in Isa::available() {
         let session = model.session(SessionOptions::default().with_isa(isa)).unwrap();
-        // The last three layers have 96 output channels: more than twice their pixels in the smaller image.
+        // The last three layers have 96 output channels: more than twice their pixels in the
+        // smaller image.
         for (size, expected) in [(224, 9), (96, 6)] {
             let image = TensorSpec::new(DType::F32, [2, 3, size, size]);
             let plan = session.plan(&[image]).unwrap();

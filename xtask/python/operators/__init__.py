@@ -2,13 +2,17 @@
 
 from pathlib import Path
 
-from operators import activation, attention, convolution, expression, fourier, graph, matrix, normalization
-from operators import pooling, quantized, raw, resize, sampling, shape
+from operators import activation, attention, convolution, expression, extremes, factorizations, fourier, graph
+from operators import loss, matrix, native, normalization, pooling, quantized, raw, recorded, resize, sampling
+from operators import shape, special, statistics, tensors, vision
 from operators import case as one
 
 __all__ = ["CASES", "write"]
 
-TABLES = (convolution, pooling, activation, normalization, matrix, attention, resize, shape, sampling, fourier, quantized, expression, raw, graph)
+TABLES = (
+    convolution, pooling, activation, normalization, matrix, attention, resize, shape, sampling, vision, fourier,
+    quantized, expression, raw, native, recorded, special, statistics, loss, tensors, factorizations, extremes, graph,
+)
 CASES = {name: case for table in TABLES for name, case in table.CASES.items()}
 assert len(CASES) == sum(len(table.CASES) for table in TABLES), "two cases have one name"
 

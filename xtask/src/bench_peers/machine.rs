@@ -15,7 +15,8 @@ pub(super) struct Machine {
     pub(super) cores: usize,
     /// Instruction sets that decide over speed.
     pub(super) features: Vec<&'static str>,
-    /// Processes that wanted to run in the minute before, on average: others disturb the measurement.
+    /// Processes that wanted to run in the minute before, on average: others disturb the
+    /// measurement.
     pub(super) load_average: Option<f64>,
 }
 

@@ -73,8 +73,8 @@ impl<'a> Contender<'a> {
         Self { setup, case, threads, engine, worker: None, report }
     }
 
-    /// Ends the process and starts another one: it loads the model, runs it a few times, and once the outputs
-    /// are compared.
+    /// Ends the process and starts another one: it loads the model, runs it a few times, and once
+    /// the outputs are compared.
     fn load(&mut self) -> anyhow::Result<()> {
         self.worker = None;
         let logs = self.setup.cache.join("logs");

@@ -1,8 +1,8 @@
 //! `cargo xtask bench-peers`: this engine beside others, on the same models with the same weights.
 //!
-//! The machine's speed may double or halve within minutes, so only neighbours in time are compared: every engine
-//! lives in a process of its own, all of them take turns in short slices, and what counts are the ratios within
-//! each round. `docs/benchmarks.md` describes the method.
+//! The machine's speed may double or halve within minutes, so only neighbours in time are compared:
+//! every engine lives in a process of its own, all of them take turns in short slices, and what
+//! counts are the ratios within each round. `docs/benchmarks.md` describes the method.
 
 mod engine;
 mod machine;
@@ -33,9 +33,10 @@ const REQUIREMENTS: &[&str] = &["requirements.txt", "peers/requirements.txt"];
 
 /// Compare speed, memory and accuracy with other engines.
 ///
-/// Needs python3: a virtual environment with PyTorch, pnnx and the engines is made in .venv at the project's
-/// root, models are exported to .cache/peers. Set PLUTINO_PYTHON to an interpreter that has the packages of
-/// xtask/python/requirements.txt and xtask/python/peers/requirements.txt already.
+/// Needs python3: a virtual environment with PyTorch, pnnx and the engines is made in .venv at the
+/// project's root, models are exported to .cache/peers. Set PLUTINO_PYTHON to an interpreter that
+/// has the packages of xtask/python/requirements.txt and xtask/python/peers/requirements.txt
+/// already.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these models, separated by commas [default: all].
@@ -53,7 +54,8 @@ pub(crate) struct Args {
     /// Fresh processes of each engine, for the time to load and the memory.
     #[arg(long, default_value = "3", value_parser = positive)]
     loads: usize,
-    /// Only these engines, separated by commas [default: plutino and its peers; PyTorch where it may lead].
+    /// Only these engines, separated by commas [default: plutino and its peers; PyTorch where it
+    /// may lead].
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Engine>,
     /// Let plutino map the weights into memory in place of reading them.

@@ -1,4 +1,5 @@
-//! What must be there before anything is measured: the models in all formats, and our worker, optimised.
+//! What must be there before anything is measured: the models in all formats, and our worker,
+//! optimised.
 
 use std::collections::BTreeMap;
 use std::env;

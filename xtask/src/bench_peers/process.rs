@@ -42,7 +42,8 @@ impl Worker {
         Ok(Self { child, commands, replies, log: log.to_owned() })
     }
 
-    /// Gives a command and waits for the answer. A worker that failed or ended is an error, with its reason.
+    /// Gives a command and waits for the answer. A worker that failed or ended is an error, with
+    /// its reason.
     pub(super) fn ask(&mut self, command: &Command) -> anyhow::Result<Reply> {
         // A worker that has failed does not read any more: the reason is in what it has answered.
         let _ = writeln!(self.commands, "{}", serde_json::to_string(command)?);

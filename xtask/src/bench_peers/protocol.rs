@@ -1,4 +1,5 @@
-//! What is said to a worker and what it answers: lines of JSON, as `xtask/python/peers/worker.py` describes.
+//! What is said to a worker and what it answers: lines of JSON, as `xtask/python/peers/worker.py`
+//! describes.
 
 use serde::{Deserialize, Serialize};
 

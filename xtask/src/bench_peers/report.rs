@@ -174,7 +174,8 @@ pub(super) mod tests {
     fn the_best_peer_is_fastest_within_the_rounds() {
         let mut broken = engine(Engine::Ncnn, &[0.1]);
         broken.failed = Some("gone".into());
-        // The machine became slower: ratios within the rounds say what medians of times would say wrongly.
+        // The machine became slower: ratios within the rounds say what medians of times would say
+        // wrongly.
         let case = CaseReport::new(
             "net",
             1,

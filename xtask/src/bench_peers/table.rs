@@ -161,7 +161,8 @@ fn costs(cases: &[&CaseReport], engines: &[&'static str]) -> Table {
     table
 }
 
-/// A cell of an engine: what it shows where the engine works, "fails" or "-" where it does not or was not asked.
+/// A cell of an engine: what it shows where the engine works, "fails" or "-" where it does not or
+/// was not asked.
 fn found(case: &CaseReport, name: &str, show: impl Fn(&EngineReport) -> Option<String>) -> String {
     match case.engines.iter().find(|e| e.engine == name) {
         Some(engine) if engine.works() => show(engine).unwrap_or_else(|| NOTHING.into()),

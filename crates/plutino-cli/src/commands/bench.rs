@@ -1,25 +1,28 @@
 //! `plutino bench`
 
 use crate::failure::Failure;
-use crate::inputs::{self, ShapeArg};
+use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, bytes, millis, progress};
 use crate::session::{self, SessionArgs};
 use crate::system;
 use crate::timing::{Timing, as_millis};
+use plutino::Tensor;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Time a model on made-up inputs
+/// Time a model on made-up inputs, or on those given with -i
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
     model: PathBuf,
-    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as recorded in
-    /// the file]
+    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as
+    /// recorded in the file, and 1 for what it leaves open]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
+    #[command(flatten)]
+    files: FileArgs,
     /// Runs before timing starts
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
@@ -47,6 +50,9 @@ struct Report {
     /// Binding shapes, passes, packing weights, memory plan.
     #[serde(serialize_with = "as_millis", rename = "plan_ms")]
     plan: Duration,
+    /// The first run after that, which touches memory for the first time.
+    #[serde(serialize_with = "as_millis", rename = "first_ms")]
+    first: Duration,
     #[serde(flatten)]
     timing: Timing,
     arena_bytes: usize,
@@ -58,8 +64,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let start = Instant::now();
     let model = session::load(&args.model)?;
     let load = start.elapsed();
-    let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
-    let inputs = inputs::make_up(&specs)?;
+    let inputs = args.files.one(&inputs::slots(&model), &args.shapes)?;
+    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let session = args.session.session(&model)?;
     let start = Instant::now();
     let plan = session.plan(&specs)?;
@@ -68,11 +74,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut times = Vec::with_capacity(args.runs);
     let mut outputs = Vec::new();
+    let mut first = Duration::ZERO;
     for i in 0..args.warmup + args.runs {
         let start = Instant::now();
         session.run_into(&inputs, &mut outputs)?;
+        let time = start.elapsed();
+        if i == 0 {
+            first = time;
+        }
         if i >= args.warmup {
-            times.push(start.elapsed());
+            times.push(time);
         }
         bar.inc(1);
     }
@@ -85,6 +96,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         isa: session.isa().to_string(),
         load,
         plan: plan_time,
+        first,
         timing: Timing::of(times),
         arena_bytes: plan.memory().arena,
         peak_memory_bytes: system::peak_memory(),
@@ -93,10 +105,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let Report { model, inputs, threads, isa, load, plan, timing, .. } = report;
+    let Report { model, inputs, threads, isa, load, plan, first, timing, .. } = report;
     writeln!(out, "{model} on {}, {isa}, threads: {threads}", inputs.join(" "))?;
     writeln!(out, "load     {:>9} ms", millis(*load))?;
     writeln!(out, "plan     {:>9} ms", millis(*plan))?;
+    writeln!(out, "first    {:>9} ms", millis(*first))?;
     let Timing { runs, min, median, p90, p99, .. } = timing;
     for (name, time) in [("min", min), ("median", median), ("p90", p90), ("p99", p99)] {
         writeln!(out, "{name:<8} {:>9} ms", millis(*time))?;

@@ -1,7 +1,7 @@
 //! `plutino info`
 
 use crate::failure::Failure;
-use crate::inputs::{self, ShapeArg};
+use crate::inputs::{self, Open, ShapeArg};
 use crate::output::{Output, bytes, count};
 use crate::session::{self, LimitArgs, MemoryArg};
 use plutino::{MemoryReport, Model, PassReport, Plan, StepInfo, ValueInfo};
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Shape of an input, for --plan, --memory and --passes; without NAME, shapes are those of the inputs in
-    /// order [default: as recorded in the file]
+    /// Shape of an input, for --plan, --memory and --passes; without NAME, shapes are those of the
+    /// inputs in order [default: as recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     #[command(flatten)]
@@ -101,10 +101,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = session::load(&args.model)?;
     let mut report = describe(args, &model);
     if args.plan || args.memory.is_some() || args.passes {
-        let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
+        let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
         let memory = args.memory.unwrap_or(MemoryArg::Fast);
         let plan = args.limits.session(&model, memory)?.plan(&specs)?;
         describe_plan(args, &plan, &mut report);
+    } else {
+        let inference = model.inference();
+        report.warnings.extend(inference.warnings.iter().map(ToString::to_string));
+        if !inference.stand_ins {
+            report.warnings.extend(inference.failures.iter().map(ToString::to_string));
+        }
     }
     if args.json { out.json(&report) } else { print(&report, out) }
 }
@@ -132,7 +138,7 @@ fn describe(args: &Args, model: &Model) -> Report {
         plan: None,
         memory: None,
         passes: None,
-        warnings: Vec::new(),
+        warnings: model.warnings().iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -140,7 +146,7 @@ fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.plan = args.plan.then(|| plan.steps().map(Step::from).collect());
     report.memory = args.memory.map(|_| plan.memory().into());
     report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
-    report.warnings = plan.warnings().iter().map(ToString::to_string).collect();
+    report.warnings.extend(plan.warnings().iter().map(ToString::to_string));
 }
 
 impl From<&ValueInfo> for Value {
@@ -222,7 +228,7 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
             memory.iter().try_for_each(|memory| print_memory(memory, out))?;
         }
     }
-    report.warnings.iter().for_each(|warning| crate::output::warn(warning));
+    crate::output::warn_all(&report.warnings);
     Ok(())
 }
 

@@ -1,28 +1,32 @@
 //! `plutino profile`
 
 use crate::failure::Failure;
-use crate::inputs::{self, ShapeArg};
-use crate::output::{Output, progress};
+use crate::inputs::{self, FileArgs, ShapeArg};
+use crate::output::{Output, millis, progress};
 use crate::session::{self, SessionArgs};
-use plutino::{Plan, Profile};
+use crate::timing::as_millis;
+use plutino::{Plan, Profile, Tensor};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Show where the time of a run goes: by operator and by operator type
 ///
-/// Times are the medians of several runs. The row "(between steps)" is what is spent outside operators:
-/// calling threads, making output tensors, timing itself.
+/// Times are means over the faster half of the runs, so that rows add up to the time of a run. The
+/// row "(between steps)" is what is spent outside operators: calling threads, making output
+/// tensors, timing itself.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
     model: PathBuf,
-    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as recorded in
-    /// the file]
+    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as
+    /// recorded in the file, and 1 for what it leaves open]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
+    #[command(flatten)]
+    files: FileArgs,
     /// Runs before timing starts
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
@@ -59,6 +63,19 @@ struct Row {
 #[derive(Serialize)]
 struct Report {
     model: String,
+    /// Binding shapes, passes, packing weights, memory plan.
+    #[serde(serialize_with = "as_millis", rename = "plan_ms")]
+    plan: Duration,
+    /// The first run after that, which touches memory for the first time.
+    #[serde(serialize_with = "as_millis", rename = "first_ms")]
+    first: Duration,
+    /// All timed runs, and those of them whose times are shown: the faster half.
+    runs: usize,
+    shown: usize,
+    /// Of the timed runs.
+    #[serde(serialize_with = "as_millis", rename = "slowest_ms")]
+    slowest: Duration,
+    /// What the rows add up to.
     total_ms: f64,
     between_ms: f64,
     operators: Vec<Row>,
@@ -67,21 +84,28 @@ struct Report {
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = session::load(&args.model)?;
-    let specs = inputs::specs(&args.shapes, &inputs::slots(&model))?;
-    let inputs = inputs::make_up(&specs)?;
+    let inputs = args.files.one(&inputs::slots(&model), &args.shapes)?;
+    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let session = args.session.session(&model)?;
+    let start = Instant::now();
     let plan = session.plan(&specs)?;
+    let plan_time = start.elapsed();
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut profiles = Vec::with_capacity(args.runs);
+    let mut first = Duration::ZERO;
     for i in 0..args.warmup + args.runs {
         let (_, profile) = session.profile(&inputs)?;
+        if i == 0 {
+            first = profile.total;
+        }
         if i >= args.warmup {
             profiles.push(profile);
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mut report = Report::new(&args.model.display().to_string(), &plan, &profiles);
+    let mut report = Report::new(&args.model.display().to_string(), &plan, profiles);
+    (report.plan, report.first) = (plan_time, first);
     if let Some(top) = args.top {
         report.operators.sort_by(|a, b| b.ms.total_cmp(&a.ms));
         report.operators.truncate(top);
@@ -89,21 +113,30 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     if args.json { out.json(&report) } else { print(&report, out) }
 }
 
-fn median(times: impl Iterator<Item = Duration>) -> f64 {
-    crate::timing::Timing::of(times.collect()).median.as_secs_f64() * 1e3
+/// The faster half of the runs: those that nothing else on the machine held up. Of each of their
+/// parts, the mean is shown, so that parts add up to the whole, as medians do not.
+fn faster_half(mut profiles: Vec<Profile>) -> Vec<Profile> {
+    profiles.sort_by_key(|profile| profile.total);
+    profiles.truncate(profiles.len().div_ceil(2));
+    profiles
+}
+
+/// The mean, in milliseconds.
+fn mean(times: impl ExactSizeIterator<Item = Duration>) -> f64 {
+    let runs = times.len().max(1) as f64;
+    times.map(|time| time.as_secs_f64()).sum::<f64>() * 1e3 / runs
 }
 
 impl Report {
-    fn new(model: &str, plan: &Plan, profiles: &[Profile]) -> Self {
-        let total_ms = median(profiles.iter().map(|p| p.total));
-        let between_ms = median(profiles.iter().map(Profile::between));
-        // The parts add up to the whole that percentages refer to.
-        let mut work = Vec::new();
-        for (i, step) in plan.steps().enumerate() {
-            let times = profiles.iter().filter_map(|p| p.steps.get(i)).map(|s| s.duration);
-            work.push((step, median(times)));
-        }
-        let whole = between_ms + work.iter().map(|(_, ms)| ms).sum::<f64>();
+    fn new(model: &str, plan: &Plan, profiles: Vec<Profile>) -> Self {
+        let runs = profiles.len();
+        let slowest = profiles.iter().map(|p| p.total).max().unwrap_or_default();
+        let profiles = faster_half(profiles);
+        let whole = mean(profiles.iter().map(|p| p.total));
+        let between_ms = mean(profiles.iter().map(Profile::between));
+        let step = |i: usize, p: &Profile| p.steps.get(i).map_or(Duration::ZERO, |s| s.duration);
+        let work = plan.steps().enumerate();
+        let work = work.map(|(i, info)| (info, mean(profiles.iter().map(|p| step(i, p)))));
         let mut operators = Vec::new();
         let mut kinds: BTreeMap<String, (usize, f64, f64, f64)> = BTreeMap::new();
         for (step, ms) in work {
@@ -120,7 +153,18 @@ impl Report {
             .map(|(kind, (n, ms, flops, bytes))| Row::new(kind, n, (ms, flops, bytes), whole))
             .collect();
         kinds.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-        Self { model: model.to_owned(), total_ms, between_ms, operators, kinds }
+        Self {
+            model: model.to_owned(),
+            plan: Duration::ZERO,
+            first: Duration::ZERO,
+            runs,
+            shown: profiles.len(),
+            slowest,
+            total_ms: whole,
+            between_ms,
+            operators,
+            kinds,
+        }
     }
 }
 
@@ -155,8 +199,14 @@ impl Row {
 }
 
 fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let whole = report.kinds.iter().map(|row| row.ms).sum::<f64>() + report.between_ms;
-    let between = Row::new("(between steps)".into(), 0, (report.between_ms, 0.0, 0.0), whole);
+    let whole = report.total_ms;
+    let extra = |what: &str, ms: f64| Row::new(what.into(), 0, (ms, 0.0, 0.0), whole);
+    let between = extra("(between steps)", report.between_ms);
+    // With --top, the rest is a row as well.
+    let shown: f64 = report.operators.iter().map(|row| row.ms).sum();
+    let all: f64 = report.kinds.iter().map(|row| row.ms).sum();
+    let hidden = report.kinds.iter().map(|row| row.count).sum::<usize>() - report.operators.len();
+    let others = (hidden > 0).then(|| extra(&format!("({hidden} others)"), all - shown));
     let operator = |row: &Row| {
         [&row.kind, &row.name]
             .into_iter()
@@ -169,13 +219,21 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         let count = if row.count > 0 { row.count.to_string() } else { String::new() };
         [row.kind.clone(), count].into_iter().chain(row.numbers()).collect()
     };
-    let with_between = |rows: &[Row], columns: &dyn Fn(&Row) -> Vec<String>| {
-        rows.iter().chain([&between]).map(columns).collect::<Vec<_>>()
-    };
-    let operators = with_between(&report.operators, &operator);
+    let total = extra("(run)", whole);
+    let ends = [&between, &total];
+    let rows = report.operators.iter().chain(&others).chain(ends);
+    let operators = rows.map(operator).collect();
     out.table(&["type", "operator", "ms", "%", "GFLOP/s", "GB/s", "kernel"], operators)?;
     writeln!(out)?;
-    let kinds = with_between(&report.kinds, &kind);
+    let kinds = report.kinds.iter().chain(ends).map(kind).collect();
     out.table(&["type", "count", "ms", "%", "GFLOP/s", "GB/s"], kinds)?;
-    Ok(writeln!(out, "\n{}: {:.3} ms", report.model, report.total_ms)?)
+    let Report { model, plan, first, runs, shown, slowest, .. } = report;
+    Ok(writeln!(
+        out,
+        "\n{model}: {whole:.3} ms, the mean of the faster {shown} of {runs} runs; slowest {} ms, first {} ms, \
+         planning {} ms",
+        millis(*slowest),
+        millis(*first),
+        millis(*plan)
+    )?)
 }

@@ -1,31 +1,31 @@
 //! `plutino run`
 
 use crate::classes::{Labels, likeliest};
+use crate::deviation::summary;
 use crate::digits;
 use crate::failure::Failure;
-use crate::inputs::{self, Slot};
-use crate::output::{Output, during, millis};
+use crate::inputs::{self, Feed, FileArgs, Slot};
+use crate::output::{Output, during, millis, warn_all};
 use crate::picture::{self, PictureArgs};
 use crate::session::{self, SessionArgs, parse_seconds};
 use plutino::npy::npz;
-use plutino::{Model, Request, Tensor};
+use plutino::{Limits, Model, Request, Session, Tensor};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Run a model on inputs from files and show the outputs
 ///
-/// Without MODEL, a small network that is built in reads a handwritten digit that is built in too, or
-/// the picture given with -i.
+/// Without MODEL, a small network that is built in reads a handwritten digit that is built in too,
+/// or the picture given with -i.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model [default: a built-in one that reads digits]
     model: Option<PathBuf>,
-    /// An input: npy, npz (each array is an input), png or jpeg. NAME is the operand's name, or in0, in1, ... by
-    /// position; without it, files fill the inputs in order
-    #[arg(short, long = "input", value_name = "[NAME=]FILE")]
-    inputs: Vec<String>,
-    /// Write the outputs to this file, as out0, out1, ...
+    #[command(flatten)]
+    files: FileArgs,
+    /// Write the outputs to this file, as out0, out1, ..., and show a summary of each instead of
+    /// its numbers; those of several runs are called PICTURE.out0 and so on
     #[arg(short, long, value_name = "FILE.npz")]
     output: Option<PathBuf>,
     /// Show the K likeliest classes of the first output instead of its numbers
@@ -34,69 +34,128 @@ pub(crate) struct Args {
     /// Names of the classes, one a line
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// Give up after this time
+    /// Give up after this time, from the start of loading on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
     timeout: Option<Duration>,
     #[command(flatten)]
     session: SessionArgs,
-    #[command(flatten)]
-    picture: PictureArgs,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let limits = Limits { deadline, ..Limits::default() };
     let labels = Labels::read(args.labels.as_deref())?;
     let model = match &args.model {
-        Some(path) => session::load(path)?,
+        Some(path) => session::load_within(path, &limits)?,
         None => digits::model()?,
     };
     let slots = inputs::slots(&model);
     let demo = args.model.is_none();
-    let inputs = match demo && args.inputs.is_empty() {
-        true => vec![sample(&slots, &args.picture)?],
-        false => inputs::load(&args.inputs, &slots, &args.picture)?,
+    let feeds = match demo && args.files.is_empty() {
+        true => vec![sample(&slots, args.files.picture())?],
+        false => args.files.feeds(&slots)?,
     };
-    if demo && let [picture] = &inputs[..] {
+    if demo
+        && let [Feed { tensors, .. }] = &feeds[..]
+        && let [picture] = &tensors[..]
+    {
         digits::draw(out, picture)?;
         writeln!(out)?;
     }
-    let (outputs, time) = compute(args, &model, &inputs)?;
-    let top = args.top.or(demo.then_some(3));
-    for (i, output) in outputs.iter().enumerate() {
-        match top {
-            Some(k) if i == 0 => classes(out, output, k, &labels)?,
-            Some(_) => {}
-            None => writeln!(out, "out{i} {}\n{output}", output.spec())?,
+    let session = args.session.session(&model)?;
+    let mut written = Vec::new();
+    for (i, feed) in feeds.iter().enumerate() {
+        let (outputs, time) = compute(&session, &model, &feed.tensors, &limits, i == 0)?;
+        if let Some(name) = &feed.name {
+            writeln!(out, "{name}")?;
         }
+        show(args, out, &outputs, feed, &labels)?;
+        writeln!(out, "{} ms", millis(time))?;
+        written.push(outputs);
     }
-    writeln!(out, "{} ms", millis(time))?;
-    if let Some(path) = &args.output {
-        let named = outputs.iter().enumerate().map(|(i, t)| (format!("out{i}"), t.view()));
-        npz::save(path, named)?;
+    match &args.output {
+        Some(path) => write(path, &feeds, &written),
+        None => Ok(()),
+    }
+}
+
+/// Prints the outputs of one run: classes, numbers, or no more than a summary.
+fn show(
+    args: &Args,
+    out: &mut Output,
+    outputs: &[Tensor],
+    feed: &Feed,
+    labels: &Labels,
+) -> Result<(), Failure> {
+    let top = args.top.or(args.model.is_none().then_some(3));
+    for (i, output) in outputs.iter().enumerate() {
+        match (top, &args.output) {
+            (Some(k), _) if i == 0 => classes(out, output, k, labels, &feed.rows)?,
+            (Some(_), _) => {}
+            (None, None) => writeln!(out, "out{i} {}\n{output}", output.spec())?,
+            (None, Some(_)) => match summary(output)? {
+                Some(summary) => writeln!(out, "out{i} {}: {summary}", output.spec())?,
+                None => writeln!(out, "out{i} {}", output.spec())?,
+            },
+        }
     }
     Ok(())
 }
 
-fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Tensor, Failure> {
-    let slot = slots.first().ok_or_else(|| Failure::Model("the model has no input".into()))?;
-    picture::decode(digits::SAMPLE, slot.wanted(), args).map_err(Failure::Usage)
+/// Writes the outputs of all runs to one archive.
+fn write(path: &Path, feeds: &[Feed], written: &[Vec<Tensor>]) -> Result<(), Failure> {
+    let prefixes = prefixes(feeds.iter().map(|feed| feed.name.as_deref()));
+    let runs = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
+        let named = outputs.iter().enumerate();
+        named.map(move |(i, tensor)| (format!("{prefix}out{i}"), tensor.view()))
+    });
+    Ok(npz::save(path, runs)?)
 }
 
-/// Plans and runs; the time is that of the run alone.
+/// What the outputs of each run are called before `out0`: the stem of the picture, numbered where
+/// it came before.
+fn prefixes<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
+    let mut taken: Vec<String> = Vec::new();
+    for name in names {
+        let Some(name) = name else {
+            taken.push(String::new());
+            continue;
+        };
+        let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
+        let numbered = (2..).map(|n| format!("{stem}-{n}."));
+        let mut free =
+            std::iter::once(format!("{stem}.")).chain(numbered).filter(|p| !taken.contains(p));
+        taken.push(free.next().unwrap_or_default());
+    }
+    taken
+}
+
+fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Feed, Failure> {
+    args.check_used(1)?;
+    let slot = slots.first().ok_or_else(|| Failure::Model("the model has no input".into()))?;
+    let tensor = picture::decode(digits::SAMPLE, slot.wanted(), args).map_err(Failure::Usage)?;
+    Ok(Feed { name: None, rows: Vec::new(), tensors: vec![tensor] })
+}
+
+/// Plans and runs; the time is that of the run alone. Warnings are told once.
 fn compute(
-    args: &Args,
+    session: &Session,
     model: &Model,
     inputs: &[Tensor],
+    limits: &Limits,
+    first: bool,
 ) -> Result<(Vec<Tensor>, Duration), Failure> {
-    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let session = args.session.session(model)?;
+    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
+    let plan = during("planning", || session.plan_within(&specs, limits))?;
+    if first {
+        warn_all(model.warnings().iter().chain(plan.warnings()));
+    }
     during("running", || {
-        let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
-        session.plan(&specs)?;
         let mut request = Request::new();
         for (info, input) in model.inputs().iter().zip(inputs) {
             request = request.feed(&info.name, input);
         }
-        if let Some(deadline) = deadline {
+        if let Some(deadline) = limits.deadline {
             request = request.deadline(deadline);
         }
         let start = Instant::now();
@@ -105,11 +164,20 @@ fn compute(
     })
 }
 
-fn classes(out: &mut Output, scores: &Tensor, k: usize, labels: &Labels) -> Result<(), Failure> {
+/// The likeliest classes, row by row; `names` are those of the rows, where they have any.
+fn classes(
+    out: &mut Output,
+    scores: &Tensor,
+    k: usize,
+    labels: &Labels,
+    names: &[String],
+) -> Result<(), Failure> {
     let rows = likeliest(scores, k)?;
     for (i, row) in rows.iter().enumerate() {
-        if rows.len() > 1 {
-            writeln!(out, "row {i}")?;
+        match names.get(i).filter(|_| names.len() == rows.len()) {
+            Some(name) => writeln!(out, "{name}")?,
+            None if rows.len() > 1 => writeln!(out, "row {i}")?,
+            None => {}
         }
         for class in row {
             let (index, percent) = (class.index, class.probability * 100.0);
@@ -118,4 +186,16 @@ fn classes(out: &mut Output, scores: &Tensor, k: usize, labels: &Labels) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_of_several_pictures_have_names() {
+        let names = [Some("a/cat.png"), Some("b/cat.jpg"), Some("dog.png")];
+        assert_eq!(prefixes(names.into_iter()), ["cat.", "cat-2.", "dog."]);
+        assert_eq!(prefixes([None].into_iter()), [""]);
+    }
 }

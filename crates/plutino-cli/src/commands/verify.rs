@@ -1,19 +1,22 @@
 //! `plutino verify`
 
+use crate::deviation::deviation;
 use crate::failure::Failure;
-use crate::inputs;
-use crate::output::{Output, during};
-use crate::picture::PictureArgs;
+use crate::inputs::{self, ConvertArgs};
+use crate::output::{Output, count, during, warn_all};
 use crate::session::{self, SessionArgs};
 use plutino::npy::npz;
-use plutino::{Tensor, Tolerance};
+use plutino::{Comparison, Tensor, Tolerance};
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Compare a model's outputs with expected ones, such as PyTorch's
 ///
-/// An element matches where |ours - expected| <= atol + rtol * |expected|; NaN matches NaN; integers and
-/// booleans must be equal. Exit code 1 where anything does not match.
+/// An element matches where |ours - expected| <= atol + rtol * |expected|; NaN matches NaN;
+/// integers and booleans must be equal. The last line says how it went, with the largest error
+/// relative to the standard deviation of the expected output. Exit code 1 where anything does not
+/// match.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
@@ -31,38 +34,177 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1e-4)]
     atol: f64,
     #[command(flatten)]
+    convert: ConvertArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
     session: SessionArgs,
+}
+
+/// How it went.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    verdict: Verdict,
+    /// The line that says it.
+    summary: String,
+    outputs: Vec<OutputReport>,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    Mismatch,
+}
+
+/// How it went with one output.
+#[derive(Serialize)]
+struct OutputReport {
+    name: String,
+    /// Dtype and shape.
+    spec: String,
+    /// Name of the expected array.
+    expected: String,
+    verdict: Verdict,
+    /// The comparison in words, or why there is none.
+    detail: String,
+    #[serde(flatten)]
+    errors: Option<Errors>,
+}
+
+/// Errors of an output. JSON has no infinity: those are null.
+#[derive(Serialize)]
+struct Errors {
+    elements: usize,
+    mismatches: usize,
+    max_abs_error: f64,
+    max_rel_error: f64,
+    /// The largest absolute error, divided by the standard deviation of the expected elements; none
+    /// where that is 0.
+    error_per_deviation: Option<f64>,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = session::load(&args.model)?;
     let slots = inputs::slots(&model);
-    let inputs = inputs::load(std::slice::from_ref(&args.inputs), &slots, &PictureArgs::default())?;
+    let inputs = inputs::arrays(&args.inputs, &slots, args.convert)?;
     let expected = expected(&args.expected)?;
     let session = args.session.session(&model)?;
-    let outputs = during("running", || session.run(&inputs))?;
+    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
+    let (plan, outputs) =
+        during("running", || Ok::<_, Failure>((session.plan(&specs)?, session.run(&inputs)?)))?;
+    let warnings = model.warnings().iter().chain(plan.warnings()).map(ToString::to_string);
 
     let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
-    let mut mismatches = 0;
-    for (i, (ours, (name, expected))) in outputs.iter().zip(&expected).enumerate() {
-        let spec = ours.spec();
-        let (verdict, detail) = match ours.compare(expected, tolerance) {
-            Ok(comparison) if comparison.is_match() => ("ok", comparison.to_string()),
-            Ok(comparison) => ("MISMATCH", comparison.to_string()),
-            Err(error) => ("MISMATCH", error.to_string()),
-        };
-        mismatches += usize::from(verdict != "ok");
-        writeln!(out, "out{i} {spec} against {name}: {verdict}: {detail}")?;
+    let compared = outputs.iter().zip(&expected).enumerate();
+    let compared = compared.map(|(i, (ours, expected))| compare(i, ours, expected, tolerance));
+    let mut report = Report {
+        model: args.model.display().to_string(),
+        verdict: Verdict::Ok,
+        summary: String::new(),
+        outputs: compared.collect::<Result<_, _>>()?,
+        warnings: warnings.collect(),
+    };
+    report.conclude(outputs.len(), expected.len());
+    if args.json {
+        out.json(&report)?;
+    } else {
+        for o in &report.outputs {
+            let verdict = o.verdict.word();
+            writeln!(out, "{} {} against {}: {verdict}: {}", o.name, o.spec, o.expected, o.detail)?;
+        }
+        writeln!(out, "{}", report.summary)?;
+        warn_all(&report.warnings);
     }
-    if outputs.len() != expected.len() {
-        mismatches += 1;
-        let (ours, theirs) = (outputs.len(), expected.len());
-        writeln!(out, "MISMATCH: the model has {ours} outputs, {theirs} are expected")?;
-    }
-    if mismatches == 0 { Ok(()) } else { Err(Failure::Mismatch) }
+    if report.verdict == Verdict::Ok { Ok(()) } else { Err(Failure::Mismatch) }
 }
 
-/// The arrays `out0`, `out1`, ... by number where that is what they are called, else in the file's order.
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Mismatch => "MISMATCH",
+        }
+    }
+}
+
+impl Report {
+    /// Sums up, with the numbers of outputs and of expected ones.
+    fn conclude(&mut self, ours: usize, theirs: usize) {
+        let wrong: Vec<&str> = self
+            .outputs
+            .iter()
+            .filter(|o| o.verdict == Verdict::Mismatch)
+            .map(|o| o.name.as_str())
+            .collect();
+        let what = if ours != theirs {
+            format!("the model has {ours} outputs, {theirs} are expected")
+        } else if wrong.is_empty() {
+            format!("{} as expected", count(ours, "output"))
+        } else {
+            let most = wrong.len().min(5);
+            let (names, dots) =
+                (wrong[..most].join(", "), if most < wrong.len() { ", ..." } else { "" });
+            let differ = if wrong.len() == 1 { "differs" } else { "differ" };
+            format!("{names}{dots} {differ} ({} of {})", wrong.len(), count(ours, "output"))
+        };
+        let fine = ours == theirs && wrong.is_empty();
+        self.verdict = if fine { Verdict::Ok } else { Verdict::Mismatch };
+        let errors = || self.outputs.iter().filter_map(|o| o.errors.as_ref());
+        let most = errors().map(|e| e.max_abs_error).fold(0.0, f64::max);
+        let relative = errors().filter_map(|e| e.error_per_deviation).reduce(f64::max);
+        let relative = relative.map(|error| format!(", {error:.1e} of the deviation of an output"));
+        self.summary = format!(
+            "{}: {what}; largest error {most:.1e}{}",
+            self.verdict.word(),
+            relative.unwrap_or_default()
+        );
+    }
+}
+
+/// Compares one output.
+fn compare(
+    i: usize,
+    ours: &Tensor,
+    (name, expected): &(String, Tensor),
+    tolerance: Tolerance,
+) -> Result<OutputReport, Failure> {
+    let (verdict, detail, errors) = match ours.compare(expected, tolerance) {
+        Ok(comparison) => {
+            let verdict = if comparison.is_match() { Verdict::Ok } else { Verdict::Mismatch };
+            (verdict, comparison.to_string(), Some(Errors::new(&comparison, expected)?))
+        }
+        Err(error) => (Verdict::Mismatch, error.to_string(), None),
+    };
+    let detail = match errors.as_ref().and_then(|e| e.error_per_deviation) {
+        Some(error) => format!("{detail}; {error:.1e} of the deviation"),
+        None => detail,
+    };
+    let spec = ours.spec().to_string();
+    Ok(OutputReport {
+        name: format!("out{i}"),
+        spec,
+        expected: name.clone(),
+        verdict,
+        detail,
+        errors,
+    })
+}
+
+impl Errors {
+    fn new(comparison: &Comparison, expected: &Tensor) -> Result<Self, Failure> {
+        let &Comparison { elements, mismatches, max_abs_error, max_rel_error, .. } = comparison;
+        let deviation = deviation(expected)?.filter(|d| *d > 0.0);
+        let error_per_deviation = deviation.map(|d| max_abs_error / d);
+        Ok(Self { elements, mismatches, max_abs_error, max_rel_error, error_per_deviation })
+    }
+}
+
+/// The arrays `out0`, `out1`, ... by number where that is what they are called, else in the file's
+/// order.
 fn expected(path: &Path) -> Result<Vec<(String, Tensor)>, Failure> {
     let mut arrays = npz::load(path)?;
     let number = |name: &str| name.strip_prefix("out")?.parse::<usize>().ok();
@@ -87,5 +229,15 @@ mod tests {
         };
         assert_eq!(names(&["out10", "out2", "out0"]), ["out0", "out2", "out10"]);
         assert_eq!(names(&["b", "a"]), ["b", "a"]);
+    }
+
+    #[test]
+    fn errors_are_told_on_the_scale_of_the_output() {
+        let ours = Tensor::from_slice(&[1.0f32, 3.5], [2]).unwrap();
+        let theirs = Tensor::from_slice(&[1.0f32, 3.0], [2]).unwrap();
+        let expected = ("out0".to_owned(), theirs);
+        let one = compare(0, &ours, &expected, Tolerance::default()).unwrap();
+        assert_eq!(one.verdict, Verdict::Mismatch);
+        assert_eq!(one.errors.unwrap().error_per_deviation, Some(0.5));
     }
 }

@@ -2,11 +2,13 @@
 
 use thiserror::Error;
 
+use crate::quote::quote;
+
 /// A malformed expression or literal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("column {column} of '{}': {kind}", excerpt(text))]
+#[error("column {column} of '{}': {kind}", quote(text))]
 pub struct ExprError {
-    /// The whole text.
+    /// The text, or its beginning where it is very long.
     pub text: String,
     /// Column in characters, from 1.
     pub column: usize,
@@ -19,7 +21,7 @@ pub struct ExprError {
 #[non_exhaustive]
 pub enum ExprErrorKind {
     /// Something else is needed here.
-    #[error("expected {expected}, found {}", if found.is_empty() { "the end".into() } else { format!("'{found}'") })]
+    #[error("expected {expected}, found {}", if found.is_empty() { "the end".into() } else { format!("'{}'", quote(found)) })]
     Unexpected {
         /// What would have been right.
         expected: &'static str,
@@ -27,7 +29,7 @@ pub enum ExprErrorKind {
         found: String,
     },
     /// No function has this name.
-    #[error("'{name}' is no function of pnnx.Expression{}", nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default())]
+    #[error("'{name}' is no function of pnnx.Expression{}", nearest.map(|name| format!("; did you mean '{name}'?")).unwrap_or_default(), name = quote(name))]
     UnknownFunction {
         /// The name.
         name: String,
@@ -63,7 +65,7 @@ pub enum ExprErrorKind {
 impl ExprError {
     pub(super) fn new(text: &str, at: usize, kind: ExprErrorKind) -> Self {
         let before = text.get(..at).unwrap_or(text);
-        ExprError { text: text.to_owned(), column: before.chars().count() + 1, kind }
+        ExprError { text: beginning(text), column: before.chars().count() + 1, kind }
     }
 }
 
@@ -75,10 +77,13 @@ fn arguments(least: usize, most: usize) -> String {
     }
 }
 
-/// A text that fits in a message.
-fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(80) {
-        Some((cut, _)) => format!("{}...", text.get(..cut).unwrap_or_default()),
+/// As much of a text as an error keeps.
+pub(super) fn beginning(text: &str) -> String {
+    match text.char_indices().nth(MOST_KEPT) {
+        Some((cut, _)) => text.get(..cut).unwrap_or_default().to_owned(),
         None => text.to_owned(),
     }
 }
+
+/// Characters of a text that an error keeps.
+const MOST_KEPT: usize = 4096;

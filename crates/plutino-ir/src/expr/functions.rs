@@ -50,8 +50,8 @@ macro_rules! functions {
 }
 
 functions! {
-    /// A function of one argument, elementwise on tensors. The meaning is that of the PyTorch function of the
-    /// same name.
+    /// A function of one argument, elementwise on tensors. The meaning is that of the PyTorch
+    /// function of the same name.
     pub enum UnaryFn {
         Abs => "abs", "absolute value";
         Acos => "acos", "inverse cosine";
@@ -90,8 +90,8 @@ functions! {
 }
 
 functions! {
-    /// A function of two arguments, elementwise with broadcasting on tensors. The meaning is that of the PyTorch
-    /// function or Python operator of the same name.
+    /// A function of two arguments, elementwise with broadcasting on tensors. The meaning is that
+    /// of the PyTorch function or Python operator of the same name.
     pub enum BinaryFn {
         Add => "add", "sum";
         Sub => "sub", "difference";

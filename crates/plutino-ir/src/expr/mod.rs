@@ -15,8 +15,8 @@ pub use error::{ExprError, ExprErrorKind};
 pub use functions::{BinaryFn, UnaryFn};
 pub use literal::Literal;
 
-/// Deepest nesting of calls and lists that is read. It bounds the stack of everybody who walks an expression,
-/// and is far beyond what models have.
+/// Deepest nesting of calls and lists that is read. It bounds the stack of everybody who walks an
+/// expression, and is far beyond what models have.
 pub const MAX_DEPTH: usize = 512;
 
 /// The value of a `pnnx.Expression`: arithmetic on the operator's inputs and on constants.
@@ -67,8 +67,8 @@ impl Expr {
     /// Both forms that pnnx writes are read: calls, `sub(@0,0.5)`, and bare prefixes, `expm1,@0`.
     ///
     /// # Errors
-    /// Where the text is no expression: an unknown function or the wrong number of arguments, brackets that do
-    /// not pair up, a malformed number, or nesting beyond [`MAX_DEPTH`].
+    /// Where the text is no expression: an unknown function or the wrong number of arguments,
+    /// brackets that do not pair up, a malformed number, or nesting beyond [`MAX_DEPTH`].
     pub fn parse(text: &str) -> Result<Expr, ExprError> {
         parse::parse(text)
     }
@@ -97,7 +97,8 @@ impl Expr {
         self.children().for_each(|part| part.walk(visit));
     }
 
-    /// One more than the largest input number, so the number of inputs that the operator needs at least.
+    /// One more than the largest input number, so the number of inputs that the operator needs at
+    /// least.
     pub fn input_count(&self) -> usize {
         let mut count = 0;
         self.walk(&mut |part| {

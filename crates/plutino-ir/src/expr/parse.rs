@@ -1,7 +1,8 @@
 //! From text to expression.
 //!
-//! The converter writes calls, `sub(@0,0.5)`, but reads a stream of prefix tokens in which `(`, `)` and `,`
-//! are mere separators, and does write `expm1,sub(@0,0.5)` for functions that it does not know itself. So:
+//! The converter writes calls, `sub(@0,0.5)`, but reads a stream of prefix tokens in which `(`, `)`
+//! and `,` are mere separators, and does write `expm1,sub(@0,0.5)` for functions that it does not
+//! know itself. So:
 //!
 //! ```text
 //! text = word | expr                           a word alone is a constant, whatever it is
@@ -9,11 +10,11 @@
 //!      | name "(" expr ("," expr)* ")"          as many as the function takes
 //!      | name ("," expr)*                       exactly as many as the function takes
 //! ```
-//! Text that does not fit is read once more without its brackets, see [`stream`].
-//! Open calls and lists are kept on a stack of our own, because expressions get deep where a model's loop was
+//! Text that does not fit is read once more without its brackets, see [`stream`]. Open calls and
+//! lists are kept on a stack of our own, because expressions get deep where a model's loop was
 //! unrolled.
 
-use super::error::{ExprError, ExprErrorKind};
+use super::error::{ExprError, ExprErrorKind, beginning};
 use super::functions::{BinaryFn, Function, UnaryFn};
 use super::token::{Token, TokenKind, tokens};
 use super::{Expr, MAX_DEPTH, stream};
@@ -87,11 +88,11 @@ impl<'a> Parser<'a> {
 
     fn unexpected(&self, token: Option<&Token<'a>>, expected: &'static str) -> ExprError {
         let (at, found) = token.map_or((self.text.len(), ""), |token| (token.at, token.text));
-        self.fault(at, ExprErrorKind::Unexpected { expected, found: found.to_owned() })
+        self.fault(at, ExprErrorKind::Unexpected { expected, found: beginning(found) })
     }
 
-    /// Reads up to a complete leaf, opening calls and lists on the way; `None` at `]` or `)` right after the
-    /// opening bracket.
+    /// Reads up to a complete leaf, opening calls and lists on the way; `None` at `]` or `)` right
+    /// after the opening bracket.
     fn operand(&mut self) -> Result<Option<Expr>, ExprError> {
         loop {
             let Some(token) = self.tokens.next() else {
@@ -135,7 +136,7 @@ impl<'a> Parser<'a> {
 
     fn open_call(&mut self, token: &Token<'a>, name: &str) -> Result<(), ExprError> {
         let function = Function::from_name(name).ok_or_else(|| {
-            let (name, nearest) = (name.to_owned(), nearest(name));
+            let (name, nearest) = (beginning(name), nearest(name));
             self.fault(token.at, ExprErrorKind::UnknownFunction { name, nearest })
         })?;
         let (least, most) = function.arity();
@@ -186,7 +187,7 @@ impl<'a> Parser<'a> {
                     frame.at + function.name().len(),
                     ExprErrorKind::Unbalanced { bracket: '(' },
                 ),
-                Form::Prefix(function) => self.arity(&frame, function),
+                Form::Prefix(function) => self.arity(frame.at, frame.arguments.len(), function),
             });
         };
         match (frame.form, token.kind) {
@@ -199,7 +200,7 @@ impl<'a> Parser<'a> {
                 self.close(frame, function).map(Next::Value)
             }
             (Form::Prefix(function), TokenKind::Close | TokenKind::CloseList) => {
-                Err(self.arity(&frame, function))
+                Err(self.arity(frame.at, frame.arguments.len(), function))
             }
             (form, _) => {
                 self.open.push(frame);
@@ -213,20 +214,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn arity(&self, frame: &Frame, function: Function) -> ExprError {
+    fn arity(&self, at: usize, found: usize, function: Function) -> ExprError {
         let (least, most) = function.arity();
-        let found = frame.arguments.len();
-        self.fault(frame.at, ExprErrorKind::Arity { function: function.name(), least, most, found })
+        self.fault(at, ExprErrorKind::Arity { function: function.name(), least, most, found })
     }
 
     fn close(&self, frame: Frame, function: Function) -> Result<Expr, ExprError> {
-        let wrong = self.arity(&frame, function);
+        let (at, found) = (frame.at, frame.arguments.len());
         let mut arguments = frame.arguments.into_iter().map(Box::new);
         let expr = match (function, arguments.next(), arguments.next(), arguments.next()) {
             (Function::Unary(function), Some(a), None, None) => Expr::Unary(function, a),
             (Function::Binary(function), Some(a), Some(b), None) => Expr::Binary(function, a, b),
             (Function::Size, Some(of), dim, None) => Expr::Size { of, dim },
-            _ => return Err(wrong),
+            _ => return Err(self.arity(at, found, function)),
         };
         Ok(expr)
     }
@@ -249,7 +249,7 @@ impl<'a> Parser<'a> {
     fn missing_operand(&self) -> ExprError {
         match self.open.last() {
             Some(frame) => match frame.form {
-                Form::Prefix(function) => self.arity(frame, function),
+                Form::Prefix(function) => self.arity(frame.at, frame.arguments.len(), function),
                 _ => self.unexpected(None, "a number, '@n', a function or a list"),
             },
             None => self.unexpected(None, "an expression"),
@@ -268,7 +268,8 @@ fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, known)| known)
 }
 
-/// Levenshtein's distance between a name from a file, of which only the beginning counts, and a short one.
+/// Levenshtein's distance between a name from a file, of which only the beginning counts, and a
+/// short one.
 fn edit_distance(found: &str, known: &str) -> usize {
     let mut row: Vec<usize> = (0..=known.len()).collect();
     for (i, c) in found.bytes().take(64).enumerate() {

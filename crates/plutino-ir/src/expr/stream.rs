@@ -1,9 +1,10 @@
 //! Expressions whose brackets mean nothing.
 //!
-//! The converter reads expressions as a stream of prefix tokens and writes the brackets anew from it. A
-//! function that it does not know itself (`expm1`, `log1p`) is a value to it, so that every bracket after it
-//! lands on the wrong token: `add(mul(expm1(@0),1.5),0.25)` becomes `add(mul(expm1,@0),1.5),0.25`. The order
-//! of the tokens is right, and with each function's number of arguments so is the expression.
+//! The converter reads expressions as a stream of prefix tokens and writes the brackets anew from
+//! it. A function that it does not know itself (`expm1`, `log1p`) is a value to it, so that every
+//! bracket after it lands on the wrong token: `add(mul(expm1(@0),1.5),0.25)` becomes
+//! `add(mul(expm1,@0),1.5),0.25`. The order of the tokens is right, and with each function's number
+//! of arguments so is the expression.
 
 use super::functions::Function;
 use super::token::{Token, TokenKind};
@@ -16,8 +17,8 @@ enum Open {
     List(usize),
 }
 
-/// The tokens with brackets and commas that follow from the functions' arguments; `None` if every function is
-/// followed by its brackets already, or the tokens are no expression either way.
+/// The tokens with brackets and commas that follow from the functions' arguments; `None` if every
+/// function is followed by its brackets already, or the tokens are no expression either way.
 pub(super) fn rebracketed<'a>(tokens: &[Token<'a>]) -> Option<Vec<Token<'a>>> {
     let bare = |pair: &[Token<'_>]| matches!(pair, [name, next] if function(name).is_some() && next.kind != TokenKind::Open);
     if !tokens.windows(2).any(bare) {

@@ -8,7 +8,7 @@ use nom::error::Error;
 use nom::sequence::{pair, preceded};
 use nom::{IResult, Parser};
 
-use super::error::{ExprError, ExprErrorKind};
+use super::error::{ExprError, ExprErrorKind, beginning};
 use crate::number::{Number, is_numeric, parse_number};
 
 /// A token and where it begins, in bytes.
@@ -56,7 +56,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, ExprError> {
                 Some(digits) => TokenKind::Input(digits),
                 None if is_numeric(lexeme) => {
                     TokenKind::Number(parse_number(lexeme).map_err(|expected| {
-                        fault(ExprErrorKind::Unexpected { expected, found: lexeme.to_owned() })
+                        fault(ExprErrorKind::Unexpected { expected, found: beginning(lexeme) })
                     })?)
                 }
                 None => TokenKind::Word(lexeme),

@@ -1,5 +1,5 @@
-//! Changing a graph. Every call keeps both ends of each connection in agreement, and leaves the graph as it
-//! was when it fails.
+//! Changing a graph. Every call keeps both ends of each connection in agreement, and leaves the
+//! graph as it was when it fails.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -96,7 +96,8 @@ impl Graph {
     /// Records shape and element type of an operand.
     ///
     /// # Errors
-    /// If the operand is not in the graph, or the name of a symbolic dimension cannot be written to a file.
+    /// If the operand is not in the graph, or the name of a symbolic dimension cannot be written to
+    /// a file.
     pub fn set_type(&mut self, operand: OperandId, ty: TensorType) -> Result<(), EditError> {
         crate::param::check_type(&ty)?;
         self.live_operand_mut(operand)?.ty = ty;
@@ -171,7 +172,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Lets one input read another operand; returns the one it read before. The input keeps its name.
+    /// Lets one input read another operand; returns the one it read before. The input keeps its
+    /// name.
     ///
     /// # Errors
     /// If operator, input or operand do not exist.
@@ -207,7 +209,30 @@ impl Graph {
         Ok(before)
     }
 
-    /// Stops `operator` from reading `operand`, at all of its inputs. Returns how many inputs went away.
+    /// Takes several inputs away, as [`Graph::remove_input`] does one.
+    ///
+    /// # Errors
+    /// If one of them does not exist.
+    pub fn remove_inputs(
+        &mut self,
+        operator: OperatorId,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), EditError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.input(operator, range.end - 1)?;
+        let live = self.live_operator_mut(operator)?;
+        live.input_names.drain(range.clone());
+        let gone: Vec<OperandId> = live.inputs.drain(range).collect();
+        for operand in gone {
+            self.forget_use(operand, operator);
+        }
+        Ok(())
+    }
+
+    /// Stops `operator` from reading `operand`, at all of its inputs. Returns how many inputs went
+    /// away.
     ///
     /// # Errors
     /// If one of them is not in the graph.
@@ -273,7 +298,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Takes an operand from the operator that makes it; later outputs move up. Returns the former producer.
+    /// Takes an operand from the operator that makes it; later outputs move up. Returns the former
+    /// producer.
     ///
     /// # Errors
     /// If the operand is not in the graph.
@@ -370,7 +396,8 @@ impl Graph {
         Ok(())
     }
 
-    /// The parameters of an operator, to change. What cannot be written to a file is refused by `save`.
+    /// The parameters of an operator, to change. What cannot be written to a file is refused by
+    /// `save`.
     ///
     /// # Errors
     /// If the operator is not in the graph.
@@ -381,7 +408,8 @@ impl Graph {
         Ok(&mut self.live_operator_mut(operator)?.params)
     }
 
-    /// The weights of an operator, to change. What cannot be written to a file is refused by `save`.
+    /// The weights of an operator, to change. What cannot be written to a file is refused by
+    /// `save`.
     ///
     /// # Errors
     /// If the operator is not in the graph.
@@ -392,7 +420,8 @@ impl Graph {
         Ok(&mut self.live_operator_mut(operator)?.attrs)
     }
 
-    /// Puts the operators in another file order, for instance that of [`topo::kahn`](crate::topo::kahn).
+    /// Puts the operators in another file order, for instance that of
+    /// [`topo::kahn`](crate::topo::kahn).
     ///
     /// # Errors
     /// If `order` does not hold each operator once.

@@ -2,13 +2,15 @@
 
 use thiserror::Error;
 
+use crate::quote::quote;
+
 use super::{OperandId, OperatorId};
 
 /// An edit that would break the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EditError {
     /// A name or kind that the file format cannot hold.
-    #[error("'{name}' cannot be written to a .param file as {what}: {why}")]
+    #[error("'{name}' cannot be written to a .param file as {what}: {why}", name = quote(name))]
     InvalidName {
         /// What was to be named, for example `an operator's name`.
         what: &'static str,
@@ -18,13 +20,13 @@ pub enum EditError {
         why: &'static str,
     },
     /// The name is taken by another operator.
-    #[error("there is already an operator named '{name}'")]
+    #[error("there is already an operator named '{name}'", name = quote(name))]
     DuplicateOperator {
         /// The name.
         name: String,
     },
     /// The name is taken by another operand.
-    #[error("there is already an operand named '{name}'")]
+    #[error("there is already an operand named '{name}'", name = quote(name))]
     DuplicateOperand {
         /// The name.
         name: String,
@@ -36,7 +38,7 @@ pub enum EditError {
     #[error("no operand {0:?} in this graph")]
     NoSuchOperand(OperandId),
     /// The operator has fewer inputs.
-    #[error("operator '{operator}' has {count} inputs, so none at index {index}")]
+    #[error("operator '{operator}' has {count} inputs, so none at index {index}", operator = quote(operator))]
     NoSuchInput {
         /// Name of the operator.
         operator: String,
@@ -46,7 +48,7 @@ pub enum EditError {
         count: usize,
     },
     /// An operand has one producer at most.
-    #[error("operand '{operand}' is already made by '{producer}'")]
+    #[error("operand '{operand}' is already made by '{producer}'", operand = quote(operand), producer = quote(producer))]
     AlreadyProduced {
         /// Name of the operand.
         operand: String,
@@ -54,7 +56,7 @@ pub enum EditError {
         producer: String,
     },
     /// The operand is still read.
-    #[error("operand '{operand}' is still read by '{consumer}'")]
+    #[error("operand '{operand}' is still read by '{consumer}'", operand = quote(operand), consumer = quote(consumer))]
     StillRead {
         /// Name of the operand.
         operand: String,
@@ -62,7 +64,7 @@ pub enum EditError {
         consumer: String,
     },
     /// The input already has this name on this operator.
-    #[error("operator '{operator}' already has an input named '{key}'")]
+    #[error("operator '{operator}' already has an input named '{key}'", operator = quote(operator), key = quote(key))]
     DuplicateInputName {
         /// Name of the operator.
         operator: String,
@@ -77,7 +79,8 @@ pub enum EditError {
     },
 }
 
-/// Checks a word of the `.param` file: something, without blanks; `also_not` cannot stand in it either.
+/// Checks a word of the `.param` file: something, without blanks; `also_not` cannot stand in it
+/// either.
 pub(crate) fn check_word(
     what: &'static str,
     name: &str,

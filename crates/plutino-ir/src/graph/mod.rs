@@ -19,11 +19,13 @@ pub(crate) use error::check_word;
 pub use validate::InvalidGraph;
 pub(crate) use validate::entry_name;
 
-/// Names an operator within its graph. Stays valid whatever else is edited, and is never given out twice.
+/// Names an operator within its graph. Stays valid whatever else is edited, and is never given out
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperatorId(pub(crate) usize);
 
-/// Names an operand within its graph. Stays valid whatever else is edited, and is never given out twice.
+/// Names an operand within its graph. Stays valid whatever else is edited, and is never given out
+/// twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperandId(pub(crate) usize);
 
@@ -51,7 +53,8 @@ pub struct Operand {
     pub ty: TensorType,
     /// The operator that makes it; `None` only while a graph is being built.
     pub producer: Option<OperatorId>,
-    /// The operators that read it, once for each time they do: `torch.cat` of 3 and 3 appears twice.
+    /// The operators that read it, once for each time they do: `torch.cat` of 3 and 3 appears
+    /// twice.
     pub consumers: Vec<OperatorId>,
 }
 
@@ -67,7 +70,8 @@ pub struct Operator {
     pub inputs: Vec<OperandId>,
     /// Operands made, in order.
     pub outputs: Vec<OperandId>,
-    /// The argument that each input stands for (`$attn_mask=4`), where the file says; as long as `inputs`.
+    /// The argument that each input stands for (`$attn_mask=4`), where the file says; as long as
+    /// `inputs`.
     pub input_names: Vec<Option<String>>,
     /// Parameters by name.
     pub params: BTreeMap<String, Parameter>,
@@ -97,10 +101,10 @@ impl Operator {
 
 /// A PNNX model: operators in file order, connected by operands.
 ///
-/// Operators and operands are reached by id, by name or in order, and changed only through the graph, which
-/// keeps both ends of every connection in agreement. Indexing (`graph[id]`) is for ids known to be live, for
-/// instance those that an operator of the same graph holds, and panics on an id that was removed;
-/// [`Graph::operator`] and [`Graph::operand`] answer `None` instead.
+/// Operators and operands are reached by id, by name or in order, and changed only through the
+/// graph, which keeps both ends of every connection in agreement. Indexing (`graph[id]`) is for ids
+/// known to be live, for instance those that an operator of the same graph holds, and panics on an
+/// id that was removed; [`Graph::operator`] and [`Graph::operand`] answer `None` instead.
 ///
 /// Two graphs are equal if they would be written alike: ids and line numbers do not count.
 #[derive(Clone, Default)]

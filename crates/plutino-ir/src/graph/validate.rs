@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use thiserror::Error;
 
+use crate::quote::quote;
+
 use super::{Graph, OperandId, OperatorId};
 use crate::topo::{self, CycleError};
 
@@ -11,25 +13,25 @@ use crate::topo::{self, CycleError};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidGraph {
     /// An operator reads or makes an operand that is not in the graph.
-    #[error("operator '{operator}' refers to an operand that was removed")]
+    #[error("operator '{operator}' refers to an operand that was removed", operator = quote(operator))]
     Dangling {
         /// Name of the operator.
         operator: String,
     },
     /// Nobody makes the operand.
-    #[error("operand '{operand}' has no producer")]
+    #[error("operand '{operand}' has no producer", operand = quote(operand))]
     NoProducer {
         /// Name of the operand.
         operand: String,
     },
     /// Operand and operators disagree about who makes or reads it.
-    #[error("operand '{operand}' and its operators disagree about who makes and reads it")]
+    #[error("operand '{operand}' and its operators disagree about who makes and reads it", operand = quote(operand))]
     Inconsistent {
         /// Name of the operand.
         operand: String,
     },
     /// Input names and inputs differ in number.
-    #[error("operator '{operator}' has {inputs} inputs but {names} input names")]
+    #[error("operator '{operator}' has {inputs} inputs but {names} input names", operator = quote(operator))]
     InputNames {
         /// Name of the operator.
         operator: String,
@@ -41,9 +43,9 @@ pub enum InvalidGraph {
     /// Operators wait for each other.
     #[error(transparent)]
     Cycle(#[from] CycleError),
-    /// Two weights would share one entry of the `.bin` file: operator `a` with weight `b.c`, and operator
-    /// `a.b` with weight `c`.
-    #[error("operators '{first}' and '{second}' both have a weight stored as '{entry}'")]
+    /// Two weights would share one entry of the `.bin` file: operator `a` with weight `b.c`, and
+    /// operator `a.b` with weight `c`.
+    #[error("operators '{first}' and '{second}' both have a weight stored as '{entry}'", first = quote(first), second = quote(second), entry = quote(entry))]
     SharedEntry {
         /// Name of the entry.
         entry: String,
@@ -55,11 +57,11 @@ pub enum InvalidGraph {
 }
 
 impl Graph {
-    /// Checks that every operand has one producer, that operands and operators agree about every connection,
-    /// that there is no cycle, and that every weight has an entry of its own.
+    /// Checks that every operand has one producer, that operands and operators agree about every
+    /// connection, that there is no cycle, and that every weight has an entry of its own.
     ///
-    /// A graph that was read is valid, and every edit keeps connections in agreement; what edits can leave
-    /// behind are operands without producer, cycles and shared entries.
+    /// A graph that was read is valid, and every edit keeps connections in agreement; what edits
+    /// can leave behind are operands without producer, cycles and shared entries.
     ///
     /// # Errors
     /// The first fault found.

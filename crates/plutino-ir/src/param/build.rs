@@ -7,6 +7,7 @@ use crate::attribute::Attribute;
 use crate::dtype::TensorType;
 use crate::error::{Lookalike, ParseError, ParseErrorKind};
 use crate::graph::{Graph, Operand, Operator, OperatorId};
+use crate::limits::Limits;
 use crate::parameter::Parameter;
 use crate::topo;
 
@@ -41,7 +42,8 @@ impl Line<'_> {
 }
 
 /// Reads the text of a `.param` file; attributes have no data yet.
-pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
+pub(crate) fn parse_graph(bytes: &[u8], limits: &Limits) -> Result<Graph, ParseError> {
+    check_size(bytes)?;
     let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     let mut lines = numbered_lines(text);
     let first = lines.next().unwrap_or(Line { number: 1, text: "" });
@@ -69,21 +71,47 @@ pub(crate) fn parse_graph(bytes: &[u8]) -> Result<Graph, ParseError> {
         if line.number == u32::MAX {
             return Err(line.fault(line.text, ParseErrorKind::TooLong));
         }
+        limits.check_at(parsed.len()).map_err(|why| line.fault(line.text, why.into()))?;
         let operator = grammar::whole_line(line.text, grammar::operator)
             .map_err(|fault| line.syntax(&fault))?;
         parsed.push((line, operator));
     }
 
-    let graph = build(&parsed)?;
+    let graph = build(&parsed, limits)?;
     for (what, declared, found) in [
         ("operators", operators, graph.operator_count()),
         ("operands", operands, graph.operand_count()),
     ] {
-        if declared != found {
+        // pnnx 20261020 counts operands that it has merged with others, too.
+        let counted = what == "operands" && declared > found;
+        if declared != found && !counted {
             return Err(header.fault(header.text, ParseErrorKind::Count { what, declared, found }));
         }
     }
     Ok(graph)
+}
+
+/// Bytes of a `.param` file, at most.
+pub(crate) const MAX_BYTES: u64 = 16 << 20;
+
+/// Words of a `.param` file, and elements of its lists, at most: each takes some 100 bytes as a
+/// part of a graph, and files of real models have thousands.
+const MAX_WORDS: usize = 1 << 20;
+
+/// Refuses text whose graph would take much memory, before it is read.
+fn check_size(bytes: &[u8]) -> Result<(), ParseError> {
+    let too_large = |what, found: u64, most: u64| {
+        let kind = ParseErrorKind::TooLarge { what, found, most };
+        Err(ParseError { line: 1, column: 1, kind })
+    };
+    let size = bytes.len() as u64;
+    if size > MAX_BYTES {
+        return too_large("bytes", size, MAX_BYTES);
+    }
+    match bytes.iter().filter(|b| matches!(b, b' ' | b',' | b'\n' | b'\t')).count() {
+        0..=MAX_WORDS => Ok(()),
+        words => too_large("words", words as u64, MAX_WORDS as u64),
+    }
 }
 
 fn not_utf8(bytes: &[u8], valid: usize) -> ParseError {
@@ -111,7 +139,8 @@ fn lookalike(bytes: &[u8]) -> Option<Lookalike> {
     } else if starts(b"#") || starts(b"import ") || starts(b"from ") {
         Some(Lookalike::Python)
     } else if starts(b"\x08") || (starts(b"\x3a") && std::str::from_utf8(bytes).is_err()) {
-        // ModelProto begins with ir_version, field 1, a varint; or, from pnnx, with graph, field 7, a message.
+        // ModelProto begins with ir_version, field 1, a varint; or, from pnnx, with graph, field 7,
+        // a message.
         Some(Lookalike::Onnx)
     } else if std::str::from_utf8(first_line).is_ok_and(is_two_counts) {
         Some(Lookalike::OldNcnn)
@@ -124,15 +153,17 @@ fn is_two_counts(line: &str) -> bool {
     grammar::whole_line(line, grammar::counts).is_ok()
 }
 
-fn build(lines: &[(Line<'_>, OperatorLine<'_>)]) -> Result<Graph, ParseError> {
+fn build(lines: &[(Line<'_>, OperatorLine<'_>)], limits: &Limits) -> Result<Graph, ParseError> {
     let mut graph = Graph::new();
     // Files are in topological order as a rule but need not be: first everything that is made, then
     // everything that is read.
-    for (line, operator) in lines {
+    for (at, (line, operator)) in lines.iter().enumerate() {
+        limits.check_at(at).map_err(|why| line.fault(line.text, why.into()))?;
         refuse_ncnn(*line, operator)?;
         define(&mut graph, *line, operator)?;
     }
     for (id, (line, operator)) in lines.iter().enumerate() {
+        limits.check_at(id).map_err(|why| line.fault(line.text, why.into()))?;
         connect(&mut graph, *line, operator, OperatorId(id))?;
     }
     topo::kahn(&graph).map_err(|cycle| {
@@ -240,7 +271,8 @@ fn record_type(
     name: &str,
     ty: &TensorType,
 ) -> Result<(), ParseError> {
-    // Operators are connected one after the other, so a reader that was connected just now comes last.
+    // Operators are connected one after the other, so a reader that was connected just now comes
+    // last.
     let own = |operand: &&mut Operand| {
         operand.producer == Some(id) || operand.consumers.last() == Some(&id)
     };
@@ -313,7 +345,8 @@ fn fields(line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<Fields, ParseErro
     Ok((params, attrs))
 }
 
-/// The value of a parameter. An expression is text, whatever it looks like: `[size(@0,0),-1]` is no list.
+/// The value of a parameter. An expression is text, whatever it looks like: `[size(@0,0),-1]` is no
+/// list.
 pub(super) fn parameter(
     key: &str,
     value: &str,
@@ -321,9 +354,9 @@ pub(super) fn parameter(
     if key == "expr" { Ok(Parameter::Str(value.to_owned())) } else { Parameter::parse(value) }
 }
 
-/// Keys of the inputs. A key names an operand, and one operand may be several inputs
-/// (`nn.LSTM 0 2 2 $input=0 $initial_h=2 $initial_c=2`): keys are given in the order of the inputs, so each
-/// takes the first input of that operand that has none yet.
+/// Keys of the inputs. A key names an operand, and one operand may be several inputs (`nn.LSTM 0 2
+/// 2 $input=0 $initial_h=2 $initial_c=2`): keys are given in the order of the inputs, so each takes
+/// the first input of that operand that has none yet.
 fn input_names(
     line: Line<'_>,
     parsed: &OperatorLine<'_>,

@@ -128,8 +128,8 @@ pub(crate) fn operator(input: &str) -> Parsed<'_, OperatorLine<'_>> {
     Ok((input, OperatorLine { kind, name, inputs, outputs, fields }))
 }
 
-/// As many operand names as the line announces. Memory grows with the names found, not with the number
-/// announced.
+/// As many operand names as the line announces. Memory grows with the names found, not with the
+/// number announced.
 fn operands<'a>(
     announced: usize,
     role: &'static str,

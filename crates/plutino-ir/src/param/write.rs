@@ -10,11 +10,12 @@ use crate::error::SaveError;
 use crate::graph::{EditError, Graph, OperandId, Operator, check_word};
 
 impl Graph {
-    /// The text of the `.param` file. Operators keep their order, parameters and weights are sorted by name;
-    /// a type without a shape is left out, because the format has no place for it.
+    /// The text of the `.param` file. Operators keep their order, parameters and weights are sorted
+    /// by name; a type without a shape is left out, because the format has no place for it.
     ///
     /// # Errors
-    /// If the graph is not [valid](Graph::validate), or has something that would be read back differently.
+    /// If the graph is not [valid](Graph::validate), or has something that would be read back
+    /// differently.
     pub fn to_param_string(&self) -> Result<String, SaveError> {
         self.validate()?;
         let mut text = format!("{MAGIC}\n{} {}\n", self.operator_count(), self.operand_count());

@@ -1,4 +1,5 @@
-//! Reading: an index of the archive, every statement of which is checked, then one slice for each weight.
+//! Reading: an index of the archive, every statement of which is checked, then one slice for each
+//! weight.
 
 use std::collections::HashMap;
 
@@ -7,6 +8,8 @@ use rawzip::{CompressionMethod, ZipLocator, ZipSliceArchive, ZipSliceEntry};
 
 use crate::error::BinError;
 use crate::graph::{Graph, entry_name};
+use crate::limits::Limits;
+use crate::load::LoadOptions;
 use crate::mmap::Mapping;
 
 /// Length of the longest end record: 22 bytes and a comment.
@@ -27,9 +30,9 @@ pub(crate) fn attach(
     graph: &mut Graph,
     archive: &Bytes,
     mapping: Option<&Mapping>,
-    verify_crc: bool,
+    options: &LoadOptions,
 ) -> Result<(), BinError> {
-    let entries = index(archive)?;
+    let entries = index(archive, &options.limits)?;
     let mut by_name: HashMap<&str, &Entry> =
         entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     graph.entries().map_err(BinError::SharedEntry)?;
@@ -47,9 +50,10 @@ pub(crate) fn attach(
                     line,
                 }
             })?;
+            options.limits.check()?;
             let data = archive.slice(entry.data.clone());
             let found = data.len() as u64;
-            if verify_crc && found == attr.byte_len() as u64 {
+            if options.verify_crc && found == attr.byte_len() as u64 {
                 check_crc(entry, &data)?;
                 // Of a small file all may stay: most of it is packed, and released, before long.
                 if let Some(mapping) = mapping.filter(|m| !m.is_small()) {
@@ -81,7 +85,7 @@ fn check_crc(entry: &Entry, data: &[u8]) -> Result<(), BinError> {
 }
 
 /// Reads the directory and compares it with the header of every entry.
-fn index(bytes: &Bytes) -> Result<Vec<Entry>, BinError> {
+fn index(bytes: &Bytes, limits: &Limits) -> Result<Vec<Entry>, BinError> {
     let archive = ZipLocator::new()
         .max_search_space(END_RECORD)
         .locate_in_slice(bytes.as_ref())
@@ -98,6 +102,7 @@ fn index(bytes: &Bytes) -> Result<Vec<Entry>, BinError> {
             index: entries.len(),
             reason: error.to_string(),
         })? {
+            limits.check_at(entries.len())?;
             entries.push(check_entry(&archive, bytes, entries.len(), &record)?);
         }
     }

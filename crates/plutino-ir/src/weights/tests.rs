@@ -1,4 +1,5 @@
 use crate::error::{BinError, LoadError};
+use crate::load::LoadOptions;
 use crate::{DType, Graph, InvalidGraph};
 
 const PARAM: &str =
@@ -169,7 +170,8 @@ fn corruption_is_noticed_unless_waived() {
         BinError::Crc { entry: "a.x".into(), expected, found }
     );
     let mut graph = Graph::parse(PARAM).unwrap();
-    assert_eq!(super::attach(&mut graph, &archive.into(), None, false), Ok(()));
+    let unverified = LoadOptions { verify_crc: false, ..LoadOptions::default() };
+    assert_eq!(super::attach(&mut graph, &archive.into(), None, &unverified), Ok(()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Writing: every entry stored plainly, with ZIP64 sizes, as pnnx does it. Fields are those of APPNOTE 6.3.
+//! Writing: every entry stored plainly, with ZIP64 sizes, as pnnx does it. Fields are those of
+//! APPNOTE 6.3.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,5 @@
-//! Convolutions of real networks on channel blocks. Their flops are those of the direct convolution.
+//! Convolutions of real networks on channel blocks. Their flops are those of the direct
+//! convolution.
 
 use plutino_kernels::activation::Activation;
 use plutino_kernels::nchwc::{

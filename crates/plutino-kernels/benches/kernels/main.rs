@@ -5,8 +5,9 @@
 //! cargo bench -p plutino-kernels -- 'gemm'            # what the regular expression finds in the names
 //! cargo bench -p plutino-kernels -- '1 thread' --quick
 //! ```
-//! `thrpt` says GFLOP/s and the share of the multiply-add peak, or GB/s and the share of the bandwidth at which
-//! as many bytes are copied. `yardstick.rs` measures both beside each benchmark, on the same threads.
+//! `thrpt` says GFLOP/s and the share of the multiply-add peak, or GB/s and the share of the
+//! bandwidth at which as many bytes are copied. `yardstick.rs` measures both beside each benchmark,
+//! on the same threads.
 
 // Benchmarks whose sizes are wrong have no result.
 #![allow(clippy::expect_used)]

@@ -1,5 +1,5 @@
-//! Kernels that memory bounds: softmax, layer norm, elementwise functions. Each tensor counts once, whatever
-//! the kernel reads again.
+//! Kernels that memory bounds: softmax, layer norm, elementwise functions. Each tensor counts once,
+//! whatever the kernel reads again.
 
 use bytemuck::cast_slice_mut;
 use plutino_kernels::InOut;
@@ -12,7 +12,8 @@ use plutino_tensor::DType;
 use crate::suite::Suite;
 use crate::yardstick::Work;
 
-/// Rows and their length: scores of a MiniLM on 128 tokens, of a ViT on 50, of Swin's windows; of a language model.
+/// Rows and their length: scores of a MiniLM on 128 tokens, of a ViT on 50, of Swin's windows; of a
+/// language model.
 const SCORES: [[usize; 2]; 4] = [[12 * 128, 128], [12 * 50, 50], [192 * 49, 49], [256, 32_000]];
 
 /// Rows and their length: MiniLM, ViT, first stage of Swin and ConvNeXt.

@@ -10,9 +10,9 @@
 //!       O = O exp(m_old - m) + P V                                 +-----------+
 //!   O / l
 //! ```
-//! Q and P are read where they lie, as left operands, and O is the output itself: only K and V are packed, and only
-//! some rows of scores exist at a time (online softmax: Milakov and Gimelshein 2018; Dao et al., FlashAttention,
-//! 2022).
+//! Q and P are read where they lie, as left operands, and O is the output itself: only K and V are
+//! packed, and only some rows of scores exist at a time (online softmax: Milakov and Gimelshein
+//! 2018; Dao et al., FlashAttention, 2022).
 //!
 //! A query's result depends neither on its place in a block nor on the threads.
 
@@ -74,7 +74,7 @@ pub enum Mask<'a, T> {
     Causal,
     /// Added.
     Add(&'a [T]),
-    /// Scores where this is false become -inf.
+    /// -inf is added where this is false, as PyTorch does: a score that is NaN or +inf becomes NaN.
     Keep(&'a [bool]),
 }
 
@@ -91,8 +91,8 @@ pub struct Operands<'a, T> {
     pub mask: Mask<'a, T>,
     /// Output.
     pub out: &'a mut [T],
-    /// A second output where the plan asks for it: softmax(scale Q Kᵀ + mask), averaged over the heads of
-    /// each group; dense (groups, L, S).
+    /// A second output where the plan asks for it: softmax(scale Q Kᵀ + mask), averaged over the
+    /// heads of each group; dense (groups, L, S).
     pub weights: Option<&'a mut [T]>,
 }
 
@@ -109,8 +109,8 @@ pub struct Problem {
     pub heads: usize,
     /// Factor of the scores.
     pub scale: f32,
-    /// What a query gets whose keys are all masked: 0 from PyTorch's `scaled_dot_product_attention`, NaN from
-    /// a plain softmax.
+    /// What a query gets whose keys are all masked: 0 from PyTorch's
+    /// `scaled_dot_product_attention`, NaN from a plain softmax.
     pub unattended: f32,
     /// Whether the weights are an output too.
     pub weights: bool,
@@ -123,7 +123,8 @@ impl Problem {
     /// Where that is not so.
     pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>) {
         let Size { queries, keys, depth, values } = self.size;
-        // One past the last element of `n` runs of `len` elements, `stride` apart; 0 where there are none.
+        // One past the last element of `n` runs of `len` elements, `stride` apart; 0 where there
+        // are none.
         let end = |first: usize, n: usize, stride: usize, len: usize| match n.checked_sub(1) {
             Some(last) if len > 0 => last.checked_mul(stride)?.checked_add(first)?.checked_add(len),
             _ => Some(0),
@@ -203,7 +204,8 @@ impl Attention {
         self.parts().iter().fold(0usize, |a, &p| a.saturating_add(p)).saturating_mul(threads)
     }
 
-    /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so far.
+    /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so
+    /// far.
     fn parts(&self) -> [usize; 6] {
         let Size { depth, values, .. } = self.problem.size;
         let (lanes, nr) = (self.target.isa.lanes(), self.target.nr());
@@ -222,8 +224,8 @@ impl Attention {
     /// Computes all heads, group by group.
     ///
     /// # Panics
-    /// Where an operand or the scratch memory is too short for what the plan and the heads say, or the
-    /// strides of the output let rows overlap.
+    /// Where an operand or the scratch memory is too short for what the plan and the heads say, or
+    /// the strides of the output let rows overlap.
     pub fn run(&self, par: &Par, heads: &[Head], x: Operands<'_, f32>, scratch: &mut [f32]) {
         let Problem { size: Size { queries, keys, .. }, .. } = self.problem;
         assert!(scratch.len() >= self.scratch(par.threads()), "too little scratch memory");

@@ -1,7 +1,7 @@
 //! The work of one task: a block of queries against all keys.
 
 use super::{Attention, FOUR, Head, Mask, Size};
-use crate::gemm::tile::{self, Ahead, Start, Tile, VECTORS};
+use crate::gemm::tile::{self, Ahead, End, Tile, VECTORS};
 use crate::gemm::{PackPanels, Strided};
 use crate::math::exp_normal;
 use crate::par::SharedMut;
@@ -102,15 +102,14 @@ impl Vectorized for Task<'_> {
 }
 
 impl Task<'_> {
-    /// Packs a block of keys, scaled, and of values.
-    #[inline(always)]
+    /// Packs a block of keys, and of values.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn pack<S: Simd>(&self, s: S, head: &Head, block: &Range<usize>, k: &mut [f32], v: &mut [f32]) {
         let nr = VECTORS * S::LANES;
         let Size { keys, depth, values, .. } = self.plan.problem.size;
         let strides = self.plan.problem.strides;
         let source = self.k.get(head.k..).unwrap_or_default();
         let source = Strided::right(source, (depth, keys), (1, strides.k));
-        let source = source.scaled(self.plan.problem.scale);
         let (lanes, depth) = (block.clone(), 0..depth);
         PackPanels { source: &source, lanes, depth, width: nr, out: k }.run(s);
         let source = self.v.get(head.v..).unwrap_or_default();
@@ -119,8 +118,9 @@ impl Task<'_> {
         PackPanels { source: &source, lanes, depth, width: nr, out: v }.run(s);
     }
 
-    /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a block.
-    #[inline(always)]
+    /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a
+    /// block.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn step<S: Simd>(
         &self,
         s: S,
@@ -182,14 +182,15 @@ impl Task<'_> {
         let out = (self.out.as_mut_ptr().wrapping_add(at), strides.out[2]);
         let p = tile::Rows { first: p.as_ptr(), stride: width };
         let v = (packed.v, packed.keys * nr);
-        // SAFETY: rows of scores as above; these rows of the output exist, overlap no others (`Problem::check`), and
-        // are this task's alone.
+        // SAFETY: rows of scores as above; these rows of the output exist, overlap no others
+        // (`Problem::check`), and are this task's alone.
         unsafe { multiply(s, [rows.len(), seen.len(), values], p, v, add, out) };
     }
 
-    /// Masks the scores of a query with the keys `seen`, and finds the greatest. `scores` are whole vectors: those
-    /// without a key become -inf.
-    #[inline(always)]
+    /// Scales and masks the scores of a query with the keys `seen`, and finds the greatest.
+    /// `scores` are whole vectors: those without a key become -inf. (Scaled keys would do as well,
+    /// but where products overflow, PyTorch's do, too.)
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn mask<S: Simd>(
         &self,
         s: S,
@@ -201,25 +202,28 @@ impl Task<'_> {
         let [row_step, key_step] = self.plan.problem.strides.mask;
         let at = |key: usize| head.mask + query * row_step + (seen.start + key) * key_step;
         let keys = seen.len();
-        let (mut visible, mut add) = (keys, None);
+        let (mut visible, mut add, mut scale) = (keys, None, self.plan.problem.scale);
         match self.mask {
             Mask::None => {}
             Mask::Causal => visible = keys.min((query + 1).saturating_sub(seen.start)),
             Mask::Add(mask) if key_step == 1 => add = Some(&mask[at(0)..at(keys)]),
             Mask::Add(mask) => {
-                scores[..keys].iter_mut().enumerate().for_each(|(k, x)| *x += mask[at(k)]);
+                for (k, x) in scores[..keys].iter_mut().enumerate() {
+                    *x = *x * scale + mask[at(k)];
+                }
+                scale = 1.0;
             }
             Mask::Keep(mask) => {
                 for (k, x) in scores[..keys].iter_mut().enumerate() {
-                    if !mask[at(k)] {
-                        *x = f32::NEG_INFINITY;
-                    }
+                    *x = *x * scale + if mask[at(k)] { 0.0 } else { f32::NEG_INFINITY };
                 }
+                scale = 1.0;
             }
         }
+        let scale = s.splat(scale);
         let mut greatest = s.splat(f32::NEG_INFINITY);
         for i in (0..scores.len()).step_by(S::LANES) {
-            let mut x = s.load(&scores[i..]);
+            let mut x = s.mul(s.load(&scores[i..]), scale);
             if let Some(add) = add {
                 let n = (keys - i).min(S::LANES);
                 x = s.add(x, s.load_up_to(&add[i..], n));
@@ -239,14 +243,15 @@ impl Task<'_> {
     fn output_row(&self, head: usize, query: usize) -> &mut [f32] {
         let problem = &self.plan.problem;
         let at = problem.out(head) + query * problem.strides.out[2];
-        // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query, and the
-        // callers drop one row before they ask for the next.
+        // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query,
+        // and the callers drop one row before they ask for the next.
         unsafe { self.out.slice(at..at + problem.size.values) }
     }
 }
 
-/// Turns N rows of scores into e^(score - greatest), and sums them up; -inf is the greatest where nothing is seen.
-#[inline(always)]
+/// Turns N rows of scores into e^(score - greatest), and sums them up; -inf is the greatest where
+/// nothing is seen.
+#[cfg_attr(not(unoptimised), inline(always))]
 fn exponentials<S: Simd, const N: usize>(s: S, rows: &mut [f32], greatest: &[f32]) -> [f32; N] {
     let width = rows.len() / N;
     // Any finite number does where all are -inf: they become 0.
@@ -276,12 +281,13 @@ fn scale<S: Simd>(s: S, row: &mut [f32], factor: f32) {
     }
 }
 
-/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns (and the distance of panels), a
-/// pointer to C and the stride of its rows.
+/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns (and the
+/// distance of panels), a pointer to C and the stride of its rows.
 ///
 /// # Safety
-/// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of `cols`.
-#[inline(always)]
+/// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of
+/// `cols`.
+#[cfg_attr(not(unoptimised), inline(always))]
 unsafe fn multiply<S: Simd>(
     s: S,
     [rows, depth, cols]: [usize; 3],
@@ -309,10 +315,9 @@ unsafe fn multiply<S: Simd>(
                 c,
                 c_stride,
                 cols: (cols - panel * nr).min(side_by_side * nr),
-                start: Start {
-                    row_bias: None,
-                    col_bias: None,
-                    add: add.then_some((c.cast_const(), c_stride)),
+                end: End {
+                    add: [add.then_some((c.cast_const(), c_stride)), None],
+                    ..End::default()
                 },
                 clamp: (f32::NEG_INFINITY, f32::INFINITY),
             };

@@ -4,7 +4,8 @@ use crate::testkit::{assert_close, on_every_machine, random};
 
 const DENSE: [usize; 2] = [0, 0];
 
-/// A batch of dense (heads, L, E) operands; the output as (L, heads, Ev), as `nn.MultiheadAttention` has it.
+/// A batch of dense (heads, L, E) operands; the output as (L, heads, Ev), as
+/// `nn.MultiheadAttention` has it.
 fn problem(groups: usize, heads: usize, size: Size) -> (Problem, Vec<Head>) {
     let Size { queries, keys, depth, values } = size;
     let out = [queries * heads * values, values, heads * values];
@@ -48,8 +49,8 @@ fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
             out.extend(w);
             out
         },
-        // Scores are at most 0.3 depth, off by gamma(depth) of that and amplified by the softmax at most
-        // twice; weights sum to 1 over values of at most 1, summed in keys steps.
+        // Scores are at most 0.3 depth, off by gamma(depth) of that and amplified by the softmax at
+        // most twice; weights sum to 1 over values of at most 1, summed in keys steps.
         |found| {
             let unit = f64::from(f32::EPSILON);
             let score = 0.3 * depth as f64 * (depth as f64 + 2.0) * unit;
@@ -128,4 +129,66 @@ fn overlapping_outputs_are_refused() {
     let (x, mut out, mut scratch) = ([1.0; 6], [1.0; 9], vec![0.0; plan.scratch(1)]);
     let x = Operands { q: &x, k: &x, v: &x, mask: Mask::None, out: &mut out, weights: None };
     plan.run(&Par::serial(), &heads, x, &mut scratch);
+}
+
+/// Runs one head on every machine; the first numbers of the rows of the output.
+fn rows_of(size: Size, q: &[f32], k: &[f32], mask: Mask<'_, f32>, check: impl Fn(&[f32])) {
+    let (p, heads) = problem(1, 1, size);
+    let p = Problem { strides: Strides { mask: [size.keys, 1], ..p.strides }, ..p };
+    let v = random(size.keys * size.values, 3);
+    on_every_machine(
+        |isa, par| {
+            let plan = Attention::new(Target::this(isa), par.threads(), p);
+            let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
+            let mut out = vec![0.0; size.queries * size.values];
+            let x = Operands { q, k, v: &v, mask, out: &mut out, weights: None };
+            plan.run(par, &heads, x, &mut scratch);
+            out.chunks_exact(size.values).map(|row| row[0]).collect()
+        },
+        check,
+    );
+}
+
+/// As in a softmax: +inf and NaN among the scores of a query make all of it NaN, -inf is a weight
+/// of 0.
+#[test]
+fn scores_that_overflow() {
+    for keys in [4, 40, 1100] {
+        let size = Size { queries: 14, keys, depth: 8, values: 5 };
+        let (q, k) = (random(14 * 8, 1), random(keys * 8, 2));
+        let with = |x: &[f32], row: usize, value: f32| -> Vec<f32> {
+            let mut x = x.to_vec();
+            x[row * 8..(row + 1) * 8].fill(value);
+            x
+        };
+        let only = |row: usize| {
+            move |y: &[f32]| {
+                let nan: Vec<usize> = (0..14).filter(|&i| y[i].is_nan()).collect();
+                assert_eq!(nan, [row], "{keys} keys");
+            }
+        };
+        let all = |y: &[f32]| assert!(y.iter().all(|y| y.is_nan()), "{keys} keys");
+        let none = |y: &[f32]| assert!(y.iter().all(|y| y.is_finite()), "{keys} keys");
+        let large = with(&q, 3, 1e30);
+        for key in [0, keys / 2, keys - 1] {
+            rows_of(size, &large, &with(&k, key, 1e30), Mask::None, only(3));
+            rows_of(size, &large, &with(&k, key, -1e30), Mask::None, none);
+            rows_of(size, &q, &with(&k, key, f32::NAN), Mask::None, all);
+            let mut mask = vec![0.0; 14 * keys];
+            mask[5 * keys + key] = f32::INFINITY;
+            rows_of(size, &q, &k, Mask::Add(&mask), only(5));
+            mask[5 * keys + key] = f32::NAN;
+            rows_of(size, &q, &k, Mask::Add(&mask), only(5));
+            // What is masked is added to: NaN stays NaN, and +inf becomes it.
+            let keep: Vec<bool> = (0..14 * keys).map(|i| i % keys != key).collect();
+            rows_of(size, &q, &with(&k, key, f32::NAN), Mask::Keep(&keep), all);
+            rows_of(size, &large, &with(&k, key, 1e30), Mask::Keep(&keep), only(3));
+            rows_of(size, &q, &with(&k, key, 1e30), Mask::Keep(&keep), none);
+        }
+        rows_of(size, &with(&q, 2, f32::NAN), &k, Mask::None, only(2));
+        // The sum overflows before it is scaled by 0.3, as in PyTorch.
+        let large = with(&q, 4, 8e18);
+        rows_of(size, &large, &with(&k, 1, 3e18), Mask::None, none);
+        rows_of(size, &large, &with(&k, 1, 8e18), Mask::None, only(4));
+    }
 }

@@ -4,9 +4,11 @@ use super::check_len;
 use super::geometry::{ConvError, ConvGeometry};
 use crate::number::{Number, Wide};
 use crate::par::{Par, SharedMut};
+use plutino_tensor::{TensorError, alloc};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does not lie
-/// on a zero.
+/// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does
+/// not lie on a zero.
 fn taps(g: &ConvGeometry, o: usize, mut f: impl FnMut(usize, usize)) {
     let [ad, ah, aw] = g.axes();
     let (z, y, x) = (o / aw.output() / ah.output(), o / aw.output() % ah.output(), o % aw.output());
@@ -44,9 +46,9 @@ pub fn conv_any<T: Number>(
     par.chunks_mut(output, g.out_plane(), |plane, output| {
         let (image, channel) = (plane / g.out_channels(), plane % g.out_channels());
         let first = image * g.in_channels() + channel / g.group_out() * g.group_in();
-        let start = bias.map_or(Wide::ZERO, |b| b[channel].widen());
+        let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
         for (o, y) in output.iter_mut().enumerate() {
-            let mut sum: T::Wide = start;
+            let mut sum: T::Wide = Wide::ZERO;
             for c in 0..g.group_in() {
                 let input = &input[(first + c) * g.in_plane()..];
                 let weights = &weights[(channel * g.group_in() + c) * g.taps()..];
@@ -54,7 +56,7 @@ pub fn conv_any<T: Number>(
                     sum = sum.plus(input[i].widen().times(weights[tap].widen()));
                 });
             }
-            *y = T::narrow(sum);
+            *y = T::narrow(sum.plus(bias));
         }
     });
     Ok(())
@@ -64,7 +66,7 @@ pub fn conv_any<T: Number>(
 /// [`ConvTranspose::run`](super::ConvTranspose::run).
 ///
 /// # Errors
-/// [`ConvError::Length`].
+/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for a plane of sums.
 pub fn conv_transpose_any<T: Number>(
     g: &ConvGeometry,
     input: &[T],
@@ -79,11 +81,15 @@ pub fn conv_transpose_any<T: Number>(
     check_len("bias", bias.map_or(g.in_channels(), <[T]>::len), g.in_channels())?;
     let planes = g.batch() * g.in_channels();
     let shared = SharedMut::new(output);
+    let refused = AtomicBool::new(false);
     par.run(planes, |plane| {
         let (image, channel) = (plane / g.in_channels(), plane % g.in_channels());
         let (group, c) = (channel / g.group_in(), channel % g.group_in());
-        let start = bias.map_or(Wide::ZERO, |b| b[channel].widen());
-        let mut sums: Vec<T::Wide> = vec![start; g.in_plane()];
+        let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
+        let Ok(mut sums) = alloc::filled::<T::Wide>(g.in_plane(), Wide::ZERO) else {
+            refused.store(true, Ordering::Relaxed);
+            return;
+        };
         for oc in group * g.group_out()..(group + 1) * g.group_out() {
             let input = &input[(image * g.out_channels() + oc) * g.out_plane()..];
             let weights = &weights[(oc * g.group_in() + c) * g.taps()..];
@@ -96,8 +102,11 @@ pub fn conv_transpose_any<T: Number>(
         // SAFETY: planes are disjoint, and each is written by one task.
         let output = unsafe { shared.slice(plane * g.in_plane()..(plane + 1) * g.in_plane()) };
         for (y, sum) in output.iter_mut().zip(sums) {
-            *y = T::narrow(sum);
+            *y = T::narrow(sum.plus(bias));
         }
     });
-    Ok(())
+    match refused.into_inner() {
+        true => Err(TensorError::OutOfMemory { bytes: g.in_plane() * size_of::<T::Wide>() }.into()),
+        false => Ok(()),
+    }
 }

@@ -1,7 +1,7 @@
 //! The sizes of a convolution, checked once.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>: in every spatial dimension, with
-//! `span = dilation * (kernel - 1) + 1`,
+//! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>: in every spatial dimension,
+//! with `span = dilation * (kernel - 1) + 1`,
 //!
 //! ```text
 //! output = (input + padding before + padding after - span) / stride + 1
@@ -152,7 +152,8 @@ impl Axis {
     /// A convolution's dimension.
     ///
     /// # Errors
-    /// [`ConvError::Zero`], [`ConvError::TooSmall`], [`ConvError::Padding`], [`ConvError::Overflow`].
+    /// [`ConvError::Zero`], [`ConvError::TooSmall`], [`ConvError::Padding`],
+    /// [`ConvError::Overflow`].
     pub fn new(input: usize, window: Window) -> Result<Self, ConvError> {
         let span = window.span()?;
         let padded = input
@@ -173,8 +174,9 @@ impl Axis {
         Ok(Self { window, input, output: free / window.stride + 1 })
     }
 
-    /// A transposed convolution's dimension, as that of the convolution whose gradient it is: what the
-    /// transposed convolution reads is [`Axis::output`] here, what it writes is [`Axis::input`].
+    /// A transposed convolution's dimension, as that of the convolution whose gradient it is: what
+    /// the transposed convolution reads is [`Axis::output`] here, what it writes is
+    /// [`Axis::input`].
     ///
     /// # Errors
     /// As [`Axis::new`], and [`ConvError::OutputPadding`], [`ConvError::NothingLeft`].
@@ -223,8 +225,9 @@ impl Axis {
         match self.window.mode {
             PadMode::Zeros => inside,
             _ if inside.is_some() => inside,
-            // The padding is short enough for one reflection or turn (see `new`); the last elements of the
-            // padded image may still lie behind the padding where the stride does not reach them.
+            // The padding is short enough for one reflection or turn (see `new`); the last elements
+            // of the padded image may still lie behind the padding where the stride does not reach
+            // them.
             PadMode::Reflect if padded < before => Some(before - padded),
             PadMode::Reflect => (2 * n + before).checked_sub(2 + padded),
             PadMode::Replicate if padded < before => Some(0),
@@ -247,8 +250,8 @@ impl Axis {
     }
 }
 
-/// All sizes of a convolution. Images are batch x channels x depth x height x width; missing leading
-/// dimensions are 1.
+/// All sizes of a convolution. Images are batch x channels x depth x height x width; missing
+/// leading dimensions are 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvGeometry {
     batch: usize,
@@ -281,8 +284,8 @@ impl ConvGeometry {
         let trivial = Axis { window: Window::default(), input: 1, output: 1 };
         let mut all = [trivial; MAX_DIMS];
         all[MAX_DIMS - axes.len()..].copy_from_slice(axes);
-        // The largest numbers that any kernel computes: weights, images, results, padded images cut into
-        // phases (windows.rs), and the windows of all places side by side.
+        // The largest numbers that any kernel computes: weights, images, results, padded images cut
+        // into phases (windows.rs), and the windows of all places side by side.
         let taps = product(all.iter().map(|a| a.window.kernel))?;
         let places = product(all.iter().map(|a| a.output))?;
         let image = product(all.iter().map(|a| a.input))?;

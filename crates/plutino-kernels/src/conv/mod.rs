@@ -1,16 +1,16 @@
 //! Convolution of 1 to 3 spatial dimensions, with groups, strides, dilation and all of PyTorch's
 //! padding modes.
 //!
-//! [`ConvGeometry`] checks the sizes once; [`Conv`] chooses the algorithm; [`Conv::pack`] prepares the
-//! weights for it, once; [`Conv::run`] computes.
+//! [`ConvGeometry`] checks the sizes once; [`Conv`] chooses the algorithm; [`Conv::pack`] prepares
+//! the weights for it, once; [`Conv::run`] computes.
 //!
 //! | algorithm | for | file |
 //! |---|---|---|
 //! | pointwise | kernel 1, stride 1: a matrix product with the pixels of each image as they are | here |
 //! | windows | everything else: a matrix product with windows that are packed from the image | windows.rs |
 //!
-//! [`ConvTranspose`] is the transposed convolution; [`conv_any`] and [`conv_transpose_any`] compute dtypes
-//! that have no kernel of their own.
+//! [`ConvTranspose`] is the transposed convolution; [`conv_any`] and [`conv_transpose_any`] compute
+//! dtypes that have no kernel of their own.
 
 mod any;
 mod geometry;
@@ -93,7 +93,8 @@ impl Conv {
         }
     }
 
-    /// What decides the form of packed weights: weights of one layer packed under one name are the same.
+    /// What decides the form of packed weights: weights of one layer packed under one name are the
+    /// same.
     pub fn packing(&self) -> String {
         format!("{}.{}", self.name(), self.target.isa)
     }
@@ -147,12 +148,12 @@ impl Conv {
         }
     }
 
-    /// Computes `output = activation(input * weights + bias + summand)`. A bias is one number for each
-    /// output channel ([`Bias::Rows`]); a summand is laid out as the output.
+    /// Computes `output = activation(input * weights + bias + summand)`. A bias is one number for
+    /// each output channel ([`Bias::Rows`]); a summand is laid out as the output.
     ///
     /// # Errors
-    /// [`ConvError::Length`] where memory has another size than the geometry says, scratch memory is too
-    /// short, or the weights are another convolution's.
+    /// [`ConvError::Length`] where memory has another size than the geometry says, scratch memory
+    /// is too short, or the weights are another convolution's.
     pub fn run(
         &self,
         par: &Par,

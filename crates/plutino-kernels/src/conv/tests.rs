@@ -4,7 +4,7 @@ use super::*;
 use crate::activation::Activation;
 use crate::reference::conv::{conv, conv_transpose};
 use crate::reference::gemm::gamma;
-use crate::testkit::{assert_close, on_every_machine, random};
+use crate::testkit::{LARGE, assert_close, on_every_machine, random};
 use proptest::prelude::*;
 
 fn window(kernel: usize, stride: usize, dilation: usize, padding: (usize, usize)) -> Window {
@@ -80,6 +80,37 @@ fn check_transposed(g: &ConvGeometry) {
     conv_transpose_any(g, &input, &weights, Some(&bias), &mut output, &Par::serial()).unwrap();
     output.iter_mut().for_each(|y| *y = y.max(0.0));
     assert_close(&output, &expected, |i| gamma(1, scale[i] + 1.0));
+}
+
+#[test]
+fn a_large_bias_takes_no_digits_of_the_sum() {
+    let g = geometry((2, 1, 40, 5), &[(7, window(3, 1, 1, (0, 0))), (9, window(2, 1, 1, (0, 0)))]);
+    let (x, w, bias) = (vec![1.0; g.input_len()], vec![1.0; g.weight_len()], [LARGE; 5]);
+    let epilogue = Epilogue { bias: Bias::Rows(&bias), ..Epilogue::default() };
+    on_every_machine(
+        |isa, par| {
+            let conv = Conv::new(Target::this(isa), par.threads(), g);
+            let packed = conv.pack(&w, par).unwrap();
+            let (mut y, mut scratch) = (vec![0.0; g.output_len()], vec![0.0; conv.scratch()]);
+            conv.run(par, &packed, &x, &epilogue, &mut y, &mut scratch).unwrap();
+            y
+        },
+        |y| assert!(y.iter().all(|&y| y == LARGE + 240.0)),
+    );
+    // Transposed, each output sees one tap of each channel.
+    let axis = Axis::transposed(6, window(2, 2, 1, (0, 0)), 0).unwrap();
+    let g = ConvGeometry::new(1, 1, 3, 40, &[axis, axis]).unwrap();
+    let (x, w, bias) = (vec![1.0; g.output_len()], vec![1.0; g.weight_len()], [LARGE; 3]);
+    on_every_machine(
+        |isa, par| {
+            let conv = ConvTranspose::new(Target::this(isa), par.threads(), g);
+            let packed = conv.pack(&w, par).unwrap();
+            let (mut y, mut scratch) = (vec![0.0; g.input_len()], vec![0.0; conv.scratch()]);
+            conv.run(par, &packed, &x, (Some(&bias), None), &mut y, &mut scratch).unwrap();
+            y
+        },
+        |y| assert!(y.iter().all(|&y| y == LARGE + 40.0)),
+    );
 }
 
 #[test]

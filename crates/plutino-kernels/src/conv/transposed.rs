@@ -1,8 +1,8 @@
 //! Transposed convolution: a matrix product, then its columns are added up where they belong.
 //!
-//! A transposed convolution is the gradient of a convolution with respect to its image: every element of
-//! the input is multiplied by the whole window of weights, and the windows are added up at their places.
-//! <https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>
+//! A transposed convolution is the gradient of a convolution with respect to its image: every
+//! element of the input is multiplied by the whole window of weights, and the windows are added up
+//! at their places. <https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>
 //!
 //! ```text
 //! cols[(channel, tap), place] = sum over input channels of weight[input channel, (channel, tap)]
@@ -10,11 +10,13 @@
 //! output[channel, i] = bias[channel] + sum over (tap, place) with place * stride + tap * dilation
 //!                                                                  - padding = i of cols[(channel, tap), place]
 //! ```
-//! The product takes images and groups one by one, cut into bands of channels so that `cols` stays small;
-//! each channel is then summed by one task, its taps in order: no bit depends on the threads.
+//! The product takes images and groups one by one, cut into bands of channels so that `cols` stays
+//! small; each channel is then summed by one task, its taps in order: no bit depends on the
+//! threads.
 //!
-//! Sizes are those of the convolution it is the gradient of ([`Axis::transposed`](super::Axis::transposed)):
-//! what it writes has the geometry's input sizes and channels, what it reads its output sizes.
+//! Sizes are those of the convolution it is the gradient of
+//! ([`Axis::transposed`](super::Axis::transposed)): what it writes has the geometry's input sizes
+//! and channels, what it reads its output sizes.
 
 use super::check_len;
 use super::geometry::{Axis, ConvError, ConvGeometry};
@@ -33,7 +35,8 @@ pub struct ConvTranspose {
     threads: usize,
 }
 
-/// Weights prepared for one [`ConvTranspose`], or any other that differs in batch and image size only.
+/// Weights prepared for one [`ConvTranspose`], or any other that differs in batch and image size
+/// only.
 #[derive(Debug)]
 pub struct ConvTransposeWeights {
     /// One left operand a group: (channels x taps) x input channels.
@@ -98,12 +101,12 @@ impl ConvTranspose {
         self.cols().next_multiple_of(16) + self.gemm().scratch(self.threads)
     }
 
-    /// Computes `output = activation(transposed convolution + bias)`. The bias is one number for each output
-    /// channel.
+    /// Computes `output = activation(transposed convolution + bias)`. The bias is one number for
+    /// each output channel.
     ///
     /// # Errors
-    /// [`ConvError::Length`] where memory has another size than the geometry says, scratch memory is too
-    /// short, or the weights are another convolution's.
+    /// [`ConvError::Length`] where memory has another size than the geometry says, scratch memory
+    /// is too short, or the weights are another convolution's.
     pub fn run(
         &self,
         par: &Par,
@@ -139,8 +142,11 @@ impl ConvTranspose {
                 for c in channels {
                     // SAFETY: channels are disjoint, and each is written by one task.
                     let output = unsafe { shared.slice(c * g.in_plane()..(c + 1) * g.in_plane()) };
-                    output.fill(bias.map_or(0.0, |b| b[group * g.group_in() + c]));
+                    output.fill(0.0);
                     add_windows(g, &cols[c * channel..(c + 1) * channel], output);
+                    if let Some(bias) = bias.map(|b| b[group * g.group_in() + c]) {
+                        output.iter_mut().for_each(|y| *y += bias);
+                    }
                     if let Some(activation) = activation {
                         activation.apply_in_place(self.target.isa, output);
                     }

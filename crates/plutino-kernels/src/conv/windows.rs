@@ -1,15 +1,15 @@
-//! Convolution as a matrix product whose right operand is never built: its panels are packed straight
-//! from the image.
+//! Convolution as a matrix product whose right operand is never built: its panels are packed
+//! straight from the image.
 //!
 //! ```text
 //! C[out channel, place] = sum over (channel, tap) of weight[out channel, (channel, tap)]
 //!                                                   * image[channel, place * stride + tap * dilation]
 //! ```
-//! The image is first copied once, padded and cut into phases: of every `stride`-th position only those
-//! that some tap reads, the positions of one phase side by side. There the element of a tap and a place
-//! is at `offset(channel, tap) + offset(place)`, and neighbouring places of a row are neighbours in
-//! memory, whatever the stride. So a panel of B is a few runs of consecutive floats for each (channel,
-//! tap):
+//! The image is first copied once, padded and cut into phases: of every `stride`-th position only
+//! those that some tap reads, the positions of one phase side by side. There the element of a tap
+//! and a place is at `offset(channel, tap) + offset(place)`, and neighbouring places of a row are
+//! neighbours in memory, whatever the stride. So a panel of B is a few runs of consecutive floats
+//! for each (channel, tap):
 //!
 //! ```text
 //! one dimension, stride 2, 3 taps:   0 0 1 2 3 4 5 6 0      padded image
@@ -40,12 +40,12 @@ impl AxisPhases {
         let at = |tap: usize| {
             (tap * window.dilation % window.stride, tap * window.dilation / window.stride)
         };
-        let mut residues: Vec<usize> = (0..window.kernel).map(|t| at(t).0).collect();
+        let mut residues: Vec<usize> = (0..window.kernel).map(|t| at(t).0).collect(); // bounded: taps
         residues.sort_unstable();
         residues.dedup();
         let len = axis.output() + at(window.kernel - 1).1;
         let phase = |residue: usize| residues.partition_point(|&r| r < residue);
-        let taps = (0..window.kernel).map(|t| phase(at(t).0) * len + at(t).1).collect();
+        let taps = (0..window.kernel).map(|t| phase(at(t).0) * len + at(t).1).collect(); // bounded: taps
         Self { taps, len, residues }
     }
 

@@ -1,8 +1,8 @@
 //! Copies whose source or destination depends on data.
 //!
-//! Indices are i32 or i64 and are checked: one outside its dimension is a [`CopyError::Index`], never a read
-//! elsewhere. Only [`resolve`] counts negative ones from the end, as Python does; PyTorch's `gather`,
-//! `scatter`, `index_select` and `embedding` refuse them.
+//! Indices are i32 or i64 and are checked: one outside its dimension is a [`CopyError::Index`],
+//! never a read elsewhere. Only [`resolve`] counts negative ones from the end, as Python does;
+//! PyTorch's `gather`, `scatter`, `index_select` and `embedding` refuse them.
 
 use super::{CopyError, GRAIN, Walk};
 use crate::number::{Number, Wide};
@@ -14,7 +14,8 @@ pub trait Index: Copy + Into<i64> + Send + Sync {}
 impl Index for i32 {}
 impl Index for i64 {}
 
-/// The position that `index` means in a dimension of `size` elements; negative ones count from the end.
+/// The position that `index` means in a dimension of `size` elements; negative ones count from the
+/// end.
 ///
 /// # Errors
 /// Where it is outside `-size..size`.
@@ -42,8 +43,8 @@ pub fn within(index: impl Index, size: usize) -> Result<usize, CopyError> {
     }
 }
 
-/// `dst[o][k] = src[o][index[k]]`, where the elements are blocks of `block` bytes and the source has
-/// `size` of them for each `o`: index_select, and (with one `o`) embedding.
+/// `dst[o][k] = src[o][index[k]]`, where the elements are blocks of `block` bytes and the source
+/// has `size` of them for each `o`: index_select, and (with one `o`) embedding.
 ///
 /// # Errors
 /// Where an index is outside `0..size`, or a buffer has another length than these numbers say.
@@ -77,8 +78,8 @@ pub fn take<I: Index>(
     Ok(())
 }
 
-/// Where [`gather`] and [`scatter`] find their elements: `index` has `shape`, and the other tensor the
-/// element strides `strides`; in dimension `dim`, of `size` elements, the index decides.
+/// Where [`gather`] and [`scatter`] find their elements: `index` has `shape`, and the other tensor
+/// the element strides `strides`; in dimension `dim`, of `size` elements, the index decides.
 #[derive(Debug, Clone, Copy)]
 pub struct Along<'a> {
     /// Shape of the index.
@@ -105,8 +106,8 @@ impl Along<'_> {
     }
 }
 
-/// `dst[i]..[j]..[k] = src[i]..[index[i, j, k]]..[k]`: PyTorch's `gather`. The destination is dense, of the
-/// index's shape; elements are `N` bytes.
+/// `dst[i]..[j]..[k] = src[i]..[index[i, j, k]]..[k]`: PyTorch's `gather`. The destination is
+/// dense, of the index's shape; elements are `N` bytes.
 ///
 /// # Errors
 /// Where an index is outside `0..size`, or an element outside its buffer.
@@ -117,12 +118,16 @@ pub fn gather<const N: usize, I: Index>(
     index: &[I],
     along: Along<'_>,
 ) -> Result<(), CopyError> {
-    along.check()?;
     let numel = along.shape.iter().product::<usize>();
     if index.len() != numel || dst.len() != numel {
         let (needed, found) = (numel * N, dst.len().min(index.len()) * N);
         return Err(CopyError::Short { side: "destination", needed, found });
     }
+    // An index of no elements fits every tensor, whatever its dimensions.
+    if numel == 0 {
+        return Ok(());
+    }
+    along.check()?;
     let (lens, steps) = along.lens_and_steps();
     let step = along.strides.get(along.dim).copied().unwrap_or(0);
     let failure = Mutex::new(None);
@@ -165,8 +170,9 @@ impl Reduce {
     }
 }
 
-/// `dst[i]..[index[i, j, k]]..[k] = src[i, j, k]`, or its sum or product with what is there: PyTorch's
-/// `scatter`, `scatter_add`. `src` has the element strides `src_strides` (0 everywhere for one value).
+/// `dst[i]..[index[i, j, k]]..[k] = src[i, j, k]`, or its sum or product with what is there:
+/// PyTorch's `scatter`, `scatter_add`. `src` has the element strides `src_strides` (0 everywhere
+/// for one value).
 ///
 /// # Errors
 /// Where an index is outside `0..size`, or an element outside its buffer.
@@ -185,7 +191,8 @@ pub fn scatter<T: Number, I: Index>(
 
 /// As [`scatter`]; `combine` makes what stays of what is there and what is new.
 ///
-/// Indices that differ outside `dim` never meet, so threads share those; along `dim` the order is fixed.
+/// Indices that differ outside `dim` never meet, so threads share those; along `dim` the order is
+/// fixed.
 ///
 /// # Errors
 /// As there.
@@ -198,18 +205,20 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
     along: Along<'_>,
     combine: impl Fn(T, T) -> T + Sync,
 ) -> Result<(), CopyError> {
-    along.check()?;
     let numel = along.shape.iter().product::<usize>();
-    if src_strides.len() != along.shape.len() {
-        return Err(CopyError::Strides { rank: along.shape.len(), found: src_strides.len() });
-    }
     if index.len() != numel {
         return Err(CopyError::Short { side: "source", needed: numel, found: index.len() });
     }
+    // As for `gather`.
     if numel == 0 {
         return Ok(());
     }
-    // Three operands move together: index, source, destination. The scattered dimension goes innermost.
+    along.check()?;
+    if src_strides.len() != along.shape.len() {
+        return Err(CopyError::Strides { rank: along.shape.len(), found: src_strides.len() });
+    }
+    // Three operands move together: index, source, destination. The scattered dimension goes
+    // innermost.
     let own = super::strided::dense_strides(along.shape);
     let mut lens = along.shape.to_vec();
     let mut steps: Vec<[isize; 3]> = (0..lens.len())
@@ -233,8 +242,8 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
                     .map(|k| d.wrapping_add_signed(d_step.wrapping_mul(k as isize)));
                 match (to, src.get(s)) {
                     (Ok(to), Some(&x)) if to < dst.len() => {
-                        // SAFETY: inside the slice (just checked); another lane differs outside `dim`,
-                        // and the strides are those of a tensor, so no other task gets here.
+                        // SAFETY: inside the slice (just checked); another lane differs outside
+                        // `dim`, and the strides are those of a tensor, so no other task gets here.
                         let y = unsafe { &mut *dst.as_mut_ptr().add(to) };
                         *y = combine(*y, x);
                     }
@@ -250,8 +259,8 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
     outcome(failure)
 }
 
-/// Positions, in blocks, that a part of a tensor is made of: all sums of one out of each list. The part is
-/// dense: (outer, at, inner).
+/// Positions, in blocks, that a part of a tensor is made of: all sums of one out of each list. The
+/// part is dense: (outer, at, inner).
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
     /// Before the indexed dimensions.
@@ -301,8 +310,8 @@ pub fn pick(par: &Par, src: &[u8], dst: &mut [u8], places: Places<'_>) -> Result
     outcome(failure)
 }
 
-/// Writes `src` to a part of `dst`, or combines it with what is there; where a place occurs more than once, in
-/// order. On one thread.
+/// Writes `src` to a part of `dst`, or combines it with what is there; where a place occurs more
+/// than once, in order. On one thread.
 ///
 /// # Errors
 /// Where the part has another size than `src`, or lies outside `dst`.

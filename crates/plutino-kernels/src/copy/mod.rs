@@ -1,7 +1,7 @@
 //! Moving elements without looking at them: any dtype, by the size of its elements.
 //!
-//! - [`StridedCopy`]: permute, slice, flip, expand, concatenate, split: whatever is a loop nest with a
-//!   stride for the source and one for the destination in each dimension.
+//! - [`StridedCopy`]: permute, slice, flip, expand, concatenate, split: whatever is a loop nest
+//!   with a stride for the source and one for the destination in each dimension.
 //! - [`index`]: what goes where is in a tensor: gather, scatter, embedding, masks.
 
 pub mod index;

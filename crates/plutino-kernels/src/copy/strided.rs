@@ -3,25 +3,27 @@
 //! ```text
 //! dst[d0 + Σ iₖ·dstₖ] = src[s0 + Σ iₖ·srcₖ]      for all 0 ≤ iₖ < lenₖ
 //! ```
-//! Planning makes the nest as short as it gets: dimensions of size 1 go, the destination's largest steps
-//! come first, neighbours that continue evenly on both sides become one, and an innermost run that is
-//! contiguous on both sides becomes a larger element if it is 2 to 64 bytes long. What is left is one of
+//! Planning makes the nest as short as it gets: dimensions of size 1 go, the destination's largest
+//! steps come first, neighbours that continue evenly on both sides become one, and an innermost run
+//! that is contiguous on both sides becomes a larger element if it is 2 to 64 bytes long. What is
+//! left is one of
 //!
 //! - `rows`: the innermost dimension is moved as a run (memcpy), a fill, or element by element;
-//! - `tiles`: source and destination run along different dimensions (a transposition): square tiles, so
-//!   that each cache line that is fetched is used completely while it is in the level-1 cache.
+//! - `tiles`: source and destination run along different dimensions (a transposition): square
+//!   tiles, so that each cache line that is fetched is used completely while it is in the level-1
+//!   cache.
 //!
 //! Threads share the outer indices and strips of the body; every element is written by one of them.
 
 use super::{CopyError, GRAIN, Walk};
 use crate::par::{Par, SharedMut};
 
-/// Side of a tile: 32 rows of 4-byte elements are 32 cache lines on one side and 64 half lines on the
-/// other, far below what a level-1 cache holds.
+/// Side of a tile: 32 rows of 4-byte elements are 32 cache lines on one side and 64 half lines on
+/// the other, far below what a level-1 cache holds.
 const TILE: usize = 32;
 
-/// One operand of a strided copy, in elements. Strides may be negative (flip) and, for the source, zero
-/// (broadcast).
+/// One operand of a strided copy, in elements. Strides may be negative (flip) and, for the source,
+/// zero (broadcast).
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
     /// Position of index (0, 0, ...).
@@ -57,7 +59,8 @@ pub struct StridedCopy {
 enum Body {
     /// `strip` elements of `inner` at a time.
     Rows { inner: Dim, strip: usize },
-    /// The source runs along `across`, the destination along `inner`; [`TILE`] of the longer one at a time.
+    /// The source runs along `across`, the destination along `inner`; [`TILE`] of the longer one at
+    /// a time.
     Tiles { inner: Dim, across: Dim },
 }
 
@@ -157,8 +160,8 @@ impl StridedCopy {
                 match self.body {
                     Body::Rows { inner, strip: width } => {
                         let len = width.min(inner.len - strip * width);
-                        // SAFETY: `run` checked that every index of the plan lies inside both slices;
-                        // `sort_and_join` that no two of them share a destination.
+                        // SAFETY: `run` checked that every index of the plan lies inside both
+                        // slices; `sort_and_join` that no two of them share a destination.
                         unsafe { row(Dim { len, ..inner }, src, s, &dst, d) };
                     }
                     Body::Tiles { mut inner, mut across } => {
@@ -270,8 +273,8 @@ impl Nest {
     fn plan(mut self, needed: [usize; 2]) -> StridedCopy {
         let numel: usize = self.dims.iter().map(|d| d.len).product();
         let inner = self.dims.pop().unwrap_or(Dim { len: 1, src: 1, dst: 1 });
-        // Where the destination runs along `inner` but the source runs along another dimension, a row
-        // would use one element of each cache line that it fetches.
+        // Where the destination runs along `inner` but the source runs along another dimension, a
+        // row would use one element of each cache line that it fetches.
         let crosses = |d: &Dim| d.src == 1 && inner.src.unsigned_abs() > 1 && inner.dst == 1;
         let across = self.dims.iter().position(crosses).map(|k| self.dims.remove(k));
         let (strips, step, body) = match across {
@@ -346,8 +349,8 @@ unsafe fn row<const N: usize>(
     }
 }
 
-/// Transposes one strip: `across` runs along the source, `inner` along the destination, and one of them
-/// is at most [`TILE`] long.
+/// Transposes one strip: `across` runs along the source, `inner` along the destination, and one of
+/// them is at most [`TILE`] long.
 ///
 /// # Safety
 /// As [`row`].

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-/// Walks the indices of `lens` in row-major order and keeps the positions of `K` operands, which move by
-/// `steps[k]` where index `k` goes up by one.
+/// Walks the indices of `lens` in row-major order and keeps the positions of `K` operands, which
+/// move by `steps[k]` where index `k` goes up by one.
 ///
 /// Positions wrap: whoever uses them checks the range of each operand beforehand.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@
 //! is never reached.
 
 use super::op::{Binary, Unary};
+use crate::math::special;
 use crate::reference::elementwise::activation;
 use num_complex::Complex;
 
@@ -30,7 +31,10 @@ impl Lane for f32 {
     }
 
     fn binary(op: Binary, a: f32, b: f32) -> f32 {
-        f64::binary(op, a.into(), b.into()) as f32
+        match op {
+            Binary::NextAfter => special::next_after_f32(a, b),
+            _ => f64::binary(op, a.into(), b.into()) as f32,
+        }
     }
 }
 
@@ -78,6 +82,21 @@ impl Lane for f64 {
             Unary::Erf => libm::erf(x),
             Unary::Erfc => libm::erfc(x),
             Unary::Lgamma => libm::lgamma(x),
+            Unary::Exp2 => x.exp2(),
+            Unary::Erfinv => special::erfinv(x),
+            Unary::Erfcx => special::erfcx(x),
+            Unary::Digamma => special::digamma(x),
+            Unary::Ndtr => special::ndtr(x),
+            Unary::LogNdtr => special::log_ndtr(x),
+            Unary::Ndtri => special::ndtri(x),
+            Unary::I0 => special::i0(x),
+            Unary::I0e => special::i0e(x),
+            Unary::I1 => special::i1(x),
+            Unary::I1e => special::i1e(x),
+            Unary::J0 => libm::j0(x),
+            Unary::J1 => libm::j1(x),
+            Unary::Y0 => libm::y0(x),
+            Unary::Y1 => libm::y1(x),
             Unary::LogicalNot => Self::truth(x == 0.0),
             Unary::NotZero => Self::truth(x != 0.0),
             Unary::Activation(a) => activation(a, x),
@@ -104,6 +123,14 @@ impl Lane for f64 {
             Binary::Atan2 => a.atan2(b),
             Binary::LogAddExp if a == b => a + std::f64::consts::LN_2, // also where both are infinite
             Binary::LogAddExp => a.max(b) + (-(a - b).abs()).exp().ln_1p(),
+            Binary::LogAddExp2 if a == b => a + 1.0,
+            Binary::LogAddExp2 => {
+                a.max(b) + (-(a - b).abs()).exp2().ln_1p() * std::f64::consts::LOG2_E
+            }
+            Binary::Hypot => libm::hypot(a, b),
+            Binary::CopySign => a.copysign(b),
+            Binary::NextAfter => special::next_after(a, b),
+            Binary::Zeta => special::zeta(a, b),
             Binary::Eq => Self::truth(a == b),
             Binary::Ne => Self::truth(a != b),
             Binary::Lt => Self::truth(a < b),
@@ -119,14 +146,16 @@ impl Lane for f64 {
             | Binary::BitwiseXor
             | Binary::ShiftLeft
             | Binary::ShiftRight
+            | Binary::Gcd
+            | Binary::Lcm
             | Binary::Complex
             | Binary::Polar => f64::NAN,
         }
     }
 }
 
-/// floor(a / b) from the exact remainder, as Python (and PyTorch) take it: the rounded quotient may lie
-/// on the wrong side of an integer.
+/// floor(a / b) from the exact remainder, as Python (and PyTorch) take it: the rounded quotient may
+/// lie on the wrong side of an integer.
 fn floor_divide(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return a / b;
@@ -188,6 +217,8 @@ impl Lane for i64 {
             Binary::BitwiseAnd => a & b,
             Binary::BitwiseOr => a | b,
             Binary::BitwiseXor => a ^ b,
+            Binary::Gcd => special::gcd(a, b),
+            Binary::Lcm => special::lcm(a, b),
             Binary::ShiftLeft => bit(b).map_or(0, |b| a << b),
             Binary::ShiftRight => a >> bit(b).unwrap_or(63),
             Binary::Eq => Self::truth(a == b),
@@ -202,6 +233,11 @@ impl Lane for i64 {
             Binary::Div
             | Binary::Atan2
             | Binary::LogAddExp
+            | Binary::LogAddExp2
+            | Binary::Hypot
+            | Binary::CopySign
+            | Binary::NextAfter
+            | Binary::Zeta
             | Binary::Prelu
             | Binary::Complex
             | Binary::Polar => 0,
@@ -256,6 +292,7 @@ impl Lane for Complex<f64> {
             Unary::Rsqrt => one / x.sqrt(),
             Unary::Reciprocal => one / x,
             Unary::Exp => x.exp(),
+            Unary::Exp2 => (x * std::f64::consts::LN_2).exp(),
             Unary::Expm1 => x.exp() - one,
             Unary::Log => x.ln(),
             Unary::Log2 => x.ln() / std::f64::consts::LN_2,

@@ -1,9 +1,10 @@
 //! Elementwise functions of any number of tensors, with broadcasting, in every dtype.
 //!
 //! There is one engine for everything that computes each element of a result from the elements that
-//! broadcasting pairs with it: activations, arithmetic, comparisons, `where`, conversions, and whole
-//! expressions of them. A [`Builder`] takes the function as a graph of typed values and yields a
-//! [`Program`]; a [`LoopNest`] holds how shapes are walked through; [`Program::run`] computes.
+//! broadcasting pairs with it: activations, arithmetic, comparisons, `where`, conversions, and
+//! whole expressions of them. A [`Builder`] takes the function as a graph of typed values and
+//! yields a [`Program`]; a [`LoopNest`] holds how shapes are walked through; [`Program::run`]
+//! computes.
 //!
 //! ```
 //! use plutino_kernels::elementwise::{Binary, Builder, LoopNest, Scalar, Source};
@@ -34,9 +35,9 @@
 //! # Ok::<(), plutino_kernels::elementwise::ElementwiseError>(())
 //! ```
 //!
-//! Values are computed in f32 (for f32, f16, bf16, bool), f64, i64 (all integers) or complex f64, and
-//! rounded or wrapped to their dtype after each function, as PyTorch does. f32 is vectorised; its
-//! functions have the error bounds of [`crate::math`].
+//! Values are computed in f32 (for f32, f16, bf16, bool), f64, i64 (all integers) or complex f64,
+//! and rounded or wrapped to their dtype after each function, as PyTorch does. f32 is vectorised;
+//! its functions have the error bounds of [`crate::math`].
 
 mod lanes;
 mod nest;
@@ -85,8 +86,8 @@ pub enum ElementwiseError {
         /// Shape of the result.
         to: Shape,
     },
-    /// The number of inputs, or of bytes of one of them (or of the result, or of scratch memory), is not
-    /// what the program and the loop nest ask for.
+    /// The number of inputs, or of bytes of one of them (or of the result, or of scratch memory),
+    /// is not what the program and the loop nest ask for.
     #[error("{what}: {expected} expected, {found} given")]
     Size {
         /// What was counted.

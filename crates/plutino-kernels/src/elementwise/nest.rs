@@ -4,17 +4,17 @@ use super::ElementwiseError;
 use plutino_tensor::Shape;
 use smallvec::SmallVec;
 
-/// Elements of a tile: every step of a program works on one, so that what it leaves behind is still in
-/// the first-level cache when the next step reads it.
+/// Elements of a tile: every step of a program works on one, so that what it leaves behind is still
+/// in the first-level cache when the next step reads it.
 pub(super) const TILE: usize = 2048;
 
 type Dims = SmallVec<[usize; 6]>;
 
 /// Loops over a result and its broadcast inputs, all dense and row-major, merged where possible.
 ///
-/// A dimension along which an input is broadcast has stride 0 for it. Neighbouring dimensions that every
-/// input walks through without a jump are one loop: two tensors of one shape make a single loop, and
-/// `(N, C, H, W)` with `(C, 1, 1)` makes three, over N, C and HW.
+/// A dimension along which an input is broadcast has stride 0 for it. Neighbouring dimensions that
+/// every input walks through without a jump are one loop: two tensors of one shape make a single
+/// loop, and `(N, C, H, W)` with `(C, 1, 1)` makes three, over N, C and HW.
 ///
 /// ```
 /// use plutino_kernels::elementwise::LoopNest;
@@ -147,8 +147,8 @@ impl LoopNest {
         }
     }
 
-    /// Where the tile's first element lies in an input, and the steps from row to row and from column to
-    /// column.
+    /// Where the tile's first element lies in an input, and the steps from row to row and from
+    /// column to column.
     pub(super) fn input_at(&self, input: usize, tile: &Tile) -> (usize, usize, usize) {
         let strides = &self.strides[input];
         let last = self.loops.len() - 1;
@@ -207,7 +207,8 @@ mod tests {
         assert_eq!(LoopNest::new(&[2, 0, 3], &[&[2, 1, 3]]).unwrap().tiles(), 0);
     }
 
-    /// A result shape and, for two inputs, which dimensions are broadcast and how many are left out.
+    /// A result shape and, for two inputs, which dimensions are broadcast and how many are left
+    /// out.
     fn shapes() -> impl Strategy<Value = (Vec<usize>, [Vec<usize>; 2])> {
         let dims = prop::collection::vec(prop_oneof![1usize..5, Just(1), Just(700)], 0..6)
             .prop_filter("too large", |d| d.iter().product::<usize>() < 20_000);

@@ -86,8 +86,8 @@ macro_rules! functions {
                 }
             }
 
-            /// Whether the function is defined for arguments of this dtype. (For bool fewer are than
-            /// this says: those that yield a bool.)
+            /// Whether the function is defined for arguments of this dtype. (For bool fewer are
+            /// than this says: those that yield a bool.)
             pub fn is_defined(self, dtype: DType) -> bool {
                 self.domains().contains(&Domain::of(dtype))
             }
@@ -142,6 +142,21 @@ functions! {
     Erf, "erf", FLOAT, 10, "The error function";
     Erfc, "erfc", FLOAT, 60, "1 - erf x";
     Lgamma, "lgamma", FLOAT, 80, "The logarithm of |gamma(x)|";
+    Exp2, "exp2", INEXACT, 40, "2^x";
+    Erfinv, "erfinv", FLOAT, 200, "The inverse of the error function";
+    Erfcx, "erfcx", FLOAT, 100, "e^(x^2) (1 - erf x)";
+    Digamma, "digamma", FLOAT, 80, "The derivative of lgamma";
+    Ndtr, "ndtr", FLOAT, 60, "The normal distribution function";
+    LogNdtr, "log_ndtr", FLOAT, 100, "The logarithm of ndtr";
+    Ndtri, "ndtri", FLOAT, 400, "The inverse of ndtr";
+    I0, "i0", FLOAT, 100, "The modified Bessel function of the first kind, of order 0";
+    I0e, "i0e", FLOAT, 100, "e^-|x| i0(x)";
+    I1, "i1", FLOAT, 100, "The modified Bessel function of the first kind, of order 1";
+    I1e, "i1e", FLOAT, 100, "e^-|x| i1(x)";
+    J0, "bessel_j0", FLOAT, 80, "The Bessel function of the first kind, of order 0";
+    J1, "bessel_j1", FLOAT, 80, "The Bessel function of the first kind, of order 1";
+    Y0, "bessel_y0", FLOAT, 80, "The Bessel function of the second kind, of order 0";
+    Y1, "bessel_y1", FLOAT, 80, "The Bessel function of the second kind, of order 1";
     LogicalNot, "logical_not", ALL, 1, "Whether x is zero; a bool";
     NotZero, "bool", ALL, 1, "Whether x is not zero; a bool";
     BitwiseNot, "bitwise_not", INTEGER, 1, "All bits flipped; of a bool its opposite";
@@ -165,6 +180,13 @@ functions! {
     Minimum, "minimum", REAL, 1, "The lesser; NaN where either is";
     Atan2, "atan2", FLOAT, 60, "The angle of the point (b, a)";
     LogAddExp, "logaddexp", FLOAT, 18, "ln(e^a + e^b)";
+    LogAddExp2, "logaddexp2", FLOAT, 60, "log2(2^a + 2^b)";
+    Hypot, "hypot", FLOAT, 20, "sqrt(a^2 + b^2)";
+    CopySign, "copysign", FLOAT, 2, "|a| with the sign of b";
+    NextAfter, "nextafter", FLOAT, 4, "The number of the dtype after a, on the way to b";
+    Zeta, "zeta", FLOAT, 400, "The sum of (b + n)^-a over all n of at least 0";
+    Gcd, "gcd", INTEGER, 60, "The greatest common divisor";
+    Lcm, "lcm", INTEGER, 80, "The least common multiple";
     BitwiseAnd, "bitwise_and", INTEGER, 1, "a & b; of bools the logical one";
     BitwiseOr, "bitwise_or", INTEGER, 1, "a | b; of bools the logical one";
     BitwiseXor, "bitwise_xor", INTEGER, 1, "a ^ b; of bools the logical one";

@@ -56,8 +56,8 @@ enum Node {
 
 /// Builds a [`Program`]: each call adds a value, made of earlier ones.
 ///
-/// There is no promotion here: the operands of a function have one dtype, and whoever builds the program
-/// says where it is converted.
+/// There is no promotion here: the operands of a function have one dtype, and whoever builds the
+/// program says where it is converted.
 #[derive(Debug, Default)]
 pub struct Builder {
     nodes: Vec<(Node, DType)>,
@@ -76,7 +76,8 @@ impl Builder {
         self.push(Node::Input(self.inputs.len() - 1), dtype)
     }
 
-    /// A number, converted to `dtype` (in f16 and bf16 it keeps the precision of f32, as in PyTorch).
+    /// A number, converted to `dtype` (in f16 and bf16 it keeps the precision of f32, as in
+    /// PyTorch).
     pub fn constant(&mut self, scalar: Scalar, dtype: DType) -> Value {
         self.push(Node::Constant(scalar), dtype)
     }
@@ -144,8 +145,9 @@ impl Builder {
         }
     }
 
-    /// The value in another dtype, converted as PyTorch's `to`: floats lose their fraction, integers
-    /// wrap, complex numbers lose their imaginary part, and bool is whether the value is not zero.
+    /// The value in another dtype, converted as PyTorch's `to`: floats lose their fraction,
+    /// integers wrap, complex numbers lose their imaginary part, and bool is whether the value is
+    /// not zero.
     pub fn cast(&mut self, x: Value, dtype: DType) -> Value {
         if self.dtype(x) == dtype { x } else { self.push(Node::Cast(x), dtype) }
     }
@@ -211,8 +213,8 @@ pub(super) struct Step {
 
 /// A compiled elementwise function of any number of broadcast inputs.
 ///
-/// Tile by tile, each step reads inputs, constants and registers (tiles in scratch memory) and writes a
-/// register, or the result: memory is read and written once, however many steps there are.
+/// Tile by tile, each step reads inputs, constants and registers (tiles in scratch memory) and
+/// writes a register, or the result: memory is read and written once, however many steps there are.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(super) steps: Vec<Step>,
@@ -297,7 +299,7 @@ impl<'a> Compiler<'a> {
 
     /// Which values the result depends on.
     fn needed(&self, result: Value) -> Vec<bool> {
-        let mut needed = vec![false; result.0 + 1];
+        let mut needed = vec![false; result.0 + 1]; // bounded: nodes
         needed[result.0] = true;
         for i in (0..needed.len()).rev() {
             if !needed[i] {
@@ -375,8 +377,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Notes where a value was computed, after bringing it to the values that its dtype has. A bool stays
-    /// in the domain where it was computed.
+    /// Notes where a value was computed, after bringing it to the values that its dtype has. A bool
+    /// stays in the domain where it was computed.
     fn settle(&mut self, v: Value, domain: Domain, mut y: Operand) {
         let dtype = self.nodes[v.0].1;
         let mut home = domain;
@@ -437,8 +439,8 @@ impl<'a> Compiler<'a> {
             }
             cost += steps[i].action.cost();
             if i < last {
-                // Taken before the operands are freed: a step never writes what it reads, whose elements
-                // may be narrower.
+                // Taken before the operands are freed: a step never writes what it reads, whose
+                // elements may be narrower.
                 let register = free.pop().unwrap_or_else(|| {
                     registers += 1;
                     registers - 1

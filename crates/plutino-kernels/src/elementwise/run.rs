@@ -46,7 +46,8 @@ struct Memory<'a> {
     zero_division: AtomicBool,
 }
 
-// SAFETY: tasks read inputs, and write disjoint tiles of the result and registers of their own worker.
+// SAFETY: tasks read inputs, and write disjoint tiles of the result and registers of their own
+// worker.
 unsafe impl Sync for Memory<'_> {}
 
 impl Program {
@@ -59,8 +60,8 @@ impl Program {
         self.registers * TILE * self.width
     }
 
-    /// Computes the result: dense, row-major. Its bytes have the alignment of the dtype, as those of every
-    /// input; `scratch` has that of f64 where it is needed at all.
+    /// Computes the result: dense, row-major. Its bytes have the alignment of the dtype, as those
+    /// of every input; `scratch` has that of f64 where it is needed at all.
     ///
     /// # Errors
     /// Where sizes do not fit, or an integer is divided by zero.
@@ -191,8 +192,8 @@ impl At<'_> {
     fn register(&self, number: usize) -> *mut u8 {
         let program = self.memory.program;
         let offset = self.worker * program.worker_scratch() + number * TILE * program.width;
-        // SAFETY: `worker` is below the number of threads and `number` below the program's registers, so
-        // the offset lies in scratch memory, whose size `run` has checked.
+        // SAFETY: `worker` is below the number of threads and `number` below the program's
+        // registers, so the offset lies in scratch memory, whose size `run` has checked.
         unsafe { self.memory.scratch.add(offset) }
     }
 
@@ -235,11 +236,12 @@ impl At<'_> {
         let [a, b, c] = step.operands;
         let target = step.target;
         let isa = self.memory.isa;
-        // SAFETY, for all that follows: operands and target are tiles of this size in inputs, constants,
-        // registers and the result, in bounds as stated where their pointers are made, and aligned as
-        // `run` has checked. Registers hold elements of the domain: the compiler of the program only lets
-        // steps read what a step of that domain wrote. A register is never target and operand at once.
-        // The result may lie where an input lies, whole and in the same order (checked by `run`).
+        // SAFETY, for all that follows: operands and target are tiles of this size in inputs,
+        // constants, registers and the result, in bounds as stated where their pointers are made,
+        // and aligned as `run` has checked. Registers hold elements of the domain: the compiler of
+        // the program only lets steps read what a step of that domain wrote. A register is never
+        // target and operand at once. The result may lie where an input lies, whole and in the same
+        // order (checked by `run`).
         match step.action {
             Action::Unary(Domain::F32, op) => {
                 let (x, to) = (self.operand(a), self.to(target));

@@ -1,7 +1,7 @@
 //! What each step of a program does with a tile.
 //!
-//! Everything here reads and writes through pointers, because the result may lie where an input lies:
-//! then each element is read before it is written, by the same iteration of the same loop.
+//! Everything here reads and writes through pointers, because the result may lie where an input
+//! lies: then each element is read before it is written, by the same iteration of the same loop.
 
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
@@ -50,8 +50,8 @@ held! { f32: f32; f64: f64; i64: i64; Complex<f64>: c128; }
 /// to = f(from)
 ///
 /// # Safety
-/// Every element of both tiles is valid, for reads and for writes. The tiles are disjoint, or the same
-/// elements in the same order.
+/// Every element of both tiles is valid, for reads and for writes. The tiles are disjoint, or the
+/// same elements in the same order.
 #[inline(always)]
 pub(super) unsafe fn map<A: Copy, R>(
     (rows, cols): Size,
@@ -125,7 +125,8 @@ pub(super) unsafe fn any_zero<T: Lane>((rows, cols): Size, x: From<T>) -> bool {
     })
 }
 
-/// Conversion between the types that registers hold, as a C cast: fractions and imaginary parts are lost.
+/// Conversion between the types that registers hold, as a C cast: fractions and imaginary parts are
+/// lost.
 pub(super) trait Convert<R> {
     fn convert(self) -> R;
 }
@@ -279,9 +280,10 @@ impl<V: Copy> Row<V> {
     }
 }
 
-/// Computes rows of vectors: four at a time, then one by one, the last one in part. Rows of a single vector, the
-/// pixels of channel blocks, are taken four at a time. `$body` sees arrays of vectors (operands) and yields one.
-/// No closures: one that is not inlined lacks the instruction set.
+/// Computes rows of vectors: four at a time, then one by one, the last one in part. Rows of a
+/// single vector, the pixels of channel blocks, are taken four at a time. `$body` sees arrays of
+/// vectors (operands) and yields one. No closures: one that is not inlined lacks the instruction
+/// set.
 macro_rules! rows_of_vectors {
     ($s:ident, $S:ty, $size:expr, $to:expr, [$($row:ident = $from:expr),*], $body:expr) => {{
         let ((rows, cols), to) = ($size, $to);
@@ -340,7 +342,8 @@ impl Vectorized for UnaryF32 {
             rows_of_vectors!(s, S, self.size, self.to, [x = self.x], self.op.apply_all(s, x));
             return;
         };
-        // Copied and changed in place, in cache: all activations in each of the loops above are too much code.
+        // Copied and changed in place, in cache: all activations in each of the loops above are too
+        // much code.
         let ((rows, cols), to) = (self.size, self.to);
         let there = self.x.ptr == to.ptr && self.x.down == to.down && self.x.across == 1;
         if !there {

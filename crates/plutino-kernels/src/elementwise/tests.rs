@@ -1,5 +1,5 @@
-//! Vectors against single elements in f64, programs against naive broadcasting, dtypes against PyTorch's
-//! documented rules; on every ISA and with several numbers of threads.
+//! Vectors against single elements in f64, programs against naive broadcasting, dtypes against
+//! PyTorch's documented rules; on every ISA and with several numbers of threads.
 
 use super::lanes::Lane;
 use super::*;
@@ -17,8 +17,9 @@ fn bytes<T: Element>(elements: &[T]) -> &[u8] {
     bytemuck::cast_slice(elements)
 }
 
-/// Runs the program on every ISA with 1, 2 and 3 threads; the results agree to the bit within an ISA.
-/// `check` sees those of each ISA. The input number `in_place`, if any, lies where the result will.
+/// Runs the program on every ISA with 1, 2 and 3 threads; the results agree to the bit within an
+/// ISA. `check` sees those of each ISA. The input number `in_place`, if any, lies where the result
+/// will.
 fn on_all<R: Element>(
     program: &Program,
     shape: &[usize],
@@ -148,8 +149,8 @@ fn binary_vectors_match_single_elements() {
     a.extend(random(2055, 3).iter().map(|v| v * 9.0));
     b.extend(random(2055, 4).iter().map(|v| v * 9.0));
     for &op in Binary::ALL.iter().filter(|op| op.is_defined(DType::F32)) {
-        if matches!(op, Binary::Complex | Binary::Polar) {
-            continue;
+        if matches!(op, Binary::Complex | Binary::Polar | Binary::NextAfter) {
+            continue; // the number after one of f32 is none after one of f64
         }
         let mut f = Builder::new();
         let (x, y) = (f.input(DType::F32), f.input(DType::F32));
@@ -210,6 +211,9 @@ fn single_elements_follow_pytorch() {
         (Binary::Maximum, &[(NAN, 1.0, NAN), (1.0, NAN, NAN), (-INF, 1.0, 1.0)]),
         (Binary::Minimum, &[(NAN, 1.0, NAN), (1.0, NAN, NAN), (-INF, 1.0, -INF)]),
         (Binary::LogAddExp, &[(INF, INF, INF), (-INF, -INF, -INF), (INF, -INF, INF), (0.0, -INF, 0.0), (1000.0, 1000.0, 1000.0 + std::f64::consts::LN_2), (NAN, 0.0, NAN)]),
+        (Binary::LogAddExp2, &[(INF, INF, INF), (-INF, -INF, -INF), (3.0, 3.0, 4.0), (NAN, 0.0, NAN), (1.0, 0.0, 1.584_962_500_721_156)]),
+        (Binary::Hypot, &[(3.0, 4.0, 5.0), (INF, NAN, INF), (1e200, 0.0, 1e200)]),
+        (Binary::CopySign, &[(3.0, -0.0, -3.0), (-3.0, 1.0, 3.0), (NAN, 1.0, NAN)]),
         (Binary::Pow, &[(0.0, 0.0, 1.0), (NAN, 0.0, 1.0), (-8.0, 1.0 / 3.0, NAN), (2.0, -1.0, 0.5), (0.0, -1.0, INF)]),
         (Binary::Atan2, &[(0.0, -1.0, std::f64::consts::PI), (-1.0, 0.0, -std::f64::consts::FRAC_PI_2)]),
         (Binary::Ne, &[(NAN, NAN, 1.0)]),
@@ -232,6 +236,8 @@ fn single_elements_follow_pytorch() {
         (Binary::ShiftLeft, &[(1, 3, 8), (1, 64, 0), (1, -1, 0), (-1, 63, i64::MIN)]),
         (Binary::ShiftRight, &[(8, 3, 1), (-8, 1, -4), (-8, 100, -1), (8, -1, 0)]),
         (Binary::BitwiseXor, &[(6, 3, 5)]),
+        (Binary::Gcd, &[(12, -18, 6), (0, 0, 0)]),
+        (Binary::Lcm, &[(4, -6, 12), (0, 5, 0)]),
     ];
     for &(op, cases) in integer {
         for &(a, b, y) in cases {
@@ -242,6 +248,13 @@ fn single_elements_follow_pytorch() {
 
 /// 1/3 modulo 2^64, which is 3^(2^63 - 1), since 3^(2^62) is 1.
 const INVERSE_OF_3: i64 = 0xaaaa_aaaa_aaaa_aaab_u64.cast_signed();
+
+#[test]
+fn the_next_number_is_one_of_the_dtype() {
+    assert_eq!(apply2::<f32, f32>(Binary::NextAfter, 1.0, 2.0), 1.0f32.next_up());
+    assert_eq!(apply2::<f32, f32>(Binary::NextAfter, f32::MAX, f32::INFINITY), f32::INFINITY);
+    assert_eq!(apply2::<f64, f64>(Binary::NextAfter, 1.0, 0.0), 1.0f64.next_down());
+}
 
 #[test]
 fn narrow_dtypes_wrap_and_round_after_each_function() {

@@ -5,7 +5,8 @@ use super::op::{Binary, Unary};
 use crate::math::{cos, erf, exp, expm1, log, log1p, neg, sin};
 use crate::simd::Simd;
 
-/// `$y` of every vector, as a loop: a closure might not be inlined, and would lack the instruction set.
+/// `$y` of every vector, as a loop: a closure might not be inlined, and would lack the instruction
+/// set.
 macro_rules! each {
     ($vectors:ident, |$x:ident| $y:expr) => {
         for v in &mut $vectors {
@@ -25,8 +26,8 @@ macro_rules! each {
 }
 
 impl Unary {
-    /// The function of several vectors: the choice of function is made once for all of them. Activations have a way
-    /// of their own ([`super::steps::UnaryF32`]).
+    /// The function of several vectors: the choice of function is made once for all of them.
+    /// Activations have a way of their own ([`super::steps::UnaryF32`]).
     #[inline(always)]
     pub(super) fn apply_all<S: Simd, const N: usize>(
         self,

@@ -3,6 +3,9 @@
 use crate::Par;
 use crate::number::{Number, Wide};
 
+/// Columns whose sums are in the making.
+const COLUMNS: usize = 256;
+
 /// A matrix in memory: element (i, j) at `i * strides.0 + j * strides.1`.
 #[derive(Debug, Clone, Copy)]
 pub struct AnyMatrix<'a, T> {
@@ -26,15 +29,19 @@ pub fn gemm_any<T: Number>(
 ) {
     assert_eq!(c.len(), m * n, "length of the output");
     par.chunks_mut(c, n, |i, row| {
-        let mut sums: Vec<T::Wide> = vec![Wide::ZERO; n];
-        for l in 0..k {
-            let x = a.data[i * a.strides.0 + l * a.strides.1].widen();
-            for (j, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.plus(x.times(b.data[l * b.strides.0 + j * b.strides.1].widen()));
+        for (part, row) in row.chunks_mut(COLUMNS).enumerate() {
+            let first = part * COLUMNS;
+            let mut sums = [<T::Wide as Wide>::ZERO; COLUMNS];
+            let sums = &mut sums[..row.len()];
+            for l in 0..k {
+                let x = a.data[i * a.strides.0 + l * a.strides.1].widen();
+                for (j, sum) in (first..).zip(&mut *sums) {
+                    *sum = sum.plus(x.times(b.data[l * b.strides.0 + j * b.strides.1].widen()));
+                }
             }
-        }
-        for (j, (y, sum)) in row.iter_mut().zip(sums).enumerate() {
-            *y = store(i * n + j, sum);
+            for (j, (y, &mut sum)) in (first..).zip(row.iter_mut().zip(sums)) {
+                *y = store(i * n + j, sum);
+            }
         }
     });
 }

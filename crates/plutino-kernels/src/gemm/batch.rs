@@ -2,7 +2,8 @@
 
 use super::{Epilogue, Operand, Problem, Size, Strided};
 
-/// Products of matrices that lie at given offsets of two buffers; outputs are dense, one after the other.
+/// Products of matrices that lie at given offsets of two buffers; outputs are dense, one after the
+/// other.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// Sizes.

@@ -79,9 +79,9 @@ impl Gemm {
             .saturating_mul(batch);
         let budget = SHARED_BYTES.max(target.machine.l3 / 4) / size_of::<f32>();
         let slab = (budget / shared_width.max(1) / a.kc.max(1)).max(1).saturating_mul(a.kc);
-        // Panels keep together what one depth block needs, which whole rows do anyway; and they are read once for each
-        // panel of B, which has to pay for writing them.
-        // Rows of nothing need lie nowhere.
+        // Panels keep together what one depth block needs, which whole rows do anyway; and they are
+        // read once for each panel of B, which has to pay for writing them. Rows of nothing need
+        // lie nowhere.
         let in_place = k > 0 && (k <= a.kc || b.padded / b.width <= FEW_PANELS);
         let (a, b, slab) = ((pack_a, a), (pack_b, b), slab.min(k));
         Self { target, size, a, b, task, mc, nc, in_place, slab }
@@ -147,8 +147,8 @@ impl Gemm {
     /// Computes all products into `c`, rows `stride` elements apart.
     ///
     /// # Panics
-    /// Where memory is too short: `c`, `scratch` (see [`Gemm::scratch`]), a bias or a summand; or where
-    /// an operand was packed for another size, side or target.
+    /// Where memory is too short: `c`, `scratch` (see [`Gemm::scratch`]), a bias or a summand; or
+    /// where an operand was packed for another size, side or target.
     pub fn run<P: Problem>(
         &self,
         par: &Par,
@@ -274,8 +274,8 @@ impl Gemm {
     }
 }
 
-/// Panels of B for which it does not pay to pack rows of A that are longer than a depth block. (Rows of 3072 with 48
-/// panels: 5 to 10 % slower in place; of 1536 with 24: 4 % faster.)
+/// Panels of B for which it does not pay to pack rows of A that are longer than a depth block.
+/// (Rows of 3072 with 48 panels: 5 to 10 % slower in place; of 1536 with 24: 4 % faster.)
 const FEW_PANELS: usize = 24;
 /// Tasks for each thread: a thread that is held up leaves its share to the others.
 const TASKS_A_THREAD: usize = 4;
@@ -314,8 +314,8 @@ impl<P: Problem> Block<'_, P> {
         let (pack_a, format_a) = gemm.a;
         let (pack_b, format_b) = gemm.b;
         let (mr, nr) = (format_a.width, format_b.width);
-        // What is packed already need not stay in L2 as a whole: its panels pass once for each block of
-        // the other operand.
+        // What is packed already need not stay in L2 as a whole: its panels pass once for each
+        // block of the other operand.
         let nc = if pack_b == Packing::Private { gemm.nc } else { self.cols.len().max(1) };
         let mc = gemm.mc;
         let (shared_a, shared_b) = self.shared;

@@ -52,8 +52,8 @@ impl<'a> Epilogue<'a> {
         Self { summand, ..*self }
     }
 
-    /// The activation as limits, which the register tile applies, and what is left to be done to the
-    /// finished tile.
+    /// The activation as limits, which the register tile applies, and what is left to be done to
+    /// the finished tile.
     pub(super) fn limits(&self) -> ((f32, f32), Option<Activation>) {
         match self.activation {
             None => (UNLIMITED, None),

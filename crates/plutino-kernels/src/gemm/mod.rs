@@ -10,14 +10,16 @@
 //!         for each panel of A (MR x KC)
 //!           register tile MR x NR: loop over k                   tile.rs
 //! ```
-//! Weights are packed once ([`PackedMatrix`]); the other operand is packed block by block, from memory
-//! with any strides ([`Strided`]) or from whatever else implements [`Pack`] (the windows of a
-//! convolution). Rows of A are not packed where they are short, or meet few panels of B: the tile reads them where
-//! they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who packs what.
+//! Weights are packed once ([`PackedMatrix`]); the other operand is packed block by block, from
+//! memory with any strides ([`Strided`]) or from whatever else implements [`Pack`] (the windows of
+//! a convolution). Rows of A are not packed where they are short, or meet few panels of B: the tile
+//! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
+//! packs what.
 //!
 //! [`Product`] is a single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
 //!
-//! Each element of C is one chain of multiply-adds in the order of k. Neither blocks nor threads
+//! Each element of C is the sum of chains of multiply-adds in the order of k, one for each KC,
+//! which the depth alone decides; bias and summand come last. Neither other blocks nor threads
 //! change a bit of the result.
 
 mod any;
@@ -70,21 +72,21 @@ impl Target {
         self.isa.lanes() * VECTORS
     }
 
-    /// Whether the rows of a tile, of `rows` in all, push each other out of L1 where they lie `stride` elements apart: a tile
-    /// reads a line of each at a time, and lines that are 4 KiB apart share a set, on every x86-64 CPU.
+    /// Whether the rows of a tile, of `rows` in all, push each other out of L1 where they lie
+    /// `stride` elements apart: a tile reads a line of each at a time, and lines that are 4 KiB
+    /// apart share a set, on every x86-64 CPU.
     pub(crate) fn crowds(self, rows: usize, stride: usize) -> bool {
         const WAY: usize = 4096;
         let row = stride.saturating_mul(size_of::<f32>());
         row.is_multiple_of(WAY) && self.mr().min(rows) >= self.machine.l1 / WAY
     }
 
-    /// Length of a depth block: a panel of B takes three quarters of L1; or twice that for the twelve rows of AVX-512,
-    /// which leave L2 time enough to deliver it. Even blocks.
-    pub(crate) fn kc(self, depth: usize) -> usize {
-        let row = self.nr() * size_of::<f32>();
-        let most = self.machine.l1 * self.mr() / 8 / row;
-        let most = most.clamp(32, 512) / 8 * 8;
-        let blocks = depth.div_ceil(most).max(1);
+    /// Length of a depth block: that of the chains whose sums it adds up, which caches do not
+    /// decide, for the result is not to depend on them. A panel of B takes half of 32 KiB of L1; or
+    /// all of it for the twelve rows of AVX-512, which leave L2 time enough to deliver it. Even
+    /// blocks.
+    pub(crate) fn kc(depth: usize) -> usize {
+        let blocks = depth.div_ceil(tile::CHAIN).max(1);
         depth.div_ceil(blocks)
     }
 }

@@ -1,7 +1,7 @@
 //! Packing: a matrix cut into panels that the register tile reads from front to back.
 //!
-//! Both operands are seen as `extent` lanes (rows of A, columns of B) of `depth` elements (the summed
-//! dimension K). A panel holds `width` lanes; inside it the lanes of one k lie side by side:
+//! Both operands are seen as `extent` lanes (rows of A, columns of B) of `depth` elements (the
+//! summed dimension K). A panel holds `width` lanes; inside it the lanes of one k lie side by side:
 //!
 //! ```text
 //!            width            panels of one depth block lie one after the other,
@@ -24,8 +24,9 @@ pub trait Pack: Sync {
     /// `out` is exactly that long.
     fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]);
 
-    /// The lanes where they lie, if each is a run of memory that needs no change: from the first lane on, and the
-    /// elements from one to the next. A product may then read rows of A without packing them.
+    /// The lanes where they lie, if each is a run of memory that needs no change: from the first
+    /// lane on, and the elements from one to the next. A product may then read rows of A without
+    /// packing them.
     fn lanes(&self) -> Option<(Floats<'_>, usize)> {
         None
     }
@@ -130,8 +131,8 @@ impl Pack for Strided<'_> {
             return;
         }
         if self.lane_stride == 1 {
-            // A row that is narrower than a vector is written as a vector: what lies behind it is overwritten
-            // by the next row. The last ones have no room for that.
+            // A row that is narrower than a vector is written as a vector: what lies behind it is
+            // overwritten by the next row. The last ones have no room for that.
             let mut done = 0;
             if lanes == width && width < S::LANES {
                 let factor = s.splat(self.scale);
@@ -162,7 +163,8 @@ impl Pack for Strided<'_> {
 }
 
 impl Strided<'_> {
-    /// Neighbouring depths are neighbours in memory, and are transposed eight by eight; or nothing is.
+    /// Neighbouring depths are neighbours in memory, and are transposed eight by eight; or nothing
+    /// is.
     #[inline(always)]
     fn transpose<S: Simd>(
         &self,
@@ -185,8 +187,8 @@ impl Strided<'_> {
                 let src = self.data.part(start..start + (rows - 1) * self.lane_stride + 8);
                 let dst = &mut out[k * width + i..];
                 if dst.len() >= 7 * width + 8 {
-                    // What is written behind a row of fewer than eight is overwritten by the next one.
-                    // SAFETY: both are long enough (just checked).
+                    // What is written behind a row of fewer than eight is overwritten by the next
+                    // one. SAFETY: both are long enough (just checked).
                     unsafe {
                         s.transpose_8(
                             rows,
@@ -340,7 +342,7 @@ impl Format {
             width,
             padded: extent.div_ceil(width).saturating_mul(width),
             depth,
-            kc: target.kc(depth),
+            kc: Target::kc(depth),
         }
     }
 
@@ -349,8 +351,8 @@ impl Format {
         self.padded.saturating_mul(self.depth)
     }
 
-    /// Offset of the panel that starts at `lane` in the depth block that starts at `k` (a multiple of kc),
-    /// in memory that begins with depth block `k0`.
+    /// Offset of the panel that starts at `lane` in the depth block that starts at `k` (a multiple
+    /// of kc), in memory that begins with depth block `k0`.
     #[inline(always)]
     pub(super) fn offset(&self, lane: usize, k: usize, k0: usize) -> usize {
         (k - k0) * self.padded + lane * self.kc.min(self.depth - k)

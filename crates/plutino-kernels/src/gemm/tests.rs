@@ -1,11 +1,12 @@
-//! Products against the reference: instruction sets x threads x tails x strides x packing x epilogues.
+//! Products against the reference: instruction sets x threads x tails x strides x packing x
+//! epilogues.
 
 use super::*;
 use crate::Par;
 use crate::activation::Activation;
 use crate::reference::elementwise as reference;
 use crate::reference::gemm::{gamma, gemm};
-use crate::testkit::{assert_close, on_every_machine, random};
+use crate::testkit::{LARGE, assert_close, on_every_machine, random};
 use plutino_tensor::Floats;
 
 /// How an operand is handed over.
@@ -233,6 +234,43 @@ fn epilogues() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_added_takes_no_digits_of_the_product() {
+    let (m, n) = (14, 37);
+    let (rows, cols, other) = (vec![LARGE; m], vec![LARGE; n], vec![LARGE; m * n]);
+    for k in [20, 300, 600] {
+        let (a, b) = (vec![1.0; m * k], vec![1.0; k * n]);
+        for (bias, summand) in [
+            (Bias::Rows(&rows), Summand::None),
+            (Bias::Cols(&cols), Summand::None),
+            (Bias::None, Summand::Other(&other)),
+            (Bias::None, Summand::Output),
+        ] {
+            let epilogue = Epilogue { bias, summand, activation: None };
+            for given in [Given::Packed, Given::Dense] {
+                on_every_machine(
+                    |isa, par| {
+                        let mut c = other.clone();
+                        let (a, b) = ((&a[..], given), (&b[..], Given::Packed));
+                        product(isa, par, (m, n, k), a, b, epilogue, &mut c);
+                        c
+                    },
+                    |c| assert!(c.iter().all(|&c| c == LARGE + k as f32), "{epilogue:?} {k}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_are_the_same_on_every_machine_and_even() {
+    for depth in 1..2000 {
+        let (kc, blocks) = (Target::kc(depth), depth.div_ceil(tile::CHAIN));
+        assert!(kc <= tile::CHAIN && depth.div_ceil(kc) == blocks, "{depth} in chains of {kc}");
+    }
+    assert_eq!(Target::kc(0), 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The register tile: R rows x V vectors of C stay in registers while k runs.
 //!
-//! `C[i, j] = clamp(start[i, j] + sum over k of A[i, k] * B[k, j])`
+//! `C[i, j] = clamp(sum over k of A[i, k] * B[k, j] + end[i, j])`
 //!
 //! ```text
 //!                  B panel, one k:  | b0 b0 b0 b0 | b1 b1 b1 b1 |     V loads
@@ -8,14 +8,19 @@
 //!                     | a1 |        | c10         | c11         |     R broadcasts,
 //!                     | .. |        | ...         | ...         |     R x V fused multiply-adds
 //! ```
-//! Six rows of two vectors on AVX2 (12 of 16 registers hold C), twelve of two on AVX-512 (24 of 32):
-//! enough independent chains to cover the latency of the multiply-add, and more arithmetic than loads.
+//! Six rows of two vectors on AVX2 (12 of 16 registers hold C), twelve of two on AVX-512 (24 of
+//! 32): enough independent chains to cover the latency of the multiply-add, and more arithmetic
+//! than loads.
 //!
-//! A may also lie in rows, as a matrix in memory has them ([`Rows`]): each broadcast then reads another row.
+//! A may also lie in rows, as a matrix in memory has them ([`Rows`]): each broadcast then reads
+//! another row.
 //!
-//! Every element is one chain of multiply-adds in the order of k, which starts from bias and summand.
-//! Cutting the work by rows, columns or depth changes no bit of it.
+//! Every element is a chain of multiply-adds in the order of k, which starts from zero: what is
+//! large beside the terms (a bias, a summand, the sum so far) would take the last digits of each of
+//! them, and is added at the end. Cutting the work by rows or columns changes no bit of it; chains
+//! are at most [`CHAIN`] terms long, wherever they are.
 
+use super::epilogue::UNLIMITED;
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{LINE, Simd};
 use std::ops::Range;
@@ -29,15 +34,22 @@ pub(crate) const fn rows<S: Simd>() -> usize {
 /// Vectors in a row of a full tile, and in a panel of B.
 pub(crate) const VECTORS: usize = 2;
 
-/// What the accumulators of a tile begin with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Start<'a> {
+/// Terms of a chain at most: the rounding errors of longer ones grow with each term, and are those
+/// of a sum that is cut into several with each cut less.
+pub(crate) const CHAIN: usize = 256;
+
+/// The first element of a matrix to add, and its row stride. May be C itself.
+pub(crate) type Addend = (*const f32, usize);
+
+/// What is added to the chains of a tile.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct End<'a> {
+    /// The terms before, and a summand, in this order.
+    pub(crate) add: [Option<Addend>; 2],
     /// One for each row of the tile.
     pub(crate) row_bias: Option<&'a [f32]>,
     /// One for each column of the tile.
     pub(crate) col_bias: Option<&'a [f32]>,
-    /// First element of a matrix to add, and its row stride. May be C itself.
-    pub(crate) add: Option<(*const f32, usize)>,
 }
 
 /// The left operand of a tile: where its elements lie.
@@ -85,7 +97,8 @@ impl Left for Rows {
     }
 }
 
-/// The end of a packed panel and the beginning of the next: rows from [`cut`] on (see [`row_tiles`]).
+/// The end of a packed panel and the beginning of the next: rows from [`cut`] on (see
+/// [`row_tiles`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seam {
     /// The first panel.
@@ -143,8 +156,8 @@ pub(crate) struct Tile<'a, A> {
     pub(crate) c_stride: usize,
     /// Columns of the tile that exist in C.
     pub(crate) cols: usize,
-    /// Initial value.
-    pub(crate) start: Start<'a>,
+    /// What is added.
+    pub(crate) end: End<'a>,
     /// Limits of the result.
     pub(crate) clamp: (f32, f32),
 }
@@ -153,16 +166,17 @@ impl<'a> Tile<'a, ()> {
     /// The tile with its left operand.
     #[inline(always)]
     pub(crate) fn with<A>(self, a: A) -> Tile<'a, A> {
-        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, start, clamp } = self;
-        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, start, clamp }
+        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, end, clamp } = self;
+        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, end, clamp }
     }
 }
 
 /// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
 ///
 /// # Safety
-/// For each of the `rows` rows: `a` has `depth` elements, which are f32 with any alignment; `b` is valid for `depth`
-/// panel rows in each panel; `c` and `start.add` for `cols` elements in each row. `rows` is at least 1.
+/// For each of the `rows` rows: `a` has `depth` elements, which are f32 with any alignment; `b` is
+/// valid for `depth` panel rows in each panel; `c` and what `end.add` says for `cols` elements in
+/// each row. `rows` is at least 1.
 #[inline(always)]
 pub(crate) unsafe fn run<S: Simd, A: Left>(s: S, rows_here: usize, panels: usize, t: &Tile<'_, A>) {
     // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
@@ -194,9 +208,9 @@ const fn cut(mr: usize) -> usize {
     mr * 2 / 3
 }
 
-/// How the rows of a product are cut into tiles: `mr` rows each, and what is left. A last tile of one to three rows would
-/// have too few chains; it takes some of the rows of the tile before, and starts inside their panel: at a seam, which is
-/// the second part of the item.
+/// How the rows of a product are cut into tiles: `mr` rows each, and what is left. A last tile of
+/// one to three rows would have too few chains; it takes some of the rows of the tile before, and
+/// starts inside their panel: at a seam, which is the second part of the item.
 #[inline(always)]
 pub(crate) fn row_tiles(rows: usize, mr: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
     let few = rows % mr;
@@ -222,31 +236,10 @@ const TERMS: usize = 4;
 
 /// # Safety
 /// As [`run`], with R rows and V / 2 panels.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<'_, A>) {
     let zero = s.zero();
     let mut acc = array!(R, |I| array!(V, |J| zero));
-    unroll!(V, |J| {
-        let at = J * S::LANES;
-        let lanes = t.cols.saturating_sub(at).min(S::LANES);
-        if let Some(bias) = t.start.col_bias.and_then(|b| b.get(at..at + lanes)) {
-            let bias = s.load_partial(bias);
-            unroll!(R, |I| acc[I][J] = bias);
-        }
-        if let Some(bias) = t.start.row_bias.and_then(|b| b.first_chunk::<R>()) {
-            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], s.splat(bias[I])));
-        }
-        if let Some((add, stride)) = t.start.add {
-            unroll!(R, |I| {
-                // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
-                acc[I][J] = s.add(acc[I][J], unsafe {
-                    let p = add.add(I * stride + at);
-                    if lanes == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, lanes) }
-                });
-            });
-        }
-    });
-
     let (mut a, mut b) = (t.a, t.b);
     // The products of term K from here on.
     macro_rules! term {
@@ -289,16 +282,40 @@ unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<
     }
 
     let (low, high) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
+    let limited = t.clamp != UNLIMITED;
     unroll!(V, |J| {
         let at = J * S::LANES;
         let lanes = t.cols.saturating_sub(at).min(S::LANES);
-        unroll!(R, |I| {
+        for add in &t.end.add {
+            if let Some((add, stride)) = *add {
+                unroll!(R, |I| {
+                    let p = add.wrapping_add(I * stride + at);
+                    // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
+                    acc[I][J] = s.add(acc[I][J], unsafe {
+                        if lanes == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, lanes) }
+                    });
+                });
+            }
+        }
+        if let Some(bias) = t.end.col_bias.and_then(|b| b.get(at..at + lanes)) {
+            let bias = s.load_partial(bias);
+            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], bias));
+        }
+        if let Some(bias) = t.end.row_bias.and_then(|b| b.first_chunk::<R>()) {
+            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], s.splat(bias[I])));
+        }
+        if limited {
             // NaN stays NaN: min and max hand back their second operand.
-            let v = s.min(high, s.max(low, acc[I][J]));
+            unroll!(R, |I| acc[I][J] = s.min(high, s.max(low, acc[I][J])));
+        }
+        unroll!(R, |I| {
             // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
             unsafe {
                 let p = t.c.wrapping_add(I * t.c_stride + at);
-                if lanes == S::LANES { s.store_ptr(v, p) } else { s.store_partial_ptr(v, p, lanes) }
+                match lanes == S::LANES {
+                    true => s.store_ptr(acc[I][J], p),
+                    false => s.store_partial_ptr(acc[I][J], p, lanes),
+                }
             }
         });
     });

@@ -1,7 +1,7 @@
 //! The two inner loops: all register tiles of one block of A and one block of B.
 
 use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
-use super::tile::{self, Ahead, Start, Tile};
+use super::tile::{self, Ahead, End, Tile};
 use crate::activation::InPlace;
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
@@ -34,7 +34,8 @@ pub(super) trait Left {
     type Seam: tile::Left;
     /// The rows from `row` on; all `mr` of them exist, or as many as the product has.
     fn rows(&self, row: usize, mr: usize) -> Self::Rows;
-    /// The rows after a seam, in the panel from `panel` on and the next; the first of them is `row`.
+    /// The rows after a seam, in the panel from `panel` on and the next; the first of them is
+    /// `row`.
     fn seam(&self, panel: usize, row: usize, mr: usize) -> Self::Seam;
 }
 
@@ -108,8 +109,9 @@ impl<A: Left> Tiles<'_, A> {
         let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
-        // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several at once, the CPU sees
-        // that for itself, and asking takes time: 10 to 20 % of a product of one row, from L3.)
+        // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
+        // at once, the CPU sees that for itself, and asking takes time: 10 to 20 % of a product of
+        // one row, from L3.)
         let next = b.wrapping_add(t.nr * t.depth);
         let tiles = t.rows.len().div_ceil(t.mr).max(1);
         let step = (t.nr * size_of::<f32>()).div_ceil(tiles);
@@ -126,12 +128,15 @@ impl<A: Left> Tiles<'_, A> {
             let (i, rows) = (t.rows.start + rows.start, rows.len());
             let at = t.base + i * t.stride + j;
             let c = t.c.as_mut_ptr().wrapping_add(at);
-            let add = match t.epilogue.summand {
-                Summand::Other(other) if t.first => {
+            // What C holds, the terms before or the summand; and another matrix, once all terms are
+            // there.
+            let there = !t.first || matches!(t.epilogue.summand, Summand::Output);
+            let there = there.then_some((c.cast_const(), t.stride));
+            let other = match t.epilogue.summand {
+                Summand::Other(other) if t.last => {
                     Some((other.as_ptr().wrapping_add(at), t.stride))
                 }
-                Summand::None if t.first => None,
-                _ => Some((c.cast_const(), t.stride)),
+                _ => None,
             };
             let tile = Tile {
                 depth: t.depth,
@@ -142,22 +147,23 @@ impl<A: Left> Tiles<'_, A> {
                 c,
                 c_stride: t.stride,
                 cols,
-                start: Start {
+                end: End {
+                    add: [there, other],
                     row_bias: match t.epilogue.bias {
-                        Bias::Rows(bias) if t.first => bias.get(i..i + rows),
+                        Bias::Rows(bias) if t.last => bias.get(i..i + rows),
                         _ => None,
                     },
                     col_bias: match t.epilogue.bias {
-                        Bias::Cols(bias) if t.first => bias.get(j..j + cols),
+                        Bias::Cols(bias) if t.last => bias.get(j..j + cols),
                         _ => None,
                     },
-                    add,
                 },
                 clamp,
             };
             t.fetch_c(s, i + rows, j, cols);
-            // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and belong to
-            // this task alone (`Gemm::check`, disjoint tasks); the summand is as long as C (same place).
+            // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and
+            // belong to this task alone (`Gemm::check`, disjoint tasks); the summand is as long as
+            // C (same place).
             unsafe {
                 if seam {
                     tile::run(s, rows, panels, &tile.with(t.a.seam(before, i, t.mr)));

@@ -31,7 +31,7 @@ fn minus_log_erfc<S: Simd>(s: S, a: S::F32) -> S::F32 {
 }
 
 /// erf x = 2/sqrt(pi) * integral from 0 to x of e^(-t^2).
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let t = minus_log_erfc(s, s.abs(x));
     copysign(s, expm1(s, neg(s, t)), x)
@@ -40,8 +40,9 @@ pub fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
 /// Distance of the points around which [`TAIL`] has its polynomials.
 const STEP: f32 = 0.43;
 
-/// The normal distribution's share below -a, for a around each of 16 points: the coefficients of 1, of the distance from
-/// the point, of its square and so on. The last one is 0: from 6.2 on, less than 2^-30 is left.
+/// The normal distribution's share below -a, for a around each of 16 points: the coefficients of 1,
+/// of the distance from the point, of its square and so on. The last one is 0: from 6.2 on, less
+/// than 2^-30 is left.
 #[rustfmt::skip]
 const TAIL: [[f32; 16]; 6] = [
     [0.5, 0.333_597_84, 0.194_894_52, 0.098_525_33, 0.042_716_216, 0.015_777_605, 0.004_940_015, 0.001_306_238_8, 2.908_576_6e-4, 5.441_800_7e-5, 8.540_029e-6, 1.122_632_4e-6, 1.234_817_4e-7, 1.135_457_4e-8, 8.722_244_6e-10, 0.0],
@@ -69,9 +70,9 @@ fn tail_by_table<S: Simd>(s: S, a: S::F32) -> S::F32 {
 /// The share of the standard normal distribution below x: (1 + erf(x / sqrt 2)) / 2. In the tail
 /// below zero, where that formula loses all digits in f32, the error stays under 2^-30.
 ///
-/// The tail below -a is 2^-(1 + a q(a)): a polynomial of its own, so that a power of two is all that remains. Where
-/// tables cost nothing, there is one of shorter polynomials.
-#[inline(always)]
+/// The tail below -a is 2^-(1 + a q(a)): a polynomial of its own, so that a power of two is all
+/// that remains. Where tables cost nothing, there is one of shorter polynomials.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn normal_cdf<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let a = s.abs(x);
     let tail = if S::TABLES { tail_by_table(s, a) } else { tail_by_exponent(s, a) };

@@ -35,10 +35,11 @@ fn power_of_two<S: Simd>(s: S, n: S::I32) -> S::F32 {
 }
 
 /// e^x.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    // Beyond 89 the result is infinity. At -176 it is 0, by a factor that is: far below, where masks and saturated units
-    // lie, nothing is ever denormal, which is slow. Operands in this order let NaN through.
+    // Beyond 89 the result is infinity. At -176 it is 0, by a factor that is: far below, where
+    // masks and saturated units lie, nothing is ever denormal, which is slow. Operands in this
+    // order let NaN through.
     let x = s.min(s.splat(89.0), s.max(s.splat(-176.0), x));
     let (n, r) = reduce(s, x);
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
@@ -58,9 +59,9 @@ const POWERS: [f32; 16] = {
     powers
 };
 
-/// Two factors of e^x, for -87.3 <= x <= 89, in fewer steps than [`exp`]. The product is infinity from 88.8 on; from
-/// 88.4 on it may be.
-#[inline(always)]
+/// Two factors of e^x, for -87.3 <= x <= 89, in fewer steps than [`exp`]. The product is infinity
+/// from 88.8 on; from 88.4 on it may be.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
     if S::TABLES {
         // With n in steps of 1/16, r is so small that four terms do.
@@ -82,9 +83,9 @@ pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
     [p, s.as_f32(power)]
 }
 
-/// e^x as an intermediate result, in fewer steps: 0 below -87.3 (where e^x is denormal, or nearly so) and infinity
-/// from 88.8 on, if not from 88.4 on.
-#[inline(always)]
+/// e^x as an intermediate result, in fewer steps: 0 below -87.3 (where e^x is denormal, or nearly
+/// so) and infinity from 88.8 on, if not from 88.4 on.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let least = s.splat(-87.3);
     // Operands in this order let NaN through.
@@ -92,9 +93,9 @@ pub(crate) fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.select(s.lt(x, least), s.zero(), s.mul(p, power))
 }
 
-/// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least results,
-/// near 2^-127, are as inaccurate as denormals are.
-#[inline(always)]
+/// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least
+/// results, near 2^-127, are as inaccurate as denormals are.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(super) fn half_exp2_minus<S: Simd>(s: S, h: S::F32) -> S::F32 {
     let h = s.min(s.splat(126.0), h);
     // The low bits hold n + 1: the result is halved on the way.
@@ -118,7 +119,7 @@ pub(super) fn half_exp2_minus<S: Simd>(s: S, h: S::F32) -> S::F32 {
 }
 
 /// e^x - 1, accurate also where x is near zero.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn expm1<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let clamped = s.min(s.splat(89.0), s.max(s.splat(-18.0), x));
     let (n, r) = reduce(s, clamped);

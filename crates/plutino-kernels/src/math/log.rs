@@ -54,7 +54,7 @@ fn edges<S: Simd>(s: S, x: S::F32, y: S::F32) -> S::F32 {
 }
 
 /// ln x.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn log<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let denormal = s.lt(x, s.splat(f32::MIN_POSITIVE));
     let scaled = s.select(denormal, s.mul(x, s.splat(8_388_608.0)), x); // 2^23
@@ -64,7 +64,7 @@ pub fn log<S: Simd>(s: S, x: S::F32) -> S::F32 {
 }
 
 /// ln(1 + x), accurate also where x is near zero.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn log1p<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let one = s.splat(1.0);
     let u = s.add(one, x);

@@ -12,18 +12,22 @@
 //! | [`erf`] | 2 | |
 //! | [`sin`], [`cos`] | 2 | any finite argument |
 //!
-//! Bounds are against the exact result, on every instruction set; where the result is denormal one ULP
-//! is the least denormal. They are tested over a dense sample of all f32 and, on request
-//! (`cargo test -p plutino-kernels --release -- --ignored every_f32`), over all 2^32. NaN gives NaN.
+//! [`special`] functions are those of f64 numbers.
 //!
-//! Polynomials are minimax fits (Remez exchange in 200-bit arithmetic, then rounded to f32) of our own;
-//! range reductions are the textbook ones (Cody and Waite, *Software Manual for the Elementary
+//! Bounds are against the exact result, on every instruction set; where the result is denormal one
+//! ULP is the least denormal. They are tested over a dense sample of all f32 and, on request
+//! (`cargo test -p plutino-kernels --release -- --ignored every_f32`), over all 2^32. NaN gives
+//! NaN.
+//!
+//! Polynomials are minimax fits (Remez exchange in 200-bit arithmetic, then rounded to f32) of our
+//! own; range reductions are the textbook ones (Cody and Waite, *Software Manual for the Elementary
 //! Functions*, 1980; Muller, *Elementary Functions*, 2016).
 
 mod erf;
 mod exp;
 mod log;
 mod sigmoid;
+pub mod special;
 #[cfg(test)]
 mod tests;
 mod trig;
@@ -38,7 +42,7 @@ pub use trig::{cos, sin};
 use crate::simd::Simd;
 
 /// c\[0\] + c\[1\] x + c\[2\] x^2 + ..., by Horner's rule.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(crate) fn polynomial<S: Simd, const N: usize>(s: S, x: S::F32, c: [f32; N]) -> S::F32 {
     let mut y = s.splat(c[N - 1]);
     for k in 1..N {

@@ -7,7 +7,7 @@ use crate::simd::Simd;
 /// 1 / (1 + e^-x).
 ///
 /// Written with e = e^-|x|, which cannot overflow: 1 / (1 + e) above zero, e / (1 + e) below.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let e = exp(s, neg(s, s.abs(x)));
     let one = s.splat(1.0);
@@ -15,9 +15,9 @@ pub fn sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
     s.div(numerator, s.add(one, e))
 }
 
-/// x / (1 + e^-x), in two thirds of the steps of x [`sigmoid`]`(x)`. Where the sigmoid is denormal, below -88.376,
-/// it may count as 0, as it does in PyTorch.
-#[inline(always)]
+/// x / (1 + e^-x), in two thirds of the steps of x [`sigmoid`]`(x)`. Where the sigmoid is denormal,
+/// below -88.376, it may count as 0, as it does in PyTorch.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
     // Beyond these limits the sum is 1, or infinity. Operands in this order let NaN through.
     let [p, power] = factors(s, s.min(s.splat(89.0), s.max(s.splat(-87.3), neg(s, x))));
@@ -25,7 +25,7 @@ pub fn silu<S: Simd>(s: S, x: S::F32) -> S::F32 {
 }
 
 /// tanh x, as -t / (2 + t) with t = e^(-2|x|) - 1.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let t = expm1(s, s.mul(s.abs(x), s.splat(-2.0)));
     copysign(s, s.div(t, s.add(s.splat(2.0), t)), x)

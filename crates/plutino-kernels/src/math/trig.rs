@@ -15,7 +15,7 @@ const PI_2: [f32; 5] = [1.570_312_5, 4.837_513e-4, 7.549_533_6e-8, 2.563_283e-12
 const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// sin x.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn sin<S: Simd>(s: S, x: S::F32) -> S::F32 {
     if any_large(s, x) {
         return by_element(s, x, f64::sin);
@@ -25,7 +25,7 @@ pub fn sin<S: Simd>(s: S, x: S::F32) -> S::F32 {
 }
 
 /// cos x.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub fn cos<S: Simd>(s: S, x: S::F32) -> S::F32 {
     if any_large(s, x) {
         return by_element(s, x, f64::cos);

@@ -1,7 +1,8 @@
-//! Channels of several tensors in another order: concatenations, shuffles and splits of channel blocks in one pass.
+//! Channels of several tensors in another order: concatenations, shuffles and splits of channel
+//! blocks in one pass.
 //!
-//! A block of the output takes its lanes from a few blocks of the inputs: a vector is loaded from each of them and lanes
-//! are picked from it, pixel by pixel.
+//! A block of the output takes its lanes from a few blocks of the inputs: a vector is loaded from
+//! each of them and lanes are picked from it, pixel by pixel.
 
 use crate::Par;
 use crate::par::SharedMut;
@@ -31,8 +32,8 @@ pub struct ChannelGather {
 struct Block {
     /// The input and its block that lanes come from.
     sources: Vec<(usize, usize)>,
-    /// For each source, which lanes are its own: numbers for [`Simd::pick`], as bits. With a single one, the first are
-    /// those of it and of itself once more; else the first are nothing.
+    /// For each source, which lanes are its own: numbers for [`Simd::pick`], as bits. With a single
+    /// one, the first are those of it and of itself once more; else the first are nothing.
     lanes: Vec<f32>,
 }
 
@@ -51,7 +52,8 @@ impl Block {
                 let picked = match own {
                     true if number > 0 => block + channel % block,
                     true => channel % block,
-                    // What the vectors before gave; with the second one, nothing before it was picked.
+                    // What the vectors before gave; with the second one, nothing before it was
+                    // picked.
                     false if number == 1 => channel % block,
                     false => lane,
                 };
@@ -63,8 +65,8 @@ impl Block {
 }
 
 impl ChannelGather {
-    /// An output of these channels, each an input's number and a channel of it. `inputs` are the channels of each; images
-    /// have `pixels`. None where a channel does not exist.
+    /// An output of these channels, each an input's number and a channel of it. `inputs` are the
+    /// channels of each; images have `pixels`. None where a channel does not exist.
     pub fn new(
         isa: Isa,
         inputs: &[usize],
@@ -84,7 +86,8 @@ impl ChannelGather {
         })
     }
 
-    /// Writes the output; all tensors lie in blocks, surplus lanes become anything. `x` gives the inputs.
+    /// Writes the output; all tensors lie in blocks, surplus lanes become anything. `x` gives the
+    /// inputs.
     ///
     /// # Panics
     /// Where slices have other lengths.
@@ -140,7 +143,8 @@ impl Vectorized for Gather<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        // A shuffle in two groups takes from two to four blocks; their lanes' numbers stay in registers.
+        // A shuffle in two groups takes from two to four blocks; their lanes' numbers stay in
+        // registers.
         match self.count {
             1 => self.run_for::<S, 1>(s),
             2 => self.run_for::<S, 2>(s),

@@ -3,11 +3,13 @@
 //! ```text
 //! y[n, c, p] = act(bias[c] + residual[n, c, p] + sum over taps t of x[n, c, at(p, t)] w[c, t])
 //! ```
-//! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M pixels.
+//! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M
+//! pixels.
 //!
-//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows of 3, 5 and 7 columns
-//! taps are unrolled, and only the outermost columns are asked whether they are padding; rows in the padding are left
-//! out. With AVX-512, rows of windows of 3x3 and 5x5 with stride 1 are computed in pairs.
+//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows
+//! of 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they
+//! are padding; rows in the padding are left out. With AVX-512, rows of windows of 3x3 and 5x5 with
+//! stride 1 are computed in pairs.
 
 use super::finish::{Finish, Residual};
 use super::tile::{TileBody, ZEROS, for_each_tile};
@@ -198,7 +200,7 @@ struct Row<'a> {
 impl<S: Simd> TileBody<S> for Row<'_> {
     const PIXELS: usize = MR;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<const M: usize>(&mut self, s: S, first: usize) {
         let sums: [_; M] = self.windows.sums(s, first);
         let range = first * S::LANES..(first + M) * S::LANES;
@@ -207,7 +209,8 @@ impl<S: Simd> TileBody<S> for Row<'_> {
     }
 }
 
-/// Columns of the input under M pixels with stride 1. (Tiles of more than [`MR`] pixels are compiled, but never run.)
+/// Columns of the input under M pixels with stride 1. (Tiles of more than [`MR`] pixels are
+/// compiled, but never run.)
 const fn columns(pixels: usize, kernel: usize) -> usize {
     let columns = pixels + kernel - 1;
     if columns < 12 { columns } else { 12 }
@@ -223,7 +226,8 @@ const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
     column >= tap && column < tap + pixels
 }
 
-/// Two rows of the output, whose windows share most of their input: each vector of it is loaded once for both.
+/// Two rows of the output, whose windows share most of their input: each vector of it is loaded
+/// once for both.
 struct Pair<'a> {
     windows: [Windows<'a>; 2],
     finish: Finish,
@@ -250,7 +254,7 @@ impl Pair<'_> {
 impl<S: Simd> TileBody<S> for Pair<'_> {
     const PIXELS: usize = MR;
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<const M: usize>(&mut self, s: S, first: usize) {
         let [upper, lower] = &self.windows;
         let [upper, lower]: [[_; M]; 2] = match upper.window.kernel[1] {
@@ -297,7 +301,7 @@ impl<'a> Windows<'a> {
         Self { window, plane, weights, number, taps: [start, end - start], top }
     }
 
-    /// The sums of the M pixels from `first` on, started at the bias.
+    /// The sums of the M pixels from `first` on, with the bias.
     #[inline(always)]
     fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
         let win = self.window;
@@ -312,8 +316,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Whether [`Self::unrolled`] can take the M pixels from `first` on: no dilation, and no padding but under
-    /// the first and the last half of the columns of a window.
+    /// Whether [`Self::unrolled`] can take the M pixels from `first` on: no dilation, and no
+    /// padding but under the first and the last half of the columns of a window.
     #[inline(always)]
     fn suits<const M: usize>(&self, first: usize) -> bool {
         let win = self.window;
@@ -324,7 +328,7 @@ impl<'a> Windows<'a> {
     }
 
     /// For a window of `K` columns, where [`Self::suits`] says so.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn unrolled<S: Simd, const M: usize, const K: usize, const STRIDE: usize>(
         &self,
         s: S,
@@ -334,15 +338,16 @@ impl<'a> Windows<'a> {
         let win = self.window;
         let width = win.input[1];
         let line = win.dilation[0] * width * b;
-        // The input column under the first tap of the first pixel; below zero, it wraps and is no column.
+        // The input column under the first tap of the first pixel; below zero, it wraps and is no
+        // column.
         let start = (first * STRIDE).wrapping_sub(win.pad[1]);
         let last = (M - 1) * STRIDE + K - 1;
         let mut row = self
             .plane
             .as_ptr()
             .wrapping_add((self.top * width).wrapping_add(start).wrapping_mul(b));
-        // Only the outermost columns may be padding, which is the same in all rows: where they lie, and how far it is
-        // to the next row.
+        // Only the outermost columns may be padding, which is the same in all rows: where they lie,
+        // and how far it is to the next row.
         macro_rules! edge {
             ($number:expr) => {{
                 let inside = start.wrapping_add($number) < width;
@@ -351,12 +356,12 @@ impl<'a> Windows<'a> {
         }
         let mut left = array!(K, |I| edge!(I));
         let mut right = array!(K, |I| edge!(last - I));
-        let bias = s.load(&self.weights[win.taps() * b..]);
-        let mut sums = array!(M, |J| bias);
+        let mut sums = array!(M, |J| s.zero());
         let [skipped, rows] = self.taps;
         for ky in skipped..skipped + rows {
             unroll!(K, |KX| {
-                // SAFETY: `taps` are rows of the window, it has K columns, and there is a vector for each tap (`new`).
+                // SAFETY: `taps` are rows of the window, it has K columns, and there is a vector
+                // for each tap (`new`).
                 let w = unsafe { s.load_ptr(self.weights.as_ptr().add((ky * K + KX) * b)) };
                 unroll!(M, |J| {
                     let column = J * STRIDE + KX;
@@ -367,8 +372,8 @@ impl<'a> Windows<'a> {
                     } else {
                         row.wrapping_add(column * b)
                     };
-                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has its length), or
-                    // ZEROS.
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has
+                    // its length), or ZEROS.
                     sums[J] = s.fma(unsafe { s.load_ptr(at) }, w, sums[J]);
                 });
             });
@@ -378,12 +383,21 @@ impl<'a> Windows<'a> {
                 right[I].0 = right[I].0.wrapping_add(right[I].1);
             });
         }
+        let bias = self.bias(s);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
         sums
     }
 
-    /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K columns, of which each sum takes
-    /// its terms in the same order.
+    /// One number for each channel, which is added to the sums at the end: it may be large beside
+    /// their terms.
     #[inline(always)]
+    fn bias<S: Simd>(&self, s: S) -> S::F32 {
+        s.load(&self.weights[self.window.taps() * S::LANES..])
+    }
+
+    /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K
+    /// columns, of which each sum takes its terms in the same order.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn both<S: Simd, const M: usize, const K: usize>(
         &self,
         s: S,
@@ -395,8 +409,7 @@ impl<'a> Windows<'a> {
         // The input row and column under the first tap; below zero, they wrap and are none.
         let top = self.number.wrapping_sub(win.pad[0]);
         let start = first.wrapping_sub(win.pad[1]);
-        let bias = s.load(&self.weights[win.taps() * b..]);
-        let (mut upper, mut lower) = (array!(M, |J| bias), array!(M, |J| bias));
+        let (mut upper, mut lower) = (array!(M, |J| s.zero()), array!(M, |J| s.zero()));
         unroll!(both_rows(K), |I| {
             let iy = top.wrapping_add(I);
             if iy < height {
@@ -407,8 +420,8 @@ impl<'a> Windows<'a> {
                     let outermost = const { C < K / 2 || M + K - 2 < C + K / 2 };
                     let inside = !outermost || start.wrapping_add(C) < width;
                     let at = if inside { row.wrapping_add(C * b) } else { ZEROS.as_ptr() };
-                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has its length), or
-                    // ZEROS.
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has
+                    // its length), or ZEROS.
                     let x = unsafe { s.load_ptr(at) };
                     unroll!(K, |KX| if const { meets(C, KX, M) } {
                         let j = C.wrapping_sub(KX);
@@ -427,17 +440,22 @@ impl<'a> Windows<'a> {
                 });
             }
         });
+        let bias = self.bias(s);
+        unroll!(M, |J| {
+            upper[J] = s.add(upper[J], bias);
+            lower[J] = s.add(lower[J], bias);
+        });
         [upper, lower]
     }
 
     /// For any window.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
         let b = S::LANES;
         let win = self.window;
         let ([_, width], [_, stride], [_, kernel]) = (win.input, win.stride, win.kernel);
         let [skipped, rows] = self.taps;
-        let mut sums = [s.load(&self.weights[win.taps() * b..]); M];
+        let mut sums = [s.zero(); M];
         for i in 0..rows {
             let row = &self.plane[(self.top + i * win.dilation[0]) * width * b..][..width * b];
             for kx in 0..kernel {
@@ -450,6 +468,10 @@ impl<'a> Windows<'a> {
                     }
                 }
             }
+        }
+        let bias = self.bias(s);
+        for sum in &mut sums {
+            *sum = s.add(*sum, bias);
         }
         sums
     }

@@ -3,9 +3,10 @@
 //! ```text
 //! y = act(sum + residual)    or, where the residual comes last,    y = act(sum) + residual
 //! ```
-//! Limits and what else is cheap are applied while sums stand in registers. The other functions are long chains of
-//! instructions that wait for each other, and it takes many vectors to keep a CPU busy meanwhile: where a tile needs all
-//! registers they are applied later, to a run of results that are still in the first-level cache.
+//! Limits and what else is cheap are applied while sums stand in registers. The other functions are
+//! long chains of instructions that wait for each other, and it takes many vectors to keep a CPU
+//! busy meanwhile: where a tile needs all registers they are applied later, to a run of results
+//! that are still in the first-level cache.
 
 use crate::activation::{Activation, InPlace, hard_swish};
 use crate::math::silu;
@@ -64,9 +65,9 @@ impl Finish {
         self.activation.filter(|&activation| activation != Activation::HardSwish)
     }
 
-    /// Stores the results of consecutive pixels; `LATE` leaves the longer activations to [`Finish::complete`]. `y` and
-    /// `residual` hold as many vectors as there are pixels.
-    #[inline(always)]
+    /// Stores the results of consecutive pixels; `LATE` leaves the longer activations to
+    /// [`Finish::complete`]. `y` and `residual` hold as many vectors as there are pixels.
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn store<S: Simd, const M: usize, const LATE: bool>(
         &self,
         s: S,
@@ -84,13 +85,18 @@ impl Finish {
         if self.limited {
             // NaN comes through: the second operand of min and max wins over it.
             let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
-            unroll!(M, |J| sums[J] = s.min(hi, s.max(lo, sums[J])));
+            unroll!(M, |J| sums[J] = s.max(lo, sums[J]));
+            // One step less for ReLU: what follows the sums keeps the next tile waiting.
+            if self.hi < f32::INFINITY {
+                unroll!(M, |J| sums[J] = s.min(hi, sums[J]));
+            }
         }
         let mut rest = self.late();
         // By name: all of `Activation` in each tile would take minutes to compile.
         match self.activation {
             Some(Activation::Silu) if !LATE => (sums, rest) = (silu(Interleaved(s), sums), None),
-            // So few steps that vectors need not take turns, which would take more registers than there are.
+            // So few steps that vectors need not take turns, which would take more registers than
+            // there are.
             Some(Activation::HardSwish) => unroll!(M, |J| sums[J] = hard_swish(s, sums[J])),
             _ => {}
         }
@@ -106,8 +112,9 @@ impl Finish {
         }
     }
 
-    /// Completes results that were stored as `LATE`: whole vectors, of which `residual` holds as many.
-    #[inline(always)]
+    /// Completes results that were stored as `LATE`: whole vectors, of which `residual` holds as
+    /// many.
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
         if let Some(activation) = self.late() {
             let residual = residual.filter(|r| r.last).map(|r| r.data);

@@ -1,8 +1,10 @@
-//! Images as the first convolution reads them where windows reach outside: planes with padded borders.
+//! Images as the first convolution reads them where windows reach outside: planes with padded
+//! borders.
 //!
-//! A plain image has few channels, too few for blocks of a vector. In its copy, of all of it or of what a part of the
-//! output needs, no tap lies in padding, and where a tap lies is the sum of a number of the pixel and one of the tap. A
-//! task that makes a copy of its own reads it from the cache; what neighbours share is copied twice.
+//! A plain image has few channels, too few for blocks of a vector. In its copy, of all of it or of
+//! what a part of the output needs, no tap lies in padding, and where a tap lies is the sum of a
+//! number of the pixel and one of the tap. A task that makes a copy of its own reads it from the
+//! cache; what neighbours share is copied twice.
 
 use super::window::Window;
 use crate::Par;
@@ -14,7 +16,8 @@ use std::ops::Range;
 pub(super) struct PaddedImage {
     /// The window on the image.
     whole: Window,
-    /// The window on the copy: its output is a part, of several rows or of some of the columns of one row.
+    /// The window on the copy: its output is a part, of several rows or of some of the columns of
+    /// one row.
     pub(super) window: Window,
     /// Parts of a plane: vertically, and horizontally.
     parts: [usize; 2],
@@ -22,8 +25,9 @@ pub(super) struct PaddedImage {
 }
 
 impl PaddedImage {
-    /// Cuts the output of `window` into parts of `pixels` pixels, or a little more; of many more where neighbours would
-    /// share more than a quarter of what they copy. Where that takes more than `longest` bytes, rows are cut.
+    /// Cuts the output of `window` into parts of `pixels` pixels, or a little more; of many more
+    /// where neighbours would share more than a quarter of what they copy. Where that takes more
+    /// than `longest` bytes, rows are cut.
     pub(super) fn new(window: &Window, channels: usize, pixels: usize, longest: usize) -> Self {
         let [rows, cols] = window.output;
         let least = |axis: usize| {
@@ -65,7 +69,8 @@ impl PaddedImage {
         self.window.input_pixels() * self.channels
     }
 
-    /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but one part.
+    /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but
+    /// one part.
     pub(super) fn copy_whole(&self, x: &[f32], y: &mut [f32], par: &Par) {
         let [rows, line] = self.window.input;
         let y = SharedMut::new(&mut y[..self.len()]);
@@ -78,8 +83,9 @@ impl PaddedImage {
         });
     }
 
-    /// Copies what `part` needs of `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`]. Output pixels of
-    /// the part: they follow each other, and the copy is as if the first of them were that of the window on it.
+    /// Copies what `part` needs of `x`, an image `(channels, H, W)`, to `y` of
+    /// [`PaddedImage::len`]. Output pixels of the part: they follow each other, and the copy is as
+    /// if the first of them were that of the window on it.
     pub(super) fn copy_part(&self, x: &[f32], part: usize, y: &mut [f32]) -> Range<usize> {
         let [height, width] = self.whole.output;
         let rows = part_of(part / self.parts[1], self.parts[0], height);

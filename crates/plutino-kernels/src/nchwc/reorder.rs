@@ -8,7 +8,8 @@ use std::ops::Range;
 /// Pixels of a task.
 const PART: usize = 4096;
 
-/// `(N, C, P)` plain to `(N, ceil(C/b), P, b)` blocked, with P pixels in a plane; surplus lanes become 0.
+/// `(N, C, P)` plain to `(N, ceil(C/b), P, b)` blocked, with P pixels in a plane; surplus lanes
+/// become 0.
 ///
 /// Panics where the slices do not have those lengths.
 pub fn to_blocked(
@@ -158,7 +159,8 @@ impl Vectorized for ToBlocked<'_> {
                 let from = &planes[octet * 8 * stride + first + tile * 8..];
                 let to = &mut out[tile * 8 * block + octet * 8..];
                 assert!(from.len() >= 7 * stride + 8 && to.len() >= 7 * block + 8);
-                // SAFETY: 8 rows of 8 elements, `stride` apart; and as many written, `block` apart (asserted).
+                // SAFETY: 8 rows of 8 elements, `stride` apart; and as many written, `block` apart
+                // (asserted).
                 unsafe { s.transpose_8(8, from.as_ptr(), stride, to.as_mut_ptr(), block) };
             }
         }
@@ -203,7 +205,8 @@ impl Vectorized for FromBlocked<'_> {
                 let from = &source[tile * 8 * block + octet * 8..];
                 let to = &mut planes[octet * 8 * pixels + tile * 8..];
                 assert!(from.len() >= 7 * block + 8 && to.len() >= 7 * pixels + 8);
-                // SAFETY: 8 rows of 8 elements, `block` apart; and as many written, `pixels` apart (asserted).
+                // SAFETY: 8 rows of 8 elements, `block` apart; and as many written, `pixels` apart
+                // (asserted).
                 unsafe { s.transpose_8(8, from.as_ptr(), block, to.as_mut_ptr(), pixels) };
             }
         }

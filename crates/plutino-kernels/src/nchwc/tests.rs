@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::activation::Activation;
-use crate::testkit::{assert_close, on_every_machine, random};
+use crate::testkit::{LARGE, assert_close, on_every_machine, random};
 use crate::{Isa, Par};
 
 /// Sizes of one convolution.
@@ -102,7 +102,8 @@ fn check_direct(c: Case, input: ConvInput) {
     let w = random(c.groups * out * inp * win.taps(), 2);
     let bias = random(c.groups * out, 3);
     let (sums, sizes) = reference(&c, &x, &w, &bias);
-    // Rounding of a sum of n products, with one more for the bias: n + 1 steps of at most eps/2 each.
+    // Rounding of a sum of n products, with one more for the bias: n + 1 steps of at most eps/2
+    // each.
     let eps = f64::from(f32::EPSILON) * (inp * win.taps() + 2) as f64 / 2.0;
     on_every_machine(
         |isa, par| {
@@ -168,6 +169,72 @@ fn direct_convolution() {
     }
 }
 
+#[test]
+fn a_large_bias_takes_no_digits_of_the_sum() {
+    let inside = Case { pad: [0, 0], ..BASE };
+    let pointwise = Case { kernel: [1, 1], ..inside };
+    for (c, input) in [
+        (inside, ConvInput::Blocked),
+        (Case { channels: [70, 40], ..inside }, ConvInput::Blocked),
+        (Case { channels: [300, 40], ..pointwise }, ConvInput::Blocked),
+        (Case { channels: [300, 40], stride: [2, 2], ..pointwise }, ConvInput::Blocked),
+        (Case { channels: [4, 24], input: [9, 60], ..inside }, ConvInput::Plain),
+        (Case { channels: [4, 24], input: [20, 20], kernel: [8, 8], ..inside }, ConvInput::Plain),
+    ] {
+        let ([inp, out], win) = (c.channels, c.window());
+        let (x, w) = (vec![1.0; inp * win.input_pixels()], vec![1.0; out * inp * win.taps()]);
+        on_every_machine(
+            |isa, par| {
+                let (b, threads) = (isa.lanes(), par.threads());
+                let weights = DirectWeights::pack(&w, 1, [out, inp], win.taps(), b, input).unwrap();
+                let conv = DirectConv::new(isa, win.clone(), input, inp, out, 1, None, threads);
+                let bias = DirectConv::pad_bias(Some(&vec![LARGE; out]), 1, out, b);
+                let mut scratch = vec![0; conv.scratch(threads)];
+                let shapes = ([inp, win.input_pixels()], [out, win.pixels()]);
+                through_blocks(&x, shapes.0, shapes.1, 1, isa, par, |blocked, y| {
+                    let source = if input == ConvInput::Plain { &x } else { blocked };
+                    conv.run(source, &weights, &bias, None, y, &mut scratch, par);
+                })
+            },
+            |found| {
+                let expected = LARGE + (inp * win.taps()) as f32;
+                assert!(found.iter().all(|&y| y == expected), "{inp} channels, {input:?}");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_large_bias_takes_no_digits_of_depthwise_sums() {
+    let inside = Case { groups: 19, channels: [1, 1], input: [14, 20], pad: [0, 0], ..BASE };
+    for c in [
+        inside,
+        Case { kernel: [4, 4], ..inside },
+        Case { kernel: [5, 5], ..inside },
+        Case { kernel: [5, 5], stride: [2, 2], ..inside },
+        Case { kernel: [7, 7], ..inside },
+    ] {
+        let win = c.window();
+        let x = vec![1.0; c.groups * win.input_pixels()];
+        let taps = win.taps();
+        let w: Vec<f32> = (0..c.groups * taps).map(|i| (i % taps % 2) as f32).collect();
+        // Every second tap is one, an even number in all.
+        let expected = LARGE + (taps / 2) as f32;
+        on_every_machine(
+            |isa, par| {
+                let bias = vec![LARGE; c.groups];
+                let weights = DepthwiseWeights::pack(&w, Some(&bias), taps, isa.lanes()).unwrap();
+                let conv = DepthwiseConv::new(isa, win.clone(), None);
+                let shapes = ([c.groups, win.input_pixels()], [c.groups, win.pixels()]);
+                through_blocks(&x, shapes.0, shapes.1, 1, isa, par, |blocked, y| {
+                    conv.run(blocked, &weights, None, y, par);
+                })
+            },
+            |found| assert!(found.iter().all(|&y| y == expected), "{:?}", c.kernel),
+        );
+    }
+}
+
 /// Squeeze and excite: each channel of each image times a factor, and a residual of its own.
 #[test]
 fn direct_convolution_of_scaled_channels() {
@@ -186,7 +253,8 @@ fn direct_convolution_of_scaled_channels() {
         for (sum, r) in sums.iter_mut().zip(&residual) {
             *sum += f64::from(*r);
         }
-        // As in `check_direct`, with one rounding more of each product on either side and one of the residual.
+        // As in `check_direct`, with one rounding more of each product on either side and one of
+        // the residual.
         let eps = f64::from(f32::EPSILON) * (inp + 5) as f64 / 2.0;
         on_every_machine(
             |isa, par| {
@@ -236,7 +304,8 @@ fn direct_convolution_of_plain_input() {
         Case { input: [9, 90], kernel: [3, 2], stride: [2, 3], dilation: [1, 4], ..long },
         ConvInput::Plain,
     );
-    // No padding: read where they lie. Rows of several tiles, and short ones, of which some are not reached.
+    // No padding: read where they lie. Rows of several tiles, and short ones, of which some are not
+    // reached.
     let inside = Case { channels: [3, 24], kernel: [4, 3], stride: [4, 3], pad: [0, 0], ..BASE };
     for c in [
         Case { input: [13, 91], batch: 2, ..inside },
@@ -362,7 +431,8 @@ fn depthwise_convolution() {
         Case { stride: [1, 3], input: [5, 40], ..BASE },
         Case { kernel: [7, 7], pad: [3, 3], input: [4, 3], ..BASE },
         Case { kernel: [5, 5], stride: [2, 2], pad: [2, 2], input: [7, 19], ..BASE },
-        // Pairs of rows: the last row alone, rows that are all padding, a plane narrower than the window.
+        // Pairs of rows: the last row alone, rows that are all padding, a plane narrower than the
+        // window.
         Case { input: [1, 9], ..BASE },
         Case { input: [14, 14], pad: [0, 1], ..BASE },
         Case { input: [3, 20], pad: [3, 2], ..BASE },
@@ -481,7 +551,8 @@ fn transposed_convolution() {
                     })
                 },
                 |found| {
-                    // The activations' slopes are below 1.1; their own errors are a few ULP of a result.
+                    // The activations' slopes are below 1.1; their own errors are a few ULP of a
+                    // result.
                     let bound =
                         |i: usize| f64::from(f32::EPSILON) * (1.1 * steps * sizes[i] / 2.0 + 4.0);
                     assert_close(found, &expected, bound);

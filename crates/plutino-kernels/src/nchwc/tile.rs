@@ -1,7 +1,7 @@
 //! The register tile that the direct and the Winograd convolution share.
 //!
-//! MR pixels by NB blocks of output channels. For each tap and input channel it loads NB vectors of weights
-//! and broadcasts MR numbers of the input, one for each pixel:
+//! MR pixels by NB blocks of output channels. For each tap and input channel it loads NB vectors of
+//! weights and broadcasts MR numbers of the input, one for each pixel:
 //!
 //! ```text
 //!              w[o0..o0+b]  w[o0+b..o0+2b]      AVX2: 6 x 2 tile = 12 accumulators of 16 registers
@@ -9,13 +9,14 @@
 //!  x[p1] ->      acc10          acc11
 //!   ...
 //! ```
-//! Where taps lie under each pixel is looked up in a table of offsets (XNNPACK calls it indirection), unless it is a sum or
-//! pixels are dense ([`Position`]): stride, dilation, padding and borders cost nothing in the loop, and a tile may run
-//! across the end of a row.
+//! Where taps lie under each pixel is looked up in a table of offsets (XNNPACK calls it
+//! indirection), unless it is a sum or pixels are dense ([`Position`]): stride, dilation, padding
+//! and borders cost nothing in the loop, and a tile may run across the end of a row.
 
 use super::window::OUTSIDE;
 use crate::simd::unroll::{array, unroll};
 use crate::simd::{Isa, LINE, Simd, Vectorized};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Output channel blocks that are computed together, and that weights are packed for.
@@ -32,8 +33,9 @@ pub(super) const fn max_pixels<S: Simd>() -> usize {
     if S::REGISTERS >= 32 { 12 } else { 6 }
 }
 
-/// Pixels of a full tile of a single block of output channels, one that is left over or stands before half a block: more
-/// than hide the latency of multiply-adds, and what registers hold with ease.
+/// Pixels of a full tile of a single block of output channels, one that is left over or stands
+/// before half a block: more than hide the latency of multiply-adds, and what registers hold with
+/// ease.
 pub(super) const MAX_PIXELS_OF_ONE: usize = 10;
 
 /// Pixels of a full tile for this instruction set.
@@ -63,7 +65,8 @@ pub(super) struct Taps<'a> {
     pub(super) taps: usize,
     /// Input channels.
     pub(super) channels: usize,
-    /// Channels of a block of the input; one where pixels lie in planes, for [`Position::SUM`] and [`Position::ROW`].
+    /// Channels of a block of the input; one where pixels lie in planes, for [`Position::SUM`] and
+    /// [`Position::ROW`].
     pub(super) block: usize,
     /// Elements from one block of input channels to the next.
     pub(super) step: usize,
@@ -71,12 +74,26 @@ pub(super) struct Taps<'a> {
     pub(super) pixel: usize,
     /// Lines of the next panel of weights to ask for: see [`lines_ahead`].
     pub(super) ahead: usize,
+    /// Blocks of input channels whose terms are added one after the other: see [`chain`].
+    pub(super) chain: usize,
 }
 
-/// Weights are read once a run, from memory, panel after panel: while one is in use, the next is fetched, a few lines with
-/// each block of channels of each tile, at most one a channel. How many, for panels of `panel` f32 of `weights` in all and
-/// blocks of `block` channels; none where weights stay in cache, and no more than memory delivers in that time. For planes
-/// (blocks of one channel), how many with each tile, one with each of its first channels and taps.
+/// Blocks of input channels for chains of `terms` terms or a few more. The rounding errors of a
+/// long chain grow with each of its terms; chains are added up apart.
+pub(super) fn chain(terms: usize, block: usize, taps: usize) -> usize {
+    terms.div_ceil((block * taps).max(1)).max(1)
+}
+
+/// Terms of a chain of the direct convolution. (What holds the sum of chains meanwhile is in the
+/// first-level cache, and read and written while multiply-adds go on; with 128 terms that is hardly
+/// measurable.)
+pub(super) const CHAIN: usize = 128;
+
+/// Weights are read once a run, from memory, panel after panel: while one is in use, the next is
+/// fetched, a few lines with each block of channels of each tile, at most one a channel. How many,
+/// for panels of `panel` f32 of `weights` in all and blocks of `block` channels; none where weights
+/// stay in cache, and no more than memory delivers in that time. For planes (blocks of one
+/// channel), how many with each tile, one with each of its first channels and taps.
 pub(super) fn lines_ahead<S: Simd>(
     weights: usize,
     panel: usize,
@@ -84,7 +101,8 @@ pub(super) fn lines_ahead<S: Simd>(
     block: usize,
 ) -> usize {
     const CACHED: usize = 256 << 10;
-    // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2, sixteen of AVX-512.
+    // A line while a vector of 48 f32 is multiplied and added; four for a full tile of AVX2,
+    // sixteen of AVX-512.
     let most = block * max_pixels::<S>() / 12;
     if weights * size_of::<f32>() <= CACHED {
         return 0;
@@ -101,7 +119,8 @@ pub(super) fn lines_ahead<S: Simd>(
 /// Stands for taps in the padding.
 pub(super) static ZEROS: [f32; 16] = [0.0; 16];
 
-/// How to find a tap of a pixel. (Constants, not an enum, so that they can be parameters of [`tile`].)
+/// How to find a tap of a pixel. (Constants, not an enum, so that they can be parameters of
+/// [`tile`].)
 pub(super) struct Position;
 
 impl Position {
@@ -115,39 +134,40 @@ impl Position {
     pub(super) const ROW: usize = 3;
 }
 
-/// What is multiplied with the input under the taps, for NB output blocks: checked once, for all tiles; and which of them
-/// the next tiles compute, and where.
+/// What is multiplied with the input under the taps, for NB output blocks: checked once, for all
+/// tiles; and which of them the next tiles compute, and where.
 pub(super) struct Panel<'a> {
     taps: &'a Taps<'a>,
     /// NB vectors for each channel block, tap and channel, in this order.
     weights: &'a [f32],
-    /// NB vectors.
-    bias: &'a [f32],
     /// The first output block to compute.
     pub(super) block: usize,
-    /// Where the task's first pixel would lie if it were in the row of the tile, for [`Position::ROW`].
+    /// Where the task's first pixel would lie if it were in the row of the tile, for
+    /// [`Position::ROW`].
     pub(super) row: isize,
 }
 
 impl<'a> Panel<'a> {
-    /// Panics where weights or bias are too short.
+    /// Panics where weights are too short.
     #[inline(always)]
-    pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32], bias: &'a [f32]) -> Self {
+    pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32]) -> Self {
         let vectors = taps.channels * taps.taps * NB;
-        assert!(weights.len() >= vectors * S::LANES && bias.len() >= NB * S::LANES);
-        Self { taps, weights, bias, block: 0, row: 0 }
+        assert!(weights.len() >= vectors * S::LANES);
+        Self { taps, weights, block: 0, row: 0 }
     }
 }
 
-/// The sums of MR pixels from `first` on, started at the bias. `POSITION` is one of [`Position`]. `BLOCKS` output blocks are
-/// computed, with vectors of `V`: those of `S`, or the lower half of them, for what the other lanes would be zeros.
+/// The sums of MR pixels from `first` on. `POSITION` is one of [`Position`]. `BLOCKS` output blocks
+/// are computed, with vectors of `V`: those of `S`, or the lower half of them, for what the other
+/// lanes would be zeros.
 ///
 /// # Safety
-/// The panel was made for `S`, and has `BLOCKS` blocks from its own `block` on. `taps.x` plus each offset, plus `step` for
-/// each further block of channels, addresses a block of channels. Offsets are those of `taps.table`; where pixels are dense,
-/// `block` for each pixel, and blocks are of `S::LANES` channels, under a single tap; else the sums of one of `taps.adds`
-/// and of one of the table, or of the panel's `row` and `taps.pixel` for each pixel.
-#[inline(always)]
+/// The panel was made for `S`, and has `BLOCKS` blocks from its own `block` on. `taps.x` plus each
+/// offset, plus `step` for each further block of channels, addresses a block of channels. Offsets
+/// are those of `taps.table`; where pixels are dense, `block` for each pixel, and blocks are of
+/// `S::LANES` channels, under a single tap; else the sums of one of `taps.adds` and of one of the
+/// table, or of the panel's `row` and `taps.pixel` for each pixel.
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(super) unsafe fn tile<
     S: Simd,
     V: Simd,
@@ -156,7 +176,7 @@ pub(super) unsafe fn tile<
     const BLOCKS: usize,
 >(
     v: V,
-    &Panel { taps, weights, bias, block, row }: &Panel<'_>,
+    &Panel { taps, weights, block, row }: &Panel<'_>,
     first: usize,
 ) -> Tile<V, MR> {
     let b = S::LANES;
@@ -168,12 +188,16 @@ pub(super) unsafe fn tile<
         ($at:expr) => {{
             let first: *const f32 = $at;
             let second = first.wrapping_add(if BLOCKS == 2 { b } else { 0 });
-            // SAFETY: the panel holds NB vectors of weights for every channel and tap, and of bias (`Panel::new`).
+            // SAFETY: the panel holds NB vectors of weights for every channel and tap
+            // (`Panel::new`).
             unsafe { [v.load_ptr(first), v.load_ptr(second)] }
         }};
     }
-    let [bias0, bias1] = load!(bias.as_ptr().wrapping_add(block * b));
-    let mut acc = [array!(MR, |J| bias0), array!(MR, |J| bias1)];
+    let mut acc = [array!(MR, |J| v.zero()), array!(MR, |J| v.zero())];
+    // The sum of the chains that are done; anything while there is none.
+    let mut total = MaybeUninit::<Tile<V, MR>>::uninit();
+    let mut chains = 0;
+    let mut left = taps.chain;
     let mut w = weights.as_ptr().wrapping_add(block * b);
     // Broadcasts the input and multiplies into every accumulator, for one channel.
     macro_rules! channel {
@@ -201,8 +225,8 @@ pub(super) unsafe fn tile<
     if const { POSITION == Position::SUM || POSITION == Position::ROW } {
         adds = &taps.adds[..taps.taps];
     }
-    // This tile's share of the next panel, which follows this one in memory; past the last one, an address that
-    // is not mapped does no harm.
+    // This tile's share of the next panel, which follows this one in memory; past the last one, an
+    // address that is not mapped does no harm.
     let mut next = weights.as_ptr();
     if taps.ahead > 0 {
         let lines = size_of_val(weights) / LINE * first / taps.pixels.max(1);
@@ -220,8 +244,9 @@ pub(super) unsafe fn tile<
                 let tap = plane.wrapping_offset(adds[t]);
                 unroll!(MR, |J| at[J] = tap.wrapping_offset(starts[J]));
             } else if POSITION == Position::ROW {
-                // Every third pixel has an address, the next two are once and twice a step away: such sums are part of
-                // an instruction, and twelve addresses do not fit the registers.
+                // Every third pixel has an address, the next two are once and twice a step away:
+                // such sums are part of an instruction, and twelve addresses do not fit the
+                // registers.
                 let tap = plane.wrapping_offset(starts[0]).wrapping_offset(adds[t]);
                 unroll!(MR, |J| {
                     let third = tap.wrapping_add(J / 3 * 3 * taps.pixel);
@@ -233,7 +258,8 @@ pub(super) unsafe fn tile<
                     at[J] = plane.wrapping_offset(row[J]);
                 });
             }
-            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks are unrolled.
+            // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks are
+            // unrolled.
             if const { POSITION >= Position::SUM } {
                 if c0 * taps.taps + t < taps.ahead {
                     v.prefetch_next(next, taps.pixels);
@@ -256,8 +282,40 @@ pub(super) unsafe fn tile<
         }
         c0 += taps.block;
         plane = plane.wrapping_add(taps.step);
+        left -= 1;
+        if left == 0 && c0 < taps.channels {
+            if chains > 0 {
+                // SAFETY: written by the chain before.
+                let before = unsafe { total.assume_init_ref() };
+                acc = sum::<V, MR, BLOCKS>(v, &acc, before);
+            }
+            total.write(acc);
+            acc = [array!(MR, |J| v.zero()), array!(MR, |J| v.zero())];
+            (chains, left) = (chains + 1, taps.chain);
+        }
+    }
+    if chains > 0 {
+        // SAFETY: written by a chain.
+        acc = sum::<V, MR, BLOCKS>(v, &acc, unsafe { total.assume_init_ref() });
     }
     acc
+}
+
+/// The sums of two tiles, of which `BLOCKS` blocks count.
+#[inline(always)]
+fn sum<V: Simd, const MR: usize, const BLOCKS: usize>(
+    v: V,
+    a: &Tile<V, MR>,
+    b: &Tile<V, MR>,
+) -> Tile<V, MR> {
+    let mut sum = *a;
+    unroll!(MR, |J| {
+        sum[0][J] = v.add(a[0][J], b[0][J]);
+        if const { BLOCKS == 2 } {
+            sum[1][J] = v.add(a[1][J], b[1][J]);
+        }
+    });
+    sum
 }
 
 /// What to do for each tile of a run of pixels.
@@ -281,7 +339,8 @@ pub(super) trait TileBody<S: Simd> {
     }
 }
 
-/// Cuts pixels into runs, and these into tiles of equal size (but for one pixel), and computes each.
+/// Cuts pixels into runs, and these into tiles of equal size (but for one pixel), and computes
+/// each.
 #[inline(always)]
 pub(super) fn for_each_tile<S: Simd, B: TileBody<S>>(s: S, pixels: Range<usize>, body: &mut B) {
     let mut start = pixels.start;

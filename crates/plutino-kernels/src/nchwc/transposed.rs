@@ -5,9 +5,10 @@
 //! ```
 //! <https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>
 //!
-//! Which taps an output pixel sees depends on its *phase* alone, the remainder of `j + padding` by the stride: tap t
-//! belongs to phase `t mod stride`, and within a phase neighbouring pixels see neighbouring inputs. So each phase is an
-//! ordinary convolution with stride 1 and some of the taps, last first, that writes every stride-th pixel.
+//! Which taps an output pixel sees depends on its *phase* alone, the remainder of `j + padding` by
+//! the stride: tap t belongs to phase `t mod stride`, and within a phase neighbouring pixels see
+//! neighbouring inputs. So each phase is an ordinary convolution with stride 1 and some of the
+//! taps, last first, that writes every stride-th pixel.
 
 use super::direct::{ConvInput, DirectConv, DirectWeights, Operands, Spread, Workers};
 use super::window::Window;
@@ -65,7 +66,8 @@ struct AxisPhase {
 }
 
 impl TransposedWindow {
-    /// Whether [`TransposedConv`] computes this, with so many channels in the output and in a block, and it pays.
+    /// Whether [`TransposedConv`] computes this, with so many channels in the output and in a
+    /// block, and it pays.
     pub fn suits(&self, out: usize, block: usize) -> bool {
         let phases = self.stride[0].checked_mul(self.stride[1]);
         phases.is_some_and(|n| n <= MOST_PHASES)
@@ -75,11 +77,12 @@ impl TransposedWindow {
             && (0..2).all(|axis| self.phases(axis).is_some())
     }
 
-    /// The phases of one dimension; none where one of them writes nothing, sees no taps, or not the first inputs.
+    /// The phases of one dimension; none where one of them writes nothing, sees no taps, or not the
+    /// first inputs.
     fn phases(&self, axis: usize) -> Option<Vec<AxisPhase>> {
         let [output, kernel, stride, pad] =
             [self.output, self.kernel, self.stride, self.pad].map(|v| v[axis]);
-        let mut phases = Vec::with_capacity(stride);
+        let mut phases = Vec::with_capacity(stride); // bounded: MOST_PHASES
         for phase in 0..stride {
             let taps: Vec<usize> = (phase..kernel).step_by(stride).rev().collect();
             // The input under tap `phase` of the first pixel.
@@ -94,8 +97,8 @@ impl TransposedWindow {
 }
 
 impl TransposedConv {
-    /// Binds the geometry; none where it does not [suit](TransposedWindow::suits). Channels are those of the input and of
-    /// the output, `threads` shapes the tasks (not the result).
+    /// Binds the geometry; none where it does not [suit](TransposedWindow::suits). Channels are
+    /// those of the input and of the output, `threads` shapes the tasks (not the result).
     pub fn new(
         isa: Isa,
         window: &TransposedWindow,
@@ -128,7 +131,8 @@ impl TransposedConv {
         Some(Self { phases, taps: window.kernel[0] * window.kernel[1], isa })
     }
 
-    /// Packs `weight`, `(in, out, taps)` row-major, for any convolution with this window and stride.
+    /// Packs `weight`, `(in, out, taps)` row-major, for any convolution with this window and
+    /// stride.
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
@@ -191,7 +195,8 @@ impl TransposedConv {
         let grids = (0..phases).map(|phase| begin(phase).grid);
         let most = grids.reduce(|a, b| [a[0], a[1], a[2].max(b[2])]);
         let [images, layers, places] = most.unwrap_or_default();
-        // Phase by phase for each part of the input: neighbouring pixels of the output share lines of cache.
+        // Phase by phase for each part of the input: neighbouring pixels of the output share lines
+        // of cache.
         par.run_grid([images, layers, places * phases], |worker, [n, layer, place]| {
             let (place, run) = (place / phases, begin(place % phases));
             if place < run.grid[2] {

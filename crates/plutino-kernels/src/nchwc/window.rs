@@ -3,7 +3,8 @@
 use crate::simd::Simd;
 use std::ops::Range;
 
-/// The geometry of a 2-D window operator, checked: every position it yields lies inside the input plane.
+/// The geometry of a 2-D window operator, checked: every position it yields lies inside the input
+/// plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// Height and width of the input.
@@ -58,13 +59,14 @@ impl Window {
         self.kernel[0] * self.kernel[1]
     }
 
-    /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1 convolution
-    /// with stride 1.
+    /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1
+    /// convolution with stride 1.
     pub fn is_pointwise(&self) -> bool {
         self.is_sample() && self.stride == [1, 1] && self.input == self.output
     }
 
-    /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution with any stride.
+    /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution
+    /// with any stride.
     pub(super) fn is_sample(&self) -> bool {
         self.kernel == [1, 1] && self.is_inside()
     }
@@ -81,8 +83,8 @@ impl Window {
             + 1
     }
 
-    /// Whether the input with its padding is not much larger than the input alone, so that a padded copy is no
-    /// waste: at most twice as high and as wide, and 64 more.
+    /// Whether the input with its padding is not much larger than the input alone, so that a padded
+    /// copy is no waste: at most twice as high and as wide, and 64 more.
     pub fn is_padded_little(&self) -> bool {
         (0..2).all(|axis| self.extent(axis) <= 2 * self.input[axis] + 64)
     }
@@ -93,7 +95,8 @@ impl Window {
         padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
     }
 
-    /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row (column) `o`.
+    /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row
+    /// (column) `o`.
     pub(super) fn taps_inside(&self, axis: usize, o: usize) -> Range<usize> {
         let start = o * self.stride[axis];
         // Rows from the window's first one to `limit`, one of the input with its padding above.
@@ -103,8 +106,8 @@ impl Window {
         taps(self.pad[axis])..taps(self.pad[axis] + self.input[axis])
     }
 
-    /// Fills `table[tap * pixels.len() + p]` with the number of the input pixel under `tap` of output pixel
-    /// `pixels.start + p`, times `scale`; [`OUTSIDE`] for a tap in the padding.
+    /// Fills `table[tap * pixels.len() + p]` with the number of the input pixel under `tap` of
+    /// output pixel `pixels.start + p`, times `scale`; [`OUTSIDE`] for a tap in the padding.
     pub(super) fn offsets(&self, pixels: Range<usize>, scale: usize, table: &mut [isize]) {
         let n = pixels.len();
         debug_assert!(table.len() >= n * self.taps());
@@ -172,8 +175,8 @@ impl Window {
         }
     }
 
-    /// Copies the pixels under a window that [samples](Self::is_sample), one after the other and plane by plane, from
-    /// planes of channel blocks. Panics where a slice is too short.
+    /// Copies the pixels under a window that [samples](Self::is_sample), one after the other and
+    /// plane by plane, from planes of channel blocks. Panics where a slice is too short.
     #[inline(always)]
     pub(super) fn sample<S: Simd>(
         &self,

@@ -2,8 +2,8 @@
 //!
 //! `y[n, c, i] = f(x[n, c, i] scale[c] + shift[c])`, with an activation f that was fused.
 //!
-//! Loops: for each channel of each image (parallel) - its elements. Where a channel has one element, the
-//! channels of an image are the row. One pass: the speed is the memory's.
+//! Loops: for each channel of each image (parallel) - its elements. Where a channel has one
+//! element, the channels of an image are the row. One pass: the speed is the memory's.
 
 use crate::activation::Activation;
 use crate::number::Float;
@@ -37,11 +37,13 @@ pub fn channel_affine(
     });
 }
 
-/// As [`channel_affine`], for blocks of channels: `[outer, blocks, pixels, block]` with a multiple of
-/// [`Isa::lanes`] as block. `scale` and `shift` hold `blocks * block` elements, 0 for padding channels.
+/// As [`channel_affine`], for blocks of channels: `[outer, blocks, pixels, block]` with a multiple
+/// of [`Isa::lanes`] as block. `scale` and `shift` hold `blocks * block` elements, 0 for padding
+/// channels.
 ///
 /// # Panics
-/// Where the slices are not as long as the sizes say, or the block does not suit the instruction set.
+/// Where the slices are not as long as the sizes say, or the block does not suit the instruction
+/// set.
 pub fn channel_affine_blocked(
     isa: Isa,
     par: &Par,
@@ -178,7 +180,7 @@ impl Vectorized for Pixels<'_> {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn activate<S: Simd>(s: S, activation: Option<Activation>, y: S::F32) -> S::F32 {
     match activation {
         None => y,

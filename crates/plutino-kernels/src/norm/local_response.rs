@@ -1,12 +1,12 @@
 //! Local response normalisation across channels.
 //!
-//! `y[n, c, i] = x[n, c, i] / (k + alpha / size * sum over c' of x[n, c', i]^2)^beta`, where c' runs over
-//! `size` channels, `size / 2` of them before c
+//! `y[n, c, i] = x[n, c, i] / (k + alpha / size * sum over c' of x[n, c', i]^2)^beta`, where c'
+//! runs over `size` channels, `size / 2` of them before c
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.LocalResponseNorm.html>).
 //!
-//! Loops: for each channel of each image (parallel) - its elements, a vector at a time - the channels of the
-//! window. The power costs a square root or two for the usual exponents, else e^(beta ln d) with a relative
-//! error of `2^-24 (2 beta |ln d| + 2)`.
+//! Loops: for each channel of each image (parallel) - its elements, a vector at a time - the
+//! channels of the window. The power costs a square root or two for the usual exponents, else
+//! e^(beta ln d) with a relative error of `2^-24 (2 beta |ln d| + 2)`.
 
 use crate::number::Float;
 use crate::par::SharedMut;

@@ -1,13 +1,15 @@
 //! Rows normalised by their own statistics: layer, group, instance and RMS norm.
 //!
-//! `y = (x - mean) / sqrt(variance + eps) * weight + bias`, where the variance is the biased one; RMS norm
-//! leaves out the mean: `y = x / sqrt(mean(x^2) + eps) * weight`
+//! `y = (x - mean) / sqrt(variance + eps) * weight + bias`, where the variance is the biased one;
+//! RMS norm leaves out the mean: `y = x / sqrt(mean(x^2) + eps) * weight`
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html>, `GroupNorm`, `RMSNorm`).
 //!
-//! Loops: for each row (parallel) - mean, squared deviations, results: three passes over a row in cache.
+//! Loops: for each row (parallel) - mean, squared deviations, results: three passes over a row in
+//! cache.
 //!
-//! Both sums have the bound of [`crate::reduce`], whatever the row's length: with u = 2^-24 the mean errs by
-//! 72 u mean|x| and the variance by 75 u of itself plus the square of that (in practice by 2 u).
+//! Both sums have the bound of [`crate::reduce`], whatever the row's length: with u = 2^-24 the
+//! mean errs by 72 u mean|x| and the variance by 75 u of itself plus the square of that (in
+//! practice by 2 u).
 
 use crate::number::Float;
 use crate::par::SharedMut;
@@ -35,8 +37,8 @@ pub struct RowNorm {
 
 impl RowNorm {
     /// # Panics
-    /// Where the sizes do not fit: whole rows, whole spans in a row, and a parameter for each span of
-    /// a whole number of rows.
+    /// Where the sizes do not fit: whole rows, whole spans in a row, and a parameter for each span
+    /// of a whole number of rows.
     fn check(&self, total: usize, parameters: [Option<usize>; 2]) {
         assert!(self.len > 0 && self.span > 0 && total.is_multiple_of(self.len), "rows of a norm");
         assert!(self.len.is_multiple_of(self.span), "spans of a norm");
@@ -132,7 +134,8 @@ fn repeating(parameters: Option<&[f32]>, at: usize, n: usize) -> &[f32] {
     }
 }
 
-/// The mean (0 for RMS norm) and 1 / sqrt(variance + eps).
+/// The mean (0 for RMS norm) and 1 / sqrt(variance + eps). Where the square of the mean or the
+/// variance overflows, PyTorch's moments are NaN.
 #[inline(always)]
 fn statistics<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> (f32, f32) {
     let n = norm.len as f64;
@@ -142,6 +145,9 @@ fn statistics<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> (f32, f32) {
         0.0
     };
     let squares = fold_row(s, Deviations { divisor: 1.0, root: false }, mean, row);
+    if norm.centered && !(mean * mean + squares).is_finite() {
+        return (mean, f32::NAN);
+    }
     (mean, (1.0 / (f64::from(squares) / n + norm.eps).sqrt()) as f32)
 }
 

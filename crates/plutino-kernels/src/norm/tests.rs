@@ -32,8 +32,9 @@ fn rows() {
                 let bias = (affine > 1).then_some(&b[..]);
                 let norm = RowNorm { len, span, centered, eps: 1e-5 };
                 let expected = reference::rows(&norm, weight, bias, &x);
-                // x - mean errs by the mean's 2 u 4 (4 > |x|), scaled by up to 1 / sqrt(eps) where all
-                // elements are equal, else by 1 / deviation (about 1.7); then the bounds of the sums.
+                // x - mean errs by the mean's 2 u 4 (4 > |x|), scaled by up to 1 / sqrt(eps) where
+                // all elements are equal, else by 1 / deviation (about 1.7); then the bounds of the
+                // sums.
                 let spread = if len == 1 { 316.0 } else { 1.7 * 4.0 };
                 let bound =
                     if len < 4 { 316.0 * 16.0 * U } else { (75.0 + 8.0 * spread) * U * 4.0 };
@@ -103,7 +104,8 @@ fn local_responses() {
         for beta in [0.75, 0.5, 1.0, 0.3] {
             let norm = LocalResponse { size, alpha: 0.5, beta, k: 0.9 };
             let expected = reference::local_response(&norm, shape, &x);
-            // The sum of positive terms errs by `size + 2` roundings, the power adds its own (ln d < 7).
+            // The sum of positive terms errs by `size + 2` roundings, the power adds its own (ln d
+            // < 7).
             let bound = |i: usize| (size as f64 + 4.0 + 14.0 * beta + 6.0) * U * expected[i].abs();
             on_every_machine(
                 |isa, par| {

@@ -14,8 +14,8 @@ use crate::{Isa, Par};
 /// Rows below which a task is not worth a thread are this many elements.
 const GRAIN: usize = 1 << 14;
 
-/// Scales the vectors of a dense f32 tensor `[outer, len, inner]` along `len`. `norms` is scratch memory
-/// for `outer * inner` elements.
+/// Scales the vectors of a dense f32 tensor `[outer, len, inner]` along `len`. `norms` is scratch
+/// memory for `outer * inner` elements.
 ///
 /// # Panics
 /// Where a slice is not as long as the sizes say.

@@ -1,13 +1,14 @@
 //! Tasks that differ in image, layer and place, and which of them a thread begins with.
 //!
-//! All places, one image after the other, are cut into as many ranges as there are threads. The tasks of a range have
-//! numbers that follow each other: image by image, in it layer by layer, and in that place by place. So a thread has all
-//! layers of its places, and takes what it read for one layer (weights, say) from place to place.
+//! All places, one image after the other, are cut into as many ranges as there are threads. The
+//! tasks of a range have numbers that follow each other: image by image, in it layer by layer, and
+//! in that place by place. So a thread has all layers of its places, and takes what it read for one
+//! layer (weights, say) from place to place.
 
 use std::ops::Range;
 
-/// One of `parts` equal parts of some items, or of parts that differ by one: where shares of threads end, and therefore
-/// where all should cut that are read by the next step.
+/// One of `parts` equal parts of some items, or of parts that differ by one: where shares of
+/// threads end, and therefore where all should cut that are read by the next step.
 pub(crate) fn part_of(part: usize, parts: usize, items: usize) -> Range<usize> {
     // As part * items / parts, without a product that could exceed usize.
     let (whole, rest) = (items / parts, items % parts);

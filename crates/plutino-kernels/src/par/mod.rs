@@ -4,11 +4,11 @@
 //! spinning between jobs, so that handing out the next small step costs well under a microsecond
 //! instead of a wake-up by the system. Inside, [`Par::run`] publishes a job; the caller takes part.
 //!
-//! Each thread begins with tasks of its own: neighbours of each other, and the same in every job with the same
-//! places ([`Par::run_grid`]). So what a step reads lies in the caches of the core that wrote it in the step before;
-//! from another core, above all from one with another third-level cache, it comes slower than it is computed with.
-//! Who has finished takes the last tasks of the others, so a worker that is late (or serves another region of the same
-//! pool) delays nothing.
+//! Each thread begins with tasks of its own: neighbours of each other, and the same in every job
+//! with the same places ([`Par::run_grid`]). So what a step reads lies in the caches of the core
+//! that wrote it in the step before; from another core, above all from one with another third-level
+//! cache, it comes slower than it is computed with. Who has finished takes the last tasks of the
+//! others, so a worker that is late (or serves another region of the same pool) delays nothing.
 //!
 //! Who computes a task never changes what it computes: results do not depend on the thread count.
 
@@ -28,6 +28,11 @@ use share::Share;
 /// Spins (with a pause each) before a waiting worker starts to yield its core.
 const SPINS: u32 = 4096;
 
+/// Bytes of a worker's stack: what the standard library gives a thread by default, so that whatever
+/// runs on a worker runs on a thread of a caller as well. No frame of an unoptimised build takes
+/// more than an eighth of it (`cargo xtask downstream`).
+const STACK: usize = 2 << 20;
+
 /// The threads of one session.
 pub struct Pool {
     /// `threads - 1` workers; the thread that calls [`Pool::enter`] is the last one.
@@ -43,6 +48,7 @@ impl Pool {
             rayon::ThreadPoolBuilder::new()
                 .num_threads(n)
                 .thread_name(|i| format!("plutino-{i}"))
+                .stack_size(STACK)
                 .build()
                 .ok()
         });
@@ -100,24 +106,24 @@ impl Par {
         self.region.as_ref().map_or(1, |r| r.shares.len())
     }
 
-    /// Calls `f(0), f(1), ... f(tasks - 1)`, each once, in any order and on any thread; returns when
-    /// all are done.
+    /// Calls `f(0), f(1), ... f(tasks - 1)`, each once, in any order and on any thread; returns
+    /// when all are done.
     pub fn run(&self, tasks: usize, f: impl Fn(usize) + Sync) {
         self.run_as(tasks, |_, task| f(task));
     }
 
-    /// As [`Par::run`], with the number of the calling worker (below [`Par::threads`]) first: no two
-    /// tasks run at the same time under the same number, so it can index scratch memory.
+    /// As [`Par::run`], with the number of the calling worker (below [`Par::threads`]) first: no
+    /// two tasks run at the same time under the same number, so it can index scratch memory.
     pub fn run_as(&self, tasks: usize, f: impl Fn(usize, usize) + Sync) {
         self.run_units(tasks, 1, &f);
     }
 
     /// Calls `f(worker, [image, layer, place])` for each task of a grid, as [`Par::run_as`] does.
     ///
-    /// A place is a part of an image, in the order of memory: some of its rows, or pixels. A layer is what tasks at the
-    /// same place differ in: channels, say. A thread begins with all layers of its own places, which are the same in
-    /// every job that cuts images alike, layer by layer. Where there are fewer places than threads it begins with some
-    /// of the layers instead.
+    /// A place is a part of an image, in the order of memory: some of its rows, or pixels. A layer
+    /// is what tasks at the same place differ in: channels, say. A thread begins with all layers of
+    /// its own places, which are the same in every job that cuts images alike, layer by layer.
+    /// Where there are fewer places than threads it begins with some of the layers instead.
     pub fn run_grid(&self, size: [usize; 3], f: impl Fn(usize, [usize; 3]) + Sync) {
         let grid = Grid::new(size, self.threads());
         self.run_units(grid.units(), grid.layers(), &|worker, task| f(worker, grid.cell(task)));
@@ -132,8 +138,8 @@ impl Par {
         }
     }
 
-    /// Cuts `0..items` into ranges of at least `grain` items (but the last), a few for each thread, and
-    /// calls `f` for each.
+    /// Cuts `0..items` into ranges of at least `grain` items (but the last), a few for each thread,
+    /// and calls `f` for each.
     pub fn split(&self, items: usize, grain: usize, f: impl Fn(Range<usize>) + Sync) {
         self.split_as(items, grain, |_, range| f(range));
     }
@@ -146,8 +152,9 @@ impl Par {
         });
     }
 
-    /// As [`Par::split_as`] for the rows of `[images, planes of an image, rows of a plane]`, which lie in this order: a
-    /// thread begins with the same rows of all planes, as with the places of [`Par::run_grid`].
+    /// As [`Par::split_as`] for the rows of `[images, planes of an image, rows of a plane]`, which
+    /// lie in this order: a thread begins with the same rows of all planes, as with the places of
+    /// [`Par::run_grid`].
     pub fn split_planes(
         &self,
         [images, planes, rows]: [usize; 3],
@@ -183,7 +190,8 @@ impl Par {
         let shared = SharedMut::new(data);
         self.run(tasks, |i| {
             let range = i * chunk..((i + 1) * chunk).min(shared.len());
-            // SAFETY: ranges of different tasks are disjoint and end inside the slice; each task runs once.
+            // SAFETY: ranges of different tasks are disjoint and end inside the slice; each task
+            // runs once.
             f(i, unsafe { shared.slice(range) });
         });
     }
@@ -264,8 +272,9 @@ struct Region {
     dismissed: AtomicBool,
 }
 
-// SAFETY: `job` is written only by the caller that holds `busy`, while `epoch` is even and `active` is
-// zero; workers read it only after joining (active raised, then epoch seen odd). See `Region::run`.
+// SAFETY: `job` is written only by the caller that holds `busy`, while `epoch` is even and `active`
+// is zero; workers read it only after joining (active raised, then epoch seen odd). See
+// `Region::run`.
 unsafe impl Sync for Region {}
 // SAFETY: the job pointer is only followed while the caller's closure is borrowed by `Region::run`.
 unsafe impl Send for Region {}
@@ -283,7 +292,8 @@ impl Region {
         }
     }
 
-    /// The caller's side: publish `units * each` tasks, take part, close, wait for those who joined.
+    /// The caller's side: publish `units * each` tasks, take part, close, wait for those who
+    /// joined.
     fn run(&self, units: usize, each: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         if self.busy.swap(true, SeqCst) {
             (0..units * each).for_each(|task| f(0, task)); // nested, or a second caller
@@ -321,7 +331,8 @@ impl Region {
         }
     }
 
-    /// The worker's side: join every job that is open until dismissed. No two threads have the same number.
+    /// The worker's side: join every job that is open until dismissed. No two threads have the same
+    /// number.
     fn attend(&self, worker: usize) {
         let mut spins = 0;
         let mut done = 0;
@@ -332,8 +343,8 @@ impl Region {
                 continue;
             }
             self.active.fetch_add(1, SeqCst);
-            // Raised before this look at the epoch: a caller that closes the job either is seen here,
-            // or sees us and waits.
+            // Raised before this look at the epoch: a caller that closes the job either is seen
+            // here, or sees us and waits.
             let joined = self.epoch.load(SeqCst);
             if !joined.is_multiple_of(2) {
                 // SAFETY: the epoch is odd and we are counted as active: the job stays in place.
@@ -351,7 +362,8 @@ impl Region {
         }
     }
 
-    /// Takes tasks until none is left: its own from the first on, then those of the others from the last.
+    /// Takes tasks until none is left: its own from the first on, then those of the others from the
+    /// last.
     fn work(&self, worker: usize, f: &(dyn Fn(usize, usize) + Sync)) {
         let (before, rest) = self.shares.split_at(worker);
         let Some((own, after)) = rest.split_first() else { return };

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Tasks `first..end` in one number: the lower half is `first`, the upper half `end`.
 ///
-/// Its owner takes the first, others take the last. A line of cache each, and the one beside it, which CPUs fetch along:
-/// taking a task costs little until somebody else does.
+/// Its owner takes the first, others take the last. A line of cache each, and the one beside it,
+/// which CPUs fetch along: taking a task costs little until somebody else does.
 #[repr(align(128))]
 #[derive(Debug, Default)]
 pub(super) struct Share(AtomicU64);

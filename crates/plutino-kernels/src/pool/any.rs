@@ -1,7 +1,7 @@
 //! Pooling of every dtype, and maximum with indices: one window after the other.
 //!
-//! Loops: for each plane (parallel) - each output - each input of its window, row-major, so that the
-//! first of equal maxima wins.
+//! Loops: for each plane (parallel) - each output - each input of its window, row-major, so that
+//! the first of equal maxima, and the last NaN, win.
 
 use super::{Divisor, Geometry, Reduction, Window};
 use crate::Par;
@@ -39,8 +39,8 @@ fn inputs(geometry: &Geometry, plane: usize, windows: [Window; 3]) -> impl Itera
     })
 }
 
-/// Pools plain volumes (`inner` = 1) of any real dtype. Sums are taken in f64, or in i64, where averages
-/// truncate.
+/// Pools plain volumes (`inner` = 1) of any real dtype. Sums are taken in f64, or in i64, where
+/// averages truncate.
 ///
 /// # Panics
 /// Where a slice is not as long as the geometry says.
@@ -65,7 +65,8 @@ pub fn pool_any<T: Ordered>(
                 Reduction::Average(divisor) => {
                     let empty = windows.iter().any(|w| w.taps == 0);
                     let sum = taps.fold(T::Wide::ZERO, |sum, x| sum.plus(x.widen()));
-                    T::narrow(if empty { T::Wide::ZERO } else { sum.over(divisor.of(windows)) })
+                    let mean = T::overflow(sum).over(divisor.of(windows));
+                    T::narrow(if empty { T::Wide::ZERO } else { mean })
                 }
                 Reduction::Power { p, size } => {
                     let sum: f64 = taps.map(|x| x.widen().to_f64().powf(p)).sum();
@@ -77,8 +78,9 @@ pub fn pool_any<T: Ordered>(
     });
 }
 
-/// The maximum of each window and its flat position in the input volume. The first of equal maxima wins,
-/// a NaN wins over every number. A window without inputs gives -inf (or the least integer) and 0.
+/// The maximum of each window and its flat position in the input volume. The first of equal maxima
+/// wins, and the last NaN over everything, as in PyTorch. A window without inputs gives -inf (or
+/// the least integer) and 0.
 ///
 /// # Panics
 /// Where a slice is not as long as the geometry says.
@@ -101,7 +103,7 @@ pub fn max_with_indices<T: Ordered>(
             let start = plane * geometry.input_volume();
             let (mut best, mut at) = (T::LOWEST, start);
             for (n, i) in inputs(geometry, plane, windows).enumerate() {
-                if n == 0 || input[i].beats_as_max(best) {
+                if n == 0 || input[i] > best || input[i].is_nan() {
                     (best, at) = (input[i], i);
                 }
             }

@@ -7,9 +7,9 @@
 //! ```text
 //! output = (input + 2 padding - span) / stride + 1        division rounds down, or up with ceil_mode,
 //! ```
-//! and with `ceil_mode` a last window that would start in the right padding is dropped. Adaptive windows
-//! follow <https://pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html>: output `o` sees
-//! inputs `floor(o * input / output) .. ceil((o + 1) * input / output)`.
+//! and with `ceil_mode` a last window that would start in the right padding is dropped. Adaptive
+//! windows follow <https://pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html>:
+//! output `o` sees inputs `floor(o * input / output) .. ceil((o + 1) * input / output)`.
 
 use std::ops::Range;
 
@@ -195,8 +195,8 @@ impl Axis {
         }
     }
 
-    /// The outputs whose windows lie wholly inside the input of a sliding axis, with the stride between
-    /// them: all these windows have the same shape. Empty for adaptive windows.
+    /// The outputs whose windows lie wholly inside the input of a sliding axis, with the stride
+    /// between them: all these windows have the same shape. Empty for adaptive windows.
     pub fn interior(&self) -> (Range<usize>, usize) {
         match self.rule {
             Rule::Adaptive => (0..0, 1),

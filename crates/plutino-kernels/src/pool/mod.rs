@@ -1,8 +1,8 @@
 //! Pooling over 1 to 3 spatial dimensions: maximum, average and power average.
 //!
-//! [`Axis`] says which inputs each output sees along one dimension; a [`Geometry`] has three of them
-//! (fewer dimensions are padded with [`Axis::ONE`] on the left). Sliding, adaptive and global pooling
-//! differ only there, so they share every kernel:
+//! [`Axis`] says which inputs each output sees along one dimension; a [`Geometry`] has three of
+//! them (fewer dimensions are padded with [`Axis::ONE`] on the left). Sliding, adaptive and global
+//! pooling differ only there, so they share every kernel:
 //!
 //! - `rows`: f32, all reductions; separable and vectorised;
 //! - `any`: every other dtype, and maximum with indices; one window after the other;
@@ -25,9 +25,10 @@ pub enum Reduction {
     Max,
     /// The sum over a divisor; 0 for a window without inputs.
     Average(Divisor),
-    /// `(sum(x^p) / n * size)^(1/p)`, where `n` counts the inputs of the window and `size` its kernel:
-    /// PyTorch's `lp_pool`, see <https://pytorch.org/docs/stable/generated/torch.nn.LPPool2d.html>. As
-    /// there, x is not made positive first.
+    /// `(sum(x^p) / n * size)^(1/p)`, where `n` counts the inputs of the window and `size` its
+    /// kernel: PyTorch's `lp_pool`, see
+    /// <https://pytorch.org/docs/stable/generated/torch.nn.LPPool2d.html>. As there, x is not made
+    /// positive first.
     Power {
         /// The exponent.
         p: f64,
@@ -64,13 +65,14 @@ impl Divisor {
 pub struct Geometry {
     /// Volumes: batch x channels.
     pub planes: usize,
-    /// Images that the volumes belong to where threads shall begin with the same rows of all volumes of an image, as
-    /// those of blocks should; else as many as there are volumes. It changes no result.
+    /// Images that the volumes belong to where threads shall begin with the same rows of all
+    /// volumes of an image, as those of blocks should; else as many as there are volumes. It
+    /// changes no result.
     pub images: usize,
     /// Depth, height, width.
     pub axes: [Axis; 3],
-    /// Elements of a pixel that lie side by side and are pooled alone: 1 for plain tensors, the block
-    /// for blocked ones (then `planes` counts blocks).
+    /// Elements of a pixel that lie side by side and are pooled alone: 1 for plain tensors, the
+    /// block for blocked ones (then `planes` counts blocks).
     pub inner: usize,
 }
 
@@ -84,7 +86,8 @@ impl Geometry {
         Self { planes, images: planes, axes: all, inner: 1 }
     }
 
-    /// The same for images of channel blocks: `(N, C)` with blocks of `block` channels, the last one padded.
+    /// The same for images of channel blocks: `(N, C)` with blocks of `block` channels, the last
+    /// one padded.
     pub fn in_blocks(self, [images, channels]: [usize; 2], block: usize) -> Self {
         let planes = images.saturating_mul(channels.div_ceil(block.max(1)));
         Self { planes, images, inner: block, ..self }
@@ -105,8 +108,8 @@ impl Geometry {
         self.planes * self.axes[0].output() * self.axes[1].output()
     }
 
-    /// Output rows as [`Par::split_planes`](crate::Par::split_planes) cuts them: images, volumes of an image, rows of a
-    /// volume.
+    /// Output rows as [`Par::split_planes`](crate::Par::split_planes) cuts them: images, volumes of
+    /// an image, rows of a volume.
     fn split(&self) -> [usize; 3] {
         let rows = self.axes[0].output() * self.axes[1].output();
         match self.planes.checked_div(self.images) {

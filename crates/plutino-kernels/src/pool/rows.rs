@@ -2,9 +2,9 @@
 //!
 //! `out[z, y, x] = reduce over the window of x of (reduce over the windows of z and y of in)`
 //!
-//! Loops: for each output row (parallel) - join the input rows of its window, a vector of the row at a
-//! time, into a row buffer that stays in L1 - then for each output of the row join its taps in the
-//! buffer: vectors of neighbouring outputs where the stride is 1, a vector of pixels in blocked
+//! Loops: for each output row (parallel) - join the input rows of its window, a vector of the row
+//! at a time, into a row buffer that stays in L1 - then for each output of the row join its taps in
+//! the buffer: vectors of neighbouring outputs where the stride is 1, a vector of pixels in blocked
 //! layouts, else one output after the other. Averages are divided at the end.
 //!
 //! Sums are taken in f32, rows first: a window of k taps errs by at most (k - 1) 2^-24 sum|x|.
@@ -65,7 +65,8 @@ fn run<R: Reduce>(
     let taps = |axis: &Axis| axis.window(axis.output() / 2).taps.max(1);
     let work = buffer * taps(&geometry.axes[0]) * taps(&geometry.axes[1]) + row * taps(&width);
     par.split_planes(geometry.split(), GRAIN / work.max(1), |worker, rows| {
-        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same worker.
+        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same
+        // worker.
         let (output, buffer) = unsafe {
             (
                 output.slice(rows.start * row..rows.end * row),
@@ -229,7 +230,8 @@ impl<R: Reduce> Vectorized for Rows<'_, R> {
     }
 }
 
-/// `out[x] = join of lift(input[z, y, x])` over all z and y of the windows, up to four rows at a time.
+/// `out[x] = join of lift(input[z, y, x])` over all z and y of the windows, up to four rows at a
+/// time.
 #[inline(always)]
 fn join_rows<S: Simd, R: Reduce>(
     s: S,
@@ -314,8 +316,8 @@ fn pixel<S: Simd, R: Reduce>(s: S, reduce: R, buffer: &[f32], w: Window, out: &m
     }
 }
 
-/// Whole windows of pixels that are a vector each: `out[i] = join of buffer[start + i * stride + t * step]` over the
-/// taps t.
+/// Whole windows of pixels that are a vector each: `out[i] = join of buffer[start + i *
+/// stride + t * step]` over the taps t.
 #[inline(always)]
 fn vectors<S: Simd, R: Reduce>(
     s: S,

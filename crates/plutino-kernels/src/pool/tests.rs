@@ -2,7 +2,7 @@ use super::*;
 use crate::reference::pool::{SlidingPool, adaptive_pool, sliding_pool};
 use crate::testkit::{assert_close, on_every_machine, random};
 use crate::{Par, number::Number};
-use plutino_tensor::f16;
+use plutino_tensor::{bf16, f16};
 
 const EPS: f64 = f32::EPSILON as f64 / 2.0;
 
@@ -96,7 +96,7 @@ fn every_reduction_agrees_with_its_reference() {
 }
 
 #[test]
-fn nan_wins_and_the_first_maximum_is_the_index() {
+fn the_last_nan_or_the_first_maximum_is_the_index() {
     for c in cases() {
         let volume: usize = c.reference.input.iter().product();
         let mut input: Vec<f32> =
@@ -190,6 +190,14 @@ fn other_dtypes() {
         &mut out,
     );
     assert_eq!(out, [0, 7, -9]);
+    // Sums of bf16 are taken in f32, and overflow; those of f16 do not.
+    let average = Reduction::Average(Divisor::Inputs);
+    let (large, mut out) = ([bf16::narrow(3e38); 5], [bf16::default(); 3]);
+    pool_any(&Par::serial(), &c.geometry, average, &large, &mut out);
+    assert_eq!(out, [bf16::INFINITY, bf16::INFINITY, large[0]]);
+    let (large, mut out) = ([f16::narrow(6e4); 5], [f16::default(); 3]);
+    pool_any(&Par::serial(), &c.geometry, average, &large, &mut out);
+    assert_eq!(out, [large[0]; 3]);
     let half = [1.0, 2.0, 3.0, 5.0, 7.0].map(f16::narrow);
     let mut out = [f16::default(); 3];
     pool_any(&Par::serial(), &c.geometry, Reduction::Average(Divisor::Inputs), &half, &mut out);

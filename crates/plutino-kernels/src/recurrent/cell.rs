@@ -52,7 +52,7 @@ impl Vectorized for Step<'_> {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn lstm<S: Simd>(s: S, gates: &[f32], c: &mut [f32], h: &mut [f32]) {
     let units = h.len();
     let (i, rest) = gates.split_at(units);
@@ -67,7 +67,7 @@ fn lstm<S: Simd>(s: S, gates: &[f32], c: &mut [f32], h: &mut [f32]) {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn gru<S: Simd>(s: S, gates: &[f32], candidate: &[f32], h: &mut [f32]) {
     let units = h.len();
     let (r, rest) = gates.split_at(units);

@@ -1,7 +1,8 @@
 //! Recurrent layers: LSTM, GRU and the plain (Elman) network, one layer at a time, f32.
 //!
 //! Formulas, names and the order of gates are PyTorch's
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html>, `GRU`, `RNN`). A layer is two steps:
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html>, `GRU`, `RNN`). A layer is two
+//! steps:
 //!
 //! ```text
 //! X[row, d, gate, unit] = x[row] Wih + b        one product for all time steps and both directions
@@ -10,14 +11,15 @@
 //!   h, c = cell(X[row at t, d, ..], h, c)       vectorised over units                     cell.rs
 //!   h = h Whr                                   where an LSTM has projections
 //! ```
-//! The second step is bound by reading Whh once for each time step. Each direction, and each part of a large
-//! batch, is a task of its own (`Sequence`) that runs through all steps without waiting for anybody; a
-//! single task shares the product of each step among the threads instead. Steps visit the panels of Whh from
-//! front to back and from back to front in turn, so that the part that is still in cache is read first: 14.3 us
-//! instead of 17.8 for 256 units of an LSTM on one core of a Zen 3 server, 73 GB/s, which is the limit.
+//! The second step is bound by reading Whh once for each time step. Each direction, and each part
+//! of a large batch, is a task of its own (`Sequence`) that runs through all steps without waiting
+//! for anybody; a single task shares the product of each step among the threads instead. Steps
+//! visit the panels of Whh from front to back and from back to front in turn, so that the part that
+//! is still in cache is read first: 14.3 us instead of 17.8 for 256 units of an LSTM on one core of
+//! a Zen 3 server, 73 GB/s, which is the limit.
 //!
-//! A row's state depends on that row alone, and each sum is one chain in the order of its terms: results
-//! depend neither on threads nor on how a batch is cut, to the bit.
+//! A row's state depends on that row alone, and each sum is one chain in the order of its terms:
+//! results depend neither on threads nor on how a batch is cut, to the bit.
 
 mod cell;
 mod product;
@@ -32,7 +34,7 @@ use crate::gemm::{Strided, Target};
 use crate::par::{Par, SharedMut};
 use crate::simd::Simd;
 use plutino_tensor::{Floats, TensorError};
-use product::Start;
+use product::Plus;
 use std::ops::Range;
 
 /// What computes the next state.
@@ -209,8 +211,8 @@ impl Pack for Stack<'_> {
     }
 }
 
-/// States, `directions x batch` rows of `state` (h) and `hidden` (c) elements each. The final ones are
-/// written over the initial ones.
+/// States, `directions x batch` rows of `state` (h) and `hidden` (c) elements each. The final ones
+/// are written over the initial ones.
 #[derive(Debug)]
 pub struct States<'a> {
     /// Hidden states.
@@ -228,7 +230,8 @@ pub struct Recurrent {
     part: usize,
 }
 
-/// Bytes of Whh below which the product of one step is not shared among threads: they take longer to meet.
+/// Bytes of Whh below which the product of one step is not shared among threads: they take longer
+/// to meet.
 const SHARED_BYTES: usize = 128 << 10;
 
 impl Recurrent {
@@ -262,7 +265,8 @@ impl Recurrent {
         line(m.saturating_mul(n))
     }
 
-    /// Computes the layer: `y[row, direction * state + i]`. Where `x` is none, the input is what `y` holds.
+    /// Computes the layer: `y[row, direction * state + i]`. Where `x` is none, the input is what
+    /// `y` holds.
     ///
     /// # Panics
     /// Where memory is too short, or the weights are another layer's.
@@ -359,16 +363,17 @@ impl Sequence<'_> {
             let back = step % 2 == 1;
             let at = shape.row(t, self.batch.start);
             let x = at * stride + self.direction * width;
-            // SAFETY: the columns of a direction in the rows of a part of the batch belong to this task.
+            // SAFETY: the columns of a direction in the rows of a part of the batch belong to this
+            // task.
             unsafe {
                 let c = (self.gates, x, next * stride);
-                self.weights.recurrent.multiply(isa, par, rows, h, c, Start::Output, back);
+                self.weights.recurrent.multiply(isa, par, rows, h, c, Plus::Output, back);
             }
             if let Some((weights, bias)) = &self.weights.candidate {
-                let start = Start::Bias(bias.as_deref());
+                let plus = Plus::Bias(bias.as_deref());
                 let c = SharedMut::new(&mut *spare);
                 // SAFETY: memory of this task.
-                unsafe { weights.multiply(isa, par, rows, h, (&c, 0, hidden), start, back) };
+                unsafe { weights.multiply(isa, par, rows, h, (&c, 0, hidden), plus, back) };
             }
             for n in 0..rows {
                 let x = x + n * next * stride;
@@ -395,9 +400,9 @@ impl Sequence<'_> {
             }
             if let Some(weights) = &self.weights.projection {
                 let c = SharedMut::new(&mut *h);
-                let (c, start) = ((&c, 0, state), Start::Bias(None));
+                let (c, plus) = ((&c, 0, state), Plus::Bias(None));
                 // SAFETY: memory of this task.
-                unsafe { weights.multiply(isa, par, rows, spare, c, start, back) };
+                unsafe { weights.multiply(isa, par, rows, spare, c, plus, back) };
             }
             for (n, h) in h.chunks_exact(state).enumerate() {
                 let y = ((at + n * next) * directions + self.direction) * state;

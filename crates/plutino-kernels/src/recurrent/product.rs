@@ -1,11 +1,12 @@
-//! The product of a few rows with a matrix that is read once: C\[rows, N\] (+)= A\[rows, K\] B\[K, N\].
+//! The product of a few rows with a matrix that is read once: C\[rows, N\] (+)= A\[rows, K\] B\[K,
+//! N\].
 //!
-//! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the whole
-//! depth, so that each is read in one stretch. A is read where it lies: it has to share the first-level cache with
-//! all that streams through it.
+//! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the
+//! whole depth, so that each is read in one stretch. A is read where it lies: it has to share the
+//! first-level cache with all that streams through it.
 
 use crate::gemm::Strided;
-use crate::gemm::tile::{self, Ahead, Tile, VECTORS};
+use crate::gemm::tile::{self, Ahead, CHAIN, End, Tile, VECTORS};
 use crate::par::{Par, SharedMut};
 use crate::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
@@ -20,9 +21,9 @@ pub struct Panels {
     depth: usize,
 }
 
-/// What a product begins with.
+/// What is added to a product.
 #[derive(Clone, Copy)]
-pub(super) enum Start<'a> {
+pub(super) enum Plus<'a> {
     /// What C holds.
     Output,
     /// A bias for each column, or zero.
@@ -51,8 +52,8 @@ impl Panels {
         Ok(Self { buf, isa, columns, depth })
     }
 
-    /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride` elements
-    /// apart; `a` is the left side, row after row. `back` visits the panels in reverse.
+    /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride`
+    /// elements apart; `a` is the left side, row after row. `back` visits the panels in reverse.
     ///
     /// # Safety
     /// Nobody else reads or writes these elements of C meanwhile.
@@ -66,7 +67,7 @@ impl Panels {
         rows: usize,
         a: &[f32],
         (c, at, stride): (&SharedMut<'_, f32>, usize, usize),
-        start: Start<'_>,
+        plus: Plus<'_>,
         back: bool,
     ) {
         let (columns, depth) = (self.columns, self.depth);
@@ -77,7 +78,7 @@ impl Panels {
         let end = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(at + columns));
         assert!(stride >= columns && end.is_some_and(|end| end <= c.len()), "output too short");
         assert!(isa == self.isa, "packed for another instruction set");
-        if let Start::Bias(Some(bias)) = start {
+        if let Plus::Bias(Some(bias)) = plus {
             assert!(bias.len() >= columns, "bias too short");
         }
         let panels = columns.div_ceil(isa.lanes() * VECTORS);
@@ -91,8 +92,9 @@ impl Panels {
                 range,
                 rows,
                 a,
+                chain: depth.div_ceil(depth.div_ceil(CHAIN / 2).max(1)).max(1),
                 c: (c.as_mut_ptr().wrapping_add(at), stride),
-                start,
+                plus,
                 back,
             });
         });
@@ -107,9 +109,11 @@ struct Multiply<'a> {
     range: Range<usize>,
     rows: usize,
     a: &'a [f32],
+    /// Terms that are added one after the other.
+    chain: usize,
     /// The first element, and the stride of rows.
     c: (*mut f32, usize),
-    start: Start<'a>,
+    plus: Plus<'a>,
     back: bool,
 }
 
@@ -131,32 +135,37 @@ impl Vectorized for Multiply<'_> {
             for (rows, _) in tile::row_tiles(self.rows, mr) {
                 let c = self.c.0.wrapping_add(rows.start * self.c.1 + j);
                 let a = &self.a[rows.start * self.depth..rows.end * self.depth];
-                let tile = Tile {
-                    depth: self.depth,
-                    a: tile::Rows { first: a.as_ptr(), stride: self.depth },
-                    b: b.as_ptr(),
-                    b_panel: nr * self.depth,
-                    ahead: Ahead::NOTHING,
-                    c,
-                    c_stride: self.c.1,
-                    cols,
-                    start: match self.start {
-                        Start::Output => tile::Start {
+                for k in (0..self.depth.max(1)).step_by(self.chain) {
+                    let depth = self.chain.min(self.depth - k);
+                    let there = k > 0 || matches!(self.plus, Plus::Output);
+                    let col_bias = match self.plus {
+                        Plus::Bias(bias) if k + depth == self.depth => {
+                            bias.map(|b| &b[j..j + cols])
+                        }
+                        _ => None,
+                    };
+                    let tile = Tile {
+                        depth,
+                        a: tile::Rows { first: a.as_ptr().wrapping_add(k), stride: self.depth },
+                        b: b.as_ptr().wrapping_add(k * nr),
+                        b_panel: nr * self.depth,
+                        ahead: Ahead::NOTHING,
+                        c,
+                        c_stride: self.c.1,
+                        cols,
+                        end: End {
+                            add: [there.then_some((c.cast_const(), self.c.1)), None],
                             row_bias: None,
-                            col_bias: None,
-                            add: Some((c.cast_const(), self.c.1)),
+                            col_bias,
                         },
-                        Start::Bias(bias) => tile::Start {
-                            row_bias: None,
-                            col_bias: bias.map(|b| &b[j..j + cols]),
-                            add: None,
-                        },
-                    },
-                    clamp: (f32::NEG_INFINITY, f32::INFINITY),
-                };
-                // SAFETY: rows of A and panels are whole (sliced above); rows and columns of C exist (checked by
-                // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges of panels).
-                unsafe { tile::run(s, rows.len(), panels, &tile) };
+                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    };
+                    // SAFETY: rows of A and panels are whole (sliced above), and terms `k..k +
+                    // depth` are some of theirs; rows and columns of C exist (checked by
+                    // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges
+                    // of panels).
+                    unsafe { tile::run(s, rows.len(), panels, &tile) };
+                }
             }
         }
     }

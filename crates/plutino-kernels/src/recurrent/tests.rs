@@ -3,13 +3,13 @@
 use super::*;
 use crate::reference::gemm::gamma;
 use crate::reference::recurrent::recurrent as reference;
-use crate::testkit::{assert_close, on_every_machine, random};
+use crate::testkit::{LARGE, assert_close, on_every_machine, random};
 
 const CELLS: [Cell; 4] =
     [Cell::Lstm, Cell::Gru, Cell::Rnn(Activation::Tanh), Cell::Rnn(Activation::Relu)];
 
-/// Weights of one direction. Rows sum to at most 1 for the input, and to a half for the state, so that a
-/// step does not make the errors of the one before larger.
+/// Weights of one direction. Rows sum to at most 1 for the input, and to a half for the state, so
+/// that a step does not make the errors of the one before larger.
 struct Owned([Vec<f32>; 5], bool);
 
 impl Owned {
@@ -77,8 +77,8 @@ fn check(shape: Shape, bias: bool) {
     let c0 =
         if shape.cell == Cell::Lstm { random(directions * batch * hidden, 92) } else { vec![] };
     let expected = expected(&shape, &owned, &x, &h0, &c0);
-    // A gate's sum is at most 1 + 1/2 + 2 in size; its functions and their product are off by a few units.
-    // A step keeps at most half of the error of h, and the error of c while f is near 1.
+    // A gate's sum is at most 1 + 1/2 + 2 in size; its functions and their product are off by a few
+    // units. A step keeps at most half of the error of h, and the error of c while f is near 1.
     let step = gamma(features + state + hidden + 2, 3.5) + 8.0 * f64::from(f32::EPSILON);
     on_every_machine(
         |isa, par| {
@@ -131,6 +131,37 @@ fn projections() {
         for batch in [1, 4, 8] {
             check(Shape { state, ..shape(Cell::Lstm, batch, hidden, 2) }, true);
         }
+    }
+}
+
+#[test]
+fn a_large_bias_takes_no_digits_of_the_sum() {
+    let (hidden, features) = (200, 300);
+    for batch in [1, 3, 20] {
+        let shape =
+            Shape { steps: 1, features, ..shape(Cell::Rnn(Activation::Relu), batch, hidden, 1) };
+        let ones = vec![1.0; hidden * features.max(hidden)];
+        let (ih, hh) = (vec![LARGE; hidden], vec![0.0; hidden]);
+        on_every_machine(
+            |isa, par| {
+                let target = Target::this(isa);
+                let weights = Weights {
+                    input: Floats::from(&ones[..hidden * features]),
+                    recurrent: Floats::from(&ones[..hidden * hidden]),
+                    bias: Some((Floats::from(&ih), Floats::from(&hh))),
+                    projection: None,
+                };
+                let packed = PackedLayer::new(target, &shape, &[weights]).unwrap();
+                let plan = Recurrent::new(target, par.threads(), shape);
+                let (x, mut y) = (vec![1.0; batch * features], vec![0.0; batch * hidden]);
+                let (mut h, mut scratch) =
+                    (vec![1.0; batch * hidden], vec![0.0; plan.scratch(par.threads())]);
+                let states = States { h: &mut h, c: &mut [] };
+                plan.run(par, &packed, Some(&x), &mut y, states, &mut scratch);
+                y
+            },
+            |y| assert!(y.iter().all(|&y| y == LARGE + (hidden + features) as f32)),
+        );
     }
 }
 

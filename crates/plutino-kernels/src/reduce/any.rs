@@ -2,8 +2,8 @@
 //!
 //! `out[k] = finish(step(... step(step(init, 0, in[k, 0]), 1, in[k, 1]) ...))`
 //!
-//! Loops: for each output, 32 neighbours at a time where there are neighbours (parallel) - its reduced
-//! elements in row-major order. Floats are added in f64, integers in i64 (wrapping).
+//! Loops: for each output, 32 neighbours at a time where there are neighbours (parallel) - its
+//! reduced elements in row-major order. Floats are added in f64, integers in i64 (wrapping).
 
 use super::{Fold, offset};
 use crate::Par;
@@ -61,7 +61,8 @@ pub fn fold_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
     });
 }
 
-/// The sum over `divisor`, in any pair of dtypes of one kind (PyTorch sums integers and bool to i64).
+/// The sum over `divisor`, in any pair of dtypes of one kind (PyTorch sums integers and bool to
+/// i64).
 pub fn sum<T: Number, U: Number<Wide = T::Wide>>(
     par: &Par,
     fold: &Fold,
@@ -70,7 +71,7 @@ pub fn sum<T: Number, U: Number<Wide = T::Wide>>(
     output: &mut [U],
 ) {
     let step = |sum: T::Wide, _, x: T| sum.plus(x.widen());
-    let over = |sum: T::Wide| if divisor == 1 { sum } else { sum.over(divisor) };
+    let over = |sum: T::Wide| if divisor == 1 { sum } else { T::overflow(sum).over(divisor) };
     fold_any(par, fold, input, output, T::Wide::ZERO, step, |sum| U::narrow(over(sum)));
 }
 
@@ -98,8 +99,8 @@ pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], outp
     fold_any(par, fold, input, output, init, step, |best| best);
 }
 
-/// The greatest (or the least) element and its number among the reduced elements: the first of equals,
-/// the first NaN where there is one. Writes those of the two that are asked for.
+/// The greatest (or the least) element and its number among the reduced elements: the first of
+/// equals, the first NaN where there is one. Writes those of the two that are asked for.
 pub fn arg_extremum<T: Ordered>(
     par: &Par,
     fold: &Fold,
@@ -120,8 +121,8 @@ pub fn arg_extremum<T: Ordered>(
     }
 }
 
-/// The p-norm `(sum |x|^p)^(1/p)`; the number of elements other than 0 for p = 0, the greatest or least
-/// absolute value for infinite p.
+/// The p-norm `(sum |x|^p)^(1/p)`; the number of elements other than 0 for p = 0, the greatest or
+/// least absolute value for infinite p.
 pub fn power_norm<T: Float>(par: &Par, fold: &Fold, p: f64, input: &[T], output: &mut [T]) {
     let abs = |x: T| x.widen().abs();
     if p.is_infinite() {
@@ -161,21 +162,39 @@ pub fn variance<T: Float>(
 
 /// `ln sum e^x`; -inf of nothing.
 pub fn logsumexp<T: Float>(par: &Par, fold: &Fold, input: &[T], output: &mut [T]) {
-    // The sum is kept relative to the greatest element so far.
-    let step = |(greatest, sum): (f64, f64), _, x: T| {
-        let x = x.widen();
+    let step = |sum: LogSum, _, x: T| sum.and(x.widen());
+    fold_any(par, fold, input, output, LogSum::NOTHING, step, |sum| T::narrow(sum.log()));
+}
+
+/// A sum of powers of e, relative to the greatest one so far.
+#[derive(Clone, Copy)]
+pub(super) struct LogSum {
+    greatest: f64,
+    sum: f64,
+}
+
+impl LogSum {
+    pub(super) const NOTHING: Self = Self { greatest: f64::NEG_INFINITY, sum: 0.0 };
+
+    /// With one more power, e^x.
+    #[inline(always)]
+    pub(super) fn and(self, x: f64) -> Self {
+        let Self { greatest, sum } = self;
         if x > greatest {
-            (x, sum * (greatest - x).exp() + 1.0)
+            Self { greatest: x, sum: sum * (greatest - x).exp() + 1.0 }
         } else if x == greatest {
-            (x, sum + 1.0)
+            Self { greatest, sum: sum + 1.0 }
         } else {
-            (greatest, sum + (x - greatest).exp())
+            Self { greatest, sum: sum + (x - greatest).exp() }
         }
-    };
-    fold_any(par, fold, input, output, (f64::NEG_INFINITY, 0.0), step, |(greatest, sum)| {
-        let nothing = greatest == f64::NEG_INFINITY && !sum.is_nan();
-        T::narrow(if nothing { greatest } else { greatest + sum.ln() })
-    });
+    }
+
+    /// The logarithm of the sum.
+    #[inline(always)]
+    pub(super) fn log(self) -> f64 {
+        let nothing = self.greatest == f64::NEG_INFINITY && !self.sum.is_nan();
+        if nothing { self.greatest } else { self.greatest + self.sum.ln() }
+    }
 }
 
 #[inline(always)]

@@ -1,13 +1,14 @@
 //! Reductions over any set of dimensions, and scans along one.
 //!
-//! [`Fold`] sorts out which elements are reduced together; the kernels only see rows (reduced elements
-//! side by side) or columns (kept elements side by side):
+//! [`Fold`] sorts out which elements are reduced together; the kernels only see rows (reduced
+//! elements side by side) or columns (kept elements side by side):
 //!
 //! - `vector`: sums, means, extrema and norms of f32, vectorised, compensated;
 //! - `any`: every dtype and every other reduction, as a left fold in a wide type;
-//! - `scan`: cumulative sums and products.
+//! - `scan`: cumulative sums, products, extrema and log-sums.
 //!
-//! An output is always reduced by one thread in one order: results do not depend on the thread count.
+//! An output is always reduced by one thread in one order: results do not depend on the thread
+//! count.
 
 pub(crate) mod algebra;
 mod any;
@@ -17,7 +18,7 @@ mod tests;
 mod vector;
 
 pub use any::{arg_extremum, extremum, fold_any, logsumexp, power_norm, product, sum, variance};
-pub use scan::{Scan, scan};
+pub use scan::{Scan, running_extremum, running_logsumexp, scan, scan_any};
 pub use vector::{Reduction, logsumexp_f32, reduce_f32, variance_f32};
 
 /// A run of dimensions that lie evenly in memory.

@@ -103,7 +103,8 @@ fn logsumexp() {
                 logsumexp_f32(isa, par, &fold, &input, &mut out);
                 out
             },
-            // The sum's relative error is the logarithm's absolute one; x - m is rounded at up to 200.
+            // The sum's relative error is the logarithm's absolute one; x - m is rounded at up to
+            // 200.
             |found| assert_close(found, &expected, |_| (ROUNDINGS + 400.0) * EPS),
         );
     }
@@ -238,4 +239,68 @@ fn scans() {
             }
         },
     );
+}
+
+#[test]
+fn running_extrema_and_log_sums() {
+    let (par, nan) = (Par::serial(), f32::NAN);
+    let run = |max, x: &[f32]| {
+        let (mut values, mut at) = (vec![0.0; x.len()], vec![0; x.len()]);
+        running_extremum(&par, max, [1, x.len(), 1], x, Some(&mut values), Some(&mut at));
+        (values, at)
+    };
+    // The last of equals.
+    let x = [1.0, 3.0, 2.0, 3.0, -1.0, -1.0];
+    assert_eq!(run(true, &x), (vec![1.0, 3.0, 3.0, 3.0, 3.0, 3.0], vec![0, 1, 1, 3, 3, 3]));
+    assert_eq!(run(false, &x).1, [0, 0, 0, 0, 4, 5]);
+    assert_eq!(run(true, &[1.0, nan, 3.0, nan]).1, [0, 1, 1, 3]);
+    assert!(run(false, &[1.0, nan, 0.0]).0[2].is_nan());
+    let x = [f64::NEG_INFINITY, 0.0, 0.0, 1000.0, f64::INFINITY, f64::NAN];
+    let mut y = [0.0; 6];
+    running_logsumexp(&par, [1, 6, 1], &x, &mut y);
+    assert_eq!(y[..5], [x[0], 0.0, std::f64::consts::LN_2, 1000.0, x[4]]);
+    assert!(y[5].is_nan());
+}
+
+/// PyTorch adds f32, f16 and bf16 in f32, and f64 in f64.
+#[test]
+fn means_overflow_in_the_sum() {
+    use plutino_tensor::{bf16, f16};
+    fn mean<T: crate::number::Float>(x: f64, n: usize) -> f64 {
+        let fold = Fold::new(&[n, 1], |d| d == 0);
+        let mut out = [T::default()];
+        sum(&Par::serial(), &fold, n as i64, &vec![T::narrow(x); n], &mut out);
+        out[0].widen()
+    }
+    for n in [2, 40] {
+        assert_eq!(mean::<f32>(3e38, n), f64::INFINITY);
+        assert_eq!(mean::<bf16>(-3e38, n), f64::NEG_INFINITY);
+        assert_eq!(mean::<f64>(1.7e308, n), f64::INFINITY);
+        let error = (mean::<f64>(3e38, n) - 3e38).abs();
+        assert!(error <= n as f64 * f64::EPSILON * 3e38); // one rounding for each sum
+        assert_eq!(mean::<f16>(6e4, n), 6e4);
+        for shape in [vec![1, n], vec![n, 1], vec![n, 50]] {
+            let reduced = usize::from(shape[0] == 1);
+            let fold = Fold::new(&shape, |d| d == reduced);
+            on_every_machine(
+                |isa, par| {
+                    let mut out = vec![f32::NAN; fold.outputs()];
+                    let x = vec![3e38; shape.iter().product()];
+                    reduce_f32(isa, par, &fold, Reduction::Mean, &x, &mut out);
+                    out
+                },
+                |found| assert!(found.iter().all(|&x| x == f32::INFINITY)),
+            );
+            // The variance is one of f64.
+            on_every_machine(
+                |isa, par| {
+                    let mut out = vec![f32::NAN; fold.outputs()];
+                    let x = vec![3e38; shape.iter().product()];
+                    variance_f32(isa, par, &fold, n as f32 - 1.0, false, &x, &mut out);
+                    out
+                },
+                |found| assert!(found.iter().all(|&x| x == 0.0), "{found:?}"),
+            );
+        }
+    }
 }

@@ -2,12 +2,12 @@
 //!
 //! `out[k] = finish(join over r of lift(in[k, r]))`
 //!
-//! Loops: rows (reduced elements side by side): for each output (parallel) - its rows, 4 vectors at a
-//! time, the 4 x LANES lanes joined at the end. Columns (kept elements side by side): for each output, 8
-//! vectors of neighbours at a time (parallel) - its reduced elements.
+//! Loops: rows (reduced elements side by side): for each output (parallel) - its rows, 4 vectors at
+//! a time, the 4 x LANES lanes joined at the end. Columns (kept elements side by side): for each
+//! output, 8 vectors of neighbours at a time (parallel) - its reduced elements.
 //!
-//! Sums: 64 vectors are added plainly, the blocks are added with the rounding errors kept (TwoSum). Of n
-//! elements the sum errs by at most `(64 + log2(4 LANES) + 2) 2^-24 sum|x|`, whatever n.
+//! Sums: 64 vectors are added plainly, the blocks are added with the rounding errors kept (TwoSum).
+//! Of n elements the sum errs by at most `(64 + log2(4 LANES) + 2) 2^-24 sum|x|`, whatever n.
 
 use super::algebra::{
     AbsMax, AbsSum, Algebra, BLOCK, Deviations, Euclidean, ExpSum, Max, Min, RowState, State, Total,
@@ -66,7 +66,8 @@ pub fn reduce_f32(
     }
 }
 
-/// The variance `sum((x - mean)^2) / divisor`, or its root, in two passes.
+/// The variance `sum((x - mean)^2) / divisor`, or its root, in two passes; in f64, as PyTorch,
+/// where the sum of a mean overflows.
 ///
 /// # Panics
 /// Where a slice is not as long as `fold` says.
@@ -80,6 +81,10 @@ pub fn variance_f32(
     output: &mut [f32],
 ) {
     reduce_f32(isa, par, fold, Reduction::Mean, input, output);
+    if output.iter().any(|mean| mean.is_infinite()) {
+        let correction = fold.count() as f64 - f64::from(divisor);
+        return super::any::variance(par, fold, correction, root, input, output);
+    }
     run(isa, par, fold, Deviations { divisor, root }, input, output);
 }
 

@@ -3,8 +3,8 @@
 use crate::attention::{Head, Mask, Operands, Problem, Size};
 use crate::number::Float;
 
-/// softmax(scale Q Kᵀ + mask) V of each head, one query at a time, in f64; the weights averaged over the
-/// heads of a group, where they are asked for.
+/// softmax(scale Q Kᵀ + mask) V of each head, one query at a time, in f64; the weights averaged
+/// over the heads of a group, where they are asked for.
 ///
 /// # Panics
 /// Where an operand is too short for what the problem and the heads say.
@@ -21,13 +21,13 @@ pub fn attention<T: Float>(problem: &Problem, heads: &[Head], mut x: Operands<'_
                 match x.mask {
                     Mask::Add(mask) => score + mask[at].widen(),
                     Mask::Causal if k > i => f64::NEG_INFINITY,
-                    Mask::Keep(mask) if !mask[at] => f64::NEG_INFINITY,
+                    Mask::Keep(mask) if !mask[at] => score + f64::NEG_INFINITY,
                     _ => score,
                 }
             };
             let mut p: Vec<f64> = (0..keys).map(score).collect();
             let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            if max == f64::NEG_INFINITY {
+            if p.iter().all(|&p| p == f64::NEG_INFINITY) {
                 p.fill(f64::from(problem.unattended));
             } else {
                 p.iter_mut().for_each(|p| *p = (*p - max).exp());

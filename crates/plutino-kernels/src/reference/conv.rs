@@ -54,7 +54,8 @@ fn source(axis: &Axis, padded: usize) -> Option<usize> {
     (0..n).contains(&x).then_some(x as usize)
 }
 
-/// output\[n, oc, o\] = sum over (channel, tap) of weight\[oc, channel, tap\] input\[n, channel, o stride
+/// output\[n, oc, o\] = sum over (channel, tap) of weight\[oc, channel, tap\] input\[n, channel, o
+/// stride
 /// - padding + tap dilation\], in f64.
 pub fn conv(geometry: &ConvGeometry, input: &[f32], weights: &[f32]) -> Vec<f64> {
     let mut output = vec![0.0; geometry.output_len()];

@@ -1,7 +1,7 @@
 //! Copies, one element at a time.
 
-/// `dst[d0 + Σ i·ds] = src[s0 + Σ i·ss]` for every index of `shape`; elements of `size` bytes, offsets and
-/// strides in elements. Panics where an element lies outside.
+/// `dst[d0 + Σ i·ds] = src[s0 + Σ i·ss]` for every index of `shape`; elements of `size` bytes,
+/// offsets and strides in elements. Panics where an element lies outside.
 pub fn strided(
     size: usize,
     shape: &[usize],

@@ -1,6 +1,7 @@
 //! Distances, straight from PyTorch's formula of a vector norm.
 
-/// The p-norms of `a - b + eps`, where both are `count` vectors of `len` elements, one after the other.
+/// The p-norms of `a - b + eps`, where both are `count` vectors of `len` elements, one after the
+/// other.
 pub fn distance(p: f64, eps: f64, [count, len]: [usize; 2], a: &[f32], b: &[f32]) -> Vec<f64> {
     let element = |i: usize| (f64::from(a[i]) - f64::from(b[i]) + eps).abs();
     let vector = |v: usize| (v * len..(v + 1) * len).map(element);

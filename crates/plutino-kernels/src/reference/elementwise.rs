@@ -14,7 +14,13 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
     let softplus = |x: f64| x.max(0.0) + (-x.abs()).exp().ln_1p();
     let hard_sigmoid = |x: f64| (x + 3.0).clamp(0.0, 6.0) / 6.0;
     match activation {
-        Activation::Relu => x.max(0.0),
+        Activation::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
         Activation::Relu6 => x.clamp(0.0, 6.0),
         Activation::Clamp { lo, hi } => x.max(lo.into()).min(hi.into()),
         Activation::LeakyRelu { slope } => x * if x > 0.0 { 1.0 } else { f64::from(slope) },
@@ -25,10 +31,10 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
         Activation::Celu { .. } => x,
         Activation::Selu => SELU_SCALE * elu(SELU_ALPHA, x),
         Activation::Sigmoid => sigmoid(x),
-        Activation::LogSigmoid => -softplus(-x),
+        Activation::LogSigmoid => x.min(0.0) - (-x.abs()).exp().ln_1p(),
         Activation::Silu => x * sigmoid(x),
         Activation::HardSigmoid => hard_sigmoid(x),
-        Activation::HardSwish => x * hard_sigmoid(x),
+        Activation::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
         Activation::Tanh => x.tanh(),
         Activation::Gelu => x * erfc(-x / std::f64::consts::SQRT_2) / 2.0,
         Activation::GeluTanh => {
@@ -59,8 +65,8 @@ pub fn activation(activation: Activation, x: f64) -> f64 {
     }
 }
 
-/// The element of a tensor of shape `from` that broadcasting pairs with element `at` of shape `to`; both
-/// are dense and row-major.
+/// The element of a tensor of shape `from` that broadcasting pairs with element `at` of shape `to`;
+/// both are dense and row-major.
 pub fn paired(to: &[usize], at: usize, from: &[usize]) -> usize {
     let (mut rest, mut step, mut found) = (at, 1, 0);
     for (d, &size) in to.iter().enumerate().rev() {

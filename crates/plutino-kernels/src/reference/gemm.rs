@@ -13,8 +13,8 @@ pub fn gemm(m: usize, n: usize, k: usize, a: &[f32], b: &[f32]) -> Vec<f64> {
     c
 }
 
-/// How far a sum of `terms` products may be off in f32, whatever its order:
-/// gamma(terms) x sum of |a| |b| (Higham, Accuracy and Stability, theorem 3.1), with `scale` that sum.
+/// How far a sum of `terms` products may be off in f32, whatever its order: gamma(terms) x
+/// sum of |a| |b| (Higham, Accuracy and Stability, theorem 3.1), with `scale` that sum.
 pub fn gamma(terms: usize, scale: f64) -> f64 {
     let unit = f64::from(f32::EPSILON) / 2.0;
     let n = terms as f64 * unit;

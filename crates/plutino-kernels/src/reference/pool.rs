@@ -40,7 +40,7 @@ pub fn sliding_pool(p: &SlidingPool, reduction: Reduction, input: &[f32]) -> (Ve
                     for w in taps(2).filter(|i| inside(2, i)) {
                         let i = (d * p.input[1] as i64 + h) * p.input[2] as i64 + w;
                         let v = f64::from(x[i as usize]);
-                        if n == 0.0 || v > best || (v.is_nan() && !best.is_nan()) {
+                        if n == 0.0 || v > best || v.is_nan() {
                             (best, at) = (v, i);
                         }
                         n += 1.0;
@@ -86,7 +86,7 @@ pub fn adaptive_pool(
                     for w in range(2) {
                         let i = (d * shape[1] + h) * shape[2] + w;
                         let v = f64::from(x[i]);
-                        if v > best || (v.is_nan() && !best.is_nan()) {
+                        if v > best || v.is_nan() {
                             (best, at) = (v, i as i64);
                         }
                         sum += v;

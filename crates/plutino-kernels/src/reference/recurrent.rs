@@ -6,8 +6,9 @@ use crate::recurrent::{Cell, Shape, Weights};
 
 use super::elementwise::activation;
 
-/// One layer: `y[row, direction * state + i]`, row by row and step by step, each sum in f64. `h` and `c` hold
-/// the initial states (`directions x batch` rows) and the final ones afterwards; `c` is an LSTM's alone.
+/// One layer: `y[row, direction * state + i]`, row by row and step by step, each sum in f64. `h`
+/// and `c` hold the initial states (`directions x batch` rows) and the final ones afterwards; `c`
+/// is an LSTM's alone.
 ///
 /// # Panics
 /// Where an operand is too short for the shape.

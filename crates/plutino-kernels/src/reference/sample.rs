@@ -1,10 +1,12 @@
-//! Samples between pixels, straight from the formulas: positions and weights in f64, every pixel of the image looked at.
+//! Samples between pixels, straight from the formulas: positions and weights in f64, every pixel of
+//! the image looked at.
 
 use crate::sample::deform::DeformGeometry;
 use crate::sample::grid::{GridSample, Mode, Padding};
 use crate::sample::roi_align::RoiAlign;
 
-/// See [`GridSample::run`]. Positions are computed in f32, as a nearest pixel depends on their last bit.
+/// See [`GridSample::run`]. Positions are computed in f32, as a nearest pixel depends on their last
+/// bit.
 pub fn grid_sample(s: &GridSample, x: &[f32], grid: &[f32]) -> Vec<f64> {
     let rank = s.size.len();
     let volume: usize = s.size.iter().product();

@@ -1,9 +1,9 @@
 //! Resizing of 1 to 3 spatial dimensions: nearest, linear, cubic, with and without antialiasing.
 //!
-//! Every mode is separable: along each dimension an output is a weighted sum of neighbouring inputs. The
-//! [`Taps`] of each dimension are computed when planning, with PyTorch's arithmetic
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html>); the kernels only
-//! apply them:
+//! Every mode is separable: along each dimension an output is a weighted sum of neighbouring
+//! inputs. The [`Taps`] of each dimension are computed when planning, with PyTorch's arithmetic
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html>); the kernels
+//! only apply them:
 //!
 //! - [`resize_f32`]: weighted sums of f32, vectorised along rows;
 //! - [`resize_any`]: the same for any float dtype, in f64;

@@ -2,9 +2,9 @@
 //!
 //! `out[z, y, x] = in[nearest(z), nearest(y), nearest(x)]`
 //!
-//! Loops: for each output row (parallel) - copy the row before it where that has the same inputs, else pick its
-//! elements one by one, or repeat each input where the width grows by a whole factor. The speed is the
-//! memory's.
+//! Loops: for each output row (parallel) - copy the row before it where that has the same inputs,
+//! else pick its elements one by one, or repeat each input where the width grows by a whole factor.
+//! The speed is the memory's.
 
 use super::Taps;
 use crate::Par;

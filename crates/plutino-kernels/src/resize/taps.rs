@@ -1,8 +1,9 @@
 //! Which inputs an output is made of, along one dimension.
 //!
-//! With `scale` inputs to an output (`input / output`, or what the caller says), output `o` lies at input
-//! position `scale * o` with aligned corners, else at `scale * (o + 1/2) - 1/2`.
+//! With `scale` inputs to an output (`input / output`, or what the caller says), output `o` lies at
+//! input position `scale * o` with aligned corners, else at `scale * (o + 1/2) - 1/2`.
 
+use plutino_tensor::{TensorError, alloc};
 use std::ops::Range;
 
 /// How outputs lie over the inputs.
@@ -12,8 +13,8 @@ pub struct Scale {
     pub align_corners: bool,
     /// Outputs to an input, where the caller gave it; else the quotient of the sizes.
     pub factor: Option<f64>,
-    /// Whether positions are computed in f64 (for f64 tensors); else every step is rounded to f32, as
-    /// PyTorch does for the other dtypes.
+    /// Whether positions are computed in f64 (for f64 tensors); else every step is rounded to f32,
+    /// as PyTorch does for the other dtypes.
     pub double: bool,
 }
 
@@ -35,13 +36,20 @@ pub enum Sampling {
 }
 
 /// The table does not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("resizing {input} elements to {output} is not possible")]
-pub struct TapsError {
-    /// Input size.
-    pub input: usize,
-    /// Output size.
-    pub output: usize,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TapsError {
+    /// There is no input, or a size is beyond what positions are computed for.
+    #[error("resizing {input} elements to {output} is not possible")]
+    Size {
+        /// Input size.
+        input: usize,
+        /// Output size.
+        output: usize,
+    },
+    /// The table exceeds the caller's budget, or memory.
+    #[error(transparent)]
+    Memory(#[from] TensorError),
 }
 
 /// Inputs and weights of every output along one dimension.
@@ -70,23 +78,17 @@ impl Taps {
         sampling: Sampling,
         scale: Scale,
     ) -> Result<Self, TapsError> {
-        let error = TapsError { input, output };
         // Positions are computed in f32, where larger numbers are not exact anyway.
         if input == 0 || input > 1 << 31 || output > 1 << 31 {
-            return Err(error);
+            return Err(TapsError::Size { input, output });
         }
         let rule = Rule { input, ratio: scale.ratio(input, output), scale, sampling };
         let width = rule.width();
-        let reserve = |n: Option<usize>| {
-            let mut v = Vec::new();
-            v.try_reserve_exact(n.ok_or(error)?).map_err(|_| error)?;
-            Ok(v)
-        };
-        let mut weight: Vec<f64> = reserve(output.checked_mul(width))?;
-        let (mut start, mut count) = (Vec::new(), Vec::new());
-        start.try_reserve_exact(output).map_err(|_| error)?;
-        count.try_reserve_exact(output).map_err(|_| error)?;
-        let mut taps = vec![0.0; width];
+        let weights = output.saturating_mul(width);
+        // Some kernels read f64, some f32.
+        let (mut weight, mut weight_f32) = (alloc::list(weights)?, alloc::list(weights)?);
+        let (mut start, mut count) = (alloc::list(output)?, alloc::list(output)?);
+        let mut taps = alloc::filled(width, 0.0f64)?;
         for o in 0..output {
             taps.fill(0.0);
             let range = rule.taps(o, &mut taps);
@@ -94,8 +96,6 @@ impl Taps {
             count.push(range.len() as u32);
             weight.extend_from_slice(&taps);
         }
-        let mut weight_f32 = Vec::new();
-        weight_f32.try_reserve_exact(weight.len()).map_err(|_| error)?;
         weight_f32.extend(weight.iter().map(|&w| w as f32));
         Ok(Self { input, start, count, weight, weight_f32, width })
     }
@@ -143,7 +143,8 @@ impl Taps {
         &self.weight_f32[o * self.width..][..self.count[o] as usize]
     }
 
-    /// First input and all weights of the outputs that have `width` inputs without a break in between.
+    /// First input and all weights of the outputs that have `width` inputs without a break in
+    /// between.
     pub(super) fn whole(&self) -> (Range<usize>, &[u32], &[f32]) {
         let whole = |&n: &u32| n as usize == self.width;
         let first = self.count.iter().position(whole).unwrap_or(self.output());
@@ -266,8 +267,8 @@ impl Rule {
         }
     }
 
-    /// Inputs `first..`, where those outside the tensor count as its first or last one: their weights are
-    /// added.
+    /// Inputs `first..`, where those outside the tensor count as its first or last one: their
+    /// weights are added.
     fn clamped(&self, first: i64, taps: &[f64], weights: &mut [f64]) -> Range<usize> {
         let last = self.input as i64 - 1;
         let start = first.clamp(0, last);

@@ -69,8 +69,8 @@ fn every_mode_agrees_with_the_reference() {
                     );
                     continue;
                 }
-                // Positions below 64 in f32 are off by 3 roundings, and so are the weights (slopes below
-                // 2, in up to three dimensions); the sums add a rounding for each tap.
+                // Positions below 64 in f32 are off by 3 roundings, and so are the weights (slopes
+                // below 2, in up to three dimensions); the sums add a rounding for each tap.
                 let u = f64::from(f32::EPSILON) / 2.0;
                 let taps: usize = axes.iter().map(Taps::width).product();
                 let bound = (3.0 * 3.0 * 2.0 * 64.0 + 4.0 * taps as f64) * u;
@@ -125,7 +125,8 @@ fn a_given_factor_decides_the_positions() {
     let starts: Vec<usize> = (0..7).map(|o| taps.inputs(o).start).collect();
     assert_eq!(starts, [0, 0, 1, 2, 2, 3, 4]);
     let taps = Taps::new(5, 7, Sampling::Linear, scale).unwrap();
-    // The last output lies at 6.5 / 1.5 - 0.5 = 3.8333: weights 0.1667 and 0.8333 of inputs 3 and 4.
+    // The last output lies at 6.5 / 1.5 - 0.5 = 3.8333: weights 0.1667 and 0.8333 of inputs 3 and
+    // 4.
     assert_eq!(taps.inputs(6), 3..5);
     assert!((taps.weights(6)[1] - 0.833_333).abs() < 1e-6);
 }

@@ -2,11 +2,12 @@
 //!
 //! `out[z, y, x] = sum over z', y' of w(z, z') w(y, y') (sum over x' of w(x, x') in[z', y', x'])`
 //!
-//! Loops: for each output row (parallel) - the input rows of its window, each resized along x once and kept
-//! while the window moves on - their weighted sum, a vector at a time. Along x, outputs are made one by one
-//! (their inputs lie at any distance); in blocked layouts a pixel is a vector.
+//! Loops: for each output row (parallel) - the input rows of its window, each resized along x once
+//! and kept while the window moves on - their weighted sum, a vector at a time. Along x, outputs
+//! are made one by one (their inputs lie at any distance); in blocked layouts a pixel is a vector.
 //!
-//! With u = 2^-24 and taps in all dimensions together, the result errs by at most (taps + 3) u sum|w x|.
+//! With u = 2^-24 and taps in all dimensions together, the result errs by at most (taps + 3) u
+//! sum|w x|.
 
 use super::Taps;
 use crate::number::Float;
@@ -75,7 +76,8 @@ pub fn resize_f32(
     let work = row * (resize.axes[2].width() + resize.slots());
     // A task starts with an empty window: a few rows at least make up for it.
     par.split_as(rows, (GRAIN / work).max(2 * resize.axes[1].width()), |worker, rows| {
-        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same worker.
+        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same
+        // worker.
         let (output, kept) = unsafe {
             (
                 output.slice(rows.start * row..rows.end * row),
@@ -91,7 +93,8 @@ struct Rows<'a> {
     input: &'a [f32],
     /// The output rows of this task.
     output: &'a mut [f32],
-    /// Input rows resized along x: row y of the window's z-th plane lies in slot z * width + y % width.
+    /// Input rows resized along x: row y of the window's z-th plane lies in slot z * width + y %
+    /// width.
     kept: &'a mut [f32],
     rows: Range<usize>,
 }

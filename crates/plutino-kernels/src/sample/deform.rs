@@ -1,11 +1,12 @@
 //! The columns of a deformable convolution (Zhu et al. 2018, arXiv 1811.11168).
 //!
-//! `column[channel, tap][place] = mask[tap, place] * image[channel](place * stride - padding + tap * dilation +
-//! offset[tap, place])`, interpolated between four pixels, 0 outside of the image
+//! `column[channel, tap][place] = mask[tap, place] * image[channel](place * stride -
+//! padding + tap * dilation + offset[tap, place])`, interpolated between four pixels, 0
+//! outside of the image
 //! (<https://pytorch.org/vision/stable/generated/torchvision.ops.deform_conv2d.html>).
 //!
-//! Loops: for each group of channels with offsets of their own and each tap (parallel) - 64 places - their pixels and
-//! weights, once - each channel of the group.
+//! Loops: for each group of channels with offsets of their own and each tap (parallel) - 64
+//! places - their pixels and weights, once - each channel of the group.
 
 use crate::Par;
 use crate::number::{Float, Real};
@@ -55,8 +56,8 @@ impl DeformGeometry {
 /// Four pixels and their weights.
 type Corners<R> = [(usize, R); 4];
 
-/// Writes the columns of one image: `offset` is `[offset group, tap, (y, x), place]`, `mask` `[offset group, tap,
-/// place]`.
+/// Writes the columns of one image: `offset` is `[offset group, tap, (y, x), place]`, `mask`
+/// `[offset group, tap, place]`.
 ///
 /// # Panics
 /// Where a slice is not as long as the sizes say.

@@ -1,11 +1,11 @@
 //! Images sampled at the points of a grid.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html>. A point (x, y) or (x, y, z) in
-//! -1..1 is a position between the outermost pixels' centres (`align_corners`) or edges. In every mode the result is
-//! separable: along each dimension a few pixels with weights.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html>. A point (x, y)
+//! or (x, y, z) in -1..1 is a position between the outermost pixels' centres (`align_corners`) or
+//! edges. In every mode the result is separable: along each dimension a few pixels with weights.
 //!
-//! Loops: for each image and 128 points (parallel) - the pixels and weights of the points, once - each channel - each
-//! point - its pixels.
+//! Loops: for each image and 128 points (parallel) - the pixels and weights of the points, once -
+//! each channel - each point - its pixels.
 
 use crate::Par;
 use crate::number::{Float, Real};
@@ -44,7 +44,8 @@ pub struct GridSample {
     pub batch: usize,
     /// Channels of an image.
     pub channels: usize,
-    /// Size of an image, outermost dimension first: height and width, or depth, height and width; none is 0.
+    /// Size of an image, outermost dimension first: height and width, or depth, height and width;
+    /// none is 0.
     pub size: Vec<usize>,
     /// Points for each image.
     pub points: usize,
@@ -60,8 +61,8 @@ pub struct GridSample {
 type Taps<R> = SmallVec<[(usize, R); 4]>;
 
 impl GridSample {
-    /// Samples `[batch, channels, size...]` at `[batch, points, coordinates]`, where the coordinate of the innermost
-    /// dimension comes first; the output is `[batch, channels, points]`.
+    /// Samples `[batch, channels, size...]` at `[batch, points, coordinates]`, where the coordinate
+    /// of the innermost dimension comes first; the output is `[batch, channels, points]`.
     ///
     /// # Panics
     /// Where a slice is not as long as the sizes say.
@@ -168,7 +169,8 @@ impl GridSample {
     }
 }
 
-/// Mirrors a position at both ends until it lies between them. What has no position (infinity) stays outside.
+/// Mirrors a position at both ends until it lies between them. What has no position (infinity)
+/// stays outside.
 fn reflect<R: Real>(position: R, low: R, high: R) -> R {
     let span = high - low;
     if span <= R::nearest(0.0) {
@@ -193,9 +195,10 @@ fn cubic<R: Real>(t: R) -> [R; 4] {
     [far(t + one), near(t), near(one - t), far(two - t)]
 }
 
-/// The points of an affine map: `theta (x, y, 1)` or `theta (x, y, z, 1)` for every pixel of a `size` (outermost
-/// dimension first), where x, y and z run from -1 to 1 between the outermost pixels' centres (`align_corners`) or edges.
-/// `theta` is `[rank, rank + 1]`, the output `[pixels, rank]`.
+/// The points of an affine map: `theta (x, y, 1)` or `theta (x, y, z, 1)` for every pixel of a
+/// `size` (outermost dimension first), where x, y and z run from -1 to 1 between the outermost
+/// pixels' centres (`align_corners`) or edges. `theta` is `[rank, rank + 1]`, the output `[pixels,
+/// rank]`.
 ///
 /// <https://pytorch.org/docs/stable/generated/torch.nn.functional.affine_grid.html>
 ///
@@ -205,14 +208,13 @@ pub fn affine_points<T: Float>(size: &[usize], align_corners: bool, theta: &[T],
     let rank = size.len();
     assert_eq!(theta.len(), rank * (rank + 1), "matrix of an affine grid");
     assert_eq!(output.len(), size.iter().product::<usize>() * rank, "points of an affine grid");
-    let axes: Vec<Vec<T::Real>> = size.iter().map(|&n| linspace(n, align_corners)).collect();
     for (pixel, out) in output.chunks_exact_mut(rank.max(1)).enumerate() {
         let mut left = pixel;
         // (x, y, z): the innermost dimension first.
         let mut base: SmallVec<[T::Real; 3]> = SmallVec::new();
-        for axis in axes.iter().rev() {
-            base.push(axis[left % axis.len()]);
-            left /= axis.len();
+        for &n in size.iter().rev() {
+            base.push(T::Real::nearest(spread(n, align_corners, left % n)));
+            left /= n;
         }
         for (out, row) in out.iter_mut().zip(theta.chunks_exact(rank + 1)) {
             let terms = base.iter().zip(row).map(|(&x, t)| x * t.to_real());
@@ -222,17 +224,16 @@ pub fn affine_points<T: Float>(size: &[usize], align_corners: bool, theta: &[T],
     }
 }
 
-/// `n` numbers from -1 to 1; moved to the centres of `n` equal parts where the corners are not aligned. A single one
-/// is 0.
-fn linspace<R: Real>(n: usize, align_corners: bool) -> Vec<R> {
-    let at = |i: usize| match n {
+/// Number `i` of `n` from -1 to 1; moved to the centres of `n` equal parts where the corners are
+/// not aligned. A single one is 0.
+fn spread(n: usize, align_corners: bool, i: usize) -> f64 {
+    match n {
         0 | 1 => 0.0,
         _ => {
             let x = 2.0 * i as f64 / (n - 1) as f64 - 1.0;
             if align_corners { x } else { x * (n - 1) as f64 / n as f64 }
         }
-    };
-    (0..n).map(|i| R::nearest(at(i))).collect()
+    }
 }
 
 #[cfg(test)]
@@ -269,7 +270,8 @@ mod tests {
                                 sample.run(par, &x, &grid, &mut y);
                                 y
                             },
-                            // Positions below 16 are off by a few of their last places, slopes are below 8.
+                            // Positions below 16 are off by a few of their last places, slopes are
+                            // below 8.
                             |found| assert_close(found, &expected, |_| 1e-4),
                         );
                     }

@@ -1,16 +1,22 @@
 //! Averages over the cells of boxes: RoIAlign (He et al. 2017, arXiv 1703.06870).
 //!
-//! <https://pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html>. A box is cut into `ph x pw` cells; a
-//! cell's value is the mean of samples on an even grid in it, each interpolated between four pixels.
+//! <https://pytorch.org/vision/stable/generated/torchvision.ops.roi_align.html>. A box is cut into
+//! `ph x pw` cells; a cell's value is the mean of samples on an even grid in it, each interpolated
+//! between four pixels.
 //!
-//! Loops: for each box (parallel) - each cell - its samples' pixels and weights, once - each channel.
+//! Loops: for each box (parallel) - each cell - its samples' pixels and weights, once - each
+//! channel.
 
 use crate::Par;
 use crate::number::{Float, Real};
 use num_traits::Float as _;
+use plutino_tensor::{TensorError, alloc};
 
 /// Samples of a cell, along one dimension, beyond which a box makes no sense.
 const MOST_SAMPLES: f64 = 65536.0;
+
+/// Samples of a cell, at most: each is four pixels, and a task keeps those of one cell.
+const MOST_IN_CELL: usize = 1 << 18;
 
 /// A pooling of boxes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,7 +38,7 @@ pub struct RoiAlign {
 }
 
 /// A box that cannot be pooled.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoiError {
     /// The box names an image that does not exist.
@@ -51,11 +57,26 @@ pub enum RoiError {
         /// Number of the box.
         index: usize,
     },
+    /// More samples than are computed.
+    #[error(
+        "a cell of box {index} has {rows}x{columns} samples, at most {MOST_IN_CELL} are computed"
+    )]
+    Samples {
+        /// Number of the box.
+        index: usize,
+        /// Rows of samples.
+        rows: usize,
+        /// Columns of samples.
+        columns: usize,
+    },
+    /// No memory is left.
+    #[error(transparent)]
+    Memory(#[from] TensorError),
 }
 
 impl RoiAlign {
-    /// Pools `[batch, channels, height, width]` in boxes of `(image, x1, y1, x2, y2)`; the output is
-    /// `[boxes, channels, cells...]`.
+    /// Pools `[batch, channels, height, width]` in boxes of `(image, x1, y1, x2, y2)`; the output
+    /// is `[boxes, channels, cells...]`.
     ///
     /// # Errors
     /// The first box that cannot be pooled.
@@ -74,7 +95,7 @@ impl RoiAlign {
         assert_eq!(input.len(), batch * channels * plane, "input of RoIAlign");
         assert_eq!(output.len(), boxes.len() / 5 * channels * cells, "output of RoIAlign");
         let regions = boxes.chunks_exact(5).enumerate().map(|(i, b)| self.region(i, b));
-        let regions = regions.collect::<Result<Vec<_>, _>>()?;
+        let regions = alloc::try_collect(regions)?;
         par.chunks_mut(output, channels * cells, |i, output| {
             let Some(region) = regions.get(i) else { return };
             let mut taps: Vec<(usize, T::Real)> = Vec::new();
@@ -126,7 +147,11 @@ impl RoiAlign {
                 region.samples[d] = wanted as usize; // 0 for a negative one
             }
         }
-        Ok(region)
+        let [rows, columns] = region.samples;
+        match rows.checked_mul(columns) {
+            Some(0..=MOST_IN_CELL) => Ok(region),
+            _ => Err(RoiError::Samples { index, rows, columns }),
+        }
     }
 
     /// Appends the four pixels around a position, and their weights; none outside of the image.
@@ -162,7 +187,8 @@ impl<R: Real> Region<R> {
     }
 }
 
-/// The two pixels beside a position along a dimension, and their weights; none beyond one pixel outside.
+/// The two pixels beside a position along a dimension, and their weights; none beyond one pixel
+/// outside.
 fn neighbours<R: Real>(x: R, size: usize) -> Option<[(usize, R); 2]> {
     let (one, last) = (R::nearest(1.0), size.checked_sub(1)?);
     if !(x >= -one && x <= R::nearest(size as f64)) {

@@ -1,8 +1,9 @@
-//! Several vectors as one, so that a long chain of dependent operations is written for all of them at once.
+//! Several vectors as one, so that a long chain of dependent operations is written for all of them
+//! at once.
 //!
-//! A function like e^x is twenty instructions, each of which waits for the one before. A CPU runs several such chains
-//! side by side only if they fit its scheduler together; written one after the other they do not. Here each
-//! operation comes N times in a row.
+//! A function like e^x is twenty instructions, each of which waits for the one before. A CPU runs
+//! several such chains side by side only if they fit its scheduler together; written one after the
+//! other they do not. Here each operation comes N times in a row.
 
 use super::unroll::array;
 use super::{Isa, Simd, Vectorized};
@@ -13,7 +14,7 @@ pub(crate) struct Interleaved<S, const N: usize>(pub(crate) S);
 
 macro_rules! methods {
     ($($name:ident($($arg:ident: $ty:ident),+) -> $out:ident;)+) => {
-        $(#[inline(always)]
+        $(#[cfg_attr(not(unoptimised), inline(always))]
         fn $name(self, $($arg: Self::$ty),+) -> Self::$out {
             array!(N, |I| self.0.$name($($arg[I]),+))
         })+
@@ -68,7 +69,8 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32 {
         array!(N, |I| {
             let n = n.saturating_sub(I * S::LANES).min(S::LANES);
-            // SAFETY: the first `n` elements are there (precondition); where none is left, none is read.
+            // SAFETY: the first `n` elements are there (precondition); where none is left, none is
+            // read.
             unsafe { self.0.load_partial_ptr(p.wrapping_add(I * S::LANES), n) }
         })
     }

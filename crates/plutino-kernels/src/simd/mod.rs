@@ -1,8 +1,8 @@
 //! Instruction sets, found at run time.
 //!
-//! An [`Isa`] is a value that only exists when the CPU has the instructions. A kernel is written once,
-//! generic over [`Simd`] (vectors of `S::LANES` f32), as a [`Vectorized`] value; [`Isa::run`] compiles it
-//! for each set behind one `#[target_feature]` function:
+//! An [`Isa`] is a value that only exists when the CPU has the instructions. A kernel is written
+//! once, generic over [`Simd`] (vectors of `S::LANES` f32), as a [`Vectorized`] value; [`Isa::run`]
+//! compiles it for each set behind one `#[target_feature]` function:
 //!
 //! ```
 //! use plutino_kernels::simd::{Isa, Simd, Vectorized};
@@ -22,8 +22,11 @@
 //! }
 //! assert_eq!(Isa::best().run(Sum(&[1.0; 37])), 37.0);
 //! ```
-//! Everything between [`Vectorized::run`] and the intrinsics is `#[inline(always)]`: only then does the
-//! compiler use the instruction set throughout.
+//! Everything between [`Vectorized::run`] and the intrinsics is `#[inline(always)]`: only then does
+//! the compiler use the instruction set throughout. Where it does not optimise, large bodies stay
+//! functions of their own (`cfg_attr(not(unoptimised), inline(always))`): inlined without
+//! optimisation, they need megabytes of stack. What they compute is the same; the intrinsics bring
+//! their instructions with them.
 
 mod interleaved;
 mod portable;
@@ -104,8 +107,8 @@ impl Isa {
         }
     }
 
-    /// Vectors of multiply-adds that a core of this CPU completes in a cycle, for choices between algorithms: 2, or 1
-    /// where it computes vectors of AVX-512 by halves.
+    /// Vectors of multiply-adds that a core of this CPU completes in a cycle, for choices between
+    /// algorithms: 2, or 1 where it computes vectors of AVX-512 by halves.
     pub fn multiply_adds(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -171,13 +174,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I32: Copy;
     /// The outcome of a comparison, lane by lane.
     type Mask: Copy;
-    /// Vectors of half as many lanes, in as many registers, where a CPU may compute them in half the time; else these.
+    /// Vectors of half as many lanes, in as many registers, where a CPU may compute them in half
+    /// the time; else these.
     type Half: Simd;
     /// f32 in a vector.
     const LANES: usize;
     /// Vector registers of the instruction set: bounds the tile of a microkernel.
     const REGISTERS: usize;
-    /// Whether [`Simd::lookup`] and [`Simd::scale`] are an instruction each, so that functions with tables pay.
+    /// Whether [`Simd::lookup`] and [`Simd::scale`] are an instruction each, so that functions with
+    /// tables pay.
     const TABLES: bool = false;
     /// The instruction set.
     fn isa(self) -> Isa;
@@ -185,8 +190,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn half(self) -> Self::Half;
     /// Half a vector, and zeros in the lanes that it lacks.
     fn widen(self, half: <Self::Half as Simd>::F32) -> Self::F32;
-    /// Runs a kernel as a function of its own: its constants and branches stay out of the registers and the code
-    /// of a caller that is a tight loop.
+    /// Runs a kernel as a function of its own: its constants and branches stay out of the registers
+    /// and the code of a caller that is a tight loop.
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output;
 
     /// All lanes 0.
@@ -210,7 +215,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         // SAFETY: exactly `x.len()` elements are read.
         unsafe { self.load_partial_ptr(x.as_ptr(), x.len()) }
     }
-    /// The first `n` elements, at most [`Simd::LANES`]; missing lanes are 0. Fast where all are there.
+    /// The first `n` elements, at most [`Simd::LANES`]; missing lanes are 0. Fast where all are
+    /// there.
     #[inline(always)]
     fn load_up_to(self, x: &[f32], n: usize) -> Self::F32 {
         if n == Self::LANES { self.load(x) } else { self.load_partial(&x[..n]) }
@@ -337,9 +343,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn sum(self, a: Self::F32) -> f32;
     /// The greatest of all lanes.
     fn max_lane(self, a: Self::F32) -> f32;
-    /// The lanes of two vectors in turn, `a0 b0 a1 b1 ...`: the first vector of them, and the second.
+    /// The lanes of two vectors in turn, `a0 b0 a1 b1 ...`: the first vector of them, and the
+    /// second.
     fn zip(self, a: Self::F32, b: Self::F32) -> [Self::F32; 2];
-    /// Lanes of two vectors: where a number is below [`Simd::LANES`] that of `a`, else what is left of it is that of `b`.
+    /// Lanes of two vectors: where a number is below [`Simd::LANES`] that of `a`, else what is left
+    /// of it is that of `b`.
     #[inline(always)]
     fn pick(self, lanes: Self::I32, a: Self::F32, b: Self::F32) -> Self::F32 {
         const MOST: usize = 256;
@@ -365,8 +373,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         self.load(&lanes)
     }
-    /// a 2^n, for an integer n and |n| <= 254; rounded once for an a between 1/2 and 2. With [`Simd::TABLES`], n may have
-    /// a fraction, which does not count: it is rounded down.
+    /// a 2^n, for an integer n and |n| <= 254; rounded once for an a between 1/2 and 2. With
+    /// [`Simd::TABLES`], n may have a fraction, which does not count: it is rounded down.
     #[inline(always)]
     fn scale(self, a: Self::F32, n: Self::F32) -> Self::F32 {
         // Two factors, since 2^n alone may overflow or be denormal. Only the second one rounds.
@@ -379,13 +387,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let second = self.shl_i32::<23>(self.add_i32(self.sub_i32(n, half), bias));
         self.mul(self.mul(a, self.as_f32(first)), self.as_f32(second))
     }
-    /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i * src_stride + k]` for
-    /// `i < rows`, `k < 8`. Eight elements are written for each k, in ascending order of k; those from
-    /// `rows` on may become anything.
+    /// Transposes eight columns of up to eight rows: `dst[k * dst_stride + i] = src[i *
+    /// src_stride + k]` for `i < rows`, `k < 8`. Eight elements are written for each k, in
+    /// ascending order of k; those from `rows` on may become anything.
     ///
     /// # Safety
-    /// `rows <= 8`; `src`, which need not be aligned, is valid for reads of 8 elements in each row, `dst` for writes of
-    /// `7 * dst_stride + 8` elements.
+    /// `rows <= 8`; `src`, which need not be aligned, is valid for reads of 8 elements in each row,
+    /// `dst` for writes of `7 * dst_stride + 8` elements.
     #[inline(always)]
     unsafe fn transpose_8(
         self,
@@ -414,11 +422,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch_l2(self, p: *const f32) {
         let _ = p;
     }
-    /// Asks for a line of the weights that come next, while others are multiplied with this many rows (or pixels).
+    /// Asks for a line of the weights that come next, while others are multiplied with this many
+    /// rows (or pixels).
     #[inline(always)]
     fn prefetch_next(self, p: *const f32, rows: usize) {
-        // A line of weights lasts about as many cycles as there are rows. Into the first level it comes with less trouble,
-        // but one every 20 cycles or so is more than that has places for lines on their way from memory.
+        // A line of weights lasts about as many cycles as there are rows. Into the first level it
+        // comes with less trouble, but one every 20 cycles or so is more than that has places for
+        // lines on their way from memory.
         if rows >= 24 { self.prefetch(p) } else { self.prefetch_l2(p) }
     }
 }

@@ -1,14 +1,15 @@
 //! Loops over a few vectors, written out.
 //!
-//! Arrays of vectors live in registers only if each index is a constant before the compiler looks at them. Whether
-//! it unrolls a loop soon enough depends on the size of its body, of the loops around it, and on what is called
-//! later; and it takes minutes to unroll the thousands of such loops that activations are made of. Closures are no
-//! way out: one that is not inlined lacks the instruction set.
+//! Arrays of vectors live in registers only if each index is a constant before the compiler looks
+//! at them. Whether it unrolls a loop soon enough depends on the size of its body, of the loops
+//! around it, and on what is called later; and it takes minutes to unroll the thousands of such
+//! loops that activations are made of. Closures are no way out: one that is not inlined lacks the
+//! instruction set.
 
 use std::mem::MaybeUninit;
 
-/// `$body` for each index from 0 up to the constant `$n`, at most 12 (the most pixels of a register tile); in it,
-/// `$i` is a constant. What lies past `$n` is not compiled.
+/// `$body` for each index from 0 up to the constant `$n`, at most 12 (the most pixels of a register
+/// tile); in it, `$i` is a constant. What lies past `$n` is not compiled.
 macro_rules! unroll {
     ($n:expr, |$i:ident| $body:expr) => {{
         const { assert!($n <= 12) };

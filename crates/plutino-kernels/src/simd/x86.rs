@@ -1,7 +1,8 @@
 //! AVX2 with FMA, and AVX-512 (F, BW, DQ, VL).
 //!
 //! Every method is one or two intrinsics. They are safe because a token only exists behind
-//! [`super::Isa`], which checks CPUID, and because each is inlined into a `#[target_feature]` function.
+//! [`super::Isa`], which checks CPUID, and because each is inlined into a `#[target_feature]`
+//! function.
 
 use super::{Isa, Level, Simd, Vectorized};
 use std::arch::x86_64::*;
@@ -27,18 +28,25 @@ pub(super) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// Whether this is a CPU of AMD's family 19h (Zen 4), whose units are 256 bits wide. ("Software Optimization Guide for the
-/// AMD Zen4 Microarchitecture", 57647, section 2.11.)
+/// Whether this is a CPU of AMD's family 19h (Zen 4), whose units are 256 bits wide. ("Software
+/// Optimization Guide for the AMD Zen4 Microarchitecture", 57647, section 2.11.)
 pub(super) fn halves_avx512() -> bool {
     static HALVES: OnceLock<bool> = OnceLock::new();
     *HALVES.get_or_init(|| {
-        let vendor = __cpuid(0);
+        let vendor = cpuid(0);
         let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
-        let version = __cpuid(1).eax;
+        let version = cpuid(1).eax;
         // The family, and what is added to it where it is 15.
         let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
         name.as_flattened() == b"AuthenticAMD" && family == 0x19
     })
+}
+
+/// The instruction of this name. Newer compilers know that it is safe, older ones do not.
+#[allow(unused_unsafe)]
+fn cpuid(leaf: u32) -> CpuidResult {
+    // SAFETY: every CPU of this architecture has it.
+    unsafe { __cpuid(leaf) }
 }
 
 /// # Safety
@@ -74,7 +82,7 @@ unsafe fn outlined_avx512<K: Vectorized>(kernel: K) -> K::Output {
 /// Methods that are one intrinsic of their arguments.
 macro_rules! intrinsics {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {$(
-        #[inline(always)]
+        #[cfg_attr(not(unoptimised), inline(always))]
         fn $name(self, $($arg: $ty),*) -> $ret {
             // SAFETY: the token proves that the CPU has the instruction.
             unsafe { $body }
@@ -94,7 +102,8 @@ impl Avx2 {
     }
 }
 
-/// [`Simd::transpose_8`] in eight registers: pairs, then quads of rows are interleaved, then halves swapped.
+/// [`Simd::transpose_8`] in eight registers: pairs, then quads of rows are interleaved, then halves
+/// swapped.
 ///
 /// # Safety
 /// As [`Simd::transpose_8`], and the CPU has AVX.
@@ -163,7 +172,7 @@ impl Simd for Avx2 {
         // SAFETY: a token of this type only exists where the CPU has the instructions.
         unsafe { outlined_avx2(kernel) }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_ptr(self, p: *const f32) -> __m256 {
         // SAFETY: precondition of the method.
         unsafe { _mm256_loadu_ps(p) }
@@ -173,7 +182,7 @@ impl Simd for Avx2 {
         // SAFETY: lanes from n on are masked off and not read.
         unsafe { _mm256_maskload_ps(p, self.tail(n)) }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn store_ptr(self, v: __m256, p: *mut f32) {
         // SAFETY: precondition of the method.
         unsafe { _mm256_storeu_ps(p, v) }
@@ -223,7 +232,8 @@ impl Simd for Avx2 {
             _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps::<1>(x, x)))
         };
         pick(lanes: __m256i, a: __m256, b: __m256) -> __m256 = {
-            // Both look at the lowest three bits; the fourth, as a sign, says which of them is meant.
+            // Both look at the lowest three bits; the fourth, as a sign, says which of them is
+            // meant.
             let [a, b] = [_mm256_permutevar8x32_ps(a, lanes), _mm256_permutevar8x32_ps(b, lanes)];
             _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(lanes)))
         };
@@ -287,7 +297,7 @@ impl Simd for Avx512 {
         // SAFETY: a token of this type only exists where the CPU has the instructions.
         unsafe { outlined_avx512(kernel) }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {
         // SAFETY: precondition of the method.
         unsafe { _mm512_loadu_ps(p) }
@@ -297,7 +307,7 @@ impl Simd for Avx512 {
         // SAFETY: lanes from n on are masked off and not read.
         unsafe { _mm512_maskz_loadu_ps(self.tail(n), p) }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn store_ptr(self, v: __m512, p: *mut f32) {
         // SAFETY: precondition of the method.
         unsafe { _mm512_storeu_ps(p, v) }

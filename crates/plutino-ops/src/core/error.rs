@@ -1,5 +1,6 @@
 //! Errors of operators: structured first, worded second.
 
+use plutino_ir::{quote, told};
 use plutino_tensor::{DType, Shape, TensorError};
 
 /// Where in which file an operator stands.
@@ -21,7 +22,7 @@ impl std::fmt::Display for Location {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
-        write!(f, ": {} '{}'", self.kind, self.name)
+        write!(f, ": {} '{}'", quote(&self.kind), quote(&self.name))
     }
 }
 
@@ -46,7 +47,7 @@ pub enum BuildProblem {
         nearest: Option<&'static str>,
     },
     /// A parameter is missing.
-    #[error("parameter '{key}' is missing: it must be {expected}")]
+    #[error("parameter '{key}' is missing: it must be {expected}", key = quote(key))]
     MissingParameter {
         /// Name of the parameter.
         key: String,
@@ -54,7 +55,7 @@ pub enum BuildProblem {
         expected: String,
     },
     /// A parameter has a value that makes no sense.
-    #[error("parameter '{key}' must be {expected}, found {found}")]
+    #[error("parameter '{key}' must be {expected}, found {found}", key = quote(key), expected = told(expected), found = quote(found))]
     BadParameter {
         /// Name of the parameter.
         key: String,
@@ -64,7 +65,7 @@ pub enum BuildProblem {
         found: String,
     },
     /// A parameter that the operator does not know: ignoring it could change the result.
-    #[error("parameter '{key}={value}' is not known to this operator")]
+    #[error("parameter '{key}={value}' is not known to this operator", key = quote(key), value = quote(value))]
     UnknownParameter {
         /// Name of the parameter.
         key: String,
@@ -72,13 +73,13 @@ pub enum BuildProblem {
         value: String,
     },
     /// A weight is missing.
-    #[error("weight '@{key}' is missing")]
+    #[error("weight '@{key}' is missing", key = quote(key))]
     MissingWeight {
         /// Name of the weight.
         key: String,
     },
     /// A weight has another shape or dtype than the parameters ask for.
-    #[error("weight '@{key}' must be {expected}, found {found}")]
+    #[error("weight '@{key}' must be {expected}, found {found}", key = quote(key), expected = told(expected), found = quote(found))]
     BadWeight {
         /// Name of the weight.
         key: String,
@@ -88,13 +89,13 @@ pub enum BuildProblem {
         found: String,
     },
     /// A weight that the operator does not know.
-    #[error("weight '@{key}' is not known to this operator")]
+    #[error("weight '@{key}' is not known to this operator", key = quote(key))]
     UnknownWeight {
         /// Name of the weight.
         key: String,
     },
     /// An input is missing.
-    #[error("input '{key}' is missing")]
+    #[error("input '{key}' is missing", key = quote(key))]
     MissingInput {
         /// Name of the argument.
         key: String,
@@ -116,7 +117,7 @@ pub enum BuildProblem {
         found: usize,
     },
     /// Anything else.
-    #[error("{0}")]
+    #[error("{}", told(.0))]
     Invalid(String),
 }
 
@@ -157,7 +158,7 @@ pub enum ShapeError {
         found: DType,
     },
     /// An input is of another sort: a list where a tensor is expected, or the reverse.
-    #[error("input {input} must be {expected}, found {found}")]
+    #[error("input {input} must be {expected}, found {found}", found = told(found))]
     Sort {
         /// Number of the input, from 0.
         input: usize,
@@ -178,7 +179,7 @@ pub enum ShapeError {
     #[error(transparent)]
     Tensor(#[from] TensorError),
     /// Anything else.
-    #[error("{0}")]
+    #[error("{}", told(.0))]
     Invalid(String),
 }
 
@@ -190,10 +191,10 @@ pub enum PlanError {
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// The operator is known, this use of it is not computed.
-    #[error("not supported: {0}")]
+    #[error("not supported: {}", told(.0))]
     Unsupported(String),
     /// The model was loaded without its weights.
-    #[error("weight '{name}' was not loaded")]
+    #[error("weight '{name}' was not loaded", name = quote(name))]
     NoWeights {
         /// Full name of the weight.
         name: String,
@@ -208,7 +209,7 @@ pub enum PlanError {
 #[non_exhaustive]
 pub enum RunError {
     /// A value in the data is outside what the operator accepts, such as an index.
-    #[error("input {input}: {what}")]
+    #[error("input {input}: {what}", what = told(what))]
     Value {
         /// Number of the input, from 0.
         input: usize,
@@ -216,7 +217,7 @@ pub enum RunError {
         what: String,
     },
     /// The plan and the run disagree: a defect of plutino.
-    #[error("internal: {0}")]
+    #[error("internal: {}", told(.0))]
     Internal(String),
     /// Memory or tensors.
     #[error(transparent)]

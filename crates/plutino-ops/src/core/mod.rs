@@ -1,11 +1,13 @@
 //! What every operator is made of.
 
+mod alias;
 mod error;
 mod node;
 mod operator;
 mod plan;
 mod registry;
 mod run;
+mod strides;
 mod value;
 mod weight;
 
@@ -15,5 +17,6 @@ pub use operator::{Cost, Epilogue, LayoutSupport, Operator, Role};
 pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
-pub use value::{TensorValue, ValueSpec};
+pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};
+pub use value::{MAX_MEMBERS, TensorValue, ValueSpec, check_members};
 pub use weight::{F32Copy, F32View, Weight};

@@ -1,47 +1,21 @@
 //! Decoding a node: every parameter is read or reported.
 
 use super::{BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
-use plutino_ir::expr::Expr;
+use crate::native::Call;
 use plutino_ir::{Dim, Parameter, TensorType};
 use plutino_tensor::{DType, TensorSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the types of operators begin that pnnx passed on as TorchScript has them.
-const RAW: &str = "aten::";
-
-/// The inputs of a raw `aten::` operator that are constants, as parameters: numbers, lists of them, `None`, `True` and
-/// `False`, and words, each of which pnnx writes as a `pnnx.Expression` without inputs.
-pub(super) fn constants(
-    graph: &plutino_ir::Graph,
-    op: &plutino_ir::Operator,
-) -> Vec<Option<Parameter>> {
-    let constant = |&input: &plutino_ir::OperandId| {
-        let producer = graph.operator(graph.operand(input)?.producer?)?;
-        let constant = producer.kind == "pnnx.Expression" && producer.inputs.is_empty();
-        let text = producer.param("expr").filter(|_| constant)?.as_str()?;
-        let mut literal = true;
-        Expr::parse(text).ok()?.walk(&mut |part| {
-            literal &= !matches!(
-                part,
-                Expr::Input(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Size { .. }
-            );
-        });
-        // What is to be computed is an input like others.
-        Parameter::parse(text).ok().filter(|p| literal && !matches!(p, Parameter::Other(_)))
-    };
-    let raw = op.kind.starts_with(RAW);
-    op.inputs.iter().take_while(|_| raw).map(constant).collect()
-}
-
-/// Reads the parameters, weights and inputs of one node. What nobody read is an error, never silence.
+/// Reads the parameters, weights and inputs of one node. What nobody read is an error, never
+/// silence.
 pub struct NodeReader<'a> {
     file: &'a str,
     op: &'a plutino_ir::Operator,
     graph: Option<&'a plutino_ir::Graph>,
     /// What the argument is called that each input stands for, where that is known.
     names: Vec<Option<&'a str>>,
-    /// The constants among the inputs, and those of them that have a name.
-    constants: &'a [Option<Parameter>],
+    /// How a raw operator is read, and the constants among its inputs that have a name.
+    call: Option<&'a Call>,
     named_constants: BTreeMap<&'a str, &'a Parameter>,
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
@@ -56,7 +30,7 @@ impl<'a> NodeReader<'a> {
             op,
             graph: None,
             names: op.input_names.iter().map(Option::as_deref).collect(),
-            constants: &[],
+            call: None,
             named_constants: BTreeMap::new(),
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
@@ -64,38 +38,43 @@ impl<'a> NodeReader<'a> {
         }
     }
 
-    /// As [`NodeReader::new`], with what `graph` records of the node's inputs and outputs, and with the
-    /// constants among its inputs, each at the place of its input.
-    pub fn in_graph(
+    /// As [`NodeReader::new`], with what `graph` records of the node's inputs and outputs, and read
+    /// as `call` says.
+    pub(crate) fn in_graph(
         file: &'a str,
         graph: &'a plutino_ir::Graph,
         op: &'a plutino_ir::Operator,
-        constants: &'a [Option<Parameter>],
+        call: &'a Call,
     ) -> Self {
-        Self { graph: Some(graph), constants, ..Self::new(file, op) }
+        let mut reader = Self { graph: Some(graph), call: Some(call), ..Self::new(file, op) };
+        for (i, name) in call.names.iter().enumerate() {
+            if let Some(name) = name {
+                reader.name_input(i, name);
+            }
+        }
+        reader.named_constants.extend(call.implied.iter().map(|(name, value)| (*name, value)));
+        reader
     }
 
-    /// Names the inputs of a raw `aten::` operator, which pnnx leaves in the order of PyTorch's native schema, without
-    /// names; does nothing for other operators. Constants among them count as parameters from now on.
-    ///
-    /// A schema may have more arguments than the node has inputs: the last ones are left out.
-    pub fn schema(&mut self, names: &[&'static str]) {
-        if !self.op.kind.starts_with(RAW) {
-            return;
-        }
-        for (i, &name) in names.iter().enumerate().take(self.op.inputs.len()) {
-            if let Some(Some(constant)) = self.constants.get(i) {
-                self.named_constants.insert(name, constant);
-                self.read_inputs.insert(i);
-            } else if let Some(slot @ None) = self.names.get_mut(i) {
-                *slot = Some(name);
-            }
+    /// Names an input; a constant counts as a parameter from now on.
+    fn name_input(&mut self, i: usize, name: &'static str) {
+        let constant = self.call.and_then(|call| call.constants.get(i)?.as_ref());
+        if let Some(constant) = constant {
+            self.named_constants.insert(name, constant);
+            self.read_inputs.insert(i);
+        } else if let Some(slot @ None) = self.names.get_mut(i) {
+            *slot = Some(name);
         }
     }
 
     /// The dtype that the file records for the first output: a hint, often missing.
     pub fn recorded_dtype(&self) -> Option<DType> {
         self.recorded(self.op.outputs.first())?.dtype.map(dtype)
+    }
+
+    /// The dtype that the file records for the input at this position: a hint, often missing.
+    pub fn recorded_input_dtype(&self, at: usize) -> Option<DType> {
+        self.recorded(self.op.inputs.get(at))?.dtype.map(dtype)
     }
 
     /// The shape that the file records for the input at this position: a hint, often missing.
@@ -112,9 +91,15 @@ impl<'a> NodeReader<'a> {
         Some(&self.graph?.operand(*operand?)?.ty)
     }
 
-    /// The node's type, such as `nn.ReLU`.
+    /// The node's type, such as `nn.ReLU`; for a raw operator that of its public form, where it has
+    /// one.
     pub fn kind(&self) -> &'a str {
-        &self.op.kind
+        self.call.and_then(|call| call.kind).unwrap_or(&self.op.kind)
+    }
+
+    /// The node's name, such as `layer1.0.conv1`.
+    pub fn name(&self) -> &'a str {
+        &self.op.name
     }
 
     /// Number of inputs of the node.
@@ -147,6 +132,8 @@ impl<'a> NodeReader<'a> {
     /// The raw parameter; counts as read.
     pub fn raw(&mut self, key: &str) -> Option<&'a Parameter> {
         if let Some((key, _)) = self.op.params.get_key_value(key) {
+            self.read_params.insert(key);
+        } else if let Some((key, _)) = self.named_constants.get_key_value(key) {
             self.read_params.insert(key);
         }
         self.value(key)
@@ -319,8 +306,8 @@ impl<'a> NodeReader<'a> {
         })
     }
 
-    /// The position of the input that stands for argument `key`: the one that the file names so, else the
-    /// first unnamed one that was not asked for yet.
+    /// The position of the input that stands for argument `key`: the one that the file names so,
+    /// else the first unnamed one that was not asked for yet.
     pub fn input(&mut self, key: &str) -> Option<usize> {
         let names = &self.names;
         let free = |i: &usize| !self.read_inputs.contains(i);
@@ -355,6 +342,12 @@ impl<'a> NodeReader<'a> {
         self.op.inputs.iter().position(|other| Some(other) == operand).unwrap_or(at)
     }
 
+    /// Whether the file has a reader for this output, as far as that is known.
+    pub fn is_read(&self, output: usize) -> bool {
+        let operand = self.op.outputs.get(output).and_then(|&id| self.graph?.operand(id));
+        operand.is_some_and(|operand| !operand.consumers.is_empty())
+    }
+
     /// The positions of all inputs that were not asked for yet.
     pub fn rest(&mut self) -> Vec<usize> {
         let rest: Vec<_> =
@@ -363,7 +356,8 @@ impl<'a> NodeReader<'a> {
         rest
     }
 
-    /// An argument that is either a parameter or an input of the same name; none where it is neither, or `None`.
+    /// An argument that is either a parameter or an input of the same name; none where it is
+    /// neither, or `None`.
     ///
     /// # Errors
     /// Where the parameter is of another kind.
@@ -377,12 +371,18 @@ impl<'a> NodeReader<'a> {
     /// Checks that nothing was left unread.
     ///
     /// # Errors
-    /// Names the first parameter or weight that nobody read, or the number of inputs nobody asked for.
+    /// Names the first parameter or weight that nobody read, or the number of inputs nobody asked
+    /// for.
     pub fn finish(&self) -> Result<(), BuildError> {
-        if let Some((key, value)) =
-            self.op.params.iter().find(|(k, _)| !self.read_params.contains(k.as_str()))
-        {
-            let (key, value) = (key.clone(), value.to_string());
+        let unread = |key: &str| !self.read_params.contains(key);
+        let optional = |key: &str| self.call.is_some_and(|call| call.optional.contains(&key));
+        let constants = self.named_constants.iter().map(|(key, value)| (*key, *value));
+        let mut params = self.op.params.iter().map(|(key, value)| (key.as_str(), value));
+        let unknown = params
+            .find(|(key, _)| unread(key))
+            .or_else(|| constants.clone().find(|(key, _)| unread(key) && !optional(key)));
+        if let Some((key, value)) = unknown {
+            let (key, value) = (key.to_owned(), value.to_string());
             return Err(self.error(BuildProblem::UnknownParameter { key, value }));
         }
         if let Some(key) = self.op.attrs.keys().find(|k| !self.read_weights.contains(k.as_str())) {
@@ -476,8 +476,8 @@ macro_rules! from_parameter {
 
 from_parameter! {
     bool, "True or False" => |v| v.as_bool();
-    i64, "an integer" => |v| v.as_int();
-    usize, "an integer of at least 0" => |v| usize::try_from(v.as_int()?).ok();
+    i64, "an integer" => |v| integer(v);
+    usize, "an integer of at least 0" => |v| usize::try_from(integer(v)?).ok();
     f64, "a number" => |v| v.as_float();
     f32, "a number" => |v| v.as_float().map(|x| x as f32);
     String, "a word" => |v| v.as_str().map(str::to_owned);
@@ -491,6 +491,12 @@ from_parameter! {
         _ => v.as_floats().map(|x| x.into_owned()).or_else(|| v.as_float().map(|x| vec![x])),
     };
     DType, "a dtype such as torch.float" => |v| torch_dtype(v.as_str()?);
+}
+
+/// An integer, also as pnnx writes one that it has folded: `int(750)`.
+fn integer(value: &Parameter) -> Option<i64> {
+    let folded = || value.as_str()?.strip_prefix("int(")?.strip_suffix(')')?.parse().ok();
+    value.as_int().or_else(folded)
 }
 
 /// PyTorch's name of a dtype.
@@ -559,51 +565,46 @@ mod tests {
         text += &format!("{kind} x {} 1 {inputs} y\n", texts.len() + 1);
         let graph = plutino_ir::Graph::parse(&text).unwrap();
         let (_, op) = graph.operators().last().unwrap();
-        let constants = constants(&graph, op);
-        f(&mut NodeReader::in_graph("t.param", &graph, op, &constants))
+        let call = crate::native::call(crate::registry().unwrap(), &graph, op);
+        f(&mut NodeReader::in_graph("t.param", &graph, op, &call))
     }
 
     #[test]
     fn constants_of_raw_operators_are_parameters() {
-        let texts = ["2", "False", "None", "amax", "[1,2]", "-inf"];
-        let names = ["x", "k", "flag", "size", "mode", "dims", "low", "not there"];
-        with_constants("aten::x", &texts, |r| {
-            r.schema(&names);
-            assert_eq!(r.required_input("x"), Ok(0));
-            assert_eq!(r.input("size"), None);
-            assert!(r.has("k") && r.has("size") && !r.has("not there"));
-            assert_eq!(r.required::<i64>("k"), Ok(2));
-            assert_eq!(r.or("flag", true), Ok(false));
-            assert_eq!(r.or("size", 7i64), Ok(7));
-            assert_eq!(r.one_of("mode", &[("amin", 1), ("amax", 2)], None), Ok(2));
-            assert_eq!(r.required("dims"), Ok(vec![1i64, 2]));
-            assert_eq!(r.required("low"), Ok(f64::NEG_INFINITY));
-            assert_eq!(r.arg("k"), Ok(Some(Arg::Value(2i64))));
-            let error = r.required::<i64>("mode").unwrap_err().to_string();
-            assert!(error.contains("parameter 'mode' must be an integer, found amax"), "{error}");
+        // scatter_reduce(self, dim, index, src, reduce, *, include_self=True)
+        let texts = ["2", "@0", "@0", "amax", "False"];
+        with_constants("aten::scatter_reduce", &texts, |r| {
+            assert_eq!(r.required_input("input"), Ok(0));
+            assert_eq!(r.input("dim"), None);
+            assert!(r.has("dim") && !r.has("not there"));
+            assert_eq!(r.required::<i64>("dim"), Ok(2));
+            assert_eq!(r.arg("dim"), Ok(Some(Arg::Value(2i64))));
+            assert_eq!(r.one_of("reduce", &[("amin", 1), ("amax", 2)], None), Ok(2));
+            let error = r.required::<i64>("reduce").unwrap_err().to_string();
+            assert!(error.contains("parameter 'reduce' must be an integer, found amax"), "{error}");
+            assert_eq!((r.input("index"), r.input("src")), (Some(2), Some(3)));
+            assert!(r.finish().is_err(), "include_self is not the default, and was not read");
+            assert_eq!(r.or("include_self", true), Ok(false));
             assert!(r.finish().is_ok());
         });
-        // More inputs than arguments, and operators that have no schema.
-        with_constants("aten::x", &texts, |r| {
-            r.schema(&names[..3]);
-            r.input("x");
-            assert!(r.finish().is_err());
+        // Operators with a name of their own have no schema.
+        with_constants("torch.scatter_reduce", &texts, |r| {
+            assert!(!r.has("dim"));
+            assert_eq!(r.rest().len(), 6);
         });
-        with_constants("torch.x", &texts, |r| {
-            r.schema(&names);
-            assert!(!r.has("k"));
-            assert_eq!(r.rest().len(), 7);
+        // new_full(self, size, fill_value)
+        with_constants("aten::new_full", &["[1,2]", "-inf"], |r| {
+            assert_eq!(r.required("size"), Ok(vec![1i64, 2]));
+            assert_eq!(r.required("fill_value"), Ok(f64::NEG_INFINITY));
         });
     }
 
     #[test]
     fn what_is_computed_stays_an_input() {
-        with_constants("aten::x", &["add(1,2)", "@0", "7"], |r| {
-            r.schema(&["x", "a", "b", "c"]);
-            assert_eq!(r.arg("a"), Ok(Some(Arg::<i64>::Input(1))));
-            assert_eq!(r.input("b"), Some(2));
-            assert_eq!(r.input("x"), Some(0));
-            assert_eq!(r.arg("c"), Ok(Some(Arg::Value(7i64))));
+        with_constants("aten::lerp", &["add(1,2)", "7"], |r| {
+            assert_eq!(r.arg("end"), Ok(Some(Arg::<i64>::Input(1))));
+            assert_eq!(r.input("input"), Some(0));
+            assert_eq!(r.arg("weight"), Ok(Some(Arg::Value(7i64))));
         });
     }
 

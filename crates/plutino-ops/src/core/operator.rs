@@ -1,13 +1,15 @@
 //! The operator: meaning, independent of shapes.
 
-use super::{PlanCx, PlanError, Planned, ShapeError, ValueSpec};
+use super::{
+    PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule, TensorValue, ValueSpec,
+};
 use plutino_kernels::activation::Activation;
 use std::fmt::Debug;
 
 /// A decoded operator. Built from a PNNX node by a [`Builder`](super::Builder).
 pub trait Operator: Debug + Send + Sync + 'static {
-    /// Dtypes and shapes of the outputs (and their values, where they are known already), from those of the
-    /// inputs. Layouts play no part: shapes are PyTorch's.
+    /// Dtypes and shapes of the outputs (and their values, where they are known already), from
+    /// those of the inputs. Layouts play no part: shapes are PyTorch's.
     ///
     /// # Errors
     /// Where PyTorch would refuse the inputs.
@@ -29,8 +31,9 @@ pub trait Operator: Debug + Send + Sync + 'static {
         Err(next)
     }
 
-    /// Takes over the multiplication of each channel of input 0 by one factor for each image, or refuses. `inputs` lie as
-    /// the layout pass decided. The factors, `(N, C, 1, 1)`, become input 1.
+    /// Takes over the multiplication of each channel of input 0 by one factor for each image, or
+    /// refuses. `inputs` lie as the layout pass decided. The factors, `(N, C, 1, 1)`, become input
+    /// 1.
     fn absorb_factors(&mut self, inputs: &[ValueSpec]) -> bool {
         let _ = inputs;
         false
@@ -47,17 +50,44 @@ pub trait Operator: Debug + Send + Sync + 'static {
         None
     }
 
-    /// In which physical layouts the operator computes these inputs, where a block has `block` channels;
-    /// asked by the layout pass before [`Operator::plan`]. What it answers, `plan` must accept.
+    /// In which physical layouts the operator computes these inputs, where a block has `block`
+    /// channels; asked by the layout pass before [`Operator::plan`]. What it answers, `plan` must
+    /// accept.
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
         let _ = (inputs, block);
         LayoutSupport::Plain
     }
 
-    /// Whether each row of the output (an index of all dimensions but the last) depends on the same row of each input and on
-    /// nothing else: then some rows may be computed alone, as a matrix.
+    /// Whether each row of the output (an index of all dimensions but the last) depends on the same
+    /// row of each input and on nothing else: then some rows may be computed alone, as a matrix.
     fn by_row(&self) -> bool {
         false
+    }
+
+    /// What the operator does to strides, as PyTorch computes it.
+    fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
+        let _ = inputs;
+        StrideRule::Unknown
+    }
+
+    /// The input whose storage is read, whatever view of it the input is: `torch.as_strided`. Such
+    /// an operator must be bound ([`Operator::on_storage`]) before it is planned.
+    fn reads_storage(&self) -> Option<usize> {
+        None
+    }
+
+    /// The operator that reads the value `owner`, which is row-major, in the place of that input;
+    /// `view` says which part of it the input was.
+    ///
+    /// # Errors
+    /// Where it reads beyond the storage, or reads no storage at all.
+    fn on_storage(
+        &self,
+        owner: &TensorValue,
+        view: &StorageView,
+    ) -> Result<Box<dyn Operator>, ShapeError> {
+        let _ = (owner, view);
+        Err(ShapeError::Invalid("the operator reads no storage".into()))
     }
 
     /// Arithmetic and memory traffic of one run.
@@ -76,7 +106,8 @@ pub enum Epilogue {
     Add,
 }
 
-/// What an operator with one output is in a pattern of several operators. Numbers are those of inputs.
+/// What an operator with one output is in a pattern of several operators. Numbers are those of
+/// inputs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Role {
@@ -90,8 +121,8 @@ pub enum Role {
     Sum(Vec<(usize, f64)>),
     /// The input with its dimensions in this order.
     Permute(usize, Vec<usize>),
-    /// f32 images (N, C, H, W) made of channels of the inputs: for each output an input and a channel of it, for each
-    /// of its channels.
+    /// f32 images (N, C, H, W) made of channels of the inputs: for each output an input and a
+    /// channel of it, for each of its channels.
     Channels(Vec<Vec<(usize, usize)>>),
 }
 
@@ -100,12 +131,13 @@ pub enum Role {
 pub enum LayoutSupport {
     /// Row-major inputs and outputs only.
     Plain,
-    /// All inputs and outputs of rank 4 plain, or all of them in blocks, as they come: elementwise operators,
-    /// pooling, concatenation of whole blocks.
+    /// All inputs and outputs of rank 4 plain, or all of them in blocks, as they come: elementwise
+    /// operators, pooling, concatenation of whole blocks.
     Any,
     /// Inputs and outputs in blocks, for speed: convolutions.
     Blocked,
-    /// Input 0 plain, further inputs and the outputs in blocks: a first convolution with its few channels.
+    /// Input 0 plain, further inputs and the outputs in blocks: a first convolution with its few
+    /// channels.
     PlainToBlocked,
     /// Inputs in blocks where they may lie so, outputs plain: the head of a detector.
     BlockedToPlain,

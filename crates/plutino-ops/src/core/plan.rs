@@ -2,6 +2,7 @@
 
 use super::{RunCx, RunError, ValueSpec};
 use plutino_kernels::Isa;
+use plutino_tensor::alloc;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct PlanCx<'a> {
     /// The inputs: shapes, layouts, known values.
     pub inputs: &'a [ValueSpec],
-    /// The outputs as [`Operator::infer`](super::Operator::infer) gave them, with the layouts that were chosen.
+    /// The outputs as [`Operator::infer`](super::Operator::infer) gave them, with the layouts that
+    /// were chosen.
     pub outputs: &'a [ValueSpec],
     /// The instruction set to compute with.
     pub isa: Isa,
@@ -28,7 +30,8 @@ pub enum MemoryUse {
     /// Speed: algorithms that want larger weights or scratch memory, where they pay.
     #[default]
     Fast,
-    /// As little as possible: no weights that are larger than those of the file, packed one after the other.
+    /// As little as possible: no weights that are larger than those of the file, packed one after
+    /// the other.
     Low,
 }
 
@@ -40,8 +43,9 @@ pub struct Planned {
     pub scratch: usize,
     /// For each output leaf, how it may share memory; missing ones are [`Alias::None`].
     pub alias: Vec<Alias>,
-    /// For a concatenation along the outermost non-1 dimension: at which element of output 0 each input leaf
-    /// lies. Where the memory planner makes every input's producer write there, the kernel is not run.
+    /// For a concatenation along the outermost non-1 dimension: at which element of output 0 each
+    /// input leaf lies. Where the memory planner makes every input's producer write there, the
+    /// kernel is not run.
     pub placement: Option<Vec<usize>>,
 }
 
@@ -107,16 +111,16 @@ pub trait Kernel: Send + Sync {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError>;
 }
 
-/// Weights in the forms that kernels want, keyed by weight and packing: made once for each model, shared by
-/// its sessions and plans.
+/// Weights in the forms that kernels want, keyed by weight and packing: made once for each model,
+/// shared by its sessions and plans.
 #[derive(Default)]
 pub struct PackCache {
     packed: Mutex<HashMap<(String, String), Arc<dyn Any + Send + Sync>>>,
 }
 
 impl PackCache {
-    /// The packed form of `weight` (its full name) that `packing` describes completely (algorithm, tile,
-    /// instruction set, precision); made by `pack` when it is asked for the first time.
+    /// The packed form of `weight` (its full name) that `packing` describes completely (algorithm,
+    /// tile, instruction set, precision); made by `pack` when it is asked for the first time.
     ///
     /// # Errors
     /// Those of `pack`.
@@ -131,8 +135,9 @@ impl PackCache {
         if let Some(found) = found.and_then(|f| f.downcast::<T>().ok()) {
             return Ok(found);
         }
-        // Packed outside the lock: plans of different operators are made in parallel.
-        let made = Arc::new(pack()?);
+        // Packed outside the lock: plans of different operators are made in parallel. Weights do
+        // not count towards the memory budget of the session that happens to be the first.
+        let made = Arc::new(alloc::uncharged(pack)?);
         self.lock().insert(key, Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
         Ok(made)
     }

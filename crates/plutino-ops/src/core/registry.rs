@@ -1,13 +1,16 @@
 //! Which operators exist.
 
+use super::alias;
 use super::{BuildError, BuildProblem, NodeReader, Operator};
+use crate::native;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// Decodes a node.
 pub type Builder = fn(&mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError>;
 
-/// One registration: a builder and the PNNX types that it decodes. Made by [`register_op!`](crate::register_op).
+/// One registration: a builder and the PNNX types that it decodes. Made by
+/// [`register_op!`](crate::register_op).
 #[derive(Debug)]
 pub struct OpEntry {
     /// PNNX types, such as `nn.ReLU` and `F.relu`.
@@ -45,10 +48,15 @@ pub struct DuplicateKind {
     pub second: String,
 }
 
+/// Bytes of a type beyond which no other is looked for that it may have meant.
+const LONGEST_NAME: usize = 100;
+
 /// Every registered operator type, sorted by name: the order of registration is never observable.
 #[derive(Debug, Default)]
 pub struct Registry {
     entries: BTreeMap<&'static str, &'static OpEntry>,
+    /// The types that share a name but for namespace, letter case and underscores.
+    bare: BTreeMap<String, Vec<&'static str>>,
 }
 
 impl Registry {
@@ -68,12 +76,27 @@ impl Registry {
                 }
             }
         }
-        Ok(Self { entries: map })
+        let mut bare: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+        for kind in map.keys() {
+            bare.entry(alias::bare(kind)).or_default().push(kind);
+        }
+        Ok(Self { entries: map, bare })
     }
 
     /// The registration of this type.
     pub fn get(&self, kind: &str) -> Option<&'static OpEntry> {
         self.entries.get(kind).copied()
+    }
+
+    /// The registration of this type, with the type as it was registered.
+    pub(crate) fn find(&self, kind: &str) -> Option<(&'static str, &'static OpEntry)> {
+        self.entries.get_key_value(kind).map(|(kind, entry)| (*kind, *entry))
+    }
+
+    /// Whether nodes of this type can be decoded: it is registered, or it is the raw form
+    /// (`aten::`) of a type that is.
+    pub fn knows(&self, kind: &str) -> bool {
+        self.get(kind).is_some() || native::is_known(self, kind)
     }
 
     /// Every type with its registration, sorted by type.
@@ -91,32 +114,50 @@ impl Registry {
         self.entries.is_empty()
     }
 
-    /// The registered type with the most similar name, if any is similar.
+    /// The registered type that means the same, or else the one with the most similar name, if any
+    /// is similar.
     pub fn nearest(&self, kind: &str) -> Option<&'static str> {
-        self.entries
-            .keys()
-            .map(|k| (strsim::jaro_winkler(k, kind), *k))
+        if kind.len() > LONGEST_NAME {
+            return None;
+        }
+        let bare = alias::bare(kind);
+        // Of several with one name, that of the same namespace.
+        let alike = |known: &&'static str| known.split('.').next() == kind.split('.').next();
+        let named = |kinds: &Vec<&'static str>| {
+            kinds.iter().copied().find(alike).or_else(|| kinds.first().copied())
+        };
+        let same_name = self.bare.get(&bare).and_then(named);
+        let meant = || alias::meanings(&bare).find(|kind| self.entries.contains_key(kind));
+        same_name.or_else(meant).or_else(|| self.similar(&bare).and_then(named))
+    }
+
+    /// The types whose name is the most similar one, if any is similar.
+    fn similar(&self, bare: &str) -> Option<&Vec<&'static str>> {
+        self.bare
+            .iter()
+            .map(|(name, kinds)| (strsim::jaro_winkler(name, bare), kinds))
             .filter(|(similarity, _)| *similarity > 0.8)
             .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, k)| k)
+            .map(|(_, kinds)| kinds)
     }
 
     /// Decodes a node of `graph`, which was read from the file named `file`.
     ///
     /// # Errors
-    /// Where the type is not registered, or a parameter, weight or input is missing, malformed or unknown.
+    /// Where the type is not registered, or a parameter, weight or input is missing, malformed or
+    /// unknown.
     pub fn build(
         &self,
         file: &str,
         graph: &plutino_ir::Graph,
         op: &plutino_ir::Operator,
     ) -> Result<Box<dyn Operator>, BuildError> {
-        let constants = super::node::constants(graph, op);
-        let mut reader = NodeReader::in_graph(file, graph, op, &constants);
-        let Some(entry) = self.get(&op.kind) else {
-            return Err(
-                reader.error(BuildProblem::UnsupportedKind { nearest: self.nearest(&op.kind) })
-            );
+        let call = native::call(self, graph, op);
+        let mut reader = NodeReader::in_graph(file, graph, op, &call);
+        let Some(entry) = self.get(call.kind.unwrap_or(&op.kind)) else {
+            // Whoever reports all unsupported operators looks for similar names, once for each
+            // type.
+            return Err(reader.error(BuildProblem::UnsupportedKind { nearest: None }));
         };
         let operator = (entry.build)(&mut reader)?;
         reader.finish()?;
@@ -167,5 +208,27 @@ mod tests {
         assert_eq!(kinds, ["test.A", "test.B"]);
         assert_eq!(registry.nearest("test.AA"), Some("test.A"));
         assert_eq!(registry.nearest("xyz"), None);
+        assert_eq!(registry.nearest(&"test.A".repeat(50)), None);
+    }
+
+    #[test]
+    fn meaning_goes_before_spelling() {
+        let registry = super::registry().unwrap();
+        for (kind, meant) in [
+            ("torch.absolute", "torch.abs"),
+            ("Tensor.absolute_", "torch.absolute"),
+            ("nn.SyncBatchNorm", "nn.BatchNorm2d"),
+            ("nn.Silu", "nn.SiLU"),
+            ("nn.modules.activation.ReLU", "nn.ReLU"),
+            ("F.Leaky_ReLU", "F.leaky_relu"),
+            ("ReduceMax", "torch.amax"),
+            ("nn.Convv2d", "nn.Conv2d"),
+        ] {
+            // Whoever registers one of these makes the hint needless.
+            if registry.get(kind).is_none() {
+                assert_eq!(registry.nearest(kind), Some(meant), "{kind}");
+            }
+        }
+        alias::all().for_each(|kind| assert!(registry.get(kind).is_some(), "{kind} is registered"));
     }
 }

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 /// Inputs, outputs, scratch memory and threads of one run of one kernel.
 ///
-/// The parts are separate fields, so that a kernel can hold an input, an output and scratch at once.
+/// The parts are separate fields, so that a kernel can hold an input, an output and scratch at
+/// once.
 pub struct RunCx<'a> {
     /// The input leaves, in order.
     pub inputs: Inputs<'a>,
@@ -30,8 +31,8 @@ pub struct Input<'a> {
 
 /// One output leaf.
 pub enum Output<'a> {
-    /// Memory to fill: dense storage in its spec's layout. Contents undefined, or the input's where it
-    /// is computed in place.
+    /// Memory to fill: dense storage in its spec's layout. Contents undefined, or the input's where
+    /// it is computed in place.
     Fixed {
         /// Dtype, shape, layout.
         spec: &'a TensorSpec,

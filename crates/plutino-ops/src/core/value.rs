@@ -1,17 +1,40 @@
 //! What is known of a value before the run.
 
 use super::ShapeError;
+use plutino_ir::quote;
 use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec};
 use std::sync::Arc;
+
+/// Members that a list may have, those of inner lists included: parts of a tensor, members of a
+/// tuple.
+pub const MAX_MEMBERS: usize = 1 << 16;
+
+/// A list of `n` is possible: asked before it is made.
+///
+/// # Errors
+/// Where it exceeds [`MAX_MEMBERS`].
+pub fn check_members(n: usize) -> Result<(), ShapeError> {
+    match n {
+        0..=MAX_MEMBERS => Ok(()),
+        n => Err(ShapeError::Invalid(format!(
+            "a list may have {MAX_MEMBERS} members at most, this one has {n}"
+        ))),
+    }
+}
+
+/// Members of a list that a message names.
+const MOST_NAMED: usize = 8;
 
 /// A tensor, or a Python number, as planning sees it.
 #[derive(Debug, Clone)]
 pub struct TensorValue {
-    /// Dtype, shape, layout. Python numbers are rank 0: `int` i64, `float` f64, `bool` bool, `complex` c128.
+    /// Dtype, shape, layout. Python numbers are rank 0: `int` i64, `float` f64, `bool` bool,
+    /// `complex` c128.
     pub spec: TensorSpec,
     /// The value itself, where it does not depend on the model's inputs.
     pub known: Option<Tensor>,
-    /// Whether it is a Python number and not a tensor: such a value never decides a dtype within its category.
+    /// Whether it is a Python number and not a tensor: such a value never decides a dtype within
+    /// its category.
     pub python: bool,
 }
 
@@ -35,6 +58,12 @@ pub enum ValueSpec {
 impl From<TensorSpec> for ValueSpec {
     fn from(spec: TensorSpec) -> Self {
         Self::Tensor(TensorValue { spec, known: None, python: false })
+    }
+}
+
+impl From<TensorValue> for ValueSpec {
+    fn from(value: TensorValue) -> Self {
+        Self::Tensor(value)
     }
 }
 
@@ -63,8 +92,9 @@ impl ValueSpec {
     /// A known list of Python ints.
     ///
     /// # Errors
-    /// Where no memory is left.
+    /// Where no memory is left, or they exceed [`MAX_MEMBERS`].
     pub fn python_ints(values: &[i64]) -> Result<Self, ShapeError> {
+        check_members(values.len())?;
         Ok(Self::List(values.iter().map(|&v| Self::python(v)).collect::<Result<_, _>>()?))
     }
 
@@ -148,16 +178,19 @@ impl std::fmt::Display for ValueSpec {
         match self {
             Self::Tensor(t) => write!(f, "{}", t.spec),
             Self::Dynamic { dtype } => write!(f, "(?){dtype}"),
-            Self::Word(word) => write!(f, "'{word}'"),
+            Self::Word(word) => write!(f, "'{}'", quote(word)),
             Self::List(items) => {
                 f.write_str("[")?;
-                for (i, item) in items.iter().enumerate() {
+                for (i, item) in items.iter().take(MOST_NAMED).enumerate() {
                     if i > 0 {
                         f.write_str(", ")?;
                     }
                     write!(f, "{item}")?;
                 }
-                f.write_str("]")
+                match items.len().checked_sub(MOST_NAMED) {
+                    Some(more @ 1..) => write!(f, ", {more} more]"),
+                    _ => f.write_str("]"),
+                }
             }
         }
     }
@@ -179,6 +212,21 @@ impl TensorValue {
             None => {
                 Err(ShapeError::Sort { input: i, expected: "a tensor", found: "nothing".into() })
             }
+        }
+    }
+
+    /// As [`TensorValue::at`], of numbers that have an order.
+    ///
+    /// # Errors
+    /// Also where they are complex.
+    pub fn real_at(inputs: &[ValueSpec], i: usize) -> Result<&Self, ShapeError> {
+        let t = Self::at(inputs, i)?;
+        match t.dtype().is_complex() {
+            true => {
+                let expected = "a real number".into();
+                Err(ShapeError::DType { input: i, expected, found: t.dtype() })
+            }
+            false => Ok(t),
         }
     }
 

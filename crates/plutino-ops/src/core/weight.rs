@@ -6,10 +6,12 @@ use plutino_ir::Mapping;
 use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec};
 use std::sync::Arc;
 
-/// A weight: raw bytes of the file (often memory-mapped, not aligned) with dtype and shape. Cheap to clone.
+/// A weight: raw bytes of the file (often memory-mapped, not aligned) with dtype and shape. Cheap
+/// to clone.
 #[derive(Debug, Clone)]
 pub struct Weight {
-    /// `<operator name>.<weight name>`: unique in a model, the key under which packed forms are shared.
+    /// `<operator name>.<weight name>`: unique in a model, the key under which packed forms are
+    /// shared.
     pub name: Arc<str>,
     /// Dtype and shape.
     pub spec: TensorSpec,
@@ -32,8 +34,8 @@ impl Weight {
         self.data.as_deref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
     }
 
-    /// The weight of this name that was computed while decoding; without `tensor`, one of a model that was loaded
-    /// without weights.
+    /// The weight of this name that was computed while decoding; without `tensor`, one of a model
+    /// that was loaded without weights.
     pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
         let data = tensor.map(|t| Bytes::copy_from_slice(t.as_bytes()));
         Self { name, spec, data, mapping: None }
@@ -54,9 +56,9 @@ impl Weight {
         Ok(tensor)
     }
 
-    /// Calls `read` with the elements as f32: where they lie, or converted where the weight is stored in f64, f16
-    /// or bf16. Pages of a mapped file are given back to the system afterwards, so that a model takes the memory
-    /// of its packed weights only.
+    /// Calls `read` with the elements as f32: where they lie, or converted where the weight is
+    /// stored in f64, f16 or bf16. Pages of a mapped file are given back to the system afterwards,
+    /// so that a model takes the memory of its packed weights only.
     ///
     /// # Errors
     /// Where the weight was not loaded or is not a real float.
@@ -64,8 +66,8 @@ impl Weight {
         Ok(read(self.view_f32()?.floats()))
     }
 
-    /// As [`Weight::read_f32`], for several weights that are read together: pages are given back when the view is
-    /// dropped.
+    /// As [`Weight::read_f32`], for several weights that are read together: pages are given back
+    /// when the view is dropped.
     ///
     /// # Errors
     /// As there.

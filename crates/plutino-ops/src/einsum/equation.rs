@@ -1,6 +1,7 @@
 //! The notation: `bij,bjk->bik`, with `...` for dimensions without a name.
 
-use plutino_tensor::Shape;
+use plutino_tensor::{MAX_RANK, Shape};
+use std::collections::HashMap;
 use std::fmt;
 
 /// The name of a dimension.
@@ -41,8 +42,9 @@ impl Equation {
             None => (&text[..], None),
         };
         let operands = left.split(',').map(labels).collect::<Result<Vec<_>, _>>()?;
-        let count =
-            |label: Option<char>| operands.iter().flatten().filter(|l| **l == label).count();
+        let mut counts: HashMap<Option<char>, usize> = HashMap::new();
+        operands.iter().flatten().for_each(|label| *counts.entry(*label).or_default() += 1);
+        let count = |label: Option<char>| counts.get(&label).copied().unwrap_or(0);
         let output = match right {
             Some(right) => labels(right)?,
             None => {
@@ -105,7 +107,10 @@ fn labels(text: &str) -> Result<Labels, String> {
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
-            'a'..='z' | 'A'..='Z' => labels.push(Some(c)),
+            'a'..='z' | 'A'..='Z' if labels.len() < MAX_RANK => labels.push(Some(c)),
+            _ if labels.len() >= MAX_RANK => {
+                return Err(format!("an equation of at most {MAX_RANK} labels for each tensor"));
+            }
             '.' if (chars.next(), chars.next()) == (Some('.'), Some('.'))
                 && !labels.contains(&None) =>
             {

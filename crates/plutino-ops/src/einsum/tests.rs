@@ -6,7 +6,8 @@ use crate::testkit::{
 use plutino_tensor::{Complex, DType, Tensor};
 use std::collections::BTreeMap;
 
-/// The definition, for equations without `...` and with a result: the sum over all values of all labels.
+/// The definition, for equations without `...` and with a result: the sum over all values of all
+/// labels.
 fn reference(equation: &str, x: &[Tensor]) -> Tensor {
     let (left, right) = equation.split_once("->").unwrap();
     let labels: Vec<Vec<char>> = left.split(',').map(|l| l.chars().collect()).collect();

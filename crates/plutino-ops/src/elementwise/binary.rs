@@ -1,7 +1,9 @@
 //! `torch.*` functions of two tensors, or of a tensor and a number.
 
 use super::{Elementwise, Formula, Lowering, Term, operand};
-use crate::{Arg, BuildError, BuildProblem, NodeReader, Operator, ShapeError, register_op};
+use crate::{
+    Arg, BuildError, BuildProblem, NodeReader, Operator, ShapeError, function, register_op,
+};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 
 register_op!(binary =>
@@ -59,11 +61,11 @@ impl Formula for Function {
     }
 }
 
-register_op!(sum => "torch.add", "torch.sub");
+register_op!(sum => "torch.add", "torch.sub", "torch.subtract");
 
 /// <https://pytorch.org/docs/stable/generated/torch.add.html>: input +- alpha x other.
 fn sum(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let op = if r.kind() == "torch.add" { Binary::Add } else { Binary::Sub };
+    let op = if function(r.kind()) == "add" { Binary::Add } else { Binary::Sub };
     let arguments = [operand(r, "input")?, operand(r, "other")?];
     let alpha = r.or("alpha", Scalar::Int(1))?;
     Ok(Elementwise::boxed(Sum { op, arguments, alpha }))
@@ -91,20 +93,23 @@ impl Formula for Sum {
     }
 }
 
-register_op!(div => "torch.div", "torch.true_divide");
+register_op!(div => "torch.div", "torch.divide", "torch.true_divide");
 
 /// <https://pytorch.org/docs/stable/generated/torch.div.html>
 fn div(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let arguments = [operand(r, "input")?, operand(r, "other")?];
     let modes = [("trunc", Rounding::Trunc), ("floor", Rounding::Floor)];
     let rounding = r.one_of("rounding_mode", &modes, Some(Rounding::None))?;
-    Ok(Elementwise::boxed(Div { arguments, rounding }))
+    let whole = r.recorded_dtype().is_some_and(|dtype| dtype.is_integer());
+    Ok(Elementwise::boxed(Div { arguments, rounding, whole }))
 }
 
 #[derive(Debug)]
 struct Div {
     arguments: [Arg<Scalar>; 2],
     rounding: Rounding,
+    /// Whether the file records integers as the result: of integers, that is the floor.
+    whole: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,7 +127,9 @@ impl Formula for Div {
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let [a, b] = &self.arguments;
         let (a, b) = (f.arg(a)?, f.arg(b)?);
+        let integers = a.dtype().is_integer() && b.dtype().is_integer();
         match self.rounding {
+            Rounding::None if self.whole && integers => f.binary(Binary::FloorDivide, a, b),
             Rounding::None => f.binary(Binary::Div, a, b),
             Rounding::Floor => f.binary(Binary::FloorDivide, a, b),
             Rounding::Trunc => {
@@ -206,6 +213,9 @@ mod tests {
         assert_eq!(values::<i64>(&floor[0]), [3, -4]);
         let trunc = check(&*op("torch.div f 2 1 0 1 2 rounding_mode=trunc"), &[a.clone(), b]);
         assert_eq!(values::<i64>(&trunc[0]), [3, -3]);
+        // Where the rounding is lost, the recorded dtype tells of it.
+        let lost = check(&*op("torch.div f 1 1 0 1 other=2 #1=(2)i64"), std::slice::from_ref(&a));
+        assert_eq!(values::<i64>(&lost[0]), [3, -4]);
         let zero = error(&*op("torch.remainder f 2 1 0 1 2"), &[a, tensor([1], &[0i64])]);
         assert!(matches!(zero, EagerError::Run(_)), "{zero}");
         let x = tensor([3], &[7.5f32, -7.5, 1.0]);

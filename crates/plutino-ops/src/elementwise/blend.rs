@@ -5,12 +5,12 @@ use crate::promotion::Category;
 use crate::{Arg, BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 
-register_op!(addc => "torch.addcmul", "torch.addcdiv", "aten::addcmul", "aten::addcdiv");
+register_op!(addc => "torch.addcmul", "torch.addcdiv");
 
-/// <https://pytorch.org/docs/stable/generated/torch.addcmul.html>: input + value x tensor1 x tensor2;
-/// <https://pytorch.org/docs/stable/generated/torch.addcdiv.html>: input + value x tensor1 / tensor2.
+/// <https://pytorch.org/docs/stable/generated/torch.addcmul.html>: input + value x tensor1 x
+/// tensor2; <https://pytorch.org/docs/stable/generated/torch.addcdiv.html>: input + value x tensor1
+/// / tensor2.
 fn addc(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "tensor1", "tensor2", "value"]);
     let op = if r.kind().ends_with("mul") { Binary::Mul } else { Binary::Div };
     let value = r.arg("value")?.unwrap_or(Arg::Value(Scalar::Int(1)));
     let tensors = ["input", "tensor1", "tensor2"].map(|key| r.required_input(key));
@@ -53,11 +53,10 @@ impl Formula for AddC {
     }
 }
 
-register_op!(lerp => "torch.lerp", "aten::lerp");
+register_op!(lerp => "torch.lerp");
 
 /// <https://pytorch.org/docs/stable/generated/torch.lerp.html>: input + weight x (end - input).
 fn lerp(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "end", "weight"]);
     let weight = r.arg("weight")?;
     let (input, end) = (r.required_input("input")?, r.required_input("end")?);
     let weight = match weight {

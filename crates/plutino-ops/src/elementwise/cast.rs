@@ -1,21 +1,44 @@
 //! Conversions of dtype, and operators that change nothing.
 
 use super::{Elementwise, Formula, Lowering, Term};
-use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
+use crate::composite::{Compose, StepText, composed};
+use crate::several::several;
+use crate::{
+    BuildError, BuildProblem, NodeReader, Operator, ShapeError, StrideRule, TensorValue,
+    register_op,
+};
 use plutino_ir::Parameter;
 use plutino_tensor::DType;
 
 register_op!(to => "Tensor.to");
 
-/// <https://pytorch.org/docs/stable/generated/torch.Tensor.to.html>. Values are immutable here, so that nothing is
-/// copied; memory formats are the planner's choice.
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.to.html>. Values are immutable here, so
+/// that nothing is copied; memory formats are the planner's choice.
 fn to(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
-    for key in ["copy", "non_blocking", "memory_format", "device"] {
+    for key in ["non_blocking", "device"] {
         r.raw(key);
     }
+    let copies = r.raw("copy") == Some(&Parameter::Bool(true));
+    let format = memory_format(r);
     let dtype = r.optional::<DType>("dtype")?;
-    Ok(Elementwise::boxed(To { input, dtype }))
+    let strides = match format {
+        Some(StrideRule::Elementwise) if !copies => StrideRule::Same(input),
+        other => other.unwrap_or_default(),
+    };
+    Ok(Elementwise::boxed(To { input, dtype, strides }))
+}
+
+/// What the parameter `memory_format` says of a copy.
+fn memory_format(r: &mut NodeReader<'_>) -> Option<StrideRule> {
+    match r.raw("memory_format") {
+        None | Some(Parameter::Null) => Some(StrideRule::Elementwise),
+        Some(format) => match format.as_str()?.trim_start_matches("torch.") {
+            "preserve_format" => Some(StrideRule::Elementwise),
+            "contiguous_format" => Some(StrideRule::Contiguous),
+            _ => None,
+        },
+    }
 }
 
 /// A tensor in this dtype; without one, as it is.
@@ -23,11 +46,17 @@ fn to(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 pub(crate) struct To {
     pub(crate) input: usize,
     pub(crate) dtype: Option<DType>,
+    /// Where PyTorch puts the result.
+    pub(crate) strides: StrideRule,
 }
 
 impl Formula for To {
     fn name(&self) -> &str {
         "to"
+    }
+
+    fn stride_rule(&self) -> StrideRule {
+        self.strides.clone()
     }
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
@@ -67,8 +96,8 @@ impl Formula for TypeAs {
 
 register_op!(copy => "Tensor.copy");
 
-/// <https://pytorch.org/docs/stable/generated/torch.Tensor.copy_.html>, without the underscore: `src` in dtype and
-/// shape of `self`, whose values are not read.
+/// <https://pytorch.org/docs/stable/generated/torch.Tensor.copy_.html>, without the underscore:
+/// `src` in dtype and shape of `self`, whose values are not read.
 fn copy(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     r.raw("non_blocking");
     let (model, src) = (r.required_input("self")?, r.required_input("src")?);
@@ -97,23 +126,72 @@ impl Formula for Copy {
 register_op!(identity =>
     "nn.Identity", "torch.clone", "Tensor.clone", "Tensor.contiguous", "Tensor.detach",
     "nn.Dropout", "nn.Dropout1d", "nn.Dropout2d", "nn.Dropout3d", "nn.AlphaDropout", "nn.FeatureAlphaDropout",
+    "torch.dropout", "torch.feature_dropout", "torch.alpha_dropout", "torch.feature_alpha_dropout",
     "F.dropout", "F.dropout1d", "F.dropout2d", "F.dropout3d", "F.alpha_dropout", "F.feature_alpha_dropout");
+
+register_op!(native_dropout => "aten::native_dropout");
+
+/// `(output, mask)` of dropout in inference: the input, and a mask of ones.
+fn native_dropout(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    r.raw("p");
+    if r.optional::<bool>("train")? != Some(false) {
+        return Err(r.bad("train", "False: plutino only infers"));
+    }
+    let input = r.required_input("input")?;
+    let strides = StrideRule::Same(input);
+    let same = Elementwise::boxed(To { input, dtype: None, strides });
+    match r.output_count() {
+        1 => Ok(same),
+        2 => Ok(several(vec![same, composed(Kept(input))?])),
+        found => Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
+    }
+}
+
+/// The mask of what dropout keeps: everything.
+#[derive(Debug)]
+struct Kept(usize);
+
+impl Compose for Kept {
+    fn name(&self) -> &'static str {
+        "dropout.mask"
+    }
+
+    fn inputs(&self) -> Vec<usize> {
+        vec![self.0]
+    }
+
+    fn steps(&self, _: &[&TensorValue]) -> Result<Vec<StepText>, ShapeError> {
+        // Whatever is cast to bool and not less than itself.
+        let whole = StepText::new("Tensor.to", &["x0"], "whole", "dtype=torch.bool");
+        Ok(vec![whole, StepText::new("torch.eq", &["whole", "whole"], "y", "")])
+    }
+}
 
 /// What is the identity in inference: copies of immutable values, and every dropout.
 fn identity(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
-    for key in ["memory_format", "p", "inplace"] {
+    for key in ["p", "inplace"] {
         r.raw(key);
     }
-    if r.raw("training") == Some(&Parameter::Bool(true)) {
-        return Err(r.bad("training", "False: plutino only infers"));
+    let format = memory_format(r);
+    let strides = match r.kind() {
+        "Tensor.contiguous" => StrideRule::Dense(input),
+        "torch.clone" | "Tensor.clone" => format.unwrap_or_default(),
+        _ => StrideRule::Same(input),
+    };
+    for key in ["training", "train"] {
+        if r.raw(key) == Some(&Parameter::Bool(true)) {
+            return Err(r.bad(key, "False: plutino only infers"));
+        }
     }
-    Ok(Elementwise::boxed(To { input, dtype: None }))
+    Ok(Elementwise::boxed(To { input, dtype: None, strides }))
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, check_values, error, op, specs, tensor, try_op, values};
+    use crate::testkit::{
+        check, check_line, check_values, error, op, specs, tensor, try_op, values,
+    };
     use crate::{Alias, PackCache, PlanCx, ValueSpec};
     use plutino_kernels::Isa;
     use plutino_tensor::DType;
@@ -181,5 +259,15 @@ mod tests {
         assert!(try_op("F.dropout t 1 1 0 1 p=0.5 training=True", &[]).is_err());
         assert!(try_op("Tensor.to t 1 1 0 1 dtype=torch.nothing", &[]).is_err());
         assert_eq!(DType::from_name("f32"), Some(DType::F32));
+    }
+
+    #[test]
+    fn dropout_with_its_mask() {
+        let x = tensor([3], &[0.0f32, f32::NAN, -2.0]);
+        let y =
+            check_line("aten::native_dropout d 3 2 0 =0.5 =False 1 2", std::slice::from_ref(&x));
+        assert_eq!(values::<f32>(&y[0])[2], -2.0);
+        assert_eq!(y[1], tensor([3], &[true; 3]));
+        assert!(try_op("aten::native_dropout d 3 2 0 =0.5 =True 1 2", &[]).is_err());
     }
 }

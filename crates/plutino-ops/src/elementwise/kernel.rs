@@ -58,8 +58,8 @@ impl Lowered {
 }
 
 impl Computed {
-    /// Whether storage broadcasts in blocks as the shapes do. What a function makes of the padding of a last block does
-    /// not matter: nobody reads it.
+    /// Whether storage broadcasts in blocks as the shapes do. What a function makes of the padding
+    /// of a last block does not matter: nobody reads it.
     fn agrees_in_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
         let channels = match self.shape[..] {
             [_, c, _, _] if self.program.dtype() == DType::F32 => c,
@@ -69,7 +69,8 @@ impl Computed {
         let whole = block > 0 && channels.is_multiple_of(block);
         block > 0
             && self.sources.iter().zip(self.program.inputs()).all(|((origin, shape), &dtype)| {
-                // In its own shape, not in one it is only read as: that is how the layout pass sees it.
+                // In its own shape, not in one it is only read as: that is how the layout pass sees
+                // it.
                 let as_it_is = match origin {
                     Origin::Leaf(l) => leaves
                         .get(*l)

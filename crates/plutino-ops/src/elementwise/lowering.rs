@@ -86,7 +86,8 @@ pub(crate) struct Computed {
     pub(crate) python: bool,
 }
 
-/// Takes a formula for given inputs, function by function: promotes, broadcasts, computes with Python numbers.
+/// Takes a formula for given inputs, function by function: promotes, broadcasts, computes with
+/// Python numbers.
 pub(crate) struct Lowering<'a> {
     inputs: &'a [ValueSpec],
     builder: Builder,

@@ -1,24 +1,30 @@
-//! Elementwise operators: each is a [`Formula`], written in PyTorch's terms; promotion, broadcasting, layouts,
-//! in-place computing and the kernel are the same for all.
+//! Elementwise operators: each is a [`Formula`], written in PyTorch's terms; promotion,
+//! broadcasting, layouts, in-place computing and the kernel are the same for all.
 
 mod binary;
 mod blend;
 mod cast;
+mod close;
 mod kernel;
 mod lowering;
 mod nan;
 mod number;
 mod select;
+mod table;
 mod unary;
 
 pub(crate) use cast::To;
 pub(crate) use kernel::plan;
 pub(crate) use lowering::{Lowered, Lowering, Term};
-pub(crate) use number::convert as convert_number;
+pub(crate) use number::{
+    convert as convert_number, dtype as number_dtype, tensor as number_tensor,
+};
+
+pub(crate) use table::{float, int};
 
 use crate::{
     Arg, BuildError, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, ShapeError, ValueSpec,
+    Planned, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::elementwise::Scalar;
 use std::fmt::Debug;
@@ -34,14 +40,19 @@ pub(crate) trait Formula: Debug + Send + Sync + 'static {
     /// Where PyTorch would refuse their dtypes or shapes.
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError>;
 
+    /// Where the result lies as PyTorch computes it.
+    fn stride_rule(&self) -> StrideRule {
+        StrideRule::Elementwise
+    }
+
     /// What the formula is to the producer of its input.
     fn epilogue(&self) -> Option<Epilogue> {
         None
     }
 }
 
-/// An operator with one output, each element of which depends on those elements of the inputs that broadcasting
-/// pairs with it.
+/// An operator with one output, each element of which depends on those elements of the inputs that
+/// broadcasting pairs with it.
 #[derive(Debug)]
 pub(crate) struct Elementwise<F>(F);
 
@@ -69,6 +80,14 @@ impl<F: Formula> Operator for Elementwise<F> {
 
     fn epilogue(&self) -> Option<Epilogue> {
         self.0.epilogue()
+    }
+
+    fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
+        match (self.0.stride_rule(), self.lowered(inputs)) {
+            // What is no function at all hands its input on, unless the formula knows better.
+            (StrideRule::Same(_), Ok(Lowered::Computed(_))) => StrideRule::Elementwise,
+            (rule, _) => rule,
+        }
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {

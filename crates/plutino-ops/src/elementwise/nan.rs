@@ -7,14 +7,13 @@ use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::DType;
 
 register_op!(test =>
-    "torch.isnan", "torch.isinf", "torch.isfinite", "aten::isnan", "aten::isinf", "aten::isfinite");
+    "torch.isnan", "torch.isinf", "torch.isfinite");
 
 /// <https://pytorch.org/docs/stable/generated/torch.isnan.html>,
 /// <https://pytorch.org/docs/stable/generated/torch.isinf.html>,
 /// <https://pytorch.org/docs/stable/generated/torch.isfinite.html>: a bool for each element.
 fn test(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input"]);
-    let what = match r.kind().trim_start_matches("torch.").trim_start_matches("aten::") {
+    let what = match r.kind().trim_start_matches("torch.") {
         "isnan" => What::Nan,
         "isinf" => What::Infinite,
         _ => What::Finite,
@@ -68,11 +67,10 @@ impl Formula for Test {
     }
 }
 
-register_op!(nan_to_num => "torch.nan_to_num", "aten::nan_to_num");
+register_op!(nan_to_num => "torch.nan_to_num");
 
 /// <https://pytorch.org/docs/stable/generated/torch.nan_to_num.html>
 fn nan_to_num(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "nan", "posinf", "neginf"]);
     let nan = r.or("nan", 0.0)?;
     let infinities = [r.optional("posinf")?, r.optional("neginf")?];
     Ok(Elementwise::boxed(NanToNum { input: r.required_input("input")?, nan, infinities }))

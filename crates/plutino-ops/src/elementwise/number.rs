@@ -5,7 +5,7 @@ use crate::{FromParameter, ShapeError, ValueSpec};
 use num_complex::Complex;
 use plutino_ir::Parameter;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
-use plutino_tensor::{DType, Tensor};
+use plutino_tensor::{DType, Tensor, TensorError};
 
 /// The dtype in which a known number is held.
 pub(crate) fn dtype(x: Scalar) -> DType {
@@ -31,6 +31,17 @@ pub(crate) fn of_tensor(t: &Tensor) -> Option<Scalar> {
     }
 }
 
+/// The number as a tensor of rank 0 and this dtype.
+pub(crate) fn tensor(x: Scalar, dtype: DType) -> Result<Tensor, TensorError> {
+    let own = match x {
+        Scalar::Bool(x) => Tensor::scalar(x),
+        Scalar::Int(x) => Tensor::scalar(x),
+        Scalar::Float(x) => Tensor::scalar(x),
+        Scalar::Complex(x) => Tensor::scalar(x),
+    };
+    own?.cast(dtype)
+}
+
 /// The number as a known value.
 pub(crate) fn spec(x: Scalar) -> Result<ValueSpec, ShapeError> {
     match x {
@@ -44,7 +55,8 @@ pub(crate) fn spec(x: Scalar) -> Result<ValueSpec, ShapeError> {
 /// A function of one number.
 ///
 /// # Errors
-/// Where the result is no number of its kind: overflow, or a function that such numbers do not have.
+/// Where the result is no number of its kind: overflow, or a function that such numbers do not
+/// have.
 pub(crate) fn unary(op: Unary, x: Scalar) -> Result<Scalar, ShapeError> {
     if matches!(op, Unary::LogicalNot | Unary::NotZero) {
         return Ok(Scalar::Bool(is_zero(x) == (op == Unary::LogicalNot)));
@@ -81,8 +93,8 @@ pub(crate) fn unary(op: Unary, x: Scalar) -> Result<Scalar, ShapeError> {
 /// A function of two numbers.
 ///
 /// # Errors
-/// Where Python raises an error (division by zero, a negative shift, bits of a float), and where an int does not
-/// fit 64 bits.
+/// Where Python raises an error (division by zero, a negative shift, bits of a float), and where an
+/// int does not fit 64 bits.
 pub(crate) fn binary(op: Binary, a: Scalar, b: Scalar) -> Result<Scalar, ShapeError> {
     let call = || format!("{}({}, {})", op.name(), text(a), text(b));
     if (op.divides() || op == Binary::Div) && is_zero(b) {
@@ -137,7 +149,8 @@ fn ints(op: Binary, a: i64, b: i64) -> Option<Scalar> {
     Some(Scalar::Int(y))
 }
 
-/// Conversion to a Python type, as by `int(x)`, `float(x)` and `bool(x)`: that of the same category as the dtype.
+/// Conversion to a Python type, as by `int(x)`, `float(x)` and `bool(x)`: that of the same category
+/// as the dtype.
 ///
 /// # Errors
 /// Where the number does not fit.

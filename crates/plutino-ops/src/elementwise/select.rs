@@ -6,8 +6,12 @@ use plutino_kernels::elementwise::Scalar;
 
 register_op!(where_ => "torch.where");
 
-/// <https://pytorch.org/docs/stable/generated/torch.where.html>
+/// <https://pytorch.org/docs/stable/generated/torch.where.html>; without choices, the positions at
+/// which it holds.
 fn where_(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    if r.input_count() == 1 && !r.has("input") && !r.has("other") {
+        return crate::nonzero::where_holds(r);
+    }
     let condition = r.required_input("condition")?;
     let (yes, no) = (operand(r, "input")?, operand(r, "other")?);
     Ok(Elementwise::boxed(Where { condition, yes, no }))

@@ -42,9 +42,10 @@ impl Formula for Function {
     }
 }
 
-register_op!(round => "torch.round");
+register_op!(round => "torch.round", "torch.special.round");
 
-/// <https://pytorch.org/docs/stable/generated/torch.round.html>: to `decimals` places, halves to even.
+/// <https://pytorch.org/docs/stable/generated/torch.round.html>: to `decimals` places, halves to
+/// even.
 fn round(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (input, decimals) = (r.required_input("input")?, r.or("decimals", 0i64)?);
     Ok(Elementwise::boxed(Round { input, decimals }))

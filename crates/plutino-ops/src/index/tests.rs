@@ -119,3 +119,21 @@ fn values_are_replaced() {
     refused(iota([3]));
     refused(tensor([2], &[1i64, 2]));
 }
+
+#[test]
+fn indices_that_the_file_has_lost_are_refused_unless_they_do_not_matter() {
+    let lost = op("Tensor.index i 1 1 0 1 expr=[[0],[0]] $input=0 #0=(1,3)f32 #1=(1,1,1,3)f32");
+    let x = tensor([1, 3], &[1.0f32, 2.0, 3.0]);
+    for spec in [ValueSpec::from(x.clone()), x.spec().into()] {
+        let error = lost.infer(&[spec]).unwrap_err().to_string();
+        assert!(error.contains("a result of shape (1,1,1,3)"), "{error}");
+    }
+    let ones = lost.infer(&[tensor([1, 3], &[1.0f32; 3]).into()]).unwrap().remove(0);
+    let known = ones.as_tensor().and_then(|t| t.known.clone()).unwrap();
+    assert_eq!(known, tensor([1, 1, 1, 3], &[1.0f32; 3]));
+    // A mask of two dimensions became one of its first elements.
+    let mask = "Tensor.index i 1 1 0 1 expr=[[True,False]] $input=0 #0=(2,3)f32 #1=(3)f32";
+    assert!(op(mask).infer(&[iota([2, 3]).into()]).is_err());
+    let kept = "Tensor.index i 1 1 0 1 expr=[[1,0]] $input=0 #0=(2,3)f32 #1=(2,3)f32";
+    assert!(op(kept).infer(&[iota([2, 3]).into()]).is_ok());
+}

@@ -116,10 +116,11 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     Ok(Planned::new(kernel).with_scratch(scratch))
 }
 
-/// Chunks of equal size that the batch is cut into, so that what lies between the products of one stays in the second-level
-/// cache. (The 64 windows of Swin-T's first stage make 5 MB.) Each chunk reads all weights, so it is not smaller than they
-/// are. The same for any number of threads, which share each chunk. Where weights of heads are an output, a chunk holds what
-/// heads lie side by side in.
+/// Chunks of equal size that the batch is cut into, so that what lies between the products of one
+/// stays in the second-level cache. (The 64 windows of Swin-T's first stage make 5 MB.) Each chunk
+/// reads all weights, so it is not smaller than they are. The same for any number of threads, which
+/// share each chunk. Where weights of heads are an output, a chunk holds what heads lie side by
+/// side in.
 fn chunks(op: &MultiheadAttention, s: &Sizes, cache: usize) -> usize {
     // Queries, keys, values, and what attention makes of them; four matrices.
     let positions = s.keys.saturating_add(s.queries).saturating_mul(2);
@@ -300,7 +301,7 @@ impl Run {
     fn extend(&self, memory: &mut [f32]) {
         let Some((k_out, v_out)) = self.extended else { return };
         let s = &self.sizes;
-        let zeros = vec![0.0; self.embed];
+        let zeros = vec![0.0; self.embed]; // bounded: as many as weights
         let own = self.bias_kv.as_ref();
         for (from, to, extra) in
             [(self.kv.0, k_out, own.map(|b| &b.0)), (self.kv.1, v_out, own.map(|b| &b.1))]

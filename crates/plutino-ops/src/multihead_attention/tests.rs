@@ -34,7 +34,8 @@ fn weights(
     all
 }
 
-/// What the module yields for one sequence (L, E), (S, kdim), (S, vdim), in f64: the output and the weights.
+/// What the module yields for one sequence (L, E), (S, kdim), (S, vdim), in f64: the output and the
+/// weights.
 struct Naive<'a> {
     weights: &'a [(&'static str, Tensor)],
     heads: usize,

@@ -4,11 +4,11 @@ use super::{Indices, Kind, Pool, Windows};
 use crate::{BuildError, BuildProblem, NodeReader, Operator, register_op};
 use plutino_kernels::pool::{Divisor, Sliding};
 
-/// Spatial dimensions, by the end of the type's name: `nn.MaxPool2d`.
+/// Spatial dimensions, by the type's name: `nn.MaxPool2d`.
 pub(super) fn rank(r: &NodeReader<'_>) -> usize {
     match r.kind() {
-        k if k.ends_with("1d") => 1,
-        k if k.ends_with("2d") => 2,
+        k if k.contains("1d") => 1,
+        k if k.contains("2d") => 2,
         _ => 3,
     }
 }

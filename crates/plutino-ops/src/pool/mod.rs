@@ -1,9 +1,11 @@
 //! Pooling in 1 to 3 dimensions: maximum, average, power average; sliding and adaptive windows.
 //!
-//! Inputs are (C, spatial...) or (N, C, spatial...); each channel of each image is pooled alone. Modules and
-//! functions (`nn.MaxPool2d`, `F.max_pool2d`) are the same operators; [`build`] decodes them.
+//! Inputs are (C, spatial...) or (N, C, spatial...); each channel of each image is pooled alone.
+//! Modules and functions (`nn.MaxPool2d`, `F.max_pool2d`) are the same operators; [`build`] decodes
+//! them.
 
 mod build;
+mod fractional;
 #[cfg(test)]
 mod tests;
 mod unpool;
@@ -11,7 +13,7 @@ mod unpool;
 use crate::assemble::leaf;
 use crate::{
     Cost, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    TensorValue, ValueSpec,
+    StrideRule, TensorValue, ValueSpec,
 };
 use plutino_kernels::number::Ordered;
 use plutino_kernels::pool::{
@@ -127,6 +129,10 @@ fn suits(kind: Kind, dtype: DType) -> bool {
 }
 
 impl Operator for Pool {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
         let (_, shape) = self.axes(x)?;
@@ -210,8 +216,8 @@ struct PoolF32 {
     input: usize,
 }
 
-/// The mean, or the sum, of each channel of f32 images `(N, C, H, W)` in channel blocks: `(N, C)`, padded to whole blocks.
-/// `input` is the operator's input that they are.
+/// The mean, or the sum, of each channel of f32 images `(N, C, H, W)` in channel blocks: `(N, C)`,
+/// padded to whole blocks. `input` is the operator's input that they are.
 ///
 /// # Errors
 /// Where an image has no pixels.

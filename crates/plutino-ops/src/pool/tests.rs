@@ -1,5 +1,5 @@
 use crate::testkit::{
-    assert_close, check, error, infer, iota, op, random, specs, tensor, try_op, values,
+    assert_close, check, check_line, error, infer, iota, op, random, specs, tensor, try_op, values,
 };
 use plutino_kernels::pool::{Divisor, Reduction};
 use plutino_kernels::reference::pool::{SlidingPool, sliding_pool};
@@ -99,7 +99,8 @@ fn indices_are_a_second_output_or_a_tuple() {
 
 #[test]
 fn adaptive_sizes() {
-    // PyTorch's examples: (64, 8, 9) to (5, 7), (64, 10, 9) to (7, 7), and (10, 9) to (10, 7) with None.
+    // PyTorch's examples: (64, 8, 9) to (5, 7), (64, 10, 9) to (7, 7), and (10, 9) to (10, 7) with
+    // None.
     for (line, shape, expected) in [
         ("nn.AdaptiveAvgPool2d p 1 1 0 1 output_size=(5,7)", vec![1, 64, 8, 9], vec![1, 64, 5, 7]),
         ("nn.AdaptiveAvgPool2d p 1 1 0 1 output_size=(7,7)", vec![64, 10, 9], vec![64, 7, 7]),
@@ -174,4 +175,14 @@ fn what_makes_no_sense_is_an_error() {
     // Padding beyond half the window, found when the shapes are known.
     let pool = op("nn.MaxPool1d p 1 1 0 1 kernel_size=(3) stride=(2) padding=(2)");
     assert!(error(&*pool, &[random([1, 9], 1)]).to_string().contains("padding 2"));
+}
+
+#[test]
+fn unpooling_by_the_native_function() {
+    let given =
+        [tensor([1, 1, 2, 2], &[1.0f32, 2.0, 3.0, 4.0]), tensor([1, 1, 2, 2], &[0i64, 3, 8, 14])];
+    let line = "aten::max_unpool2d u 3 1 0 1 =[4,4] 2";
+    let spelled =
+        op("F.max_unpool2d u 2 1 0 1 2 kernel_size=(2,2) stride=(2,2) $input=0 $indices=1");
+    assert_eq!(check_line(line, &given), check(&*spelled, &given));
 }

@@ -1,8 +1,8 @@
 //! The inverse of maximum pooling.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.nn.MaxUnpool2d.html>: every input goes to its index, the rest
-//! is zero. The output has `(input - 1) * stride - 2 * padding + kernel_size` elements along each dimension,
-//! or `output_size`.
+//! <https://pytorch.org/docs/stable/generated/torch.nn.MaxUnpool2d.html>: every input goes to its
+//! index, the rest is zero. The output has `(input - 1) * stride - 2 * padding + kernel_size`
+//! elements along each dimension, or `output_size`.
 
 use super::build::rank;
 use crate::assemble::leaf;
@@ -41,6 +41,26 @@ fn unpool(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(unpool => "nn.MaxUnpool1d", "nn.MaxUnpool2d", "nn.MaxUnpool3d", "F.max_unpool1d", "F.max_unpool2d",
     "F.max_unpool3d");
+
+/// The native functions, which are given the size of the output.
+fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let rank = rank(r);
+    // They only say how the size came about.
+    let _: [Option<Vec<i64>>; 2] = [r.optional("stride")?, r.optional("padding")?];
+    let Some(output_size) = r.arg("output_size")? else {
+        return Err(r.bad("output_size", "a size"));
+    };
+    let (input, indices) = (r.required_input("input")?, r.required_input("indices")?);
+    Ok(Box::new(MaxUnpool {
+        input,
+        indices,
+        kernel: vec![1; rank],
+        stride: vec![1; rank],
+        padding: vec![0; rank],
+        output_size: Some(output_size),
+    }))
+}
+register_op!(native => "aten::max_unpool2d", "aten::max_unpool3d");
 
 impl MaxUnpool {
     fn shape(&self, inputs: &[ValueSpec]) -> Result<Shape, ShapeError> {

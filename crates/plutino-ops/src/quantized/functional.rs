@@ -1,5 +1,5 @@
-//! Arithmetic of quantised tensors: `torch.ao.nn.quantized.QFunctional`, which takes the place of `FloatFunctional`
-//! when a model is converted.
+//! Arithmetic of quantised tensors: `torch.ao.nn.quantized.QFunctional`, which takes the place of
+//! `FloatFunctional` when a model is converted.
 //!
 //! pnnx writes the calls of `torch.ops.quantized` as custom operators with numbered arguments.
 
@@ -32,7 +32,8 @@ register_op!(scalar =>
     "pnnx.custom_op.quantized.add_scalar", "pnnx.custom_op.quantized.add_scalar_relu",
     "pnnx.custom_op.quantized.mul_scalar", "pnnx.custom_op.quantized.mul_scalar_relu");
 
-/// `quantized::add_scalar(a, b)` and its kin: the grid moves with the numbers, so that nothing is rounded.
+/// `quantized::add_scalar(a, b)` and its kin: the grid moves with the numbers, so that nothing is
+/// rounded.
 fn scalar(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let arguments = [operand(r, "arg_0")?, operand(r, "arg_1")?];
     Ok(Elementwise::boxed(Arithmetic::new(r, arguments)))

@@ -1,8 +1,9 @@
 //! Layers with 8-bit weights: `nn.quantized.Conv2d`, `nn.quantized.Linear`.
 //!
-//! The weights become f32 numbers when the model is loaded, and the layer is that of `nn.Conv2d` or `nn.Linear`, with
-//! all it can absorb. pnnx writes the rounding of the result as an operator of its own, `nn.quantized.Quantize`,
-//! which may come after a ReLU; where scale and zero point are the layer's own parameters, the layer rounds.
+//! The weights become f32 numbers when the model is loaded, and the layer is that of `nn.Conv2d` or
+//! `nn.Linear`, with all it can absorb. pnnx writes the rounding of the result as an operator of
+//! its own, `nn.quantized.Quantize`, which may come after a ReLU; where scale and zero point are
+//! the layer's own parameters, the layer rounds.
 
 use super::{Grid, QuantizedType, rounded};
 use crate::weights::Stored;
@@ -39,7 +40,8 @@ const ZERO_POINTS: &str = "weight.q_per_channel_zero_points";
 
 /// The weight of this shape as f32, and the bias.
 fn dequantized(r: &mut NodeReader<'_>, shape: &[usize]) -> Result<Stored, BuildError> {
-    // pnnx asks the module for an attribute `bias`, which is a method there: the parameter is always False.
+    // pnnx asks the module for an attribute `bias`, which is a method there: the parameter is
+    // always False.
     r.raw("bias");
     let bias = r.weight_if(r.has_weight("bias"), "bias", &shape[..1])?;
     let weight = r.weight("weight", shape)?;

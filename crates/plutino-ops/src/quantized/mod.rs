@@ -1,24 +1,26 @@
 //! Quantised operators, computed with numbers on the quantisation grid.
 //!
 //! PyTorch stores a quantised tensor as integers q that stand for (q - zero_point) x scale
-//! (<https://pytorch.org/docs/stable/quantization.html>). Here it is an f32 tensor of those numbers: every value
-//! lies on the [`Grid`] of the operator that made it. To quantise is to round to the grid, to dequantise is to do
-//! nothing, and every operator of this crate computes with quantised values as it does with any others; only those
-//! that choose a grid of their own, in this folder, round.
+//! (<https://pytorch.org/docs/stable/quantization.html>). Here it is an f32 tensor of those
+//! numbers: every value lies on the [`Grid`] of the operator that made it. To quantise is to round
+//! to the grid, to dequantise is to do nothing, and every operator of this crate computes with
+//! quantised values as it does with any others; only those that choose a grid of their own, in this
+//! folder, round.
 //!
 //! How exact that is:
-//! - quantising, dequantising, and what moves, compares or clips at 0 (reshape, max pooling, ReLU) give PyTorch's
-//!   results to the bit;
-//! - what computes and rounds to a new grid (convolution, linear, add, mul) may be one step of that grid off where
-//!   the exact result lies halfway between two steps, up to rounding errors of f32: PyTorch sums integers, and rounds
-//!   the bias of a layer to the grid of its products;
-//! - what PyTorch rounds without a grid in the file (averages, interpolations, the 6 of ReLU6, sigmoid, the number of
-//!   `add_scalar`) is not rounded here: at most half a step of PyTorch's grid between them;
+//! - quantising, dequantising, and what moves, compares or clips at 0 (reshape, max pooling, ReLU)
+//!   give PyTorch's results to the bit;
+//! - what computes and rounds to a new grid (convolution, linear, add, mul) may be one step of that
+//!   grid off where the exact result lies halfway between two steps, up to rounding errors of f32:
+//!   PyTorch sums integers, and rounds the bias of a layer to the grid of its products;
+//! - what PyTorch rounds without a grid in the file (averages, interpolations, the 6 of ReLU6,
+//!   sigmoid, the number of `add_scalar`) is not rounded here: at most half a step of PyTorch's
+//!   grid between them;
 //! - NaN stays NaN, which PyTorch makes some integer.
 //!
-//! What pnnx leaves out of a file: the dtype of results, where it does not record dtypes of operands, is quint8, the
-//! only one that PyTorch's quantised modules compute on CPUs; scales of weights that were quantised per tensor are
-//! not in the file, which is an error.
+//! What pnnx leaves out of a file: the dtype of results, where it does not record dtypes of
+//! operands, is quint8, the only one that PyTorch's quantised modules compute on CPUs; scales of
+//! weights that were quantised per tensor are not in the file, which is an error.
 
 mod functional;
 mod layers;
@@ -137,8 +139,8 @@ impl Grid {
         })
     }
 
-    /// The closest number of the grid, halves to even integers: PyTorch multiplies by 1 / scale in f32, rounds, and
-    /// adds the zero point.
+    /// The closest number of the grid, halves to even integers: PyTorch multiplies by 1 / scale in
+    /// f32, rounds, and adds the zero point.
     fn nearest(&self, f: &mut Lowering<'_>, x: Term) -> Result<Term, ShapeError> {
         let number = |x: f32| Term::Number(Scalar::Float(x.into()));
         let steps = f.binary(Binary::Mul, x, number(self.scale.recip()))?;

@@ -1,15 +1,17 @@
-//! Into and out of quantised numbers: `torch.quantize_per_tensor`, `nn.quantized.Quantize`, `torch.dequantize`.
+//! Into and out of quantised numbers: `torch.quantize_per_tensor`, `nn.quantized.Quantize`,
+//! `torch.dequantize`.
 
 use super::{Grid, Quantize, QuantizedType, quantized};
 use crate::elementwise::{Elementwise, Formula, Lowering, Term, To};
 use crate::{
-    Arg, BuildError, FromParameter, NodeReader, Operator, ShapeError, ValueSpec, register_op,
+    Arg, BuildError, FromParameter, NodeReader, Operator, ShapeError, StrideRule, ValueSpec,
+    register_op,
 };
 
-register_op!(quantize => "torch.quantize_per_tensor", "aten::quantize_per_tensor");
+register_op!(quantize => "torch.quantize_per_tensor");
 
-/// <https://pytorch.org/docs/stable/generated/torch.quantize_per_tensor.html>. pnnx leaves `aten::` in the name, and
-/// all arguments as inputs, where scale and zero point are numbers.
+/// <https://pytorch.org/docs/stable/generated/torch.quantize_per_tensor.html>. pnnx leaves `aten::`
+/// in the name, and all arguments as inputs, where scale and zero point are numbers.
 fn quantize(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     Ok(Elementwise::boxed(QuantizePerTensor {
         input: r.required_input("input")?,
@@ -73,8 +75,8 @@ impl Formula for QuantizePerTensor {
 
 register_op!(module => "nn.quantized.Quantize");
 
-/// `torch.ao.nn.quantized.Quantize`. pnnx writes `dtype=torch.qint8` whatever the module's dtype is: the recorded
-/// dtype of the output comes first.
+/// `torch.ao.nn.quantized.Quantize`. pnnx writes `dtype=torch.qint8` whatever the module's dtype
+/// is: the recorded dtype of the output comes first.
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let written = r.or("dtype", QuantizedType::Quint8)?;
     let grid = Grid::read(r, ["scale", "zero_point"], written)?;
@@ -85,7 +87,11 @@ register_op!(dequantize => "torch.dequantize", "nn.quantized.DeQuantize");
 
 /// <https://pytorch.org/docs/stable/generated/torch.dequantize.html>: the numbers as they are.
 fn dequantize(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Elementwise::boxed(To { input: r.required_input("input")?, dtype: None }))
+    Ok(Elementwise::boxed(To {
+        input: r.required_input("input")?,
+        dtype: None,
+        strides: StrideRule::Elementwise,
+    }))
 }
 
 #[cfg(test)]

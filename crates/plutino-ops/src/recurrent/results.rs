@@ -1,7 +1,8 @@
 //! Which results of a recurrent network the outputs of a node are.
 //!
-//! pnnx writes the results that a model uses, in the order of their first use, and does not say which they are. The
-//! recorded shapes tell; where they do not, the node is refused rather than guessed at.
+//! pnnx writes the results that a model uses, in the order of their first use, and does not say
+//! which they are. The recorded shapes tell; where they do not, the node is refused rather than
+//! guessed at.
 
 use crate::{BuildError, BuildProblem, NodeReader};
 use plutino_ir::Dim;
@@ -63,8 +64,8 @@ pub(super) fn results(
     }
 }
 
-/// The choices of results whose shapes are the recorded ones, in PyTorch's order; those with the sequence, where
-/// there are some. None where a shape is not recorded.
+/// The choices of results whose shapes are the recorded ones, in PyTorch's order; those with the
+/// sequence, where there are some. None where a shape is not recorded.
 fn fitting(
     r: &NodeReader<'_>,
     input: usize,

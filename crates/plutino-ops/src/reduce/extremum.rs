@@ -1,13 +1,14 @@
 //! Greatest and least elements, and their positions.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.max.html>, `amax`, `argmax` and their counterparts. A NaN counts
-//! as the extremum; of equal elements the first gives the position.
+//! <https://pytorch.org/docs/stable/generated/torch.max.html>, `amax`, `argmax` and their
+//! counterparts. A NaN counts as the extremum; of equal elements the first gives the position.
 
 use super::{Dims, planned};
 use crate::assemble::leaf;
+use crate::beside::Beside;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
-    TensorValue, ValueSpec, register_op,
+    StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_ordered;
 use plutino_kernels::reduce::{Fold, Reduction, arg_extremum, extremum, reduce_f32};
@@ -37,7 +38,8 @@ fn extremum_of(
     Ok(Box::new(Extremum { input: r.required_input("input")?, max, outputs, dims }))
 }
 
-/// `torch.max(input)`, or `torch.max(input, dim, keepdim)` with values and (where they are used) indices.
+/// `torch.max(input)`, or `torch.max(input, dim, keepdim)` with values and (where they are used)
+/// indices.
 fn with_dim(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let max = r.kind() == "torch.max";
     let outputs = match (r.has("dim"), r.output_count()) {
@@ -64,13 +66,24 @@ fn indices(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(indices => "torch.argmax", "torch.argmin");
 
+/// <https://pytorch.org/docs/stable/generated/torch.aminmax.html>: the least beside the greatest.
+fn both_ends(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    if r.output_count() != 2 {
+        let (expected, found) = ("2".into(), r.output_count());
+        return Err(r.error(BuildProblem::Outputs { expected, found }));
+    }
+    let (dims, input) = (Dims::read(r)?, r.required_input("input")?);
+    let part = |max| {
+        let (dims, outputs) = (dims.clone(), Outputs::Values);
+        Box::new(Extremum { input, max, outputs, dims }) as Box<dyn Operator>
+    };
+    Ok(Box::new(Beside { name: "aminmax", parts: vec![part(false), part(true)] }))
+}
+register_op!(both_ends => "torch.aminmax");
+
 impl Extremum {
     fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, Fold, Shape), ShapeError> {
-        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
-        if x.dtype().is_complex() {
-            let expected = "a real number".into();
-            return Err(ShapeError::DType { input, expected, found: x.dtype() });
-        }
+        let x = TensorValue::real_at(inputs, self.input)?;
         let (fold, shape) = self.dims.bind(x.shape())?;
         if fold.count() == 0 {
             let text = format!("there is no extremum of nothing: the input is {}", x.shape());
@@ -81,6 +94,10 @@ impl Extremum {
 }
 
 impl Operator for Extremum {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (dtype, _, shape) = self.bind(inputs)?;
         let values = ValueSpec::tensor(dtype, shape.clone());
@@ -162,6 +179,22 @@ mod tests {
         let at = check(&*op("torch.argmin m 1 1 0 1 dim=None keepdim=True $input=0"), &[x]);
         assert_eq!(at[0].shape().dims(), [1, 1, 1]);
         assert_eq!(all[values::<i64>(&at[0])[0] as usize], least);
+    }
+
+    #[test]
+    fn both_ends() {
+        let x = tensor([2, 3], &[3.0f32, -1.0, 2.0, f32::NAN, 0.0, 7.0]);
+        let y = check(
+            &*op("torch.aminmax m 1 2 0 1 2 dim=0 keepdim=True $input=0"),
+            std::slice::from_ref(&x),
+        );
+        assert_eq!(values::<f32>(&y[0])[1..], [-1.0, 2.0]);
+        assert_eq!(values::<f32>(&y[1])[1..], [0.0, 7.0]);
+        assert_eq!(y[0].shape().dims(), [1, 3]);
+        let y = check(&*op("torch.aminmax m 1 2 0 1 2"), &[tensor([3], &[3i16, -1, 2])]);
+        assert_eq!(y, [tensor([], &[-1i16]), tensor([], &[3i16])]);
+        error(&*op("torch.aminmax m 1 2 0 1 2"), &[Tensor::zeros(DType::F32, [0]).unwrap()]);
+        assert!(try_op("torch.aminmax m 1 1 0 1", &[]).is_err());
     }
 
     #[test]

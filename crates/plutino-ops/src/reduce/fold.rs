@@ -1,14 +1,16 @@
 //! Sums, means, products, norms, variances, log-sum-exp.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.sum.html> and its neighbours. Sums and products of integers and
-//! bool are i64, wrapping; means, norms and variances are made of floats.
+//! <https://pytorch.org/docs/stable/generated/torch.sum.html> and its neighbours. Sums and products
+//! of integers and bool are i64, wrapping; means, norms and variances are made of floats.
 
 use super::{Dims, planned};
 use crate::assemble::leaf;
+use crate::beside::Beside;
+use crate::in_dtype::in_dtype;
 use crate::pool::planned_fold_of_blocks;
 use crate::{
-    BuildError, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, function, register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{
@@ -18,8 +20,8 @@ use plutino_kernels::reduce::{
 use plutino_kernels::{for_floats, for_numbers};
 use plutino_tensor::{DType, Layout};
 
-/// Rows and columns of an image up to which means and sums are taken in channel blocks: 2^-16 of the sum of all |x| at
-/// most.
+/// Rows and columns of an image up to which means and sums are taken in channel blocks: 2^-16 of
+/// the sum of all |x| at most.
 const MOST_STEPS: usize = 256;
 
 #[derive(Debug)]
@@ -27,8 +29,6 @@ struct Reduce {
     input: usize,
     what: What,
     dims: Dims,
-    /// The result's dtype, where the file names it.
-    dtype: Option<DType>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,8 +55,14 @@ impl What {
 }
 
 fn reduce(r: &mut NodeReader<'_>, what: What) -> Result<Box<dyn Operator>, BuildError> {
-    let (dims, dtype) = (Dims::read(r)?, r.optional("dtype")?);
-    Ok(Box::new(Reduce { input: r.required_input("input")?, what, dims, dtype }))
+    let (dims, dtype) = (Dims::read(r)?, r.optional::<DType>("dtype")?);
+    let input = r.required_input("input")?;
+    match dtype {
+        None => Ok(Box::new(Reduce { input, what, dims })),
+        Some(dtype) => in_dtype(what.name(), input, dtype, move || {
+            Box::new(Reduce { input: 0, what, dims: dims.clone() })
+        }),
+    }
 }
 
 fn plain(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -68,10 +74,16 @@ fn plain(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     reduce(r, what)
 }
-register_op!(plain => "torch.sum", "torch.mean", "torch.prod", "torch.logsumexp");
+register_op!(plain => "torch.sum", "torch.mean", "torch.prod", "torch.logsumexp",
+    "torch.special.logsumexp");
 
-/// <https://pytorch.org/docs/stable/generated/torch.norm.html>: of all elements, however many dimensions there are.
+/// <https://pytorch.org/docs/stable/generated/torch.norm.html>: of all elements, however many
+/// dimensions there are.
 fn norm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let nuclear = r.raw("p").and_then(Parameter::as_str) == Some("nuc");
+    if nuclear || r.optional::<DType>("dtype")?.is_some() {
+        return super::norms::of_torch(r);
+    }
     let p = match r.raw("p") {
         None | Some(Parameter::Null) => 2.0,
         Some(p) => match (p.as_float(), p.as_str()) {
@@ -86,7 +98,8 @@ fn norm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(norm => "torch.norm");
 
-/// `unbiased` of a variance: a flag, or the number that PNNX writes there where a model says `correction`.
+/// `unbiased` of a variance: a flag, or the number that PNNX writes there where a model says
+/// `correction`.
 struct Unbiased(f64);
 
 impl FromParameter for Unbiased {
@@ -96,19 +109,43 @@ impl FromParameter for Unbiased {
     }
 }
 
-/// <https://pytorch.org/docs/stable/generated/torch.var.html>; `unbiased` is the older name of `correction=1`.
-fn spread(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+/// What the number of elements is reduced by; `unbiased` is the older name of `correction=1`.
+fn correction(r: &mut NodeReader<'_>) -> Result<f64, BuildError> {
     let unbiased = r.optional::<Unbiased>("unbiased")?;
     let correction = r.optional::<f64>("correction")?;
-    let correction = match (correction, unbiased) {
-        (Some(c), None) | (None, Some(Unbiased(c))) => c,
-        (None, None) => 1.0,
-        (Some(_), Some(_)) => return Err(r.bad("correction", "None where 'unbiased' is given")),
-    };
+    match (correction, unbiased) {
+        (Some(c), None) | (None, Some(Unbiased(c))) => Ok(c),
+        (None, None) => Ok(1.0),
+        (Some(_), Some(_)) => Err(r.bad("correction", "None where 'unbiased' is given")),
+    }
+}
+
+/// <https://pytorch.org/docs/stable/generated/torch.var.html>
+fn spread(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let correction = correction(r)?;
     let root = r.kind() == "torch.std";
     reduce(r, What::Variance { correction, root })
 }
 register_op!(spread => "torch.var", "torch.std");
+
+/// <https://pytorch.org/docs/stable/generated/torch.var_mean.html>,
+/// <https://pytorch.org/docs/stable/generated/torch.std_mean.html>: both, of the same elements.
+fn spread_and_mean(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    if r.output_count() != 2 {
+        let (expected, found) = ("2".into(), r.output_count());
+        return Err(r.error(BuildProblem::Outputs { expected, found }));
+    }
+    let (name, root) = match function(r.kind()) {
+        "std_mean" => ("std_mean", true),
+        _ => ("var_mean", false),
+    };
+    let (correction, dims) = (correction(r)?, Dims::read(r)?);
+    let input = r.required_input("input")?;
+    let part = |what, dims| Box::new(Reduce { input, what, dims }) as Box<dyn Operator>;
+    let variance = part(What::Variance { correction, root }, dims.clone());
+    Ok(Box::new(Beside { name, parts: vec![variance, part(What::Mean, dims)] }))
+}
+register_op!(spread_and_mean => "torch.var_mean", "torch.std_mean");
 
 impl Reduce {
     fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, Fold, ValueSpec), ShapeError> {
@@ -129,17 +166,15 @@ impl Reduce {
         let (fold, shape) = self.dims.bind(x.shape())?;
         let whole = dtype.is_integer() || dtype == DType::Bool;
         let natural = if whole { DType::I64 } else { dtype };
-        if self.dtype.is_some_and(|d| d != natural) {
-            return Err(ShapeError::Invalid(format!(
-                "a {} of {dtype} with another dtype than {natural} is not computed",
-                self.what.name()
-            )));
-        }
         Ok((dtype, fold, ValueSpec::tensor(natural, shape)))
     }
 }
 
 impl Operator for Reduce {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         Ok(vec![self.bind(inputs)?.2])
     }
@@ -216,7 +251,8 @@ impl Operator for Reduce {
         if !pixels || shape.rank() != 4 || shape.numel() == 0 {
             return LayoutSupport::Plain;
         }
-        // In blocks, rows are added, and then the columns of their sum: (H + W) steps of rounding, not as few as elsewhere.
+        // In blocks, rows are added, and then the columns of their sum: (H + W) steps of rounding,
+        // not as few as elsewhere.
         if shape[2].saturating_add(shape[3]) > MOST_STEPS {
             return LayoutSupport::Plain;
         }
@@ -383,9 +419,43 @@ mod tests {
     }
 
     #[test]
+    fn in_a_dtype_of_their_own() {
+        let run = |line: &str, x: Tensor| check(&*op(line), &[x]).remove(0);
+        let whole = tensor([2], &[1i64, 2]);
+        let y = run("torch.mean r 1 1 0 1 dtype=torch.float $input=0", whole.clone());
+        assert_eq!(y, tensor([], &[1.5f32]));
+        let y = run("torch.sum r 1 1 0 1 dim=(0) dtype=torch.double", iota([2, 2]));
+        assert_eq!(y, tensor([2], &[2.0f64, 4.0]));
+        // In i64, and then wrapped.
+        let y = run("torch.sum r 1 1 0 1 dtype=torch.uint8", tensor([2], &[200.0f32, 100.0]));
+        assert_eq!(y, tensor([], &[44u8]));
+        assert_eq!(run("torch.prod r 1 1 0 1 dtype=torch.long", whole), tensor([], &[2i64]));
+    }
+
+    #[test]
+    fn a_spread_beside_its_mean() {
+        let x = random([3, 4, 5], 1);
+        for (kind, alone) in [("torch.var_mean", "torch.var"), ("torch.std_mean", "torch.std")] {
+            let line = format!("{kind} r 1 2 0 1 2 dim=(0,2) correction=0 keepdim=True $input=0");
+            let both = check(&*op(&line), std::slice::from_ref(&x));
+            for (y, kind, extra) in
+                [(&both[0], alone, "correction=0"), (&both[1], "torch.mean", "")]
+            {
+                let line = format!("{kind} r 1 1 0 1 dim=(0,2) keepdim=True {extra} $input=0");
+                assert_eq!(*y, check(&*op(&line), std::slice::from_ref(&x))[0]);
+            }
+            let all =
+                check(&*op(&format!("{kind} r 1 2 0 1 2 unbiased=True")), std::slice::from_ref(&x));
+            assert_eq!(all[1].shape().dims(), [0usize; 0]);
+            error(&*op(&format!("{kind} r 1 2 0 1 2")), &[tensor([2], &[1i64, 2])]);
+            assert!(try_op(&format!("{kind} r 1 1 0 1"), &[]).is_err());
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_an_error() {
         for line in [
-            "torch.norm r 1 1 0 1 p=nuc $input=0",
+            "torch.norm r 1 1 0 1 p=most $input=0",
             "torch.var r 1 1 0 1 correction=0 unbiased=True $input=0",
         ] {
             assert!(try_op(line, &[]).is_err());
@@ -396,7 +466,5 @@ mod tests {
                 &[random([2, 2], 1)],
             );
         }
-        let other = op("torch.sum r 1 1 0 1 dtype=torch.double $input=0");
-        assert!(error(&*other, &[random([2], 1)]).to_string().contains("not computed"));
     }
 }

@@ -1,12 +1,20 @@
 //! Reductions: what happens to dimensions, for all of them.
 //!
 //! - `fold`: sums, means, products, norms, variances;
+//! - `count`: elements that are not zero, sums and means without NaN;
 //! - `extremum`: greatest and least elements and their positions;
-//! - `scan`: cumulative sums and products;
+//! - `norms`: those of `torch.linalg`, by the sums and extrema of the others, or by singular
+//!   values;
+//! - `order`: medians, k-th elements, modes; `quantile`: quantiles;
+//! - `scan`: cumulative sums and products, extrema, log-sums;
 //! - `truth`: whether any element, or each, is not zero.
 
+mod count;
 mod extremum;
 mod fold;
+mod norms;
+mod order;
+mod quantile;
 mod scan;
 mod truth;
 
@@ -17,7 +25,7 @@ use plutino_tensor::Shape;
 
 /// Which dimensions are reduced.
 #[derive(Debug, Clone)]
-struct Dims {
+pub(crate) struct Dims {
     /// Empty: all.
     dims: Vec<i64>,
     keepdim: bool,
@@ -25,7 +33,7 @@ struct Dims {
 
 impl Dims {
     /// `dim` (missing, `None` or `()`: all) and `keepdim`.
-    fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
+    pub(crate) fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
         let dims = r.optional("dim")?.unwrap_or_default();
         Ok(Self { dims, keepdim: r.or("keepdim", false)? })
     }
@@ -37,7 +45,7 @@ impl Dims {
     }
 
     /// Which elements are reduced together, and the shape of the result.
-    fn bind(&self, shape: &Shape) -> Result<(Fold, Shape), ShapeError> {
+    pub(crate) fn bind(&self, shape: &Shape) -> Result<(Fold, Shape), ShapeError> {
         let mut reduced = vec![self.dims.is_empty(); shape.rank().max(1)];
         for &dim in &self.dims {
             if std::mem::replace(&mut reduced[shape.dim(dim)?], true) {
@@ -72,7 +80,7 @@ impl<F: Fn(&mut RunCx<'_>) -> Result<(), RunError> + Send + Sync> Kernel for Clo
 }
 
 /// Plans a closure.
-fn planned(
+pub(crate) fn planned(
     name: impl Into<String>,
     run: impl Fn(&mut RunCx<'_>) -> Result<(), RunError> + Send + Sync + 'static,
 ) -> Planned {

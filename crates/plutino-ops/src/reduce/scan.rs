@@ -1,16 +1,18 @@
-//! Cumulative sums and products.
+//! Cumulative sums, products, extrema and log-sums.
 //!
-//! <https://pytorch.org/docs/stable/generated/torch.cumsum.html>; those of integers and bool are i64.
+//! <https://pytorch.org/docs/stable/generated/torch.cumsum.html>; those of integers and bool are
+//! i64.
 
 use super::planned;
 use crate::assemble::leaf;
+use crate::in_dtype::in_dtype;
 use crate::softmax::lines;
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
-    ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
+    StrideRule, TensorValue, ValueSpec, function, register_op,
 };
-use plutino_kernels::for_numbers;
-use plutino_kernels::reduce::{Scan, scan};
+use plutino_kernels::reduce::{Scan, running_extremum, running_logsumexp, scan};
+use plutino_kernels::{for_floats, for_numbers, for_ordered};
 use plutino_tensor::DType;
 
 #[derive(Debug)]
@@ -18,26 +20,31 @@ struct Cumulative {
     input: usize,
     kind: Scan,
     dim: i64,
-    dtype: Option<DType>,
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let kind = if r.kind() == "torch.cumsum" { Scan::Sum } else { Scan::Product };
     let (dim, dtype) = (r.required("dim")?, r.optional("dtype")?);
-    Ok(Box::new(Cumulative { input: r.required_input("input")?, kind, dim, dtype }))
+    let input = r.required_input("input")?;
+    match dtype {
+        None => Ok(Box::new(Cumulative { input, kind, dim })),
+        Some(dtype) => {
+            in_dtype("scan", input, dtype, move || Box::new(Cumulative { input: 0, kind, dim }))
+        }
+    }
 }
 register_op!(build => "torch.cumsum", "torch.cumprod");
 
 impl Operator for Cumulative {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
         x.shape().dim(self.dim)?;
         let whole = x.dtype().is_integer() || x.dtype() == DType::Bool;
         let natural = if whole { DType::I64 } else { x.dtype() };
-        if self.dtype.is_some_and(|d| d != natural) {
-            let text = format!("a cumulative sum of {} is {natural}, nothing else", x.dtype());
-            return Err(ShapeError::Invalid(text));
-        }
         Ok(vec![ValueSpec::tensor(natural, x.shape().clone())])
     }
 
@@ -70,6 +77,96 @@ impl Operator for Cumulative {
     }
 }
 
+/// The greatest or the least elements so far, and their positions.
+#[derive(Debug)]
+struct Running {
+    input: usize,
+    max: bool,
+    dim: i64,
+}
+
+/// <https://pytorch.org/docs/stable/generated/torch.cummax.html>: a NaN counts as the extremum; of
+/// equal elements the last gives the position.
+fn running(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    if r.output_count() != 2 {
+        let (expected, found) = ("2".into(), r.output_count());
+        return Err(r.error(BuildProblem::Outputs { expected, found }));
+    }
+    let (max, dim) = (function(r.kind()) == "cummax", r.required("dim")?);
+    Ok(Box::new(Running { input: r.required_input("input")?, max, dim }))
+}
+register_op!(running => "torch.cummax", "torch.cummin");
+
+impl Operator for Running {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let x = TensorValue::real_at(inputs, self.input)?;
+        x.shape().dim(self.dim)?;
+        let values = ValueSpec::tensor(x.dtype(), x.shape().clone());
+        Ok(vec![values, ValueSpec::tensor(DType::I64, x.shape().clone())])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let x = TensorValue::at(cx.inputs, self.input)?;
+        let sizes = lines(x.shape(), self.dim)?;
+        let (input, max) = (leaf(cx.inputs, self.input), self.max);
+        for_ordered!(x.dtype(),
+            T => Ok(planned("scan.extremum", move |cx| {
+                let x = cx.inputs.get::<T>(input)?;
+                let (values, indices) = (cx.outputs.take(0)?, cx.outputs.take(1)?);
+                running_extremum(cx.par, max, sizes, x, Some(values), Some(indices));
+                Ok(())
+            })),
+            _ => Err(PlanError::Unsupported(format!("an extremum of {}", x.dtype()))),
+        )
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        Cost::elementwise(inputs, outputs, 1)
+    }
+}
+
+/// The logarithm of the sum of powers of e so far.
+#[derive(Debug)]
+struct LogCumSumExp {
+    input: usize,
+    dim: i64,
+}
+
+/// <https://pytorch.org/docs/stable/generated/torch.logcumsumexp.html>
+fn logcumsumexp(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let dim = r.required("dim")?;
+    Ok(Box::new(LogCumSumExp { input: r.required_input("input")?, dim }))
+}
+register_op!(logcumsumexp => "torch.logcumsumexp");
+
+impl Operator for LogCumSumExp {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
+        if !x.dtype().is_float() {
+            return Err(ShapeError::DType { input, expected: "a float".into(), found: x.dtype() });
+        }
+        x.shape().dim(self.dim)?;
+        Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let x = TensorValue::at(cx.inputs, self.input)?;
+        let (input, sizes) = (leaf(cx.inputs, self.input), lines(x.shape(), self.dim)?);
+        for_floats!(x.dtype(),
+            T => Ok(planned("scan.logsumexp", move |cx| {
+                let (x, y) = (cx.inputs.get::<T>(input)?, cx.outputs.take(0)?);
+                running_logsumexp(cx.par, sizes, x, y);
+                Ok(())
+            })),
+            _ => Err(PlanError::Unsupported(format!("a logcumsumexp of {}", x.dtype()))),
+        )
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        Cost::elementwise(inputs, outputs, 20)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::testkit::{check, error, iota, op, tensor, values};
@@ -84,5 +181,26 @@ mod tests {
         let product = op("torch.cumprod c 1 1 0 1 dim=0 $input=0");
         assert_eq!(values::<i64>(&check(&*product, &[tensor([3], &[2i32, 3, 4])])[0]), [2, 6, 24]);
         error(&*sum(1), &[iota([3])]);
+        let line = "torch.cumsum c 1 1 0 1 dim=0 dtype=torch.float $input=0";
+        assert_eq!(check(&*op(line), &[tensor([2], &[1i64, 2])])[0], tensor([2], &[1.0f32, 3.0]));
+    }
+
+    #[test]
+    fn extrema_and_log_sums_so_far() {
+        let x = tensor([2, 3], &[1.0f32, 3.0, 3.0, 2.0, f32::NAN, 5.0]);
+        let y = check(&*op("torch.cummax c 1 2 0 1 2 dim=1 $input=0"), std::slice::from_ref(&x));
+        assert_eq!(values::<f32>(&y[0])[..4], [1., 3., 3., 2.]);
+        assert_eq!(values::<i64>(&y[1]), [0, 1, 2, 0, 1, 1]);
+        let y = check(&*op("torch.cummin c 1 2 0 1 2 dim=-2 $input=0"), std::slice::from_ref(&x));
+        assert_eq!(values::<i64>(&y[1]), [0, 0, 0, 0, 1, 0]);
+        let y = check(&*op("torch.cummin c 1 2 0 1 2 dim=0"), &[tensor([], &[7u8])]);
+        assert_eq!(y, [tensor([], &[7u8]), tensor([], &[0i64])]);
+        let y = check(&*op("torch.cummax c 1 2 0 1 2 dim=0"), &[iota([0, 2])]);
+        assert_eq!(y[1].shape().dims(), [0, 2]);
+        let y = check(&*op("torch.logcumsumexp c 1 1 0 1 dim=0"), &[tensor([2], &[0.0f64, 0.0])]);
+        assert_eq!(values::<f64>(&y[0]), [0.0, std::f64::consts::LN_2]);
+        error(&*op("torch.logcumsumexp c 1 1 0 1 dim=0"), &[tensor([1], &[1i64])]);
+        error(&*op("torch.cummax c 1 2 0 1 2 dim=2"), &[x]);
+        assert!(crate::testkit::try_op("torch.cummax c 1 1 0 1 dim=0", &[]).is_err());
     }
 }

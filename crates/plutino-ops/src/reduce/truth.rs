@@ -1,14 +1,14 @@
 //! Whether any element, or each, is not zero.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.any.html>,
-//! <https://pytorch.org/docs/stable/generated/torch.all.html>. The result is bool, of u8 it is u8. A NaN is not zero; of
-//! nothing all elements are true, and none is.
+//! <https://pytorch.org/docs/stable/generated/torch.all.html>. The result is bool, of u8 it is u8.
+//! A NaN is not zero; of nothing all elements are true, and none is.
 
 use super::{Dims, planned};
 use crate::assemble::leaf;
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
-    ValueSpec, register_op,
+    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_numbers;
 use plutino_kernels::number::{Number, Wide};
@@ -23,15 +23,15 @@ struct Truth {
 }
 
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    r.schema(&["input", "dim", "keepdim"]);
     let all = r.kind().ends_with("all");
     let dims = Dims::read(r)?;
     Ok(Box::new(Truth { input: r.required_input("input")?, all, dims }))
 }
-register_op!(build => "torch.any", "torch.all", "aten::any", "aten::all");
+register_op!(build => "torch.any", "torch.all");
 
 impl Truth {
-    /// Dtypes of input and result, which elements are reduced together, and the shape of the result.
+    /// Dtypes of input and result, which elements are reduced together, and the shape of the
+    /// result.
     fn bind(&self, inputs: &[ValueSpec]) -> Result<([DType; 2], Fold, Shape), ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
         let result = if x.dtype() == DType::U8 { DType::U8 } else { DType::Bool };
@@ -41,6 +41,10 @@ impl Truth {
 }
 
 impl Operator for Truth {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let ([_, dtype], _, shape) = self.bind(inputs)?;
         Ok(vec![ValueSpec::tensor(dtype, shape)])

@@ -10,7 +10,7 @@ use crate::{
 use plutino_kernels::elementwise::real_of;
 use plutino_kernels::fft::{Direction, FftReal, Lines, load, store};
 use plutino_kernels::for_numbers;
-use plutino_kernels::stft::{Frames, synthesise, transpose};
+use plutino_kernels::stft::{Frames, SynthesisError, synthesise, transpose};
 use plutino_tensor::{Complex, DType, Shape};
 use std::ops::Range;
 
@@ -112,7 +112,7 @@ impl Istft {
         Ok(Bound { output, dtype, frames, bins: [given, used], range: start..end })
     }
 
-    fn planned<R: FftReal>(&self, cx: &PlanCx<'_>, bound: Bound) -> Planned
+    fn planned<R: FftReal>(&self, cx: &PlanCx<'_>, bound: Bound) -> Result<Planned, PlanError>
     where
         Complex<R>: bytemuck::Pod,
     {
@@ -123,10 +123,10 @@ impl Istft {
             input: leaf(cx.inputs, self.input),
             window: self.framing.window.map(|w| leaf(cx.inputs, w)),
             framing: self.framing.clone(),
-            lines: Lines::new(Direction::Inverse, self.framing.n_fft),
+            lines: Lines::new(Direction::Inverse, self.framing.n_fft)?,
             bound,
         };
-        Planned::new(kernel).with_scratch(scratch.saturating_mul(size_of::<Complex<R>>()))
+        Ok(Planned::new(kernel).with_scratch(scratch.saturating_mul(size_of::<Complex<R>>())))
     }
 }
 
@@ -138,10 +138,10 @@ impl Operator for Istft {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let bound = self.bind(cx.inputs)?;
-        Ok(match bound.dtype {
+        match bound.dtype {
             DType::F64 | DType::C128 => self.planned::<f64>(cx, bound),
             _ => self.planned::<f32>(cx, bound),
-        })
+        }
     }
 }
 
@@ -178,7 +178,10 @@ where
         });
         transpose(cx.par, [*used, f.count, f.count], rows, columns, |z| z);
         synthesise(cx.par, f, &self.lines, scale, &window, columns, frames, range.clone(), signals)
-            .map_err(|e| RunError::Value { input: self.input, what: e.to_string() })?;
+            .map_err(|e| match e {
+                SynthesisError::Memory(e) => e.into(),
+                e => RunError::Value { input: self.input, what: e.to_string() },
+            })?;
         for_numbers!(self.bound.dtype, T => {
             let shape = [f.batch, range.len()];
             store(cx.par, 1.0, (&shape, signals), (&shape, cx.outputs.take::<T>(0)?));

@@ -1,7 +1,8 @@
 use crate::testkit::{assert_close, check, error, iota, op, random, tensor, try_op, values};
 use plutino_tensor::{Complex, Tensor};
 
-/// One transform, by definition: of `signal` from element `first` on (zeros outside), under a window.
+/// One transform, by definition: of `signal` from element `first` on (zeros outside), under a
+/// window.
 fn bin(signal: &[f32], first: isize, window: &[f32], k: usize) -> Complex<f64> {
     let n = window.len();
     let element = |j: usize| {

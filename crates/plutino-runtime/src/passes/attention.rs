@@ -1,7 +1,9 @@
-//! Attention that a model spells out becomes one operator, so that the scores of a head never leave the cache.
+//! Attention that a model spells out becomes one operator, so that the scores of a head never leave
+//! the cache.
 //!
-//! `matmul -> (scale, mask) -> softmax -> matmul`, and the permutations before and after it, are what
-//! [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they must hang together.
+//! `matmul -> (scale, mask) -> softmax -> matmul`, and the permutations before and after it, are
+//! what [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they
+//! must hang together.
 
 use super::{PassReport, TypedCx, check_fused, dead};
 use crate::SessionError;
@@ -11,6 +13,9 @@ use plutino_ops::{AttentionPattern, Role, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
 use std::collections::HashSet;
 
+/// Permutations in a row that are seen through.
+const MOST_PERMUTATIONS: usize = 16;
+
 /// Replaces each chain around a softmax that is an attention.
 pub(super) fn attention(
     net: &mut Net,
@@ -18,10 +23,13 @@ pub(super) fn attention(
     report: &mut PassReport,
 ) -> Result<(), SessionError> {
     let mut gone = HashSet::new();
-    let graph =
-        Graph { consumers: net.consumers(), producers: net.producers(), net, types: cx.types };
-    let softmaxes = 0..graph.net.nodes.len();
-    let found: Vec<_> = softmaxes.filter_map(|at| graph.attention(at)).collect();
+    let (consumers, producers, fetched) = (net.consumers(), net.producers(), net.fetched());
+    let graph = Graph { consumers, producers, fetched, net, types: cx.types };
+    let mut found = Vec::new();
+    for at in 0..graph.net.nodes.len() {
+        cx.limits.check_at(at)?;
+        found.extend(graph.attention(at));
+    }
     for attention in found {
         let name = net.nodes[attention.at].location.name.clone();
         let operator = attention.pattern.into_operator();
@@ -66,6 +74,7 @@ struct Graph<'a> {
     types: &'a Types,
     consumers: Vec<Vec<usize>>,
     producers: Vec<Option<usize>>,
+    fetched: HashSet<ValueId>,
 }
 
 impl Graph<'_> {
@@ -84,7 +93,7 @@ impl Graph<'_> {
 
     /// The node that makes a value for `reader` alone.
     fn private(&self, value: ValueId, reader: usize) -> Option<usize> {
-        let alone = self.consumers[value.0][..] == [reader] && !self.net.fetches.contains(&value);
+        let alone = self.consumers[value.0][..] == [reader] && !self.fetched.contains(&value);
         self.producers[value.0].filter(|&p| alone && self.output(p) == Some(value))
     }
 
@@ -92,7 +101,7 @@ impl Graph<'_> {
     fn reader(&self, at: usize) -> Option<usize> {
         let output = self.output(at)?;
         match self.consumers[output.0][..] {
-            [reader] if !self.net.fetches.contains(&output) => Some(reader),
+            [reader] if !self.fetched.contains(&output) => Some(reader),
             _ => None,
         }
     }
@@ -188,8 +197,8 @@ impl Graph<'_> {
         })
     }
 
-    /// What `value` is a permutation of, and of which; `transposed`: its last two dimensions are to be swapped.
-    /// Only permutations that leave rows dense are seen through.
+    /// What `value` is a permutation of, and of which; `transposed`: its last two dimensions are to
+    /// be swapped. Only permutations that leave rows dense are seen through.
     fn source(
         &self,
         value: ValueId,
@@ -202,10 +211,12 @@ impl Graph<'_> {
         }
         let mut best = (value, transposed.then(|| order.clone()));
         let mut at = value;
-        while let Some(producer) = self.producers[at.0]
-            && let Some(Role::Permute(input, inner)) = self.role(producer)
-            && inner.len() == rank
-        {
+        for _ in 0..MOST_PERMUTATIONS {
+            let Some(producer) = self.producers[at.0] else { break };
+            let Some(Role::Permute(input, inner)) = self.role(producer) else { break };
+            if inner.len() != rank {
+                break;
+            }
             at = self.net.nodes[producer].inputs[input];
             order = order.iter().map(|&d| inner[d]).collect();
             if keeps_rows(&order) {

@@ -1,7 +1,8 @@
-//! Channels: a channel shuffle becomes one operator with the concatenations before it and the splits after it.
+//! Channels: a channel shuffle becomes one operator with the concatenations before it and the
+//! splits after it.
 //!
-//! Each of them moves whole channels of images ([`Role::Channels`]). Together they do so, too: in one pass over memory,
-//! and in channel blocks.
+//! Each of them moves whole channels of images ([`Role::Channels`]). Together they do so, too: in
+//! one pass over memory, and in channel blocks.
 
 use super::{PassReport, TypedCx, check_fused};
 use crate::SessionError;
@@ -21,7 +22,8 @@ struct Chain {
 }
 
 impl Chain {
-    /// Whether channels are shuffled. To join tensors and to cut them takes no copies, or copies of many channels at once.
+    /// Whether channels are shuffled. To join tensors and to cut them takes no copies, or copies of
+    /// many channels at once.
     fn pays(&self) -> bool {
         shuffles(&self.map.outputs, self.inputs.len())
     }
@@ -46,13 +48,14 @@ pub(super) fn channels(
     cx: &TypedCx<'_>,
     report: &mut PassReport,
 ) -> Result<(), SessionError> {
-    let (consumers, producers) = (net.consumers(), net.producers());
+    let (consumers, producers, fetched) = (net.consumers(), net.producers(), net.fetched());
     let mut chains: HashMap<usize, Chain> = HashMap::new();
     let mut room = MOST_LISTED;
     for at in 0..net.nodes.len() {
+        cx.limits.check_at(at)?;
         // The chain that makes a value for this node alone.
         let before = |value: ValueId| {
-            let private = consumers[value.0][..] == [at] && !net.fetches.contains(&value);
+            let private = consumers[value.0][..] == [at] && !fetched.contains(&value);
             let at = producers[value.0].filter(|_| private)?;
             Some((at, chains.get(&at)?))
         };
@@ -112,7 +115,8 @@ fn chain<'c>(
     let images: HashSet<usize> = taken.iter().flatten().map(|&(input, _)| input).collect();
     // A concatenation leaves shuffles alone: its other parts may be written into place.
     let joins = images.len() > 1 && !shuffles(&taken, images.len());
-    // For each input of the node: its number among those of the chain, or where its channels come from.
+    // For each input of the node: its number among those of the chain, or where its channels come
+    // from.
     let mut sources = Vec::with_capacity(node.inputs.len());
     for (number, &input) in node.inputs.iter().enumerate() {
         let first = inputs.len();

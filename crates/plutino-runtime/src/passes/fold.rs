@@ -1,18 +1,35 @@
-//! Constant folding: what depends on no input is computed once, while shapes are inferred, so that shapes which
-//! depend on it are known too.
+//! Constant folding: what depends on no input is computed once, while shapes are inferred, so that
+//! shapes which depend on it are known too.
 
 use super::PassReport;
 use crate::infer;
 use crate::net::Node;
 use plutino_kernels::{Isa, Par};
 use plutino_ops::{Operator, ValueSpec, eager};
-use plutino_tensor::Tensor;
+use plutino_tensor::{Tensor, alloc};
 
 /// Bytes that a folded value may take where it is larger than everything it is made of.
 const MAX_GROWTH: usize = 1 << 20;
 
-/// Arithmetic that folding one operator may take.
-const MAX_FLOPS: u64 = 1 << 30;
+/// Bytes of all values that a plan computes while it is made, beyond those that are views.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Arithmetic that all folding of a plan may take.
+const MAX_FLOPS: u64 = 1 << 29;
+
+/// What a plan may still compute while it is made.
+pub(crate) struct Allowance {
+    bytes: usize,
+    flops: u64,
+}
+
+impl Default for Allowance {
+    /// At most half of the memory that the caller allows.
+    fn default() -> Self {
+        let bytes = alloc::left().map_or(MAX_BYTES, |left| MAX_BYTES.min(left / 2));
+        Self { bytes, flops: MAX_FLOPS }
+    }
+}
 
 /// Makes `outputs` known if all inputs are, computing them if need be and if that is cheap.
 pub(crate) fn fold(
@@ -21,7 +38,7 @@ pub(crate) fn fold(
     inputs: &[ValueSpec],
     outputs: &mut [ValueSpec],
     isa: Isa,
-    report: &mut PassReport,
+    (report, allowance): (&mut PassReport, &mut Allowance),
 ) {
     let name = &node.location.name;
     if !inputs.iter().all(infer::known) || outputs.iter().any(ValueSpec::is_dynamic) {
@@ -30,7 +47,7 @@ pub(crate) fn fold(
     if outputs.iter().all(infer::known) {
         return report.did(name, "known from shapes and constants");
     }
-    if !cheap(operator, inputs, outputs) {
+    if !allowance.covers(operator, inputs, outputs) {
         return report.refuse(name, "constant, but too large or costly to compute while planning");
     }
     let data: Option<Vec<Tensor>> = inputs
@@ -50,10 +67,26 @@ pub(crate) fn fold(
     }
 }
 
-/// Whether outputs are hardly larger than inputs, and the arithmetic is small.
-fn cheap(operator: &dyn Operator, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> bool {
-    let limit = bytes(inputs).max(MAX_GROWTH);
-    bytes(outputs) <= limit && operator.cost(inputs, outputs).flops <= MAX_FLOPS
+impl Allowance {
+    /// Whether outputs are hardly larger than inputs, and bytes and arithmetic are within what is
+    /// left; they are taken off then.
+    fn covers(
+        &mut self,
+        operator: &dyn Operator,
+        inputs: &[ValueSpec],
+        outputs: &[ValueSpec],
+    ) -> bool {
+        let bytes = bytes(outputs);
+        if bytes > self::bytes(inputs).max(MAX_GROWTH) {
+            return false;
+        }
+        let flops = operator.cost(inputs, outputs).flops;
+        let left = self.bytes.checked_sub(bytes).zip(self.flops.checked_sub(flops));
+        if let Some((bytes, flops)) = left {
+            (self.bytes, self.flops) = (bytes, flops);
+        }
+        left.is_some()
+    }
 }
 
 fn bytes(specs: &[ValueSpec]) -> usize {

@@ -1,8 +1,10 @@
-//! Fusion: an operator takes over the activation or the sum that follows it, so that its result is written once.
+//! Fusion: an operator takes over the activation or the sum that follows it, so that its result is
+//! written once.
 //!
-//! `conv -> add(., shortcut) -> relu` becomes one convolution with the shortcut as a last input. Which operators take
-//! over what is theirs to say ([`Operator::absorb`]); here is only what the graph must allow: nobody else reads the
-//! value in between, shapes stay, and the shortcut is there in time.
+//! `conv -> add(., shortcut) -> relu` becomes one convolution with the shortcut as a last input.
+//! Which operators take over what is theirs to say ([`Operator::absorb`]); here is only what the
+//! graph must allow: nobody else reads the value in between, shapes stay, and the shortcut is there
+//! in time.
 
 use super::{PassReport, TypedCx, check_fused};
 use crate::SessionError;
@@ -27,20 +29,23 @@ pub(super) fn fuse(
 ) -> Result<(), SessionError> {
     let consumers = net.consumers();
     let mut producers = net.producers();
+    let fetched = net.fetched();
     let mut gone = HashSet::new();
     for at in 0..net.nodes.len() {
+        cx.limits.check_at(at)?;
         let Some(epilogue) = net.nodes[at].operator().and_then(Operator::epilogue) else {
             continue;
         };
         let name = net.nodes[at].location.name.clone();
-        let candidate = match candidate(net, cx.types, &consumers, &producers, at, epilogue) {
-            Ok(candidate) => candidate,
-            Err(Refusal::Nothing) => continue,
-            Err(Refusal::Because(why)) => {
-                report.refuse(&name, why);
-                continue;
-            }
-        };
+        let candidate =
+            match candidate(net, cx.types, (&consumers, &producers, &fetched), at, epilogue) {
+                Ok(candidate) => candidate,
+                Err(Refusal::Nothing) => continue,
+                Err(Refusal::Because(why)) => {
+                    report.refuse(&name, why);
+                    continue;
+                }
+            };
         if !absorb(net, cx, candidate.into, epilogue)? {
             continue;
         }
@@ -69,8 +74,7 @@ struct Candidate {
 fn candidate(
     net: &Net,
     types: &Types,
-    consumers: &[Vec<usize>],
-    producers: &[Option<usize>],
+    (consumers, producers, fetched): (&[Vec<usize>], &[Option<usize>], &HashSet<ValueId>),
     at: usize,
     epilogue: Epilogue,
 ) -> Result<Candidate, Refusal> {
@@ -98,7 +102,7 @@ fn candidate(
         return Err(Refusal::Nothing);
     };
     let because = |why: String| Err(Refusal::Because(why));
-    if net.fetches.contains(&value) {
+    if fetched.contains(&value) {
         return because(format!("the result of {producer} is fetched"));
     }
     if let Some(&reader) = consumers[value.0].iter().find(|&&c| c != at) {
@@ -128,7 +132,8 @@ fn absorb(
     change(net, cx, into, |operator| operator.absorb(epilogue).is_ok())
 }
 
-/// Changes the operator at `at`, which becomes this net's own if `f` says that it changed something.
+/// Changes the operator at `at`, which becomes this net's own if `f` says that it changed
+/// something.
 pub(super) fn change(
     net: &mut Net,
     cx: &TypedCx<'_>,

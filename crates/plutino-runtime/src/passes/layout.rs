@@ -1,33 +1,51 @@
 //! Layout: convolutions compute in channel blocks (NCHWc), and so does whatever lies between them.
 //!
-//! Shapes stay PyTorch's; the pass decides in which physical layout each value lies and puts a reorder where a
-//! node needs a value in the other one. In execution order, so that one look suffices:
+//! Shapes stay PyTorch's; the pass decides in which physical layout each value lies and puts a
+//! reorder where a node needs a value in the other one. In execution order, so that one look
+//! suffices:
 //!
-//! 1. a convolution takes and makes blocks ([`LayoutSupport::Blocked`]), a first one takes plain images;
-//! 2. what computes in either layout ([`LayoutSupport::Any`]) follows its inputs: the reorder sinks below it;
-//! 3. everything else, and every result of the run, is plain; means of pixels and the head of a detector read blocks;
+//! 1. a convolution takes and makes blocks ([`LayoutSupport::Blocked`]), a first one takes plain
+//!    images;
+//! 2. what computes in either layout ([`LayoutSupport::Any`]) follows its inputs: the reorder sinks
+//!    below it;
+//! 3. everything else, and every result of the run, is plain; means of pixels and the head of a
+//!    detector read blocks;
 //! 4. a value is reordered once, however many need it, and never back: its twin is found instead;
-//! 5. a permutation between channels first and channels last at the edge of blocks is a reorder itself.
+//! 5. a permutation between channels first and channels last at the edge of blocks is a reorder
+//!    itself.
 
 use super::PassReport;
+use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, Value, ValueId};
+use plutino_ir::Limits;
 use plutino_ops::{LayoutSupport, Location, Operator, Reorder, Role, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorSpec};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Chooses the layout of every value; a block has `block` channels.
-pub(super) fn layout(net: &mut Net, types: &mut Types, block: usize, report: &mut PassReport) {
-    let mut pass =
-        Pass { blocked: Layout::Blocked { block }, twins: HashMap::new(), nodes: Vec::new() };
+pub(super) fn layout(
+    net: &mut Net,
+    types: &mut Types,
+    block: usize,
+    limits: &Limits,
+    report: &mut PassReport,
+) -> Result<(), SessionError> {
+    let mut pass = Pass {
+        blocked: Layout::Blocked { block },
+        twins: HashMap::new(),
+        makers: HashMap::new(),
+        nodes: Vec::new(),
+    };
     let from_channels_last = follow_channels_last(net, types, block);
     for (at, mut node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
+        limits.check_at(at)?;
         if let Some(reorder) = pass.turn(&node, types, block, from_channels_last.contains(&at)) {
             report.did(&node.location.name, format!("reorders to {} on the way", reorder.to));
             set_layout(types, node.outputs[0], reorder.to);
             node.action = Action::Fused(Box::new(reorder));
-            pass.nodes.push(node);
+            pass.push(node);
             continue;
         }
         let (inputs, outputs) = pass.wanted(&node, types, block);
@@ -38,7 +56,7 @@ pub(super) fn layout(net: &mut Net, types: &mut Types, block: usize, report: &mu
         for &output in &node.outputs {
             set_layout(types, output, outputs);
         }
-        pass.nodes.push(node);
+        pass.push(node);
     }
     for at in 0..net.fetches.len() {
         let value = net.fetches[at];
@@ -47,19 +65,22 @@ pub(super) fn layout(net: &mut Net, types: &mut Types, block: usize, report: &mu
         net.fetches[at] = pass.in_layout(net, types, value, Layout::Plain, &location, report);
     }
     net.nodes = pass.nodes;
+    Ok(())
 }
 
 struct Pass {
     blocked: Layout,
     /// The same value in the other layout.
     twins: HashMap<ValueId, ValueId>,
+    /// The node that makes a value.
+    makers: HashMap<ValueId, usize>,
     nodes: Vec<Node>,
 }
 
-/// The nodes that permute channels last to channels first, whole blocks of them, for readers that all compute in
-/// blocks.
+/// The nodes that permute channels last to channels first, whole blocks of them, for readers that
+/// all compute in blocks.
 fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize> {
-    let consumers = net.consumers();
+    let (consumers, fetched) = (net.consumers(), net.fetched());
     let in_blocks = |reader: &usize| {
         let node = &net.nodes[*reader];
         let support = node.operator().zip(types.all(&node.inputs));
@@ -73,7 +94,7 @@ fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize
         permutes(node, types, Reorder::FROM_CHANNELS_LAST)
             && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(block))
             && !types.is_known(output) // a constant of the plan: nothing runs
-            && !net.fetches.contains(&output)
+            && !fetched.contains(&output)
             && consumers[output.0].iter().all(in_blocks)
     };
     (0..net.nodes.len()).filter(|&at| fits(&net.nodes[at])).collect()
@@ -87,6 +108,11 @@ fn permutes(node: &Node, types: &Types, order: [usize; 4]) -> bool {
 }
 
 impl Pass {
+    fn push(&mut self, node: Node) {
+        self.makers.extend(node.outputs.iter().map(|&output| (output, self.nodes.len())));
+        self.nodes.push(node);
+    }
+
     /// What a permutation becomes that can reorder on the way.
     fn turn(&self, node: &Node, types: &Types, block: usize, to_blocks: bool) -> Option<Reorder> {
         let &[input] = &node.inputs[..] else { return None };
@@ -162,11 +188,11 @@ impl Pass {
         net.values.push(Value { name: name.clone(), recorded });
         types.put(twin, made.into());
         // Of the producer's place in the file, for messages and profiles.
-        let producer = self.nodes.iter().rev().find(|n| n.outputs.contains(&value));
+        let producer = self.makers.get(&value).and_then(|&at| self.nodes.get(at));
         let location = producer.map_or_else(Location::default, |n| (*n.location).clone());
         let kind = "plutino.Reorder".to_owned();
         let location = Arc::new(Location { kind, name, ..location });
-        self.nodes.push(Node {
+        self.push(Node {
             source: None,
             location,
             action: Action::Fused(

@@ -1,8 +1,10 @@
-//! Passes over a net: the explicit, ordered list of everything that changes it before it is planned.
+//! Passes over a net: the explicit, ordered list of everything that changes it before it is
+//! planned.
 //!
-//! Each pass can be left out ([`SessionOptions::without_pass`](crate::SessionOptions::without_pass)), the pipeline
-//! can stop early, and each says what it did and what it refused to do, and why. Passes change speed and memory,
-//! never results beyond rounding.
+//! Each pass can be left out
+//! ([`SessionOptions::without_pass`](crate::SessionOptions::without_pass)), the pipeline can stop
+//! early, and each says what it did and what it refused to do, and why. Passes change speed and
+//! memory, never results beyond rounding.
 
 mod attention;
 mod channels;
@@ -17,6 +19,7 @@ use crate::infer::Types;
 use crate::model::Inner;
 use crate::net::Net;
 use crate::{SessionError, SessionOptions};
+use plutino_ir::Limits;
 use plutino_ops::ValueSpec;
 
 /// The passes, in the order in which they run.
@@ -79,7 +82,7 @@ pub(crate) enum Run {
     /// After shapes are inferred.
     Typed(Stage, fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
     /// Decides how values lie in memory, given the channels of a block.
-    Layout(fn(&mut Net, &mut Types, usize, &mut PassReport)),
+    Layout(fn(&mut Net, &mut Types, usize, &Limits, &mut PassReport) -> Result<(), SessionError>),
 }
 
 /// How much is known when a pass runs that asks for shapes.
@@ -95,6 +98,8 @@ pub(crate) enum Stage {
 pub(crate) struct TypedCx<'a> {
     pub(crate) model: &'a Inner,
     pub(crate) types: &'a Types,
+    /// What ends planning early.
+    pub(crate) limits: &'a Limits,
 }
 
 /// A pass of the pipeline, described.
@@ -196,16 +201,19 @@ pub(crate) fn run_layout(
     net: &mut Net,
     types: &mut Types,
     block: usize,
+    limits: &Limits,
     reports: &mut [PassReport],
-) {
+) -> Result<(), SessionError> {
     for (pass, report) in PIPELINE.iter().zip(reports) {
         if let (Run::Layout(run), true) = (&pass.run, report.ran) {
-            run(net, types, block, report);
+            run(net, types, block, limits, report)?;
         }
     }
+    Ok(())
 }
 
-/// A fused operator must make exactly what the last one that it stands for made, wherever that lies.
+/// A fused operator must make exactly what the last one that it stands for made, wherever that
+/// lies.
 fn check_fused(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
     let node = &net.nodes[at];
     let inputs = types.all(&node.inputs).unwrap_or_default();

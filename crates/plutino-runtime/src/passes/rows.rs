@@ -1,7 +1,8 @@
-//! Rows: two linear layers, one after the other, compute some rows at a time where what lies between exceeds the cache.
+//! Rows: two linear layers, one after the other, compute some rows at a time where what lies
+//! between exceeds the cache.
 //!
-//! Nobody else reads what lies between them. What is decided depends on sizes and on the machine's caches, not on the number
-//! of threads.
+//! Nobody else reads what lies between them. What is decided depends on sizes and on the machine's
+//! caches, not on the number of threads.
 
 use super::{PassReport, TypedCx, check_fused};
 use crate::SessionError;
@@ -19,10 +20,13 @@ pub(super) fn rows(
     cx: &TypedCx<'_>,
     report: &mut PassReport,
 ) -> Result<(), SessionError> {
-    let consumers = net.consumers();
+    let (consumers, fetched) = (net.consumers(), net.fetched());
     let mut gone = HashSet::new();
     for at in 0..net.nodes.len() {
-        let Some((into, chunks)) = pair(net, cx.types, &consumers, at) else { continue };
+        cx.limits.check_at(at)?;
+        let Some((into, chunks)) = pair(net, cx.types, (&consumers, &fetched), at) else {
+            continue;
+        };
         // The first one's place is free from now on; it goes where the second one is.
         let first = std::mem::replace(&mut net.nodes[at].action, Action::Pack);
         let second = std::mem::replace(&mut net.nodes[into].action, Action::Pack);
@@ -57,7 +61,12 @@ fn shared(action: Action) -> Option<Arc<dyn Operator>> {
 }
 
 /// The layer that follows the one at `at` and can be joined with it, and the chunks of both.
-fn pair(net: &Net, types: &Types, consumers: &[Vec<usize>], at: usize) -> Option<(usize, usize)> {
+fn pair(
+    net: &Net,
+    types: &Types,
+    (consumers, fetched): (&[Vec<usize>], &HashSet<ValueId>),
+    at: usize,
+) -> Option<(usize, usize)> {
     let node = &net.nodes[at];
     let &[between] = &node.outputs[..] else { return None };
     let &[into] = &consumers[between.0][..] else { return None };
@@ -65,7 +74,7 @@ fn pair(net: &Net, types: &Types, consumers: &[Vec<usize>], at: usize) -> Option
     let &[output] = &next.outputs[..] else { return None };
     let by_row = [node, next].iter().all(|node| node.operator().is_some_and(Operator::by_row));
     let reads = next.inputs.first() == Some(&between);
-    if !by_row || !reads || net.fetches.contains(&between) {
+    if !by_row || !reads || fetched.contains(&between) {
         return None;
     }
     // Further inputs, which are summands, are rows as well.

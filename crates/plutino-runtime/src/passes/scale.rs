@@ -1,8 +1,10 @@
-//! Squeeze and excite: a 1x1 convolution takes over the factors that the channels of its input are multiplied by.
+//! Squeeze and excite: a 1x1 convolution takes over the factors that the channels of its input are
+//! multiplied by.
 //!
-//! `mul(x, factors) -> conv` becomes one convolution, which multiplies its weights instead of the image. Whether that pays
-//! is the convolution's to say ([`Operator::absorb_factors`](plutino_ops::Operator::absorb_factors)). It can do so in
-//! channel blocks only, so this comes after the layout pass.
+//! `mul(x, factors) -> conv` becomes one convolution, which multiplies its weights instead of the
+//! image. Whether that pays is the convolution's to say
+//! ([`Operator::absorb_factors`](plutino_ops::Operator::absorb_factors)). It can do so in channel
+//! blocks only, so this comes after the layout pass.
 
 use super::fuse::change;
 use super::{PassReport, TypedCx, check_fused};
@@ -19,14 +21,15 @@ pub(super) fn scale(
     cx: &TypedCx<'_>,
     report: &mut PassReport,
 ) -> Result<(), SessionError> {
-    let consumers = net.consumers();
+    let (consumers, fetched) = (net.consumers(), net.fetched());
     let mut gone = HashSet::new();
     for at in 0..net.nodes.len() {
+        cx.limits.check_at(at)?;
         let Some(Product { image, factors, output }) = product(net, cx.types, at) else { continue };
         let [into] = consumers[output.0][..] else { continue };
         let node = &net.nodes[into];
         let reads = node.inputs.iter().filter(|&&input| input == output).count();
-        if net.fetches.contains(&output) || reads != 1 || node.inputs.first() != Some(&output) {
+        if fetched.contains(&output) || reads != 1 || node.inputs.first() != Some(&output) {
             continue;
         }
         let name = net.nodes[at].location.name.clone();

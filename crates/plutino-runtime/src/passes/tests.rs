@@ -5,6 +5,7 @@ use crate::SessionOptions;
 use crate::infer;
 use crate::net::Net;
 use crate::testkit::model;
+use plutino_ir::Limits;
 use plutino_kernels::Isa;
 use plutino_tensor::{DType, Shape, TensorSpec};
 
@@ -13,8 +14,8 @@ fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     after_of(&[1, 2], lines, off)
 }
 
-/// Runs all passes but those named, for inputs of this shape. Returns one line for each node that is left
-/// (`name+absorbed inputs>outputs`) and the reports.
+/// Runs all passes but those named, for inputs of this shape. Returns one line for each node that
+/// is left (`name+absorbed inputs>outputs`) and the reports.
 fn after_of(shape: &[usize], lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     let model = model(lines);
     let inner = &model.inner;
@@ -28,8 +29,9 @@ fn after_of(shape: &[usize], lines: &str, off: &[&str]) -> (Vec<String>, Vec<Pas
     let mut reports = reports(&options);
     run_structure(&mut net, &mut reports).unwrap();
     let fold = inference(&mut reports);
-    let types = infer::infer(&net, &specs, &inner.packs, Isa::PORTABLE, fold).unwrap();
-    let cx = TypedCx { model: inner, types: &types };
+    let limits = Limits::default();
+    let types = infer::infer(&net, &specs, &inner.packs, Isa::PORTABLE, fold, &limits).unwrap();
+    let cx = TypedCx { model: inner, types: &types, limits: &limits };
     run_typed(Stage::Inferred, &mut net, &cx, &mut reports).unwrap();
     let names = |ids: &[crate::net::ValueId]| {
         ids.iter().map(|&i| net.name(i)).collect::<Vec<_>>().join(",")

@@ -1,4 +1,5 @@
-//! Random graphs: whatever shares memory, is fused, placed or dropped, results are those of a naive interpreter.
+//! Random graphs: whatever shares memory, is fused, placed or dropped, results are those of a naive
+//! interpreter.
 
 use crate::testkit::{session_with, values, vector};
 use crate::{SessionOptions, Sorting};

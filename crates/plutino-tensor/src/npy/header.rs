@@ -1,17 +1,24 @@
-//! The header of a npy file. `npyz` reads and writes it; here it is guarded and translated.
+//! The header of a npy file: magic, version, length, and a Python dict literal with three entries,
+//! `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`.
+//!
+//! Read strictly, and without recursion: what NumPy writes (versions 1 to 3, Python 2 included) is
+//! understood, anything else is an error that says where it stands.
 
 use super::NpyError;
+use super::literal::Literal;
 use crate::{DType, Shape};
-use npyz::{Endianness, NpyHeader, Order, TypeChar, TypeStr, WriteOptions, WriterBuilder};
 use std::io::{Read, Write};
+
+const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Longest header text that is read. NumPy's own limit is 10,000.
 const MAX_TEXT: usize = 1 << 16;
 
-/// Deepest nesting of brackets that is read: a dict with a tuple needs 2, structured dtypes some more.
-const MAX_NESTING: usize = 16;
+/// The data begins at a multiple of this many bytes.
+const ALIGN: usize = 64;
 
 /// What the header says.
+#[derive(Debug)]
 pub(super) struct Header {
     pub(super) dtype: DType,
     pub(super) shape: Shape,
@@ -23,120 +30,172 @@ pub(super) struct Header {
     pub(super) len: u64,
 }
 
-fn invalid(what: impl Into<String>) -> NpyError {
+pub(super) fn invalid(what: impl Into<String>) -> NpyError {
     NpyError::Header { what: what.into() }
 }
 
 impl Header {
     pub(super) fn read(source: &mut dyn Read) -> Result<Self, NpyError> {
-        let bytes = read_guarded(source)?;
-        let header = NpyHeader::from_reader(&bytes[..]).map_err(|e| invalid(e.to_string()))?;
-        let unsupported = || NpyError::UnsupportedDType { descr: header.dtype().descr() };
-        let npyz::DType::Plain(descr) = header.dtype() else {
-            return Err(unsupported());
+        let truncated = |_| invalid("the header is cut off");
+        let mut start = [0; 8];
+        source.read_exact(&mut start).map_err(truncated)?;
+        let [.., major, minor] = start;
+        if !start.starts_with(MAGIC) {
+            return Err(invalid("it does not start with \\x93NUMPY"));
+        }
+        let (len, length_field) = match (major, minor) {
+            (1, 0) => {
+                let mut len = [0; 2];
+                source.read_exact(&mut len).map_err(truncated)?;
+                (usize::from(u16::from_le_bytes(len)), 2)
+            }
+            (2 | 3, 0) => {
+                let mut len = [0; 4];
+                source.read_exact(&mut len).map_err(truncated)?;
+                (usize::try_from(u32::from_le_bytes(len)).unwrap_or(usize::MAX), 4)
+            }
+            _ => {
+                let what = format!("version {major}.{minor} of the format, known are 1.0 to 3.0");
+                return Err(invalid(what));
+            }
         };
-        let dtype = from_numpy(&descr).ok_or_else(unsupported)?;
-        let dims: Result<Vec<usize>, _> = header.shape().iter().map(|&d| d.try_into()).collect();
-        let endianness = descr.endianness();
-        Ok(Self {
-            dtype,
-            shape: dims.map_err(|_| invalid("a dimension exceeds the address space"))?.into(),
-            fortran: header.order() == Order::Fortran,
-            swapped: endianness != Endianness::Irrelevant && endianness != Endianness::of_machine(),
-            len: bytes.len() as u64,
-        })
+        if len > MAX_TEXT {
+            return Err(invalid(format!("a header of {len} bytes, at most {MAX_TEXT} are read")));
+        }
+        let mut text = vec![0; len];
+        source.read_exact(&mut text).map_err(truncated)?;
+        let mut header = Self::parse(&text)?;
+        header.len = (start.len() + length_field + len) as u64;
+        Ok(header)
+    }
+
+    /// The dict literal. The three keys may stand in any order, as NumPy allows.
+    fn parse(text: &[u8]) -> Result<Self, NpyError> {
+        let mut literal = Literal::new(text);
+        let (mut dtype, mut fortran, mut shape) = (None, None, None);
+        literal.expect(b'{')?;
+        while !literal.accept(b'}') {
+            let at = literal.position();
+            let key = literal.string()?;
+            literal.expect(b':')?;
+            let again = match key {
+                b"descr" => dtype.replace(dtype_of(&mut literal)?).is_some(),
+                b"fortran_order" => fortran.replace(literal.boolean()?).is_some(),
+                b"shape" => shape.replace(literal.dims()?).is_some(),
+                _ => {
+                    return Err(invalid(format!("unknown key '{}' at byte {at}", quote(key))));
+                }
+            };
+            if again {
+                let key = quote(key);
+                return Err(invalid(format!("key '{key}' stands twice, again at byte {at}")));
+            }
+            if !literal.accept(b',') {
+                literal.expect(b'}')?;
+                break;
+            }
+        }
+        literal.end()?;
+        let missing = |key: &str| invalid(format!("no key '{key}'"));
+        let (dtype, swapped) = dtype.ok_or_else(|| missing("descr"))?;
+        let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
+        let shape: Shape = shape.ok_or_else(|| missing("shape"))?.into();
+        check_size(&shape, dtype)?;
+        Ok(Self { dtype, shape, fortran, swapped, len: 0 })
     }
 }
 
-/// The bytes of a header that `npyz` can be trusted with: it allocates whatever length the file names,
-/// descends into brackets recursively, and multiplies dimensions without a check.
-fn read_guarded(source: &mut dyn Read) -> Result<Vec<u8>, NpyError> {
-    let truncated = |_| invalid("the header is cut off");
-    let mut bytes = vec![0; 10];
-    source.read_exact(&mut bytes).map_err(truncated)?;
-    if !bytes.starts_with(b"\x93NUMPY") {
-        return Err(invalid("it does not start with \\x93NUMPY"));
-    }
-    // Version 1 has a length of 2 bytes, later versions of 4.
-    let mut len = [bytes[8], bytes[9], 0, 0];
-    if bytes[6] >= 2 {
-        source.read_exact(&mut len[2..]).map_err(truncated)?;
-        bytes.extend(&len[2..]);
-    }
-    let len = u32::from_le_bytes(len) as usize;
-    if len > MAX_TEXT {
-        return Err(invalid(format!("a header of {len} bytes, at most {MAX_TEXT} are read")));
-    }
-    let start = bytes.len();
-    bytes.resize(start + len, 0);
-    source.read_exact(&mut bytes[start..]).map_err(truncated)?;
-    guard(&bytes[start..])?;
-    Ok(bytes)
-}
-
-/// Bounds the nesting, and the product of all numbers: a valid header has no other numbers than the
-/// dimensions and the size of an element, and these multiply to the size of the data.
-fn guard(text: &[u8]) -> Result<(), NpyError> {
-    let mut depth = 0usize;
-    for byte in text {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > MAX_NESTING {
-            return Err(invalid(format!("brackets nested deeper than {MAX_NESTING}")));
-        }
-    }
-    let numbers = text.split(|b| !b.is_ascii_digit()).filter(|digits| !digits.is_empty());
-    let product = numbers.into_iter().try_fold(1u64, |product, digits| {
-        let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-        product.checked_mul(number.max(1))
-    });
-    match product.is_some_and(|p| i64::try_from(p).is_ok()) {
+/// No product of dimensions may overflow, not even where another one is 0: strides are such
+/// products.
+fn check_size(shape: &Shape, dtype: DType) -> Result<(), NpyError> {
+    let bytes = shape.iter().try_fold(dtype.size_of(), |bytes, &d| bytes.checked_mul(d.max(1)));
+    match bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok()) {
         true => Ok(()),
-        false => Err(invalid("dimensions whose product exceeds 63 bits")),
+        false => Err(invalid("dimensions whose product exceeds the address space")),
     }
 }
 
-fn from_numpy(descr: &TypeStr) -> Option<DType> {
-    Some(match (descr.type_char(), descr.size_field()) {
-        (TypeChar::Bool, 1) => DType::Bool,
-        (TypeChar::Uint, 1) => DType::U8,
-        (TypeChar::Int, 1) => DType::I8,
-        (TypeChar::Int, 2) => DType::I16,
-        (TypeChar::Int, 4) => DType::I32,
-        (TypeChar::Int, 8) => DType::I64,
-        (TypeChar::Float, 2) => DType::F16,
-        (TypeChar::Float, 4) => DType::F32,
-        (TypeChar::Float, 8) => DType::F64,
-        (TypeChar::Complex, 8) => DType::C64,
-        (TypeChar::Complex, 16) => DType::C128,
-        _ => return None,
-    })
+/// The dtype that comes next, and whether its numbers are in the other byte order than the
+/// machine's.
+fn dtype_of(literal: &mut Literal<'_>) -> Result<(DType, bool), NpyError> {
+    // Structured dtypes are lists, NumPy's own way to write nested ones included.
+    if literal.peek().is_some_and(|byte| byte == b'[' || byte == b'(') {
+        let descr = literal.brackets()?;
+        return Err(unsupported(descr));
+    }
+    let descr = literal.string()?;
+    let (order, kind) = match descr {
+        [order @ (b'<' | b'>' | b'|' | b'='), kind @ ..] => (*order, kind),
+        kind => (b'=', kind),
+    };
+    let dtype = from_numpy(kind).ok_or_else(|| unsupported(descr))?;
+    let swapped = dtype.size_of() > 1
+        && match order {
+            b'<' => cfg!(target_endian = "big"),
+            b'>' => cfg!(target_endian = "little"),
+            _ => false, // the machine's
+        };
+    Ok((dtype, swapped))
 }
 
-/// NumPy's kind letter; the number of bytes is that of the dtype.
-fn numpy_kind(dtype: DType) -> Option<char> {
+fn unsupported(descr: &[u8]) -> NpyError {
+    NpyError::UnsupportedDType { descr: quote(descr) }
+}
+
+/// Text of the file as an error shows it: the beginning, escaped.
+fn quote(text: &[u8]) -> String {
+    const MOST: usize = 100;
+    match text.get(..MOST) {
+        Some(start) if text.len() > MOST => format!("{} ...", start.escape_ascii()),
+        _ => text.escape_ascii().to_string(),
+    }
+}
+
+/// NumPy's kind letter and number of bytes, where there is such a dtype.
+const fn numpy_kind(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
-        DType::Bool => 'b',
-        DType::U8 => 'u',
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => 'i',
-        DType::F16 | DType::F32 | DType::F64 => 'f',
-        DType::C64 | DType::C128 => 'c',
+        DType::Bool => "b1",
+        DType::U8 => "u1",
+        DType::I8 => "i1",
+        DType::I16 => "i2",
+        DType::I32 => "i4",
+        DType::I64 => "i8",
+        DType::F16 => "f2",
+        DType::F32 => "f4",
+        DType::F64 => "f8",
+        DType::C64 => "c8",
+        DType::C128 => "c16",
         DType::Bf16 | DType::C32 => return None,
     })
 }
 
-/// Writes the header of a C-ordered array in the machine's byte order.
+fn from_numpy(kind: &[u8]) -> Option<DType> {
+    DType::ALL.into_iter().find(|&dtype| numpy_kind(dtype).is_some_and(|k| k.as_bytes() == kind))
+}
+
+/// Writes the header of a C-ordered array in the machine's byte order, version 1.
 pub(super) fn write(to: &mut dyn Write, dtype: DType, shape: &Shape) -> Result<(), NpyError> {
     let kind = numpy_kind(dtype).ok_or(NpyError::NoNumpyDType { dtype })?;
-    let order =
-        if dtype.size_of() == 1 { Endianness::Irrelevant } else { Endianness::of_machine() };
-    let descr = format!("{order}{kind}{}", dtype.size_of());
-    let descr: TypeStr = descr.parse().map_err(|_| NpyError::NoNumpyDType { dtype })?;
-    let dims: Vec<u64> = shape.iter().map(|&d| d as u64).collect();
-    let options = WriteOptions::new_header_only().dtype(npyz::DType::new_scalar(descr));
-    options.shape(&dims).writer(to).write_header_only()?;
+    let order = match (dtype.size_of(), cfg!(target_endian = "little")) {
+        (1, _) => '|',
+        (_, true) => '<',
+        (_, false) => '>',
+    };
+    let dims: Vec<String> = shape.iter().map(usize::to_string).collect();
+    let comma = if dims.len() == 1 { "," } else { "" };
+    let shape = format!("({}{comma})", dims.join(", "));
+    let mut text =
+        format!("{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': {shape}, }}");
+    // Magic, version, length and the text, filled with blanks, with a line end as the last byte.
+    let start = MAGIC.len() + 4;
+    let end = (start + text.len() + 1).next_multiple_of(ALIGN);
+    text.extend(std::iter::repeat_n(' ', end - start - text.len() - 1));
+    text.push('\n');
+    let len = u16::try_from(text.len())
+        .map_err(|_| invalid(format!("{} dimensions do not fit a header", dims.len())))?;
+    to.write_all(MAGIC)?;
+    to.write_all(&[1, 0])?;
+    to.write_all(&len.to_le_bytes())?;
+    to.write_all(text.as_bytes())?;
     Ok(())
 }

@@ -11,9 +11,9 @@
 //! | - | bf16, c32 | NumPy has no such dtype: writing is an error, cast to f32 or c64 first |
 //! | everything else | - | reading is an error |
 //!
-//! Either byte order and either element order (C, Fortran) is read; the machine's byte order and C order
-//! are written. Files may come from anyone: sizes are checked against the bytes that are really there before
-//! memory is taken, and no file makes the reader panic.
+//! Either byte order and either element order (C, Fortran) is read; the machine's byte order and C
+//! order are written. Files may come from anyone: sizes are checked against the bytes that are
+//! really there before memory is taken, and no file makes the reader panic.
 //!
 //! ```
 //! use plutino_tensor::{Tensor, npy};
@@ -25,6 +25,7 @@
 //! ```
 
 mod header;
+mod literal;
 pub mod npz;
 
 use crate::buffer::byte_len;
@@ -109,7 +110,7 @@ impl NpyError {
 /// [`NpyError::File`] around whatever is wrong.
 pub fn load(path: impl AsRef<Path>) -> Result<Tensor, NpyError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(NpyError::from);
+    let bytes = read_file(path).map_err(NpyError::from);
     bytes.and_then(|bytes| read(&bytes)).map_err(NpyError::in_file(path))
 }
 
@@ -121,6 +122,14 @@ pub fn save(path: impl AsRef<Path>, tensor: &TensorView<'_>) -> Result<(), NpyEr
     let path = path.as_ref();
     let file = std::fs::File::create(path).map_err(NpyError::from);
     file.and_then(|file| write(io::BufWriter::new(file), tensor)).map_err(NpyError::in_file(path))
+}
+
+/// The bytes of a regular file: opening a pipe would wait for its other end.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    match std::fs::metadata(path)?.is_file() {
+        true => std::fs::read(path),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 /// Reads an array from the bytes of a npy file.

@@ -1,5 +1,5 @@
-//! Archives of named arrays, as `numpy.savez` and `numpy.savez_compressed` write them: a zip file with
-//! one `NAME.npy` for each array.
+//! Archives of named arrays, as `numpy.savez` and `numpy.savez_compressed` write them: a zip file
+//! with one `NAME.npy` for each array.
 //!
 //! ```
 //! use plutino_tensor::{Tensor, npy::npz};
@@ -14,6 +14,7 @@ use super::NpyError;
 use crate::{Tensor, TensorView};
 use flate2::bufread::DeflateDecoder;
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
+use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -31,7 +32,7 @@ fn invalid(what: impl ToString) -> NpyError {
 /// [`NpyError::File`] around whatever is wrong.
 pub fn load(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>, NpyError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(NpyError::from);
+    let bytes = super::read_file(path).map_err(NpyError::from);
     bytes.and_then(|bytes| read(&bytes)).map_err(NpyError::in_file(path))
 }
 
@@ -55,12 +56,13 @@ pub fn save<'a, N: AsRef<str>>(
 pub fn read(bytes: &[u8]) -> Result<Vec<(String, Tensor)>, NpyError> {
     let archive = ZipArchive::from_slice(bytes).map_err(invalid)?;
     let mut arrays: Vec<(String, Tensor)> = Vec::new();
+    let mut seen = HashSet::new();
     for entry in archive.entries() {
         let entry = entry.map_err(invalid)?;
         let path = entry.file_path();
         let path = std::str::from_utf8(path.as_bytes()).map_err(invalid)?;
         let name = path.strip_suffix(".npy").unwrap_or(path);
-        if arrays.iter().any(|(other, _)| other == name) {
+        if !seen.insert(name.to_owned()) {
             return Err(invalid(format!("array '{name}' occurs twice")));
         }
         let local = archive.get_entry(entry.wayfinder()).map_err(invalid)?;

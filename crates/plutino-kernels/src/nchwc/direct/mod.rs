@@ -3,12 +3,13 @@
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //! ```
-//! Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it up in a table of
-//! offsets, made once for each block of pixels.
+//! Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it
+//! up in a table of offsets, made once for each block of pixels.
 //!
-//! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level cache) /
-//! pair of output channel blocks (its weights stay in the first level) / tile / input channel block / tap /
-//! channel. The sum over taps and channels runs in one fixed order: the result does not depend on tasks.
+//! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level
+//! cache) / pair of output channel blocks (its weights stay in the first level) / tile / input
+//! channel block / tap / channel. The sum over taps and channels runs in one fixed order: the
+//! result does not depend on tasks.
 
 mod task;
 mod weights;
@@ -27,7 +28,8 @@ pub use weights::{ConvInput, DirectWeights, FEW};
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
 
-/// Tiles of a thread, where each has pixels of its own, at least; with fewer, each has output channels of its own.
+/// Tiles of a thread, where each has pixels of its own, at least; with fewer, each has output
+/// channels of its own.
 const LEAST_TILES: usize = 8;
 
 /// Bytes above which a task copies less of an image than whole rows.
@@ -52,7 +54,8 @@ pub struct DirectConv {
     spread: Option<Spread>,
 }
 
-/// The pixels of a larger plane that a convolution computes: rows and columns from `first` on, `step` apart.
+/// The pixels of a larger plane that a convolution computes: rows and columns from `first` on,
+/// `step` apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spread {
     /// Height and width of the plane.
@@ -83,8 +86,8 @@ enum Reads {
     Whole(PaddedImage),
     /// A copy of its own, of the part of an image that it needs.
     Part(PaddedImage),
-    /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what lies between them
-    /// would take as much cache as they do. How many elements it holds at most.
+    /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what
+    /// lies between them would take as much cache as they do. How many elements it holds at most.
     Pixels(usize),
 }
 
@@ -120,7 +123,8 @@ pub(super) struct Workers<'a> {
 }
 
 impl DirectConv {
-    /// Binds the geometry; `channels` are all input channels, `threads` shapes the tasks (not the result).
+    /// Binds the geometry; `channels` are all input channels, `threads` shapes the tasks (not the
+    /// result).
     pub fn new(
         isa: Isa,
         window: Window,
@@ -181,8 +185,8 @@ impl DirectConv {
         self.spread.map_or(self.window.pixels(), |s| s.plane[0] * s.plane[1])
     }
 
-    /// Numbers of scratch memory that a run on `threads` threads needs: for each a table of offsets, and copies of
-    /// plain input.
+    /// Numbers of scratch memory that a run on `threads` threads needs: for each a table of
+    /// offsets, and copies of plain input.
     pub fn scratch(&self, threads: usize) -> usize {
         let copy = match &self.reads {
             Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
@@ -217,8 +221,9 @@ impl DirectConv {
         }
     }
 
-    /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and `residual` are
-    /// blocked; `bias` is padded with zeros to whole pairs of output blocks (see [`DirectConv::pad_bias`]).
+    /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and
+    /// `residual` are blocked; `bias` is padded with zeros to whole pairs of output blocks (see
+    /// [`DirectConv::pad_bias`]).
     ///
     /// Panics where a slice is too short: plans check lengths before.
     pub fn run(
@@ -239,8 +244,9 @@ impl DirectConv {
         self.scratch(threads).saturating_add(weights.scaled_len())
     }
 
-    /// A 1x1 convolution of channels that are multiplied by a factor each, `[image][channel, padded to whole blocks]`:
-    /// squeeze and excite. Not the pixels are multiplied, but the weights, for one image after the other.
+    /// A 1x1 convolution of channels that are multiplied by a factor each, `[image][channel, padded
+    /// to whole blocks]`: squeeze and excite. Not the pixels are multiplied, but the weights, for
+    /// one image after the other.
     ///
     /// Panics as [`DirectConv::run`] does, and for other windows.
     pub fn run_scaled(
@@ -336,11 +342,13 @@ impl DirectConv {
         Run { conv: self, operands, workers, image: [in_image, image], pair_tasks, grid }
     }
 
-    /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output blocks.
+    /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output
+    /// blocks.
     pub fn pad_bias(bias: Option<&[f32]>, groups: usize, out: usize, block: usize) -> Vec<f32> {
-        // With several groups, `out` is a multiple of the block but maybe not of the pair: pad each group.
+        // With several groups, `out` is a multiple of the block but maybe not of the pair: pad each
+        // group.
         let padded = out.next_multiple_of(NB * block);
-        let mut all = vec![0.0; groups * padded];
+        let mut all = vec![0.0; groups * padded]; // bounded: as many as weights
         if let Some(bias) = bias {
             for (to, from) in all.chunks_exact_mut(padded).zip(bias.chunks(out)) {
                 to[..from.len()].copy_from_slice(from);
@@ -369,8 +377,8 @@ impl Run<'_> {
         &self.operands.x[n * self.image[0]..(n + 1) * self.image[0]]
     }
 
-    /// A task; `x` is the image or the copy of all of it. No two may run under the same worker's number at a time, and
-    /// none twice.
+    /// A task; `x` is the image or the copy of all of it. No two may run under the same worker's
+    /// number at a time, and none twice.
     pub(super) fn task(&self, worker: usize, x: &[f32], [n, layer, pixel_task]: [usize; 3]) {
         let conv = self.conv;
         let out = self.operands.weights.channels[0];

@@ -2,8 +2,8 @@
 
 use super::super::finish::{Finish, RUN, Residual};
 use super::super::tile::{
-    MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, for_each_tile, lines_ahead,
-    max_pixels, tile,
+    CHAIN, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain, for_each_tile,
+    lines_ahead, max_pixels, tile,
 };
 use super::super::window::Window;
 use super::{DirectConv, Operands, Reads, Spread};
@@ -77,6 +77,7 @@ impl Vectorized for Task<'_> {
             block: in_block,
             step: plane * in_block,
             pixel: window.stride[1] * in_block,
+            chain: chain(CHAIN, in_block, weights.taps),
         };
         // Pixels whose tiles are cut together: those of a row, or all.
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
@@ -100,8 +101,8 @@ impl Vectorized for Task<'_> {
                 panel: Panel::new::<S>(
                     &taps,
                     &weights.as_slice()[index * panel..(index + 1) * panel],
-                    &ops.bias[index * NB * b..(index + 1) * NB * b],
                 ),
+                bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
                 starts,
                 blocks,
                 finish: conv.finish,
@@ -109,11 +110,13 @@ impl Vectorized for Task<'_> {
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: &self.run,
             };
-            // A last block of few channels is computed by halves of vectors, and a block that is left by itself has more
-            // pixels in a tile: so far for 1x1 and first layers only, where these are common.
+            // A last block of few channels is computed by halves of vectors, and a block that is
+            // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where
+            // these are common.
             let apart = matches!(position, Position::DENSE | Position::ROW);
             let last = channels - (blocks - 1) * b;
-            // Where vectors of both lengths take the same time, a block beside another one shares its broadcasts.
+            // Where vectors of both lengths take the same time, a block beside another one shares
+            // its broadcasts.
             let half = S::Half::LANES < b && last <= S::Half::LANES;
             let half = half && apart && (blocks == 1 || s.isa().multiply_adds() == 1);
             let mut start = 0;
@@ -154,7 +157,10 @@ fn position<S: Simd>(reads: &Reads, window: &Window) -> usize {
 struct Pair<'a> {
     ops: &'a Operands<'a>,
     panel: Panel<'a>,
-    /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the plane does.
+    /// NB vectors.
+    bias: &'a [f32],
+    /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the
+    /// plane does.
     starts: [usize; NB],
     /// Blocks to store: 1 for an odd last one.
     blocks: usize,
@@ -167,12 +173,12 @@ struct Pair<'a> {
 }
 
 impl<S: Simd> TileBody<S> for Pair<'_> {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         self.fetch::<S, MR>(s, 0..self.blocks, first);
-        // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are their sums with `adds`
-        // (Window); x holds all planes (`DirectConv::begin`). Dense pixels are some of the plane's own, under the one tap
-        // of a pointwise window.
+        // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are
+        // their sums with `adds` (Window); x holds all planes (`DirectConv::begin`). Dense pixels
+        // are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {
                 Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
@@ -200,14 +206,14 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     }
 }
 
-/// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more channels than half a
-/// vector.
+/// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more
+/// channels than half a vector.
 struct Single<'a, 'p, const HALF: bool>(&'a mut Pair<'p>);
 
 impl<S: Simd, const HALF: bool> TileBody<S> for Single<'_, '_, HALF> {
     const PIXELS: usize = if HALF { max_pixels::<S>() } else { MAX_PIXELS_OF_ONE };
 
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let block = self.0.panel.block;
         self.0.fetch::<S, MR>(s, block..block + 1, first);
@@ -251,7 +257,8 @@ impl Pair<'_> {
         unsafe { tile::<S, V, MR, POSITION, BLOCKS>(v, &self.panel, first) }
     }
 
-    /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a row.
+    /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a
+    /// row.
     #[inline(always)]
     fn sums_of_one<S: Simd, V: Simd, const MR: usize>(&self, v: V, first: usize) -> Tile<V, MR> {
         // SAFETY: as for such pixels of a pair.
@@ -263,8 +270,8 @@ impl Pair<'_> {
         }
     }
 
-    /// Asks the cache for the lines that a tile of a first layer writes: its sums are so few that the lines should be
-    /// there when they are done. (Where there are more, this changes nothing.)
+    /// Asks the cache for the lines that a tile of a first layer writes: its sums are so few that
+    /// the lines should be there when they are done. (Where there are more, this changes nothing.)
     #[inline(always)]
     fn fetch<S: Simd, const MR: usize>(&self, s: S, blocks: Range<usize>, first: usize) {
         if !matches!(self.position, Position::SUM | Position::ROW) {
@@ -277,7 +284,7 @@ impl Pair<'_> {
     }
 
     /// Completes the results of pixels of block `k` that are stored.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn complete_block<S: Simd>(&self, s: S, k: usize, pixels: Range<usize>) {
         let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
         self.finish.complete(s, residual, y);
@@ -288,14 +295,17 @@ impl Pair<'_> {
     }
 
     /// Finishes the sums of a tile of block `k`.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
         let (residual, y) = self.results::<S>(k, first, MR);
+        let bias = s.load(&self.bias[k * S::LANES..]);
+        let mut sums = sums;
+        unroll!(MR, |J| sums[J] = s.add(sums[J], bias));
         self.finish.store::<S, MR, true>(s, sums, residual, y);
     }
 
-    /// The residual and the result of `count` pixels of block `k`. Where that is a constant, so are their lengths: no
-    /// store of a tile asks for them.
+    /// The residual and the result of `count` pixels of block `k`. Where that is a constant, so are
+    /// their lengths: no store of a tile asks for them.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // see below
     fn results<S: Simd>(
@@ -312,12 +322,13 @@ impl Pair<'_> {
         }
         let range = from(self.starts[k] + first * S::LANES);
         let residual = self.ops.residual.map(|r| r.part(range.clone()));
-        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives at a time.
+        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives
+        // at a time.
         (residual, unsafe { self.ops.y.slice(range) })
     }
 
-    /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in the plane that starts
-    /// at `to`.
+    /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in
+    /// the plane that starts at `to`.
     #[inline(always)]
     fn scatter<S: Simd>(
         &self,

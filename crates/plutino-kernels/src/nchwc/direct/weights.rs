@@ -28,8 +28,8 @@ impl ConvInput {
     }
 }
 
-/// Weights in the order in which the kernel reads them:
-/// `[group][pair of output blocks][input block][tap][input channel of the block][2 b output channels]`.
+/// Weights in the order in which the kernel reads them: `[group][pair of output blocks][input
+/// block][tap][input channel of the block][2 b output channels]`.
 ///
 /// `D` is where they lie: memory of their own, or borrowed.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +44,9 @@ pub struct DirectWeights<D = AlignedBuf> {
 }
 
 impl DirectWeights {
-    /// Packs `weight`, `(groups * out, in, taps)` row-major, for vectors of `block` f32. A convolution with
-    /// groups needs `in` and `out` (channels of one group) to be multiples of `block`.
+    /// Packs `weight`, `(groups * out, in, taps)` row-major, for vectors of `block` f32. A
+    /// convolution with groups needs `in` and `out` (channels of one group) to be multiples of
+    /// `block`.
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
@@ -86,7 +87,8 @@ impl DirectWeights {
         for (gp, panel) in packed.chunks_exact_mut(depth * width).enumerate() {
             let (g, first) = (gp / pairs, gp % pairs * width);
             let rows = weight.part((g * out + first) * depth..(g * out + out) * depth);
-            // Some lines at a time, so that they stay in the first-level cache while a row after the other fills them.
+            // Some lines at a time, so that they stay in the first-level cache while a row after
+            // the other fills them.
             for k0 in (0..depth).step_by(LINES) {
                 let lines: [usize; LINES] = std::array::from_fn(|k| {
                     let (c, tap) = ((k0 + k).min(depth - 1) / taps, (k0 + k) % taps);

@@ -1,13 +1,14 @@
-//! Winograd convolution on channel blocks (Lavin and Gray, arXiv 1509.09308): 3x3 with stride 1 or 2, and large windows
-//! of first layers.
+//! Winograd convolution on channel blocks (Lavin and Gray, arXiv 1509.09308): 3x3 with stride 1 or
+//! 2, and large windows of first layers.
 //!
 //! With a tile's inputs d, the filter g and the transforms of [`transform`],
 //!
 //! ```text
 //! Y = A^T [ sum over input channels of (G g G^T) * (B^T d B) ] A        * elementwise
 //! ```
-//! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are a matrix product for each
-//! point, computed with the register tile of the direct convolution: pixels are tiles there, taps are 1.
+//! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are a matrix
+//! product for each point, computed with the register tile of the direct convolution: pixels are
+//! tiles there, taps are 1.
 //!
 //! | algorithm | tile | points | multiplications | weights | error, 128 channels |
 //! |---|---|---|---|---|---|
@@ -17,20 +18,22 @@
 //! | F(4x4, 4x4) | 4x4 | 7x7 | 5.2 times fewer | 3.1 times more | four times that |
 //! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times more | twice that |
 //!
-//! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with stride 2, whose squares of
-//! four pixels are the pixels that it sees (see [`unshuffle`]); under 5x5 and 6x6, stride 1 and three taps are left.
+//! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with
+//! stride 2, whose squares of four pixels are the pixels that it sees (see [`unshuffle`]); under
+//! 5x5 and 6x6, stride 1 and three taps are left.
 //!
-//! Where as few outputs are left for the last tile of a line as a smaller algorithm has, it leaves out points, and the
-//! filters stay what they are: 14 = 4 + 4 + 4 + 2 takes 6 + 6 + 6 + 4 points (see [`order`]).
+//! Where as few outputs are left for the last tile of a line as a smaller algorithm has, it leaves
+//! out points, and the filters stay what they are: 14 = 4 + 4 + 4 + 2 takes 6 + 6 + 6 + 4 points
+//! (see [`order`]).
 //!
-//! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride 1 convolutions,
-//! with two taps and with one, whose sum is transformed back at once.
+//! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride
+//! 1 convolutions, with two taps and with one, whose sum is transformed back at once.
 //!
-//! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache; each chunk reads all
-//! weights) / three phases: transform inputs (channel block x row of tiles), multiply (one of the points x some pairs of
-//! output blocks), transform outputs (output block x row of tiles). Where there are chunks for all threads,
-//! and weights are small, each thread works on its own; else they share the phases of one chunk, and its data moves
-//! between their caches.
+//! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache;
+//! each chunk reads all weights) / three phases: transform inputs (channel block x row of tiles),
+//! multiply (one of the points x some pairs of output blocks), transform outputs (output block x
+//! row of tiles). Where there are chunks for all threads, and weights are small, each thread works
+//! on its own; else they share the phases of one chunk, and its data moves between their caches.
 //!
 //! Error: tests hold it below 1e-5 of the largest output against f64.
 
@@ -128,12 +131,13 @@ impl Sizes {
     }
 }
 
-/// f32 between two points' data beyond the data itself, so that the points of a tile do not compete for the
-/// same lines of the first-level cache.
+/// f32 between two points' data beyond the data itself, so that the points of a tile do not compete
+/// for the same lines of the first-level cache.
 const SKEW: usize = 16;
 /// Bytes of transformed data (inputs and outputs) of a chunk, at least.
 const CHUNK: usize = 3 << 19;
-/// The same where weights of no more than half of that leave room for them in the second-level cache.
+/// The same where weights of no more than half of that leave room for them in the second-level
+/// cache.
 const SMALL_CHUNK: usize = 1 << 19;
 
 /// A short tile has to save at least one in so many of a line's points.
@@ -142,8 +146,8 @@ const SHORT_PAYS: usize = 25;
 /// f32 of the squares that a row of tiles reads, at most: each thread has room for them.
 const MOST_SQUARES: usize = 1 << 18;
 
-/// Tiles of a thread, where each multiplies tiles of its own, at least: with fewer, weights would arrive too slowly at
-/// cores that read all of them.
+/// Tiles of a thread, where each multiplies tiles of its own, at least: with fewer, weights would
+/// arrive too slowly at cores that read all of them.
 const LEAST_TILES: usize = 20;
 
 /// A Winograd convolution bound to its geometry.
@@ -173,9 +177,9 @@ pub struct WinogradConv {
 }
 
 impl WinogradConv {
-    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation 1, or where channels
-    /// are too many for its precision. Plain input is a first layer's, with stride 2. `[out, in]` channels; `threads`
-    /// shapes the tasks (not the result).
+    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation
+    /// 1, or where channels are too many for its precision. Plain input is a first layer's, with
+    /// stride 2. `[out, in]` channels; `threads` shapes the tasks (not the result).
     pub fn new(
         isa: Isa,
         algorithm: WinogradAlgorithm,
@@ -253,7 +257,8 @@ impl WinogradConv {
         })
     }
 
-    /// The algorithm that beats the direct convolution by most, if one saves a tenth: it takes memory.
+    /// The algorithm that beats the direct convolution by most, if one saves a tenth: it takes
+    /// memory.
     pub fn fastest(
         isa: Isa,
         window: &Window,
@@ -303,10 +308,11 @@ impl WinogradConv {
         self.algorithm
     }
 
-    /// An estimate: multiply-adds at full speed, the time of some for what is transformed, written and read again
-    /// (`Transform::COST`), and weights that leave the second-level cache at 8 bytes, or at 4 where one layer's fill the
-    /// third-level cache. (512 channels at 7x7: directly 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four
-    /// times the memory.) The same for any number of threads, which must not decide what is computed.
+    /// An estimate: multiply-adds at full speed, the time of some for what is transformed, written
+    /// and read again (`Transform::COST`), and weights that leave the second-level cache at 8
+    /// bytes, or at 4 where one layer's fill the third-level cache. (512 channels at 7x7: directly
+    /// 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four times the memory.) The same for any
+    /// number of threads, which must not decide what is computed.
     fn cycles(&self) -> f64 {
         let sizes = self.algorithm.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
@@ -320,8 +326,8 @@ impl WinogradConv {
             + self.least_chunks as f64 * stream_cycles(weights)
     }
 
-    /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads weights for each
-    /// image.
+    /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads
+    /// weights for each image.
     fn direct_cycles(&self) -> f64 {
         let [out, inp] = self.channels.map(|c| c as f64);
         let taps = inp * self.window.taps() as f64;
@@ -357,10 +363,11 @@ impl WinogradConv {
         [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
     }
 
-    /// Computes all images; `y` and `residual` are blocked, `x` is as it was bound, `bias` is padded to whole pairs of
-    /// blocks as for the direct convolution.
+    /// Computes all images; `y` and `residual` are blocked, `x` is as it was bound, `bias` is
+    /// padded to whole pairs of blocks as for the direct convolution.
     ///
-    /// Panics where a slice is too short, or where there are more threads than were planned for: plans check both.
+    /// Panics where a slice is too short, or where there are more threads than were planned for:
+    /// plans check both.
     pub fn run(
         &self,
         x: &[f32],
@@ -485,6 +492,7 @@ impl WinogradConv {
                 part: places.start + part.start..places.start + part.end,
                 tiles,
                 channels: inp,
+                chain: T::CHAIN,
                 total: packed.len(),
             });
         });

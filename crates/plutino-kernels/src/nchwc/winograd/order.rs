@@ -1,13 +1,14 @@
 //! Where the tiles of a chunk lie in the data of a point.
 //!
-//! The last tile of a row, and the tiles of an image's last row, may be short: they have some of the points only
-//! ([`Transform::SHORT`](super::transform::Transform::SHORT)). In this order the tiles of every point follow each other:
+//! The last tile of a row, and the tiles of an image's last row, may be short: they have some of
+//! the points only ([`Transform::SHORT`](super::transform::Transform::SHORT)). In this order the
+//! tiles of every point follow each other:
 //!
 //! ```text
 //! last columns | other tiles | last rows | corners
 //! ```
-//! Points that a short column does not have leave out the first and the last part, points that a short row does not have
-//! the last two.
+//! Points that a short column does not have leave out the first and the last part, points that a
+//! short row does not have the last two.
 
 use std::ops::Range;
 
@@ -64,7 +65,8 @@ impl Order {
     pub(super) fn row(&self, row: usize) -> Places {
         let short_row = self.short[0] && row % self.tiles[0] == self.tiles[0] - 1;
         let last_rows = self.last_rows_before(row);
-        // Which of its kind it is, and where the parts of that begin: the last tiles, and the others.
+        // Which of its kind it is, and where the parts of that begin: the last tiles, and the
+        // others.
         let (index, [last, others]) = match short_row {
             true => (last_rows, [self.parts[3], self.parts[2]]),
             false => (row - self.first - last_rows, [self.parts[0], self.parts[1]]),
@@ -77,7 +79,8 @@ impl Order {
         }
     }
 
-    /// The places that a point has, which is or is not one of those of short rows, and of short columns.
+    /// The places that a point has, which is or is not one of those of short rows, and of short
+    /// columns.
     pub(super) fn of_point(&self, [in_row, in_column]: [bool; 2]) -> Range<usize> {
         let [in_row, in_column] = [in_row || !self.short[0], in_column || !self.short[1]];
         let start = if in_column { 0 } else { 1 };

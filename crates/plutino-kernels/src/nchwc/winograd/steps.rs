@@ -4,7 +4,9 @@ use super::WinogradConv;
 use super::order::Places;
 use super::transform::{MOST, MOST_OUT, Transform, zeros};
 use crate::nchwc::finish::Residual;
-use crate::nchwc::tile::{NB, Panel, Position, Taps, TileBody, for_each_tile, lines_ahead, tile};
+use crate::nchwc::tile::{
+    NB, Panel, Position, Taps, TileBody, chain, for_each_tile, lines_ahead, tile,
+};
 use crate::par::SharedMut;
 use crate::simd::unroll::unroll;
 use crate::simd::{Simd, Vectorized};
@@ -72,8 +74,8 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
                 let line = T::input_of(s, line, short);
                 let at = i * T::POINTS * self.v_point + place;
                 let v = self.v.as_mut_ptr().wrapping_add(at);
-                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks. (At points that a short
-                // tile does not have, what is written is not read.)
+                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks.
+                // (At points that a short tile does not have, what is written is not read.)
                 unroll!(T::POINTS, |J| unsafe {
                     s.store_ptr(line[J], v.wrapping_add(J * self.v_point));
                 });
@@ -82,7 +84,8 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
     }
 }
 
-/// Where `len` elements end that begin at `at` in the data of the last point, `distance` elements for each point.
+/// Where `len` elements end that begin at `at` in the data of the last point, `distance` elements
+/// for each point.
 fn points<T: Transform>(at: usize, distance: usize, len: usize) -> usize {
     (T::POINTS * T::POINTS - 1) * distance + at + len
 }
@@ -98,6 +101,8 @@ pub(super) struct Product<'a> {
     /// Tiles of the chunk.
     pub(super) tiles: usize,
     pub(super) channels: usize,
+    /// Terms that are added one after the other.
+    pub(super) chain: usize,
     /// f32 of the weights of all points.
     pub(super) total: usize,
 }
@@ -108,7 +113,6 @@ impl Vectorized for Product<'_> {
     fn run<S: Simd>(self, s: S) {
         let b = S::LANES;
         assert!(self.part.end <= self.tiles, "tiles of a chunk");
-        let bias = [0.0; NB * 16];
         let panel = self.channels * NB * b;
         let first = self.part.start * b;
         for pair in self.pairs {
@@ -124,9 +128,10 @@ impl Vectorized for Product<'_> {
                 block: b,
                 step: self.tiles * b,
                 pixel: b,
+                chain: chain(self.chain, b, 1),
             };
             let mut body = ProductTile {
-                panel: Panel::new::<S>(&taps, weights, &bias),
+                panel: Panel::new::<S>(&taps, weights),
                 m: self.m,
                 at: self.at + pair * NB * self.tiles * b + first,
                 plane: self.tiles * b,
@@ -146,11 +151,11 @@ struct ProductTile<'a> {
 }
 
 impl<S: Simd> TileBody<S> for ProductTile<'_> {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
-        // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product` is given
-        // `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
+        // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product`
+        // is given `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
         let [mut sums, second] =
             unsafe { tile::<S, S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
         for k in 0..NB {

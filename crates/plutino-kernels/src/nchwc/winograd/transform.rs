@@ -1,8 +1,9 @@
-//! Winograd's algorithms in one dimension: a line of outputs of a filter of few taps, with fewer multiplications.
+//! Winograd's algorithms in one dimension: a line of outputs of a filter of few taps, with fewer
+//! multiplications.
 //!
-//! Numbers of the input and of the filter are transformed into as many points as there are inputs; the products of
-//! the points, transformed back, are the outputs: `y = A^T ((G g) * (B^T d))`. In two dimensions lines are
-//! transformed one way, then the other.
+//! Numbers of the input and of the filter are transformed into as many points as there are inputs;
+//! the products of the points, transformed back, are the outputs: `y = A^T ((G g) * (B^T d))`. In
+//! two dimensions lines are transformed one way, then the other.
 
 use crate::simd::Simd;
 use crate::simd::unroll::array;
@@ -37,11 +38,16 @@ pub(super) trait Transform: Copy + Send + Sync + 'static {
     const MOST_CHANNELS: usize = usize::MAX;
     /// Outputs of a short tile, which may be the last of a line.
     const SHORT_OUT: usize;
-    /// Its points: some of a whole tile's, so that filters are the same. The points left out are still part of the
-    /// filters' denominators, for which [`Transform::short_input`] makes up.
+    /// Its points: some of a whole tile's, so that filters are the same. The points left out are
+    /// still part of the filters' denominators, for which [`Transform::short_input`] makes up.
     const SHORT: &'static [usize];
     /// What it takes to transform a number, to write and to read it, in multiply-adds: as measured.
     const COST: f64 = 24.0;
+
+    /// Products of a point that are added one after the other, a few blocks of channels: the
+    /// transform back makes more of the rounding errors of long chains than of those of all other
+    /// steps. (Half as many take 2 % more time.)
+    const CHAIN: usize = 32;
 
     /// Which filter a point is multiplied by.
     fn filter_of(point: usize) -> usize {
@@ -89,6 +95,7 @@ impl Transform for Two {
     const FILTERS: usize = 4;
     const SHORT_OUT: usize = 1;
     const SHORT: &'static [usize] = &[0, 1, 3];
+    const CHAIN: usize = 64;
 
     #[inline(always)]
     fn filter([a, b, c, _]: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
@@ -124,9 +131,9 @@ impl Transform for Two {
     }
 }
 
-/// F(4, 3): 6 multiplications instead of 12. Points 0, r, -r, 2r, -2r with r = sqrt(1/2), infinity: the products of
-/// their differences are close to 1, and rounding errors a third of those with the points 1 and 2 (Barabasz and others,
-/// arXiv 1803.10986, on the choice of points).
+/// F(4, 3): 6 multiplications instead of 12. Points 0, r, -r, 2r, -2r with r = sqrt(1/2), infinity:
+/// the products of their differences are close to 1, and rounding errors a third of those with the
+/// points 1 and 2 (Barabasz and others, arXiv 1803.10986, on the choice of points).
 ///
 /// ```text
 ///        1  0 -5/2  0   1  0           1     0     0           1   1    1   1   1  0
@@ -217,9 +224,10 @@ const fn power(base: f64, exponent: usize) -> f32 {
     power as f32
 }
 
-/// F(5, 3) and F(4, 4): 7 multiplications instead of 15 and 16. Points p and -p for three numbers p, and infinity. Without
-/// zero among them, all come in pairs, which share their even and their odd terms. With 1/4, 7/8 and 7/4 errors are least
-/// among the points tried: half of those with 0, +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
+/// F(5, 3) and F(4, 4): 7 multiplications instead of 15 and 16. Points p and -p for three numbers
+/// p, and infinity. Without zero among them, all come in pairs, which share their even and their
+/// odd terms. With 1/4, 7/8 and 7/4 errors are least among the points tried: half of those with 0,
+/// +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
 ///
 /// ```text
 ///        tp  t  -sp -s  p  1  0      for p and for -p, with s the sum of the squares of the other two points,
@@ -246,7 +254,8 @@ impl<const OUT: usize, const TAPS: usize> Transform for Seven<OUT, TAPS> {
     const MOST_CHANNELS: usize = 128;
     const COST: f64 = 30.0;
 
-    // Each polynomial of the taps at the points, over the products of the points' differences; the last tap.
+    // Each polynomial of the taps at the points, over the products of the points' differences; the
+    // last tap.
     #[inline(always)]
     fn filter(g: [f64; MOST_TAPS]) -> [f64; MOST_FILTERS] {
         let [a, b, c, d] = g;
@@ -315,7 +324,8 @@ impl<const OUT: usize, const TAPS: usize> Seven<OUT, TAPS> {
         [s.fma(s.splat(p), even, odd), s.fma(s.splat(-p), even, odd)]
     }
 
-    /// Terms of the first N pairs times the points to the power of E; to the last output infinity is added.
+    /// Terms of the first N pairs times the points to the power of E; to the last output infinity
+    /// is added.
     #[inline(always)]
     fn powers<S: Simd, const E: usize, const N: usize>(
         s: S,
@@ -345,8 +355,9 @@ impl<const OUT: usize, const TAPS: usize> Seven<OUT, TAPS> {
     }
 }
 
-/// Stride 2: 9 multiplications instead of 12. The even inputs meet the outer taps by F(4, 2) with points 0, 1, -1, 2,
-/// infinity; the odd ones are multiplied by the middle tap as they are, and are points of one and the same filter.
+/// Stride 2: 9 multiplications instead of 12. The even inputs meet the outer taps by F(4, 2) with
+/// points 0, 1, -1, 2, infinity; the odd ones are multiplied by the middle tap as they are, and are
+/// points of one and the same filter.
 ///
 /// ```text
 ///        2 -1 -2  1  0          1/2    0

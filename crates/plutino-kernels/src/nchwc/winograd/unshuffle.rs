@@ -1,9 +1,11 @@
 //! First layers with stride 2 as convolutions with stride 1.
 //!
-//! The image, of few channels, gets a channel for each of the four pixels of a square, as in PyTorch's
-//! [`pixel_unshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html). A window
-//! of 7x7 is one of 4x4 on squares, of four times as many channels; the taps that it has too many are zeros. What
-//! multiplications that adds, and more, Winograd's algorithms for stride 1 save.
+//! The image, of few channels, gets a channel for each of the four pixels of a square, as in
+//! PyTorch's
+//! [`pixel_unshuffle`](https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.pixel_unshuffle.html).
+//! A window of 7x7 is one of 4x4 on squares, of four times as many channels; the taps that it has
+//! too many are zeros. What multiplications that adds, and more, Winograd's algorithms for stride 1
+//! save.
 
 use crate::nchwc::direct::FEW;
 use crate::nchwc::window::Window;
@@ -25,8 +27,8 @@ pub(super) struct Unshuffled {
 }
 
 impl Unshuffled {
-    /// None where the window has another stride or dilation, the image too many channels, or `block` is no vector's
-    /// length.
+    /// None where the window has another stride or dilation, the image too many channels, or
+    /// `block` is no vector's length.
     pub(super) fn new(image: &Window, channels: usize, block: usize) -> Option<Self> {
         let suits = image.stride == [2, 2]
             && image.dilation == [1, 1]
@@ -59,12 +61,13 @@ impl Unshuffled {
         self.channels * self.image.taps()
     }
 
-    /// Weights of the window on squares, `(out, 4 in, taps)`, from those of the window on the image, `(out, in, taps)`.
+    /// Weights of the window on squares, `(out, 4 in, taps)`, from those of the window on the
+    /// image, `(out, in, taps)`.
     pub(super) fn weights(&self, weight: Floats<'_>) -> Vec<f32> {
         let [height, width] = self.image.kernel;
         let [high, wide] = self.window.kernel;
         let filters = weight.len() / (height * width);
-        let mut weights = vec![0.0; filters * SQUARE * high * wide];
+        let mut weights = vec![0.0; filters * SQUARE * high * wide]; // bounded: weights
         for (filter, planes) in weights.chunks_exact_mut(SQUARE * high * wide).enumerate() {
             for (ky, kx) in (0..height).flat_map(|ky| (0..width).map(move |kx| (ky, kx))) {
                 let plane = ky % 2 * 2 + kx % 2;
@@ -75,8 +78,8 @@ impl Unshuffled {
         weights
     }
 
-    /// Writes `rows` of squares of a block of channels, `block` elements for each square; surplus lanes keep what they
-    /// hold. `x` is an image.
+    /// Writes `rows` of squares of a block of channels, `block` elements for each square; surplus
+    /// lanes keep what they hold. `x` is an image.
     ///
     /// # Panics
     /// Where a slice is too short.

@@ -104,8 +104,9 @@ impl<T: Transform> Vectorized for FilterTransform<'_, T> {
         let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
         for pair in (0..out).step_by(width) {
             for c in 0..inp {
-                // Some filters of neighbouring output channels at a time: they lie side by side, in one line of cache
-                // or two for each point, which are written one right after the other.
+                // Some filters of neighbouring output channels at a time: they lie side by side, in
+                // one line of cache or two for each point, which are written one right after the
+                // other.
                 for o in (pair..out.min(pair + width)).step_by(SIDE) {
                     let filters = (out - o).min(SIDE);
                     let taps = T::TAPS * T::TAPS;

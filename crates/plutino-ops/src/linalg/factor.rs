@@ -1,0 +1,181 @@
+//! Factorisations with LAPACK's conventions: LU with partial pivoting, QR by Householder's
+//! reflections, and the solution of triangular systems.
+
+use nalgebra::DMatrix;
+
+/// P A = L U of a matrix of any shape.
+pub(super) struct Lu {
+    /// L below the diagonal, where it is 1, and U.
+    pub(super) both: DMatrix<f64>,
+    /// For each step the row that changed places with row i.
+    pub(super) pivots: Vec<usize>,
+    /// Whether the permutation is odd.
+    pub(super) odd: bool,
+    /// The first zero on U's diagonal.
+    pub(super) zero: Option<usize>,
+}
+
+impl Lu {
+    pub(super) fn new(mut a: DMatrix<f64>) -> Self {
+        let (n, m) = a.shape();
+        let mut lu =
+            Self { both: DMatrix::zeros(0, 0), pivots: Vec::new(), odd: false, zero: None };
+        for k in 0..n.min(m) {
+            // The first of the greatest; a NaN stays where it is.
+            let mut pivot = k;
+            for i in k + 1..n {
+                if a[(i, k)].abs() > a[(pivot, k)].abs() {
+                    pivot = i;
+                }
+            }
+            lu.pivots.push(pivot);
+            if pivot != k {
+                a.swap_rows(pivot, k);
+                lu.odd = !lu.odd;
+            }
+            let x = a[(k, k)];
+            if x == 0.0 {
+                lu.zero = lu.zero.or(Some(k));
+                continue;
+            }
+            for i in k + 1..n {
+                a[(i, k)] /= x;
+            }
+            for j in k + 1..m {
+                let factor = a[(k, j)];
+                if factor != 0.0 {
+                    for i in k + 1..n {
+                        a[(i, j)] -= a[(i, k)] * factor;
+                    }
+                }
+            }
+        }
+        lu.both = a;
+        lu
+    }
+
+    /// The factors L (n, k) and U (k, m), where k is the lesser of n and m.
+    pub(super) fn factors(&self) -> (DMatrix<f64>, DMatrix<f64>) {
+        let (n, m) = self.both.shape();
+        let k = n.min(m);
+        let lower = DMatrix::from_fn(n, k, |i, j| match i.cmp(&j) {
+            std::cmp::Ordering::Greater => self.both[(i, j)],
+            std::cmp::Ordering::Equal => 1.0,
+            std::cmp::Ordering::Less => 0.0,
+        });
+        let upper = DMatrix::from_fn(k, m, |i, j| if i <= j { self.both[(i, j)] } else { 0.0 });
+        (lower, upper)
+    }
+
+    /// The solution X of A X = B; A is square.
+    pub(super) fn solve(&self, mut b: DMatrix<f64>) -> DMatrix<f64> {
+        for (k, &pivot) in self.pivots.iter().enumerate() {
+            b.swap_rows(pivot, k);
+        }
+        let lower = Triangle { upper: false, unit: true };
+        let upper = Triangle { upper: true, unit: false };
+        solve_triangular(&self.both, &mut b, lower);
+        solve_triangular(&self.both, &mut b, upper);
+        b
+    }
+}
+
+/// Which half of a matrix is meant.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Triangle {
+    pub(super) upper: bool,
+    /// Whether the diagonal counts as ones.
+    pub(super) unit: bool,
+}
+
+/// B becomes the solution X of T X = B, where T is a triangle of `a`. Zeros on the diagonal divide,
+/// as in PyTorch.
+pub(super) fn solve_triangular(a: &DMatrix<f64>, b: &mut DMatrix<f64>, which: Triangle) {
+    let n = a.nrows();
+    for column in 0..b.ncols() {
+        for step in 0..n {
+            let k = if which.upper { n - 1 - step } else { step };
+            if !which.unit {
+                b[(k, column)] /= a[(k, k)];
+            }
+            let x = b[(k, column)];
+            let rest = if which.upper { 0..k } else { k + 1..n };
+            for i in rest {
+                b[(i, column)] -= a[(i, k)] * x;
+            }
+        }
+    }
+}
+
+/// A = Q R: Q is (n, q), R is (q, m).
+///
+/// As LAPACK's `geqrf` has it: a reflection makes the diagonal's element the opposite sign of what
+/// stood there, and a column that is zero below the diagonal is left as it is.
+pub(super) fn qr(mut a: DMatrix<f64>, q: usize) -> (DMatrix<f64>, DMatrix<f64>) {
+    let (n, m) = a.shape();
+    let mut reflections = Vec::with_capacity(n.min(m)); // bounded: by the matrix
+    for k in 0..n.min(m) {
+        let alpha = a[(k, k)];
+        let below = (k + 1..n).map(|i| a[(i, k)]).fold(0.0, f64::hypot);
+        if below == 0.0 {
+            reflections.push((0.0, Vec::new()));
+            continue;
+        }
+        let beta = -alpha.hypot(below).copysign(alpha);
+        let tau = (beta - alpha) / beta;
+        let v: Vec<f64> = (k + 1..n).map(|i| a[(i, k)] / (alpha - beta)).collect();
+        reflect(&mut a, k, k + 1..m, tau, &v);
+        a[(k, k)] = beta;
+        for i in k + 1..n {
+            a[(i, k)] = 0.0;
+        }
+        reflections.push((tau, v));
+    }
+    let mut unitary = DMatrix::identity(n, q);
+    for (k, (tau, v)) in reflections.iter().enumerate().rev() {
+        reflect(&mut unitary, k, 0..q, *tau, v);
+    }
+    let r = DMatrix::from_fn(q, m, |i, j| if i <= j { a[(i, j)] } else { 0.0 });
+    (unitary, r)
+}
+
+/// Multiplies rows from `k` on of some columns by I - tau (1, v) (1, v)^T.
+fn reflect(a: &mut DMatrix<f64>, k: usize, columns: std::ops::Range<usize>, tau: f64, v: &[f64]) {
+    if tau == 0.0 {
+        return;
+    }
+    for j in columns {
+        let mut dot = a[(k, j)];
+        for (i, v) in v.iter().enumerate() {
+            dot += a[(k + 1 + i, j)] * v;
+        }
+        let step = tau * dot;
+        a[(k, j)] -= step;
+        for (i, v) in v.iter().enumerate() {
+            a[(k + 1 + i, j)] -= step * v;
+        }
+    }
+}
+
+/// L of A = L L^T; only the lower triangle of A is read.
+///
+/// # Errors
+/// The order of the first leading part of A that is not positive definite.
+pub(super) fn cholesky(a: &DMatrix<f64>) -> Result<DMatrix<f64>, usize> {
+    let n = a.nrows();
+    let mut l = DMatrix::zeros(n, n);
+    for j in 0..n {
+        let square: f64 = (0..j).map(|k| l[(j, k)] * l[(j, k)]).sum::<f64>();
+        let rest = a[(j, j)] - square;
+        if rest.is_nan() || rest <= 0.0 {
+            return Err(j + 1);
+        }
+        let diagonal: f64 = rest.sqrt();
+        l[(j, j)] = diagonal;
+        for i in j + 1..n {
+            let dot: f64 = (0..j).map(|k| l[(i, k)] * l[(j, k)]).sum::<f64>();
+            l[(i, j)] = (a[(i, j)] - dot) / diagonal;
+        }
+    }
+    Ok(l)
+}

@@ -1,0 +1,129 @@
+//! Eigenvalues of symmetric matrices and singular values, by nalgebra.
+
+use super::factor::{Lu, qr};
+use nalgebra::linalg::{SVD, SymmetricEigen};
+use nalgebra::{DMatrix, DVector};
+
+/// Rounds after which a decomposition counts as failed; it converges within a few for each row.
+fn most_rounds(n: usize) -> usize {
+    n.saturating_mul(100).saturating_add(1000)
+}
+
+fn failed() -> String {
+    "did not converge".into()
+}
+
+/// The matrix over its greatest absolute value, so that squares stay in range, and that value.
+fn scaled(a: &DMatrix<f64>) -> Result<(DMatrix<f64>, f64), String> {
+    if !a.iter().all(|x| x.is_finite()) {
+        return Err("has elements that are not finite".into());
+    }
+    let scale = a.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+    match scale {
+        0.0 => Ok((a.clone(), 1.0)),
+        _ => Ok((a.map(|x| x / scale), scale)),
+    }
+}
+
+/// Eigenvalues in ascending order, and their vectors as columns. One triangle is read.
+pub(super) fn eigh(a: &DMatrix<f64>, upper: bool) -> Result<(Vec<f64>, DMatrix<f64>), String> {
+    let n = a.nrows();
+    if n == 0 {
+        return Ok((Vec::new(), DMatrix::zeros(0, 0)));
+    }
+    let half = |i: usize, j: usize| if upper { (i.min(j), i.max(j)) } else { (i.max(j), i.min(j)) };
+    let symmetric = DMatrix::from_fn(n, n, |i, j| a[half(i, j)]);
+    let (symmetric, scale) = scaled(&symmetric)?;
+    let found = SymmetricEigen::try_new(symmetric, f64::EPSILON, most_rounds(n));
+    let found = found.ok_or_else(failed)?;
+    let mut order: Vec<usize> = (0..n).collect(); // bounded: by the matrix
+    order.sort_by(|&i, &j| found.eigenvalues[i].total_cmp(&found.eigenvalues[j]));
+    let values = order.iter().map(|&i| found.eigenvalues[i] * scale).collect();
+    Ok((values, DMatrix::from_fn(n, n, |i, j| found.eigenvectors[(i, order[j])])))
+}
+
+/// Left vectors, singular values, right vectors.
+type Singular = (DMatrix<f64>, Vec<f64>, DMatrix<f64>);
+
+/// A = U diag(s) V^T: U is (n, k), V^T is (k, m), singular values in descending order; k is the
+/// lesser of n and m.
+pub(super) fn svd(a: &DMatrix<f64>) -> Result<Singular, String> {
+    let (n, m) = a.shape();
+    if n == 0 || m == 0 {
+        return Ok((DMatrix::zeros(n, 0), Vec::new(), DMatrix::zeros(0, m)));
+    }
+    let (inner, scale) = scaled(a)?;
+    let rounds = most_rounds(n.max(m));
+    let found = SVD::try_new_unordered(inner, true, true, f64::EPSILON, rounds);
+    let found = found.ok_or_else(failed)?;
+    let (Some(u), Some(v_t)) = (found.u, found.v_t) else { return Err(failed()) };
+    let s = found.singular_values;
+    let mut order: Vec<usize> = (0..s.len()).collect();
+    order.sort_by(|&i, &j| s[j].total_cmp(&s[i]));
+    let values = order.iter().map(|&i| s[i] * scale).collect();
+    let k = order.len();
+    let u = DMatrix::from_fn(n, k, |i, j| u[(i, order[j])]);
+    Ok((u, values, DMatrix::from_fn(k, m, |i, j| v_t[(order[i], j)])))
+}
+
+/// An orthogonal matrix whose first columns are those of `a`, which are orthonormal.
+pub(super) fn complete(a: &DMatrix<f64>) -> DMatrix<f64> {
+    let (n, k) = a.shape();
+    let (mut q, r) = qr(a.clone(), n);
+    for j in 0..k.min(n) {
+        // Up to its sign, a column is what its own reflection made of it.
+        if r[(j, j)] < 0.0 {
+            q.column_mut(j).neg_mut();
+        }
+    }
+    q
+}
+
+/// V diag(1 / s) U^T over the singular values above the greatest times `tolerance`.
+pub(super) fn pseudo_inverse(a: &DMatrix<f64>, tolerance: f64) -> Result<DMatrix<f64>, String> {
+    let (u, s, v_t) = svd(a)?;
+    let bound = s.first().copied().unwrap_or(0.0) * tolerance;
+    let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
+    let inverse = DVector::from_iterator(s.len(), inverse);
+    Ok(v_t.transpose() * DMatrix::from_diagonal(&inverse) * u.transpose())
+}
+
+/// e^A, by scaling and squaring with the Pade approximant of order 13 (Higham, 2005).
+pub(super) fn exponential(a: &DMatrix<f64>) -> DMatrix<f64> {
+    const B: [f64; 14] = [
+        64_764_752_532_480_000.0,
+        32_382_376_266_240_000.0,
+        7_771_770_303_897_600.0,
+        1_187_353_796_428_800.0,
+        129_060_195_264_000.0,
+        10_559_470_521_600.0,
+        670_442_572_800.0,
+        33_522_128_640.0,
+        1_323_241_920.0,
+        40_840_800.0,
+        960_960.0,
+        16_380.0,
+        182.0,
+        1.0,
+    ];
+    /// Up to this norm the approximant is as good as f64 is.
+    const LARGEST: f64 = 5.371_920_351_148_152;
+    let n = a.nrows();
+    let norm = a.column_iter().map(|c| c.iter().map(|x| x.abs()).sum::<f64>()).fold(0.0, f64::max);
+    if !norm.is_finite() || a.iter().any(|x| x.is_nan()) {
+        return DMatrix::from_element(n, n, f64::NAN);
+    }
+    let squarings = (norm / LARGEST).log2().ceil().max(0.0) as i32;
+    let a = a.map(|x| x * 2f64.powi(-squarings));
+    let (one, a2) = (DMatrix::<f64>::identity(n, n), &a * &a);
+    let a4 = &a2 * &a2;
+    let a6 = &a4 * &a2;
+    let sum = |b6: f64, b4: f64, b2: f64| &a6 * b6 + &a4 * b4 + &a2 * b2;
+    let odd = &a6 * sum(B[13], B[11], B[9]) + sum(B[7], B[5], B[3]) + &one * B[1];
+    let (u, v) = (a * odd, &a6 * sum(B[12], B[10], B[8]) + sum(B[6], B[4], B[2]) + &one * B[0]);
+    let mut result = Lu::new(&v - &u).solve(v + u);
+    for _ in 0..squarings {
+        result = &result * &result;
+    }
+    result
+}

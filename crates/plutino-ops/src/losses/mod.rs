@@ -1,0 +1,49 @@
+//! Losses: <https://pytorch.org/docs/stable/nn.functional.html#loss-functions>.
+//!
+//! - this file: how the losses of elements become one (`reduction`);
+//! - `elements`: those that are a formula of inputs and targets;
+//! - `vectors`: those of distances and angles between vectors;
+//! - `classes`: those of classes: `nll_loss`, `cross_entropy` and margins.
+
+mod classes;
+mod elements;
+mod vectors;
+
+use crate::composite::StepText;
+use crate::{BuildError, NodeReader};
+
+/// What the losses of elements become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reduction {
+    None,
+    Mean,
+    Sum,
+    /// The sum over the number of elements of the first dimension: `kl_div` knows it.
+    BatchMean,
+}
+
+impl Reduction {
+    fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
+        let words = [("none", Self::None), ("mean", Self::Mean), ("sum", Self::Sum)];
+        r.one_of("reduction", &words, Some(Self::Mean))
+    }
+
+    /// The step that makes the result of `losses`; none where they are it.
+    fn step(self, losses: &str, batch: usize) -> Vec<StepText> {
+        let of = |kind| vec![StepText::new(kind, &[losses], "loss", "")];
+        match self {
+            Self::None => Vec::new(),
+            Self::Mean => of("torch.mean"),
+            Self::Sum => of("torch.sum"),
+            Self::BatchMean => vec![
+                StepText::new("torch.sum", &[losses], "sum", ""),
+                StepText::new(
+                    "pnnx.Expression",
+                    &["sum"],
+                    "loss",
+                    &format!("expr=div(@0,{batch}.0)"),
+                ),
+            ],
+        }
+    }
+}

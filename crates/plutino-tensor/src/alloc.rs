@@ -1,0 +1,228 @@
+//! Memory whose size a file or an input decides: counted first, then taken, and never by force.
+//!
+//! Whoever plans or runs something for a caller opens a scope ([`charged`]) with a [`Ledger`].
+//! Within it, everything that is taken through this module or as a tensor is charged to the ledger
+//! on this thread, and what exceeds its limit is an error before any memory is taken. Without a
+//! scope there is no limit, but memory that the system refuses is an error all the same: nothing
+//! here aborts.
+//!
+//! Tables, lists and buffers whose length comes from a file, a shape or an input are made here and
+//! nowhere else: `cargo xtask tidy` finds `vec![x; n]`, `with_capacity` and their like in the
+//! crates above.
+
+use crate::TensorError;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that may be taken, and those that were. Shared by the threads that plan for one caller.
+#[derive(Debug)]
+pub struct Ledger {
+    limit: usize,
+    spent: AtomicUsize,
+}
+
+impl Ledger {
+    /// A ledger of which nothing is spent; none: without a limit, to count only.
+    pub fn new(limit: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { limit: limit.unwrap_or(usize::MAX), spent: AtomicUsize::new(0) })
+    }
+
+    /// Bytes charged so far.
+    pub fn spent(&self) -> usize {
+        self.spent.load(Ordering::Relaxed)
+    }
+
+    /// Charges memory that will be taken.
+    ///
+    /// # Errors
+    /// [`TensorError::Budget`] where it exceeds what is left. It is not charged then.
+    pub fn charge(&self, bytes: usize) -> Result<(), TensorError> {
+        let add = |spent: usize| spent.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        match self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(spent) => {
+                Err(TensorError::Budget { needed: spent.saturating_add(bytes), budget: self.limit })
+            }
+        }
+    }
+
+    /// Forgets what was charged since [`Ledger::spent`] was `before`: it was given back.
+    pub fn refund_to(&self, before: usize) {
+        self.spent.fetch_min(before, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Ledger>>> = const { RefCell::new(None) };
+}
+
+/// Puts back the ledger of the scope outside, also where the scope is left by a panic.
+struct Restore(Option<Arc<Ledger>>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let outer = self.0.take();
+        CURRENT.with(|current| drop(current.replace(outer)));
+    }
+}
+
+fn scope<R>(ledger: Option<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(CURRENT.with(|current| current.replace(ledger)));
+    f()
+}
+
+/// Runs `f`; what it takes on this thread is charged to `ledger`.
+pub fn charged<R>(ledger: &Arc<Ledger>, f: impl FnOnce() -> R) -> R {
+    scope(Some(Arc::clone(ledger)), f)
+}
+
+/// Runs `f`; what it takes is charged to nobody: weights, which are as large as their file.
+pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
+    scope(None, f)
+}
+
+/// Runs `f`, which gives back what it takes: within what is left, but nothing stays charged.
+pub fn temporary<R>(f: impl FnOnce() -> R) -> R {
+    match left() {
+        Some(left) => charged(&Ledger::new(Some(left)), f),
+        None => f(),
+    }
+}
+
+/// Bytes that the scope of this thread may still take; none: no limit.
+pub fn left() -> Option<usize> {
+    CURRENT.with(|current| {
+        let current = current.borrow();
+        let ledger = current.as_ref().filter(|ledger| ledger.limit < usize::MAX)?;
+        Some(ledger.limit.saturating_sub(ledger.spent()))
+    })
+}
+
+/// Charges memory that is taken elsewhere, such as by a library, to the scope of this thread.
+///
+/// # Errors
+/// [`TensorError::Budget`] where it exceeds what is left.
+pub fn charge(bytes: usize) -> Result<(), TensorError> {
+    CURRENT.with(|current| match &*current.borrow() {
+        Some(ledger) => ledger.charge(bytes),
+        None => Ok(()),
+    })
+}
+
+/// Charges memory that a library is about to take by force, and asks the system whether it is
+/// there.
+///
+/// # Errors
+/// [`TensorError::Budget`], and [`TensorError::OutOfMemory`] where the system would refuse.
+pub fn probe(bytes: usize) -> Result<(), TensorError> {
+    list::<u8>(bytes).map(drop)
+}
+
+/// An empty list with room for `n`.
+///
+/// # Errors
+/// Where `n` of them exceed the ledger of this thread, or memory.
+pub fn list<T>(n: usize) -> Result<Vec<T>, TensorError> {
+    let bytes = n.checked_mul(size_of::<T>()).filter(|&b| isize::try_from(b).is_ok());
+    let bytes = bytes.ok_or(TensorError::OutOfMemory { bytes: usize::MAX })?;
+    charge(bytes)?;
+    let mut list = Vec::new();
+    list.try_reserve_exact(n).map_err(|_| TensorError::OutOfMemory { bytes })?;
+    Ok(list)
+}
+
+/// `n` times the same.
+///
+/// # Errors
+/// As [`list`].
+pub fn filled<T: Clone>(n: usize, value: T) -> Result<Vec<T>, TensorError> {
+    let mut all = list(n)?;
+    all.resize(n, value); // within what is reserved
+    Ok(all)
+}
+
+/// Everything that an iterator of known length yields.
+///
+/// # Errors
+/// As [`list`].
+pub fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, TensorError> {
+    let mut all = list(items.len())?;
+    all.extend(items);
+    Ok(all)
+}
+
+/// As [`collect`], up to the first item that is an error.
+///
+/// # Errors
+/// As [`list`], and those of the items.
+pub fn try_collect<T, E: From<TensorError>>(
+    items: impl ExactSizeIterator<Item = Result<T, E>>,
+) -> Result<Vec<T>, E> {
+    let mut all = list(items.len())?;
+    for item in items {
+        all.push(item?);
+    }
+    Ok(all)
+}
+
+/// Everything that an iterator yields whose length is known only at its end: memory is charged and
+/// taken as the list grows.
+///
+/// # Errors
+/// As [`list`].
+pub fn grow<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>, TensorError> {
+    let mut all: Vec<T> = Vec::new();
+    for item in items {
+        if all.len() == all.capacity() {
+            let more = all.capacity().max(4);
+            let bytes = more.saturating_mul(size_of::<T>());
+            charge(bytes)?;
+            all.try_reserve_exact(more).map_err(|_| TensorError::OutOfMemory { bytes })?;
+        }
+        all.push(item);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Tensor};
+
+    #[test]
+    fn what_a_scope_takes_is_charged_until_its_limit() {
+        let ledger = Ledger::new(Some(1000));
+        charged(&ledger, || {
+            assert_eq!(filled(10, 1u64).unwrap(), [1; 10]);
+            assert_eq!(collect((0..10).map(|i| i as u32)).unwrap().len(), 10);
+            assert_eq!(grow((0..10).filter(|i| i % 2 == 0)).unwrap(), [0, 2, 4, 6, 8]);
+            let spent = ledger.spent();
+            assert!(spent >= 80 + 40 + 20, "{spent}");
+            let error = TensorError::Budget { needed: spent + 8000, budget: 1000 };
+            assert_eq!(list::<u64>(1000), Err(error));
+            assert_eq!(ledger.spent(), spent, "what was refused is not charged");
+            assert!(Tensor::zeros(DType::F32, [1000]).is_err(), "tensors are charged, too");
+            assert!(uncharged(|| Tensor::zeros(DType::F32, [1000])).is_ok());
+            assert_eq!(left(), Some(1000 - spent));
+            assert!(temporary(|| filled(100, 0u8).is_ok() && filled(900, 0u8).is_err()));
+            assert_eq!(ledger.spent(), spent, "what was given back is not charged");
+            let inner = Ledger::new(None);
+            charged(&inner, || filled(5000, 0u8).unwrap());
+            assert_eq!((inner.spent(), ledger.spent()), (5000, spent));
+            ledger.refund_to(0);
+            assert!(filled(1000, 0u8).is_ok());
+            assert!(filled(1, 0u8).is_err());
+        });
+        assert!(filled(2000, 0u8).is_ok(), "no limit outside");
+    }
+
+    #[test]
+    fn sizes_beyond_memory_are_errors() {
+        assert!(list::<u64>(usize::MAX).is_err());
+        assert!(list::<u64>(usize::MAX / 16).is_err());
+        assert!(filled(usize::MAX / 2, 0u8).is_err());
+        let endless = || Err::<u8, _>(TensorError::invalid("no"));
+        assert!(try_collect((0..3).map(|_| endless())).is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! Chains of layers against f64: errors are those of onnxruntime's f32, or not much larger.
+
+use plutino::{Isa, Model, SessionOptions};
+use plutino_fixtures::{Chain, Errors};
+
+/// How many times onnxruntime's errors ours may be.
+const MOST: f64 = 1.5;
+
+/// The same for the value that is farthest off without fused multiply-adds: each product is
+/// rounded, too.
+const MOST_UNFUSED: f64 = 2.0;
+
+/// Chains with convolutions that Winograd's algorithms take, on some instruction set at least: they
+/// trade digits for speed, and onnxruntime does not use them.
+const WINOGRAD: &[(&str, f64)] = &[
+    ("conv_3x3", 5.0),
+    ("conv_3x3_wide", 4.0),
+    ("conv_first", 5.0),
+    ("conv_first_7x7", 7.5),
+    ("conv_strided", 4.0),
+];
+
+#[test]
+fn errors_are_those_of_onnxruntime() {
+    let mut wrong = Vec::new();
+    for name in Chain::names().unwrap() {
+        let chain = Chain::named(&name).unwrap();
+        let model = Model::from_graph(chain.graph().unwrap()).unwrap();
+        let inputs = chain.inputs().unwrap();
+        let allowed = WINOGRAD.iter().find(|(chain, _)| *chain == name).map_or(MOST, |&(_, n)| n);
+        for isa in Isa::available() {
+            let unfused = isa == Isa::PORTABLE;
+            let farthest = if unfused { allowed.max(MOST_UNFUSED) } else { allowed };
+            let options = SessionOptions::default().with_isa(isa);
+            let outputs = plutino_tests::run(&model, &inputs, options);
+            let Errors { largest, rms } = chain.errors(&outputs[0]).unwrap();
+            let (largest, rms) = (largest / chain.onnxruntime.largest, rms / chain.onnxruntime.rms);
+            if !(largest <= farthest && rms <= allowed) {
+                wrong.push(format!("{name} on {isa}: {largest:.2} times, rms {rms:.2} times"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "errors, in onnxruntime's:\n{}", wrong.join("\n"));
+}

@@ -1,0 +1,106 @@
+"""PyTorch's native functions that pnnx has no pass for: `aten::` in the name, all arguments as inputs."""
+
+import torch
+from torch.nn import functional as F
+
+from operators.case import case, floats, ints
+
+aten = torch.ops.aten
+IMAGE = (2, 3, 9, 11)
+BAGS = ints(7, high=10)
+
+
+def resize(**options):
+    return lambda x: F.interpolate(x, **options)
+
+
+def bag(mode: str, **options):
+    """Bags of 3, 0 and 4 rows: offsets as an input would be random where pnnx runs the model."""
+
+    def forward(weight, indices):
+        return F.embedding_bag(indices, weight, torch.tensor([0, 3, 3]), mode=mode, **options)
+
+    return forward
+
+
+def weighted(weight, indices, factors):
+    offsets = torch.tensor([0, 3, 3, 7])
+    return F.embedding_bag(
+        indices, weight, offsets, mode="sum", per_sample_weights=factors, include_last_offset=True, padding_idx=2
+    )
+
+
+def fractional2d(x, samples):
+    return F.fractional_max_pool2d(x, (2, 3), output_size=(4, 3), _random_samples=samples, return_indices=True)
+
+
+def fractional3d(x, samples):
+    return F.fractional_max_pool3d(x, 2, output_ratio=(0.5, 0.6, 0.5), _random_samples=samples, return_indices=True)
+
+
+def network(name: str, layers: int, directions: int, gates: int, state: int = 4):
+    """A function of an input, states and a list of weights."""
+
+    def forward(x, *rest):
+        count = 2 if name == "lstm" else 1
+        states, weights = rest[:count], list(rest[count:])
+        states = states if name == "lstm" else states[0]
+        function = getattr(torch, name)
+        return function(x, states, weights, True, layers, 0.0, False, directions == 2, True)
+
+    shapes = [(3, 6, 5)] + [(layers * directions, 3, n) for n in ([state, 4] if name == "lstm" else [4])]
+    for layer in range(layers):
+        for _ in range(directions):
+            shapes += [(4 * gates, state * directions if layer else 5), (4 * gates, state), (4 * gates,), (4 * gates,)]
+            shapes += [(state, 4)] * (state != 4)
+    return case(forward, *shapes)
+
+
+CASES = {
+    "interpolate_bilinear_antialias": case(resize(size=(5, 4), mode="bilinear", antialias=True), IMAGE),
+    "interpolate_bicubic_antialias": case(resize(scale_factor=(0.4, 1.7), mode="bicubic", antialias=True), IMAGE),
+    "interpolate_bicubic_antialias_aligned": case(
+        resize(size=(4, 5), mode="bicubic", antialias=True, align_corners=True), IMAGE
+    ),
+    "upsample_bilinear2d_scales": case(lambda x: aten.upsample_bilinear2d(x, [13, 8], False, 1.5, 0.8), IMAGE),
+    "embedding_bag_sum": case(bag("sum"), (10, 4), BAGS),
+    "embedding_bag_mean": case(bag("mean", padding_idx=3), (10, 4), BAGS),
+    "embedding_bag_max": case(bag("max"), (10, 70), BAGS),
+    "embedding_bag_weighted": case(weighted, (10, 4), BAGS, (7,)),
+    "fractional_max_pool2d": case(fractional2d, IMAGE, floats(2, 3, 2, low=0, high=1)),
+    "fractional_max_pool3d": case(fractional3d, (1, 2, 5, 7, 9), floats(1, 2, 3, low=0, high=1)),
+    "lstm_of_weights": network("lstm", 2, 2, 4),
+    "lstm_of_weights_projected": network("lstm", 1, 1, 4, 3),
+    "gru_of_weights": network("gru", 1, 2, 3),
+    "rnn_tanh_of_weights": network("rnn_tanh", 2, 1, 1),
+    "native_layer_norm": case(lambda x, w, b: aten.native_layer_norm(x, [5, 6], w, b, 1e-3), (2, 3, 5, 6), (5, 6), (5, 6)),
+    "fused_rms_norm": case(lambda x, w: aten._fused_rms_norm(x, [6], w, 1e-6), (2, 5, 6), (6,)),
+    "native_group_norm": case(
+        lambda x, w, b: aten.native_group_norm(x, w, b, 2, 6, 20, 3, 1e-5), (2, 6, 4, 5), (6,), (6,)
+    ),
+    "native_batch_norm": case(
+        lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, False, 0.1, 1e-5)[0],
+        (2, 4, 5), (4,), (4,), (4,), floats(4, low=0.5),
+    ),
+    # pnnx leaves out that it is of the batch.
+    "batch_norm_of_the_batch": case(
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), (3, 4, 5), (4,), (4,), misread=True
+    ),
+    "native_batch_norm_of_the_batch": case(
+        lambda x, w, b: aten._native_batch_norm_legit(x, w, b, True, 0.1, 1e-5), (3, 4, 5), (4,), (4,)
+    ),
+    "weight_norm_interface": case(lambda v, g: aten._weight_norm_interface(v, g, 0), (3, 4, 2), (3, 1, 1)),
+    "prelu_kernel": case(lambda x, w: aten._prelu_kernel(x, w), (2, 3, 4), (1, 3, 1)),
+    "safe_softmax": case(lambda x: aten._safe_softmax(torch.where(x > 0.8, x, -torch.inf), -1), (6, 3)),
+    "native_dropout": case(lambda x: aten.native_dropout(x, 0.5, False), (2, 3)),
+    "rrelu_with_noise": case(lambda x, n: aten.rrelu_with_noise(x, n, 0.1, 0.4, False), (2, 3), (2, 3)),
+    "grid_sampler_native": case(lambda x, g: aten.grid_sampler_2d(x, g, 2, 1, False), (1, 2, 5, 6), (1, 3, 4, 2)),
+    "pad_circular_native": case(lambda x: aten._pad_circular(x, [1, 2, 0, 3]), (1, 2, 4, 5)),
+    "pad_enum": case(lambda x: aten._pad_enum(x, [1, 2, 0, 3], 1), (1, 2, 4, 5)),
+    "attention_of_the_cpu": case(
+        lambda q, k, v: aten._scaled_dot_product_flash_attention_for_cpu(q, k, v)[0], (1, 2, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8)
+    ),
+    "native_multi_head_attention": case(
+        lambda x, *w: torch._native_multi_head_attention(x, x, x, 8, 2, *w), (2, 5, 8), (24, 8), (24,), (8, 8), (8,)
+    ),
+}
