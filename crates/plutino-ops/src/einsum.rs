@@ -39,7 +39,10 @@ struct EinsumOp {
 fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let text: String = r.required("equation")?;
     let equation = Equation::parse(&text).map_err(|why| r.bad("equation", why))?;
-    Ok(Box::new(EinsumOp { equation, inputs: r.rest() }))
+    let inputs = r.rest();
+    let recorded = inputs.iter().map(|&at| r.recorded_input(at)).collect::<Option<Vec<_>>>();
+    let whole = recorded.and_then(|recorded| equation.restored(&recorded, r.recorded_output(0)?));
+    Ok(Box::new(EinsumOp { equation: whole.unwrap_or(equation), inputs }))
 }
 register_op!(build => "torch.einsum");
 

@@ -29,6 +29,9 @@ struct MultiheadAttention {
     /// (L, S), (N H, L, S) or (N, H, L, S): false, or added; true hides (the reverse of
     /// `scaled_dot_product_attention`).
     attn_mask: Option<usize>,
+    /// Whether true in `attn_mask` shows a key: pnnx made the node of
+    /// `scaled_dot_product_attention`, and left the mask as it was.
+    shows: bool,
     /// (N, S), likewise.
     key_padding_mask: Option<usize>,
     embed: usize,
@@ -102,12 +105,8 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
     );
     let inputs = inputs::read(r, &Widths { embed, kdim, vdim, batch_first })?;
     let Inputs { query, key, value, attn_mask, key_padding_mask } = inputs;
-    if is_fused(r.name()) && attn_mask.and_then(|m| r.recorded_input_dtype(m)) == Some(DType::Bool)
-    {
-        let why = "pnnx made this of scaled_dot_product_attention, where a mask is True for keys that are seen; \
-                   here it would be True for those that are not: export the model with a mask of numbers (0 and -inf)";
-        return Err(r.error(BuildProblem::Invalid(why.into())));
-    }
+    // A module of that name reads its masks of bools first.
+    let shows = is_fused(r.name()) && attn_mask.is_some_and(|mask| mask > query);
     let weights = match r.output_count() {
         1 => Weights::No,
         // pnnx leaves `average_attn_weights` out; recorded shapes tell.
@@ -122,6 +121,7 @@ fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Buil
         key,
         value,
         attn_mask,
+        shows,
         key_padding_mask,
         embed,
         kdim,
@@ -218,7 +218,7 @@ impl MultiheadAttention {
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
-                bool: spec.dtype == DType::Bool,
+                hides: (spec.dtype == DType::Bool).then_some(!self.shows),
             });
         }
         if let Some(at) = self.key_padding_mask {
@@ -235,7 +235,7 @@ impl MultiheadAttention {
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
-                bool: spec.dtype == DType::Bool,
+                hides: (spec.dtype == DType::Bool).then_some(true),
             });
         }
         Ok(parts)
@@ -319,7 +319,8 @@ impl Operator for MultiheadAttention {
 struct MaskPart {
     leaf: usize,
     strides: Vec<usize>,
-    bool: bool,
+    /// Of a mask of bools, the one that hides a key.
+    hides: Option<bool>,
 }
 
 mod inputs;

@@ -274,6 +274,9 @@ mod tests {
         let x = iota([4, 5]);
         let y = run("Tensor.slice s 1 1 0 1 dim=1 start=1 end=2147483647 step=2 $input=0", &x);
         assert_eq!(values::<f32>(&y), [1., 3., 6., 8., 11., 13., 16., 18.]);
+        let folded =
+            run("Tensor.slice s 1 1 0 1 dim=1 start=1 end=int(9) step=int(2) $input=0", &x);
+        assert_eq!(folded, y);
         let y = run("Tensor.slice s 1 1 0 1 dim=-2 start=-3 end=-1 step=1", &x);
         assert_eq!(y, run("torch.narrow n 1 1 0 1 dim=0 start=1 length=2", &x));
         assert_eq!(run("Tensor.slice s 1 1 0 1 dim=0 start=None end=None step=1", &x), x);

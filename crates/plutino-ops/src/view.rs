@@ -7,6 +7,7 @@ use crate::rearrange::{
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_ir::Dim;
 use plutino_tensor::{DType, Shape};
 
 /// <https://pytorch.org/docs/stable/generated/torch.reshape.html>
@@ -18,7 +19,35 @@ struct Reshape {
 
 fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let shape = ints(r, &["shape", "size"])?;
-    rearranged(Reshape { input: subject(r)?, shape })
+    let input = subject(r)?;
+    let shape = match shape {
+        Arg::Value(wanted) => Arg::Value(possible(r, input, wanted)),
+        shape => shape,
+    };
+    rearranged(Reshape { input, shape })
+}
+
+/// The shape that a file asks for; or the one that it records of the result, where the recorded
+/// input has room for that one alone. pnnx now and then writes a size twice.
+fn possible(r: &NodeReader<'_>, input: usize, wanted: Vec<i64>) -> Vec<i64> {
+    let known = |dims: Option<&[Dim]>| {
+        let size = |dim: &Dim| match dim {
+            Dim::Known(size) => i64::try_from(*size).ok(),
+            _ => None,
+        };
+        dims?.iter().map(size).collect::<Option<Vec<i64>>>()
+    };
+    let numel = |sizes: &[i64]| sizes.iter().try_fold(1i64, |n, &size| n.checked_mul(size));
+    match (known(r.recorded_input(input)), known(r.recorded_output(0))) {
+        (Some(from), Some(to))
+            if wanted.iter().all(|&size| size > 0)
+                && numel(&wanted) != numel(&from)
+                && numel(&to) == numel(&from) =>
+        {
+            to
+        }
+        _ => wanted,
+    }
 }
 register_op!(reshape => "Tensor.view", "Tensor.reshape", "torch.reshape");
 
@@ -399,6 +428,17 @@ mod tests {
         }
         let e = error(&*op("Tensor.reshape r 1 1 0 1 shape=(0,-1)"), &[iota([0, 3])]).to_string();
         assert!(e.contains("open to any size"), "{e}");
+    }
+
+    #[test]
+    fn what_is_recorded_decides_where_a_shape_is_impossible() {
+        let twice = "Tensor.reshape r 1 1 0 1 shape=(1,3,4,4) #0=(2,6)f32 #1=(1,3,4)f32";
+        assert_eq!(shape_of(twice, &[2, 6]), [1, 3, 4]);
+        // The record is one of other sizes: the parameter decides.
+        let open = "Tensor.reshape r 1 1 0 1 shape=(1,3,4) #0=(2,?)f32 #1=(2,6)f32";
+        assert_eq!(shape_of(open, &[2, 6]), [1, 3, 4]);
+        let other = "Tensor.reshape r 1 1 0 1 shape=(3,4) #0=(2,6)f32 #1=(6,2)f32";
+        assert_eq!(shape_of(other, &[2, 6]), [3, 4]);
     }
 
     #[test]

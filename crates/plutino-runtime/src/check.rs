@@ -551,15 +551,18 @@ mod tests {
              nn.LayerNorm b 1 1 2 3 elementwise_affine=False eps=1.0e-5 normalized_shape=(8) #3=(2,8)f32
              pnnx.Expression c 2 1 3 1 4 expr=add(round(@0),mul(div(@1,3),0.5)) #4=(2,8)f32
              pnnx.Expression d 1 1 1 5 expr=[floor_divide(size(@0,0),2)]
+             F.gelu e 1 1 4 6
+             F.gelu f 1 1 4 7 approximate=none
              pnnx.Output o 1 0 4",
         );
         let notes = crate::suspects::notes(&graph, "m.param");
-        assert_eq!(notes.len(), 3, "{notes:?}");
+        assert_eq!(notes.len(), 4, "{notes:?}");
         assert!(
             notes
                 .iter()
                 .any(|n| n.contains("layer norms") && n.contains("(2, the first: m.param:5"))
         );
+        assert!(notes.iter().any(|n| n.starts_with("GELU") && n.contains("(1, the first")));
         assert!(notes.iter().any(|n| n.contains("decimals")));
         assert!(notes.iter().any(|n| n.contains("divisions of integers")));
     }

@@ -196,9 +196,25 @@ fn doubts(graph: &Graph, op: &Operator) -> Vec<&'static str> {
             "layer norms without weight and bias: of one that has a weight and no bias (bias=False), pnnx writes \
              neither, and the result is wrong; give such a layer a bias of zeros before the export",
         ],
+        "F.gelu" if op.param("approximate").is_none() => vec![
+            "GELU by name alone: pnnx writes so of GELU that a model spells out, with erf or with tanh (gelu_new, \
+             NewGELU), and it is computed with erf, up to 5e-4 apart; use torch.nn.GELU('tanh') where tanh was meant",
+        ],
+        "torch.einsum" if unnamed_dimensions(graph, op) => vec![
+            "einsum of tensors with more dimensions than the equation names: pnnx leaves out `...`, which is taken to \
+             stand in front of every term where recorded shapes allow it; write all labels to be sure",
+        ],
         "pnnx.Expression" => lost_arguments(graph, op),
         _ => Vec::new(),
     }
+}
+
+/// Whether a tensor has more dimensions than the term of the equation that is for it has labels.
+fn unnamed_dimensions(graph: &Graph, op: &Operator) -> bool {
+    let Some(equation) = op.param("equation").and_then(|p| p.as_str()) else { return false };
+    let terms = equation.split("->").next().unwrap_or_default().split(',');
+    let ranks = op.inputs.iter().map(|&id| graph.operand(id).and_then(|o| o.ty.rank()));
+    !equation.contains('.') && terms.zip(ranks).any(|(term, rank)| rank > Some(term.trim().len()))
 }
 
 /// Arguments that pnnx leaves out of expressions.

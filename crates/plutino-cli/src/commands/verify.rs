@@ -3,7 +3,7 @@
 use crate::deviation::deviation;
 use crate::failure::Failure;
 use crate::inputs::{self, ConvertArgs};
-use crate::output::{Output, count, during, warn_all};
+use crate::output::{Output, count, during, note, warn_all};
 use crate::session::{self, SessionArgs};
 use plutino::npy::npz;
 use plutino::{Comparison, Tensor, Tolerance};
@@ -51,6 +51,9 @@ struct Report {
     summary: String,
     outputs: Vec<OutputReport>,
     warnings: Vec<String>,
+    /// Where an output differs: what may have been lost in the export.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -107,8 +110,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         summary: String::new(),
         outputs: compared.collect::<Result<_, _>>()?,
         warnings: warnings.collect(),
+        notes: Vec::new(),
     };
     report.conclude(outputs.len(), expected.len());
+    if report.verdict == Verdict::Mismatch {
+        report.notes = model.notes();
+    }
     if args.json {
         out.json(&report)?;
     } else {
@@ -118,6 +125,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
         writeln!(out, "{}", report.summary)?;
         warn_all(&report.warnings);
+        report.notes.iter().for_each(|what| note(&format!("the export may be to blame: {what}")));
     }
     if report.verdict == Verdict::Ok { Ok(()) } else { Err(Failure::Mismatch) }
 }

@@ -484,7 +484,8 @@ from_parameter! {
     // A single number stands for a list of one: PNNX writes both.
     Vec<i64>, "integers" => |v| match v {
         Parameter::Null => Some(Vec::new()),
-        _ => v.as_ints().map(<[_]>::to_vec).or_else(|| v.as_int().map(|x| vec![x])),
+        Parameter::Strs(all) => all.iter().map(|x| folded(x).or_else(|| x.parse().ok())).collect(),
+        _ => v.as_ints().map(<[_]>::to_vec).or_else(|| integer(v).map(|x| vec![x])),
     };
     Vec<f64>, "numbers" => |v| match v {
         Parameter::Null => Some(Vec::new()),
@@ -493,10 +494,14 @@ from_parameter! {
     DType, "a dtype such as torch.float" => |v| torch_dtype(v.as_str()?);
 }
 
-/// An integer, also as pnnx writes one that it has folded: `int(750)`.
+/// An integer, also as pnnx writes one that it has folded.
 fn integer(value: &Parameter) -> Option<i64> {
-    let folded = || value.as_str()?.strip_prefix("int(")?.strip_suffix(')')?.parse().ok();
-    value.as_int().or_else(folded)
+    value.as_int().or_else(|| folded(value.as_str()?))
+}
+
+/// What pnnx writes for an integer that it has folded: `int(750)`.
+fn folded(text: &str) -> Option<i64> {
+    text.strip_prefix("int(")?.strip_suffix(')')?.parse().ok()
 }
 
 /// PyTorch's name of a dtype.

@@ -1,11 +1,12 @@
 //! The notation: `bij,bjk->bik`, with `...` for dimensions without a name.
 
+use plutino_ir::Dim;
 use plutino_tensor::{MAX_RANK, Shape};
 use std::collections::HashMap;
 use std::fmt;
 
 /// The name of a dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Label {
     /// A letter.
     Letter(char),
@@ -66,6 +67,43 @@ impl Equation {
         Ok(Self { operands, output })
     }
 
+    /// The equation with the `...` that pnnx leaves out, in front of every term: where the shapes
+    /// that the file records have more dimensions than there are labels, as many in the result as
+    /// in the operands, and sizes agree. None where nothing is missing, or it stood elsewhere.
+    pub(super) fn restored(&self, operands: &[&[Dim]], output: &[Dim]) -> Option<Self> {
+        let spelled = |labels: &Labels| labels.iter().all(Option::is_some);
+        let mut terms = self.operands.iter().chain([&self.output]);
+        if operands.len() != self.operands.len() || !terms.all(spelled) {
+            return None;
+        }
+        let left = |labels: &Labels, dims: &[Dim]| dims.len().checked_sub(labels.len());
+        let terms: Vec<(&Labels, &[Dim])> =
+            self.operands.iter().zip(operands.iter().copied()).collect();
+        let unnamed: Option<Vec<usize>> = terms.iter().map(|(l, dims)| left(l, dims)).collect();
+        let most = unnamed?.into_iter().max().filter(|&most| most > 0)?;
+        if left(&self.output, output) != Some(most) {
+            return None;
+        }
+        let mut sizes: HashMap<Label, usize> = HashMap::new();
+        for (labels, dims) in terms.into_iter().chain([(&self.output, output)]) {
+            let unnamed = (0..dims.len() - labels.len()).rev().map(Label::Ellipsis);
+            let letters = labels.iter().flatten().map(|&c| Label::Letter(c));
+            for (label, dim) in unnamed.chain(letters).zip(dims) {
+                if let Dim::Known(size) = dim
+                    && *size != 1
+                    && *sizes.entry(label).or_insert(*size) != *size
+                {
+                    return None;
+                }
+            }
+        }
+        let with = |labels: &Labels| std::iter::once(None).chain(labels.iter().copied()).collect();
+        Some(Self {
+            operands: self.operands.iter().map(with).collect(),
+            output: with(&self.output),
+        })
+    }
+
     /// The labels of each dimension of tensors of these shapes. The error says why they do not fit.
     pub(super) fn bind(&self, shapes: &[&Shape]) -> Result<Vec<Vec<Label>>, String> {
         if shapes.len() != self.operands.len() {
@@ -124,4 +162,35 @@ fn labels(text: &str) -> Result<Labels, String> {
         }
     }
     Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Equation;
+    use plutino_ir::Dim;
+
+    fn restored(equation: &str, shapes: &[&[usize]]) -> Option<Equation> {
+        let dims = |shape: &&[usize]| shape.iter().map(|&n| Dim::Known(n)).collect();
+        let dims: Vec<Vec<Dim>> = shapes.iter().map(dims).collect();
+        let (output, operands) = dims.split_last()?;
+        let operands: Vec<&[Dim]> = operands.iter().map(Vec::as_slice).collect();
+        Equation::parse(equation).unwrap().restored(&operands, output)
+    }
+
+    #[test]
+    fn dimensions_without_labels_stand_first_where_sizes_say_so() {
+        let found = restored("qd,kd->qk", &[&[2, 5, 3, 4], &[2, 5, 6, 4], &[2, 5, 3, 6]]);
+        assert_eq!(found, Equation::parse("...qd,...kd->...qk").ok());
+        let found = restored("ij,jk->ik", &[&[7, 3, 4], &[4, 5], &[7, 3, 5]]);
+        assert_eq!(found, Equation::parse("...ij,...jk->...ik").ok());
+        // Nothing is missing; the result is smaller; they stood last; the equation says where.
+        for (equation, shapes) in [
+            ("ij,jk->ik", [&[3usize, 4][..], &[4, 5], &[3, 5]]),
+            ("ij,jk->ik", [&[7, 3, 4], &[7, 4, 5], &[3, 5]]),
+            ("ij,jk->ik", [&[3, 4, 7], &[4, 5, 7], &[3, 5, 7]]),
+            ("...ij,jk->...ik", [&[7, 3, 4], &[4, 5], &[7, 3, 5]]),
+        ] {
+            assert_eq!(restored(equation, &shapes), None, "{equation} {shapes:?}");
+        }
+    }
 }

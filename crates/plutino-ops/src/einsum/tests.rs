@@ -152,3 +152,12 @@ fn what_makes_no_sense_is_an_error() {
     error(&*pair, &[iota([2, 3]), iota([2, 3])]);
     error(&*pair, &[iota([2, 2]), tensor([2, 2], &[1.0f64; 4])]);
 }
+
+#[test]
+fn dots_that_a_file_lost_are_found_by_recorded_shapes() {
+    let x = [random([2, 5, 3, 4], 1), random([2, 5, 6, 4], 2)];
+    // What pnnx writes for `...qd,...kd->...qk`.
+    let recorded = "#0=(2,5,3,4)f32 #1=(2,5,6,4)f32 #2=(2,5,3,6)f32";
+    let line = format!("torch.einsum e 2 1 0 1 2 equation=ik,jk->ij {recorded}");
+    assert_eq!(check(&*op(&line), &x), [run("abik,abjk->abij", &x)]);
+}

@@ -189,7 +189,9 @@ fn plan_mask(
     let parts = op.masks(s, cx.inputs)?;
     let strides = match &parts[..] {
         [] => return Ok(None),
-        [one] if !one.bool && s.all_keys == s.keys => Some([0, 1, 2, 3].map(|d| one.strides[d])),
+        [one] if one.hides.is_none() && s.all_keys == s.keys => {
+            Some([0, 1, 2, 3].map(|d| one.strides[d]))
+        }
         _ => None,
     };
     let told_apart = |d: usize| parts.iter().any(|p| p.strides[d] != 0);
@@ -330,9 +332,9 @@ impl Run {
         let [batch, heads, queries, all_keys] = sum.dims;
         out[..batch * heads * queries * all_keys].fill(0.0);
         for part in &sum.parts {
-            let (floats, bools): (&[f32], &[bool]) = match part.bool {
-                true => (&[], cx.inputs.get(part.leaf)?),
-                false => (cx.inputs.get(part.leaf)?, &[]),
+            let (floats, bools): (&[f32], &[bool]) = match part.hides {
+                Some(_) => (&[], cx.inputs.get(part.leaf)?),
+                None => (cx.inputs.get(part.leaf)?, &[]),
             };
             for (row, out) in
                 out.chunks_exact_mut(all_keys).take(batch * heads * queries).enumerate()
@@ -341,10 +343,10 @@ impl Run {
                 let first: usize = index.iter().zip(&part.strides).map(|(i, s)| i * s).sum();
                 for (k, out) in out[..sum.keys].iter_mut().enumerate() {
                     let at = first + k * part.strides[3];
-                    *out += match part.bool {
-                        true if bools[at] => f32::NEG_INFINITY,
-                        true => 0.0,
-                        false => floats[at],
+                    *out += match part.hides {
+                        Some(hides) if bools[at] == hides => f32::NEG_INFINITY,
+                        Some(_) => 0.0,
+                        None => floats[at],
                     };
                 }
             }

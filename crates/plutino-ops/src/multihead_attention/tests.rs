@@ -218,6 +218,26 @@ fn masks_of_every_form() {
 }
 
 #[test]
+fn masks_of_nodes_that_pnnx_fused_show_keys() {
+    let w = weights(true, [E; 3], true, false);
+    let x = random([2, 5, E], 1);
+    let hides: Vec<bool> = (0..25).map(|i| i % 5 > i / 5).collect();
+    let shows: Vec<bool> = hides.iter().map(|hides| !hides).collect();
+    let run = |name: &str, inputs: &str, x: &[Tensor]| {
+        let line =
+            format!("nn.MultiheadAttention {name} 2 1 0 1 9 {BASE} batch_first=True {inputs}");
+        check(&*op_with(&line, &w), x).remove(0)
+    };
+    let [hides, shows] = [hides, shows].map(|mask| tensor([5, 5], &mask));
+    let module = run("m", "$input=0 $attn_mask=1", &[x.clone(), hides.clone()]);
+    let fused = run("attention_3", "$input=0 $attn_mask=1", &[x.clone(), shows]);
+    assert_eq!(fused, module);
+    // A module that is called so: its masks come first.
+    let named = run("attention_3", "$input=1 $attn_mask=0", &[hides, x]);
+    assert_eq!(named, module);
+}
+
+#[test]
 fn keys_are_added() {
     let w = weights(true, [E; 3], true, true);
     let x = random([4, 2, E], 1);
