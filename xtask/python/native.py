@@ -30,7 +30,7 @@ LEFT_OUT = re.compile(
     r"_backward|backward$|_jvp$|^_?cudnn|^_?miopen|^_?mkldnn|^_foreach|^_?sparse|^_nested|^_cslt|^_amp|^_cuda|^_mps"
     r"|^_jagged|^_test|^_thnn|^_?fbgemm|^_cufft|^_transform_bias|^_histogramdd|^_fw_|^_dyn_quant|^_int_mm|^_debug|^__"
     r"|^_assert|^_neg_view$|^_make_|^_to_sparse|^_coalesce|^_fused_(adam|sgd|moving)|^qint|^q_|^_choose_qparams"
-    r"|^_convert_weight|^_weight_int|^_scaled_m|^_scaled_g|^_grouped_mm|^_efficient_attention|^_flash_attention"
+    r"|^_convert_weight|^_weight_int|^_scaled_m|^_scaled_g|^_efficient_attention|^_flash_attention"
     r"|cudnn|^set_|^rename|^refine_names|^align_|^to_sparse|^to_mkldnn|^to_padded|^is_(leaf|pinned|distributed|coalesced)"
     r"|^(retain_grad|requires_grad|record_stream|data|set|output_nr|_version|_fused_dropout|_use_.*)$"
 )

@@ -67,6 +67,7 @@ mod glu;
 mod gradient;
 mod grid_sample;
 mod group_norm;
+mod grouped_mm;
 mod histogram;
 mod in_dtype;
 mod index;

@@ -8,6 +8,7 @@ use crate::rearrange::{
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_ir::Dim;
 use plutino_tensor::Shape;
 
 /// <https://pytorch.org/docs/stable/generated/torch.permute.html>
@@ -285,6 +286,8 @@ struct PixelShuffle {
     input: usize,
     factor: usize,
     back: bool,
+    /// What the input is read as after its first dimension.
+    image: Option<[usize; 3]>,
 }
 
 fn pixel_shuffle(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -294,7 +297,24 @@ fn pixel_shuffle(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError
     if factor == 0 {
         return Err(r.bad(key, "an integer of at least 1"));
     }
-    rearranged(PixelShuffle { input: subject(r)?, factor, back })
+    let input = subject(r)?;
+    let image = if back { None } else { flat_image(r, input, factor) };
+    rearranged(PixelShuffle { input, factor, back, image })
+}
+
+/// (C r², H, W), where (N, C, r², H W) is recorded of the input and (N, C, H r, W r) of the result:
+/// pnnx takes a fold of patches for this operator, too.
+fn flat_image(r: &NodeReader<'_>, input: usize, factor: usize) -> Option<[usize; 3]> {
+    let known = |dims: Option<&[Dim]>| -> Option<[usize; 4]> {
+        let size = |dim: &Dim| if let Dim::Known(size) = dim { Some(*size) } else { None };
+        dims?.iter().map(size).collect::<Option<Vec<_>>>()?.try_into().ok()
+    };
+    let from = known(r.recorded_input(input))?;
+    let to = known(r.recorded_output(0))?;
+    let area = factor.checked_mul(factor)?;
+    let image = [to[1].checked_mul(area)?, to[2] / factor, to[3] / factor];
+    let same = to[2] % factor == 0 && to[3] % factor == 0 && from[..2] == to[..2];
+    (same && from[2..] == [area, image[1].checked_mul(image[2])?]).then_some(image)
 }
 register_op!(pixel_shuffle => "nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle");
 
@@ -311,6 +331,11 @@ impl Rearrange for PixelShuffle {
         let r = self.factor;
         let c = x.shape().rank().saturating_sub(3);
         at_least_rank(x, self.input, 3, c)?;
+        let read =
+            self.image.map(|[c, h, w]| ValueSpec::tensor(x.dtype(), [x.shape()[0], c, h, w]));
+        let read = read.as_ref().and_then(ValueSpec::as_tensor);
+        let numel = x.shape().checked_numel()?;
+        let x = read.filter(|read| read.shape().checked_numel() == Ok(numel)).unwrap_or(x);
         let [channels, h, w] = [c, c + 1, c + 2].map(|d| x.shape()[d]);
         let dense = Geometry::dense(x.shape());
         let batch = || 0..c;
@@ -499,6 +524,12 @@ mod tests {
             iota([2, 2, 2])
         );
         error(&*op("nn.PixelShuffle p 1 1 0 1 upscale_factor=5"), &[x]);
+
+        // What pnnx makes of a fold: (2, 3, 4, 15) is (2, 12, 3, 5).
+        let recorded = "#0=(2,3,4,15)f32 #1=(2,3,6,10)f32";
+        let flat = iota([2, 3, 4, 15]);
+        let line = format!("nn.PixelShuffle p 1 1 0 1 upscale_factor=2 {recorded}");
+        assert_eq!(run(&line, &flat), y);
         error(&*op("nn.PixelUnshuffle p 1 1 0 1 downscale_factor=2"), &[iota([1, 3, 2])]);
     }
 

@@ -27,8 +27,9 @@ fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     rearranged(Reshape { input, shape })
 }
 
-/// The shape that a file asks for; or the one that it records of the result, where the recorded
-/// input has room for that one alone. pnnx now and then writes a size twice.
+/// The shape that a file asks for; or the one that it records of the result, where that one suits
+/// the recorded input and the other has another rank or does not suit. pnnx now and then writes a
+/// size twice, or one too many.
 fn possible(r: &NodeReader<'_>, input: usize, wanted: Vec<i64>) -> Vec<i64> {
     let known = |dims: Option<&[Dim]>| {
         let size = |dim: &Dim| match dim {
@@ -40,9 +41,9 @@ fn possible(r: &NodeReader<'_>, input: usize, wanted: Vec<i64>) -> Vec<i64> {
     let numel = |sizes: &[i64]| sizes.iter().try_fold(1i64, |n, &size| n.checked_mul(size));
     match (known(r.recorded_input(input)), known(r.recorded_output(0))) {
         (Some(from), Some(to))
-            if wanted.iter().all(|&size| size > 0)
-                && numel(&wanted) != numel(&from)
-                && numel(&to) == numel(&from) =>
+            if numel(&to) == numel(&from)
+                && (wanted.len() != to.len()
+                    || wanted.iter().all(|&size| size > 0) && numel(&wanted) != numel(&from)) =>
         {
             to
         }
@@ -434,6 +435,8 @@ mod tests {
     fn what_is_recorded_decides_where_a_shape_is_impossible() {
         let twice = "Tensor.reshape r 1 1 0 1 shape=(1,3,4,4) #0=(2,6)f32 #1=(1,3,4)f32";
         assert_eq!(shape_of(twice, &[2, 6]), [1, 3, 4]);
+        let longer = "Tensor.reshape r 1 1 0 1 shape=(3,4,-1) #0=(2,6)f32 #1=(3,4)f32";
+        assert_eq!(shape_of(longer, &[2, 6]), [3, 4]);
         // The record is one of other sizes: the parameter decides.
         let open = "Tensor.reshape r 1 1 0 1 shape=(1,3,4) #0=(2,?)f32 #1=(2,6)f32";
         assert_eq!(shape_of(open, &[2, 6]), [1, 3, 4]);

@@ -487,6 +487,23 @@ mod tests {
     }
 
     #[test]
+    fn assignments_to_parts_of_constants_are_suspicious() {
+        let lines = |name: &str| {
+            format!(
+                "pnnx.Input x 0 1 0 #0=(2,2)f32
+                 pnnx.Attribute {name} 0 1 1 @data=(2,1)f32 #1=(2,1)f32
+                 Tensor.fill f 1 1 1 2 value=0 $input=1 #2=(2,1)f32
+                 pnnx.Expression m 2 1 0 2 3 expr=mul(@0,@1) #3=(2,2)f32
+                 pnnx.Output o 1 0 3"
+            )
+        };
+        let warnings = texts(with_constant(&lines("pnnx_fold_7"), Some(&[1.0; 2])).warnings());
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].contains("Tensor.fill 'f'"), "{warnings:?}");
+        assert!(with_constant(&lines("weight"), None).warnings().is_empty());
+    }
+
+    #[test]
     fn leftovers_in_constants_are_suspicious() {
         let scatter = |op: &str| {
             format!(

@@ -36,6 +36,8 @@ pub(crate) fn warnings(graph: &Graph, file: &str) -> Vec<Warning> {
 enum Writes {
     /// Adds to it, or multiplies it, or takes the larger.
     Onto,
+    /// Overwrites all of it.
+    All,
     /// Overwrites some of it, where an input says: of this name, or of this number in a raw
     /// operator.
     Over { positions: (&'static str, usize) },
@@ -48,6 +50,7 @@ fn writes(op: &Operator) -> Option<Writes> {
         "index_put" if op.param("accumulate").is_some_and(|p| p.as_bool() == Some(true)) => {
             Writes::Onto
         }
+        "fill" | "zero" => Writes::All,
         "index_put" => Writes::Over { positions: ("indices", 1) },
         "scatter" | "index_fill" | "index_copy" => Writes::Over { positions: ("index", 2) },
         "masked_fill" | "masked_scatter" => Writes::Over { positions: ("mask", 1) },
@@ -58,12 +61,21 @@ fn writes(op: &Operator) -> Option<Writes> {
 /// A folded constant that is written to and holds what the trial run may have left.
 fn leftovers(graph: &Graph, op: &Operator) -> Option<String> {
     let writes = writes(op)?;
+    if writes == Writes::All {
+        let whole = constant(graph, *op.inputs.first()?)?.name.starts_with(FOLDED);
+        return whole.then(|| {
+            "it writes to all of a constant: where the model wrote to a part of it (m[:, :1] = 0), pnnx has left \
+             the rest out, and the result is wrong; build such a constant before the model is traced"
+                .into()
+        });
+    }
     let named = |name: &str| op.named_input(name);
     let destination = named("input").or_else(|| named("self")).or(op.inputs.first().copied())?;
     let constant = constant(graph, destination)?;
     let data = constant.attr("data").filter(|_| constant.name.starts_with(FOLDED))?;
     let content = Content::of(data)?;
     let suspicious = match writes {
+        Writes::All => false,
         Writes::Onto => !content.zeros && !content.infinite,
         Writes::Over { positions: (name, number) } => {
             let at = named(name).or(op.inputs.get(number).copied());
