@@ -79,7 +79,8 @@ impl UnsupportedKind {
             "prim::If" | "prim::Loop" => Some(
                 "pnnx writes no bodies of scripted control flow; trace the model instead of scripting it \
                  (torch.jit.trace, or pnnx.export, which does), or export each body as a model of its own \
-                 and call it from the program",
+                 and call it from the program; a part that scripts itself while it is traced, such as \
+                 torchvision's batched_nms in its detectors, is best left out of the export",
             ),
             "prim::CallMethod" | "prim::CallFunction" => Some(
                 "pnnx left a call in the graph, whose body is not in the file; trace the model instead of \

@@ -217,11 +217,13 @@ const fn columns(pixels: usize, kernel: usize) -> usize {
 }
 
 /// Rows of the input under two rows of the output.
+#[cfg_attr(unoptimised, allow(dead_code))]
 const fn both_rows(kernel: usize) -> usize {
     kernel + 1
 }
 
 /// Whether an input column lies under this tap of one of M pixels.
+#[cfg_attr(unoptimised, allow(dead_code))]
 const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
     column >= tap && column < tap + pixels
 }
@@ -258,7 +260,9 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     fn tile<const M: usize>(&mut self, s: S, first: usize) {
         let [upper, lower] = &self.windows;
         let [upper, lower]: [[_; M]; 2] = match upper.window.kernel[1] {
+            #[cfg(not(unoptimised))]
             3 if upper.suits::<M>(first) => upper.both::<S, M, 3>(s, first),
+            #[cfg(not(unoptimised))]
             5 if upper.suits::<M>(first) => upper.both::<S, M, 5>(s, first),
             _ => [upper.any(s, first), lower.any(s, first)],
         };
@@ -398,6 +402,7 @@ impl<'a> Windows<'a> {
     /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K
     /// columns, of which each sum takes its terms in the same order.
     #[cfg_attr(not(unoptimised), inline(always))]
+    #[cfg_attr(unoptimised, allow(dead_code))] // its frame would be too large
     fn both<S: Simd, const M: usize, const K: usize>(
         &self,
         s: S,

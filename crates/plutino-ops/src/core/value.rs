@@ -45,8 +45,8 @@ pub enum ValueSpec {
     Tensor(TensorValue),
     /// A list or tuple. Kernels see its leaves, in order.
     List(Vec<ValueSpec>),
-    /// A word, such as the mode of a function. It has no leaves: builders read it (see
-    /// [`NodeReader::schema`](super::NodeReader::schema)), kernels never do.
+    /// A word, such as the mode of a function. It has no leaves: builders of raw operators read it
+    /// like a parameter, kernels never do.
     Word(Arc<str>),
     /// A tensor whose shape depends on data: known only after its producer has run.
     Dynamic {
