@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
+use crate::walk;
+
 /// Runs conformance cases and counts what passes, by operator and in total.
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -102,9 +104,8 @@ struct Report {
 /// Runs the cases and prints the table. Fails where a case fails without a word; unsupported ones
 /// are only counted.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut folders = Vec::new();
-    find_cases(&args.dir, &mut folders)?;
-    folders.sort();
+    let mut folders = walk::models(&args.dir)?;
+    folders.retain(|folder| folder.join("meta.json").is_file());
     let mut report =
         Report { total: Counts::default(), operators: BTreeMap::new(), cases: Vec::new() };
     for folder in folders {
@@ -129,21 +130,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (_, 0) => Ok(()),
         (_, failed) => bail!("{failed} case(s) failed"),
     }
-}
-
-/// Folders with a model and a description, at any depth.
-fn find_cases(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    if dir.join("meta.json").is_file() && dir.join("model.pnnx.param").is_file() {
-        found.push(dir.to_owned());
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        if path.is_dir() {
-            find_cases(&path, found)?;
-        }
-    }
-    Ok(())
 }
 
 fn run_case(folder: &Path, name: String) -> Result<Case> {

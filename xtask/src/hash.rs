@@ -12,6 +12,8 @@ use crc32fast::Hasher;
 use plutino::{Isa, Model, SessionOptions, Tensor, npy};
 use plutino_fixtures::{Fixture, OpCase};
 
+use crate::walk;
+
 /// Print a checksum of all results of all fixtures, for each instruction set.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         add(network(&fixture).with_context(|| fixture.name.clone()))?;
     }
     for folder in &args.folders {
-        for folder in below(folder)? {
+        for folder in walk::models(folder)? {
             add(saved(&folder).with_context(|| folder.display().to_string()))?;
         }
     }
@@ -87,23 +89,6 @@ fn saved(folder: &Path) -> Result<Case> {
         model: Model::load(folder.join("model.pnnx.param"))?,
         inputs: vec![inputs.into_iter().map(|(_, tensor)| tensor).collect()],
     })
-}
-
-/// Folders with a model, in order.
-fn below(folder: &Path) -> Result<Vec<PathBuf>> {
-    if folder.join("model.pnnx.param").is_file() {
-        return Ok(vec![folder.to_owned()]);
-    }
-    let mut found = Vec::new();
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(below(&path)?);
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 /// Of shapes and bytes of all results, or of the error.

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::walk;
+
 /// Runs models that mean harm, and fails where one takes more memory or time than it may
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -63,9 +65,7 @@ const MOST_INPUT: usize = 64 << 20;
 
 /// Runs all files with all budgets, and prints a line for each.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut files = Vec::new();
-    find_params(&args.dir, &mut files)?;
-    files.sort();
+    let files = walk::files(&args.dir, |path| path.extension().is_some_and(|e| e == "param"))?;
     let (mut runs, mut broken) = (0, 0);
     for file in files {
         let name = file.strip_prefix(&args.dir).unwrap_or(&file).display().to_string();
@@ -88,18 +88,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         _ => bail!("{broken} of {runs} runs are out of bounds"),
     }
-}
-
-fn find_params(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in std::fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        if path.is_dir() {
-            find_params(&path, found)?;
-        } else if path.extension().is_some_and(|e| e == "param") {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// One model in a process: what it says, and which bounds it breaks.

@@ -17,6 +17,7 @@ mod ops_docs;
 mod portable;
 mod python;
 mod tidy;
+mod walk;
 
 use std::path::{Path, PathBuf};
 

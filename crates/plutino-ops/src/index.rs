@@ -15,7 +15,6 @@ use crate::{
     Arg, BuildError, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_ir::Dim;
 use plutino_ir::expr::Literal;
 use plutino_kernels::copy::index::{Places, Reduce, pick, place, resolve};
 use plutino_kernels::elementwise::Scalar;
@@ -260,14 +259,8 @@ struct Lost {
 impl Lost {
     /// Compares the recorded result with that of these indices.
     fn find(r: &NodeReader<'_>, input: usize, indices: &[Option<Tensor>]) -> Option<Self> {
-        let shape = |dims: &[Dim]| -> Option<Shape> {
-            let size = |dim: &Dim| match dim {
-                Dim::Known(size) => Some(*size),
-                Dim::Unknown | Dim::Symbol(_) => None,
-            };
-            dims.iter().map(size).collect()
-        };
-        let (input, result) = (shape(r.recorded_input(input)?)?, shape(r.recorded_output(0)?)?);
+        let input = Shape::from(r.known_input(input)?);
+        let result = Shape::from(r.known_output(0)?);
         let slot = |t: &Option<Tensor>| t.clone().map_or(Slot::Whole, Slot::Known);
         let slots: Vec<Slot> = indices.iter().map(slot).collect();
         let axes = expand(&input, &slots).ok().flatten();

@@ -8,7 +8,6 @@ use crate::rearrange::{
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_ir::Dim;
 use plutino_tensor::Shape;
 
 /// <https://pytorch.org/docs/stable/generated/torch.permute.html>
@@ -301,22 +300,18 @@ fn pixel_shuffle(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError
     let image = if back { None } else { flat_image(r, input, factor) };
     rearranged(PixelShuffle { input, factor, back, image })
 }
+register_op!(pixel_shuffle => "nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle");
 
 /// (C r², H, W), where (N, C, r², H W) is recorded of the input and (N, C, H r, W r) of the result:
 /// pnnx takes a fold of patches for this operator, too.
 fn flat_image(r: &NodeReader<'_>, input: usize, factor: usize) -> Option<[usize; 3]> {
-    let known = |dims: Option<&[Dim]>| -> Option<[usize; 4]> {
-        let size = |dim: &Dim| if let Dim::Known(size) = dim { Some(*size) } else { None };
-        dims?.iter().map(size).collect::<Option<Vec<_>>>()?.try_into().ok()
-    };
-    let from = known(r.recorded_input(input))?;
-    let to = known(r.recorded_output(0))?;
+    let from: [usize; 4] = r.known_input(input)?.try_into().ok()?;
+    let to: [usize; 4] = r.known_output(0)?.try_into().ok()?;
     let area = factor.checked_mul(factor)?;
     let image = [to[1].checked_mul(area)?, to[2] / factor, to[3] / factor];
-    let same = to[2] % factor == 0 && to[3] % factor == 0 && from[..2] == to[..2];
+    let same = to[2..].iter().all(|size| size.is_multiple_of(factor)) && from[..2] == to[..2];
     (same && from[2..] == [area, image[1].checked_mul(image[2])?]).then_some(image)
 }
-register_op!(pixel_shuffle => "nn.PixelShuffle", "F.pixel_shuffle", "nn.PixelUnshuffle", "F.pixel_unshuffle");
 
 impl Rearrange for PixelShuffle {
     fn views(&self) -> Views {

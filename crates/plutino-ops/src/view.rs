@@ -7,7 +7,6 @@ use crate::rearrange::{
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_ir::Dim;
 use plutino_tensor::{DType, Shape};
 
 /// <https://pytorch.org/docs/stable/generated/torch.reshape.html>
@@ -26,20 +25,17 @@ fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     };
     rearranged(Reshape { input, shape })
 }
+register_op!(reshape => "Tensor.view", "Tensor.reshape", "torch.reshape");
 
 /// The shape that a file asks for; or the one that it records of the result, where that one suits
 /// the recorded input and the other has another rank or does not suit. pnnx now and then writes a
 /// size twice, or one too many.
 fn possible(r: &NodeReader<'_>, input: usize, wanted: Vec<i64>) -> Vec<i64> {
-    let known = |dims: Option<&[Dim]>| {
-        let size = |dim: &Dim| match dim {
-            Dim::Known(size) => i64::try_from(*size).ok(),
-            _ => None,
-        };
-        dims?.iter().map(size).collect::<Option<Vec<i64>>>()
+    let sizes = |known: Option<Vec<usize>>| {
+        known?.into_iter().map(|size| i64::try_from(size).ok()).collect::<Option<Vec<_>>>()
     };
     let numel = |sizes: &[i64]| sizes.iter().try_fold(1i64, |n, &size| n.checked_mul(size));
-    match (known(r.recorded_input(input)), known(r.recorded_output(0))) {
+    match (sizes(r.known_input(input)), sizes(r.known_output(0))) {
         (Some(from), Some(to))
             if numel(&to) == numel(&from)
                 && (wanted.len() != to.len()
@@ -50,7 +46,6 @@ fn possible(r: &NodeReader<'_>, input: usize, wanted: Vec<i64>) -> Vec<i64> {
         _ => wanted,
     }
 }
-register_op!(reshape => "Tensor.view", "Tensor.reshape", "torch.reshape");
 
 impl Rearrange for Reshape {
     fn views(&self) -> Views {

@@ -22,7 +22,7 @@ pub(crate) fn warnings(graph: &Graph, file: &str) -> Vec<Warning> {
     let warn = |op: &Operator, what: String| Warning::File { location: location(file, op), what };
     let mut warnings = Vec::new();
     for (_, op) in graph.operators() {
-        let found = [leftovers(graph, op), halves(graph, op), either_mask(graph, op)];
+        let found = [overwritten, leftovers, halves, either_mask].map(|suspect| suspect(graph, op));
         warnings.extend(found.into_iter().flatten().map(|what| warn(op, what)));
         if warnings.len() >= MOST {
             break;
@@ -32,12 +32,10 @@ pub(crate) fn warnings(graph: &Graph, file: &str) -> Vec<Warning> {
 }
 
 /// What operators of this kind do to their destination, and which input that is.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Writes {
     /// Adds to it, or multiplies it, or takes the larger.
     Onto,
-    /// Overwrites all of it.
-    All,
     /// Overwrites some of it, where an input says: of this name, or of this number in a raw
     /// operator.
     Over { positions: (&'static str, usize) },
@@ -50,7 +48,6 @@ fn writes(op: &Operator) -> Option<Writes> {
         "index_put" if op.param("accumulate").is_some_and(|p| p.as_bool() == Some(true)) => {
             Writes::Onto
         }
-        "fill" | "zero" => Writes::All,
         "index_put" => Writes::Over { positions: ("indices", 1) },
         "scatter" | "index_fill" | "index_copy" => Writes::Over { positions: ("index", 2) },
         "masked_fill" | "masked_scatter" => Writes::Over { positions: ("mask", 1) },
@@ -58,24 +55,27 @@ fn writes(op: &Operator) -> Option<Writes> {
     })
 }
 
+/// A folded constant that is overwritten from end to end, which no model does.
+fn overwritten(graph: &Graph, op: &Operator) -> Option<String> {
+    let (_, name) = op.kind.rsplit_once([':', '.'])?;
+    let whole = matches!(name.trim_end_matches('_'), "fill" | "zero")
+        && constant(graph, *op.inputs.first()?)?.name.starts_with(FOLDED);
+    whole.then(|| {
+        "it writes to all of a constant: where the model wrote to a part of it (m[:, :1] = 0), pnnx has left \
+         the rest out, and the result is wrong; build such a constant before the model is traced"
+            .into()
+    })
+}
+
 /// A folded constant that is written to and holds what the trial run may have left.
 fn leftovers(graph: &Graph, op: &Operator) -> Option<String> {
     let writes = writes(op)?;
-    if writes == Writes::All {
-        let whole = constant(graph, *op.inputs.first()?)?.name.starts_with(FOLDED);
-        return whole.then(|| {
-            "it writes to all of a constant: where the model wrote to a part of it (m[:, :1] = 0), pnnx has left \
-             the rest out, and the result is wrong; build such a constant before the model is traced"
-                .into()
-        });
-    }
     let named = |name: &str| op.named_input(name);
     let destination = named("input").or_else(|| named("self")).or(op.inputs.first().copied())?;
     let constant = constant(graph, destination)?;
     let data = constant.attr("data").filter(|_| constant.name.starts_with(FOLDED))?;
     let content = Content::of(data)?;
     let suspicious = match writes {
-        Writes::All => false,
         Writes::Onto => !content.zeros && !content.infinite,
         Writes::Over { positions: (name, number) } => {
             let at = named(name).or(op.inputs.get(number).copied());

@@ -87,6 +87,16 @@ impl<'a> NodeReader<'a> {
         self.recorded(self.op.outputs.get(at))?.shape.as_deref()
     }
 
+    /// The sizes that the file records for the input at this position, where it records all.
+    pub fn known_input(&self, at: usize) -> Option<Vec<usize>> {
+        self.recorded(self.op.inputs.get(at))?.known_shape()
+    }
+
+    /// The sizes that the file records for the output at this position, where it records all.
+    pub fn known_output(&self, at: usize) -> Option<Vec<usize>> {
+        self.recorded(self.op.outputs.get(at))?.known_shape()
+    }
+
     fn recorded(&self, operand: Option<&plutino_ir::OperandId>) -> Option<&'a TensorType> {
         Some(&self.graph?.operand(*operand?)?.ty)
     }

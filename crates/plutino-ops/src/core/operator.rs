@@ -167,6 +167,12 @@ impl Cost {
         Self { flops: 0, bytes }
     }
 
+    /// As [`Cost::moved`], with an operation for each element of this input.
+    pub fn folded(inputs: &[ValueSpec], outputs: &[ValueSpec], input: usize) -> Self {
+        let numel = TensorValue::at(inputs, input).map_or(0, |x| x.shape().numel());
+        Self { flops: numel as u64, ..Self::moved(inputs, outputs) }
+    }
+
     /// As [`Cost::moved`], with `per_element` operations for each element of the outputs.
     pub fn elementwise(inputs: &[ValueSpec], outputs: &[ValueSpec], per_element: u64) -> Self {
         let numel = outputs
