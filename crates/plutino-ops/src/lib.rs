@@ -8,123 +8,46 @@
 //! Builders register themselves with [`register_op!`]; [`registry`] lists them.
 #![forbid(unsafe_code)]
 
-mod channel_map;
-mod composite;
 mod core;
 pub mod eager;
 mod native;
-mod reorder;
+mod support;
 #[cfg(test)]
 #[allow(dead_code)] // each family uses what it needs
 mod testkit;
 
 pub use crate::core::*;
-pub(crate) use names::function;
+pub(crate) use support::names::function;
 
-pub use attention::AttentionPattern;
-pub use channel_map::ChannelMap;
-pub use reorder::Reorder;
-pub use rows::ByRows;
+pub use fused::channel_map::ChannelMap;
+pub use fused::reorder::Reorder;
+pub use fused::rows::ByRows;
+pub use transformer::attention::AttentionPattern;
 
 #[doc(hidden)] // for register_op!
 pub use inventory;
 
-// The operators, one family a file. Nothing here is named from outside: they register themselves.
+// The operators, a folder for each chapter of PyTorch's manual, a file for each family. They
+// register themselves: nothing in here is named from outside.
 
-mod activation;
-mod add_products;
-mod affine;
-mod assemble;
-mod attention;
-mod batch_norm;
-mod beside;
-mod broadcast;
-mod cat;
-mod cdist;
-mod combinations;
-mod conv;
-mod conv_blocked;
-mod conv_transpose;
-mod cosine_similarity;
-mod create;
-mod cross;
-mod deform_conv;
-mod detect;
-mod diagonal;
-mod diagonals;
-mod einsum;
+mod activations;
+mod convolution;
+mod creation;
+mod distance;
 mod elementwise;
-mod embedding;
-mod embedding_bag;
-mod encoder_layer;
-mod expand;
-mod expression;
-mod facts;
-mod fft;
-mod fft_shift;
-mod gather;
-mod glu;
-mod gradient;
-mod grid_sample;
-mod group_norm;
-mod grouped_mm;
-mod histogram;
-mod in_dtype;
-mod index;
-mod index_add;
-mod layer_norm;
-#[cfg(feature = "linalg")]
-mod linalg;
-mod linear;
-mod local_response_norm;
+mod fused;
+mod graph;
+mod indexing;
 mod losses;
-mod masked_select;
-mod matmul;
-mod meshgrid;
-mod multihead_attention;
-mod names;
-mod native_norm;
-mod nms;
-mod nonzero;
-mod normalize;
-mod one_hot;
-mod pad;
-mod pairwise_distance;
-mod permute;
+mod matrix;
+mod normalization;
+mod ordering;
 mod pool;
-mod products;
-mod promotion;
 mod quantized;
-mod random;
-mod rearrange;
 mod recurrent;
 mod reduce;
-mod refused;
-mod repeat_interleave;
-mod roi_align;
-mod roi_pool;
-mod rows;
-mod scatter_reduce;
-mod search;
-mod sequence;
-mod several;
-mod size;
-mod slice;
-mod slice_scatter;
-mod sliding;
-mod softmax;
-mod sort;
-mod split;
-mod stacks;
-mod statistics;
-mod stft;
-mod take;
-mod then;
-mod topk;
-mod transposes;
-mod triangle;
-mod unfold;
-mod unique;
-mod upsample;
-mod view;
-mod weights;
+mod samples;
+mod shaping;
+mod spectral;
+mod transformer;
+mod vision;

@@ -1,7 +1,7 @@
 //! Functions of three tensors: `addcmul`, `addcdiv`, `lerp`.
 
 use super::{Elementwise, Formula, Lowering, Term, operand};
-use crate::promotion::Category;
+use crate::support::promotion::Category;
 use crate::{Arg, BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 

@@ -1,8 +1,8 @@
 //! Conversions of dtype, and operators that change nothing.
 
 use super::{Elementwise, Formula, Lowering, Term};
-use crate::composite::{Compose, StepText, composed};
-use crate::several::several;
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, NodeReader, Operator, ShapeError, StrideRule, TensorValue,
     register_op,

@@ -2,8 +2,8 @@
 
 use super::table::float;
 use super::{Elementwise, Formula, Lowering, Term};
-use crate::composite::{Compose, StepText, composed};
-use crate::promotion::Category;
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::promotion::Category;
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, function, register_op};
 use plutino_kernels::elementwise::{Binary, Unary};
 use plutino_tensor::DType;

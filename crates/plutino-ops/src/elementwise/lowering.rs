@@ -1,7 +1,7 @@
 //! From PyTorch's functions of tensors and Python numbers to a program of typed functions.
 
 use super::number;
-use crate::promotion::{Category, Standing, inexact, result_type};
+use crate::support::promotion::{Category, Standing, inexact, result_type};
 use crate::{ShapeError, TensorValue, ValueSpec, Weight};
 use plutino_kernels::elementwise::{
     Binary, Builder, ElementwiseError, Program, Scalar, Unary, Value,

@@ -1,7 +1,7 @@
 //! What is no finite number: `isnan`, `isinf`, `isfinite`, `nan_to_num`.
 
 use super::{Elementwise, Formula, Lowering, Term};
-use crate::promotion::Category;
+use crate::support::promotion::Category;
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::DType;

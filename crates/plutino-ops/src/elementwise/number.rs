@@ -1,6 +1,6 @@
 //! Arithmetic of Python numbers, done while planning: `floor_divide(size(@0,2),6)`.
 
-use crate::promotion::Category;
+use crate::support::promotion::Category;
 use crate::{FromParameter, ShapeError, ValueSpec};
 use num_complex::Complex;
 use plutino_ir::Parameter;

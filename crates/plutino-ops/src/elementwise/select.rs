@@ -10,7 +10,7 @@ register_op!(where_ => "torch.where");
 /// which it holds.
 fn where_(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     if r.input_count() == 1 && !r.has("input") && !r.has("other") {
-        return crate::nonzero::where_holds(r);
+        return crate::indexing::nonzero::where_holds(r);
     }
     let condition = r.required_input("condition")?;
     let (yes, no) = (operand(r, "input")?, operand(r, "other")?);

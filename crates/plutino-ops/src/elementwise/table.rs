@@ -1,7 +1,7 @@
 //! Functions that are a few others, element by element, in a table: name, arguments, formula.
 
 use super::{Elementwise, Formula, Lowering, Term, operand};
-use crate::promotion::Category;
+use crate::support::promotion::Category;
 use crate::{
     Arg, BuildError, BuildProblem, NodeReader, Operator, ShapeError, function, register_op,
 };
@@ -311,7 +311,7 @@ fn angle(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
         return f.binary(Binary::Atan2, im, re);
     }
     let negative = f.binary(Binary::Lt, x.clone(), int(0))?;
-    let dtype = crate::promotion::inexact(x.dtype());
+    let dtype = crate::support::promotion::inexact(x.dtype());
     let (zero, half_turn) = (f.cast(int(0), dtype), f.cast(float(PI), dtype));
     let y = f.select(negative, half_turn, zero)?;
     if !x.dtype().is_float() {

@@ -1,12 +1,12 @@
 //! Losses of classes.
 
 use super::Reduction;
-use crate::assemble::{leaf, same_dtype};
-use crate::composite::{Compose, StepText, composed};
 use crate::elementwise::{Elementwise, Formula, Lowering, Term, float};
-use crate::names::optional_tensor;
-use crate::rearrange::invalid;
 use crate::reduce::planned;
+use crate::support::assemble::{leaf, same_dtype};
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::names::optional_tensor;
+use crate::support::rearrange::invalid;
 use crate::{
     BuildError, BuildProblem, Inputs, NodeReader, Operator, PlanCx, PlanError, Planned, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,

@@ -1,9 +1,9 @@
 //! Losses that are a formula, element by element.
 
 use super::Reduction;
-use crate::composite::{Compose, StepText, composed};
 use crate::elementwise::{Elementwise, Formula, Lowering, Term, float, int};
-use crate::names::optional_tensor;
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::names::optional_tensor;
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, function, register_op};
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};

@@ -9,7 +9,7 @@ mod classes;
 mod elements;
 mod vectors;
 
-use crate::composite::StepText;
+use crate::support::composite::StepText;
 use crate::{BuildError, NodeReader};
 
 /// What the losses of elements become.

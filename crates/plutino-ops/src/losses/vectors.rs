@@ -1,8 +1,8 @@
 //! Losses of distances and angles between vectors.
 
 use super::Reduction;
-use crate::composite::{Compose, StepText, composed};
-use crate::rearrange::invalid;
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
 fn expression(text: &str, inputs: &[&str], output: &str) -> StepText {

@@ -6,8 +6,8 @@
 //! the numbers are an input.
 
 use super::build::rank;
-use crate::assemble::leaf;
-use crate::rearrange::invalid;
+use crate::support::assemble::leaf;
+use crate::support::rearrange::invalid;
 use crate::{
     BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
     RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,

@@ -10,7 +10,7 @@ mod fractional;
 mod tests;
 mod unpool;
 
-use crate::assemble::leaf;
+use crate::support::assemble::leaf;
 use crate::{
     Cost, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
     StrideRule, TensorValue, ValueSpec,

@@ -5,7 +5,7 @@
 //! elements along each dimension, or `output_size`.
 
 use super::build::rank;
-use crate::assemble::leaf;
+use crate::support::assemble::leaf;
 use crate::{
     Arg, BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,

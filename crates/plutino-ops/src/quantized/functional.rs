@@ -14,7 +14,7 @@ register_op!(cat => "nn.quantized.cat");
 /// `quantized::cat`: joined along `dim`, then rounded.
 fn cat(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let grid = Grid::read(r, ["scale", "zero_point"], QuantizedType::Quint8)?;
-    Ok(rounded(crate::cat::cat(r)?, grid))
+    Ok(rounded(crate::shaping::cat::cat(r)?, grid))
 }
 
 register_op!(binary =>

@@ -6,8 +6,10 @@
 //! the layer's own parameters, the layer rounds.
 
 use super::{Grid, QuantizedType, rounded};
-use crate::weights::Stored;
-use crate::{BuildError, BuildProblem, NodeReader, Operator, Weight, conv, linear, register_op};
+use crate::convolution::conv;
+use crate::matrix::linear;
+use crate::support::weights::Stored;
+use crate::{BuildError, BuildProblem, NodeReader, Operator, Weight, register_op};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 
 register_op!(conv2d => "nn.quantized.Conv2d");

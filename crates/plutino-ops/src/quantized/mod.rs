@@ -27,7 +27,7 @@ mod layers;
 mod quantize;
 
 use crate::elementwise::{Elementwise, Formula, Lowering, Term};
-use crate::then::Then;
+use crate::fused::then::Then;
 use crate::{BuildError, FromParameter, NodeReader, Operator, ShapeError};
 use plutino_ir::Parameter;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};

@@ -6,9 +6,9 @@
 //! network of one step.
 
 use super::{Direction, Network, Part, stored_bias};
-use crate::assemble::leaf;
-use crate::rearrange::invalid;
-use crate::weights::Source;
+use crate::support::assemble::leaf;
+use crate::support::rearrange::invalid;
+use crate::support::weights::Source;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
     TensorValue, ValueSpec, register_op,

@@ -6,8 +6,8 @@
 //! i64; a mean of nothing but NaN is NaN.
 
 use super::{Dims, planned};
-use crate::assemble::leaf;
-use crate::in_dtype::in_dtype;
+use crate::support::assemble::leaf;
+use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
     ValueSpec, function, register_op,

@@ -4,8 +4,8 @@
 //! counterparts. A NaN counts as the extremum; of equal elements the first gives the position.
 
 use super::{Dims, planned};
-use crate::assemble::leaf;
-use crate::beside::Beside;
+use crate::support::assemble::leaf;
+use crate::support::beside::Beside;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
     StrideRule, TensorValue, ValueSpec, register_op,

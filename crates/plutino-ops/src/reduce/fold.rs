@@ -4,10 +4,10 @@
 //! of integers and bool are i64, wrapping; means, norms and variances are made of floats.
 
 use super::{Dims, planned};
-use crate::assemble::leaf;
-use crate::beside::Beside;
-use crate::in_dtype::in_dtype;
 use crate::pool::planned_fold_of_blocks;
+use crate::support::assemble::leaf;
+use crate::support::beside::Beside;
+use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, BuildProblem, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx,
     PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, function, register_op,

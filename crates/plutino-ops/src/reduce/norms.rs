@@ -7,9 +7,9 @@
 //! and `nuc` are made of its singular values.
 
 use super::planned;
-use crate::composite::{Compose, StepText, composed};
-use crate::in_dtype::to_dtype;
-use crate::rearrange::invalid;
+use crate::support::composite::{Compose, StepText, composed};
+use crate::support::in_dtype::to_dtype;
+use crate::support::rearrange::invalid;
 use crate::{
     BuildError, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
     ValueSpec, function, register_op,

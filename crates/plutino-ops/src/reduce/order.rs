@@ -6,9 +6,9 @@
 //! gives the position PyTorch leaves open: here it is the first (of a mode the last).
 
 use super::planned;
-use crate::assemble::leaf;
-use crate::rearrange::invalid;
-use crate::softmax::lines;
+use crate::activations::softmax::lines;
+use crate::support::assemble::leaf;
+use crate::support::rearrange::invalid;
 use crate::{
     Arg, BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned,
     ShapeError, TensorValue, ValueSpec, function, register_op,

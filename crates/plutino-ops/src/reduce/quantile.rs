@@ -5,9 +5,9 @@
 //! number, or a tensor of them, whose dimension then comes first.
 
 use super::planned;
-use crate::assemble::leaf;
-use crate::rearrange::invalid;
-use crate::softmax::lines;
+use crate::activations::softmax::lines;
+use crate::support::assemble::leaf;
+use crate::support::rearrange::invalid;
 use crate::{
     Arg, BuildError, Cost, Inputs, NodeReader, Operator, PlanCx, PlanError, Planned, RunError,
     ShapeError, TensorValue, ValueSpec, function, register_op,

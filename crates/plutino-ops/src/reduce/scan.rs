@@ -4,9 +4,9 @@
 //! i64.
 
 use super::planned;
-use crate::assemble::leaf;
-use crate::in_dtype::in_dtype;
-use crate::softmax::lines;
+use crate::activations::softmax::lines;
+use crate::support::assemble::leaf;
+use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
     StrideRule, TensorValue, ValueSpec, function, register_op,

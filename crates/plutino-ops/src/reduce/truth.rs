@@ -5,7 +5,7 @@
 //! A NaN is not zero; of nothing all elements are true, and none is.
 
 use super::{Dims, planned};
-use crate::assemble::leaf;
+use crate::support::assemble::leaf;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule,
     TensorValue, ValueSpec, register_op,

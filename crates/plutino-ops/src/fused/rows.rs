@@ -1,0 +1,253 @@
+//! Two operators on rows in one node of the graph, some rows at a time: the layers of a
+//! transformer's feed-forward network.
+
+use crate::fused::then::only;
+use crate::{
+    Cost, Input, Inputs, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
+    ValueSpec,
+};
+use plutino_tensor::TensorSpec;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// `next` of what `first` computes, chunk by chunk of rows, so that what lies between them stays in
+/// cache. Both compute rows alone ([`Operator::by_row`]); the result of `first` is input 0 of
+/// `next`.
+#[derive(Debug)]
+pub struct ByRows {
+    /// What comes first.
+    pub first: Arc<dyn Operator>,
+    /// How many inputs it has; the others follow that of `next`.
+    pub inputs: usize,
+    /// What comes next.
+    pub next: Arc<dyn Operator>,
+    /// Chunks of equal size that the rows are cut into.
+    pub chunks: usize,
+}
+
+impl ByRows {
+    /// In how many chunks `rows` rows are best computed that are `[features, hidden, out]` f32 wide
+    /// before, between and after two linear layers, with a second-level cache of so many bytes: as
+    /// few as let a chunk between the layers fit most of it, with room for weights. Each chunk
+    /// reads all weights, so it is not smaller than they are.
+    pub fn chunks(rows: usize, [features, hidden, out]: [usize; 3], cache: usize) -> usize {
+        let bytes = |elements: usize| elements.saturating_mul(size_of::<f32>());
+        let weights = bytes(features.saturating_add(out).saturating_mul(hidden));
+        let most = (cache / 4 * 3).max(weights);
+        let fits = |&chunks: &usize| {
+            rows.is_multiple_of(chunks) && bytes(hidden).saturating_mul(rows / chunks) <= most
+        };
+        // None where rows have no suitable divisor: chunks would be too small for their tiles.
+        (1..=rows / LEAST_ROWS).find(fits).unwrap_or(1)
+    }
+
+    /// The inputs of `next`.
+    fn of_next(&self, between: ValueSpec, inputs: &[ValueSpec]) -> Vec<ValueSpec> {
+        let others = inputs.get(self.inputs..).unwrap_or_default();
+        std::iter::once(between).chain(others.iter().cloned()).collect()
+    }
+
+    /// What `first` makes.
+    fn between(&self, inputs: &[ValueSpec]) -> Result<ValueSpec, ShapeError> {
+        let own = inputs.get(..self.inputs).unwrap_or_default();
+        let made = self.first.infer(own)?.into_iter().next();
+        made.ok_or_else(|| ShapeError::Invalid("a layer that makes nothing".into()))
+    }
+
+    /// One chunk of a tensor of rows, as a matrix.
+    fn chunk(&self, value: &ValueSpec) -> Result<TensorSpec, ShapeError> {
+        let invalid = || ShapeError::Invalid("rows that cannot be cut into chunks".into());
+        let spec = &value.as_tensor().ok_or_else(invalid)?.spec;
+        let width = *spec.shape.last().ok_or_else(invalid)?;
+        let rows = spec.shape.product(0..spec.shape.rank() - 1);
+        match rows.checked_rem(self.chunks) {
+            Some(0) => Ok(TensorSpec::new(spec.dtype, [rows / self.chunks, width])),
+            _ => Err(invalid()),
+        }
+    }
+}
+
+/// Rows of a chunk at least: several tiles of every instruction set.
+const LEAST_ROWS: usize = 96;
+
+impl Operator for ByRows {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        self.next.infer(&self.of_next(self.between(inputs)?, inputs))
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let specs = |values: &[ValueSpec]| -> Result<Vec<TensorSpec>, ShapeError> {
+            values.iter().map(|value| self.chunk(value)).collect()
+        };
+        let values = |specs: &[TensorSpec]| -> Vec<ValueSpec> {
+            specs.iter().cloned().map(ValueSpec::from).collect()
+        };
+        let between = self.between(cx.inputs)?;
+        let own = specs(cx.inputs.get(..self.inputs).unwrap_or_default())?;
+        let others = specs(&self.of_next(between.clone(), cx.inputs))?;
+        let nothing = || PlanError::Unsupported("layers without a result".into());
+        let out = self.chunk(cx.outputs.first().ok_or_else(nothing)?)?;
+        let middle = self.chunk(&between)?;
+        let plan = |operator: &dyn Operator, inputs: &[TensorSpec], output: &TensorSpec| {
+            let (inputs, outputs) = (values(inputs), [ValueSpec::from(output.clone())]);
+            let planned = operator.plan(&PlanCx { inputs: &inputs, outputs: &outputs, ..*cx })?;
+            let nothing = || PlanError::Unsupported("a chain of nothing to compute".into());
+            Ok::<_, PlanError>((planned.kernel.ok_or_else(nothing)?, planned.scratch))
+        };
+        let (first, first_scratch) = plan(&*self.first, &own, &middle)?;
+        let (next, next_scratch) = plan(&*self.next, &others, &out)?;
+        let kept = middle.storage_bytes()?.next_multiple_of(plutino_tensor::ALIGNMENT);
+        let scratch = kept.saturating_add(first_scratch.max(next_scratch));
+        let kernel = Chunks {
+            name: format!("{}>{}/{}", first.name(), next.name(), self.chunks),
+            first: Layer { kernel: first, inputs: own },
+            next: Layer { kernel: next, inputs: others },
+            middle,
+            out,
+            kept,
+            chunks: self.chunks,
+        };
+        Ok(Planned::new(kernel).with_scratch(scratch))
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let moved = Cost::moved(inputs, outputs);
+        let Ok(between) = self.between(inputs) else { return moved };
+        let own = inputs.get(..self.inputs).unwrap_or_default();
+        let made = [between.clone()];
+        let (first, next) =
+            (self.first.cost(own, &made), self.next.cost(&self.of_next(between, inputs), outputs));
+        // What lies between is neither read nor written.
+        let hidden = Cost::moved(&made, &made).bytes;
+        Cost {
+            flops: first.flops.saturating_add(next.flops),
+            bytes: first.bytes.saturating_add(next.bytes).saturating_sub(hidden),
+        }
+    }
+}
+
+/// A kernel, and its inputs for one chunk.
+struct Layer {
+    kernel: Box<dyn Kernel>,
+    inputs: Vec<TensorSpec>,
+}
+
+struct Chunks {
+    name: String,
+    first: Layer,
+    next: Layer,
+    /// What lies between them, and the result, of one chunk.
+    middle: TensorSpec,
+    out: TensorSpec,
+    /// Bytes of scratch memory that what lies between takes.
+    kept: usize,
+    chunks: usize,
+}
+
+impl Kernel for Chunks {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let (_, mut out) = cx.outputs.take_bytes(0)?;
+        let scratch = std::mem::take(&mut cx.scratch);
+        let Some((kept, work)) = scratch.split_at_mut_checked(self.kept) else {
+            return Err(RunError::Internal("too little scratch memory".into()));
+        };
+        let middle = &mut kept[..self.middle.storage_bytes()?];
+        let len = out.len() / self.chunks.max(1);
+        let part = |input: usize, chunk: usize| -> Result<&[u8], RunError> {
+            let all = cx.inputs.bytes(input)?;
+            let len = all.len() / self.chunks.max(1);
+            Ok(&all[chunk * len..(chunk + 1) * len])
+        };
+        let own = self.first.inputs.len();
+        for chunk in 0..self.chunks {
+            let mut inputs = SmallVec::new();
+            for (i, spec) in self.first.inputs.iter().enumerate() {
+                inputs.push(Input { spec, bytes: Some(part(i, chunk)?) });
+            }
+            self.first.kernel.run(&mut RunCx {
+                inputs: Inputs(inputs),
+                outputs: only(&self.middle, middle),
+                scratch: work,
+                par: cx.par,
+            })?;
+            let mut inputs = SmallVec::new();
+            for (i, spec) in self.next.inputs.iter().enumerate() {
+                let bytes = match i.checked_sub(1) {
+                    None => &*middle,
+                    Some(other) => part(own + other, chunk)?,
+                };
+                inputs.push(Input { spec, bytes: Some(bytes) });
+            }
+            let result = out.split_off_mut(..len).unwrap_or_default();
+            self.next.kernel.run(&mut RunCx {
+                inputs: Inputs(inputs),
+                outputs: only(&self.out, result),
+                scratch: work,
+                par: cx.par,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Epilogue;
+    use crate::testkit::{check, error, op_with, random, values};
+    use plutino_kernels::Activation;
+
+    /// Two layers of 5 to 7 to 3 features; the second one adds its last input.
+    fn layers(chunks: usize) -> (Arc<dyn Operator>, Arc<dyn Operator>, ByRows) {
+        let layer = |line: &str, features, out, seed| {
+            let weights =
+                [("weight", random([out, features], seed)), ("bias", random([out], seed + 1))];
+            op_with(line, &weights)
+        };
+        let mut first =
+            layer("nn.Linear a 1 1 0 1 bias=True in_features=5 out_features=7", 5, 7, 1);
+        first.absorb(Epilogue::Activation(Activation::Relu)).unwrap();
+        let mut next = layer("nn.Linear b 1 1 1 2 bias=True in_features=7 out_features=3", 7, 3, 3);
+        next.absorb(Epilogue::Add).unwrap();
+        let (first, next): (Arc<dyn Operator>, Arc<dyn Operator>) = (first.into(), next.into());
+        let both = ByRows { first: Arc::clone(&first), inputs: 1, next: Arc::clone(&next), chunks };
+        (first, next, both)
+    }
+
+    #[test]
+    fn chunks_give_what_all_rows_give() {
+        let (x, summand) = (random([2, 6, 5], 5), random([2, 6, 3], 6));
+        for chunks in [1, 3, 4] {
+            let (first, next, both) = layers(chunks);
+            let between = check(&*first, std::slice::from_ref(&x)).remove(0);
+            let expected = check(&*next, &[between, summand.clone()]);
+            let found = check(&both, &[x.clone(), summand.clone()]);
+            assert_eq!(found[0].shape(), expected[0].shape());
+            assert_eq!(values::<f32>(&found[0]), values::<f32>(&expected[0]));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let (_, _, both) = layers(5);
+        error(&both, &[random([2, 6, 5], 5), random([2, 6, 3], 6)]); // 12 rows in 5 chunks
+        let (_, _, both) = layers(1);
+        error(&both, &[random([2, 6, 4], 5), random([2, 6, 3], 6)]);
+        error(&both, &[random([2, 6, 5], 5), random([2, 6, 4], 6)]);
+    }
+
+    #[test]
+    fn chunks_fit_the_cache_and_are_not_smaller_than_the_weights() {
+        let cache = 1 << 20;
+        assert_eq!(ByRows::chunks(3136, [96, 384, 96], cache), 7); // Swin-T's first stage
+        assert_eq!(ByRows::chunks(784, [192, 768, 192], cache), 4);
+        assert_eq!(ByRows::chunks(196, [384, 1536, 384], cache), 1); // 2.4 MB of weights
+        assert_eq!(ByRows::chunks(0, [96, 384, 96], cache), 1);
+        assert_eq!(ByRows::chunks(3137, [96, 384, 96], cache), 1); // a prime number
+        assert_eq!(ByRows::chunks(usize::MAX, [usize::MAX; 3], cache), 1);
+    }
+}

@@ -1,0 +1,268 @@
+//! Linear algebra of matrices and batches of them: inverses, determinants, systems of equations,
+//! factorisations.
+//!
+//! <https://pytorch.org/docs/stable/linalg.html>. Every function computes in f64, matrix by matrix,
+//! for f32 and f64; signs follow LAPACK where PyTorch's documentation leaves no choice. Vectors of
+//! eigen and singular value decompositions are determined up to a sign (and a rotation where values
+//! are equal), there as here.
+
+mod factor;
+mod single;
+mod spectral;
+mod systems;
+#[cfg(test)]
+mod tests;
+
+use crate::support::assemble::leaf;
+use crate::{
+    BuildError, Cost, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
+    TensorValue, ValueSpec,
+};
+use nalgebra::DMatrix;
+use plutino_tensor::{Convert, DType, Shape, for_dtype};
+use std::fmt::Debug;
+
+/// Rows and columns of the matrices of one argument.
+type Size = (usize, usize);
+
+/// A result for each matrix: its dtype, and its dimensions without those of the batch.
+type Own = (DType, Vec<usize>);
+
+/// A function of matrices; what is batched, broadcast and converted around it is the same for all.
+trait OfMatrices: Debug + Clone + Send + Sync + 'static {
+    /// PyTorch's name, shown as the kernel's.
+    fn name(&self) -> &'static str;
+
+    /// What there is for matrices of these sizes; `dtype` is theirs.
+    ///
+    /// # Errors
+    /// Where PyTorch would refuse the sizes.
+    fn results(&self, sizes: &[Size], dtype: DType) -> Result<Vec<Own>, ShapeError>;
+
+    /// The elements of each result, row by row.
+    ///
+    /// # Errors
+    /// What is wrong with the values.
+    fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String>;
+}
+
+/// Makes an operator of a function of matrices.
+#[derive(Debug)]
+struct Batched<F> {
+    /// The arguments: inputs of the node.
+    inputs: Vec<usize>,
+    /// Whether the last argument may be a vector, as the right side of a system of equations may.
+    vector: bool,
+    function: F,
+}
+
+impl<F: OfMatrices> Batched<F> {
+    /// As builders return it.
+    fn boxed(inputs: Vec<usize>, function: F) -> Result<Box<dyn Operator>, BuildError> {
+        Ok(Box::new(Self { inputs, vector: false, function }))
+    }
+}
+
+/// An operator bound to shapes.
+struct Bound {
+    dtype: DType,
+    batch: Shape,
+    /// For each argument its matrices and their batch.
+    sizes: Vec<(Size, Shape)>,
+    results: Vec<Own>,
+    /// Whether the last argument is a vector for each matrix, and the first result as well.
+    vector: bool,
+}
+
+impl<F: OfMatrices> Batched<F> {
+    fn bind(&self, inputs: &[ValueSpec]) -> Result<Bound, ShapeError> {
+        let mut tensors = Vec::with_capacity(self.inputs.len());
+        for &input in &self.inputs {
+            let x = TensorValue::at(inputs, input)?;
+            if !matches!(x.dtype(), DType::F32 | DType::F64) {
+                let (expected, found) = ("f32 or f64".into(), x.dtype());
+                return Err(ShapeError::DType { input, expected, found });
+            }
+            tensors.push((input, x));
+        }
+        let Some((&(first, a), others)) = tensors.split_first() else {
+            return Err(ShapeError::Invalid("a tensor of matrices is needed".into()));
+        };
+        let others = others.iter().map(|(input, x)| (*input, x.dtype()));
+        let dtype = crate::support::assemble::same_dtype((first, a.dtype()), others)?;
+        let vector = self.vector && tensors.get(1).is_some_and(|(_, b)| is_vector(a, b));
+        let (mut batch, mut sizes) = (Shape::scalar(), Vec::with_capacity(tensors.len()));
+        for (i, (input, x)) in tensors.iter().enumerate() {
+            let mut shape = x.shape().clone();
+            if vector && i > 0 {
+                shape.push(1);
+            }
+            let &[ref outer @ .., rows, columns] = shape.dims() else {
+                let (expected, found) = ("at least 2".into(), x.shape().clone());
+                return Err(ShapeError::Rank { input: *input, expected, found });
+            };
+            let outer = Shape::from(outer);
+            batch = batch.broadcast(&outer)?;
+            sizes.push(((rows, columns), outer));
+        }
+        let own: Vec<Size> = sizes.iter().map(|(size, _)| *size).collect();
+        let results = self.function.results(&own, dtype)?;
+        Ok(Bound { dtype, batch, sizes, results, vector })
+    }
+}
+
+/// Whether PyTorch takes `b` for a vector for each matrix of `a`.
+fn is_vector(a: &TensorValue, b: &TensorValue) -> bool {
+    let rows = a.shape().len().checked_sub(1).and_then(|n| a.shape().get(..n));
+    b.shape().rank() == 1 || rows == Some(b.shape().dims())
+}
+
+impl<F: OfMatrices> Operator for Batched<F> {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let bound = self.bind(inputs)?;
+        let mut outputs = Vec::with_capacity(bound.results.len());
+        for (i, (dtype, own)) in bound.results.iter().enumerate() {
+            let mut own = &own[..];
+            if let (true, 0, [rows @ .., _]) = (bound.vector, i, own) {
+                own = rows;
+            }
+            let shape: Shape = bound.batch.iter().chain(own).copied().collect();
+            shape.checked_numel()?;
+            outputs.push(ValueSpec::tensor(*dtype, shape));
+        }
+        Ok(outputs)
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let bound = self.bind(cx.inputs)?;
+        let count = bound.batch.checked_numel()?;
+        let args = self.inputs.iter().zip(&bound.sizes).map(|(&input, (size, outer))| Arg {
+            leaf: leaf(cx.inputs, input),
+            size: *size,
+            outer: outer.clone(),
+        });
+        let (name, function) = (self.function.name(), self.function.clone());
+        // Beyond that, what is smaller than f32 tells from zero.
+        let eps = if bound.dtype == DType::F32 { f32::EPSILON.into() } else { f64::EPSILON };
+        let lens = bound.results.iter().map(|(_, own)| own.iter().product()).collect();
+        Ok(Planned::new(MatrixKernel {
+            name,
+            args: args.collect(),
+            batch: bound.batch.clone(),
+            count,
+            eps,
+            lens,
+            compute: Box::new(move |matrices, eps| function.compute(matrices, eps)),
+        }))
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let flops = self.bind(inputs).map_or(0, |bound| {
+            let size = bound.sizes.first().map_or((0, 0), |(size, _)| *size);
+            let [n, m] = [size.0, size.1].map(|n| n as u64);
+            let each = n.saturating_mul(m).saturating_mul(n.max(m));
+            each.saturating_mul(bound.batch.numel() as u64)
+        });
+        Cost { flops, ..Cost::moved(inputs, outputs) }
+    }
+}
+
+/// An argument of the kernel.
+struct Arg {
+    leaf: usize,
+    size: Size,
+    /// The dimensions of its own batch.
+    outer: Shape,
+}
+
+/// A function of matrices, as kernels call it.
+type Compute = Box<dyn Fn(Vec<DMatrix<f64>>, f64) -> Result<Vec<Vec<f64>>, String> + Send + Sync>;
+
+struct MatrixKernel {
+    name: &'static str,
+    args: Vec<Arg>,
+    batch: Shape,
+    count: usize,
+    eps: f64,
+    /// Elements of each result for one matrix.
+    lens: Vec<usize>,
+    compute: Compute,
+}
+
+impl MatrixKernel {
+    /// Which matrix of an argument stands at this place of the batch.
+    fn place(&self, arg: &Arg, mut at: usize) -> usize {
+        let strides = arg.outer.dense_strides();
+        let mut own = arg.outer.iter().zip(&strides).rev();
+        let mut place = 0;
+        for &size in self.batch.iter().rev() {
+            if let Some((&dim, stride)) = own.next()
+                && dim > 1
+            {
+                place += at % size.max(1) * stride.unsigned_abs();
+            }
+            at /= size.max(1);
+        }
+        place
+    }
+
+    /// The matrix of an argument at this place of the batch.
+    fn matrix(&self, cx: &RunCx<'_>, arg: &Arg, at: usize) -> Result<DMatrix<f64>, RunError> {
+        let (rows, columns) = arg.size;
+        let outside = || RunError::Internal("a matrix lies outside its batch".into());
+        let len = rows.saturating_mul(columns);
+        let start = self.place(arg, at).saturating_mul(len);
+        let of = start..start.saturating_add(len);
+        Ok(match cx.inputs.spec(arg.leaf)?.dtype {
+            DType::F64 => {
+                let own = cx.inputs.get::<f64>(arg.leaf)?.get(of).ok_or_else(outside)?;
+                DMatrix::from_row_slice(rows, columns, own)
+            }
+            _ => {
+                let own = cx.inputs.get::<f32>(arg.leaf)?.get(of).ok_or_else(outside)?;
+                DMatrix::from_row_iterator(rows, columns, own.iter().map(|&x| f64::from(x)))
+            }
+        })
+    }
+}
+
+impl Kernel for MatrixKernel {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let mut outputs = Vec::with_capacity(self.lens.len());
+        for i in 0..self.lens.len() {
+            outputs.push(cx.outputs.take_bytes(i)?);
+        }
+        for at in 0..self.count {
+            let matrices = self.args.iter().map(|arg| self.matrix(cx, arg, at));
+            let results = (self.compute)(matrices.collect::<Result<_, _>>()?, self.eps);
+            let results = results.map_err(|what| {
+                let input = self.args.first().map_or(0, |arg| arg.leaf);
+                RunError::Value { input, what: format!("matrix {at} {what}") }
+            })?;
+            for ((spec, bytes), (own, &len)) in
+                outputs.iter_mut().zip(results.iter().zip(&self.lens))
+            {
+                let unit = spec.dtype.size_of();
+                let part = bytes.get_mut(at * len * unit..(at + 1) * len * unit);
+                let part = part
+                    .filter(|_| own.len() == len)
+                    .ok_or_else(|| RunError::Internal(format!("{} of another size", self.name)))?;
+                for_dtype!(spec.dtype, T => {
+                    for (to, &x) in part.chunks_exact_mut(unit).zip(own) {
+                        to.copy_from_slice(bytemuck::bytes_of(&T::convert_from(x)));
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The elements of a matrix, row by row.
+fn rows(m: &DMatrix<f64>) -> Vec<f64> {
+    m.transpose().as_slice().to_vec()
+}

@@ -1,0 +1,773 @@
+//! Recurrent networks: `nn.LSTM`, `nn.GRU`, `nn.RNN`.
+//!
+//! <https://pytorch.org/docs/stable/generated/torch.nn.LSTM.html> and its neighbours. The input is
+//! `(L, N, features)`, `(N, L, features)` with `batch_first`, or `(L, features)` of a single
+//! sequence; initial states (`(layers * directions, N, state)`, zeros where they are not given) do
+//! not follow `batch_first`. Results: the last layer's states of all time steps, directions side by
+//! side; the final states of every layer. Which of them the outputs are is found in [`results`].
+
+mod native;
+mod results;
+
+use self::results::{Part, Sizes, results};
+use crate::support::weights::{Bound, Elements, Source, optional};
+use crate::{
+    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, TensorValue, ValueSpec, register_op,
+};
+use plutino_kernels::gemm::Target;
+use plutino_kernels::number::Float;
+use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
+use plutino_kernels::{Activation, for_floats, reference};
+use plutino_tensor::{DType, TensorSpec, alloc};
+use std::sync::Arc;
+
+register_op!(lstm => "nn.LSTM");
+register_op!(gru => "nn.GRU");
+register_op!(rnn => "nn.RNN");
+
+/// A stack of recurrent layers.
+#[derive(Debug)]
+struct Network {
+    cell: Cell,
+    features: usize,
+    hidden: usize,
+    state: usize,
+    directions: usize,
+    batch_first: bool,
+    /// Layers, and in each the directions.
+    layers: Vec<Vec<Direction>>,
+    input: usize,
+    /// Inputs that hold h and, of an LSTM, c.
+    initial: Vec<usize>,
+    /// What each output is.
+    outputs: Vec<Part>,
+}
+
+/// The weights of one direction of a layer, under PyTorch's names.
+#[derive(Debug)]
+struct Direction {
+    weight_ih: Source,
+    weight_hh: Source,
+    bias: Option<(Source, Source)>,
+    weight_hr: Option<Source>,
+}
+
+impl Direction {
+    /// All weights.
+    fn weights(&self) -> impl Iterator<Item = &Source> {
+        let bias = self.bias.iter().flat_map(|(ih, hh)| [ih, hh]);
+        [&self.weight_ih, &self.weight_hh].into_iter().chain(bias).chain(&self.weight_hr)
+    }
+}
+
+fn lstm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let projection = r.or("proj_size", 0)?;
+    network(r, Cell::Lstm, projection)
+}
+
+fn gru(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    network(r, Cell::Gru, 0)
+}
+
+fn rnn(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let table = [("tanh", Activation::Tanh), ("relu", Activation::Relu)];
+    let activation = r.one_of("nonlinearity", &table, Some(Activation::Tanh))?;
+    network(r, Cell::Rnn(activation), 0)
+}
+
+fn network(
+    r: &mut NodeReader<'_>,
+    cell: Cell,
+    projection: usize,
+) -> Result<Box<dyn Operator>, BuildError> {
+    let features: usize = r.required("input_size")?;
+    let hidden: usize = r.required("hidden_size")?;
+    let gates = cell.gates().checked_mul(hidden).filter(|&g| g > 0);
+    let gates = gates.ok_or_else(|| r.bad("hidden_size", "an integer of at least 1"))?;
+    if projection >= hidden {
+        return Err(r.bad("proj_size", "less than hidden_size"));
+    }
+    let state = if projection > 0 { projection } else { hidden };
+    let layers: usize = r.or("num_layers", 1)?;
+    if layers == 0 {
+        return Err(r.bad("num_layers", "an integer of at least 1"));
+    }
+    let bias = r.or("bias", true)?;
+    let directions = if r.or("bidirectional", false)? { 2 } else { 1 };
+    let direction = |r: &mut NodeReader<'_>, layer: usize, suffix: &str| {
+        let name = |weight: &str| format!("{weight}_l{layer}{suffix}");
+        let columns = if layer == 0 { features } else { state * directions };
+        Ok(Direction {
+            weight_ih: Source::Stored(r.weight(&name("weight_ih"), &[gates, columns])?),
+            weight_hh: Source::Stored(r.weight(&name("weight_hh"), &[gates, state])?),
+            bias: stored_bias(r, bias, [&name("bias_ih"), &name("bias_hh")], gates)?,
+            weight_hr: r
+                .weight_if(projection > 0, &name("weight_hr"), &[state, hidden])?
+                .map(Source::Stored),
+        })
+    };
+    // Stops at the first weight that is missing, however many layers the file claims to have.
+    let mut read = Vec::new();
+    for layer in 0..layers {
+        let suffixes = &["", "_reverse"][..directions];
+        let layer: Result<Vec<_>, BuildError> =
+            suffixes.iter().map(|suffix| direction(r, layer, suffix)).collect();
+        read.push(layer?);
+    }
+    let input = r.required_input("input")?;
+    let mut initial: Vec<usize> = r.input("initial_h").into_iter().collect();
+    if cell == Cell::Lstm && !initial.is_empty() {
+        initial.push(r.required_input("initial_c")?);
+    }
+    let batch_first = r.or("batch_first", false)?;
+    let sizes = Sizes {
+        lstm: cell == Cell::Lstm,
+        batch_first,
+        rows: layers.saturating_mul(directions),
+        widths: [state.saturating_mul(directions), state, hidden],
+    };
+    let outputs = results(r, input, &sizes)?;
+    Ok(Box::new(Network {
+        cell,
+        features,
+        hidden,
+        state,
+        directions,
+        batch_first,
+        layers: read,
+        input,
+        initial,
+        outputs,
+    }))
+}
+
+/// The two biases of a module, where `present` holds.
+fn stored_bias(
+    r: &mut NodeReader<'_>,
+    present: bool,
+    [ih, hh]: [&str; 2],
+    gates: usize,
+) -> Result<Option<(Source, Source)>, BuildError> {
+    let ih = r.weight_if(present, ih, &[gates])?;
+    let hh = r.weight_if(present, hh, &[gates])?;
+    Ok(ih.map(Source::Stored).zip(hh.map(Source::Stored)))
+}
+
+/// The results of a network for given inputs.
+struct Results {
+    steps: usize,
+    batch: usize,
+    /// The sequence, h and, of an LSTM, c.
+    parts: Vec<TensorSpec>,
+}
+
+impl Results {
+    /// Elements of each result; of c none where there is no c.
+    fn lens(&self) -> [usize; 3] {
+        let mut lens = [0; 3];
+        for (len, part) in lens.iter_mut().zip(&self.parts) {
+            *len = part.shape.numel();
+        }
+        lens
+    }
+}
+
+impl Network {
+    fn results(&self, inputs: &[ValueSpec]) -> Result<Results, ShapeError> {
+        let x = &TensorValue::at(inputs, self.input)?.spec;
+        let weights = self.dtype(inputs)?;
+        if x.dtype != weights || !weights.is_float() {
+            let expected = weights.to_string();
+            return Err(ShapeError::DType { input: self.input, expected, found: x.dtype });
+        }
+        let rank = x.shape.rank();
+        let (steps, batch) = match *x.shape.dims() {
+            [steps, _] => (steps, 1),
+            [batch, steps, _] if self.batch_first => (steps, batch),
+            [steps, batch, _] => (steps, batch),
+            _ => {
+                let (expected, found) = ("2 or 3".into(), x.shape.clone());
+                return Err(ShapeError::Rank { input: self.input, expected, found });
+            }
+        };
+        let size = |dim: usize, expected: String| ShapeError::Size {
+            input: self.input,
+            dim,
+            expected,
+            found: x.shape.clone(),
+        };
+        if x.shape.last() != Some(&self.features) {
+            return Err(size(rank - 1, self.features.to_string()));
+        }
+        if steps == 0 {
+            let dim = usize::from(self.batch_first && rank == 3);
+            return Err(size(dim, "at least 1: the time steps".into()));
+        }
+        let mut y = x.shape.clone();
+        y[rank - 1] = self.state * self.directions;
+        y.checked_numel()?;
+        let rows = self.layers.len() * self.directions;
+        let state = |width: usize| -> Result<TensorSpec, ShapeError> {
+            let dims = if rank == 2 { vec![rows, width] } else { vec![rows, batch, width] };
+            let shape = plutino_tensor::Shape::from(&dims[..]);
+            shape.checked_numel()?;
+            Ok(TensorSpec::new(x.dtype, shape))
+        };
+        let mut parts = vec![TensorSpec::new(x.dtype, y), state(self.state)?];
+        if self.cell == Cell::Lstm {
+            parts.push(state(self.hidden)?);
+        }
+        for (&input, state) in self.initial.iter().zip(&parts[1..]) {
+            let given = &TensorValue::at(inputs, input)?.spec;
+            if (&given.shape, given.dtype) != (&state.shape, state.dtype) {
+                let text = format!("the initial state must be {state}, found {given}");
+                return Err(ShapeError::Invalid(text));
+            }
+        }
+        Ok(Results { steps, batch, parts })
+    }
+
+    /// The dtype of the weights; the first stands for all, and planning refuses others.
+    fn dtype(&self, inputs: &[ValueSpec]) -> Result<DType, ShapeError> {
+        let first = self.layers.first().and_then(|l| l.first());
+        first.map_or(Ok(DType::F32), |d| Ok(d.weight_ih.spec(inputs)?.dtype))
+    }
+
+    /// The sizes of each layer.
+    fn shapes(&self, results: &Results) -> Vec<Shape> {
+        let shape = |layer: usize| Shape {
+            cell: self.cell,
+            steps: results.steps,
+            batch: results.batch,
+            batch_first: self.batch_first,
+            features: if layer == 0 { self.features } else { self.state * self.directions },
+            hidden: self.hidden,
+            state: self.state,
+            directions: self.directions,
+        };
+        (0..self.layers.len()).map(shape).collect()
+    }
+}
+
+impl Operator for Network {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let parts = self.results(inputs)?.parts;
+        let one = |&part: &Part| parts.get(part as usize).cloned().map(ValueSpec::from);
+        // A file names c of an LSTM only: see `results`.
+        self.outputs.iter().map(|part| one(part).ok_or_else(|| absent(*part))).collect()
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let results = self.results(cx.inputs)?;
+        let shapes = self.shapes(&results);
+        let dtype = self.dtype(cx.inputs)?;
+        let mut weights = self.layers.iter().flatten().flat_map(Direction::weights);
+        // Weights that are computed are not worth packing at every run.
+        if dtype == DType::F32 && weights.all(|w| w.is_known(cx.inputs)) {
+            return self.plan_f32(cx, &results, &shapes);
+        }
+        for_floats!(dtype,
+            T => self.plan_any::<T>(cx, results.lens(), shapes),
+            _ => Err(PlanError::Unsupported(format!("a recurrent network of {dtype}"))),
+        )
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let moved = Cost::moved(inputs, outputs);
+        let Ok(found) = self.results(inputs) else { return moved };
+        let product = |factors: &[usize]| {
+            factors.iter().fold(1u64, |all, &factor| all.saturating_mul(factor as u64))
+        };
+        self.shapes(&found).iter().fold(moved, |cost, shape| {
+            let weights = product(&[shape.directions, shape.gates(), shape.features + shape.state]);
+            Cost {
+                flops: cost
+                    .flops
+                    .saturating_add(product(&[2, shape.rows()]).saturating_mul(weights)),
+                bytes: cost.bytes.saturating_add(weights.saturating_mul(4)),
+            }
+        })
+    }
+}
+
+impl Network {
+    /// For each result, the output that it is.
+    fn slots(&self) -> Slots {
+        let slot = |part| self.outputs.iter().position(|&other| other == part);
+        [Part::Sequence, Part::Hidden, Part::Cell].map(slot)
+    }
+
+    fn plan_f32(
+        &self,
+        cx: &PlanCx<'_>,
+        results: &Results,
+        shapes: &[Shape],
+    ) -> Result<Planned, PlanError> {
+        let target = Target::this(cx.isa);
+        let packing = format!("recurrent.{}", cx.isa);
+        let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
+            .map(|(directions, shape)| {
+                let pack = || pack(target, shape, directions, cx.inputs);
+                let stored = directions.first().and_then(|d| d.weight_ih.stored());
+                let weights = match stored {
+                    Some(first) => cx.packs.get(&first.name, &packing, pack)?,
+                    None => Arc::new(pack()?),
+                };
+                Ok((Recurrent::new(target, cx.threads, *shape), weights))
+            })
+            .collect::<Result<_, PlanError>>()?;
+        let scratch = layers.iter().map(|(layer, _)| layer.scratch(cx.threads)).max().unwrap_or(0);
+        // Results that are no outputs are computed nevertheless.
+        let lens = results.lens();
+        let kept = std::iter::zip(self.slots(), lens).filter(|(slot, _)| slot.is_none());
+        let kept = kept.map(|(_, len)| len).fold(0, usize::saturating_add);
+        let kernel = RecurrentKernel {
+            name: format!("recurrent.{}", cx.isa),
+            layers,
+            input: self.input,
+            initial: self.initial.clone(),
+            slots: self.slots(),
+            lens,
+        };
+        let bytes = scratch.saturating_add(kept).saturating_mul(size_of::<f32>());
+        Ok(Planned::new(kernel).with_scratch(bytes))
+    }
+
+    fn plan_any<T: Float>(
+        &self,
+        cx: &PlanCx<'_>,
+        lens: [usize; 3],
+        shapes: Vec<Shape>,
+    ) -> Result<Planned, PlanError> {
+        let elements = |weight: &Source| weight.elements::<T>(cx.inputs);
+        let direction = |d: &Direction| {
+            Ok(AnyDirection {
+                input: elements(&d.weight_ih)?,
+                recurrent: elements(&d.weight_hh)?,
+                bias: (d.bias.as_ref())
+                    .map(|(ih, hh)| Ok::<_, PlanError>([elements(ih)?, elements(hh)?]))
+                    .transpose()?,
+                projection: d.weight_hr.as_ref().map(elements).transpose()?,
+            })
+        };
+        let layers = (self.layers.iter().zip(shapes))
+            .map(|(layer, shape)| {
+                Ok((shape, layer.iter().map(direction).collect::<Result<_, PlanError>>()?))
+            })
+            .collect::<Result<_, PlanError>>()?;
+        let (input, initial, slots) = (self.input, self.initial.clone(), self.slots());
+        Ok(Planned::new(AnyRecurrent::<T> { layers, input, initial, slots, lens }))
+    }
+}
+
+fn pack(
+    target: Target,
+    shape: &Shape,
+    directions: &[Direction],
+    inputs: &[ValueSpec],
+) -> Result<PackedLayer, PlanError> {
+    fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
+        let unknown = || PlanError::Unsupported("weights that are computed".into());
+        weight.view_f32(inputs)?.ok_or_else(unknown)
+    }
+    let view = |weight| view(weight, inputs);
+    let views: Vec<_> = directions
+        .iter()
+        .map(|d| {
+            let bias = d
+                .bias
+                .as_ref()
+                .map(|(ih, hh)| Ok::<_, PlanError>((view(ih)?, view(hh)?)))
+                .transpose()?;
+            let projection = d.weight_hr.as_ref().map(view).transpose()?;
+            Ok((view(&d.weight_ih)?, view(&d.weight_hh)?, bias, projection))
+        })
+        .collect::<Result<_, PlanError>>()?;
+    let weights: Vec<_> = views
+        .iter()
+        .map(|(input, recurrent, bias, projection)| {
+            Ok(Weights {
+                input: input.floats()?,
+                recurrent: recurrent.floats()?,
+                bias: bias
+                    .as_ref()
+                    .map(|(ih, hh)| Ok::<_, PlanError>((ih.floats()?, hh.floats()?)))
+                    .transpose()?,
+                projection: projection.as_ref().map(Elements::floats).transpose()?,
+            })
+        })
+        .collect::<Result<_, PlanError>>()?;
+    Ok(PackedLayer::new(target, shape, &weights)?)
+}
+
+/// For the sequence, h and c, the output that each is.
+type Slots = [Option<usize>; 3];
+
+/// A result that this network does not have.
+fn absent(part: Part) -> ShapeError {
+    ShapeError::Invalid(format!("this network has no result {part:?}"))
+}
+
+/// A network of f32.
+struct RecurrentKernel {
+    name: String,
+    layers: Vec<(Recurrent, Arc<PackedLayer>)>,
+    input: usize,
+    initial: Vec<usize>,
+    slots: Slots,
+    /// Elements of the results.
+    lens: [usize; 3],
+}
+
+impl Kernel for RecurrentKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let x = cx.inputs.get::<f32>(self.input)?;
+        let mut scratch = cx.take_scratch::<f32>()?;
+        let mut results: [&mut [f32]; 3] = [&mut [], &mut [], &mut []];
+        for (result, (slot, len)) in results.iter_mut().zip(self.slots.into_iter().zip(self.lens)) {
+            *result = match slot {
+                Some(output) => cx.outputs.take(output)?,
+                None => {
+                    let (own, rest) = scratch.split_at_mut(len);
+                    scratch = rest;
+                    own
+                }
+            };
+        }
+        let [y, mut h, mut c] = results;
+        for (i, state) in [&mut *h, &mut *c].into_iter().enumerate() {
+            match self.initial.get(i) {
+                Some(&input) => state.copy_from_slice(cx.inputs.get(input)?),
+                None => state.fill(0.0),
+            }
+        }
+        let layers = self.layers.len().max(1);
+        let (h_layer, c_layer) = (h.len() / layers, c.len() / layers);
+        for (i, (layer, weights)) in self.layers.iter().enumerate() {
+            let states = States {
+                h: h.split_off_mut(..h_layer).unwrap_or_default(),
+                c: c.split_off_mut(..c_layer).unwrap_or_default(),
+            };
+            layer.run(cx.par, weights, (i == 0).then_some(x), y, states, scratch);
+        }
+        Ok(())
+    }
+}
+
+/// A network of any other float.
+struct AnyRecurrent<T> {
+    layers: Vec<(Shape, Vec<AnyDirection<T>>)>,
+    input: usize,
+    initial: Vec<usize>,
+    slots: Slots,
+    /// Elements of the results.
+    lens: [usize; 3],
+}
+
+struct AnyDirection<T> {
+    input: Bound<[T]>,
+    recurrent: Bound<[T]>,
+    bias: Option<[Bound<[T]>; 2]>,
+    projection: Option<Bound<[T]>>,
+}
+
+impl<T: Float> Kernel for AnyRecurrent<T> {
+    fn name(&self) -> &str {
+        "recurrent.any"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let mut x = alloc::collect(cx.inputs.get::<T>(self.input)?.iter().copied())?;
+        let mut y = alloc::filled(self.lens[0], T::narrow(0.0))?;
+        let (mut all_h, mut all_c) = (Vec::new(), Vec::new());
+        for (i, (shape, directions)) in self.layers.iter().enumerate() {
+            let rows = shape.directions * shape.batch;
+            let initial = |which: usize, width: usize| -> Result<Vec<T>, RunError> {
+                Ok(match self.initial.get(which) {
+                    Some(&input) => {
+                        cx.inputs.get(input)?[i * rows * width..(i + 1) * rows * width].to_vec()
+                    }
+                    None => alloc::filled(rows * width, T::narrow(0.0))?,
+                })
+            };
+            let mut h = initial(0, shape.state)?;
+            let lstm = shape.cell == Cell::Lstm;
+            let mut c = if lstm { initial(1, shape.hidden)? } else { Vec::new() };
+            let weights: Vec<Weights<&[T]>> = directions
+                .iter()
+                .map(|d| {
+                    let bias = d.bias.as_ref().map(|[ih, hh]| {
+                        Ok::<_, RunError>((ih.get(&cx.inputs)?, hh.get(&cx.inputs)?))
+                    });
+                    Ok(Weights {
+                        input: d.input.get(&cx.inputs)?,
+                        recurrent: d.recurrent.get(&cx.inputs)?,
+                        bias: bias.transpose()?,
+                        projection: optional(&d.projection, &cx.inputs)?,
+                    })
+                })
+                .collect::<Result<_, RunError>>()?;
+            reference::recurrent::recurrent(shape, &weights, &x, &mut y, &mut h, &mut c);
+            x.clone_from(&y);
+            all_h.extend(h);
+            all_c.extend(c);
+        }
+        for (slot, result) in self.slots.into_iter().zip([y, all_h, all_c]) {
+            if let Some(output) = slot {
+                cx.outputs.take(output)?.copy_from_slice(&result);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Operator;
+    use crate::testkit::{assert_close, check, error, op_with, random, try_op, values};
+    use plutino_tensor::{DType, Tensor};
+
+    /// The weights of a network under PyTorch's names, in -1/2..1/2.
+    fn weights(
+        gates: usize,
+        [features, hidden, state]: [usize; 3],
+        layers: usize,
+        directions: usize,
+    ) -> Vec<(String, Tensor)> {
+        let mut all = Vec::new();
+        for layer in 0..layers {
+            for suffix in &["", "_reverse"][..directions] {
+                let columns = if layer == 0 { features } else { state * directions };
+                let mut add = |name: &str, dims: &[usize]| {
+                    let values = values::<f32>(&random(dims, all.len() as u64));
+                    let halves: Vec<f32> = values.iter().map(|v| v * 0.5).collect();
+                    let tensor = Tensor::from_slice(&halves, dims).unwrap();
+                    all.push((format!("{name}_l{layer}{suffix}"), tensor));
+                };
+                add("weight_ih", &[gates * hidden, columns]);
+                add("weight_hh", &[gates * hidden, state]);
+                add("bias_ih", &[gates * hidden]);
+                add("bias_hh", &[gates * hidden]);
+                if state != hidden {
+                    add("weight_hr", &[state, hidden]);
+                }
+            }
+        }
+        all
+    }
+
+    fn network(line: &str, weights: &[(String, Tensor)]) -> Box<dyn Operator> {
+        let weights: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        op_with(line, &weights)
+    }
+
+    const LSTM: &str = "nn.LSTM m 3 3 0 1 2 7 8 9 input_size=5 hidden_size=4 num_layers=2 bidirectional=True \
+                        batch_first=True bias=True proj_size=3";
+
+    // Two layers of four steps; sums of at most a dozen terms below 1 in size, off by a few ULP in
+    // all.
+    const BOUND: f32 = 40.0 * f32::EPSILON;
+
+    #[test]
+    fn f32_and_f64_agree_on_all_outputs() {
+        let cases = [
+            (LSTM.to_owned(), 4, [5, 4, 3]),
+            (LSTM.replace("LSTM", "GRU").replace(" proj_size=3", ""), 3, [5, 4, 4]),
+            (LSTM.replace("LSTM", "RNN").replace("proj_size=3", "nonlinearity=relu"), 1, [5, 4, 4]),
+        ];
+        for (line, gates, [features, hidden, state]) in cases {
+            let lstm = gates == 4;
+            let line = if lstm { line } else { line.replace("3 3 0 1 2 7 8 9", "2 2 0 1 7 8") };
+            let weights = weights(gates, [features, hidden, state], 2, 2);
+            let wide: Vec<_> = weights
+                .iter()
+                .map(|(n, t)| (n.clone(), t.view().cast(DType::F64).unwrap()))
+                .collect();
+            let mut inputs = vec![
+                random([3, 4, features], 1),
+                random([4, 3, state], 2),
+                random([4, 3, hidden], 3),
+            ];
+            inputs.truncate(if lstm { 3 } else { 2 });
+            let wide_inputs: Vec<Tensor> =
+                inputs.iter().map(|t| t.view().cast(DType::F64).unwrap()).collect();
+            let found = check(&*network(&line, &weights), &inputs);
+            let expected = check(&*network(&line, &wide), &wide_inputs);
+            assert_eq!(found.len(), if lstm { 3 } else { 2 });
+            assert_eq!(found[0].shape().dims(), [3, 4, 2 * state]);
+            for (x, y) in found.iter().zip(&expected) {
+                assert_close(x, &y.view().cast(DType::F32).unwrap(), BOUND);
+            }
+        }
+    }
+
+    #[test]
+    fn one_sequence_without_states_is_a_batch_of_one_with_zeros() {
+        let weights = weights(4, [5, 4, 3], 2, 2);
+        let x = random([1, 6, 5], 1);
+        let zeros =
+            |width: usize| Tensor::from_slice(&vec![0f32; 4 * width], [4, 1, width]).unwrap();
+        let batched = check(&*network(LSTM, &weights), &[x.clone(), zeros(3), zeros(4)]);
+        let flat = Tensor::from_slice(&values::<f32>(&x), [6, 5]).unwrap();
+        for (arity, outputs) in [("1 3 0 7 8 9", 3), ("1 1 0 7", 1)] {
+            let line = LSTM.replace("3 3 0 1 2 7 8 9", arity);
+            let found = check(&*network(&line, &weights), std::slice::from_ref(&flat));
+            assert_eq!(found.len(), outputs);
+            assert_eq!(found[0].shape().dims(), [6, 6]);
+            for (x, y) in found.iter().zip(&batched) {
+                assert_eq!(values::<f32>(x), values::<f32>(y));
+            }
+        }
+    }
+
+    #[test]
+    fn a_gated_unit_by_hand() {
+        // r = z = sigmoid(0), n = tanh(x + r (h + 1)): the bias of the hidden part is inside the
+        // reset.
+        let one = |v: &[f32]| Tensor::from_slice(v, [3, 1]).unwrap();
+        let bias = Tensor::from_slice(&[0f32, 0.0, 1.0], [3]).unwrap();
+        let none = Tensor::from_slice(&[0f32; 3], [3]).unwrap();
+        let weights = [
+            ("weight_ih_l0", one(&[0.0, 0.0, 1.0])),
+            ("weight_hh_l0", one(&[0.0, 0.0, 1.0])),
+            ("bias_ih_l0", none),
+            ("bias_hh_l0", bias),
+        ];
+        let gru = op_with("nn.GRU m 2 2 0 1 2 3 input_size=1 hidden_size=1", &weights);
+        let scalar = |v: f32| Tensor::from_slice(&[v], [1, 1]).unwrap();
+        let y = check(&*gru, &[scalar(0.25), scalar(0.5)]);
+        let expected = 0.5 * f32::tanh(0.25 + 0.5 * 1.5) + 0.25;
+        assert_close(&y[1], &scalar(expected), 4.0 * f32::EPSILON);
+    }
+
+    /// The outputs of a node that records these shapes, as numbers of the three results, or its
+    /// error.
+    fn recorded(line: &str, shapes: &str, projection: usize) -> Result<Vec<usize>, String> {
+        let (gates, state) = match line {
+            "LSTM" => (4, if projection > 0 { projection } else { 4 }),
+            line => (if line == "GRU" { 3 } else { 1 }, 4),
+        };
+        let weights = weights(gates, [5, 4, state], 2, 2);
+        let borrowed: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        let build = |arity: &str, rest: &str| {
+            let sizes =
+                "input_size=5 hidden_size=4 num_layers=2 bidirectional=True batch_first=True";
+            let own =
+                if line == "LSTM" { format!("proj_size={projection}") } else { String::new() };
+            try_op(&format!("nn.{line} m {arity} {sizes} {own} {rest}"), &borrowed)
+        };
+        let x = random([3, 6, 5], 1);
+        let all = build(if line == "LSTM" { "1 3 0 7 8 9" } else { "1 2 0 7 8" }, "").unwrap();
+        let all = check(&*all, std::slice::from_ref(&x));
+        let records: String =
+            shapes.split(' ').enumerate().map(|(i, s)| format!(" #{}={s}f32", i + 7)).collect();
+        let count = shapes.split(' ').count();
+        let names: String = (0..count).map(|i| format!(" {}", i + 7)).collect();
+        let operator = build(&format!("1 {count} 0{names}"), &format!("#0=(3,6,5)f32{records}"));
+        let found = check(&*operator.map_err(|e| e.to_string())?, &[x]);
+        let which = |y: &Tensor| all.iter().position(|z| y == z).unwrap();
+        Ok(found.iter().map(which).collect())
+    }
+
+    #[test]
+    fn recorded_shapes_say_which_results_the_outputs_are() {
+        for gated in ["GRU", "RNN"] {
+            for (shapes, results) in [
+                ("(3,6,8)", &[0][..]),
+                ("(4,3,4)", &[1]),
+                ("(3,6,8) (4,3,4)", &[0, 1]),
+                ("(4,3,4) (3,6,8)", &[1, 0]),
+                ("(1,2,3)", &[0]), // of another network
+            ] {
+                assert_eq!(recorded(gated, shapes, 0).unwrap(), results, "{gated} {shapes}");
+            }
+        }
+        for (shapes, projection, results) in [
+            ("(3,6,8)", 0, &[0][..]),
+            ("(4,3,4) (4,3,4)", 0, &[1, 2]),
+            ("(4,3,4) (3,6,8) (4,3,4)", 0, &[1, 0, 2]),
+            // h has three columns, c has four.
+            ("(3,6,6)", 3, &[0]),
+            ("(4,3,3)", 3, &[1]),
+            ("(4,3,4)", 3, &[2]),
+            ("(4,3,4) (4,3,3)", 3, &[2, 1]),
+            ("(4,3,4) (3,6,6)", 3, &[2, 0]),
+            ("(3,6,6) (4,3,4) (4,3,3)", 3, &[0, 2, 1]),
+        ] {
+            assert_eq!(recorded("LSTM", shapes, projection).unwrap(), results, "{shapes}");
+        }
+    }
+
+    #[test]
+    fn states_that_cannot_be_told_apart_are_refused() {
+        for shapes in ["(4,3,4)", "(3,6,8) (4,3,4)", "(4,3,4) (3,6,8)"] {
+            let error = recorded("LSTM", shapes, 0).unwrap_err();
+            assert!(error.contains("which of the final states h and c"), "{error}");
+        }
+        assert!(recorded("LSTM", "(1,2,3) (1,2,3)", 0).unwrap_err().contains("1 or 3 outputs"));
+        assert!(recorded("GRU", "(3,6,8) (4,3,4) (4,3,4)", 0).is_err());
+    }
+
+    #[test]
+    fn a_sequence_of_as_many_steps_as_rows_is_the_sequence() {
+        let weights = weights(3, [5, 4, 4], 1, 1);
+        let sizes = "input_size=5 hidden_size=4";
+        for shape in ["(1,2,4)", "(1,?,4)"] {
+            let x = shape.replace('4', "5");
+            let line = format!("nn.GRU m 1 1 0 7 {sizes} #0={x}f32 #7={shape}f32");
+            let y = check(&*network(&line, &weights), &[random([3, 2, 5], 1)]);
+            assert_eq!(y[0].shape().dims(), [3, 2, 4]);
+        }
+        // Sizes that changed at the export are recorded as unknown.
+        let line = format!("nn.GRU m 1 1 0 7 {sizes} #0=(?,?,5)f32 #7=(1,?,4)f32");
+        let h = check(&*network(&line, &weights), &[random([3, 2, 5], 1)]);
+        assert_eq!(h[0].shape().dims(), [1, 2, 4]);
+    }
+
+    #[test]
+    fn states_alone_in_another_precision() {
+        let weights = weights(1, [5, 4, 4], 1, 1);
+        let wide: Vec<_> =
+            weights.iter().map(|(n, t)| (n.clone(), t.view().cast(DType::F64).unwrap())).collect();
+        let line = "nn.RNN m 1 1 0 7 input_size=5 hidden_size=4 #0=(6,2,5)f32 #7=(1,2,4)f32";
+        let x = random([6, 2, 5], 1);
+        let found = check(&*network(line, &weights), std::slice::from_ref(&x));
+        let wide_x = x.view().cast(DType::F64).unwrap();
+        let expected = check(&*network(line, &wide), &[wide_x]);
+        assert_close(&found[0], &expected[0].view().cast(DType::F32).unwrap(), BOUND);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let weights = weights(4, [5, 4, 3], 2, 2);
+        let lstm = network(LSTM, &weights);
+        let (h, c) = (random([4, 3, 3], 1), random([4, 3, 4], 1));
+        let x = |dims: &[usize]| random(dims, 1);
+        error(&*lstm, &[x(&[3, 4, 6]), h.clone(), c.clone()]); // features
+        error(&*lstm, &[x(&[2, 4, 5]), h.clone(), c.clone()]); // batch of the states
+        error(&*lstm, &[x(&[3, 0, 5]), h.clone(), c.clone()]); // no steps
+        error(&*lstm, &[x(&[5]), h.clone(), c.clone()]);
+        error(&*lstm, &[x(&[3, 4, 5]).view().cast(DType::F64).unwrap(), h, c]);
+        let borrowed: Vec<(&str, Tensor)> =
+            weights.iter().map(|(name, t)| (&name[..], t.clone())).collect();
+        for (from, to) in [
+            ("3 3 0 1 2 7 8 9", "3 2 0 1 2 7 8"),
+            ("3 3 0 1 2 7 8 9", "3 4 0 1 2 7 8 9 10"),
+            ("3 3 0 1 2 7 8 9", "2 3 0 1 7 8 9"),
+            ("hidden_size=4", "hidden_size=0"),
+            ("num_layers=2", "num_layers=9000000000000000000"),
+            ("num_layers=2", "num_layers=0"),
+            ("proj_size=3", "proj_size=4"),
+            ("bidirectional=True", "bidirectional=False"),
+        ] {
+            assert!(try_op(&LSTM.replace(from, to), &borrowed).is_err(), "{to}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What operators have in common: assembling outputs, composites, promotion, weights.
+
+pub(crate) mod affine;
+pub(crate) mod assemble;
+pub(crate) mod beside;
+pub(crate) mod composite;
+pub(crate) mod in_dtype;
+pub(crate) mod names;
+pub(crate) mod promotion;
+pub(crate) mod rearrange;
+pub(crate) mod refused;
+pub(crate) mod several;
+pub(crate) mod weights;
