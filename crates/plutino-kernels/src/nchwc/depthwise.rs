@@ -12,7 +12,7 @@
 //! stride 1 are computed in pairs.
 
 use super::finish::{Finish, Residual};
-use super::tile::{TileBody, ZEROS, for_each_tile};
+use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
 use super::window::Window;
 use crate::Par;
 use crate::activation::Activation;
@@ -197,11 +197,11 @@ struct Row<'a> {
     y: &'a mut [f32],
 }
 
-impl<S: Simd> TileBody<S> for Row<'_> {
-    const PIXELS: usize = MR;
+impl TileBody for Row<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
 
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn tile<const M: usize>(&mut self, s: S, first: usize) {
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
         let sums: [_; M] = self.windows.sums(s, first);
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
@@ -253,11 +253,11 @@ impl Pair<'_> {
     }
 }
 
-impl<S: Simd> TileBody<S> for Pair<'_> {
-    const PIXELS: usize = MR;
+impl TileBody for Pair<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
 
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn tile<const M: usize>(&mut self, s: S, first: usize) {
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
         let [upper, lower] = &self.windows;
         let [upper, lower]: [[_; M]; 2] = match upper.window.kernel[1] {
             #[cfg(not(unoptimised))]

@@ -2,8 +2,8 @@
 
 use super::super::finish::{Finish, RUN, Residual};
 use super::super::tile::{
-    CHAIN, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain, for_each_tile,
-    lines_ahead, max_pixels, tile,
+    CHAIN, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain,
+    for_each_tile, lines_ahead, max_pixels, tile,
 };
 use super::super::window::Window;
 use super::{DirectConv, Operands, Reads, Spread};
@@ -172,9 +172,9 @@ struct Pair<'a> {
     run: &'a SharedMut<'a, f32>,
 }
 
-impl<S: Simd> TileBody<S> for Pair<'_> {
+impl TileBody for Pair<'_> {
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
         self.fetch::<S, MR>(s, 0..self.blocks, first);
         // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are
         // their sums with `adds` (Window); x holds all planes (`DirectConv::begin`). Dense pixels
@@ -199,7 +199,7 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
     }
 
     #[inline(always)]
-    fn complete(&mut self, s: S, pixels: Range<usize>) {
+    fn complete<S: Simd>(&mut self, s: S, pixels: Range<usize>) {
         for k in 0..self.blocks {
             self.complete_block(s, k, pixels.clone());
         }
@@ -210,11 +210,12 @@ impl<S: Simd> TileBody<S> for Pair<'_> {
 /// channels than half a vector.
 struct Single<'a, 'p, const HALF: bool>(&'a mut Pair<'p>);
 
-impl<S: Simd, const HALF: bool> TileBody<S> for Single<'_, '_, HALF> {
-    const PIXELS: usize = if HALF { max_pixels::<S>() } else { MAX_PIXELS_OF_ONE };
+impl<const HALF: bool> TileBody for Single<'_, '_, HALF> {
+    const FULL: FullTile =
+        if HALF { FullTile::Registers } else { FullTile::Pixels(MAX_PIXELS_OF_ONE) };
 
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
         let block = self.0.panel.block;
         self.0.fetch::<S, MR>(s, block..block + 1, first);
         let mut sums = array!(MR, |J| s.zero());
@@ -229,11 +230,11 @@ impl<S: Simd, const HALF: bool> TileBody<S> for Single<'_, '_, HALF> {
 
     #[inline(always)]
     fn run_length(&self) -> usize {
-        <Pair<'_> as TileBody<S>>::run_length(self.0)
+        TileBody::run_length(self.0)
     }
 
     #[inline(always)]
-    fn complete(&mut self, s: S, pixels: Range<usize>) {
+    fn complete<S: Simd>(&mut self, s: S, pixels: Range<usize>) {
         self.0.complete_block(s, self.0.panel.block, pixels);
     }
 }

@@ -150,9 +150,9 @@ struct ProductTile<'a> {
     plane: usize,
 }
 
-impl<S: Simd> TileBody<S> for ProductTile<'_> {
+impl TileBody for ProductTile<'_> {
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn tile<const MR: usize>(&mut self, s: S, first: usize) {
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
         let b = S::LANES;
         // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product`
         // is given `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
