@@ -11,8 +11,11 @@ use anyhow::{Context, Result, ensure};
 const SELECTIONS: &[&str] = &[
     "plutino",
     "plutino-cli",
+    "plutino-convolution",
+    "plutino-cpu",
     "plutino-kernels",
     "plutino-ops",
+    "plutino-products",
     "plutino-runtime",
     "plutino-tests",
     "xtask",

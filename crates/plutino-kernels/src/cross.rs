@@ -58,7 +58,7 @@ pub fn cross<T: Number>(par: &Par, vectors: &Vectors, a: &[T], b: &[T], y: &mut 
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::testkit::random;
+    use plutino_reference::testkit::random;
 
     #[test]
     fn the_product_is_orthogonal_and_follows_the_right_hand() {

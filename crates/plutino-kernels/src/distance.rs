@@ -109,8 +109,8 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
 mod tests {
     use super::*;
     use crate::number::Complex;
-    use crate::reference::distance::distance as reference;
-    use crate::testkit::{assert_close, on_every_machine, random};
+    use plutino_reference::distance::distance as reference;
+    use plutino_reference::testkit::{assert_close, on_every_machine, random};
 
     #[test]
     fn agrees_with_the_reference() {

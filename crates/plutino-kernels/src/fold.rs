@@ -107,7 +107,7 @@ pub fn fold<T: Number>(par: &Par, g: &FoldGeometry, windows: &[T], images: &mut 
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::testkit::random;
+    use plutino_reference::testkit::random;
 
     #[test]
     fn every_window_lands_where_it_was_taken() {

@@ -85,7 +85,7 @@ impl Vectorized for Gate<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::{assert_close, on_every_machine, random};
+    use plutino_reference::testkit::{assert_close, on_every_machine, random};
 
     #[test]
     fn both_agree_with_the_formula() {

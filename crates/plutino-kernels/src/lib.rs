@@ -1,58 +1,47 @@
 //! CPU kernels of the plutino inference engine.
 //!
-//! Kernels work on plain slices and sizes: they know neither graphs nor operator names. Every
-//! kernel has a naive counterpart in [`mod@reference`] that its tests compare against.
+//! Kernels work on plain slices and sizes: they know neither graphs nor operator names. Each has a
+//! naive counterpart in the crate `plutino-reference`, which its tests compare it with.
 //!
-//! - [`simd`]: instruction sets found at run time, and the vector operations kernels are written
-//!   in.
-//! - [`attention`]: scaled dot-product attention.
-//! - [`copy`]: moving elements of any dtype: permute, slice, concatenate, gather, scatter.
-//! - [`number`]: the element types, for bodies that serve every dtype.
-//! - [`gemm`]: matrix products; [`conv`]: convolutions.
-//! - [`pool`], [`resize`], [`norm`], [`mod@softmax`], [`reduce`], [`pad`], [`mod@cross`],
-//!   [`distance`], [`mod@glu`], [`mod@topk`]: what their names say.
-//! - [`order`]: medians, modes and quantiles; [`singular`]: singular values.
-//! - [`sample`]: images between their pixels: grids, boxes, deformed windows; [`mod@fold`]: images
-//!   cut into windows and back.
-//! - [`fft`]: discrete Fourier transforms; [`stft`]: those of the frames of a signal.
-//! - [`recurrent`]: LSTM, GRU and plain recurrent layers.
-//! - [`par`]: threads. A [`par::Pool`] per session; inside it a [`par::Par`] handle is passed down.
+//! Here are those that move, sum and map elements; the others stand in crates that compile side by
+//! side, under their names here:
+//!
+//! - `plutino-cpu`: [`simd`], instruction sets found at run time; [`par`], threads; [`number`], the
+//!   element types; [`math`] and [`activation`] functions.
+//! - `plutino-products`: [`gemm`], matrix products; [`attention`]; [`recurrent`] layers.
+//! - `plutino-convolution`: [`nchwc`], convolutions on channel blocks; [`conv`], all others.
+//! - `plutino-fourier`: [`fft`] and [`stft`].
+//!
+//! | module | what |
+//! |---|---|
+//! | [`copy`] | permute, slice, concatenate, gather, scatter elements of any dtype |
+//! | [`elementwise`] | programs of elementwise expressions, with broadcasting |
+//! | [`reduce`], [`order`], [`mod@topk`] | sums, extrema, scans; medians and quantiles; the largest |
+//! | [`pool`], [`resize`], [`pad`], [`mod@fold`], [`sample`] | images and their windows |
+//! | [`norm`], [`mod@softmax`], [`mod@glu`] | rows |
+//! | [`mod@cross`], [`distance`], [`singular`] | vectors and small matrices |
 
-pub mod activation;
-pub mod attention;
-pub mod conv;
 pub mod copy;
 pub mod cross;
 pub mod distance;
 pub mod elementwise;
-pub mod fft;
 pub mod fold;
-pub mod gemm;
 pub mod glu;
-mod inout;
-pub mod math;
-pub mod nchwc;
 pub mod norm;
-pub mod number;
 pub mod order;
 pub mod pad;
-pub mod par;
 pub mod pool;
-pub mod recurrent;
 pub mod reduce;
-pub mod reference;
 pub mod resize;
-mod row;
 pub mod sample;
-pub mod simd;
 pub mod singular;
 pub mod softmax;
-pub mod stft;
-#[cfg(test)]
-mod testkit;
 pub mod topk;
 
-pub use activation::Activation;
-pub use inout::InOut;
-pub use par::{Par, Pool};
-pub use simd::Isa;
+pub use plutino_convolution::{conv, nchwc};
+pub use plutino_cpu::{
+    Activation, InOut, Isa, Par, Pool, activation, for_floats, for_numbers, for_ordered, for_types,
+    math, number, par, simd,
+};
+pub use plutino_fourier::{fft, stft};
+pub use plutino_products::{attention, gemm, recurrent};

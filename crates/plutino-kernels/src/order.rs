@@ -237,7 +237,7 @@ fn quantile<T: Float>(
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::testkit::random;
+    use plutino_reference::testkit::random;
 
     fn picked<T: Ordered>(what: Pick, line: &[T]) -> (T, i64) {
         let (mut value, mut index) = ([line[0]], [0]);

@@ -84,7 +84,7 @@ fn ascending<T: Ordered>(a: T, b: T) -> Ordering {
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::testkit::random;
+    use plutino_reference::testkit::random;
 
     #[test]
     fn lines_are_sorted() {

@@ -357,8 +357,8 @@ fn expect(side: &'static str, found: usize, factors: &[usize]) -> Result<(), Cop
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::reference::copy as reference;
-    use crate::testkit::random;
+    use plutino_reference::copy as reference;
+    use plutino_reference::testkit::random;
 
     #[test]
     fn indices_count_from_both_ends() {

@@ -379,7 +379,7 @@ unsafe fn tiles<const N: usize>(
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::reference::copy::strided as reference;
+    use plutino_reference::copy::strided as reference;
 
     fn plan(size: usize, shape: &[usize], src: &[isize]) -> StridedCopy {
         StridedCopy::to_dense(size, shape, Side { offset: 0, strides: src }).unwrap()

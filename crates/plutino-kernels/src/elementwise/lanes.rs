@@ -4,8 +4,8 @@
 //! is never reached.
 
 use super::op::{Binary, Unary};
+use crate::activation::exact as activation;
 use crate::math::special;
-use crate::reference::elementwise::activation;
 use num_complex::Complex;
 
 /// A type that programs compute in.

@@ -240,7 +240,7 @@ mod tests {
                     for (i, from) in from.iter().enumerate() {
                         let (start, down, across) = nest.input_at(i, &tile);
                         prop_assert!(across <= 1);
-                        let expected = crate::reference::elementwise::paired(&to, at, from);
+                        let expected = plutino_reference::elementwise::paired(&to, at, from);
                         prop_assert_eq!(start + r * down + c * across, expected);
                     }
                 }

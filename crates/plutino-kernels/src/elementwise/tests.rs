@@ -3,11 +3,11 @@
 
 use super::lanes::Lane;
 use super::*;
-use crate::reference::elementwise::paired;
-use crate::testkit::random;
 use crate::{Activation, Isa, Par, Pool};
 use half::{bf16, f16};
 use num_complex::Complex;
+use plutino_reference::elementwise::paired;
+use plutino_reference::testkit::random;
 use plutino_tensor::Element;
 
 /// An input: its shape and elements.

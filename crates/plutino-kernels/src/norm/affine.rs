@@ -8,9 +8,9 @@
 use crate::activation::Activation;
 use crate::number::Float;
 use crate::par::SharedMut;
-use crate::row::{Map, map_row};
 use crate::simd::{Simd, Vectorized};
 use crate::{InOut, Isa, Par};
+use plutino_cpu::row::{Map, map_row};
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 14;

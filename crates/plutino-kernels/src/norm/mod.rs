@@ -10,8 +10,6 @@
 mod affine;
 mod local_response;
 mod rows;
-#[cfg(test)]
-mod tests;
 mod unit;
 
 pub use affine::{channel_affine, channel_affine_any, channel_affine_blocked};

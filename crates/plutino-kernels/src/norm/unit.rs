@@ -7,9 +7,9 @@
 
 use crate::number::Float;
 use crate::reduce::{Fold, Reduction, power_norm, reduce_f32};
-use crate::row::{Map, map_row};
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
+use plutino_cpu::row::{Map, map_row};
 
 /// Rows below which a task is not worth a thread are this many elements.
 const GRAIN: usize = 1 << 14;

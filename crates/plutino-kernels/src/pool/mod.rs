@@ -11,9 +11,6 @@
 mod any;
 mod axis;
 mod rows;
-#[cfg(test)]
-mod tests;
-
 pub use any::{max_unpool, max_with_indices, pool_any};
 pub use axis::{Axis, Sliding, Window, WindowError};
 pub use rows::{pool_f32, scratch_len};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Par;
-use crate::reference::reduce::{argmax, groups, norm, variance};
-use crate::testkit::{assert_close, on_every_machine, random};
+use plutino_reference::reduce::{argmax, groups, norm, variance};
+use plutino_reference::testkit::{assert_close, on_every_machine, random};
 
 const EPS: f64 = f32::EPSILON as f64 / 2.0;
 /// The bound of the module, in roundings, with room for the lanes of every instruction set.

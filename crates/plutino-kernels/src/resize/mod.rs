@@ -11,8 +11,6 @@
 
 mod nearest;
 mod taps;
-#[cfg(test)]
-mod tests;
 mod weighted;
 
 pub use nearest::{Nearest, resize_nearest};

@@ -4,6 +4,7 @@
 
 use crate::support::assemble::leaf;
 use crate::support::composite::{Compose, StepText, composed};
+use crate::support::halves;
 use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
@@ -150,6 +151,9 @@ impl Operator for SoftmaxOp {
             let name = format!("softmax.{along}.{}", cx.isa);
             return Ok(Planned::new(F32 { name, isa: cx.isa, kind, sizes, input }).in_place(input));
         }
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         for_floats!(dtype,
             T => Ok(Planned::new(Any::<T> { kind, sizes, input, element: PhantomData })),
             _ => Err(PlanError::Unsupported(format!("a softmax of {dtype}"))),
@@ -208,7 +212,7 @@ mod tests {
 
     fn expected(kind: Softmax, x: &Tensor, dim: i64) -> Tensor {
         let sizes = lines(x.shape(), dim).unwrap();
-        let y = plutino_kernels::reference::softmax::softmax(kind, sizes, &values::<f32>(x));
+        let y = plutino_reference::softmax::softmax(kind, sizes, &values::<f32>(x));
         tensor(x.shape().clone(), &y.iter().map(|&v| v as f32).collect::<Vec<_>>())
     }
 

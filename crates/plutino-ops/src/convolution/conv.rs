@@ -6,18 +6,20 @@
 use crate::convolution::conv_blocked::{self, Conv2d};
 use crate::convolution::conv_transpose;
 use crate::matrix::linear::Linear;
+use crate::support::halves;
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
     PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
     register_op,
 };
+use plutino_kernels::activation::exact;
 use plutino_kernels::conv::{
     Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
 };
 use plutino_kernels::gemm::{self, Bias, Target};
 use plutino_kernels::number::{Float, Number};
-use plutino_kernels::{Activation, Par, for_floats, for_numbers, reference};
+use plutino_kernels::{Activation, Par, for_floats, for_numbers};
 use plutino_tensor::{DType, Floats, Layout, Shape, TensorSpec};
 
 register_op!(module => "nn.Conv1d", "nn.Conv2d", "nn.Conv3d");
@@ -316,6 +318,9 @@ impl Operator for Conv {
         if output.dtype == DType::F32 {
             return self.plan_f32(cx, geometry);
         }
+        if halves::is_half(output.dtype) {
+            return halves::widened(cx, |cx| self.plan_f32(cx, geometry));
+        }
         for_floats!(output.dtype,
             T => self.plan_any::<T>(cx, geometry, Some(activate::<T>)),
             _ => for_numbers!(output.dtype, T => self.plan_any::<T>(cx, geometry, None)),
@@ -453,7 +458,7 @@ pub(crate) type Activate<T> = fn(Activation, &mut [T]);
 /// Applies an activation element by element.
 pub(crate) fn activate<T: Float>(activation: Activation, y: &mut [T]) {
     for v in y {
-        *v = T::narrow(reference::elementwise::activation(activation, v.widen()));
+        *v = T::narrow(exact(activation, v.widen()));
     }
 }
 

@@ -7,6 +7,7 @@ use crate::convolution::conv::{
     Activate, activate, batch_and_image, check_bias, run_error, shape_error, spatial_dims,
     with_activation,
 };
+use crate::support::halves;
 use crate::support::weights::{self, Bound, Source};
 use crate::{
     BuildError, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
@@ -162,27 +163,16 @@ impl Operator for ConvTranspose {
         if TensorValue::at(cx.outputs, 0)?.spec.layout != Layout::Plain {
             return self.plan_blocked(cx, &geometry);
         }
+        if halves::is_half(output.dtype) {
+            return halves::widened(cx, |cx| self.plan_f32(cx, geometry));
+        }
         if output.dtype != DType::F32 {
             return for_floats!(output.dtype,
                 T => self.plan_any::<T>(cx, geometry, Some(activate::<T>)),
                 _ => for_numbers!(output.dtype, T => self.plan_any::<T>(cx, geometry, None)),
             );
         }
-        let conv = Kernels::new(Target::this(cx.isa), cx.threads, geometry);
-        let packing = format!("conv_transpose.{}", cx.isa);
-        let weights = self.weight.packed(cx.inputs, cx.packs, &packing, |weights| {
-            conv.pack(weights, &Par::serial()).map_err(|e| shape_error(e).into())
-        })?;
-        let scratch = conv.scratch().saturating_mul(size_of::<f32>());
-        let kernel = F32Kernel {
-            name: format!("conv_transpose.gemm.{}", cx.isa),
-            conv,
-            input: self.input,
-            weights,
-            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
-            activation: self.activation,
-        };
-        Ok(Planned::new(kernel).with_scratch(scratch))
+        self.plan_f32(cx, geometry)
     }
 
     fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
@@ -220,6 +210,25 @@ impl ConvTranspose {
             pad: both(|a| a.window().padding.0),
         };
         self.weight.stored().filter(|_| stored).map(|weight| (window, weight))
+    }
+
+    /// Plans by matrix products.
+    fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {
+        let conv = Kernels::new(Target::this(cx.isa), cx.threads, geometry);
+        let packing = format!("conv_transpose.{}", cx.isa);
+        let weights = self.weight.packed(cx.inputs, cx.packs, &packing, |weights| {
+            conv.pack(weights, &Par::serial()).map_err(|e| shape_error(e).into())
+        })?;
+        let scratch = conv.scratch().saturating_mul(size_of::<f32>());
+        let kernel = F32Kernel {
+            name: format!("conv_transpose.gemm.{}", cx.isa),
+            conv,
+            input: self.input,
+            weights,
+            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
+            activation: self.activation,
+        };
+        Ok(Planned::new(kernel).with_scratch(scratch))
     }
 
     /// Plans for an input and an output in channel blocks.

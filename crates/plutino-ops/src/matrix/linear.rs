@@ -6,6 +6,7 @@
 
 use crate::convolution::conv::{Activate, activate, add, with_activation};
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, Cost, Epilogue, Kernel, MemoryUse, NodeReader, Operator, PlanCx, PlanError,
@@ -124,6 +125,9 @@ impl Operator for Linear {
         let (sizes, output) = self.sizes(cx.inputs)?;
         if output.dtype == DType::F32 {
             return self.plan_f32(cx, sizes);
+        }
+        if halves::is_half(output.dtype) {
+            return halves::widened(cx, |cx| self.plan_f32(cx, sizes));
         }
         for_floats!(output.dtype,
             T => self.plan_any::<T>(cx, sizes, Some(activate::<T>)),

@@ -8,6 +8,7 @@
 //! not looked at.
 
 use crate::matrix::linear::plan_known;
+use crate::support::halves;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
     RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
@@ -254,6 +255,9 @@ impl Operator for MatMul {
             let name = format!("gemm.{}", cx.isa);
             let kernel = MatMulKernel { name, gemm, a, b, alpha: alpha as f32, offsets, under };
             return Ok(Planned::new(kernel).with_scratch(scratch));
+        }
+        if halves::is_half(output.dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
         }
         for_numbers!(output.dtype, T => {
             let scaled = under.as_ref().is_some_and(|u| u.beta != 1.0) || alpha != 1.0;

@@ -345,7 +345,7 @@ mod tests {
         assert_close, check, check_values, error, op, op_with, random, specs, tensor, try_op,
         values,
     };
-    use plutino_kernels::reference::norm::channels;
+    use plutino_reference::norm::channels;
     use plutino_tensor::Tensor;
 
     fn statistics() -> Vec<(&'static str, Tensor)> {

@@ -169,7 +169,7 @@ impl Operator for GroupNorm {
 mod tests {
     use super::*;
     use crate::testkit::{assert_close, check, error, op, op_with, random, tensor, try_op, values};
-    use plutino_kernels::reference::norm::rows;
+    use plutino_reference::norm::rows;
     use plutino_tensor::{Shape, Tensor};
 
     fn parameters() -> Vec<(&'static str, Tensor)> {

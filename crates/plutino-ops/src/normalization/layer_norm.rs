@@ -227,7 +227,7 @@ impl<T: Float> Kernel for RowsAny<T> {
 mod tests {
     use super::*;
     use crate::testkit::{assert_close, check, error, op, op_with, random, tensor, try_op, values};
-    use plutino_kernels::reference::norm::rows;
+    use plutino_reference::norm::rows;
     use plutino_tensor::Tensor;
 
     fn expected(norm: RowNorm, w: Option<&Tensor>, b: Option<&Tensor>, x: &Tensor) -> Tensor {

@@ -112,7 +112,7 @@ mod tests {
             let x = random(shape.clone(), 1);
             let sizes = [shape[0], shape[1], shape[2..].iter().product()];
             let plain = LocalResponse { size: 4, alpha: 0.5, beta: 0.8, k: 0.9 };
-            let reference = plutino_kernels::reference::norm::local_response;
+            let reference = plutino_reference::norm::local_response;
             let y: Vec<f32> =
                 reference(&plain, sizes, &values::<f32>(&x)).iter().map(|&v| v as f32).collect();
             assert_close(&check(&*norm, &[x])[0], &tensor(shape, &y), 2e-6);

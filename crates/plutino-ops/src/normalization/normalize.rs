@@ -117,7 +117,7 @@ mod tests {
                 let x = random(shape.clone(), 1);
                 let line = format!("F.normalize n 1 1 0 1 dim={dim} eps=0.001 p={p:?} $input=0");
                 let sizes = lines(x.shape(), dim).unwrap();
-                let y = plutino_kernels::reference::norm::unit(p, 1e-3, sizes, &values::<f32>(&x));
+                let y = plutino_reference::norm::unit(p, 1e-3, sizes, &values::<f32>(&x));
                 let y: Vec<f32> = y.iter().map(|&v| v as f32).collect();
                 assert_close(&check(&*op(&line), &[x])[0], &tensor(shape.clone(), &y), 1e-6);
             }

@@ -2,7 +2,7 @@ use crate::testkit::{
     assert_close, check, check_line, error, infer, iota, op, random, specs, tensor, try_op, values,
 };
 use plutino_kernels::pool::{Divisor, Reduction};
-use plutino_kernels::reference::pool::{SlidingPool, sliding_pool};
+use plutino_reference::pool::{SlidingPool, sliding_pool};
 use plutino_tensor::{DType, Shape, Tensor};
 
 #[test]

@@ -10,6 +10,7 @@ mod native;
 mod results;
 
 use self::results::{Part, Sizes, results};
+use crate::support::halves;
 use crate::support::weights::{Bound, Elements, Source, optional};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
@@ -17,8 +18,9 @@ use crate::{
 };
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
+use plutino_kernels::recurrent::recurrent_any;
 use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
-use plutino_kernels::{Activation, for_floats, reference};
+use plutino_kernels::{Activation, for_floats};
 use plutino_tensor::{DType, TensorSpec, alloc};
 use std::sync::Arc;
 
@@ -264,8 +266,12 @@ impl Operator for Network {
         let dtype = self.dtype(cx.inputs)?;
         let mut weights = self.layers.iter().flatten().flat_map(Direction::weights);
         // Weights that are computed are not worth packing at every run.
-        if dtype == DType::F32 && weights.all(|w| w.is_known(cx.inputs)) {
+        let known = weights.all(|w| w.is_known(cx.inputs));
+        if dtype == DType::F32 && known {
             return self.plan_f32(cx, &results, &shapes);
+        }
+        if halves::is_half(dtype) && known {
+            return halves::widened(cx, |cx| self.plan_f32(cx, &results, &shapes));
         }
         for_floats!(dtype,
             T => self.plan_any::<T>(cx, results.lens(), shapes),
@@ -512,7 +518,7 @@ impl<T: Float> Kernel for AnyRecurrent<T> {
                     })
                 })
                 .collect::<Result<_, RunError>>()?;
-            reference::recurrent::recurrent(shape, &weights, &x, &mut y, &mut h, &mut c);
+            recurrent_any(shape, &weights, &x, &mut y, &mut h, &mut c);
             x.clone_from(&y);
             all_h.extend(h);
             all_c.extend(c);

@@ -148,7 +148,7 @@ impl Operator for Extremum {
 #[cfg(test)]
 mod tests {
     use crate::testkit::{check, error, op, random, tensor, try_op, values};
-    use plutino_kernels::reference::reduce::{argmax, groups};
+    use plutino_reference::reduce::{argmax, groups};
     use plutino_tensor::{DType, Tensor};
 
     #[test]

@@ -309,7 +309,7 @@ fn vectorised(cx: &PlanCx<'_>, fold: Fold, what: What, input: usize) -> Option<P
 #[cfg(test)]
 mod tests {
     use crate::testkit::{assert_close, check, error, iota, op, random, tensor, try_op, values};
-    use plutino_kernels::reference::reduce::{groups, norm, variance};
+    use plutino_reference::reduce::{groups, norm, variance};
     use plutino_tensor::{Complex, DType, Shape, Tensor, f16};
 
     fn expected(x: &Tensor, dims: &[usize], keepdim: bool, f: impl Fn(&[f64]) -> f64) -> Tensor {

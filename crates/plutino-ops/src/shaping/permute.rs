@@ -424,7 +424,7 @@ mod tests {
     /// Checks every element of `y` against the one of `x` that `source` names.
     #[track_caller]
     fn moved(x: &Tensor, y: &Tensor, source: impl Fn(&[usize]) -> Vec<usize>) {
-        for index in plutino_kernels::reference::copy::indices(y.shape()) {
+        for index in plutino_reference::copy::indices(y.shape()) {
             assert_eq!(get(y, &index), get(x, &source(&index)), "at {index:?}");
         }
     }

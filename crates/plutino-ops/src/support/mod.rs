@@ -4,6 +4,7 @@ pub(crate) mod affine;
 pub(crate) mod assemble;
 pub(crate) mod beside;
 pub(crate) mod composite;
+pub(crate) mod halves;
 pub(crate) mod in_dtype;
 pub(crate) mod names;
 pub(crate) mod promotion;

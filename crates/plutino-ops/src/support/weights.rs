@@ -1,12 +1,13 @@
 //! Where an operator's weights come from, and how they reach its kernel.
 
 use crate::support::assemble::leaf;
+use crate::support::halves::is_half;
 use crate::{
     BuildError, F32View, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError,
     TensorValue,
 };
 use crate::{ValueSpec, Weight};
-use plutino_tensor::{Element, Floats, Tensor, TensorSpec};
+use plutino_tensor::{DType, Element, Floats, Tensor, TensorSpec};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -133,7 +134,12 @@ impl Source {
         inputs: &[ValueSpec],
     ) -> Result<Bound<[T]>, PlanError> {
         Ok(match (self.known(inputs)?, self) {
-            (Some(tensor), _) => Bound::Ready(tensor.as_slice::<T>()?.into()),
+            (Some(tensor), _) => {
+                // Stored by halves, read by a kernel of f32.
+                let wide = T::DTYPE == DType::F32 && is_half(tensor.dtype());
+                let tensor = if wide { tensor.cast(DType::F32)? } else { tensor };
+                Bound::Ready(tensor.as_slice::<T>()?.into())
+            }
             (None, Self::Input(i)) => Bound::AtRun(leaf(inputs, *i)),
             (None, Self::Stored(weight)) => {
                 return Err(PlanError::NoWeights { name: weight.name.to_string() });

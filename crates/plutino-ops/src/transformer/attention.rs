@@ -2,17 +2,18 @@
 //! spells out ([`AttentionPattern`]).
 
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::{Geometry, invalid};
 use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_kernels::attention::attention_any;
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::for_floats;
 use plutino_kernels::gemm::Target;
 use plutino_kernels::number::Float;
-use plutino_kernels::reference::attention::attention as reference;
 use plutino_tensor::{DType, Shape, TensorSpec, alloc};
 use smallvec::SmallVec;
 
@@ -404,6 +405,9 @@ impl Operator for ScaledDotProduct {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let Call { dtype, problem, heads, .. } = self.call(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let plan = (dtype == DType::F32)
             .then(|| Attention::new(Target::this(cx.isa), cx.threads, problem));
         let scratch = plan.map_or(0, |p| p.scratch(cx.threads)).saturating_mul(size_of::<f32>());
@@ -481,7 +485,7 @@ impl Kernel for AttentionKernel {
         }
         let dtype = cx.inputs.spec(self.qkv[0])?.dtype;
         for_floats!(dtype,
-            T => reference::<T>(&self.problem, &self.heads, self.operands(cx)?),
+            T => attention_any::<T>(&self.problem, &self.heads, self.operands(cx)?),
             _ => return Err(RunError::Internal(format!("attention in {dtype}"))),
         );
         Ok(())

@@ -1,0 +1,112 @@
+//! Convolution and transposed convolution of any dtype: the definition, with wide sums.
+
+use super::check_len;
+use super::geometry::{ConvError, ConvGeometry};
+use plutino_cpu::number::{Number, Wide};
+use plutino_cpu::par::{Par, SharedMut};
+use plutino_tensor::{TensorError, alloc};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does
+/// not lie on a zero.
+fn taps(g: &ConvGeometry, o: usize, mut f: impl FnMut(usize, usize)) {
+    let [ad, ah, aw] = g.axes();
+    let (z, y, x) = (o / aw.output() / ah.output(), o / aw.output() % ah.output(), o % aw.output());
+    let mut tap = 0;
+    for tz in 0..ad.window().kernel {
+        let z = ad.tap(z, tz);
+        for ty in 0..ah.window().kernel {
+            let y = ah.tap(y, ty);
+            for tx in 0..aw.window().kernel {
+                if let (Some(z), Some(y), Some(x)) = (z, y, aw.tap(x, tx)) {
+                    f((z * ah.input() + y) * aw.input() + x, tap);
+                }
+                tap += 1;
+            }
+        }
+    }
+}
+
+/// Computes `output = input * weights + bias`; the arguments as in [`Conv::run`](super::Conv::run).
+///
+/// # Errors
+/// [`ConvError::Length`].
+pub fn conv_any<T: Number>(
+    g: &ConvGeometry,
+    input: &[T],
+    weights: &[T],
+    bias: Option<&[T]>,
+    output: &mut [T],
+    par: &Par,
+) -> Result<(), ConvError> {
+    check_len("input", input.len(), g.input_len())?;
+    check_len("weight", weights.len(), g.weight_len())?;
+    check_len("output", output.len(), g.output_len())?;
+    check_len("bias", bias.map_or(g.out_channels(), <[T]>::len), g.out_channels())?;
+    par.chunks_mut(output, g.out_plane(), |plane, output| {
+        let (image, channel) = (plane / g.out_channels(), plane % g.out_channels());
+        let first = image * g.in_channels() + channel / g.group_out() * g.group_in();
+        let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
+        for (o, y) in output.iter_mut().enumerate() {
+            let mut sum: T::Wide = Wide::ZERO;
+            for c in 0..g.group_in() {
+                let input = &input[(first + c) * g.in_plane()..];
+                let weights = &weights[(channel * g.group_in() + c) * g.taps()..];
+                taps(g, o, |i, tap| {
+                    sum = sum.plus(input[i].widen().times(weights[tap].widen()));
+                });
+            }
+            *y = T::narrow(sum.plus(bias));
+        }
+    });
+    Ok(())
+}
+
+/// Computes a transposed convolution; the arguments as in
+/// [`ConvTranspose::run`](super::ConvTranspose::run).
+///
+/// # Errors
+/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for a plane of sums.
+pub fn conv_transpose_any<T: Number>(
+    g: &ConvGeometry,
+    input: &[T],
+    weights: &[T],
+    bias: Option<&[T]>,
+    output: &mut [T],
+    par: &Par,
+) -> Result<(), ConvError> {
+    check_len("input", input.len(), g.output_len())?;
+    check_len("weight", weights.len(), g.weight_len())?;
+    check_len("output", output.len(), g.input_len())?;
+    check_len("bias", bias.map_or(g.in_channels(), <[T]>::len), g.in_channels())?;
+    let planes = g.batch() * g.in_channels();
+    let shared = SharedMut::new(output);
+    let refused = AtomicBool::new(false);
+    par.run(planes, |plane| {
+        let (image, channel) = (plane / g.in_channels(), plane % g.in_channels());
+        let (group, c) = (channel / g.group_in(), channel % g.group_in());
+        let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
+        let Ok(mut sums) = alloc::filled::<T::Wide>(g.in_plane(), Wide::ZERO) else {
+            refused.store(true, Ordering::Relaxed);
+            return;
+        };
+        for oc in group * g.group_out()..(group + 1) * g.group_out() {
+            let input = &input[(image * g.out_channels() + oc) * g.out_plane()..];
+            let weights = &weights[(oc * g.group_in() + c) * g.taps()..];
+            for (o, x) in input[..g.out_plane()].iter().enumerate() {
+                taps(g, o, |i, tap| {
+                    sums[i] = sums[i].plus(x.widen().times(weights[tap].widen()));
+                });
+            }
+        }
+        // SAFETY: planes are disjoint, and each is written by one task.
+        let output = unsafe { shared.slice(plane * g.in_plane()..(plane + 1) * g.in_plane()) };
+        for (y, sum) in output.iter_mut().zip(sums) {
+            *y = T::narrow(sum.plus(bias));
+        }
+    });
+    match refused.into_inner() {
+        true => Err(TensorError::OutOfMemory { bytes: g.in_plane() * size_of::<T::Wide>() }.into()),
+        false => Ok(()),
+    }
+}

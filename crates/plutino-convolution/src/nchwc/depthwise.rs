@@ -1,0 +1,483 @@
+//! Depthwise convolution on channel blocks.
+//!
+//! ```text
+//! y[n, c, p] = act(bias[c] + residual[n, c, p] + sum over taps t of x[n, c, at(p, t)] w[c, t])
+//! ```
+//! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M
+//! pixels.
+//!
+//! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows
+//! of 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they
+//! are padding; rows in the padding are left out. With AVX-512, rows of windows of 3x3 and 5x5 with
+//! stride 1 are computed in pairs.
+
+use super::finish::{Finish, Residual};
+use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
+use super::window::Window;
+use plutino_cpu::Par;
+use plutino_cpu::activation::Activation;
+use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::simd::unroll::{array, unroll};
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::ops::Range;
+
+/// Pixels of a tile: enough sums to hide the latency of a multiply-add.
+const MR: usize = 8;
+
+/// Output pixels of a task, about: its rows stay in the first-level cache between their taps.
+const TASK_PIXELS: usize = 1024;
+
+/// Weights and bias as vectors: `[channel block][tap, then bias][b]`.
+#[derive(Debug)]
+pub struct DepthwiseWeights {
+    data: AlignedBuf,
+    blocks: usize,
+    taps: usize,
+    block: usize,
+}
+
+impl DepthwiseWeights {
+    /// Packs `weight`, `(channels, taps)` row-major, for vectors of `block` f32.
+    ///
+    /// # Errors
+    /// Where the sizes do not fit each other, or no memory is left.
+    pub fn pack<'w>(
+        weight: impl Into<Floats<'w>>,
+        bias: Option<&[f32]>,
+        taps: usize,
+        block: usize,
+    ) -> Result<Self, TensorError> {
+        let weight = weight.into();
+        let channels = weight.len() / taps.max(1);
+        if taps == 0
+            || block == 0
+            || weight.len() != channels * taps
+            || bias.is_some_and(|b| b.len() != channels)
+        {
+            return Err(TensorError::invalid(
+                "weights of a depthwise convolution do not fit its channels",
+            ));
+        }
+        let blocks = channels.div_ceil(block);
+        let mut data = AlignedBuf::resident(blocks * (taps + 1) * block * 4)?;
+        let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
+        for c in 0..channels {
+            let panel = &mut packed[c / block * (taps + 1) * block..];
+            for t in 0..taps {
+                panel[t * block + c % block] = weight.get(c * taps + t);
+            }
+            panel[taps * block + c % block] = bias.map_or(0.0, |b| b[c]);
+        }
+        Ok(Self { data, blocks, taps, block })
+    }
+}
+
+/// A depthwise convolution bound to its geometry.
+#[derive(Debug)]
+pub struct DepthwiseConv {
+    isa: Isa,
+    window: Window,
+    finish: Finish,
+}
+
+impl DepthwiseConv {
+    /// Binds the geometry.
+    pub fn new(isa: Isa, window: Window, activation: Option<Activation>) -> Self {
+        Self { isa, window, finish: Finish::new(activation) }
+    }
+
+    /// Computes all images; `x`, `y` and `residual` are blocked.
+    ///
+    /// Panics where a slice is too short: plans check lengths before.
+    pub fn run(
+        &self,
+        x: &[f32],
+        weights: &DepthwiseWeights,
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        par: &Par,
+    ) {
+        let b = self.isa.lanes();
+        let (out_plane, in_plane) = (self.window.pixels() * b, self.window.input_pixels() * b);
+        assert_eq!(weights.block, b, "weights are packed for another instruction set");
+        assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
+        let planes = y.len() / out_plane;
+        assert!(
+            y.len() == planes * out_plane && x.len() == planes * in_plane,
+            "lengths of a convolution"
+        );
+        assert!(planes.is_multiple_of(weights.blocks), "channels of a depthwise convolution");
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
+        if planes == 0 {
+            return; // no images, or no channels
+        }
+        let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
+        let panel = (weights.taps + 1) * b;
+        let [rows, width] = self.window.output;
+        let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
+        let cuts = cuts.next_multiple_of(par.threads()).min(rows);
+        let y = SharedMut::new(y);
+        let pairs = Pair::suits(&self.window);
+        par.run_grid([planes / weights.blocks, weights.blocks, cuts], |_, [n, block, cut]| {
+            let plane = n * weights.blocks + block;
+            let rows = part_of(cut, cuts, rows);
+            let part = plane * out_plane + rows.start * width * b
+                ..plane * out_plane + rows.end * width * b;
+            let rows = Rows::<true> {
+                window: &self.window,
+                finish: self.finish,
+                x: &x[plane * in_plane..(plane + 1) * in_plane],
+                residual: residual.map(|r| r.part(part.clone())),
+                // SAFETY: tasks write different rows of different planes.
+                y: unsafe { y.slice(part) },
+                weights: &packed[block * panel..][..panel],
+                rows,
+            };
+            // Functions of their own: in one, windows with strides are 5 % slower.
+            if pairs { self.isa.run(rows) } else { self.isa.run(rows.alone()) }
+        });
+    }
+}
+
+/// Some rows of one plane; with `PAIRS`, two at a time where there are registers for their sums.
+struct Rows<'a, const PAIRS: bool> {
+    window: &'a Window,
+    finish: Finish,
+    x: &'a [f32],
+    y: &'a mut [f32],
+    residual: Option<Residual<'a>>,
+    weights: &'a [f32],
+    rows: Range<usize>,
+}
+
+impl<'a> Rows<'a, true> {
+    /// The same rows, one at a time.
+    fn alone(self) -> Rows<'a, false> {
+        let Self { window, finish, x, y, residual, weights, rows } = self;
+        Rows { window, finish, x, y, residual, weights, rows }
+    }
+}
+
+impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { window, finish, x, weights, rows, .. } = self;
+        let width = window.output[1];
+        let line = width * S::LANES;
+        let mut y = self.y;
+        let mut number = rows.start;
+        while number < rows.end {
+            let windows = |number| Windows::new::<S>(window, x, weights, number);
+            let two = const { PAIRS && S::REGISTERS >= 32 } && number + 2 <= rows.end;
+            let count = if two { 2 } else { 1 };
+            let done = (number - rows.start) * line;
+            let (part, rest) = y.split_at_mut(count * line);
+            let residual = self.residual.map(|r| r.part(done..done + part.len()));
+            if two {
+                let windows = [windows(number), windows(number + 1)];
+                let mut pair = Pair { windows, finish, residual, y: part };
+                for_each_tile(s, 0..width, &mut pair);
+            } else {
+                let windows = windows(number);
+                let mut row = Row { windows, finish, residual, y: part };
+                for_each_tile(s, 0..width, &mut row);
+            }
+            (y, number) = (rest, number + count);
+        }
+    }
+}
+
+/// One row of the output.
+struct Row<'a> {
+    windows: Windows<'a>,
+    finish: Finish,
+    residual: Option<Residual<'a>>,
+    y: &'a mut [f32],
+}
+
+impl TileBody for Row<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
+        let sums: [_; M] = self.windows.sums(s, first);
+        let range = first * S::LANES..(first + M) * S::LANES;
+        let residual = self.residual.map(|r| r.part(range.clone()));
+        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[range]);
+    }
+}
+
+/// Columns of the input under M pixels with stride 1. (Tiles of more than [`MR`] pixels are
+/// compiled, but never run.)
+const fn columns(pixels: usize, kernel: usize) -> usize {
+    let columns = pixels + kernel - 1;
+    if columns < 12 { columns } else { 12 }
+}
+
+/// Rows of the input under two rows of the output.
+#[cfg_attr(unoptimised, allow(dead_code))]
+const fn both_rows(kernel: usize) -> usize {
+    kernel + 1
+}
+
+/// Whether an input column lies under this tap of one of M pixels.
+#[cfg_attr(unoptimised, allow(dead_code))]
+const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
+    column >= tap && column < tap + pixels
+}
+
+/// Two rows of the output, whose windows share most of their input: each vector of it is loaded
+/// once for both.
+struct Pair<'a> {
+    windows: [Windows<'a>; 2],
+    finish: Finish,
+    residual: Option<Residual<'a>>,
+    /// Both rows.
+    y: &'a mut [f32],
+}
+
+impl Pair<'_> {
+    /// Whether [`Windows::both`] knows the window.
+    fn suits(window: &Window) -> bool {
+        matches!(window.kernel, [3, 3] | [5, 5])
+            && window.stride == [1, 1]
+            && window.dilation == [1, 1]
+    }
+
+    #[inline(always)]
+    fn store<S: Simd, const M: usize>(&mut self, s: S, sums: [S::F32; M], at: Range<usize>) {
+        let residual = self.residual.map(|r| r.part(at.clone()));
+        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[at]);
+    }
+}
+
+impl TileBody for Pair<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
+        let [upper, lower] = &self.windows;
+        let [upper, lower]: [[_; M]; 2] = match upper.window.kernel[1] {
+            #[cfg(not(unoptimised))]
+            3 if upper.suits::<M>(first) => upper.both::<S, M, 3>(s, first),
+            #[cfg(not(unoptimised))]
+            5 if upper.suits::<M>(first) => upper.both::<S, M, 5>(s, first),
+            _ => [upper.any(s, first), lower.any(s, first)],
+        };
+        let (first, n) = (first * S::LANES, M * S::LANES);
+        let line = self.y.len() / 2;
+        // Not a loop: sums stay in registers.
+        self.store(s, upper, first..first + n);
+        self.store(s, lower, line + first..line + first + n);
+    }
+}
+
+/// The windows of one row of the output, on a plane of one block of channels.
+struct Windows<'a> {
+    window: &'a Window,
+    plane: &'a [f32],
+    /// A vector for each tap, then the bias.
+    weights: &'a [f32],
+    /// The row of the output.
+    number: usize,
+    /// The rows of the window that lie in no padding: the first, and how many.
+    taps: [usize; 2],
+    /// The input row under the first of them.
+    top: usize,
+}
+
+impl<'a> Windows<'a> {
+    /// Output row `number`. Panics where plane or weights are not of the window's sizes.
+    #[inline(always)]
+    fn new<S: Simd>(
+        window: &'a Window,
+        plane: &'a [f32],
+        weights: &'a [f32],
+        number: usize,
+    ) -> Self {
+        assert!(plane.len() == window.input_pixels() * S::LANES && number < window.output[0]);
+        assert!(weights.len() == (window.taps() + 1) * S::LANES);
+        let Range { start, end } = window.taps_inside(0, number);
+        let top =
+            (number * window.stride[0] + start * window.dilation[0]).saturating_sub(window.pad[0]);
+        Self { window, plane, weights, number, taps: [start, end - start], top }
+    }
+
+    /// The sums of the M pixels from `first` on, with the bias.
+    #[inline(always)]
+    fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let win = self.window;
+        assert!(first + M <= win.output[1]);
+        match (win.kernel[1], win.stride[1]) {
+            (3, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 1>(s, first),
+            (3, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 2>(s, first),
+            (5, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 1>(s, first),
+            (5, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 2>(s, first),
+            (7, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 7, 1>(s, first),
+            _ => self.any(s, first),
+        }
+    }
+
+    /// Whether [`Self::unrolled`] can take the M pixels from `first` on: no dilation, and no
+    /// padding but under the first and the last half of the columns of a window.
+    #[inline(always)]
+    fn suits<const M: usize>(&self, first: usize) -> bool {
+        let win = self.window;
+        let [_, kernel] = win.kernel;
+        let start = first * win.stride[1] + kernel / 2;
+        let end = (first + M - 1) * win.stride[1] + kernel.div_ceil(2);
+        win.dilation[1] == 1 && start >= win.pad[1] && end <= win.input[1] + win.pad[1]
+    }
+
+    /// For a window of `K` columns, where [`Self::suits`] says so.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn unrolled<S: Simd, const M: usize, const K: usize, const STRIDE: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let width = win.input[1];
+        let line = win.dilation[0] * width * b;
+        // The input column under the first tap of the first pixel; below zero, it wraps and is no
+        // column.
+        let start = (first * STRIDE).wrapping_sub(win.pad[1]);
+        let last = (M - 1) * STRIDE + K - 1;
+        let mut row = self
+            .plane
+            .as_ptr()
+            .wrapping_add((self.top * width).wrapping_add(start).wrapping_mul(b));
+        // Only the outermost columns may be padding, which is the same in all rows: where they lie,
+        // and how far it is to the next row.
+        macro_rules! edge {
+            ($number:expr) => {{
+                let inside = start.wrapping_add($number) < width;
+                if inside { (row.wrapping_add($number * b), line) } else { (ZEROS.as_ptr(), 0) }
+            }};
+        }
+        let mut left = array!(K, |I| edge!(I));
+        let mut right = array!(K, |I| edge!(last - I));
+        let mut sums = array!(M, |J| s.zero());
+        let [skipped, rows] = self.taps;
+        for ky in skipped..skipped + rows {
+            unroll!(K, |KX| {
+                // SAFETY: `taps` are rows of the window, it has K columns, and there is a vector
+                // for each tap (`new`).
+                let w = unsafe { s.load_ptr(self.weights.as_ptr().add((ky * K + KX) * b)) };
+                unroll!(M, |J| {
+                    let column = J * STRIDE + KX;
+                    let at = if column < K / 2 {
+                        left[column].0
+                    } else if last - column < K / 2 {
+                        right[last - column].0
+                    } else {
+                        row.wrapping_add(column * b)
+                    };
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has
+                    // its length), or ZEROS.
+                    sums[J] = s.fma(unsafe { s.load_ptr(at) }, w, sums[J]);
+                });
+            });
+            row = row.wrapping_add(line);
+            unroll!(K, |I| if const { I < K / 2 } {
+                left[I].0 = left[I].0.wrapping_add(left[I].1);
+                right[I].0 = right[I].0.wrapping_add(right[I].1);
+            });
+        }
+        let bias = self.bias(s);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
+        sums
+    }
+
+    /// One number for each channel, which is added to the sums at the end: it may be large beside
+    /// their terms.
+    #[inline(always)]
+    fn bias<S: Simd>(&self, s: S) -> S::F32 {
+        s.load(&self.weights[self.window.taps() * S::LANES..])
+    }
+
+    /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K
+    /// columns, of which each sum takes its terms in the same order.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    #[cfg_attr(unoptimised, allow(dead_code))] // its frame would be too large
+    fn both<S: Simd, const M: usize, const K: usize>(
+        &self,
+        s: S,
+        first: usize,
+    ) -> [[S::F32; M]; 2] {
+        let b = S::LANES;
+        let win = self.window;
+        let [height, width] = win.input;
+        // The input row and column under the first tap; below zero, they wrap and are none.
+        let top = self.number.wrapping_sub(win.pad[0]);
+        let start = first.wrapping_sub(win.pad[1]);
+        let (mut upper, mut lower) = (array!(M, |J| s.zero()), array!(M, |J| s.zero()));
+        unroll!(both_rows(K), |I| {
+            let iy = top.wrapping_add(I);
+            if iy < height {
+                let row = (iy * width).wrapping_add(start).wrapping_mul(b);
+                let row = self.plane.as_ptr().wrapping_add(row);
+                unroll!(columns(M, K), |C| {
+                    // Only the outermost columns may be padding.
+                    let outermost = const { C < K / 2 || M + K - 2 < C + K / 2 };
+                    let inside = !outermost || start.wrapping_add(C) < width;
+                    let at = if inside { row.wrapping_add(C * b) } else { ZEROS.as_ptr() };
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has
+                    // its length), or ZEROS.
+                    let x = unsafe { s.load_ptr(at) };
+                    unroll!(K, |KX| if const { meets(C, KX, M) } {
+                        let j = C.wrapping_sub(KX);
+                        let tap = self.weights.as_ptr().wrapping_add((I * K + KX) * b);
+                        if const { I < K } {
+                            // SAFETY: there is a vector for each of the K K taps (`new`).
+                            let w = unsafe { s.load_ptr(tap) };
+                            upper[j] = s.fma(x, w, upper[j]);
+                        }
+                        if const { I != 0 } {
+                            // SAFETY: as above, for the row of taps before this one.
+                            let w = unsafe { s.load_ptr(tap.wrapping_sub(K * b)) };
+                            lower[j] = s.fma(x, w, lower[j]);
+                        }
+                    });
+                });
+            }
+        });
+        let bias = self.bias(s);
+        unroll!(M, |J| {
+            upper[J] = s.add(upper[J], bias);
+            lower[J] = s.add(lower[J], bias);
+        });
+        [upper, lower]
+    }
+
+    /// For any window.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let b = S::LANES;
+        let win = self.window;
+        let ([_, width], [_, stride], [_, kernel]) = (win.input, win.stride, win.kernel);
+        let [skipped, rows] = self.taps;
+        let mut sums = [s.zero(); M];
+        for i in 0..rows {
+            let row = &self.plane[(self.top + i * win.dilation[0]) * width * b..][..width * b];
+            for kx in 0..kernel {
+                let w = s.load(&self.weights[((skipped + i) * kernel + kx) * b..]);
+                let start = (first * stride + kx * win.dilation[1]).wrapping_sub(win.pad[1]);
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    let column = start.wrapping_add(j * stride);
+                    if column < width {
+                        *sum = s.fma(s.load(&row[column * b..]), w, *sum);
+                    }
+                }
+            }
+        }
+        let bias = self.bias(s);
+        for sum in &mut sums {
+            *sum = s.add(*sum, bias);
+        }
+        sums
+    }
+}

@@ -1,0 +1,420 @@
+//! Direct convolution on channel blocks.
+//!
+//! ```text
+//! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
+//! ```
+//! Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it
+//! up in a table of offsets, made once for each block of pixels.
+//!
+//! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level
+//! cache) / pair of output channel blocks (its weights stay in the first level) / tile / input
+//! channel block / tap / channel. The sum over taps and channels runs in one fixed order: the
+//! result does not depend on tasks.
+
+mod task;
+mod weights;
+
+use super::finish::{Finish, RUN, Residual};
+use super::image::PaddedImage;
+use super::tile::{NB, tile_pixels};
+use super::window::Window;
+use plutino_cpu::Par;
+use plutino_cpu::activation::Activation;
+use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::simd::{Isa, LINE};
+use task::Task;
+pub use weights::{ConvInput, DirectWeights, FEW};
+
+/// Bytes of input that a task works through: half of a 512 KiB second-level cache.
+const TASK_INPUT: usize = 256 << 10;
+
+/// Tiles of a thread, where each has pixels of its own, at least; with fewer, each has output
+/// channels of its own.
+const LEAST_TILES: usize = 8;
+
+/// Bytes above which a task copies less of an image than whole rows.
+const LONGEST_COPY: usize = 2 << 20;
+
+/// Copies lie in the same scratch memory as tables.
+const F32_OF_ISIZE: usize = size_of::<isize>() / size_of::<f32>();
+
+/// A convolution bound to its geometry: everything is decided.
+#[derive(Debug)]
+pub struct DirectConv {
+    isa: Isa,
+    window: Window,
+    finish: Finish,
+    /// Parts of a plane of the output.
+    pixel_tasks: usize,
+    /// Output pixels of a part at most.
+    task_pixels: usize,
+    /// Pairs of output blocks of a task.
+    task_pairs: usize,
+    reads: Reads,
+    spread: Option<Spread>,
+}
+
+/// The pixels of a larger plane that a convolution computes: rows and columns from `first` on,
+/// `step` apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spread {
+    /// Height and width of the plane.
+    pub(super) plane: [usize; 2],
+    pub(super) first: [usize; 2],
+    pub(super) step: [usize; 2],
+}
+
+impl Spread {
+    /// Whether the pixels of a window's output lie in the plane.
+    fn holds(&self, window: &Window) -> bool {
+        (0..2).all(|axis| {
+            let last = (window.output[axis] - 1).checked_mul(self.step[axis]);
+            last.and_then(|last| last.checked_add(self.first[axis]))
+                .is_some_and(|last| last < self.plane[axis])
+        })
+    }
+}
+
+/// What tasks read.
+#[derive(Debug)]
+enum Reads {
+    /// The input, in blocks.
+    Input,
+    /// A plain image, where no window reaches outside.
+    Image,
+    /// A copy of an image, which all threads make together: images one after the other.
+    Whole(PaddedImage),
+    /// A copy of its own, of the part of an image that it needs.
+    Part(PaddedImage),
+    /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what
+    /// lies between them would take as much cache as they do. How many elements it holds at most.
+    Pixels(usize),
+}
+
+impl Reads {
+    /// The window on what is read.
+    fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
+        match self {
+            Self::Input | Self::Image | Self::Pixels(_) => input,
+            Self::Whole(image) | Self::Part(image) => &image.window,
+        }
+    }
+
+    /// Whether channels are planes.
+    fn is_plain(&self) -> bool {
+        matches!(self, Self::Image | Self::Whole(_) | Self::Part(_))
+    }
+}
+
+/// The tensors of one run.
+pub(super) struct Operands<'a> {
+    pub(super) x: &'a [f32],
+    pub(super) y: &'a SharedMut<'a, f32>,
+    pub(super) weights: DirectWeights<&'a [f32]>,
+    /// One number for each output channel, padded to whole pairs of blocks.
+    pub(super) bias: &'a [f32],
+    pub(super) residual: Option<Residual<'a>>,
+}
+
+/// Scratch memory of the threads: so many numbers each.
+pub(super) struct Workers<'a> {
+    pub(super) scratch: &'a SharedMut<'a, isize>,
+    pub(super) len: usize,
+}
+
+impl DirectConv {
+    /// Binds the geometry; `channels` are all input channels, `threads` shapes the tasks (not the
+    /// result).
+    pub fn new(
+        isa: Isa,
+        window: Window,
+        input: ConvInput,
+        channels: usize,
+        out_channels: usize,
+        batch: usize,
+        activation: Option<Activation>,
+        threads: usize,
+    ) -> Self {
+        let (pixels, threads) = (window.pixels(), threads.max(1));
+        let sample = input == ConvInput::Blocked && window.is_sample() && window.stride != [1, 1];
+        let spaced = if sample { 1 } else { window.stride[0] * window.stride[1] };
+        let per_pixel = channels * 4 * spaced;
+        // At least 8 tiles a task, so that weights are reused; a multiple of the tile.
+        let mr = tile_pixels(isa);
+        let fitting = (TASK_INPUT / per_pixel.max(1)).clamp(8 * mr, 1024) / mr * mr;
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let pairs = out_channels.div_ceil(NB * isa.lanes());
+        let tiles = pixels.div_ceil(mr);
+        let mut pixel_tasks = pixels.div_ceil(fitting).max(1);
+        // As many for each thread, unless that leaves few tiles for each weight.
+        if !(batch * pixel_tasks).is_multiple_of(threads) && tiles >= LEAST_TILES * threads {
+            pixel_tasks = pixel_tasks.next_multiple_of(threads);
+        }
+        let mut task_pixels = tiles.div_ceil(pixel_tasks) * mr;
+        let mut reads = Reads::Input;
+        if input == ConvInput::Plain && window.is_inside() {
+            reads = Reads::Image;
+        } else if input == ConvInput::Plain {
+            let part = PaddedImage::new(&window, channels, fitting, LONGEST_COPY);
+            // A part is not to be copied for each of several tasks.
+            if part.parts() > 1 && batch * part.parts() >= wanted {
+                (task_pixels, pixel_tasks) = (part.window.pixels(), part.parts());
+                reads = Reads::Part(part);
+            } else {
+                reads = Reads::Whole(PaddedImage::whole(&window, channels));
+            }
+        } else if sample {
+            reads = Reads::Pixels(task_pixels * channels.next_multiple_of(isa.lanes()));
+        }
+        // Parts of one image, or of all of them. Where these are few, output channels are cut, too.
+        let together = if matches!(reads, Reads::Whole(_)) { 1 } else { batch.max(1) };
+        let tasks = together * pixel_tasks;
+        let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
+        let finish = Finish::new(activation);
+        Self { isa, window, finish, pixel_tasks, task_pixels, task_pairs, reads, spread: None }
+    }
+
+    /// Writes pixels of a larger plane. Panics where they do not lie in it.
+    pub(super) fn spread(self, spread: Spread) -> Self {
+        assert!(spread.holds(&self.window), "pixels outside the plane");
+        Self { spread: Some(spread), ..self }
+    }
+
+    /// Pixels of a plane of the output.
+    fn out_pixels(&self) -> usize {
+        self.spread.map_or(self.window.pixels(), |s| s.plane[0] * s.plane[1])
+    }
+
+    /// Numbers of scratch memory that a run on `threads` threads needs: for each a table of
+    /// offsets, and copies of plain input.
+    pub fn scratch(&self, threads: usize) -> usize {
+        let copy = match &self.reads {
+            Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
+            _ => 0,
+        };
+        threads * self.worker_len() + copy
+    }
+
+    /// Scratch memory of a thread, in whole lines of cache.
+    pub(super) fn worker_len(&self) -> usize {
+        let copy = match &self.reads {
+            Reads::Part(image) => image.len().div_ceil(F32_OF_ISIZE),
+            Reads::Pixels(len) => len.div_ceil(F32_OF_ISIZE),
+            _ => 0,
+        };
+        (self.table_len() + copy + self.run_len()).next_multiple_of(LINE / size_of::<isize>())
+    }
+
+    /// Results on their way to pixels that are spread.
+    fn run_len(&self) -> usize {
+        let results = NB * RUN * self.isa.lanes();
+        if self.spread.is_some() { results.div_ceil(F32_OF_ISIZE) } else { 0 }
+    }
+
+    fn table_len(&self) -> usize {
+        let taps = self.window.taps();
+        match self.reads {
+            Reads::Image | Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
+            Reads::Pixels(_) => 0,
+            Reads::Input if self.window.is_pointwise() => 0,
+            Reads::Input => self.task_pixels * taps,
+        }
+    }
+
+    /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and
+    /// `residual` are blocked; `bias` is padded with zeros to whole pairs of output blocks (see
+    /// [`DirectConv::pad_bias`]).
+    ///
+    /// Panics where a slice is too short: plans check lengths before.
+    pub fn run(
+        &self,
+        x: &[f32],
+        weights: &DirectWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [isize],
+        par: &Par,
+    ) {
+        self.run_view(x, weights.view(), bias, residual, y, scratch, par);
+    }
+
+    /// Numbers of scratch memory for [`DirectConv::run_scaled`].
+    pub fn scaled_scratch(&self, threads: usize, weights: &DirectWeights) -> usize {
+        self.scratch(threads).saturating_add(weights.scaled_len())
+    }
+
+    /// A 1x1 convolution of channels that are multiplied by a factor each, `[image][channel, padded
+    /// to whole blocks]`: squeeze and excite. Not the pixels are multiplied, but the weights, for
+    /// one image after the other.
+    ///
+    /// Panics as [`DirectConv::run`] does, and for other windows.
+    pub fn run_scaled(
+        &self,
+        x: &[f32],
+        factors: &[f32],
+        weights: &DirectWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [isize],
+        par: &Par,
+    ) {
+        let [out, inp] = weights.channels.map(|c| c.next_multiple_of(self.isa.lanes()));
+        let (image, out_image) = (inp * self.window.input_pixels(), out * self.out_pixels());
+        assert!(image > 0 && out_image > 0 && y.len().is_multiple_of(out_image));
+        assert!(x.len() / image == y.len() / out_image && factors.len() == x.len() / image * inp);
+        let (memory, scratch) = scratch.split_at_mut(weights.scaled_len());
+        let memory: &mut [f32] = bytemuck::cast_slice_mut(memory);
+        let images = x.chunks_exact(image).zip(factors.chunks_exact(inp));
+        for (n, (y, (x, factors))) in y.chunks_exact_mut(out_image).zip(images).enumerate() {
+            let weights = weights.scaled(self.isa, factors, memory, par);
+            let residual = residual.map(|r| r.part(n * out_image..(n + 1) * out_image));
+            self.run_view(x, weights, bias, residual, y, scratch, par);
+        }
+    }
+
+    fn run_view(
+        &self,
+        x: &[f32],
+        weights: DirectWeights<&[f32]>,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [isize],
+        par: &Par,
+    ) {
+        assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
+        let len = self.worker_len();
+        let (workers, rest) = scratch.split_at_mut(par.threads() * len);
+        let (y, scratch) = (SharedMut::new(y), SharedMut::new(workers));
+        let run = self.begin(
+            Operands { x, y: &y, weights, bias, residual },
+            Workers { scratch: &scratch, len },
+        );
+        let [images, layers, places] = run.grid;
+        if let Reads::Whole(image) = &self.reads {
+            let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
+            for n in 0..images {
+                image.copy_whole(run.image(n), copy, par);
+                let copy = &copy[..image.len()];
+                par.run_grid([1, layers, places], |worker, [_, layer, place]| {
+                    run.task(worker, copy, [n, layer, place]);
+                });
+            }
+        } else {
+            par.run_grid(run.grid, |worker, cell| run.task(worker, run.image(cell[0]), cell));
+        }
+    }
+
+    /// A run, whose tasks are up to the caller. Panics as [`DirectConv::run`] does.
+    pub(super) fn begin<'a>(&'a self, operands: Operands<'a>, workers: Workers<'a>) -> Run<'a> {
+        let Operands { x, y, weights, bias, residual } = &operands;
+        let block = self.isa.lanes();
+        let [out, inp] = weights.channels;
+        let groups = weights.groups;
+        let image = (groups * out).div_ceil(block) * block * self.out_pixels();
+        let in_image = match weights.input {
+            ConvInput::Blocked => {
+                (groups * inp).div_ceil(block) * block * self.window.input_pixels()
+            }
+            ConvInput::Plain => inp * self.window.input_pixels(),
+        };
+        let batch = y.len() / image;
+        let pairs = out.div_ceil(NB * block);
+        assert_eq!(weights.block, block, "weights are packed for another instruction set");
+        assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
+        let plain = weights.input == ConvInput::Plain;
+        assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
+        if let Reads::Whole(copy) | Reads::Part(copy) = &self.reads {
+            assert_eq!(copy.channels(), inp, "weights are packed for other channels");
+        }
+        assert!(
+            y.len() == batch * image && x.len() == batch * in_image,
+            "lengths of a convolution"
+        );
+        assert!(bias.len() >= groups * pairs * NB * block, "bias is not padded");
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
+        assert!(residual.is_none() || self.spread.is_none(), "a residual of spread pixels");
+        assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
+        let pair_tasks = pairs.div_ceil(self.task_pairs);
+        let grid = [batch, groups * pair_tasks, self.pixel_tasks];
+        Run { conv: self, operands, workers, image: [in_image, image], pair_tasks, grid }
+    }
+
+    /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output
+    /// blocks.
+    pub fn pad_bias(bias: Option<&[f32]>, groups: usize, out: usize, block: usize) -> Vec<f32> {
+        // With several groups, `out` is a multiple of the block but maybe not of the pair: pad each
+        // group.
+        let padded = out.next_multiple_of(NB * block);
+        let mut all = vec![0.0; groups * padded]; // bounded: as many as weights
+        if let Some(bias) = bias {
+            for (to, from) in all.chunks_exact_mut(padded).zip(bias.chunks(out)) {
+                to[..from.len()].copy_from_slice(from);
+            }
+        }
+        all
+    }
+}
+
+/// The tasks of one run.
+pub(super) struct Run<'a> {
+    conv: &'a DirectConv,
+    operands: Operands<'a>,
+    workers: Workers<'a>,
+    /// Elements of an image of the input, and of the output.
+    image: [usize; 2],
+    /// Parts of the pairs of output blocks of a group.
+    pair_tasks: usize,
+    /// Tasks: images, parts of the output channels, parts of the pixels.
+    pub(super) grid: [usize; 3],
+}
+
+impl Run<'_> {
+    /// One image of the input.
+    pub(super) fn image(&self, n: usize) -> &[f32] {
+        &self.operands.x[n * self.image[0]..(n + 1) * self.image[0]]
+    }
+
+    /// A task; `x` is the image or the copy of all of it. No two may run under the same worker's
+    /// number at a time, and none twice.
+    pub(super) fn task(&self, worker: usize, x: &[f32], [n, layer, pixel_task]: [usize; 3]) {
+        let conv = self.conv;
+        let out = self.operands.weights.channels[0];
+        let (pixels, pairs) = (conv.window.pixels(), out.div_ceil(NB * conv.isa.lanes()));
+        let (group, pair_task) = (layer / self.pair_tasks, layer % self.pair_tasks);
+        let first = pair_task * conv.task_pairs;
+        let len = self.workers.len;
+        // SAFETY: no two tasks run under the same worker's number at the same time.
+        let own = unsafe { self.workers.scratch.slice(worker * len..(worker + 1) * len) };
+        let (table, rest) = own.split_at_mut(conv.table_len());
+        let (run, rest) = rest.split_at_mut(conv.run_len());
+        let mut copy = bytemuck::cast_slice_mut(rest);
+        let (x, range, first_read) = match &conv.reads {
+            Reads::Part(image) => {
+                let copy = std::mem::take(&mut copy);
+                let range = image.copy_part(x, pixel_task, copy);
+                (&*copy, range, 0)
+            }
+            Reads::Input | Reads::Image | Reads::Whole(_) | Reads::Pixels(_) => {
+                let mr = tile_pixels(conv.isa);
+                let tiles = part_of(pixel_task, conv.pixel_tasks, pixels.div_ceil(mr));
+                (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
+            }
+        };
+        conv.isa.run(Task {
+            conv,
+            operands: &self.operands,
+            x,
+            y_start: n * self.image[1],
+            group,
+            pixels: range,
+            first_read,
+            pairs: first..(first + conv.task_pairs).min(pairs),
+            table,
+            copy,
+            run: SharedMut::new(bytemuck::cast_slice_mut(run)),
+        });
+    }
+}

@@ -1,0 +1,357 @@
+//! The work of one task: a block of pixels, for some pairs of output channel blocks.
+
+use super::super::finish::{Finish, RUN, Residual};
+use super::super::tile::{
+    CHAIN, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain,
+    for_each_tile, lines_ahead, max_pixels, tile,
+};
+use super::super::window::Window;
+use super::{DirectConv, Operands, Reads, Spread};
+use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::unroll::{array, unroll};
+use plutino_cpu::simd::{Simd, Vectorized};
+use std::ops::Range;
+
+/// One block of pixels of one image, for some pairs of output blocks.
+pub(super) struct Task<'a> {
+    pub(super) conv: &'a DirectConv,
+    pub(super) operands: &'a Operands<'a>,
+    /// The image, or a copy as [`Reads`] says.
+    pub(super) x: &'a [f32],
+    pub(super) y_start: usize,
+    pub(super) group: usize,
+    pub(super) pixels: Range<usize>,
+    /// The first of them on `x`: another one where that is a copy of a part.
+    pub(super) first_read: usize,
+    pub(super) pairs: Range<usize>,
+    pub(super) table: &'a mut [isize],
+    /// Memory for a copy of the pixels that are read, for [`Reads::Pixels`].
+    pub(super) copy: &'a mut [f32],
+    /// Results of a run of pixels, where they are spread: a block after the other.
+    pub(super) run: SharedMut<'a, f32>,
+}
+
+impl Vectorized for Task<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (conv, ops, weights) = (self.conv, self.operands, self.operands.weights);
+        let b = S::LANES;
+        let [out, inp] = weights.channels;
+        let n = self.pixels.len();
+        let in_block = weights.input.block(b);
+        let window = conv.reads.window(&conv.window);
+        let position = position::<S>(&conv.reads, window);
+        let mut first_read = self.first_read;
+        let read = first_read..first_read + n;
+        let (mut table, mut adds) = (self.table, &mut [][..]);
+        if position >= Position::SUM {
+            (adds, table) = table.split_at_mut(weights.taps);
+            window.adds(adds);
+        }
+        match position {
+            Position::SUM => window.starts(read, &mut table[..n]),
+            Position::TABLE => window.offsets(read, in_block, &mut table[..n * weights.taps]),
+            _ => {}
+        }
+        let blocks = inp / in_block;
+        let (mut x, mut plane, mut group) = (self.x, window.input_pixels(), self.group);
+        if let Reads::Pixels(_) = conv.reads {
+            let planes = group * blocks..group * blocks + inp.div_ceil(in_block);
+            window.sample(s, x, planes, self.pixels.clone(), self.copy);
+            (x, plane, group, first_read) = (self.copy, n, 0, 0);
+        }
+        let mut first = group * blocks * plane * in_block;
+        if position == Position::DENSE {
+            first += first_read * b;
+        }
+        let panel = inp * weights.taps * NB * b;
+        let taps = Taps {
+            ahead: lines_ahead::<S>(weights.as_slice().len(), panel, n, in_block),
+            x: x[first..].as_ptr(),
+            table,
+            adds,
+            pixels: n,
+            taps: weights.taps,
+            channels: inp,
+            block: in_block,
+            step: plane * in_block,
+            pixel: window.stride[1] * in_block,
+            chain: chain(CHAIN, in_block, weights.taps),
+        };
+        // Pixels whose tiles are cut together: those of a row, or all.
+        let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
+        let column = first_read % row;
+        let piece = |start: usize| start..n.min(start.saturating_add(row - (column + start) % row));
+        let pixels = conv.out_pixels();
+        let pairs = out.div_ceil(NB * b);
+        let width = conv.window.output[1];
+        for pair in self.pairs.clone() {
+            let index = self.group * pairs + pair;
+            let channels = (NB * b).min(out - pair * NB * b);
+            let blocks = channels.div_ceil(b);
+            let first_block = self.group * (out / b) + pair * NB;
+            let starts = std::array::from_fn(|k| {
+                let block = first_block + k.min(blocks - 1);
+                let first = if conv.spread.is_some() { 0 } else { self.pixels.start };
+                self.y_start + (block * pixels + first) * b
+            });
+            let mut body = Pair {
+                ops,
+                panel: Panel::new::<S>(
+                    &taps,
+                    &weights.as_slice()[index * panel..(index + 1) * panel],
+                ),
+                bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
+                starts,
+                blocks,
+                finish: conv.finish,
+                position,
+                spread: conv.spread.map(|s| (s, self.pixels.start, width)),
+                run: &self.run,
+            };
+            // A last block of few channels is computed by halves of vectors, and a block that is
+            // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where
+            // these are common.
+            let apart = matches!(position, Position::DENSE | Position::ROW);
+            let last = channels - (blocks - 1) * b;
+            // Where vectors of both lengths take the same time, a block beside another one shares
+            // its broadcasts.
+            let half = S::Half::LANES < b && last <= S::Half::LANES;
+            let half = half && apart && (blocks == 1 || s.isa().multiply_adds() == 1);
+            let mut start = 0;
+            while start < n {
+                let pixels = piece(start);
+                if position == Position::ROW {
+                    let first = (start * taps.pixel) as isize;
+                    body.panel.row = window.start(first_read + start) as isize - first;
+                }
+                start = pixels.end;
+                match blocks - usize::from(half) {
+                    1 if apart => for_each_tile(s, pixels.clone(), &mut Single::<false>(&mut body)),
+                    0 => {}
+                    _ => for_each_tile(s, pixels.clone(), &mut body),
+                }
+                if const { S::Half::LANES < S::LANES } && half {
+                    body.panel.block = blocks - 1;
+                    for_each_tile(s, pixels, &mut Single::<true>(&mut body));
+                    body.panel.block = 0;
+                }
+            }
+        }
+    }
+}
+
+/// How the taps of pixels are found: one of [`Position`].
+fn position<S: Simd>(reads: &Reads, window: &Window) -> usize {
+    match reads {
+        // Rows must be worth tiles of their own.
+        _ if reads.is_plain() && window.output[1] >= 2 * max_pixels::<S>() => Position::ROW,
+        _ if reads.is_plain() => Position::SUM,
+        Reads::Input if !window.is_pointwise() => Position::TABLE,
+        _ => Position::DENSE,
+    }
+}
+
+/// One pair of output blocks of a task.
+struct Pair<'a> {
+    ops: &'a Operands<'a>,
+    panel: Panel<'a>,
+    /// NB vectors.
+    bias: &'a [f32],
+    /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the
+    /// plane does.
+    starts: [usize; NB],
+    /// Blocks to store: 1 for an odd last one.
+    blocks: usize,
+    finish: Finish,
+    /// One of [`Position`].
+    position: usize,
+    /// Where results are to be spread; the number of the task's first pixel, and pixels in a row.
+    spread: Option<(Spread, usize, usize)>,
+    run: &'a SharedMut<'a, f32>,
+}
+
+impl TileBody for Pair<'_> {
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
+        self.fetch::<S, MR>(s, 0..self.blocks, first);
+        // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are
+        // their sums with `adds` (Window); x holds all planes (`DirectConv::begin`). Dense pixels
+        // are some of the plane's own, under the one tap of a pointwise window.
+        let [sums, second] = unsafe {
+            match self.position {
+                Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
+                Position::ROW => self.sums::<S, S, MR, { Position::ROW }, NB>(s, first),
+                Position::DENSE => self.sums::<S, S, MR, { Position::DENSE }, NB>(s, first),
+                _ => self.sums::<S, S, MR, { Position::TABLE }, NB>(s, first),
+            }
+        };
+        self.store(s, 0, first, sums);
+        if self.blocks == NB {
+            self.store(s, 1, first, second);
+        }
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        if self.spread.is_some() { RUN } else { self.finish.run_length() }
+    }
+
+    #[inline(always)]
+    fn complete<S: Simd>(&mut self, s: S, pixels: Range<usize>) {
+        for k in 0..self.blocks {
+            self.complete_block(s, k, pixels.clone());
+        }
+    }
+}
+
+/// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more
+/// channels than half a vector.
+struct Single<'a, 'p, const HALF: bool>(&'a mut Pair<'p>);
+
+impl<const HALF: bool> TileBody for Single<'_, '_, HALF> {
+    const FULL: FullTile =
+        if HALF { FullTile::Registers } else { FullTile::Pixels(MAX_PIXELS_OF_ONE) };
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
+        let block = self.0.panel.block;
+        self.0.fetch::<S, MR>(s, block..block + 1, first);
+        let mut sums = array!(MR, |J| s.zero());
+        if const { HALF } {
+            let [halves, _] = self.0.sums_of_one::<S, S::Half, MR>(s.half(), first);
+            unroll!(MR, |J| sums[J] = s.widen(halves[J]));
+        } else {
+            [sums, _] = self.0.sums_of_one::<S, S, MR>(s, first);
+        }
+        self.0.store(s, block, first, sums);
+    }
+
+    #[inline(always)]
+    fn run_length(&self) -> usize {
+        TileBody::run_length(self.0)
+    }
+
+    #[inline(always)]
+    fn complete<S: Simd>(&mut self, s: S, pixels: Range<usize>) {
+        self.0.complete_block(s, self.0.panel.block, pixels);
+    }
+}
+
+impl Pair<'_> {
+    /// # Safety
+    /// As for [`tile`].
+    #[inline(always)]
+    unsafe fn sums<
+        S: Simd,
+        V: Simd,
+        const MR: usize,
+        const POSITION: usize,
+        const BLOCKS: usize,
+    >(
+        &self,
+        v: V,
+        first: usize,
+    ) -> Tile<V, MR> {
+        // SAFETY: the same.
+        unsafe { tile::<S, V, MR, POSITION, BLOCKS>(v, &self.panel, first) }
+    }
+
+    /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a
+    /// row.
+    #[inline(always)]
+    fn sums_of_one<S: Simd, V: Simd, const MR: usize>(&self, v: V, first: usize) -> Tile<V, MR> {
+        // SAFETY: as for such pixels of a pair.
+        unsafe {
+            match self.position {
+                Position::ROW => self.sums::<S, V, MR, { Position::ROW }, 1>(v, first),
+                _ => self.sums::<S, V, MR, { Position::DENSE }, 1>(v, first),
+            }
+        }
+    }
+
+    /// Asks the cache for the lines that a tile of a first layer writes: its sums are so few that
+    /// the lines should be there when they are done. (Where there are more, this changes nothing.)
+    #[inline(always)]
+    fn fetch<S: Simd, const MR: usize>(&self, s: S, blocks: Range<usize>, first: usize) {
+        if !matches!(self.position, Position::SUM | Position::ROW) {
+            return;
+        }
+        for &start in &self.starts[blocks] {
+            let y = self.ops.y.as_mut_ptr().wrapping_add(start + first * S::LANES);
+            unroll!(MR, |J| s.prefetch(y.wrapping_add(J * S::LANES)));
+        }
+    }
+
+    /// Completes the results of pixels of block `k` that are stored.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn complete_block<S: Simd>(&self, s: S, k: usize, pixels: Range<usize>) {
+        let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
+        self.finish.complete(s, residual, y);
+        if let Some((spread, start, width)) = self.spread {
+            let pixels = start + pixels.start..start + pixels.end;
+            self.scatter(s, spread, width, pixels, y, self.starts[k]);
+        }
+    }
+
+    /// Finishes the sums of a tile of block `k`.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
+        let (residual, y) = self.results::<S>(k, first, MR);
+        let bias = s.load(&self.bias[k * S::LANES..]);
+        let mut sums = sums;
+        unroll!(MR, |J| sums[J] = s.add(sums[J], bias));
+        self.finish.store::<S, MR, true>(s, sums, residual, y);
+    }
+
+    /// The residual and the result of `count` pixels of block `k`. Where that is a constant, so are
+    /// their lengths: no store of a tile asks for them.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see below
+    fn results<S: Simd>(
+        &self,
+        k: usize,
+        first: usize,
+        count: usize,
+    ) -> (Option<Residual<'_>>, &mut [f32]) {
+        let from = |start: usize| start..start + count * S::LANES;
+        if self.spread.is_some() {
+            let range = from((k * RUN + first % RUN) * S::LANES);
+            // SAFETY: the worker's own, and one slice of it lives at a time.
+            return (None, unsafe { self.run.slice(range) });
+        }
+        let range = from(self.starts[k] + first * S::LANES);
+        let residual = self.ops.residual.map(|r| r.part(range.clone()));
+        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives
+        // at a time.
+        (residual, unsafe { self.ops.y.slice(range) })
+    }
+
+    /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in
+    /// the plane that starts at `to`.
+    #[inline(always)]
+    fn scatter<S: Simd>(
+        &self,
+        s: S,
+        spread: Spread,
+        width: usize,
+        pixels: Range<usize>,
+        results: &[f32],
+        to: usize,
+    ) {
+        let mut pixel = pixels.start;
+        let mut results = results.chunks_exact(S::LANES);
+        while pixel < pixels.end {
+            let (row, column) = (pixel / width, pixel % width);
+            let end = pixels.end.min(pixel + width - column);
+            let row = (spread.first[0] + row * spread.step[0]) * spread.plane[1] + spread.first[1];
+            for (i, result) in (column..).zip((&mut results).take(end - pixel)) {
+                let at = to + (row + i * spread.step[1]) * S::LANES;
+                // SAFETY: this task alone writes these pixels, one after the other.
+                s.store(s.load(result), unsafe { self.ops.y.slice(at..at + S::LANES) });
+            }
+            pixel = end;
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Weights of direct convolution: packed, in the order in which they are read.
+
+use super::super::tile::NB;
+use plutino_cpu::par::Par;
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_products::gemm::Strided;
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
+
+/// Channels up to which plain input is read.
+pub const FEW: usize = 4;
+
+/// Lines of weights that are packed together: sixteen values of a row are a line of cache.
+const LINES: usize = 16;
+
+/// How the input of a convolution lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConvInput {
+    /// In channel blocks.
+    Blocked,
+    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`].
+    Plain,
+}
+
+impl ConvInput {
+    /// Channels of a block of the input as the kernel sees it.
+    pub(super) fn block(self, block: usize) -> usize {
+        if self == Self::Plain { 1 } else { block }
+    }
+}
+
+/// Weights in the order in which the kernel reads them: `[group][pair of output blocks][input
+/// block][tap][input channel of the block][2 b output channels]`.
+///
+/// `D` is where they lie: memory of their own, or borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct DirectWeights<D = AlignedBuf> {
+    data: D,
+    /// Output channels and input channels of a group.
+    pub(super) channels: [usize; 2],
+    pub(super) groups: usize,
+    pub(super) taps: usize,
+    pub(super) block: usize,
+    pub(super) input: ConvInput,
+}
+
+impl DirectWeights {
+    /// Packs `weight`, `(groups * out, in, taps)` row-major, for vectors of `block` f32. A
+    /// convolution with groups needs `in` and `out` (channels of one group) to be multiples of
+    /// `block`.
+    ///
+    /// # Errors
+    /// Where the sizes do not fit each other, or no memory is left.
+    pub fn pack<'w>(
+        weight: impl Into<Floats<'w>>,
+        groups: usize,
+        [out, inp]: [usize; 2],
+        taps: usize,
+        block: usize,
+        input: ConvInput,
+    ) -> Result<Self, TensorError> {
+        let weight = weight.into();
+        let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
+        let readable = input == ConvInput::Blocked || (groups == 1 && inp <= FEW);
+        let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+        if !whole || !readable || expected != Some(weight.len()) || weight.is_empty() || block == 0
+        {
+            return Err(TensorError::invalid(
+                "weights of a blocked convolution do not fit its channels",
+            ));
+        }
+        let width = NB * block;
+        let pairs = out.div_ceil(width);
+        let len = (groups * pairs).checked_mul(inp * taps * width * 4);
+        let len = len.ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
+        let mut data = AlignedBuf::resident(len)?;
+        let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
+        let in_block = input.block(block);
+        let depth = inp * taps;
+        if taps == 1 {
+            let packed = packed.chunks_exact_mut(pairs * depth * width);
+            for (packed, weight) in packed.zip(weight.chunks_exact(out * depth)) {
+                let rows = Strided::left(weight, (out, depth), (depth, 1));
+                rows.pack_panels(Isa::best(), width, packed);
+            }
+            return Ok(Self { data, channels: [out, inp], groups, taps, block, input });
+        }
+        for (gp, panel) in packed.chunks_exact_mut(depth * width).enumerate() {
+            let (g, first) = (gp / pairs, gp % pairs * width);
+            let rows = weight.part((g * out + first) * depth..(g * out + out) * depth);
+            // Some lines at a time, so that they stay in the first-level cache while a row after
+            // the other fills them.
+            for k0 in (0..depth).step_by(LINES) {
+                let lines: [usize; LINES] = std::array::from_fn(|k| {
+                    let (c, tap) = ((k0 + k).min(depth - 1) / taps, (k0 + k) % taps);
+                    let (c0, of_block) = (c - c % in_block, in_block.min(inp - (c - c % in_block)));
+                    (c0 * taps + tap * of_block + c - c0) * width
+                });
+                let lines = &lines[..LINES.min(depth - k0)];
+                for (o, row) in rows.chunks_exact(depth).take(width).enumerate() {
+                    let row = row.part(k0..k0 + lines.len());
+                    for (k, line) in lines.iter().enumerate() {
+                        panel[line + o] = row.get(k);
+                    }
+                }
+            }
+        }
+        Ok(Self { data, channels: [out, inp], groups, taps, block, input })
+    }
+
+    fn as_slice(&self) -> &[f32] {
+        bytemuck::cast_slice(self.data.as_bytes())
+    }
+
+    pub(in super::super) fn view(&self) -> DirectWeights<&[f32]> {
+        self.with(self.as_slice())
+    }
+
+    /// The same weights in other memory.
+    fn with<D>(&self, data: D) -> DirectWeights<D> {
+        let Self { data: _, channels, groups, taps, block, input } = *self;
+        DirectWeights { data, channels, groups, taps, block, input }
+    }
+
+    /// The weights of a 1x1 convolution in `memory`, each times the factor of its input channel.
+    ///
+    /// # Panics
+    /// Where they are others', or a slice is too short.
+    pub(super) fn scaled<'a>(
+        &self,
+        isa: Isa,
+        factors: &[f32],
+        memory: &'a mut [f32],
+        par: &Par,
+    ) -> DirectWeights<&'a [f32]> {
+        let inp = self.channels[1];
+        assert!(self.groups == 1 && self.taps == 1 && self.input == ConvInput::Blocked);
+        assert!(inp <= factors.len() && isa.lanes() == self.block, "factors of other weights");
+        let panel = inp * NB * self.block;
+        let (from, to) = (self.as_slice(), &mut memory[..self.as_slice().len()]);
+        par.chunks_mut(to, panel, |i, to| {
+            isa.run(Scale { from: &from[i * panel..][..to.len()], factors, to });
+        });
+        self.with(to)
+    }
+
+    /// Numbers of scratch memory that [`DirectWeights::scaled`] takes.
+    pub(super) fn scaled_len(&self) -> usize {
+        self.data.len().div_ceil(size_of::<isize>())
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+}
+
+impl<'a> DirectWeights<&'a [f32]> {
+    pub(super) fn as_slice(self) -> &'a [f32] {
+        self.data
+    }
+}
+
+/// A panel of 1x1 weights, times one factor for each row of `NB` vectors.
+struct Scale<'a> {
+    from: &'a [f32],
+    factors: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for Scale<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = NB * S::LANES;
+        let rows = self.from.chunks_exact(width).zip(self.to.chunks_exact_mut(width));
+        for ((from, to), &factor) in rows.zip(self.factors) {
+            let factor = s.splat(factor);
+            for at in (0..width).step_by(S::LANES) {
+                s.store(s.mul(s.load(&from[at..]), factor), &mut to[at..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The end of every convolution on channel blocks: the residual and the activation.
+//!
+//! ```text
+//! y = act(sum + residual)    or, where the residual comes last,    y = act(sum) + residual
+//! ```
+//! Limits and what else is cheap are applied while sums stand in registers. The other functions are
+//! long chains of instructions that wait for each other, and it takes many vectors to keep a CPU
+//! busy meanwhile: where a tile needs all registers they are applied later, to a run of results
+//! that are still in the first-level cache.
+
+use plutino_cpu::activation::{Activation, InPlace, hard_swish};
+use plutino_cpu::math::silu;
+use plutino_cpu::simd::unroll::unroll;
+use plutino_cpu::simd::{Interleaved, Simd, Vectorized};
+
+/// Pixels whose results are completed together: two blocks of channels take 7.5 KiB.
+pub(super) const RUN: usize = 120;
+
+/// A tensor that is added to the result, element by element.
+#[derive(Debug, Clone, Copy)]
+pub struct Residual<'a> {
+    /// Laid out as the output is.
+    pub data: &'a [f32],
+    /// Whether it is added after the activation.
+    pub last: bool,
+}
+
+impl<'a> Residual<'a> {
+    /// The elements of a part of the output.
+    pub(super) fn part(self, range: std::ops::Range<usize>) -> Self {
+        Self { data: &self.data[range], ..self }
+    }
+}
+
+/// An activation, decided upon.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finish {
+    lo: f32,
+    hi: f32,
+    /// Whether these are limits.
+    limited: bool,
+    /// What is no limit.
+    activation: Option<Activation>,
+}
+
+impl Finish {
+    pub(super) fn new(activation: Option<Activation>) -> Self {
+        let (lo, hi) = (f32::NEG_INFINITY, f32::INFINITY);
+        let limits = |lo, hi| Self { lo, hi, limited: true, activation: None };
+        match activation {
+            Some(Activation::Relu) => limits(0.0, hi),
+            Some(Activation::Relu6) => limits(0.0, 6.0),
+            Some(Activation::Clamp { lo, hi }) => limits(lo, hi),
+            activation => Self { lo, hi, limited: false, activation },
+        }
+    }
+
+    /// Pixels after which results that are stored without [`Finish::late`] are to be completed.
+    pub(super) fn run_length(&self) -> usize {
+        if self.late().is_some() { RUN } else { usize::MAX }
+    }
+
+    /// The activation that may be left for [`Finish::complete`].
+    fn late(&self) -> Option<Activation> {
+        self.activation.filter(|&activation| activation != Activation::HardSwish)
+    }
+
+    /// Stores the results of consecutive pixels; `LATE` leaves the longer activations to
+    /// [`Finish::complete`]. `y` and `residual` hold as many vectors as there are pixels.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    pub(super) fn store<S: Simd, const M: usize, const LATE: bool>(
+        &self,
+        s: S,
+        sums: [S::F32; M],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+    ) {
+        let mut sums = sums;
+        let (before, after) = match residual {
+            Some(r) if r.last => (None, Some(r.data)),
+            Some(r) => (Some(r.data), None),
+            None => (None, None),
+        };
+        add(s, &mut sums, before, y.len());
+        if self.limited {
+            // NaN comes through: the second operand of min and max wins over it.
+            let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
+            unroll!(M, |J| sums[J] = s.max(lo, sums[J]));
+            // One step less for ReLU: what follows the sums keeps the next tile waiting.
+            if self.hi < f32::INFINITY {
+                unroll!(M, |J| sums[J] = s.min(hi, sums[J]));
+            }
+        }
+        let mut rest = self.late();
+        // By name: all of `Activation` in each tile would take minutes to compile.
+        match self.activation {
+            Some(Activation::Silu) if !LATE => (sums, rest) = (silu(Interleaved(s), sums), None),
+            // So few steps that vectors need not take turns, which would take more registers than
+            // there are.
+            Some(Activation::HardSwish) => unroll!(M, |J| sums[J] = hard_swish(s, sums[J])),
+            _ => {}
+        }
+        if rest.is_none() {
+            add(s, &mut sums, after, y.len());
+        }
+        let n = M.min(y.len() / S::LANES);
+        unroll!(M, |J| if J < n {
+            s.store(sums[J], &mut y[J * S::LANES..]);
+        });
+        if let (Some(activation), false) = (rest, LATE) {
+            s.outlined(Stored { activation, residual: after, y });
+        }
+    }
+
+    /// Completes results that were stored as `LATE`: whole vectors, of which `residual` holds as
+    /// many.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
+        if let Some(activation) = self.late() {
+            let residual = residual.filter(|r| r.last).map(|r| r.data);
+            s.outlined(Stored { activation, residual, y });
+        }
+    }
+}
+
+/// Adds the vectors of a residual, as many as `len` elements are.
+#[inline(always)]
+fn add<S: Simd, const M: usize>(
+    s: S,
+    sums: &mut [S::F32; M],
+    residual: Option<&[f32]>,
+    len: usize,
+) {
+    if let Some(r) = residual {
+        unroll!(M, |J| if J < len / S::LANES {
+            sums[J] = s.add(sums[J], s.load(&r[J * S::LANES..]));
+        });
+    }
+}
+
+/// Results that are stored, but for the activation and the residual after it: whole vectors.
+struct Stored<'a> {
+    activation: Activation,
+    residual: Option<&'a [f32]>,
+    y: &'a mut [f32],
+}
+
+impl Vectorized for Stored<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        s.outlined(InPlace::new(self.activation, self.y));
+        let Some(residual) = self.residual else { return };
+        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(residual.chunks_exact(S::LANES)) {
+            s.store(s.add(s.load(y), s.load(r)), y);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
+
+use plutino_cpu::simd::Simd;
+use std::ops::Range;
+
+/// The geometry of a 2-D window operator, checked: every position it yields lies inside the input
+/// plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// Height and width of the input.
+    pub input: [usize; 2],
+    /// Height and width of the output.
+    pub output: [usize; 2],
+    /// Height and width of the window, in taps.
+    pub kernel: [usize; 2],
+    /// Pixels from one window to the next.
+    pub stride: [usize; 2],
+    /// Pixels from one tap to the next.
+    pub dilation: [usize; 2],
+    /// Padding above and left of the input; below and right it follows from the output's size.
+    pub pad: [usize; 2],
+}
+
+/// Stands in an offset table for a tap that lies in the padding.
+pub(super) const OUTSIDE: isize = -1;
+
+impl Window {
+    /// A window whose every number fits the arithmetic of the kernels; none where one is zero (but
+    /// padding), or the planes exceed 2^31 pixels.
+    pub fn new(
+        input: [usize; 2],
+        output: [usize; 2],
+        kernel: [usize; 2],
+        stride: [usize; 2],
+        dilation: [usize; 2],
+        pad: [usize; 2],
+    ) -> Option<Self> {
+        const LIMIT: usize = 1 << 31;
+        let positive =
+            [input, output, kernel, stride, dilation].iter().flatten().all(|&v| v > 0 && v < LIMIT);
+        let small = |[h, w]: [usize; 2]| h.checked_mul(w).is_some_and(|n| n < LIMIT);
+        let planes =
+            small(input) && small(output) && small(kernel) && pad.iter().all(|&p| p < LIMIT);
+        (positive && planes).then_some(Self { input, output, kernel, stride, dilation, pad })
+    }
+
+    /// Output pixels of a plane.
+    pub fn pixels(&self) -> usize {
+        self.output[0] * self.output[1]
+    }
+
+    /// Input pixels of a plane.
+    pub fn input_pixels(&self) -> usize {
+        self.input[0] * self.input[1]
+    }
+
+    /// Taps of the window.
+    pub fn taps(&self) -> usize {
+        self.kernel[0] * self.kernel[1]
+    }
+
+    /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1
+    /// convolution with stride 1.
+    pub fn is_pointwise(&self) -> bool {
+        self.is_sample() && self.stride == [1, 1] && self.input == self.output
+    }
+
+    /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution
+    /// with any stride.
+    pub(super) fn is_sample(&self) -> bool {
+        self.kernel == [1, 1] && self.is_inside()
+    }
+
+    /// Whether no tap lies in the padding.
+    pub fn is_inside(&self) -> bool {
+        self.pad == [0, 0] && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
+    }
+
+    /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
+    pub(super) fn extent(&self, axis: usize) -> usize {
+        (self.output[axis] - 1) * self.stride[axis]
+            + (self.kernel[axis] - 1) * self.dilation[axis]
+            + 1
+    }
+
+    /// Whether the input with its padding is not much larger than the input alone, so that a padded
+    /// copy is no waste: at most twice as high and as wide, and 64 more.
+    pub fn is_padded_little(&self) -> bool {
+        (0..2).all(|axis| self.extent(axis) <= 2 * self.input[axis] + 64)
+    }
+
+    /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
+    pub(super) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
+        let padded = o * self.stride[axis] + k * self.dilation[axis];
+        padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
+    }
+
+    /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row
+    /// (column) `o`.
+    pub(super) fn taps_inside(&self, axis: usize, o: usize) -> Range<usize> {
+        let start = o * self.stride[axis];
+        // Rows from the window's first one to `limit`, one of the input with its padding above.
+        let taps = |limit: usize| {
+            limit.saturating_sub(start).div_ceil(self.dilation[axis]).min(self.kernel[axis])
+        };
+        taps(self.pad[axis])..taps(self.pad[axis] + self.input[axis])
+    }
+
+    /// Fills `table[tap * pixels.len() + p]` with the number of the input pixel under `tap` of
+    /// output pixel `pixels.start + p`, times `scale`; [`OUTSIDE`] for a tap in the padding.
+    pub(super) fn offsets(&self, pixels: Range<usize>, scale: usize, table: &mut [isize]) {
+        let n = pixels.len();
+        debug_assert!(table.len() >= n * self.taps());
+        let width = self.output[1];
+        for ky in 0..self.kernel[0] {
+            for kx in 0..self.kernel[1] {
+                let inside = self.inside(kx);
+                let tap = ky * self.kernel[1] + kx;
+                let mut line = &mut table[tap * n..(tap + 1) * n];
+                let mut pixel = pixels.start;
+                // Piece by piece of the output's rows.
+                while !line.is_empty() {
+                    let (oy, start) = (pixel / width, pixel % width);
+                    let (piece, rest) = line.split_at_mut((width - start).min(line.len()));
+                    let end = start + piece.len();
+                    pixel += piece.len();
+                    line = rest;
+                    let Some(iy) = self.position(0, oy, ky) else {
+                        piece.fill(OUTSIDE);
+                        continue;
+                    };
+                    let from = inside.start.clamp(start, end);
+                    let to = inside.end.clamp(from, end);
+                    piece[..from - start].fill(OUTSIDE);
+                    piece[to - start..].fill(OUTSIDE);
+                    // Of column `from`; where there is none, it is not used.
+                    let ix =
+                        (from * self.stride[1] + kx * self.dilation[1]).saturating_sub(self.pad[1]);
+                    let first = ((iy * self.input[1] + ix) * scale) as isize;
+                    let step = (self.stride[1] * scale) as isize;
+                    for (i, at) in piece[from - start..to - start].iter_mut().enumerate() {
+                        *at = first + i as isize * step;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of the input pixel under the first tap of an output pixel, of a window that is
+    /// [inside](Self::is_inside).
+    pub(super) fn start(&self, pixel: usize) -> usize {
+        let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
+        oy * self.stride[0] * self.input[1] + ox * self.stride[1]
+    }
+
+    /// [`Window::start`] of each of `pixels`.
+    pub(super) fn starts(&self, pixels: Range<usize>, table: &mut [isize]) {
+        let (mut pixel, mut rest) = (pixels.start, table);
+        while !rest.is_empty() {
+            let row = self.output[1] - pixel % self.output[1];
+            let (piece, after) = rest.split_at_mut(row.min(rest.len()));
+            for (i, start) in (self.start(pixel)..).step_by(self.stride[1]).zip(piece.iter_mut()) {
+                *start = i as isize;
+            }
+            pixel += piece.len();
+            rest = after;
+        }
+    }
+
+    /// What each tap adds to where the first one lies, in pixels of the input.
+    pub(super) fn adds(&self, table: &mut [isize]) {
+        for (tap, add) in table.iter_mut().enumerate() {
+            let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
+            *add = (ky * self.dilation[0] * self.input[1] + kx * self.dilation[1]) as isize;
+        }
+    }
+
+    /// Copies the pixels under a window that [samples](Self::is_sample), one after the other and
+    /// plane by plane, from planes of channel blocks. Panics where a slice is too short.
+    #[inline(always)]
+    pub(super) fn sample<S: Simd>(
+        &self,
+        s: S,
+        x: &[f32],
+        planes: Range<usize>,
+        pixels: Range<usize>,
+        copy: &mut [f32],
+    ) {
+        let plane = self.input_pixels() * S::LANES;
+        let mut copy = copy[..planes.len() * pixels.len() * S::LANES].chunks_exact_mut(S::LANES);
+        for x in x[planes.start * plane..planes.end * plane].chunks_exact(plane) {
+            let mut pixel = pixels.start;
+            while pixel < pixels.end {
+                let (row, column) = (pixel / self.output[1], pixel % self.output[1]);
+                let run = (self.output[1] - column).min(pixels.end - pixel);
+                let first = row * self.stride[0] * self.input[1] + column * self.stride[1];
+                let from = x[first * S::LANES..].chunks(self.stride[1] * S::LANES);
+                for (from, to) in from.zip((&mut copy).take(run)) {
+                    s.store(s.load(from), to);
+                }
+                pixel += run;
+            }
+        }
+    }
+
+    /// The output columns whose tap `kx` lies in no padding.
+    fn inside(&self, kx: usize) -> Range<usize> {
+        let (tap, pad) = (kx * self.dilation[1], self.pad[1]);
+        let columns = |limit: usize| limit.saturating_sub(tap).div_ceil(self.stride[1]);
+        columns(pad)..columns(pad + self.input[1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::image::PaddedImage;
+    use super::*;
+
+    #[test]
+    fn offsets_of_a_padded_3x3() {
+        let w = Window::new([3, 4], [3, 4], [3, 3], [1, 1], [1, 1], [1, 1]).unwrap();
+        let mut table = vec![0; 9 * 2];
+        w.offsets(0..2, 8, &mut table);
+        let taps_of_first: Vec<_> = table.iter().step_by(2).copied().collect();
+        let o = OUTSIDE;
+        assert_eq!(taps_of_first, [o, o, o, o, 0, 8, o, 32, 40]);
+    }
+
+    #[test]
+    fn offsets_are_positions() {
+        for (kernel, stride, dilation, pad) in [
+            ([3, 3], [1, 1], [1, 1], [1, 1]),
+            ([5, 2], [2, 3], [1, 4], [2, 3]),
+            ([7, 7], [2, 2], [1, 1], [3, 3]),
+            ([1, 9], [1, 1], [1, 2], [0, 20]), // whole columns of padding
+        ] {
+            let w = Window::new([6, 11], [4, 5], kernel, stride, dilation, pad).unwrap();
+            for pixels in [0..20, 3..17, 7..8] {
+                let n = pixels.len();
+                let mut table = vec![77; n * w.taps()];
+                w.offsets(pixels.clone(), 8, &mut table);
+                for (p, pixel) in pixels.clone().enumerate() {
+                    for axis in [0, 1] {
+                        let o = [pixel / 5, pixel % 5][axis];
+                        let inside = w.taps_inside(axis, o);
+                        for k in 0..kernel[axis] {
+                            assert_eq!(inside.contains(&k), w.position(axis, o, k).is_some());
+                        }
+                    }
+                    for tap in 0..w.taps() {
+                        let y = w.position(0, pixel / 5, tap / kernel[1]);
+                        let x = w.position(1, pixel % 5, tap % kernel[1]);
+                        let at = y.zip(x).map_or(OUTSIDE, |(y, x)| (y * 11 + x) as isize * 8);
+                        assert_eq!(table[tap * n + p], at, "{w:?} {pixel} {tap}");
+                    }
+                }
+                let padded = PaddedImage::whole(&w, 1).window;
+                assert!(padded.is_inside() && !w.is_inside());
+                padded.offsets(pixels.clone(), 1, &mut table);
+                let (mut starts, mut adds) = (vec![0; n], vec![0; w.taps()]);
+                padded.starts(pixels.clone(), &mut starts);
+                padded.adds(&mut adds);
+                for (i, &at) in table.iter().enumerate() {
+                    assert_eq!(starts[i % n] + adds[i / n], at);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Window::new([1 << 20, 1 << 20], [1, 1], [1, 1], [1, 1], [1, 1], [0, 0]).is_none());
+        assert!(Window::new([1, 1], [1, 1], [1, 1], [0, 1], [1, 1], [0, 0]).is_none());
+    }
+}

@@ -1,0 +1,542 @@
+//! Winograd convolution on channel blocks (Lavin and Gray, arXiv 1509.09308): 3x3 with stride 1 or
+//! 2, and large windows of first layers.
+//!
+//! With a tile's inputs d, the filter g and the transforms of [`transform`],
+//!
+//! ```text
+//! Y = A^T [ sum over input channels of (G g G^T) * (B^T d B) ] A        * elementwise
+//! ```
+//! Channels are lanes, so both data transforms are plain vector arithmetic. The sums are a matrix
+//! product for each point, computed with the register tile of the direct convolution: pixels are
+//! tiles there, taps are 1.
+//!
+//! | algorithm | tile | points | multiplications | weights | error, 128 channels |
+//! |---|---|---|---|---|---|
+//! | F(2x2, 3x3) | 2x2 | 4x4 | 2.25 times fewer | 1.8 times more | less than the direct sum's |
+//! | F(4x4, 3x3) | 4x4 | 6x6 | 4 times fewer | 4 times more | twice that |
+//! | F(5x5, 3x3) | 5x5 | 7x7 | 4.6 times fewer | 5.4 times more | five times that |
+//! | F(4x4, 4x4) | 4x4 | 7x7 | 5.2 times fewer | 3.1 times more | four times that |
+//! | F(4x4, 3x3), stride 2 | 4x4 | 9x9 | 1.8 times fewer | 4 times more | twice that |
+//!
+//! F(4x4, 4x4) is, beside 4x4 layers, for images of few channels under windows of 7x7 or 8x8 with
+//! stride 2, whose squares of four pixels are the pixels that it sees (see [`unshuffle`]); under
+//! 5x5 and 6x6, stride 1 and three taps are left.
+//!
+//! Where as few outputs are left for the last tile of a line as a smaller algorithm has, it leaves
+//! out points, and the filters stay what they are: 14 = 4 + 4 + 4 + 2 takes 6 + 6 + 6 + 4 points
+//! (see [`order`]).
+//!
+//! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride
+//! 1 convolutions, with two taps and with one, whose sum is transformed back at once.
+//!
+//! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache;
+//! each chunk reads all weights) / three phases: transform inputs (channel block x row of tiles),
+//! multiply (one of the points x some pairs of output blocks), transform outputs (output block x
+//! row of tiles). Where there are chunks for all threads, and weights are small, each thread works
+//! on its own; else they share the phases of one chunk, and its data moves between their caches.
+//!
+//! Error: tests hold it below 1e-5 of the largest output against f64.
+
+mod order;
+mod steps;
+mod transform;
+mod unshuffle;
+mod weights;
+
+use self::order::Order;
+use self::steps::{InputRow, OutputRow, Product};
+use self::transform::{Five, Four, FourFour, FourStrided, Transform, Two};
+use self::unshuffle::Unshuffled;
+pub use self::weights::WinogradWeights;
+use super::direct::ConvInput;
+use super::finish::{Finish, Residual};
+use super::tile::NB;
+use super::window::Window;
+use plutino_cpu::Par;
+use plutino_cpu::activation::Activation;
+use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::simd::Isa;
+use plutino_tensor::{Floats, TensorError};
+use std::marker::PhantomData;
+
+/// An algorithm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WinogradAlgorithm {
+    /// F(2x2, 3x3)
+    Two,
+    /// F(4x4, 3x3)
+    Four,
+    /// F(5x5, 3x3)
+    Five,
+    /// F(4x4, 4x4)
+    FourFour,
+    /// F(4x4, 3x3) with stride 2
+    FourStrided,
+}
+
+impl WinogradAlgorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 5] =
+        [Self::Two, Self::Four, Self::Five, Self::FourFour, Self::FourStrided];
+
+    /// A name for profiles and packed weights.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Two => "winograd2x2_3x3",
+            Self::Four => "winograd4x4_3x3",
+            Self::Five => "winograd5x5_3x3",
+            Self::FourFour => "winograd4x4_4x4",
+            Self::FourStrided => "winograd4x4_3x3s2",
+        }
+    }
+
+    const fn sizes(self) -> Sizes {
+        match self {
+            Self::Two => Sizes::of::<Two>(),
+            Self::Four => Sizes::of::<Four>(),
+            Self::Five => Sizes::of::<Five>(),
+            Self::FourFour => Sizes::of::<FourFour>(),
+            Self::FourStrided => Sizes::of::<FourStrided>(),
+        }
+    }
+}
+
+/// Sizes of an algorithm in one direction: see [`Transform`].
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    stride: usize,
+    out: usize,
+    taps: usize,
+    points: usize,
+    filters: usize,
+    most_channels: usize,
+    short_out: usize,
+    short_points: usize,
+    cost: f64,
+}
+
+impl Sizes {
+    const fn of<T: Transform>() -> Self {
+        Self {
+            stride: T::STRIDE,
+            out: T::OUT,
+            taps: T::TAPS,
+            points: T::POINTS,
+            filters: T::FILTERS,
+            most_channels: T::MOST_CHANNELS,
+            short_out: T::SHORT_OUT,
+            short_points: T::SHORT.len(),
+            cost: T::COST,
+        }
+    }
+}
+
+/// f32 between two points' data beyond the data itself, so that the points of a tile do not compete
+/// for the same lines of the first-level cache.
+const SKEW: usize = 16;
+/// Bytes of transformed data (inputs and outputs) of a chunk, at least.
+const CHUNK: usize = 3 << 19;
+/// The same where weights of no more than half of that leave room for them in the second-level
+/// cache.
+const SMALL_CHUNK: usize = 1 << 19;
+
+/// A short tile has to save at least one in so many of a line's points.
+const SHORT_PAYS: usize = 25;
+
+/// f32 of the squares that a row of tiles reads, at most: each thread has room for them.
+const MOST_SQUARES: usize = 1 << 18;
+
+/// Tiles of a thread, where each multiplies tiles of its own, at least: with fewer, weights would
+/// arrive too slowly at cores that read all of them.
+const LEAST_TILES: usize = 20;
+
+/// A Winograd convolution bound to its geometry.
+#[derive(Debug)]
+pub struct WinogradConv {
+    isa: Isa,
+    algorithm: WinogradAlgorithm,
+    /// Where the input is a plain image; then the window and the channels are those of its squares.
+    image: Option<Unshuffled>,
+    window: Window,
+    finish: Finish,
+    channels: [usize; 2],
+    batch: usize,
+    /// Rows of tiles of an image, and tiles of a row.
+    tiles: [usize; 2],
+    /// Whether the last row, and the last tile of each row, are short.
+    short: [bool; 2],
+    /// Chunks that the rows of tiles of all images make, by their size alone.
+    least_chunks: usize,
+    /// Chunks that they are cut into, for the threads' sake.
+    chunks: usize,
+    /// How many chunks are in work at a time.
+    workers: usize,
+    threads: usize,
+    /// Parts of each point's tiles that are multiplied apart, one for each thread; or one.
+    parts: usize,
+}
+
+impl WinogradConv {
+    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation
+    /// 1, or where channels are too many for its precision. Plain input is a first layer's, with
+    /// stride 2. `[out, in]` channels; `threads` shapes the tasks (not the result).
+    pub fn new(
+        isa: Isa,
+        algorithm: WinogradAlgorithm,
+        window: Window,
+        input: ConvInput,
+        [out, inp]: [usize; 2],
+        batch: usize,
+        activation: Option<Activation>,
+        threads: usize,
+    ) -> Option<Self> {
+        let sizes = algorithm.sizes();
+        let b = isa.lanes();
+        let (image, window, inp) = match input {
+            ConvInput::Blocked => (None, window, inp),
+            ConvInput::Plain => {
+                let image = Unshuffled::new(&window, inp, b)?;
+                let (window, inp) = (image.window().clone(), image.channels());
+                if sizes.points * b > MOST_SQUARES / window.input[1] {
+                    return None;
+                }
+                (Some(image), window, inp)
+            }
+        };
+        if window.kernel != [sizes.taps; 2]
+            || window.stride != [sizes.stride; 2]
+            || window.dilation != [1, 1]
+            || inp > sizes.most_channels
+            || out == 0
+            || inp == 0
+        {
+            return None;
+        }
+        let tiles = window.output.map(|n| n.div_ceil(sizes.out));
+        let short = [0, 1].map(|axis| {
+            let most = (sizes.points - sizes.short_points) * SHORT_PAYS;
+            (1..=sizes.short_out).contains(&(window.output[axis] % sizes.out))
+                && tiles[axis] * sizes.points <= most
+        });
+        let channels = inp.next_multiple_of(b) + out.next_multiple_of(NB * b);
+        let row = tiles[1] * sizes.points * sizes.points * channels * 4;
+        // Each chunk reads all weights: its own data should not be much smaller than they are.
+        let weights = sizes.filters * sizes.filters * inp * out * 4;
+        let rows = (batch * tiles[0]).max(1);
+        let least = if weights <= SMALL_CHUNK / 2 { SMALL_CHUNK } else { CHUNK.max(weights / 2) };
+        let least_chunks = rows.div_ceil((least / row).max(1));
+        let threads = threads.max(1);
+        // Each for itself would read large weights at the same time, from memory.
+        let small = weights <= 2 * CHUNK;
+        // With one chunk each, the larger one would decide.
+        let even = least_chunks > threads || rows.is_multiple_of(threads);
+        let alone = small && even && least_chunks >= threads;
+        let workers = if alone { threads } else { 1 };
+        let apart = small && !alone && rows * tiles[1] >= LEAST_TILES * threads;
+        let parts = if apart { threads.min(rows) } else { 1 };
+        // As many for each worker.
+        let chunks = match parts {
+            1 => least_chunks.next_multiple_of(workers).min(rows),
+            _ => 1,
+        };
+        Some(Self {
+            isa,
+            algorithm,
+            image,
+            window,
+            finish: Finish::new(activation),
+            channels: [out, inp],
+            batch,
+            tiles,
+            short,
+            least_chunks,
+            chunks,
+            workers,
+            threads,
+            parts,
+        })
+    }
+
+    /// The algorithm that beats the direct convolution by most, if one saves a tenth: it takes
+    /// memory.
+    pub fn fastest(
+        isa: Isa,
+        window: &Window,
+        input: ConvInput,
+        channels: [usize; 2],
+        batch: usize,
+        activation: Option<Activation>,
+        threads: usize,
+    ) -> Option<Self> {
+        let bind = |algorithm| {
+            let window = window.clone();
+            Self::new(isa, algorithm, window, input, channels, batch, activation, threads)
+        };
+        WinogradAlgorithm::ALL
+            .into_iter()
+            .filter_map(bind)
+            .map(|conv| (conv.cycles(), conv))
+            .min_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
+            .map(|(_, conv)| conv)
+    }
+
+    /// Transforms `weight`, `(out, in, height, width)` row-major, for [`WinogradConv::run`].
+    ///
+    /// # Errors
+    /// Where the sizes do not fit each other, or no memory is left.
+    pub fn pack<'w>(&self, weight: impl Into<Floats<'w>>) -> Result<WinogradWeights, TensorError> {
+        let weight = weight.into();
+        let (algorithm, channels, block) = (self.algorithm, self.channels, self.isa.lanes());
+        let Some(image) = &self.image else {
+            return WinogradWeights::pack(weight, algorithm, channels, block);
+        };
+        if Some(weight.len()) != channels[0].checked_mul(image.filter_len()) {
+            return Err(TensorError::invalid("weights of a first layer do not fit its channels"));
+        }
+        WinogradWeights::pack((&image.weights(weight)).into(), algorithm, channels, block)
+    }
+
+    /// A name for profiles and packed weights.
+    pub fn name(&self) -> String {
+        let plain = if self.image.is_some() { "_plain" } else { "" };
+        format!("{}{plain}", self.algorithm.name())
+    }
+
+    /// The algorithm.
+    pub fn algorithm(&self) -> WinogradAlgorithm {
+        self.algorithm
+    }
+
+    /// An estimate: multiply-adds at full speed, the time of some for what is transformed, written
+    /// and read again (`Transform::COST`), and weights that leave the second-level cache at 8
+    /// bytes, or at 4 where one layer's fill the third-level cache. (512 channels at 7x7: directly
+    /// 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four times the memory.) The same for any
+    /// number of threads, which must not decide what is computed.
+    fn cycles(&self) -> f64 {
+        let sizes = self.algorithm.sizes();
+        let [out, inp] = self.channels.map(|c| c as f64);
+        let line = |axis: usize| match self.short[axis] {
+            true => (self.tiles[axis] - 1) * sizes.points + sizes.short_points,
+            false => self.tiles[axis] * sizes.points,
+        };
+        let points = (self.batch * line(0) * line(1)) as f64;
+        let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
+        (inp * out + sizes.cost * (inp + out)) * points / full_speed(self.isa)
+            + self.least_chunks as f64 * stream_cycles(weights)
+    }
+
+    /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads
+    /// weights for each image.
+    fn direct_cycles(&self) -> f64 {
+        let [out, inp] = self.channels.map(|c| c as f64);
+        let taps = inp * self.window.taps() as f64;
+        let weights = out * self.image.as_ref().map_or(taps, |image| image.filter_len() as f64);
+        let sums = weights * self.window.pixels() as f64;
+        let image = sums / (0.8 * full_speed(self.isa)) + stream_cycles(4.0 * weights);
+        self.batch as f64 * image
+    }
+
+    /// f32 of scratch memory that a run needs.
+    pub fn scratch(&self) -> usize {
+        self.workers * self.chunk_len()
+    }
+
+    /// The part of a chunk in work: its data, and squares for each of the threads that share it.
+    fn chunk_len(&self) -> usize {
+        let [inputs, outputs] = self.point_sizes();
+        let points = self.algorithm.sizes().points;
+        points * points * (inputs + outputs) + self.threads / self.workers * self.squares_len()
+    }
+
+    /// f32 of the squares that a row of tiles reads.
+    fn squares_len(&self) -> usize {
+        let row = self.window.input[1] * self.isa.lanes();
+        if self.image.is_some() { self.algorithm.sizes().points * row } else { 0 }
+    }
+
+    /// f32 of a chunk's transformed inputs and products, for one point.
+    fn point_sizes(&self) -> [usize; 2] {
+        let b = self.isa.lanes();
+        let [out, inp] = self.channels;
+        let tiles = (self.batch * self.tiles[0]).div_ceil(self.chunks) * self.tiles[1];
+        [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
+    }
+
+    /// Computes all images; `y` and `residual` are blocked, `x` is as it was bound, `bias` is
+    /// padded to whole pairs of blocks as for the direct convolution.
+    ///
+    /// Panics where a slice is too short, or where there are more threads than were planned for:
+    /// plans check both.
+    pub fn run(
+        &self,
+        x: &[f32],
+        weights: &WinogradWeights,
+        bias: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        scratch: &mut [f32],
+        par: &Par,
+    ) {
+        let b = self.isa.lanes();
+        let [out, inp] = self.channels;
+        let blocked_len = inp.div_ceil(b) * self.window.input_pixels() * b;
+        let in_len = self.image.as_ref().map_or(blocked_len, Unshuffled::image_len);
+        let out_len = out.div_ceil(b) * self.window.pixels() * b;
+        assert!(
+            weights.channels == self.channels
+                && weights.block == b
+                && weights.algorithm == self.algorithm,
+            "weights of another convolution"
+        );
+        assert!(y.len() == self.batch * out_len, "length of a convolution's output");
+        assert!(x.len() == self.batch * in_len, "length of a convolution's input");
+        assert!(bias.len() >= out.next_multiple_of(NB * b), "bias is not padded");
+        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
+        assert!(scratch.len() >= self.scratch(), "scratch memory of a convolution");
+        let operands = Operands { x, y: &SharedMut::new(y), weights, bias, residual };
+        let run = match self.algorithm {
+            WinogradAlgorithm::Two => Self::run_chunk::<Two>,
+            WinogradAlgorithm::Four => Self::run_chunk::<Four>,
+            WinogradAlgorithm::Five => Self::run_chunk::<Five>,
+            WinogradAlgorithm::FourFour => Self::run_chunk::<FourFour>,
+            WinogradAlgorithm::FourStrided => Self::run_chunk::<FourStrided>,
+        };
+        let len = self.chunk_len();
+        assert!(par.threads() <= self.threads, "more threads than were planned for");
+        if self.workers == 1 {
+            for chunk in 0..self.chunks {
+                run(self, &operands, chunk, &mut scratch[..len], par);
+            }
+            return;
+        }
+        let scratch = SharedMut::new(scratch);
+        par.run_as(self.chunks, |worker, chunk| {
+            // SAFETY: no two tasks run under the same worker number at the same time.
+            let own = unsafe { scratch.slice(worker * len..(worker + 1) * len) };
+            run(self, &operands, chunk, own, &Par::serial());
+        });
+    }
+
+    /// Computes one chunk of rows of tiles.
+    fn run_chunk<T: Transform>(
+        &self,
+        operands: &Operands<'_>,
+        chunk: usize,
+        scratch: &mut [f32],
+        par: &Par,
+    ) {
+        let Operands { x, y, weights, bias, residual } = *operands;
+        let b = self.isa.lanes();
+        let [out, inp] = self.channels;
+        let (in_plane, out_plane) = (self.window.input_pixels() * b, self.window.pixels() * b);
+        let (in_blocks, out_blocks) = (inp.div_ceil(b), out.div_ceil(b));
+        let pairs = out.div_ceil(NB * b);
+        let [v_point, m_point] = self.point_sizes();
+        let points = T::POINTS * T::POINTS;
+        let (v, rest) = scratch.split_at_mut(points * v_point);
+        let (m, squares) = rest.split_at_mut(points * m_point);
+        let (squares, squares_len) = (SharedMut::new(squares), self.squares_len());
+        let packed = weights.as_slice();
+        let panels = pairs * inp * NB * b;
+        let all_rows = self.batch * self.tiles[0];
+        let rows = part_of(chunk, self.chunks, all_rows);
+        let (first, rows) = (rows.start, rows.len());
+        let tiles = rows * self.tiles[1];
+        let order = Order::new(first..first + rows, self.tiles, self.short);
+        // The image of a row of tiles, and which of its rows that is.
+        let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
+        let shared = SharedMut::new(v);
+        par.run_grid([1, in_blocks, rows], |worker, [_, block, row]| {
+            let (n, row_of_image) = row_of(first + row);
+            let top = row_of_image * T::OUT * T::STRIDE;
+            let (x, top) = if let Some(image) = &self.image {
+                let lines = top..self.window.input[0].min(top + T::POINTS);
+                let own = worker * squares_len..(worker + 1) * squares_len;
+                // SAFETY: no two tasks run under the same worker's number at the same time.
+                let own = unsafe { squares.slice(own) };
+                let own = &mut own[..lines.len() * self.window.input[1] * b];
+                image.rows(&x[n * image.image_len()..], block, lines, b, own);
+                (&*own, 0)
+            } else {
+                let plane = (n * in_blocks + block) * in_plane;
+                (&x[plane..plane + in_plane], top.wrapping_sub(self.window.pad[0]))
+            };
+            self.isa.run(InputRow::<T> {
+                conv: self,
+                transform: PhantomData,
+                x,
+                top,
+                v: &shared,
+                v_point,
+                at: block * tiles * b,
+                places: order.row(first + row),
+            });
+        });
+        let (v, shared) = (&*v, SharedMut::new(m));
+        // A task is a point or one of its parts, or less where there are few tasks for the threads.
+        let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
+        par.run_grid([1, points * cuts, self.parts], |_, [_, layer, part]| {
+            let (point, cut) = (layer / cuts, layer % cuts);
+            let points = [point / T::POINTS, point % T::POINTS];
+            let places = order.of_point(points.map(|point| T::SHORT.contains(&point)));
+            let part = part_of(part, self.parts, places.len());
+            let [i, j] = points.map(T::filter_of);
+            let filter = i * T::FILTERS + j;
+            self.isa.run(Product {
+                v: &v[point * v_point..][..in_blocks * tiles * b],
+                m: &shared,
+                at: point * m_point,
+                weights: &packed[filter * panels..(filter + 1) * panels],
+                pairs: part_of(cut, cuts, pairs),
+                part: places.start + part.start..places.start + part.end,
+                tiles,
+                channels: inp,
+                chain: T::CHAIN,
+                total: packed.len(),
+            });
+        });
+        let m = &*m;
+        par.run_grid([1, out_blocks, rows], |_, [_, block, row]| {
+            let (n, row_of_image) = row_of(first + row);
+            let plane = (n * out_blocks + block) * out_plane;
+            self.isa.run(OutputRow::<T> {
+                conv: self,
+                transform: PhantomData,
+                m,
+                m_point,
+                at: block * tiles * b,
+                places: order.row(first + row),
+                bias: &bias[block * b..],
+                residual: residual.map(|r| r.part(plane..plane + out_plane)),
+                y,
+                plane,
+                row: row_of_image,
+            });
+        });
+    }
+}
+
+/// The tensors of one run.
+#[derive(Clone, Copy)]
+struct Operands<'a> {
+    x: &'a [f32],
+    y: &'a SharedMut<'a, f32>,
+    weights: &'a WinogradWeights,
+    bias: &'a [f32],
+    residual: Option<Residual<'a>>,
+}
+
+/// Multiply-adds of a core in a cycle.
+fn full_speed(isa: Isa) -> f64 {
+    (isa.multiply_adds() * isa.lanes()) as f64
+}
+
+/// Cycles in which weights arrive.
+fn stream_cycles(bytes: f64) -> f64 {
+    match bytes {
+        ..=256e3 => 0.0,
+        ..=20e6 => bytes / 8.0,
+        _ => bytes / 4.0,
+    }
+}

@@ -1,0 +1,233 @@
+//! The three steps of a chunk, each for a part of it.
+
+use super::WinogradConv;
+use super::order::Places;
+use super::transform::{MOST, MOST_OUT, Transform, zeros};
+use crate::nchwc::finish::Residual;
+use crate::nchwc::tile::{
+    NB, Panel, Position, Taps, TileBody, chain, for_each_tile, lines_ahead, tile,
+};
+use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::unroll::unroll;
+use plutino_cpu::simd::{Simd, Vectorized};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Transforms one row of tiles of one input block.
+pub(super) struct InputRow<'a, T> {
+    pub(super) conv: &'a WinogradConv,
+    pub(super) transform: PhantomData<T>,
+    /// Rows of a block of the input.
+    pub(super) x: &'a [f32],
+    /// The first row of the tiles among them; where it lies above, below zero by wrapping.
+    pub(super) top: usize,
+    pub(super) v: &'a SharedMut<'a, f32>,
+    pub(super) v_point: usize,
+    /// Where the block's tiles begin in the data of a point.
+    pub(super) at: usize,
+    /// Which of them are the row's.
+    pub(super) places: Places,
+}
+
+impl<T: Transform> Vectorized for InputRow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let window = &self.conv.window;
+        let b = S::LANES;
+        let width = window.input[1];
+        let height = self.x.len() / (width * b);
+        let places = self.places;
+        let end = points::<T>(self.at, self.v_point, places.end() * b);
+        assert!(end <= self.v.len(), "room for points");
+        // Where either wraps, below zero, it ends outside.
+        let inside =
+            |first: usize, size| first.checked_add(T::POINTS).is_some_and(|end| end <= size);
+        let top = self.top;
+        let mut columns = [zeros(s); MOST];
+        for t in 0..self.conv.tiles[1] {
+            let left = (t * T::OUT * T::STRIDE).wrapping_sub(window.pad[1]);
+            let whole = inside(top, height) && inside(left, width);
+            let (place, short) = places.of(t);
+            let place = self.at + place * b;
+            for j in 0..T::POINTS {
+                let ix = left.wrapping_add(j);
+                let mut d = zeros(s);
+                if whole {
+                    let column = self.x.as_ptr().wrapping_add((top * width + ix) * b);
+                    // SAFETY: all rows and columns of the tile are among those of x (asked).
+                    unroll!(T::POINTS, |I| d[I] =
+                        unsafe { s.load_ptr(column.wrapping_add(I * width * b)) });
+                } else if ix < width {
+                    unroll!(T::POINTS, |I| {
+                        let iy = top.wrapping_add(I);
+                        if iy < height {
+                            d[I] = s.load(&self.x[(iy * width + ix) * b..]);
+                        }
+                    });
+                }
+                columns[j] = T::input_of(s, d, places.short_row);
+            }
+            for i in 0..T::POINTS {
+                let mut line = zeros(s);
+                unroll!(T::POINTS, |J| line[J] = columns[J][i]);
+                let line = T::input_of(s, line, short);
+                let at = i * T::POINTS * self.v_point + place;
+                let v = self.v.as_mut_ptr().wrapping_add(at);
+                // SAFETY: there is room (asserted), and tasks transform different tiles or blocks.
+                // (At points that a short tile does not have, what is written is not read.)
+                unroll!(T::POINTS, |J| unsafe {
+                    s.store_ptr(line[J], v.wrapping_add(J * self.v_point));
+                });
+            }
+        }
+    }
+}
+
+/// Where `len` elements end that begin at `at` in the data of the last point, `distance` elements
+/// for each point.
+fn points<T: Transform>(at: usize, distance: usize, len: usize) -> usize {
+    (T::POINTS * T::POINTS - 1) * distance + at + len
+}
+
+/// Multiplies at one point: some tiles of the chunk with some pairs of output blocks.
+pub(super) struct Product<'a> {
+    pub(super) v: &'a [f32],
+    pub(super) m: &'a SharedMut<'a, f32>,
+    pub(super) at: usize,
+    pub(super) weights: &'a [f32],
+    pub(super) pairs: Range<usize>,
+    pub(super) part: Range<usize>,
+    /// Tiles of the chunk.
+    pub(super) tiles: usize,
+    pub(super) channels: usize,
+    /// Terms that are added one after the other.
+    pub(super) chain: usize,
+    /// f32 of the weights of all points.
+    pub(super) total: usize,
+}
+
+impl Vectorized for Product<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let b = S::LANES;
+        assert!(self.part.end <= self.tiles, "tiles of a chunk");
+        let panel = self.channels * NB * b;
+        let first = self.part.start * b;
+        for pair in self.pairs {
+            let weights = &self.weights[pair * panel..(pair + 1) * panel];
+            let taps = Taps {
+                ahead: lines_ahead::<S>(self.total, panel, self.part.len(), b),
+                x: self.v[first..].as_ptr(),
+                table: &[],
+                adds: &[],
+                pixels: self.part.len(),
+                taps: 1,
+                channels: self.channels,
+                block: b,
+                step: self.tiles * b,
+                pixel: b,
+                chain: chain(self.chain, b, 1),
+            };
+            let mut body = ProductTile {
+                panel: Panel::new::<S>(&taps, weights),
+                m: self.m,
+                at: self.at + pair * NB * self.tiles * b + first,
+                plane: self.tiles * b,
+            };
+            for_each_tile(s, 0..self.part.len(), &mut body);
+        }
+    }
+}
+
+struct ProductTile<'a> {
+    panel: Panel<'a>,
+    m: &'a SharedMut<'a, f32>,
+    /// Where the first pixel lies in m.
+    at: usize,
+    /// From one output block to the next.
+    plane: usize,
+}
+
+impl TileBody for ProductTile<'_> {
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
+        let b = S::LANES;
+        // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product`
+        // is given `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
+        let [mut sums, second] =
+            unsafe { tile::<S, S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
+        for k in 0..NB {
+            let at = self.at + k * self.plane + first * b;
+            // SAFETY: tasks write different points, pairs or parts of the tiles.
+            let m = unsafe { self.m.slice(at..at + MR * b) };
+            unroll!(MR, |J| s.store(sums[J], &mut m[J * b..]));
+            sums = second; // registers have no index
+        }
+    }
+}
+
+/// Transforms one row of tiles of one output block back.
+pub(super) struct OutputRow<'a, T> {
+    pub(super) conv: &'a WinogradConv,
+    pub(super) transform: PhantomData<T>,
+    pub(super) m: &'a [f32],
+    pub(super) m_point: usize,
+    /// As for the input.
+    pub(super) at: usize,
+    pub(super) places: Places,
+    pub(super) bias: &'a [f32],
+    pub(super) residual: Option<Residual<'a>>,
+    pub(super) y: &'a SharedMut<'a, f32>,
+    /// Where the output plane starts in y.
+    pub(super) plane: usize,
+    pub(super) row: usize,
+}
+
+impl<T: Transform> Vectorized for OutputRow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let b = S::LANES;
+        let [height, width] = self.conv.window.output;
+        let bias = s.load(self.bias);
+        let finish = self.conv.finish;
+        let rows = T::OUT.min(height - self.row * T::OUT);
+        let places = self.places;
+        let end = points::<T>(self.at, self.m_point, places.end() * b);
+        assert!(end <= self.m.len(), "all points");
+        let mut columns = [[s.zero(); MOST_OUT]; MOST];
+        for t in 0..self.conv.tiles[1] {
+            let (place, short) = places.of(t);
+            let place = self.at + place * b;
+            for j in 0..T::POINTS {
+                let mut m = zeros(s);
+                let column = self.m.as_ptr().wrapping_add(j * self.m_point + place);
+                // SAFETY: the points are all there (asserted).
+                unroll!(T::POINTS, |I| m[I] =
+                    unsafe { s.load_ptr(column.wrapping_add(I * T::POINTS * self.m_point)) });
+                columns[j] = T::output_of(s, m, places.short_row);
+            }
+            let cols = T::OUT.min(width - t * T::OUT);
+            for i in 0..rows {
+                let mut line = zeros(s);
+                unroll!(T::POINTS, |J| line[J] = columns[J][i]);
+                let mut sums = T::output_of(s, line, short);
+                for sum in &mut sums {
+                    *sum = s.add(*sum, bias);
+                }
+                let at = ((self.row * T::OUT + i) * width + t * T::OUT) * b;
+                // SAFETY: tasks write different rows or blocks.
+                let y = unsafe { self.y.slice(self.plane + at..self.plane + at + cols * b) };
+                let residual = self.residual.map(|r| r.part(at..at + cols * b));
+                let [a, b, c, d, _] = sums;
+                match T::OUT {
+                    2 => finish.store::<S, 2, false>(s, [a, b], residual, y),
+                    4 => finish.store::<S, 4, false>(s, [a, b, c, d], residual, y),
+                    _ => finish.store::<S, MOST_OUT, false>(s, sums, residual, y),
+                }
+            }
+        }
+    }
+}

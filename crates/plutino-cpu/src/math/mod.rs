@@ -1,0 +1,65 @@
+//! Transcendental functions of f32 vectors, generic over [`Simd`].
+//!
+//! | function | largest error (ULP) | notes |
+//! |---|---|---|
+//! | [`exp`] | 1 | overflows to infinity, underflows gradually |
+//! | [`expm1`] | 1.5 | |
+//! | [`log`] | 1 | NaN below zero, -inf at zero |
+//! | [`log1p`] | 1.5 | NaN below -1, -inf at -1 |
+//! | [`sigmoid`] | 2.5 | keeps its relative accuracy down to the least denormal |
+//! | [`silu`] | 3 | -0 below -88.72, or already below -88.376; NaN at -inf |
+//! | [`tanh`] | 2.5 | |
+//! | [`erf`] | 2 | |
+//! | [`sin`], [`cos`] | 2 | any finite argument |
+//!
+//! [`special`] functions are those of f64 numbers.
+//!
+//! Bounds are against the exact result, on every instruction set; where the result is denormal one
+//! ULP is the least denormal. They are tested over a dense sample of all f32 and, on request
+//! (`cargo test -p plutino-kernels --release -- --ignored every_f32`), over all 2^32. NaN gives
+//! NaN.
+//!
+//! Polynomials are minimax fits (Remez exchange in 200-bit arithmetic, then rounded to f32) of our
+//! own; range reductions are the textbook ones (Cody and Waite, *Software Manual for the Elementary
+//! Functions*, 1980; Muller, *Elementary Functions*, 2016).
+
+mod erf;
+mod exp;
+mod log;
+mod sigmoid;
+pub mod special;
+#[cfg(test)]
+mod tests;
+mod trig;
+
+pub use erf::{erf, normal_cdf};
+pub use exp::exp_normal;
+pub use exp::{exp, expm1};
+pub use log::{log, log1p};
+pub use sigmoid::{sigmoid, silu, tanh};
+pub use trig::{cos, sin};
+
+use crate::simd::Simd;
+
+/// c\[0\] + c\[1\] x + c\[2\] x^2 + ..., by Horner's rule.
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn polynomial<S: Simd, const N: usize>(s: S, x: S::F32, c: [f32; N]) -> S::F32 {
+    let mut y = s.splat(c[N - 1]);
+    for k in 1..N {
+        y = s.fma(y, x, s.splat(c[N - 1 - k]));
+    }
+    y
+}
+
+/// The magnitude of `x` with the sign of `sign`.
+#[inline(always)]
+pub fn copysign<S: Simd>(s: S, x: S::F32, sign: S::F32) -> S::F32 {
+    let sign = s.and_i32(s.as_i32(sign), s.splat_i32(i32::MIN));
+    s.as_f32(s.or_i32(s.as_i32(s.abs(x)), sign))
+}
+
+/// -x, the sign bit flipped (also of zero and NaN).
+#[inline(always)]
+pub fn neg<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.as_f32(s.xor_i32(s.as_i32(x), s.splat_i32(i32::MIN)))
+}

@@ -1,0 +1,68 @@
+//! Loops over a few vectors, written out.
+//!
+//! Arrays of vectors live in registers only if each index is a constant before the compiler looks
+//! at them. Whether it unrolls a loop soon enough depends on the size of its body, of the loops
+//! around it, and on what is called later; and it takes minutes to unroll the thousands of such
+//! loops that activations are made of. Closures are no way out: one that is not inlined lacks the
+//! instruction set.
+
+use std::mem::MaybeUninit;
+
+/// `$body` for each index from 0 up to the constant `$n`, at most 12 (the most pixels of a register
+/// tile); in it, `$i` is a constant. What lies past `$n` is not compiled.
+#[macro_export]
+macro_rules! unroll {
+    ($n:expr, |$i:ident| $body:expr) => {{
+        const { assert!($n <= 12) };
+        $crate::unroll!(@$n, $i, $body; 0 1 2 3 4 5 6 7 8 9 10 11);
+    }};
+    (@$n:expr, $i:ident, $body:expr; $($index:literal)+) => {$(
+        if const { $index < $n } {
+            #[allow(dead_code)] // not every body uses it
+            const $i: usize = $index;
+            $body;
+        }
+    )+};
+}
+
+/// The array of `$value` for each index: see [`unroll`].
+#[macro_export]
+macro_rules! array {
+    ($n:expr, |$i:ident| $value:expr) => {{
+        let mut slots = $crate::simd::unroll::Slots::<_, { $n }>::new();
+        $crate::unroll!($n, |$i| slots.set($i, $value));
+        // SAFETY: all are set.
+        unsafe { slots.filled() }
+    }};
+}
+
+pub use crate::{array, unroll};
+
+/// An array of N that is filled one by one.
+pub struct Slots<T, const N: usize>(MaybeUninit<[T; N]>);
+
+impl<T, const N: usize> Slots<T, N> {
+    #[inline(always)]
+    /// None is filled.
+    #[allow(clippy::new_without_default)] // an empty array is no value
+    pub fn new() -> Self {
+        Self(MaybeUninit::uninit())
+    }
+
+    #[inline(always)]
+    /// Fills number `i`, where there is one.
+    pub fn set(&mut self, i: usize, value: T) {
+        if i < N {
+            // SAFETY: inside the array (asked).
+            unsafe { self.0.as_mut_ptr().cast::<T>().add(i).write(value) };
+        }
+    }
+
+    /// # Safety
+    /// Each of the N is set.
+    #[inline(always)]
+    pub unsafe fn filled(self) -> [T; N] {
+        // SAFETY: the precondition.
+        unsafe { self.0.assume_init() }
+    }
+}

@@ -1,0 +1,146 @@
+use plutino_kernels::activation::Activation;
+use plutino_kernels::norm::*;
+use plutino_kernels::{InOut, Isa, Par};
+use plutino_reference::norm as reference;
+use plutino_reference::testkit::{assert_close, on_every_machine, random, same_bits};
+
+const U: f64 = f32::EPSILON as f64 / 2.0;
+
+/// Runs in place and out of place, which must agree.
+fn both(x: &[f32], run: impl Fn(InOut<'_, f32>)) -> Vec<f32> {
+    let (mut same, mut dst) = (x.to_vec(), vec![f32::NAN; x.len()]);
+    run(InOut::Same(&mut same));
+    run(InOut::Apart { src: x, dst: &mut dst });
+    assert!(same_bits(&same, &dst));
+    dst
+}
+
+#[test]
+fn rows() {
+    // Rows, elements of a row, elements of a span, parameters.
+    let mut cases =
+        vec![(6, 768, 1, 768), (3, 9000, 1, 9000), (8, 60, 5, 24), (4, 77, 77, 2), (2, 1, 1, 1)];
+    cases.extend((1..36).map(|n| (3, n, 1, n)));
+    cases.extend((1..20).map(|n| (4, 3 * n, n, 6)));
+    for (rows, len, span, parameters) in cases {
+        // Far from zero: the mean must not swallow the deviations.
+        let x: Vec<f32> = random(rows * len, 1).iter().map(|x| x + 3.0).collect();
+        let (w, b) = (random(parameters, 2), random(parameters, 3));
+        for centered in [true, false] {
+            for affine in [0, 1, 2] {
+                let weight = (affine > 0).then_some(&w[..]);
+                let bias = (affine > 1).then_some(&b[..]);
+                let norm = RowNorm { len, span, centered, eps: 1e-5 };
+                let expected = reference::rows(&norm, weight, bias, &x);
+                // x - mean errs by the mean's 2 u 4 (4 > |x|), scaled by up to 1 / sqrt(eps) where
+                // all elements are equal, else by 1 / deviation (about 1.7); then the bounds of the
+                // sums.
+                let spread = if len == 1 { 316.0 } else { 1.7 * 4.0 };
+                let bound =
+                    if len < 4 { 316.0 * 16.0 * U } else { (75.0 + 8.0 * spread) * U * 4.0 };
+                on_every_machine(
+                    |isa, par| both(&x, |io| normalize_rows(isa, par, &norm, weight, bias, io)),
+                    |found| assert_close(found, &expected, |_| bound),
+                );
+                let mut any = vec![0.0f32; x.len()];
+                normalize_rows_any(&Par::serial(), &norm, weight, bias, &x, &mut any);
+                assert_close(&any, &expected, |i| 2.0 * U * (expected[i].abs() + 1e-6));
+            }
+        }
+    }
+}
+
+#[test]
+fn channels() {
+    let mut shapes = vec![[2, 7, 1], [3, 5, 49], [1, 64, 300], [4, 37, 1], [0, 3, 2]];
+    shapes.extend((1..20).map(|n| [2, 3, n]));
+    for shape @ [_, channels, _] in shapes {
+        let x = random(shape.iter().product(), 1);
+        let (scale, shift) = (random(channels, 2), random(channels, 3));
+        for activation in [None, Some(Activation::Relu)] {
+            let expected: Vec<f64> = reference::channels(shape, &scale, &shift, &x)
+                .iter()
+                .map(|y| if activation.is_some() { y.max(0.0) } else { *y })
+                .collect();
+            on_every_machine(
+                |isa, par| {
+                    both(&x, |io| channel_affine(isa, par, shape, &scale, &shift, activation, io))
+                },
+                |found| assert_close(found, &expected, |_| 2.0 * U),
+            );
+        }
+        let wide = |v: &[f32]| v.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        let mut any = vec![0.0f32; x.len()];
+        channel_affine_any(&Par::serial(), shape, &wide(&scale), &wide(&shift), &x, &mut any);
+        assert_close(&any, &reference::channels(shape, &scale, &shift, &x), |_| 2.0 * U);
+    }
+}
+
+#[test]
+fn blocks_of_channels() {
+    for block in [8, 16] {
+        let shape = [2, 3, 5, block];
+        let x = random(2 * 3 * 5 * block, 1);
+        let (scale, shift) = (random(3 * block, 2), random(3 * block, 3));
+        let expected: Vec<f64> = (0..x.len())
+            .map(|i| {
+                let c = i / (5 * block) % 3 * block + i % block;
+                f64::from(x[i]) * f64::from(scale[c]) + f64::from(shift[c])
+            })
+            .collect();
+        for isa in Isa::available().into_iter().filter(|isa| block % isa.lanes() == 0) {
+            let par = Par::serial();
+            let y =
+                both(&x, |io| channel_affine_blocked(isa, &par, shape, &scale, &shift, None, io));
+            assert_close(&y, &expected, |_| 2.0 * U);
+        }
+    }
+}
+
+#[test]
+fn local_responses() {
+    for (shape, size) in [([2, 7, 13], 3), ([1, 4, 40], 5), ([2, 9, 1], 4), ([1, 3, 9], 20)] {
+        let x: Vec<f32> = random(shape.iter().product(), 1).iter().map(|x| x * 10.0).collect();
+        for beta in [0.75, 0.5, 1.0, 0.3] {
+            let norm = LocalResponse { size, alpha: 0.5, beta, k: 0.9 };
+            let expected = reference::local_response(&norm, shape, &x);
+            // The sum of positive terms errs by `size + 2` roundings, the power adds its own (ln d
+            // < 7).
+            let bound = |i: usize| (size as f64 + 4.0 + 14.0 * beta + 6.0) * U * expected[i].abs();
+            on_every_machine(
+                |isa, par| {
+                    let mut y = vec![f32::NAN; x.len()];
+                    local_response(isa, par, &norm, shape, &x, &mut y);
+                    y
+                },
+                |found| assert_close(found, &expected, bound),
+            );
+            let mut any = vec![0.0f32; x.len()];
+            local_response_any(&Par::serial(), &norm, shape, &x, &mut any);
+            assert_close(&any, &expected, |i| 2.0 * U * expected[i].abs());
+        }
+    }
+}
+
+#[test]
+fn unit_vectors() {
+    for shape @ [outer, _, inner] in [[3, 24, 1], [2, 5, 33], [1, 1, 7], [2, 300, 2], [3, 1, 1]] {
+        let mut x = random(shape.iter().product(), 1);
+        x[0] = 0.0;
+        for p in [1.0, 2.0, 3.0, f64::INFINITY] {
+            let expected = reference::unit(p, 1e-3, shape, &x);
+            on_every_machine(
+                |isa, par| {
+                    let mut y = vec![f32::NAN; x.len()];
+                    let mut norms = vec![f32::NAN; outer * inner];
+                    unit_rows(isa, par, p, 1e-3, shape, &x, &mut y, &mut norms);
+                    y
+                },
+                |found| assert_close(found, &expected, |i| 76.0 * U * expected[i].abs()),
+            );
+            let mut any = vec![0.0f32; x.len()];
+            unit_rows_any(&Par::serial(), p, 1e-3, shape, &x, &mut any);
+            assert_close(&any, &expected, |i| 4.0 * U * expected[i].abs());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Attention of the dtypes that have no kernel of their own, by the definition.
+
+use super::{Head, Mask, Operands, Problem, Size};
+use plutino_cpu::number::Float;
+
+/// softmax(scale Q Kᵀ + mask) V of each head, one query at a time, in f64; the weights averaged
+/// over the heads of a group, where they are asked for.
+///
+/// # Panics
+/// Where an operand is too short for what the problem and the heads say.
+pub fn attention_any<T: Float>(problem: &Problem, heads: &[Head], mut x: Operands<'_, T>) {
+    problem.check(heads, &x);
+    let (Size { queries, keys, depth, values }, strides) = (problem.size, problem.strides);
+    for (h, head) in heads.iter().enumerate() {
+        for i in 0..queries {
+            let score = |k: usize| {
+                let (q, key) = (&x.q[head.q + i * strides.q..], &x.k[head.k + k * strides.k..]);
+                let dot: f64 = (0..depth).map(|d| q[d].widen() * key[d].widen()).sum();
+                let at = head.mask + i * strides.mask[0] + k * strides.mask[1];
+                let score = dot * f64::from(problem.scale);
+                match x.mask {
+                    Mask::Add(mask) => score + mask[at].widen(),
+                    Mask::Causal if k > i => f64::NEG_INFINITY,
+                    Mask::Keep(mask) if !mask[at] => score + f64::NEG_INFINITY,
+                    _ => score,
+                }
+            };
+            let mut p: Vec<f64> = (0..keys).map(score).collect();
+            let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            if p.iter().all(|&p| p == f64::NEG_INFINITY) {
+                p.fill(f64::from(problem.unattended));
+            } else {
+                p.iter_mut().for_each(|p| *p = (*p - max).exp());
+                let sum: f64 = p.iter().sum();
+                p.iter_mut().for_each(|p| *p /= sum);
+            }
+            let out = problem.out(h) + i * strides.out[2];
+            for e in 0..values {
+                let value = |k: usize| x.v[head.v + k * strides.v + e].widen();
+                x.out[out + e] = T::narrow((0..keys).map(|k| p[k] * value(k)).sum());
+            }
+            if let Some(w) = &mut x.weights {
+                let row = (h / problem.heads * queries + i) * keys;
+                for (w, p) in w[row..row + keys].iter_mut().zip(&p) {
+                    let sum = if h % problem.heads == 0 { 0.0 } else { w.widen() };
+                    *w = T::narrow(sum + p / problem.heads as f64);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Scaled dot-product attention: out = softmax(scale Q Kᵀ + mask) V, block by block.
+//!
+//! ```text
+//! task: one head, a block of queries
+//!   for each block of keys (their K and V fit in L2):
+//!     pack Kᵀ (panels of NR keys), V (panels of NR elements of values)
+//!     for some queries (their scores fit in L1), a row each:        keys ->
+//!       S = Q Kᵀ           register tiles, MR queries x NR keys    +-----------+
+//!       mask, running maximum m, P = exp(S - m), sum l             |     S     |  queries
+//!       O = O exp(m_old - m) + P V                                 +-----------+
+//!   O / l
+//! ```
+//! Q and P are read where they lie, as left operands, and O is the output itself: only K and V are
+//! packed, and only some rows of scores exist at a time (online softmax: Milakov and Gimelshein
+//! 2018; Dao et al., FlashAttention, 2022).
+//!
+//! A query's result depends neither on its place in a block nor on the threads.
+
+mod any;
+mod task;
+use crate::gemm::Target;
+pub use any::attention_any;
+use plutino_cpu::par::{Par, SharedMut};
+use task::Task;
+
+/// Sizes of the attention of one head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Number of queries, L.
+    pub queries: usize,
+    /// Number of keys and values, S.
+    pub keys: usize,
+    /// Length of a query and of a key, E.
+    pub depth: usize,
+    /// Length of a value, Ev.
+    pub values: usize,
+}
+
+/// How rows follow each other; inside a row the elements of one head are neighbours. In elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// From one query to the next.
+    pub q: usize,
+    /// From one key to the next.
+    pub k: usize,
+    /// From one value to the next.
+    pub v: usize,
+    /// In the mask: from one query, and from one key, to the next. 0 where all share a mask.
+    pub mask: [usize; 2],
+    /// In the output: from one group of heads, one head of a group, and one query to the next.
+    pub out: [usize; 3],
+}
+
+/// Where the first elements of one head lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Head {
+    /// In the queries.
+    pub q: usize,
+    /// In the keys.
+    pub k: usize,
+    /// In the values.
+    pub v: usize,
+    /// In the mask.
+    pub mask: usize,
+}
+
+/// What is done to the scores before the softmax.
+#[derive(Debug, Clone, Copy)]
+pub enum Mask<'a, T> {
+    /// Nothing.
+    None,
+    /// Query i sees keys 0 to i only.
+    Causal,
+    /// Added.
+    Add(&'a [T]),
+    /// -inf is added where this is false, as PyTorch does: a score that is NaN or +inf becomes NaN.
+    Keep(&'a [bool]),
+}
+
+/// The operands of one run.
+#[derive(Debug)]
+pub struct Operands<'a, T> {
+    /// Queries.
+    pub q: &'a [T],
+    /// Keys.
+    pub k: &'a [T],
+    /// Values.
+    pub v: &'a [T],
+    /// Mask.
+    pub mask: Mask<'a, T>,
+    /// Output.
+    pub out: &'a mut [T],
+    /// A second output where the plan asks for it: softmax(scale Q Kᵀ + mask), averaged over the
+    /// heads of each group; dense (groups, L, S).
+    pub weights: Option<&'a mut [T]>,
+}
+
+/// What to compute.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Problem {
+    /// Sizes of one head.
+    pub size: Size,
+    /// How rows follow each other.
+    pub strides: Strides,
+    /// Number of groups of heads: the batch.
+    pub groups: usize,
+    /// Heads in a group.
+    pub heads: usize,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// What a query gets whose keys are all masked: 0 from PyTorch's
+    /// `scaled_dot_product_attention`, NaN from a plain softmax.
+    pub unattended: f32,
+    /// Whether the weights are an output too.
+    pub weights: bool,
+}
+
+impl Problem {
+    /// Asserts that everything that is addressed exists, and that no output element has two places.
+    ///
+    /// # Panics
+    /// Where that is not so.
+    pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>) {
+        let Size { queries, keys, depth, values } = self.size;
+        // One past the last element of `n` runs of `len` elements, `stride` apart; 0 where there
+        // are none.
+        let end = |first: usize, n: usize, stride: usize, len: usize| match n.checked_sub(1) {
+            Some(last) if len > 0 => last.checked_mul(stride)?.checked_add(first)?.checked_add(len),
+            _ => Some(0),
+        };
+        let fits = |end: Option<usize>, len: usize| end.is_some_and(|end| end <= len);
+        assert_eq!(Some(heads.len()), self.groups.checked_mul(self.heads), "number of heads");
+        let (s, mask) = (&self.strides, x.mask.len());
+        let mask_row = end(0, keys, s.mask[1], 1);
+        for h in heads {
+            assert!(fits(end(h.q, queries, s.q, depth), x.q.len()), "too few queries");
+            assert!(fits(end(h.k, keys, s.k, depth), x.k.len()), "too few keys");
+            assert!(fits(end(h.v, keys, s.v, values), x.v.len()), "too few values");
+            let mask_end = mask_row.and_then(|row| end(h.mask, queries, s.mask[0], row));
+            assert!(mask.is_none_or(|len| fits(mask_end, len)), "mask too small");
+        }
+        // Each step must exceed what all smaller ones reach together.
+        let mut dims = [(self.groups, s.out[0]), (self.heads, s.out[1]), (queries, s.out[2])];
+        dims.sort_by_key(|&(_, stride)| stride);
+        let empty = heads.is_empty() || queries == 0 || values == 0;
+        let mut reach = Some(values);
+        for (n, stride) in dims.into_iter().filter(|&(n, _)| n > 1) {
+            assert!(empty || reach.is_some_and(|reach| stride >= reach), "output rows overlap");
+            reach = reach.and_then(|reach| end(0, n, stride, reach));
+        }
+        assert!(empty || fits(reach, x.out.len()), "output too short");
+        assert_eq!(self.weights, x.weights.is_some(), "weights asked for, or not");
+        if let Some(w) = &x.weights {
+            let len = self.groups.checked_mul(queries).and_then(|n| n.checked_mul(keys));
+            assert_eq!(Some(w.len()), len, "weights of another size");
+        }
+    }
+
+    /// Where the output of a head begins.
+    pub(crate) fn out(&self, head: usize) -> usize {
+        head / self.heads * self.strides.out[0] + head % self.heads * self.strides.out[1]
+    }
+}
+
+/// A planned attention in f32.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention {
+    target: Target,
+    problem: Problem,
+    /// Queries of a task.
+    queries: usize,
+    /// Queries whose scores exist at a time.
+    rows: usize,
+    /// Keys of a block.
+    keys: usize,
+}
+
+impl Attention {
+    /// Plans for this number of threads.
+    pub fn new(target: Target, threads: usize, problem: Problem) -> Self {
+        let size = problem.size;
+        let line = target.nr() * size_of::<f32>();
+        // Packed keys and values in half of L2, a panel of values in half of L1.
+        let per_key = size.depth.saturating_add(size.values).saturating_mul(size_of::<f32>());
+        let by_l2 = target.machine.l2 / 2 / per_key.max(1);
+        let by_l1 = target.machine.l1 / 2 / line;
+        // The weights are final only once the sum over all keys is known.
+        let keys = if problem.weights { usize::MAX } else { by_l2.min(by_l1).clamp(64, 1024) };
+        let keys = keys.min(size.keys).max(1);
+        // Scores in the other half of L1.
+        let by_l1 = target.machine.l1 / 2 / size_of::<f32>() / keys;
+        let rows = (by_l1 / ROWS * ROWS).clamp(ROWS, MOST_ROWS);
+        // Few heads: cut the queries, so that every thread has some; each task packs K and V again.
+        let heads = problem.groups.saturating_mul(if problem.weights { 1 } else { problem.heads });
+        let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
+        let queries = size.queries.div_ceil(tasks).clamp(2 * ROWS, LONGEST_TASK).min(size.queries);
+        let queries = queries.max(1).next_multiple_of(ROWS);
+        Self { target, problem, queries, rows: rows.min(queries), keys }
+    }
+
+    /// f32 elements of scratch memory that [`Attention::run`] needs on `threads` threads.
+    pub fn scratch(&self, threads: usize) -> usize {
+        self.parts().iter().fold(0usize, |a, &p| a.saturating_add(p)).saturating_mul(threads)
+    }
+
+    /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so
+    /// far.
+    fn parts(&self) -> [usize; 6] {
+        let Size { depth, values, .. } = self.problem.size;
+        let (lanes, nr) = (self.target.isa.lanes(), self.target.nr());
+        let up = |n: usize, to: usize| n.div_ceil(to).saturating_mul(to);
+        [
+            up(self.keys, nr).saturating_mul(depth),
+            self.keys.saturating_mul(up(values, nr)),
+            self.rows.saturating_mul(up(self.keys, lanes)),
+            self.queries,
+            self.queries,
+            self.rows,
+        ]
+        .map(|n| up(n, 16))
+    }
+
+    /// Computes all heads, group by group.
+    ///
+    /// # Panics
+    /// Where an operand or the scratch memory is too short for what the plan and the heads say, or
+    /// the strides of the output let rows overlap.
+    pub fn run(&self, par: &Par, heads: &[Head], x: Operands<'_, f32>, scratch: &mut [f32]) {
+        let Problem { size: Size { queries, keys, .. }, .. } = self.problem;
+        assert!(scratch.len() >= self.scratch(par.threads()), "too little scratch memory");
+        self.problem.check(heads, &x);
+        if queries == 0 || heads.is_empty() {
+            return;
+        }
+        // Heads whose weights are averaged are one task; others are on their own.
+        let together = if self.problem.weights { self.problem.heads } else { 1 };
+        let worker_part: usize = self.parts().iter().sum();
+        let (scratch, out) = (SharedMut::new(scratch), SharedMut::new(x.out));
+        let weights = x.weights.map(SharedMut::new);
+        let blocks = queries.div_ceil(self.queries);
+        par.run_as(heads.len() / together * blocks, |worker, task| {
+            let (i, q0) = (task / blocks, task % blocks * self.queries);
+            // SAFETY: no two tasks run under one worker's number at a time.
+            let mine = unsafe { scratch.slice(worker * worker_part..(worker + 1) * worker_part) };
+            self.target.isa.run(Task {
+                plan: self,
+                heads,
+                which: i * together..(i + 1) * together,
+                queries: q0..(q0 + self.queries).min(queries),
+                q: x.q,
+                k: x.k,
+                v: x.v,
+                mask: x.mask,
+                out: &out,
+                weights: weights.as_ref().map(|w| (w, i * queries * keys)),
+                scratch: mine,
+            });
+        });
+    }
+}
+
+impl<T> Mask<'_, T> {
+    /// Number of elements, where there is a tensor.
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::None | Self::Causal => None,
+            Self::Add(m) => Some(m.len()),
+            Self::Keep(m) => Some(m.len()),
+        }
+    }
+}
+
+/// Queries of a task at most: keeps a worker's memory small.
+const LONGEST_TASK: usize = 512;
+/// Rows of scores come in a multiple of this: of the rows of all register tiles, and of [`FOUR`].
+const ROWS: usize = 12;
+/// Rows of scores at most.
+const MOST_ROWS: usize = 96;
+/// Rows whose exponentials are computed step by step together.
+const FOUR: usize = 4;

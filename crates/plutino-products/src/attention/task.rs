@@ -1,0 +1,329 @@
+//! The work of one task: a block of queries against all keys.
+
+use super::{Attention, FOUR, Head, Mask, Size};
+use crate::gemm::tile::{self, Ahead, End, Tile, VECTORS};
+use crate::gemm::{PackPanels, Strided};
+use plutino_cpu::math::exp_normal;
+use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::unroll::{array, unroll};
+use plutino_cpu::simd::{Interleaved, Simd, Vectorized};
+use std::ops::Range;
+
+/// A block of queries of one head, or of all heads of a group.
+pub(super) struct Task<'a> {
+    pub(super) plan: &'a Attention,
+    pub(super) heads: &'a [Head],
+    pub(super) which: Range<usize>,
+    pub(super) queries: Range<usize>,
+    pub(super) q: &'a [f32],
+    pub(super) k: &'a [f32],
+    pub(super) v: &'a [f32],
+    pub(super) mask: Mask<'a, f32>,
+    pub(super) out: &'a SharedMut<'a, f32>,
+    /// The weights, and where those of this group begin.
+    pub(super) weights: Option<(&'a SharedMut<'a, f32>, usize)>,
+    pub(super) scratch: &'a mut [f32],
+}
+
+/// Splits the first `n` elements off.
+fn part<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
+    let (part, tail) = std::mem::take(rest).split_at_mut(n);
+    *rest = tail;
+    part
+}
+
+/// A block of keys and values in panels.
+#[derive(Clone, Copy)]
+struct Packed<'a> {
+    /// Panels of NR keys: NR numbers for each element of a key.
+    k: &'a [f32],
+    /// Panels of NR elements of a value: NR numbers for each key.
+    v: &'a [f32],
+    /// Keys of the block.
+    keys: usize,
+}
+
+/// The scores of some queries, and what is known of each so far.
+struct Scores<'a> {
+    /// Their scores with a block of keys, then their weights relative to the greatest score so far.
+    p: &'a mut [f32],
+    /// The greatest score of each, and the sum of its weights.
+    m: &'a mut [f32],
+    l: &'a mut [f32],
+    /// What each one's older results are multiplied with.
+    shrink: &'a mut [f32],
+}
+
+impl Vectorized for Task<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let mut rest = std::mem::take(&mut self.scratch);
+        let [kp, vp, p, m, l, shrink] = self.plan.parts().map(|n| part(&mut rest, n));
+        let keys = self.plan.problem.size.keys;
+        // Averaged weights are wanted for all keys.
+        let causal = matches!(self.mask, Mask::Causal) && self.weights.is_none();
+        let end = if causal { keys.min(self.queries.end) } else { keys };
+        for h in self.which.clone() {
+            m.fill(f32::NEG_INFINITY);
+            l.fill(0.0);
+            if keys == 0 {
+                for query in self.queries.clone() {
+                    self.output_row(h, query).fill(0.0);
+                }
+            }
+            for k0 in (0..end).step_by(self.plan.keys) {
+                let block = k0..(k0 + self.plan.keys).min(end);
+                self.pack(s, &self.heads[h], &block, kp, vp);
+                let packed = Packed { k: kp, v: vp, keys: block.len() };
+                for first in self.queries.clone().step_by(self.plan.rows) {
+                    let rows = first..(first + self.plan.rows).min(self.queries.end);
+                    let seen =
+                        block.start..if causal { block.end.min(rows.end) } else { block.end };
+                    let (m, l) = (
+                        &mut m[first - self.queries.start..],
+                        &mut l[first - self.queries.start..],
+                    );
+                    if !seen.is_empty() {
+                        self.step(s, h, &rows, &seen, packed, Scores { p, m, l, shrink });
+                    }
+                    if block.end == end {
+                        for (query, &sum) in rows.zip(&*l) {
+                            let unattended = self.plan.problem.unattended;
+                            let factor = if sum == 0.0 { unattended } else { 1.0 / sum };
+                            scale(s, self.output_row(h, query), factor);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Task<'_> {
+    /// Packs a block of keys, and of values.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn pack<S: Simd>(&self, s: S, head: &Head, block: &Range<usize>, k: &mut [f32], v: &mut [f32]) {
+        let nr = VECTORS * S::LANES;
+        let Size { keys, depth, values, .. } = self.plan.problem.size;
+        let strides = self.plan.problem.strides;
+        let source = self.k.get(head.k..).unwrap_or_default();
+        let source = Strided::right(source, (depth, keys), (1, strides.k));
+        let (lanes, depth) = (block.clone(), 0..depth);
+        PackPanels { source: &source, lanes, depth, width: nr, out: k }.run(s);
+        let source = self.v.get(head.v..).unwrap_or_default();
+        let source = Strided::right(source, (keys, values), (strides.v, 1));
+        let (lanes, depth) = (0..values, block.clone());
+        PackPanels { source: &source, lanes, depth, width: nr, out: v }.run(s);
+    }
+
+    /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a
+    /// block.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn step<S: Simd>(
+        &self,
+        s: S,
+        h: usize,
+        rows: &Range<usize>,
+        seen: &Range<usize>,
+        packed: Packed<'_>,
+        scores: Scores<'_>,
+    ) {
+        let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
+        let Size { depth, values, .. } = self.plan.problem.size;
+        let nr = VECTORS * S::LANES;
+        let width = seen.len().next_multiple_of(S::LANES);
+        let Scores { p, m, l, shrink } = scores;
+        let p = &mut p[..rows.len().next_multiple_of(FOUR) * width];
+        let q = self.q.get(head.q + rows.start * strides.q..).unwrap_or_default();
+        let q = tile::Rows { first: q.as_ptr(), stride: strides.q };
+        let c = (p.as_mut_ptr(), width);
+        // SAFETY: the queries exist (`Problem::check`), and so many rows of scores (sliced above).
+        unsafe { multiply(s, [rows.len(), depth, width], q, (packed.k, depth * nr), false, c) };
+
+        for (i, row) in p.chunks_exact_mut(width).take(rows.len()).enumerate() {
+            shrink[i] = m[i];
+            m[i] = self.mask(s, head, rows.start + i, seen, row).max(m[i]);
+        }
+        for i in (0..rows.len()).step_by(S::LANES) {
+            let n = (m.len() - i).min(S::LANES);
+            let (old, new) = (s.load(&shrink[i..]), s.load_up_to(&m[i..], n));
+            let none = s.eq(old, s.splat(f32::NEG_INFINITY));
+            s.store(s.select(none, s.zero(), exp_normal(s, s.sub(old, new))), &mut shrink[i..]);
+        }
+        for (i, four) in p.chunks_exact_mut(FOUR * width).enumerate() {
+            let first = i * FOUR;
+            let sums = exponentials::<S, FOUR>(s, four, &m[first..]);
+            for (i, sum) in (first..rows.len()).zip(sums) {
+                l[i] = l[i] * shrink[i] + sum;
+            }
+        }
+        if let Some((weights, at)) = self.weights {
+            let at = at + rows.start * seen.len();
+            // SAFETY: these rows belong to this task alone.
+            let w = unsafe { weights.slice(at..at + rows.len() * seen.len()) };
+            let rows = w.chunks_exact_mut(seen.len()).zip(p.chunks_exact(width));
+            for ((w, p), l) in rows.zip(&*l) {
+                let share = 1.0 / self.which.len() as f32 / l;
+                for (w, p) in w.iter_mut().zip(p) {
+                    *w = if h == self.which.start { p * share } else { *w + p * share };
+                }
+            }
+        }
+
+        let add = seen.start > 0;
+        if add {
+            for (query, &shrink) in rows.clone().zip(&*shrink) {
+                scale(s, self.output_row(h, query), shrink);
+            }
+        }
+        let at = self.plan.problem.out(h) + rows.start * strides.out[2];
+        let out = (self.out.as_mut_ptr().wrapping_add(at), strides.out[2]);
+        let p = tile::Rows { first: p.as_ptr(), stride: width };
+        let v = (packed.v, packed.keys * nr);
+        // SAFETY: rows of scores as above; these rows of the output exist, overlap no others
+        // (`Problem::check`), and are this task's alone.
+        unsafe { multiply(s, [rows.len(), seen.len(), values], p, v, add, out) };
+    }
+
+    /// Scales and masks the scores of a query with the keys `seen`, and finds the greatest.
+    /// `scores` are whole vectors: those without a key become -inf. (Scaled keys would do as well,
+    /// but where products overflow, PyTorch's do, too.)
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn mask<S: Simd>(
+        &self,
+        s: S,
+        head: &Head,
+        query: usize,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+    ) -> f32 {
+        let [row_step, key_step] = self.plan.problem.strides.mask;
+        let at = |key: usize| head.mask + query * row_step + (seen.start + key) * key_step;
+        let keys = seen.len();
+        let (mut visible, mut add, mut scale) = (keys, None, self.plan.problem.scale);
+        match self.mask {
+            Mask::None => {}
+            Mask::Causal => visible = keys.min((query + 1).saturating_sub(seen.start)),
+            Mask::Add(mask) if key_step == 1 => add = Some(&mask[at(0)..at(keys)]),
+            Mask::Add(mask) => {
+                for (k, x) in scores[..keys].iter_mut().enumerate() {
+                    *x = *x * scale + mask[at(k)];
+                }
+                scale = 1.0;
+            }
+            Mask::Keep(mask) => {
+                for (k, x) in scores[..keys].iter_mut().enumerate() {
+                    *x = *x * scale + if mask[at(k)] { 0.0 } else { f32::NEG_INFINITY };
+                }
+                scale = 1.0;
+            }
+        }
+        let scale = s.splat(scale);
+        let mut greatest = s.splat(f32::NEG_INFINITY);
+        for i in (0..scores.len()).step_by(S::LANES) {
+            let mut x = s.mul(s.load(&scores[i..]), scale);
+            if let Some(add) = add {
+                let n = (keys - i).min(S::LANES);
+                x = s.add(x, s.load_up_to(&add[i..], n));
+            }
+            if visible < i + S::LANES {
+                x = s.first(x, visible.saturating_sub(i), f32::NEG_INFINITY);
+            }
+            s.store(x, &mut scores[i..]);
+            greatest = s.max(x, greatest); // a NaN score leaves the greatest as it is
+        }
+        s.max_lane(greatest)
+    }
+
+    /// The row of the output of one query of one head.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // as `SharedMut::slice`, which it narrows
+    fn output_row(&self, head: usize, query: usize) -> &mut [f32] {
+        let problem = &self.plan.problem;
+        let at = problem.out(head) + query * problem.strides.out[2];
+        // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query,
+        // and the callers drop one row before they ask for the next.
+        unsafe { self.out.slice(at..at + problem.size.values) }
+    }
+}
+
+/// Turns N rows of scores into e^(score - greatest), and sums them up; -inf is the greatest where
+/// nothing is seen.
+#[cfg_attr(not(unoptimised), inline(always))]
+fn exponentials<S: Simd, const N: usize>(s: S, rows: &mut [f32], greatest: &[f32]) -> [f32; N] {
+    let width = rows.len() / N;
+    // Any finite number does where all are -inf: they become 0.
+    let base = |m: f32| if m == f32::NEG_INFINITY { 0.0 } else { m };
+    let base = array!(N, |I| s.splat(base(greatest[I])));
+    let zero = s.zero();
+    let mut sums = array!(N, |I| zero);
+    for at in (0..width).step_by(S::LANES) {
+        let x = array!(N, |I| s.sub(s.load(&rows[I * width + at..]), base[I]));
+        let e = exp_normal(Interleaved::<S, N>(s), x);
+        unroll!(N, |I| {
+            s.store(e[I], &mut rows[I * width + at..]);
+            sums[I] = s.add(sums[I], e[I]);
+        });
+    }
+    array!(N, |I| s.sum(sums[I]))
+}
+
+/// Multiplies all elements.
+#[inline(always)]
+fn scale<S: Simd>(s: S, row: &mut [f32], factor: f32) {
+    let factor = s.splat(factor);
+    for at in (0..row.len()).step_by(S::LANES) {
+        let n = (row.len() - at).min(S::LANES);
+        let row = &mut row[at..];
+        s.store_up_to(s.mul(s.load_up_to(row, n), factor), row, n);
+    }
+}
+
+/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns (and the
+/// distance of panels), a pointer to C and the stride of its rows.
+///
+/// # Safety
+/// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of
+/// `cols`.
+#[cfg_attr(not(unoptimised), inline(always))]
+unsafe fn multiply<S: Simd>(
+    s: S,
+    [rows, depth, cols]: [usize; 3],
+    a: tile::Rows,
+    (b, b_panel): (&[f32], usize),
+    add: bool,
+    (c, c_stride): (*mut f32, usize),
+) {
+    let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
+    let panels = cols.div_ceil(nr);
+    assert!(b.len() >= panels * b_panel && b_panel >= depth * nr, "panels of an attention");
+    // A product of few rows takes several panels at once.
+    let wide = if rows < mr { tile::wide_panels(rows) } else { 1 };
+    let mut panel = 0;
+    while panel < panels {
+        let side_by_side = if wide <= panels - panel { wide } else { 1 };
+        for (rows, _) in tile::row_tiles(rows, mr) {
+            let c = c.wrapping_add(rows.start * c_stride + panel * nr);
+            let tile = Tile {
+                depth,
+                a: tile::Rows { first: a.first.wrapping_add(rows.start * a.stride), ..a },
+                b: b[panel * b_panel..].as_ptr(),
+                b_panel,
+                ahead: Ahead::NOTHING,
+                c,
+                c_stride,
+                cols: (cols - panel * nr).min(side_by_side * nr),
+                end: End {
+                    add: [add.then_some((c.cast_const(), c_stride)), None],
+                    ..End::default()
+                },
+                clamp: (f32::NEG_INFINITY, f32::INFINITY),
+            };
+            // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
+            unsafe { tile::run(s, rows.len(), side_by_side, &tile) };
+        }
+        panel += side_by_side;
+    }
+}

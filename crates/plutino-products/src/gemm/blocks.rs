@@ -1,0 +1,420 @@
+//! How a product is cut into tasks, and the loops of one task.
+
+use super::Target;
+use super::epilogue::{Bias, Summand};
+use super::pack::{Format, Pack, PackPanels, Side};
+use super::problem::{Operand, Problem, Size};
+use super::tile;
+use super::tiles::{Left, Panels, Tiles};
+use plutino_cpu::par::{Par, SharedMut};
+use std::ops::Range;
+
+/// Who packs an operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// It is packed already.
+    Ready,
+    /// All threads together, before the product.
+    Shared,
+    /// Each task the part that it needs.
+    Private,
+}
+
+/// A batch of products with all decisions taken: block sizes, how the work is cut, who packs what.
+#[derive(Debug, Clone, Copy)]
+pub struct Gemm {
+    target: Target,
+    size: Size,
+    a: (Packing, Format),
+    b: (Packing, Format),
+    /// Rows and columns of the part of C that is one task.
+    task: (usize, usize),
+    /// Rows of A and columns of B that stay in L2.
+    mc: usize,
+    nc: usize,
+    /// Whether rows of A are read where they lie, if their elements are neighbours.
+    in_place: bool,
+    /// Depth for which a shared operand is packed at a time: whole depth blocks.
+    slab: usize,
+}
+
+impl Gemm {
+    /// Plans products of this size for this number of threads; `packed` says which operands (left,
+    /// right) will come as [`PackedMatrix`](super::PackedMatrix).
+    ///
+    /// The output is cut along its longer side, so that the operand that belongs to that side (the
+    /// weights of a small image, the image under few weights) is read by one thread only.
+    pub fn new(target: Target, threads: usize, size: Size, packed: (bool, bool)) -> Self {
+        let Size { batch, m, n, k } = size;
+        let a = Format::new(target, Side::Left, m, k);
+        let b = Format::new(target, Side::Right, n, k);
+        let l2_lanes = target.machine.l2 / 2 / (a.kc.max(1) * size_of::<f32>());
+        let mc = (l2_lanes / a.width * a.width).max(a.width);
+        let nc = (l2_lanes / b.width * b.width).max(b.width);
+
+        let by_rows = match packed {
+            (true, false) => m > batch.saturating_mul(n),
+            (false, true) => batch.saturating_mul(m) > n,
+            _ => m > n,
+        };
+        // Every task packs all that it needs, where that is never more than twice as much in all.
+        let alone = threads == 1 || batch >= 2 * threads;
+        let other = if alone { Packing::Private } else { Packing::Shared };
+        let (pack_a, pack_b) = match packed {
+            (true, true) => (Packing::Ready, Packing::Ready),
+            (true, false) if by_rows => (Packing::Ready, other),
+            (true, false) => (Packing::Ready, Packing::Private),
+            (false, true) if by_rows => (Packing::Private, Packing::Ready),
+            (false, true) => (other, Packing::Ready),
+            (false, false) if by_rows => (Packing::Private, other),
+            (false, false) => (other, Packing::Private),
+        };
+        let tasks = if alone { 1 } else { (TASKS_A_THREAD * threads).div_ceil(batch.max(1)) };
+        let task = if by_rows { (cut(&a, tasks), b.padded) } else { (a.padded, cut(&b, tasks)) };
+        let shared_width = [(pack_a, a), (pack_b, b)]
+            .iter()
+            .filter(|(p, _)| *p == Packing::Shared)
+            .map(|(_, f)| f.padded)
+            .sum::<usize>()
+            .saturating_mul(batch);
+        let budget = SHARED_BYTES.max(target.machine.l3 / 4) / size_of::<f32>();
+        let slab = (budget / shared_width.max(1) / a.kc.max(1)).max(1).saturating_mul(a.kc);
+        // Panels keep together what one depth block needs, which whole rows do anyway; and they are
+        // read once for each panel of B, which has to pay for writing them. Rows of nothing need
+        // lie nowhere.
+        let in_place = k > 0 && (k <= a.kc || b.padded / b.width <= FEW_PANELS);
+        let (a, b, slab) = ((pack_a, a), (pack_b, b), slab.min(k));
+        Self { target, size, a, b, task, mc, nc, in_place, slab }
+    }
+
+    /// The rows of A where they lie, if they are read there.
+    ///
+    /// # Panics
+    /// Where they are not all there.
+    fn rows_in_place<P: Pack>(&self, operand: &Operand<'_, P>) -> Option<tile::Rows> {
+        let Operand::Source(source) = operand else { return None };
+        let Size { m, k, .. } = self.size;
+        let lanes = source.lanes().filter(|_| self.in_place);
+        let (data, stride) = lanes.filter(|&(_, stride)| !self.target.crowds(m, stride))?;
+        let end = (m - 1).checked_mul(stride).and_then(|start| start.checked_add(k));
+        assert!(end.is_some_and(|end| end <= data.len()), "left operand too short");
+        Some(tile::Rows { first: data.as_ptr(), stride })
+    }
+
+    /// The sizes.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// The target that operands are packed for.
+    pub fn target(&self) -> Target {
+        self.target
+    }
+
+    /// f32 elements of scratch memory that [`Gemm::run`] needs on `threads` threads.
+    pub fn scratch(&self, threads: usize) -> usize {
+        let shared = self.shared(self.a).saturating_add(self.shared(self.b));
+        let private = self.private_a().saturating_add(self.private_b());
+        private.saturating_mul(threads).saturating_add(shared)
+    }
+
+    /// Elements of one operand's shared memory.
+    fn shared(&self, (packing, format): (Packing, Format)) -> usize {
+        match packing {
+            Packing::Shared => {
+                line(format.padded.saturating_mul(self.slab)).saturating_mul(self.size.batch)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Elements of one thread's block of A.
+    fn private_a(&self) -> usize {
+        match self.a.0 {
+            Packing::Private => line(self.mc.min(self.task.0) * self.a.1.kc),
+            _ => 0,
+        }
+    }
+
+    /// Elements of one thread's block of B.
+    fn private_b(&self) -> usize {
+        match self.b.0 {
+            Packing::Private => line(self.nc.min(self.task.1) * self.b.1.kc),
+            _ => 0,
+        }
+    }
+
+    /// Computes all products into `c`, rows `stride` elements apart.
+    ///
+    /// # Panics
+    /// Where memory is too short: `c`, `scratch` (see [`Gemm::scratch`]), a bias or a summand; or
+    /// where an operand was packed for another size, side or target.
+    pub fn run<P: Problem>(
+        &self,
+        par: &Par,
+        problem: &P,
+        c: &mut [f32],
+        stride: usize,
+        scratch: &mut [f32],
+    ) {
+        let Size { batch, m, n, k } = self.size;
+        if batch == 0 || m == 0 || n == 0 {
+            return;
+        }
+        let threads = par.threads();
+        assert!(scratch.len() >= self.scratch(threads), "too little scratch memory");
+        for i in 0..batch {
+            self.check(problem, i, c.len(), stride);
+        }
+        let c = SharedMut::new(c);
+        let (shared_a, rest) = scratch.split_at_mut(self.shared(self.a));
+        let (shared_b, rest) = rest.split_at_mut(self.shared(self.b));
+        let private = self.private_a() + self.private_b();
+        let rest = SharedMut::new(rest);
+
+        let grid = (m.div_ceil(self.task.0), n.div_ceil(self.task.1));
+        let mut k0 = 0;
+        loop {
+            let slab = k0..(k0 + self.slab).min(k);
+            if self.rows_in_place(&problem.a(0)).is_none() {
+                self.share(self.a, &|i| problem.a(i), &slab, shared_a, par);
+            }
+            self.share(self.b, &|i| problem.b(i), &slab, shared_b, par);
+            let (shared_a, shared_b) = (&*shared_a, &*shared_b);
+            par.run_as(batch * grid.0 * grid.1, |worker, task| {
+                let (i, task) = (task / (grid.0 * grid.1), task % (grid.0 * grid.1));
+                let (row, col) = (task % grid.0 * self.task.0, task / grid.0 * self.task.1);
+                // SAFETY: no two tasks run under one worker's number at a time.
+                let mine = unsafe { rest.slice(worker * private..(worker + 1) * private) };
+                let (a, b) = mine.split_at_mut(self.private_a());
+                let block = Block {
+                    gemm: self,
+                    problem,
+                    i,
+                    rows: row..(row + self.task.0).min(m),
+                    cols: col..(col + self.task.1).min(n),
+                    slab: slab.clone(),
+                    shared: (shared_a, shared_b),
+                    c: &c,
+                    stride,
+                };
+                block.run(a, b);
+            });
+            k0 = slab.end;
+            if k0 >= k {
+                return;
+            }
+        }
+    }
+
+    /// Asserts all that the unsafe code of a block relies on.
+    fn check<P: Problem>(&self, problem: &P, i: usize, len: usize, stride: usize) {
+        let Size { m, n, k, .. } = self.size;
+        let end = (m - 1)
+            .checked_mul(stride)
+            .and_then(|x| x.checked_add(problem.c(i)))
+            .and_then(|x| x.checked_add(n));
+        assert!(stride >= n && end.is_some_and(|end| end <= len), "output too short");
+        let end = end.unwrap_or(usize::MAX);
+        let epilogue = problem.epilogue(i);
+        match epilogue.bias {
+            Bias::None => {}
+            Bias::Rows(bias) => assert!(bias.len() >= m, "bias too short"),
+            Bias::Cols(bias) => assert!(bias.len() >= n, "bias too short"),
+        }
+        if let Summand::Other(other) = epilogue.summand {
+            assert!(other.len() >= end, "summand too short");
+        }
+        let target = self.target;
+        match (self.a.0, problem.a(i)) {
+            (Packing::Ready, Operand::Packed(a)) => {
+                assert!(
+                    a.matches(target, Side::Left, m, k),
+                    "left operand packed for another size"
+                );
+            }
+            (Packing::Ready, Operand::Source(_)) | (_, Operand::Packed(_)) => {
+                unreachable!("left operand packed or not, against the plan")
+            }
+            _ => {}
+        }
+        match (self.b.0, problem.b(i)) {
+            (Packing::Ready, Operand::Packed(b)) => {
+                assert!(
+                    b.matches(target, Side::Right, n, k),
+                    "right operand packed for another size"
+                );
+            }
+            (Packing::Ready, Operand::Source(_)) | (_, Operand::Packed(_)) => {
+                unreachable!("right operand packed or not, against the plan")
+            }
+            _ => {}
+        }
+    }
+
+    /// Packs one slab of a shared operand of all products.
+    fn share<'p, P: Pack>(
+        &self,
+        (packing, format): (Packing, Format),
+        operand: &dyn Fn(usize) -> Operand<'p, P>,
+        slab: &Range<usize>,
+        out: &mut [f32],
+        par: &Par,
+    ) {
+        if packing != Packing::Shared {
+            return;
+        }
+        let part = out.len() / self.size.batch;
+        for (i, out) in out.chunks_exact_mut(part.max(1)).enumerate() {
+            if let Operand::Source(source) = operand(i) {
+                let len = slab.len() * format.padded;
+                format.pack_all(self.target, &source, slab.clone(), &mut out[..len], par);
+            }
+        }
+    }
+}
+
+/// Panels of B for which it does not pay to pack rows of A that are longer than a depth block.
+/// (Rows of 3072 with 48 panels: 5 to 10 % slower in place; of 1536 with 24: 4 % faster.)
+const FEW_PANELS: usize = 24;
+/// Tasks for each thread: a thread that is held up leaves its share to the others.
+const TASKS_A_THREAD: usize = 4;
+/// Memory for shared operands where the third level cache is small or unknown.
+const SHARED_BYTES: usize = 4 << 20;
+
+/// Elements rounded up to a cache line.
+fn line(elements: usize) -> usize {
+    elements.div_ceil(16).saturating_mul(16)
+}
+
+/// Lanes of one of about `tasks` equal parts, in whole panels.
+fn cut(format: &Format, tasks: usize) -> usize {
+    let panels = format.padded / format.width;
+    panels.div_ceil(tasks.min(panels).max(1)).max(1) * format.width
+}
+
+/// One task: a part of C of one product, for one slab of depths.
+struct Block<'a, P> {
+    gemm: &'a Gemm,
+    problem: &'a P,
+    i: usize,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    slab: Range<usize>,
+    shared: (&'a [f32], &'a [f32]),
+    c: &'a SharedMut<'a, f32>,
+    stride: usize,
+}
+
+impl<P: Problem> Block<'_, P> {
+    /// The three outer loops. The private memory is that of the worker who runs the task.
+    fn run(&self, private_a: &mut [f32], private_b: &mut [f32]) {
+        let gemm = self.gemm;
+        let isa = gemm.target.isa;
+        let (pack_a, format_a) = gemm.a;
+        let (pack_b, format_b) = gemm.b;
+        let (mr, nr) = (format_a.width, format_b.width);
+        // What is packed already need not stay in L2 as a whole: its panels pass once for each
+        // block of the other operand.
+        let nc = if pack_b == Packing::Private { gemm.nc } else { self.cols.len().max(1) };
+        let mc = gemm.mc;
+        let (shared_a, shared_b) = self.shared;
+
+        let mut k0 = self.slab.start;
+        loop {
+            let ks = k0..(k0 + format_a.kc).min(self.slab.end);
+            for jc in self.cols.clone().step_by(nc) {
+                let cols = jc..(jc + nc).min(self.cols.end);
+                let operand = self.problem.b(self.i);
+                let b = match (pack_b, &operand) {
+                    (Packing::Private, Operand::Source(source)) => {
+                        isa.run(PackPanels {
+                            source,
+                            lanes: cols.clone(),
+                            depth: ks.clone(),
+                            width: nr,
+                            out: private_b,
+                        });
+                        Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
+                    }
+                    (_, operand) => self.panels(format_b, operand, shared_b, &ks),
+                };
+                for ic in self.rows.clone().step_by(mc) {
+                    let rows = ic..(ic + mc).min(self.rows.end);
+                    let operand = self.problem.a(self.i);
+                    if let Some(a) = gemm.rows_in_place(&operand) {
+                        let a = tile::Rows { first: a.first.wrapping_add(ks.start), ..a };
+                        self.tiles(a, b, rows, cols.clone(), &ks);
+                        continue;
+                    }
+                    let a = match (pack_a, &operand) {
+                        (Packing::Private, Operand::Source(source)) => {
+                            isa.run(PackPanels {
+                                source,
+                                lanes: rows.clone(),
+                                depth: ks.clone(),
+                                width: mr,
+                                out: private_a,
+                            });
+                            Panels { data: private_a, first: ic, offset: 0, depth: ks.len() }
+                        }
+                        (_, operand) => self.panels(format_a, operand, shared_a, &ks),
+                    };
+                    self.tiles(a, b, rows, cols.clone(), &ks);
+                }
+            }
+            k0 = ks.end;
+            if k0 >= self.slab.end {
+                return;
+            }
+        }
+    }
+
+    /// A block of A times a block of B.
+    fn tiles<A: Left>(
+        &self,
+        a: A,
+        b: Panels<'_>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        ks: &Range<usize>,
+    ) {
+        let gemm = self.gemm;
+        let tiles = Tiles {
+            a,
+            b,
+            mr: gemm.a.1.width,
+            nr: gemm.b.1.width,
+            rows,
+            cols,
+            depth: ks.len(),
+            first: ks.start == 0,
+            last: ks.end == gemm.size.k,
+            epilogue: self.problem.epilogue(self.i),
+            c: self.c,
+            base: self.problem.c(self.i),
+            stride: self.stride,
+        };
+        A::run(tiles, gemm.target.isa);
+    }
+}
+
+impl<P> Block<'_, P> {
+    /// The panels of an operand that is packed as a whole.
+    fn panels<'p, Q>(
+        &self,
+        format: Format,
+        operand: &Operand<'p, Q>,
+        shared: &'p [f32],
+        ks: &Range<usize>,
+    ) -> Panels<'p> {
+        let (data, k0) = match operand {
+            Operand::Packed(matrix) => (matrix.as_slice(), 0),
+            Operand::Source(_) => {
+                let part = shared.len() / self.gemm.size.batch;
+                (&shared[self.i * part..(self.i + 1) * part], self.slab.start)
+            }
+        };
+        Panels { data, first: 0, offset: (ks.start - k0) * format.padded, depth: ks.len() }
+    }
+}

@@ -1,0 +1,412 @@
+//! Packing: a matrix cut into panels that the register tile reads from front to back.
+//!
+//! Both operands are seen as `extent` lanes (rows of A, columns of B) of `depth` elements (the
+//! summed dimension K). A panel holds `width` lanes; inside it the lanes of one k lie side by side:
+//!
+//! ```text
+//!            width            panels of one depth block lie one after the other,
+//!         +---------+         depth blocks follow each other:
+//!    k    | 0 1 2 3 |           [block 0: panel 0, panel 1, ...][block 1: panel 0, ...]
+//!    |    | 4 5 6 7 |         so that a product that visits block by block reads memory
+//!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
+//! ```
+
+use super::Target;
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_cpu::{Par, par::SharedMut};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::ops::Range;
+
+/// A source of panels.
+pub trait Pack: Sync {
+    /// Writes the panel of lanes `lane .. lane + width` for the given depths:
+    /// `out[(k - depth.start) * width + i] = source(lane + i, k)`, 0 for lanes that do not exist.
+    /// `out` is exactly that long.
+    fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]);
+
+    /// The lanes where they lie, if each is a run of memory that needs no change: from the first
+    /// lane on, and the elements from one to the next. A product may then read rows of A without
+    /// packing them.
+    fn lanes(&self) -> Option<(Floats<'_>, usize)> {
+        None
+    }
+}
+
+/// A matrix in memory with any strides: a tensor's, or a weight where it lies in its file.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided<'a> {
+    data: Floats<'a>,
+    extent: usize,
+    depth: usize,
+    lane_stride: usize,
+    depth_stride: usize,
+    scale: f32,
+}
+
+impl<'a> Strided<'a> {
+    /// The left operand: `rows x depth`, element (i, k) at `i * row_stride + k * col_stride`.
+    ///
+    /// # Panics
+    /// Where an element would lie outside `data`.
+    pub fn left(
+        data: impl Into<Floats<'a>>,
+        (rows, depth): (usize, usize),
+        (row_stride, col_stride): (usize, usize),
+    ) -> Self {
+        let data = data.into();
+        if rows > 0 && depth > 0 {
+            let last = (rows - 1)
+                .checked_mul(row_stride)
+                .zip((depth - 1).checked_mul(col_stride))
+                .and_then(|(i, k)| i.checked_add(k));
+            assert!(last.is_some_and(|last| last < data.len()), "matrix outside its memory");
+        }
+        Self {
+            data,
+            extent: rows,
+            depth,
+            lane_stride: row_stride,
+            depth_stride: col_stride,
+            scale: 1.0,
+        }
+    }
+
+    /// The right operand: `depth x cols`, element (k, j) at `k * row_stride + j * col_stride`.
+    ///
+    /// # Panics
+    /// Where an element would lie outside `data`.
+    pub fn right(
+        data: impl Into<Floats<'a>>,
+        (depth, cols): (usize, usize),
+        (row_stride, col_stride): (usize, usize),
+    ) -> Self {
+        Self::left(data, (cols, depth), (col_stride, row_stride))
+    }
+
+    /// The same matrix times a number.
+    #[must_use]
+    pub fn scaled(self, factor: f32) -> Self {
+        Self { scale: self.scale * factor, ..self }
+    }
+}
+
+impl Strided<'_> {
+    /// Packs all lanes over the whole depth: panels of `width` lanes, one after the other.
+    pub fn pack_panels(&self, isa: Isa, width: usize, out: &mut [f32]) {
+        let (lanes, depth) = (0..self.extent, 0..self.depth);
+        isa.run(PackPanels { source: self, lanes, depth, width, out });
+    }
+}
+
+/// Packs some lanes of a source: panels of `width` lanes, one after the other.
+pub(crate) struct PackPanels<'a, P> {
+    pub(crate) source: &'a P,
+    pub(crate) lanes: Range<usize>,
+    pub(crate) depth: Range<usize>,
+    pub(crate) width: usize,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl<P: Pack> Vectorized for PackPanels<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { source, lanes, depth, width, out } = self;
+        let panel = (depth.len() * width).max(1);
+        for (lane, out) in lanes.step_by(width).zip(out.chunks_exact_mut(panel)) {
+            source.pack(s, lane, depth.clone(), width, out);
+        }
+    }
+}
+
+impl Pack for Strided<'_> {
+    #[inline(always)]
+    fn pack<S: Simd>(&self, s: S, lane: usize, depth: Range<usize>, width: usize, out: &mut [f32]) {
+        assert!(depth.end <= self.depth && out.len() >= depth.len() * width);
+        let lanes = self.extent.saturating_sub(lane).min(width);
+        if lanes < width {
+            out[..depth.len() * width].fill(0.0);
+        }
+        if lanes == 0 {
+            return;
+        }
+        if self.lane_stride == 1 {
+            // A row that is narrower than a vector is written as a vector: what lies behind it is
+            // overwritten by the next row. The last ones have no room for that.
+            let mut done = 0;
+            if lanes == width && width < S::LANES {
+                let factor = s.splat(self.scale);
+                for k in depth.clone() {
+                    let from = k * self.depth_stride + lane;
+                    match out.get_mut(done * width..) {
+                        Some(y) if y.len() >= S::LANES && from + S::LANES <= self.data.len() => {
+                            s.store(s.mul(load(s, self.data, from), factor), y);
+                        }
+                        _ => break,
+                    }
+                    done += 1;
+                }
+            }
+            for (k, row) in depth.zip(out.chunks_exact_mut(width)).skip(done) {
+                let start = k * self.depth_stride + lane;
+                copy_scaled(s, self.data.part(start..start + lanes), &mut row[..lanes], self.scale);
+            }
+        } else {
+            self.transpose(s, lane..lane + lanes, depth, width, out);
+        }
+    }
+
+    fn lanes(&self) -> Option<(Floats<'_>, usize)> {
+        let plain = self.depth_stride == 1 && self.scale == 1.0;
+        plain.then_some((self.data, self.lane_stride))
+    }
+}
+
+impl Strided<'_> {
+    /// Neighbouring depths are neighbours in memory, and are transposed eight by eight; or nothing
+    /// is.
+    #[inline(always)]
+    fn transpose<S: Simd>(
+        &self,
+        s: S,
+        lanes: Range<usize>,
+        depth: Range<usize>,
+        width: usize,
+        out: &mut [f32],
+    ) {
+        let first = lanes.start * self.lane_stride + depth.start * self.depth_stride;
+        let (lanes, depth) = (lanes.len(), depth.len());
+        let whole = if self.depth_stride == 1 { depth - depth % 8 } else { 0 };
+        for k in (0..whole).step_by(8) {
+            let mut i = 0;
+            while i < lanes {
+                // The last block of many overlaps the one before.
+                i = i.min(lanes.saturating_sub(8));
+                let rows = (lanes - i).min(8);
+                let start = first + i * self.lane_stride + k;
+                let src = self.data.part(start..start + (rows - 1) * self.lane_stride + 8);
+                let dst = &mut out[k * width + i..];
+                if dst.len() >= 7 * width + 8 {
+                    // What is written behind a row of fewer than eight is overwritten by the next
+                    // one. SAFETY: both are long enough (just checked).
+                    unsafe {
+                        s.transpose_8(
+                            rows,
+                            src.as_ptr(),
+                            self.lane_stride,
+                            dst.as_mut_ptr(),
+                            width,
+                        );
+                    }
+                } else {
+                    let mut block = [0.0; 64];
+                    // SAFETY: as above; the block holds 7 * 8 + 8.
+                    unsafe {
+                        s.transpose_8(rows, src.as_ptr(), self.lane_stride, block.as_mut_ptr(), 8);
+                    }
+                    for (kk, row) in block.chunks_exact(8).enumerate() {
+                        dst[kk * width..][..rows].copy_from_slice(&row[..rows]);
+                    }
+                }
+                i += rows;
+            }
+        }
+        for i in 0..lanes {
+            for k in whole..depth {
+                out[k * width + i] =
+                    self.data.get(first + i * self.lane_stride + k * self.depth_stride);
+            }
+        }
+        if self.scale != 1.0 {
+            let factor = s.splat(self.scale);
+            let mut vectors = out[..depth * width].chunks_exact_mut(S::LANES);
+            for x in &mut vectors {
+                s.store(s.mul(s.load(x), factor), x);
+            }
+            for x in vectors.into_remainder() {
+                *x *= self.scale;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn copy_scaled<S: Simd>(s: S, from: Floats<'_>, to: &mut [f32], scale: f32) {
+    let factor = s.splat(scale);
+    let mut at = 0;
+    let mut vectors = to.chunks_exact_mut(S::LANES);
+    for y in &mut vectors {
+        s.store(s.mul(load(s, from, at), factor), y);
+        at += S::LANES;
+    }
+    for (i, y) in vectors.into_remainder().iter_mut().enumerate() {
+        *y = from.get(at + i) * scale;
+    }
+}
+
+/// The vector that starts at value `at`.
+#[inline(always)]
+fn load<S: Simd>(s: S, from: Floats<'_>, at: usize) -> S::F32 {
+    let vector = from.part(at..at + S::LANES);
+    // SAFETY: as many values as a vector has; loads need no alignment.
+    unsafe { s.load_ptr(vector.as_ptr()) }
+}
+
+/// Which side of the product a matrix stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// A, M x K: lanes are rows.
+    Left,
+    /// B, K x N: lanes are columns.
+    Right,
+}
+
+/// A matrix packed once, for one side of any number of products on one [`Target`].
+#[derive(Debug)]
+pub struct PackedMatrix {
+    buf: AlignedBuf,
+    side: Side,
+    target: Target,
+    extent: usize,
+    depth: usize,
+}
+
+impl PackedMatrix {
+    /// Packs `extent` lanes of `depth` elements.
+    ///
+    /// # Errors
+    /// [`TensorError::OutOfMemory`] where the system refuses.
+    pub fn new<P: Pack>(
+        target: Target,
+        side: Side,
+        source: &P,
+        extent: usize,
+        depth: usize,
+        par: &Par,
+    ) -> Result<Self, TensorError> {
+        let format = Format::new(target, side, extent, depth);
+        let bytes = format.len().saturating_mul(size_of::<f32>());
+        let mut buf = AlignedBuf::resident(bytes)?;
+        let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        format.pack_all(target, source, 0..depth, all, par);
+        Ok(Self { buf, side, target, extent, depth })
+    }
+
+    /// Packs a matrix in memory.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::new`].
+    pub fn of(
+        target: Target,
+        side: Side,
+        source: &Strided<'_>,
+        par: &Par,
+    ) -> Result<Self, TensorError> {
+        Self::new(target, side, source, source.extent, source.depth, par)
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.buf.len()
+    }
+
+    pub(super) fn matches(&self, target: Target, side: Side, extent: usize, depth: usize) -> bool {
+        (self.target, self.side, self.extent, self.depth) == (target, side, extent, depth)
+    }
+
+    pub(super) fn as_slice(&self) -> &[f32] {
+        bytemuck::cast_slice(self.buf.as_bytes())
+    }
+}
+
+/// Where each panel of a packed operand lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Format {
+    /// Lanes of a panel.
+    pub(super) width: usize,
+    /// Lanes, rounded up to whole panels.
+    pub(super) padded: usize,
+    /// Length of the sum.
+    pub(super) depth: usize,
+    /// Length of a depth block (the last may be shorter).
+    pub(super) kc: usize,
+}
+
+impl Format {
+    pub(super) fn new(target: Target, side: Side, extent: usize, depth: usize) -> Self {
+        let width = match side {
+            Side::Left => target.mr(),
+            Side::Right => target.nr(),
+        };
+        Self {
+            width,
+            padded: extent.div_ceil(width).saturating_mul(width),
+            depth,
+            kc: Target::kc(depth),
+        }
+    }
+
+    /// Elements of the packed matrix.
+    pub(super) fn len(&self) -> usize {
+        self.padded.saturating_mul(self.depth)
+    }
+
+    /// Offset of the panel that starts at `lane` in the depth block that starts at `k` (a multiple
+    /// of kc), in memory that begins with depth block `k0`.
+    #[inline(always)]
+    pub(super) fn offset(&self, lane: usize, k: usize, k0: usize) -> usize {
+        (k - k0) * self.padded + lane * self.kc.min(self.depth - k)
+    }
+
+    /// Packs all panels of a range of depths (whole blocks) into `out`, in parallel.
+    pub(super) fn pack_all<P: Pack>(
+        &self,
+        target: Target,
+        source: &P,
+        depth: Range<usize>,
+        out: &mut [f32],
+        par: &Par,
+    ) {
+        let panels = self.padded / self.width;
+        let blocks = depth.len().div_ceil(self.kc.max(1));
+        let out = SharedMut::new(out);
+        par.split(blocks * panels, PANELS_A_TASK, |range| {
+            target.isa.run(PackTask {
+                format: *self,
+                source,
+                depth: depth.clone(),
+                range,
+                out: &out,
+            });
+        });
+    }
+}
+
+/// Panels that one task of [`Format::pack_all`] packs at least.
+const PANELS_A_TASK: usize = 4;
+
+struct PackTask<'a, P> {
+    format: Format,
+    source: &'a P,
+    depth: Range<usize>,
+    range: Range<usize>,
+    out: &'a SharedMut<'a, f32>,
+}
+
+impl<P: Pack> Vectorized for PackTask<'_, P> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Format { width, padded, kc, .. } = self.format;
+        let panels = padded / width;
+        for i in self.range {
+            let (block, panel) = (i / panels, i % panels);
+            let k = self.depth.start + block * kc;
+            let ks = k..(k + kc).min(self.depth.end);
+            let at = self.format.offset(panel * width, k, self.depth.start);
+            // SAFETY: panels are disjoint, and each is packed once.
+            let out = unsafe { self.out.slice(at..at + ks.len() * width) };
+            self.source.pack(s, panel * width, ks, width, out);
+        }
+    }
+}

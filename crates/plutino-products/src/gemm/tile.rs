@@ -1,0 +1,322 @@
+//! The register tile: R rows x V vectors of C stay in registers while k runs.
+//!
+//! `C[i, j] = clamp(sum over k of A[i, k] * B[k, j] + end[i, j])`
+//!
+//! ```text
+//!                  B panel, one k:  | b0 b0 b0 b0 | b1 b1 b1 b1 |     V loads
+//!     A panel, one k: | a0 |        | c00         | c01         |
+//!                     | a1 |        | c10         | c11         |     R broadcasts,
+//!                     | .. |        | ...         | ...         |     R x V fused multiply-adds
+//! ```
+//! Six rows of two vectors on AVX2 (12 of 16 registers hold C), twelve of two on AVX-512 (24 of
+//! 32): enough independent chains to cover the latency of the multiply-add, and more arithmetic
+//! than loads.
+//!
+//! A may also lie in rows, as a matrix in memory has them ([`Rows`]): each broadcast then reads
+//! another row.
+//!
+//! Every element is a chain of multiply-adds in the order of k, which starts from zero: what is
+//! large beside the terms (a bias, a summand, the sum so far) would take the last digits of each of
+//! them, and is added at the end. Cutting the work by rows or columns changes no bit of it; chains
+//! are at most [`CHAIN`] terms long, wherever they are.
+
+use super::epilogue::UNLIMITED;
+use plutino_cpu::simd::unroll::{array, unroll};
+use plutino_cpu::simd::{LINE, Simd};
+use std::ops::Range;
+
+/// Rows of a full tile: three eighths of the registers, 6 or 12.
+#[inline(always)] // called in the inner loop: a real call would spill the tile
+pub(crate) const fn rows<S: Simd>() -> usize {
+    S::REGISTERS * 3 / 8
+}
+
+/// Vectors in a row of a full tile, and in a panel of B.
+pub(crate) const VECTORS: usize = 2;
+
+/// Terms of a chain at most: the rounding errors of longer ones grow with each term, and are those
+/// of a sum that is cut into several with each cut less.
+pub(crate) const CHAIN: usize = 256;
+
+/// The first element of a matrix to add, and its row stride. May be C itself.
+pub(crate) type Addend = (*const f32, usize);
+
+/// What is added to the chains of a tile.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct End<'a> {
+    /// The terms before, and a summand, in this order.
+    pub(crate) add: [Option<Addend>; 2],
+    /// One for each row of the tile.
+    pub(crate) row_bias: Option<&'a [f32]>,
+    /// One for each column of the tile.
+    pub(crate) col_bias: Option<&'a [f32]>,
+}
+
+/// The left operand of a tile: where its elements lie.
+pub(crate) trait Left: Copy {
+    /// Where A\[i, k\] lies.
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32;
+    /// The same from term `k` on.
+    fn from<S: Simd>(self, k: usize) -> Self;
+}
+
+/// A packed panel: [`rows`] elements for each k.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Panel(pub(crate) *const f32);
+
+impl Left for Panel {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        self.0.wrapping_add(k * rows::<S>() + i)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self(self.at::<S>(0, k))
+    }
+}
+
+/// Rows where a matrix in memory has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows {
+    /// The first element.
+    pub(crate) first: *const f32,
+    /// Elements from one row to the next.
+    pub(crate) stride: usize,
+}
+
+impl Left for Rows {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        self.first.wrapping_add(i * self.stride + k)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self { first: self.at::<S>(0, k), ..self }
+    }
+}
+
+/// The end of a packed panel and the beginning of the next: rows from [`cut`] on (see
+/// [`row_tiles`]).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seam {
+    /// The first panel.
+    pub(crate) first: *const f32,
+    /// Elements from it to the next.
+    pub(crate) next: usize,
+}
+
+impl Left for Seam {
+    #[inline(always)]
+    fn at<S: Simd>(self, i: usize, k: usize) -> *const f32 {
+        let (mr, lane) = (rows::<S>(), cut(rows::<S>()) + i);
+        let lane = if lane < mr { lane } else { self.next + lane - mr };
+        self.first.wrapping_add(k * mr + lane)
+    }
+
+    #[inline(always)]
+    fn from<S: Simd>(self, k: usize) -> Self {
+        Self { first: self.first.wrapping_add(k * rows::<S>()), ..self }
+    }
+}
+
+/// What to fetch while a tile is computed: the weights that come next.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead {
+    /// The first line. Null: nothing new.
+    pub(crate) first: *const f32,
+    /// Bytes to go on from it for each k.
+    pub(crate) step: usize,
+    /// Rows of the block, which say how fast lines follow each other.
+    pub(crate) rows: usize,
+}
+
+impl Ahead {
+    /// Nothing is fetched.
+    pub(crate) const NOTHING: Self = Self { first: std::ptr::null(), step: 0, rows: usize::MAX };
+}
+
+/// One tile's operands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tile<'a, A> {
+    /// Terms of the sum.
+    pub(crate) depth: usize,
+    /// The rows of A.
+    pub(crate) a: A,
+    /// Panel of B, `VECTORS * LANES` elements for each k.
+    pub(crate) b: *const f32,
+    /// Elements from one panel of B to the next.
+    pub(crate) b_panel: usize,
+    /// What to fetch meanwhile.
+    pub(crate) ahead: Ahead,
+    /// First element of the tile in C.
+    pub(crate) c: *mut f32,
+    /// Elements from one row of C to the next.
+    pub(crate) c_stride: usize,
+    /// Columns of the tile that exist in C.
+    pub(crate) cols: usize,
+    /// What is added.
+    pub(crate) end: End<'a>,
+    /// Limits of the result.
+    pub(crate) clamp: (f32, f32),
+}
+
+impl<'a> Tile<'a, ()> {
+    /// The tile with its left operand.
+    #[inline(always)]
+    pub(crate) fn with<A>(self, a: A) -> Tile<'a, A> {
+        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, end, clamp } = self;
+        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, end, clamp }
+    }
+}
+
+/// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
+///
+/// # Safety
+/// For each of the `rows` rows: `a` has `depth` elements, which are f32 with any alignment; `b` is
+/// valid for `depth` panel rows in each panel; `c` and what `end.add` says for `cols` elements in
+/// each row. `rows` is at least 1.
+#[inline(always)]
+pub(crate) unsafe fn run<S: Simd, A: Left>(s: S, rows_here: usize, panels: usize, t: &Tile<'_, A>) {
+    // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
+    unsafe {
+        match (rows_here, panels) {
+            (1, 4) => tile::<S, A, 1, 8>(s, t),
+            (2, 2) => tile::<S, A, 2, 4>(s, t),
+            (3, 2) => tile::<S, A, 3, 4>(s, t),
+            (1, _) => tile::<S, A, 1, 2>(s, t),
+            (2, _) => tile::<S, A, 2, 2>(s, t),
+            (3, _) => tile::<S, A, 3, 2>(s, t),
+            (4, _) => tile::<S, A, 4, 2>(s, t),
+            (5, _) => tile::<S, A, 5, 2>(s, t),
+            (6, _) => tile::<S, A, 6, 2>(s, t),
+            (7, _) if rows::<S>() > 6 => tile::<S, A, 7, 2>(s, t),
+            (8, _) if rows::<S>() > 6 => tile::<S, A, 8, 2>(s, t),
+            (9, _) if rows::<S>() > 6 => tile::<S, A, 9, 2>(s, t),
+            (10, _) if rows::<S>() > 6 => tile::<S, A, 10, 2>(s, t),
+            (11, _) if rows::<S>() > 6 => tile::<S, A, 11, 2>(s, t),
+            (12, _) if rows::<S>() > 6 => tile::<S, A, 12, 2>(s, t),
+            _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
+        }
+    }
+}
+
+/// Rows of the tile before a seam, of `mr` rows of a full one.
+#[inline(always)]
+const fn cut(mr: usize) -> usize {
+    mr * 2 / 3
+}
+
+/// How the rows of a product are cut into tiles: `mr` rows each, and what is left. A last tile of
+/// one to three rows would have too few chains; it takes some of the rows of the tile before, and
+/// starts inside their panel: at a seam, which is the second part of the item.
+#[inline(always)]
+pub(crate) fn row_tiles(rows: usize, mr: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+    let few = rows % mr;
+    let seam = rows > mr && wide_panels(few) > 1;
+    let end = if seam { rows - few - mr } else { rows };
+    let seam = seam.then(|| [(end..end + cut(mr), false), (end + cut(mr)..rows, true)]);
+    let before = (0..end).step_by(mr).map(move |i| (i..end.min(i + mr), false));
+    before.chain(seam.into_iter().flatten())
+}
+
+/// Panels of B that a product of this few rows takes at once, to have chains enough.
+#[inline(always)]
+pub(crate) fn wide_panels(rows: usize) -> usize {
+    match rows {
+        1 => 4,
+        2 | 3 => 2,
+        _ => 1,
+    }
+}
+
+/// Terms of the sum that are written out: fewer instructions that count and branch.
+const TERMS: usize = 4;
+
+/// # Safety
+/// As [`run`], with R rows and V / 2 panels.
+#[cfg_attr(not(unoptimised), inline(always))]
+unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<'_, A>) {
+    let zero = s.zero();
+    let mut acc = array!(R, |I| array!(V, |J| zero));
+    let (mut a, mut b) = (t.a, t.b);
+    // The products of term K from here on.
+    macro_rules! term {
+        ($K:expr) => {{
+            // SAFETY: one row of each panel (precondition).
+            let bs = array!(V, |J| unsafe {
+                let panel = b.add(J / VECTORS * t.b_panel);
+                s.load_ptr(panel.add(($K * VECTORS + J % VECTORS) * S::LANES))
+            });
+            unroll!(R, |I| {
+                // SAFETY: A has this element (precondition).
+                let ai = s.splat(unsafe { a.at::<S>(I, $K).read_unaligned() });
+                unroll!(V, |J| acc[I][J] = s.fma(ai, bs[J], acc[I][J]));
+            });
+        }};
+    }
+    // Past the end only after the last term, by less than a panel: never read.
+    macro_rules! advance {
+        ($terms:expr) => {{
+            a = a.from::<S>($terms);
+            b = b.wrapping_add($terms * VECTORS * S::LANES);
+        }};
+    }
+    let Ahead { first, step, rows } = t.ahead;
+    // An address that is mapped: one that is not costs a walk through the page tables each time.
+    let mut ahead = if first.is_null() { t.b } else { first };
+    let fetches = (TERMS * step).div_ceil(LINE).max(1);
+    let step = TERMS * step / fetches;
+    for _ in 0..t.depth / TERMS {
+        for _ in 0..fetches {
+            s.prefetch_next(ahead, rows);
+            ahead = ahead.wrapping_byte_add(step);
+        }
+        unroll!(TERMS, |K| term!(K));
+        advance!(TERMS);
+    }
+    for _ in 0..t.depth % TERMS {
+        term!(0);
+        advance!(1);
+    }
+
+    let (low, high) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
+    let limited = t.clamp != UNLIMITED;
+    unroll!(V, |J| {
+        let at = J * S::LANES;
+        let lanes = t.cols.saturating_sub(at).min(S::LANES);
+        for add in &t.end.add {
+            if let Some((add, stride)) = *add {
+                unroll!(R, |I| {
+                    let p = add.wrapping_add(I * stride + at);
+                    // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
+                    acc[I][J] = s.add(acc[I][J], unsafe {
+                        if lanes == S::LANES { s.load_ptr(p) } else { s.load_partial_ptr(p, lanes) }
+                    });
+                });
+            }
+        }
+        if let Some(bias) = t.end.col_bias.and_then(|b| b.get(at..at + lanes)) {
+            let bias = s.load_partial(bias);
+            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], bias));
+        }
+        if let Some(bias) = t.end.row_bias.and_then(|b| b.first_chunk::<R>()) {
+            unroll!(R, |I| acc[I][J] = s.add(acc[I][J], s.splat(bias[I])));
+        }
+        if limited {
+            // NaN stays NaN: min and max hand back their second operand.
+            unroll!(R, |I| acc[I][J] = s.min(high, s.max(low, acc[I][J])));
+        }
+        unroll!(R, |I| {
+            // SAFETY: `lanes` elements of row I, from column `at` on, exist (precondition).
+            unsafe {
+                let p = t.c.wrapping_add(I * t.c_stride + at);
+                match lanes == S::LANES {
+                    true => s.store_ptr(acc[I][J], p),
+                    false => s.store_partial_ptr(acc[I][J], p, lanes),
+                }
+            }
+        });
+    });
+}

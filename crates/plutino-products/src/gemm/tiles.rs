@@ -1,0 +1,202 @@
+//! The two inner loops: all register tiles of one block of A and one block of B.
+
+use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
+use super::tile::{self, Ahead, End, Tile};
+use plutino_cpu::Isa;
+use plutino_cpu::activation::InPlace;
+use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::{Simd, Vectorized};
+use std::ops::Range;
+
+/// Where the panels of one operand lie during one block.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    pub(super) data: &'a [f32],
+    /// Lane and offset of the first panel; elements of a panel for each lane.
+    pub(super) first: usize,
+    pub(super) offset: usize,
+    pub(super) depth: usize,
+}
+
+impl Panels<'_> {
+    /// The panel that starts at `lane`, checked to be `width` lanes long.
+    #[inline(always)]
+    fn at(&self, lane: usize, width: usize) -> *const f32 {
+        let start = self.offset + (lane - self.first) * self.depth;
+        self.data[start..start + width * self.depth].as_ptr()
+    }
+}
+
+/// The rows of A during one block.
+pub(super) trait Left: Sized {
+    /// Computes the tiles. Each of the implementations is no generic function: compiled here, once,
+    /// and not in every crate that brings a [`Problem`](super::Problem) of its own.
+    fn run(tiles: Tiles<'_, Self>, isa: Isa);
+    /// What a tile reads.
+    type Rows: tile::Left;
+    /// What a tile reads that starts inside a panel.
+    type Seam: tile::Left;
+    /// The rows from `row` on; all `mr` of them exist, or as many as the product has.
+    fn rows(&self, row: usize, mr: usize) -> Self::Rows;
+    /// The rows after a seam, in the panel from `panel` on and the next; the first of them is
+    /// `row`.
+    fn seam(&self, panel: usize, row: usize, mr: usize) -> Self::Seam;
+}
+
+impl Left for Panels<'_> {
+    type Rows = tile::Panel;
+    type Seam = tile::Seam;
+    fn run(tiles: Tiles<'_, Self>, isa: Isa) {
+        isa.run(tiles);
+    }
+    #[inline(always)]
+    fn rows(&self, row: usize, mr: usize) -> tile::Panel {
+        tile::Panel(self.at(row, mr))
+    }
+    #[inline(always)]
+    fn seam(&self, panel: usize, _: usize, mr: usize) -> tile::Seam {
+        tile::Seam { first: self.at(panel, 2 * mr), next: mr * self.depth }
+    }
+}
+
+/// From the block's first term on.
+impl Left for tile::Rows {
+    type Rows = Self;
+    type Seam = Self;
+    fn run(tiles: Tiles<'_, Self>, isa: Isa) {
+        isa.run(tiles);
+    }
+    #[inline(always)]
+    fn rows(&self, row: usize, _: usize) -> Self {
+        Self { first: self.first.wrapping_add(row * self.stride), ..*self }
+    }
+    #[inline(always)]
+    fn seam(&self, _: usize, row: usize, mr: usize) -> Self {
+        self.rows(row, mr)
+    }
+}
+
+/// One block of A times one block of B.
+pub(super) struct Tiles<'a, A> {
+    pub(super) a: A,
+    pub(super) b: Panels<'a>,
+    pub(super) mr: usize,
+    pub(super) nr: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) cols: Range<usize>,
+    pub(super) depth: usize,
+    pub(super) first: bool,
+    pub(super) last: bool,
+    pub(super) epilogue: Epilogue<'a>,
+    pub(super) c: &'a SharedMut<'a, f32>,
+    pub(super) base: usize,
+    pub(super) stride: usize,
+}
+
+impl<A: Left> Vectorized for Tiles<'_, A> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // A product of few rows takes several panels at once.
+        let rows = self.rows.len();
+        let wide = if rows < self.mr { tile::wide_panels(rows) } else { 1 };
+        let mut j = self.cols.start;
+        while j < self.cols.end {
+            let whole = self.cols.end.next_multiple_of(self.nr) - j;
+            let panels = if wide * self.nr <= whole { wide } else { 1 };
+            let end = self.cols.end.min(j + panels * self.nr);
+            self.column(s, j..end, panels);
+            j = end;
+        }
+    }
+}
+
+impl<A: Left> Tiles<'_, A> {
+    /// The tiles of all rows in one panel of B, or in `panels` side by side.
+    #[inline(always)]
+    fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
+        let t = self;
+        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
+        let (j, cols) = (cols.start, cols.len());
+        let b = t.b.at(j, panels * t.nr);
+        // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
+        // at once, the CPU sees that for itself, and asking takes time: 10 to 20 % of a product of
+        // one row, from L3.)
+        let next = b.wrapping_add(t.nr * t.depth);
+        let tiles = t.rows.len().div_ceil(t.mr).max(1);
+        let step = (t.nr * size_of::<f32>()).div_ceil(tiles);
+        let ahead = |tile: usize| match panels {
+            1 => Ahead {
+                first: next.wrapping_byte_add(tile * step * t.depth),
+                step,
+                rows: t.rows.len(),
+            },
+            _ => Ahead::NOTHING,
+        };
+        let mut before = t.rows.start;
+        for (number, (rows, seam)) in tile::row_tiles(t.rows.len(), t.mr).enumerate() {
+            let (i, rows) = (t.rows.start + rows.start, rows.len());
+            let at = t.base + i * t.stride + j;
+            let c = t.c.as_mut_ptr().wrapping_add(at);
+            // What C holds, the terms before or the summand; and another matrix, once all terms are
+            // there.
+            let there = !t.first || matches!(t.epilogue.summand, Summand::Output);
+            let there = there.then_some((c.cast_const(), t.stride));
+            let other = match t.epilogue.summand {
+                Summand::Other(other) if t.last => {
+                    Some((other.as_ptr().wrapping_add(at), t.stride))
+                }
+                _ => None,
+            };
+            let tile = Tile {
+                depth: t.depth,
+                a: (),
+                b,
+                b_panel: t.nr * t.depth,
+                ahead: ahead(number),
+                c,
+                c_stride: t.stride,
+                cols,
+                end: End {
+                    add: [there, other],
+                    row_bias: match t.epilogue.bias {
+                        Bias::Rows(bias) if t.last => bias.get(i..i + rows),
+                        _ => None,
+                    },
+                    col_bias: match t.epilogue.bias {
+                        Bias::Cols(bias) if t.last => bias.get(j..j + cols),
+                        _ => None,
+                    },
+                },
+                clamp,
+            };
+            t.fetch_c(s, i + rows, j, cols);
+            // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and
+            // belong to this task alone (`Gemm::check`, disjoint tasks); the summand is as long as
+            // C (same place).
+            unsafe {
+                if seam {
+                    tile::run(s, rows, panels, &tile.with(t.a.seam(before, i, t.mr)));
+                } else {
+                    tile::run(s, rows, panels, &tile.with(t.a.rows(i, t.mr)));
+                }
+            }
+            before = i;
+        }
+        if let Some(activation) = activation {
+            let c = t.c.as_mut_ptr().wrapping_add(t.base + t.rows.start * t.stride + j);
+            // SAFETY: rows and columns of C that belong to this task alone, as above.
+            s.outlined(unsafe { InPlace::of_rows(activation, c, (t.rows.len(), cols), t.stride) });
+        }
+    }
+
+    /// Asks the cache for the rows of C from `i` on, which are the next tile's.
+    #[inline(always)]
+    fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {
+        for row in i..(i + self.mr).min(self.rows.end) {
+            let p = self.c.as_mut_ptr().wrapping_add(self.base + row * self.stride + j);
+            s.prefetch(p);
+            s.prefetch(p.wrapping_add(cols - 1));
+        }
+    }
+}

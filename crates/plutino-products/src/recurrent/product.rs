@@ -1,0 +1,172 @@
+//! The product of a few rows with a matrix that is read once: C\[rows, N\] (+)= A\[rows, K\] B\[K,
+//! N\].
+//!
+//! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the
+//! whole depth, so that each is read in one stretch. A is read where it lies: it has to share the
+//! first-level cache with all that streams through it.
+
+use crate::gemm::Strided;
+use crate::gemm::tile::{self, Ahead, CHAIN, End, Tile, VECTORS};
+use plutino_cpu::par::{Par, SharedMut};
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::ops::Range;
+
+/// The transpose of a row-major matrix in panels: for each k, `VECTORS` vectors of columns.
+#[derive(Debug)]
+pub struct Panels {
+    buf: AlignedBuf,
+    isa: Isa,
+    columns: usize,
+    depth: usize,
+}
+
+/// What is added to a product.
+#[derive(Clone, Copy)]
+pub(super) enum Plus<'a> {
+    /// What C holds.
+    Output,
+    /// A bias for each column, or zero.
+    Bias(Option<&'a [f32]>),
+}
+
+impl Panels {
+    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight.
+    ///
+    /// # Errors
+    /// [`TensorError::OutOfMemory`] where the system refuses.
+    ///
+    /// # Panics
+    /// Where the weight is shorter than that.
+    pub fn new(
+        isa: Isa,
+        weight: Floats<'_>,
+        columns: usize,
+        depth: usize,
+    ) -> Result<Self, TensorError> {
+        let width = isa.lanes() * VECTORS;
+        let len = columns.next_multiple_of(width).saturating_mul(depth);
+        let mut buf = AlignedBuf::resident(len.saturating_mul(size_of::<f32>()))?;
+        let out = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        Strided::left(weight, (columns, depth), (depth, 1)).pack_panels(isa, width, out);
+        Ok(Self { buf, isa, columns, depth })
+    }
+
+    /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride`
+    /// elements apart; `a` is the left side, row after row. `back` visits the panels in reverse.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes these elements of C meanwhile.
+    ///
+    /// # Panics
+    /// Where memory is too short, or the panels were packed for another instruction set.
+    pub(super) unsafe fn multiply(
+        &self,
+        isa: Isa,
+        par: &Par,
+        rows: usize,
+        a: &[f32],
+        (c, at, stride): (&SharedMut<'_, f32>, usize, usize),
+        plus: Plus<'_>,
+        back: bool,
+    ) {
+        let (columns, depth) = (self.columns, self.depth);
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!(rows.checked_mul(depth).is_some_and(|len| len <= a.len()), "left side too short");
+        let end = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(at + columns));
+        assert!(stride >= columns && end.is_some_and(|end| end <= c.len()), "output too short");
+        assert!(isa == self.isa, "packed for another instruction set");
+        if let Plus::Bias(Some(bias)) = plus {
+            assert!(bias.len() >= columns, "bias too short");
+        }
+        let panels = columns.div_ceil(isa.lanes() * VECTORS);
+        let worth = self.buf.len() >= super::SHARED_BYTES;
+        let grain = if worth { panels.div_ceil(par.threads()).next_multiple_of(4) } else { panels };
+        par.split(panels, grain, |range| {
+            isa.run(Multiply {
+                b: bytemuck::cast_slice(self.buf.as_bytes()),
+                columns,
+                depth,
+                range,
+                rows,
+                a,
+                chain: depth.div_ceil(depth.div_ceil(CHAIN / 2).max(1)).max(1),
+                c: (c.as_mut_ptr().wrapping_add(at), stride),
+                plus,
+                back,
+            });
+        });
+    }
+}
+
+/// A range of panels against all rows.
+struct Multiply<'a> {
+    b: &'a [f32],
+    columns: usize,
+    depth: usize,
+    range: Range<usize>,
+    rows: usize,
+    a: &'a [f32],
+    /// Terms that are added one after the other.
+    chain: usize,
+    /// The first element, and the stride of rows.
+    c: (*mut f32, usize),
+    plus: Plus<'a>,
+    back: bool,
+}
+
+impl Vectorized for Multiply<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
+        // Few rows take several panels at once, and what is left one by one.
+        let wide = tile::wide_panels(self.rows);
+        let (groups, rest) = (self.range.len() / wide, self.range.len() % wide);
+        for i in 0..groups + rest {
+            let i = if self.back { groups + rest - 1 - i } else { i };
+            let (first, panels) =
+                if i < groups { (i * wide, wide) } else { (groups * wide + i - groups, 1) };
+            let j = (self.range.start + first) * nr;
+            let b = &self.b[j * self.depth..(j + panels * nr) * self.depth];
+            let cols = (self.columns - j).min(panels * nr);
+            for (rows, _) in tile::row_tiles(self.rows, mr) {
+                let c = self.c.0.wrapping_add(rows.start * self.c.1 + j);
+                let a = &self.a[rows.start * self.depth..rows.end * self.depth];
+                for k in (0..self.depth.max(1)).step_by(self.chain) {
+                    let depth = self.chain.min(self.depth - k);
+                    let there = k > 0 || matches!(self.plus, Plus::Output);
+                    let col_bias = match self.plus {
+                        Plus::Bias(bias) if k + depth == self.depth => {
+                            bias.map(|b| &b[j..j + cols])
+                        }
+                        _ => None,
+                    };
+                    let tile = Tile {
+                        depth,
+                        a: tile::Rows { first: a.as_ptr().wrapping_add(k), stride: self.depth },
+                        b: b.as_ptr().wrapping_add(k * nr),
+                        b_panel: nr * self.depth,
+                        ahead: Ahead::NOTHING,
+                        c,
+                        c_stride: self.c.1,
+                        cols,
+                        end: End {
+                            add: [there.then_some((c.cast_const(), self.c.1)), None],
+                            row_bias: None,
+                            col_bias,
+                        },
+                        clamp: (f32::NEG_INFINITY, f32::INFINITY),
+                    };
+                    // SAFETY: rows of A and panels are whole (sliced above), and terms `k..k +
+                    // depth` are some of theirs; rows and columns of C exist (checked by
+                    // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges
+                    // of panels).
+                    unsafe { tile::run(s, rows.len(), panels, &tile) };
+                }
+            }
+        }
+    }
+}

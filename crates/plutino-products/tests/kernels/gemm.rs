@@ -1,0 +1,233 @@
+//! Products against the reference: instruction sets x threads x tails x strides x packing x
+//! epilogues.
+
+use plutino_cpu::activation::Activation;
+use plutino_cpu::{Isa, Par};
+use plutino_products::gemm::*;
+use plutino_reference::elementwise as reference;
+use plutino_reference::gemm::{gamma, gemm};
+use plutino_reference::testkit::{LARGE, assert_close, on_every_machine, random};
+
+/// How an operand is handed over.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Dense,
+    Transposed,
+    Packed,
+}
+
+/// Plans and runs one product.
+fn product(
+    isa: Isa,
+    par: &Par,
+    (m, n, k): (usize, usize, usize),
+    (a, given_a): (&[f32], Given),
+    (b, given_b): (&[f32], Given),
+    epilogue: Epilogue<'_>,
+    c: &mut [f32],
+) {
+    let target = Target::this(isa);
+    let transpose = |x: &[f32], rows: usize, cols: usize| -> Vec<f32> {
+        (0..rows * cols).map(|i| x[i % rows * cols + i / rows]).collect()
+    };
+    let (at, bt) = (transpose(a, m, k), transpose(b, k, n));
+    let left = Strided::left(a, (m, k), (k, 1));
+    let right = Strided::right(b, (k, n), (n, 1));
+    let packed_a = PackedMatrix::of(target, Side::Left, &left, par).unwrap();
+    let packed_b = PackedMatrix::of(target, Side::Right, &right, par).unwrap();
+    let a = match given_a {
+        Given::Dense => Operand::Source(left),
+        Given::Transposed => Operand::Source(Strided::left(&at, (m, k), (1, m))),
+        Given::Packed => Operand::Packed(&packed_a),
+    };
+    let b = match given_b {
+        Given::Dense => Operand::Source(right),
+        Given::Transposed => Operand::Source(Strided::right(&bt, (k, n), (1, k))),
+        Given::Packed => Operand::Packed(&packed_b),
+    };
+    let packed = (matches!(given_a, Given::Packed), matches!(given_b, Given::Packed));
+    let gemm = Gemm::new(target, par.threads(), Size { batch: 1, m, n, k }, packed);
+    let mut scratch = vec![f32::NAN; gemm.scratch(par.threads())];
+    gemm.run(par, &Product { a, b, epilogue }, c, n, &mut scratch);
+}
+
+fn check(size: (usize, usize, usize), given: (Given, Given)) {
+    let (m, n, k) = size;
+    let (a, b) = (random(m * k, 1), random(k * n, 2));
+    let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
+    let expected = gemm(m, n, k, &a, &b);
+    let scale = gemm(m, n, k, &abs(&a), &abs(&b));
+    on_every_machine(
+        |isa, par| {
+            let mut c = vec![f32::NAN; m * n];
+            let epilogue = Epilogue::default();
+            product(isa, par, size, (&a, given.0), (&b, given.1), epilogue, &mut c);
+            c
+        },
+        |c| assert_close(c, &expected, |i| gamma(k, scale[i])),
+    );
+}
+
+#[test]
+fn every_tail() {
+    for m in [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15, 25] {
+        for n in [1, 7, 8, 9, 15, 16, 17, 32, 33, 70] {
+            check((m, n, 19), (Given::Packed, Given::Dense));
+        }
+    }
+}
+
+#[test]
+fn every_depth() {
+    for k in [0, 1, 2, 191, 256, 257, 600] {
+        check((7, 17, k), (Given::Packed, Given::Dense));
+        check((7, 17, k), (Given::Dense, Given::Packed));
+    }
+}
+
+#[test]
+fn rows_that_are_longer_than_a_depth_block() {
+    // Packed, for there are many panels of columns.
+    check((13, 800, 520), (Given::Dense, Given::Packed));
+    // In place.
+    check((13, 70, 520), (Given::Dense, Given::Packed));
+    // Packed, where the tile has more rows than L1 has room for: they lie 4 KiB apart.
+    check((13, 70, 1024), (Given::Dense, Given::Packed));
+    check((3, 70, 1024), (Given::Dense, Given::Packed));
+}
+
+#[test]
+fn rows_of_nothing_need_no_memory() {
+    on_every_machine(
+        |isa, par| {
+            let size = Size { batch: 1, m: 3, n: 2, k: 0 };
+            let gemm = Gemm::new(Target::this(isa), par.threads(), size, (false, false));
+            let a = Operand::Source(Strided::left(&[], (3, 0), (4, 1)));
+            let b = Operand::Source(Strided::right(&[], (0, 2), (2, 1)));
+            let mut c = vec![f32::NAN; 6];
+            let mut scratch = vec![f32::NAN; gemm.scratch(par.threads())];
+            let epilogue = Epilogue::default();
+            gemm.run(par, &Product { a, b, epilogue }, &mut c, 2, &mut scratch);
+            c
+        },
+        |c| assert_eq!(c, [0.0; 6]),
+    );
+}
+
+#[test]
+fn every_way_to_hand_over() {
+    let all = [Given::Dense, Given::Transposed, Given::Packed];
+    for a in all {
+        for b in all {
+            for size in [(30, 50, 40), (3, 200, 300), (200, 3, 300), (320, 330, 20), (1, 1, 1)] {
+                check(size, (a, b));
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_to_do() {
+    for size in [(0, 5, 5), (5, 0, 5), (0, 0, 0)] {
+        check(size, (Given::Dense, Given::Dense));
+        check(size, (Given::Packed, Given::Dense));
+    }
+}
+
+#[test]
+fn epilogues() {
+    let (m, n, k) = (14, 37, 300);
+    let (a, b) = (random(m * k, 1), random(k * n, 2));
+    let (rows, cols, other) = (random(m, 3), random(n, 4), random(m * n, 5));
+    let plain = gemm(m, n, k, &a, &b);
+    let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
+    let scale = gemm(m, n, k, &abs(&a), &abs(&b));
+    for bias in [Bias::None, Bias::Rows(&rows), Bias::Cols(&cols)] {
+        for summand in [Summand::None, Summand::Output, Summand::Other(&other)] {
+            for activation in [
+                None,
+                Some(Activation::Relu),
+                Some(Activation::Clamp { lo: -1.0, hi: 1.5 }),
+                Some(Activation::LeakyRelu { slope: 0.5 }),
+            ] {
+                let epilogue = Epilogue { bias, summand, activation };
+                let expected: Vec<f64> = (0..m * n)
+                    .map(|i| {
+                        let bias = match bias {
+                            Bias::None => 0.0,
+                            Bias::Rows(v) => v[i / n],
+                            Bias::Cols(v) => v[i % n],
+                        };
+                        let add = if matches!(summand, Summand::None) { 0.0 } else { other[i] };
+                        let x = plain[i] + f64::from(bias) + f64::from(add);
+                        activation.map_or(x, |a| reference::activation(a, x))
+                    })
+                    .collect();
+                on_every_machine(
+                    |isa, par| {
+                        let mut c = other.clone();
+                        let (a, b) = ((&a[..], Given::Packed), (&b[..], Given::Dense));
+                        product(isa, par, (m, n, k), a, b, epilogue, &mut c);
+                        c
+                    },
+                    |c| assert_close(c, &expected, |i| gamma(k + 2, scale[i] + 2.0)),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_added_takes_no_digits_of_the_product() {
+    let (m, n) = (14, 37);
+    let (rows, cols, other) = (vec![LARGE; m], vec![LARGE; n], vec![LARGE; m * n]);
+    for k in [20, 300, 600] {
+        let (a, b) = (vec![1.0; m * k], vec![1.0; k * n]);
+        for (bias, summand) in [
+            (Bias::Rows(&rows), Summand::None),
+            (Bias::Cols(&cols), Summand::None),
+            (Bias::None, Summand::Other(&other)),
+            (Bias::None, Summand::Output),
+        ] {
+            let epilogue = Epilogue { bias, summand, activation: None };
+            for given in [Given::Packed, Given::Dense] {
+                on_every_machine(
+                    |isa, par| {
+                        let mut c = other.clone();
+                        let (a, b) = ((&a[..], given), (&b[..], Given::Packed));
+                        product(isa, par, (m, n, k), a, b, epilogue, &mut c);
+                        c
+                    },
+                    |c| assert!(c.iter().all(|&c| c == LARGE + k as f32), "{epilogue:?} {k}"),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_reaches_the_output_and_relu_keeps_it() {
+    let mut a = random(6 * 8, 1);
+    a[8] = f32::NAN;
+    let b = random(8 * 16, 2);
+    let epilogue = Epilogue { activation: Some(Activation::Relu), ..Epilogue::default() };
+    on_every_machine(
+        |isa, par| {
+            let mut c = vec![0.0; 6 * 16];
+            product(
+                isa,
+                par,
+                (6, 16, 8),
+                (&a, Given::Packed),
+                (&b, Given::Dense),
+                epilogue,
+                &mut c,
+            );
+            c
+        },
+        |c| {
+            let bad: Vec<usize> = (0..96).filter(|&i| c[i].is_nan()).collect();
+            assert_eq!(bad, (16..32).collect::<Vec<_>>());
+        },
+    );
+}

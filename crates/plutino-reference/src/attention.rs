@@ -1,0 +1,3 @@
+//! Scaled dot-product attention by the definition.
+
+pub use plutino_products::attention::attention_any as attention;
