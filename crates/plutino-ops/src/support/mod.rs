@@ -2,7 +2,6 @@
 
 pub(crate) mod affine;
 pub(crate) mod assemble;
-pub(crate) mod beside;
 pub(crate) mod composite;
 pub(crate) mod in_dtype;
 pub(crate) mod names;
@@ -10,4 +9,5 @@ pub(crate) mod promotion;
 pub(crate) mod rearrange;
 pub(crate) mod refused;
 pub(crate) mod several;
+pub(crate) mod steps;
 pub(crate) mod weights;
