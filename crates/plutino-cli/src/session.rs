@@ -29,6 +29,13 @@ pub(crate) struct LimitArgs {
     /// 500MB, 2GB)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
+    /// Leave out a pass over the graph, altogether or for one operator; may be given several times,
+    /// or with commas between (`plutino info MODEL --passes` lists them)
+    #[arg(long, value_name = "PASS[@OPERATOR]", value_delimiter = ',')]
+    disable: Vec<String>,
+    /// Leave out the passes that come after this one
+    #[arg(long, value_name = "PASS")]
+    stop_after: Option<String>,
 }
 
 /// [`MemoryUse`] on the command line.
@@ -61,6 +68,8 @@ impl LimitArgs {
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
         options.memory = memory.into();
+        options.passes_off.extend(self.disable.iter().cloned());
+        options.stop_after.clone_from(&self.stop_after);
         Ok(model.session(options)?)
     }
 }

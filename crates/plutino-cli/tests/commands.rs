@@ -169,6 +169,27 @@ fn info_in_text_and_json() {
 }
 
 #[test]
+fn passes_can_be_left_out() {
+    let model = digits("model.pnnx.param");
+    let kinds = |more: &[&str]| -> Vec<String> {
+        let args = ["info", &model, "--plan", "--passes", "--json", "--shape", "4x1x8x8"];
+        let json: serde_json::Value =
+            serde_json::from_str(&ok(&[&args[..], more].concat())).unwrap();
+        let steps = json["plan"].as_array().unwrap().iter();
+        steps.map(|s| s["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let activations = |more| kinds(more).iter().filter(|kind| *kind == "nn.ReLU").count();
+    let all = activations(&["--disable", "fuse"]);
+    assert!(all > 1 && activations(&[]) == 0);
+    assert_eq!(activations(&["--disable", "layout,fuse@relu"]), 1);
+    assert_eq!(activations(&["--stop-after", "infer"]), all);
+    for args in [["--disable", "infer"], ["--disable", "fuze@relu"], ["--stop-after", "fuze"]] {
+        let message = fails(&[&["bench", &model, "-n", "1"], &args[..]].concat(), 2);
+        assert!(message.contains(args[1]), "{message}");
+    }
+}
+
+#[test]
 fn bench_and_profile() {
     let model = digits("model.pnnx.param");
     let args = ["--shape", "1x1x8x8", "-n", "3", "--warmup", "1", "-t", "1"];

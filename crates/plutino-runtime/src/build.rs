@@ -9,11 +9,11 @@ use crate::memory::{self, Item};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::options::Resolved;
-use crate::passes::{self, Stage, TypedCx};
+use crate::passes::{self, PassCx};
 use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
-use crate::{SessionError, strides, verify};
+use crate::{SessionError, verify};
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
 use plutino_ops::{MemoryUse, PlanCx, Planned, ValueSpec};
@@ -44,6 +44,11 @@ const FREE_NODES: usize = 8192;
 /// What a node takes in all the lists of a plan, about.
 const BYTES_A_NODE: usize = 3 << 10;
 
+/// What so many nodes take of the memory budget.
+pub(crate) fn node_memory(nodes: usize) -> usize {
+    nodes.saturating_sub(FREE_NODES).saturating_mul(BYTES_A_NODE)
+}
+
 /// What stays the same while a plan is made.
 struct Making<'a> {
     model: &'a Inner,
@@ -60,39 +65,27 @@ impl Making<'_> {
         let options = &resolved.options;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
         let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
-        alloc::charge(net.nodes.len().saturating_sub(FREE_NODES).saturating_mul(BYTES_A_NODE))?;
-        let mut reports = passes::reports(options);
-        passes::run_structure(&mut net, &mut reports)?;
-        let fold = passes::inference(&mut reports);
-        let mut types = infer::infer(&net, &feeds, &model.packs, resolved.isa, fold, limits)?;
-        strides::bind(&mut net, &types)?;
-        let warnings = infer::compare_with_file(&net, &types, &feeds);
-        if reports.iter().any(|r| r.name == "fold" && r.ran) {
-            passes::dead::sweep(&mut net, &types);
-        }
-        let cx = TypedCx { model, types: &types, limits };
-        alloc::temporary(|| passes::run_typed(Stage::Inferred, &mut net, &cx, &mut reports))?;
-        alloc::temporary(|| {
-            passes::run_layout(&mut net, &mut types, resolved.isa.lanes(), limits, &mut reports)
-        })?;
-        let cx = TypedCx { model, types: &types, limits };
-        alloc::temporary(|| passes::run_typed(Stage::Placed, &mut net, &cx, &mut reports))?;
+        alloc::charge(node_memory(net.nodes.len()))?;
+        let mut cx = PassCx::new(model, &feeds, resolved.isa, limits);
+        let reports = passes::run(&mut net, &mut cx, resolved)?;
+        let warnings = cx.warnings;
+        let types = &net.types;
 
-        self.check_outputs(&net, &types, &feeds)?;
-        let planned = self.plan_nodes(&net, &types)?;
+        self.check_outputs(&net, types, &feeds)?;
+        let planned = self.plan_nodes(&net, types)?;
         limits.check()?;
-        let mut storage = Storage::new(&net, &types, &feeds, &planned)?;
+        let mut storage = Storage::new(&net, types, &feeds, &planned)?;
         let scratch = scratch_items(&planned);
         let placed = concat::place(&net, &mut storage, &planned, &scratch);
         limits.check()?;
         let lay = lay_out(&net, &storage, &scratch)?;
-        let mut assembler = Assembler { net: &net, types: &types, storage: &storage, lay: &lay };
+        let mut assembler = Assembler { net: &net, types, storage: &storage, lay: &lay };
         let fetches = assembler.fetches()?;
         let report =
             MemoryReport { tables: self.ledger.spent(), ..memory_report(&storage, &lay, &fetches) };
         self.check_budget(report.needed())?;
         if cfg!(debug_assertions) {
-            verify::verify(&net, &types, &storage, &planned, &placed, &lay)?;
+            verify::verify(&net, types, &storage, &planned, &placed, &lay)?;
         }
         let mut steps = Vec::new();
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
@@ -464,7 +457,7 @@ impl Assembler<'_> {
             Action::Operator(op) => Action::Operator(op.clone()),
             Action::Pack => Action::Pack,
             Action::Unpack => Action::Unpack,
-            Action::Constant(_) | Action::Fused(_) => return Err(wrong("planned, and late")),
+            Action::Constant(_) => return Err(wrong("planned, and late")),
         };
         Ok(Step {
             location: node.location.clone(),

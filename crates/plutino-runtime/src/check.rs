@@ -10,7 +10,7 @@ use crate::infer::{self, Types, agrees};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::passes::fold::Allowance;
-use crate::passes::{self, PassReport};
+use crate::passes::{self, PassCx};
 use crate::report::Warning;
 use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
@@ -133,7 +133,6 @@ struct Search<'a> {
     /// Values that differ from the record, by [`ValueId`]: what is made of them is no news.
     differs: Vec<bool>,
     found: Inference,
-    fold: PassReport,
     allowance: Allowance,
     /// Of all lists so far.
     members: usize,
@@ -147,7 +146,8 @@ impl Search<'_> {
         let fetches = model.outputs.iter().map(|output| output.id.into()).collect();
         let options = SessionOptions::default();
         let net = Net::new(model, options.sorting, feeds, fetches).and_then(|mut net| {
-            passes::run_structure(&mut net, &mut passes::reports(&options))?;
+            let mut cx = PassCx::new(model, &[], Isa::best(), limits);
+            passes::dead::dead(&mut net, &mut cx)?;
             Ok(net)
         });
         match net {
@@ -158,12 +158,11 @@ impl Search<'_> {
                     types: Types::default(),
                     differs: vec![false; net.values.len()],
                     found,
-                    fold: PassReport::default(),
                     allowance: Allowance::default(),
                     members: 0,
                 };
                 let (mut found, types) = search.nodes(limits)?;
-                found.failures.extend(strides::bind(&mut net, &types).err());
+                found.failures.extend(strides::bind_to(&mut net, &types).err());
                 Ok(found)
             }
             Err(error) => Ok(Inference { failures: vec![error], ..found }),
@@ -212,8 +211,8 @@ impl Search<'_> {
             };
             let Some(operator) = node.operator() else { return Ok(Some(outputs)) };
             if inputs.iter().chain(&outputs).all(is_small) {
-                let budget = (&mut self.fold, &mut self.allowance);
-                passes::fold::fold(node, operator, inputs, &mut outputs, Isa::best(), budget);
+                let (isa, allowance) = (Isa::best(), &mut self.allowance);
+                passes::fold::compute(operator, inputs, &mut outputs, isa, allowance);
             }
             self.plan(node, inputs, &outputs)?;
             Ok::<_, SessionError>(Some(outputs))

@@ -2,10 +2,10 @@
 
 use crate::SessionError;
 use crate::net::{Action, Net, Node, ValueId};
-use crate::passes::{self, PassReport};
+use crate::passes::PassCx;
+use crate::passes::fold::{self, Folded};
 use crate::report::Warning;
-use plutino_ir::{Dim, Limits, TensorType, quote_display};
-use plutino_kernels::Isa;
+use plutino_ir::{Dim, TensorType, quote_display};
 use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
 use plutino_tensor::{DType, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
@@ -44,48 +44,74 @@ pub(crate) fn known(spec: &ValueSpec) -> bool {
     spec.leaves().iter().all(|leaf| leaf.as_tensor().is_some_and(|t| t.known.is_some()))
 }
 
-/// Infers everything. Operators that work on known values alone are computed right away if `fold`
-/// asks for it.
+/// Infers everything that follows from the specs of the feeds.
 ///
 /// # Errors
 /// Where an operator refuses its inputs.
-pub(crate) fn infer(
-    net: &Net,
-    feeds: &[TensorSpec],
-    packs: &PackCache,
-    isa: Isa,
-    mut fold: Option<&mut PassReport>,
-    limits: &Limits,
-) -> Result<Types, SessionError> {
-    let mut types = Types(vec![None; net.values.len()]);
-    let (mut members, mut allowance) = (0usize, passes::fold::Allowance::default());
-    for (feed, spec) in net.feeds.iter().zip(feeds) {
+pub(crate) fn infer(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    net.types = Types(vec![None; net.values.len()]);
+    for (feed, spec) in net.feeds.iter().zip(cx.feeds) {
         check_rank(spec)?;
         spec.storage_bytes()?;
-        types.0[feed.0] = Some(spec.clone().into());
+        net.types.put(*feed, spec.clone().into());
     }
-    for node in &net.nodes {
-        limits.check()?;
-        let Some(inputs) = types.all(&node.inputs) else { continue };
-        // What inference takes it gives back; values and lists stay.
-        let outputs = alloc::temporary(|| {
-            let Some(mut outputs) = node_outputs(node, &inputs, packs)? else { return Ok(None) };
-            if let (Some(report), Some(operator)) = (fold.as_deref_mut(), node.operator()) {
-                let budget = (report, &mut allowance);
-                passes::fold::fold(node, operator, &inputs, &mut outputs, isa, budget);
-            }
-            Ok::<_, SessionError>(Some(outputs))
-        });
-        let Some(outputs) = outputs? else { continue };
-        if node.operator().is_some() {
-            alloc::charge(computed(&outputs))?;
-        }
-        members = count_members(node, &inputs, &outputs, members)?;
-        for (id, spec) in node.outputs.iter().zip(outputs) {
-            types.0[id.0] = Some(spec);
-        }
+    for each in &net.nodes {
+        cx.limits.check()?;
+        node(&mut net.types, each, cx, true, false)?;
     }
-    Ok(types)
+    Ok(())
+}
+
+/// Infers a node where that is asked for (`again`), and makes its outputs known where all inputs
+/// are (`fold`). Whether its outputs are others than before.
+///
+/// # Errors
+/// Where the operator refuses its inputs, or a limit is exceeded.
+pub(crate) fn node(
+    types: &mut Types,
+    node: &Node,
+    cx: &mut PassCx<'_>,
+    again: bool,
+    fold: bool,
+) -> Result<bool, SessionError> {
+    let Some(inputs) = types.all(&node.inputs) else { return Ok(false) };
+    let before = types.all(&node.outputs);
+    let constant = fold && cx.folds && inputs.iter().all(known) && cx.allows(&node.location.name);
+    if !again && !constant {
+        return Ok(false);
+    }
+    // What inference takes it gives back; values and lists stay.
+    let outputs = alloc::temporary(|| {
+        let made = match (&before, again) {
+            (Some(before), false) => Some(before.clone()),
+            _ => node_outputs(node, &inputs, &cx.model.packs)?,
+        };
+        let Some(mut outputs) = made else { return Ok(None) };
+        let folded = match node.operator().filter(|_| constant) {
+            Some(op) => fold::compute(op, &inputs, &mut outputs, cx.isa, &mut cx.allowance),
+            None => Folded::No,
+        };
+        Ok::<_, SessionError>(Some((outputs, folded)))
+    });
+    let Some((outputs, folded)) = outputs? else { return Ok(false) };
+    let open = before.as_ref().is_none_or(|before| !before.iter().all(known));
+    let changed = open && (again || matches!(folded, Folded::Known(_)));
+    match folded {
+        Folded::Known(how) => cx.did(&node.location.name, how),
+        Folded::Refused(why) => cx.refuse(&node.location.name, why),
+        Folded::No => {}
+    }
+    if node.operator().is_some() {
+        let already = before.as_deref().map_or(0, computed);
+        alloc::charge(computed(&outputs).saturating_sub(already))?;
+    }
+    if before.is_none() {
+        cx.members = count_members(node, &inputs, &outputs, cx.members)?;
+    }
+    for (&id, spec) in node.outputs.iter().zip(outputs) {
+        types.put(id, spec);
+    }
+    Ok(changed)
 }
 
 /// Bytes of what was computed before the run.
@@ -119,11 +145,8 @@ pub(crate) fn node_outputs(
         Action::Pack | Action::Unpack => {
             structure(&node.action, inputs, node.outputs.len()).map_err(shape_error)?
         }
-        Action::Operator(_) | Action::Fused(_) if inputs.iter().any(ValueSpec::is_dynamic) => {
-            return Ok(None);
-        }
-        Action::Operator(_) | Action::Fused(_) => {
-            let Some(operator) = node.operator() else { return Ok(None) };
+        Action::Operator(_) if inputs.iter().any(ValueSpec::is_dynamic) => return Ok(None),
+        Action::Operator(operator) => {
             match operator.infer(inputs) {
                 Ok(outputs) => outputs,
                 // Shapes depend on the value of an input that is computed: wait for it.
@@ -266,20 +289,20 @@ fn same_dtype(spec: &TensorSpec, recorded: &TensorType) -> bool {
 
 /// Compares what was inferred with what the file records: dtypes, and shapes where those of the
 /// inputs are as they were at the export. What is made of a value that differs is no news.
-pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) -> Vec<Warning> {
-    let fed = || net.feeds.iter().zip(feeds).map(|(id, spec)| (spec, &net.values[id.0].recorded));
+pub(crate) fn compare_with_file(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    let fed =
+        || net.feeds.iter().zip(cx.feeds).map(|(id, spec)| (spec, &net.values[id.0].recorded));
     let as_exported = fed().all(|(spec, recorded)| agrees(spec, recorded));
     if !fed().all(|(spec, recorded)| same_dtype(spec, recorded)) {
-        return Vec::new();
+        return Ok(());
     }
     let agrees = if as_exported { agrees } else { same_dtype };
-    let mut warnings = Vec::new();
     let mut differs = vec![false; net.values.len()];
     for node in &net.nodes {
         let inherited = node.inputs.iter().any(|input| differs[input.0]);
         for &id in &node.outputs {
             let (Some(ValueSpec::Tensor(t)), recorded) =
-                (types.get(id), &net.values[id.0].recorded)
+                (net.types.get(id), &net.values[id.0].recorded)
             else {
                 continue;
             };
@@ -288,7 +311,7 @@ pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) 
             }
             differs[id.0] = true;
             if !inherited {
-                warnings.push(Warning::Recorded {
+                cx.warnings.push(Warning::Recorded {
                     location: (*node.location).clone(),
                     operand: net.name(id).to_owned(),
                     recorded: recorded.to_string(),
@@ -297,5 +320,5 @@ pub(crate) fn compare_with_file(net: &Net, types: &Types, feeds: &[TensorSpec]) 
             }
         }
     }
-    warnings
+    Ok(())
 }

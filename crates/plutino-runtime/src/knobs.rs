@@ -35,7 +35,7 @@ pub const THREADS: Knob = Knob {
 /// Passes that are left out, whatever the session's options.
 pub const PASSES_OFF: Knob = Knob {
     name: "PLUTINO_PASSES_OFF",
-    expected: "names of passes, separated by commas",
+    expected: "names of passes, or pass@operator, separated by commas",
     default: "none",
     about: "passes over the graph to leave out, to find the one that is to blame",
 };

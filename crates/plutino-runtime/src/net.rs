@@ -1,10 +1,12 @@
 //! The part of a model that one run needs, in execution order: what passes edit and planning reads.
 
+use crate::infer::Types;
 use crate::model::{Inner, Role};
 use crate::{SessionError, Sorting};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
-use plutino_ops::{Location, Operator, Weight};
-use std::collections::HashSet;
+use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
+use plutino_tensor::TensorSpec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Names a value within its net: [`OperandId::index`] of the operand, or beyond for a value that
@@ -34,10 +36,8 @@ pub(crate) enum Action {
     Pack,
     /// Takes its input, a tuple, apart.
     Unpack,
-    /// Computes, as the file says.
+    /// Computes: as the file says, or what a pass made of that.
     Operator(Arc<dyn Operator>),
-    /// Computes, after a pass changed what.
-    Fused(Box<dyn Operator>),
 }
 
 /// A step on the way from feeds to fetches.
@@ -58,7 +58,6 @@ impl Node {
     pub(crate) fn operator(&self) -> Option<&dyn Operator> {
         match &self.action {
             Action::Operator(op) => Some(op.as_ref()),
-            Action::Fused(op) => Some(op.as_ref()),
             _ => None,
         }
     }
@@ -72,6 +71,47 @@ pub(crate) struct Net {
     pub(crate) values: Vec<Value>,
     pub(crate) feeds: Vec<ValueId>,
     pub(crate) fetches: Vec<ValueId>,
+    /// What is known of each value, as far as inference got.
+    pub(crate) types: Types,
+    /// Who makes and who reads each value, at the last [`Net::index`] and what patches changed
+    /// since.
+    pub(crate) uses: Uses,
+}
+
+/// Who makes and who reads each value, by [`ValueId`]. Positions are those of nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    pub(crate) producers: Vec<Option<usize>>,
+    /// Positions of readers, and how many inputs of each it is.
+    pub(crate) readers: Vec<BTreeMap<usize, usize>>,
+    pub(crate) fetched: Vec<bool>,
+}
+
+impl Uses {
+    /// Enters a node at this position.
+    pub(crate) fn enter(&mut self, at: usize, node: &Node) {
+        for input in &node.inputs {
+            *self.readers[input.0].entry(at).or_insert(0) += 1;
+        }
+        node.outputs.iter().for_each(|output| self.producers[output.0] = Some(at));
+    }
+
+    /// Forgets a node at this position.
+    pub(crate) fn leave(&mut self, at: usize, node: &Node) {
+        for input in &node.inputs {
+            self.readers[input.0].remove(&at);
+        }
+        for output in &node.outputs {
+            self.producers[output.0] = None;
+        }
+    }
+
+    /// Makes room for values that were added.
+    pub(crate) fn grow(&mut self, values: usize) {
+        self.producers.resize(values, None); // bounded: values
+        self.readers.resize(values, BTreeMap::new()); // bounded: values
+        self.fetched.resize(values, false); // bounded: values
+    }
 }
 
 impl Net {
@@ -136,7 +176,8 @@ impl Net {
                 missing: missing_input(model, &ready, *fetch).unwrap_or_default(),
             });
         }
-        Ok(Self { nodes, values, feeds, fetches })
+        let (types, uses) = (Types::default(), Uses::default());
+        Ok(Self { nodes, values, feeds, fetches, types, uses })
     }
 
     /// Name of a value.
@@ -144,27 +185,70 @@ impl Net {
         self.values.get(id.0).map_or("?", |v| &v.name)
     }
 
-    /// The values that are fetched.
-    pub(crate) fn fetched(&self) -> HashSet<ValueId> {
-        self.fetches.iter().copied().collect()
+    /// Notes who makes and who reads each value.
+    pub(crate) fn index(&mut self) {
+        let mut uses = Uses::default();
+        uses.grow(self.values.len());
+        self.nodes.iter().enumerate().for_each(|(at, node)| uses.enter(at, node));
+        self.fetches.iter().for_each(|fetch| uses.fetched[fetch.0] = true);
+        self.uses = uses;
     }
 
-    /// Positions of the nodes that read each value, once for each time they do.
-    pub(crate) fn consumers(&self) -> Vec<Vec<usize>> {
-        let mut consumers = vec![Vec::new(); self.values.len()];
-        for (at, node) in self.nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|i| consumers[i.0].push(at));
-        }
-        consumers
+    /// A new value, with what is said of another one.
+    pub(crate) fn add_value(&mut self, value: Value) -> ValueId {
+        self.values.push(value);
+        self.uses.grow(self.values.len());
+        ValueId(self.values.len() - 1)
     }
 
-    /// Position of the node that makes each value.
-    pub(crate) fn producers(&self) -> Vec<Option<usize>> {
-        let mut producers = vec![None; self.values.len()];
-        for (at, node) in self.nodes.iter().enumerate() {
-            node.outputs.iter().for_each(|o| producers[o.0] = Some(at));
+    /// Position of the node that makes a value.
+    pub(crate) fn producer(&self, value: ValueId) -> Option<usize> {
+        self.uses.producers.get(value.0).copied().flatten()
+    }
+
+    /// Positions of the nodes that read a value, each once.
+    pub(crate) fn readers(&self, value: ValueId) -> impl Iterator<Item = usize> + '_ {
+        self.uses.readers.get(value.0).into_iter().flat_map(|readers| readers.keys().copied())
+    }
+
+    /// Whether a value is a result of the run.
+    pub(crate) fn is_fetched(&self, value: ValueId) -> bool {
+        self.uses.fetched.get(value.0).copied().unwrap_or(false)
+    }
+
+    /// The node that reads a value, where that is done once, and the value is not fetched.
+    pub(crate) fn only_reader(&self, value: ValueId) -> Option<usize> {
+        let readers = self.uses.readers.get(value.0)?;
+        let once = readers.len() == 1 && !self.is_fetched(value);
+        readers.iter().next().filter(|&(_, &times)| once && times == 1).map(|(&at, _)| at)
+    }
+
+    /// The node that makes a value, and nothing else, for one input of `reader` alone.
+    pub(crate) fn maker_for(&self, value: ValueId, reader: usize) -> Option<usize> {
+        let alone = self.only_reader(value) == Some(reader);
+        self.producer(value).filter(|&p| alone && self.only_output(p) == Some(value))
+    }
+
+    /// The output of a node that has one.
+    pub(crate) fn only_output(&self, at: usize) -> Option<ValueId> {
+        match self.nodes.get(at)?.outputs[..] {
+            [output] => Some(output),
+            _ => None,
         }
-        producers
+    }
+
+    /// What a node is in patterns of several.
+    pub(crate) fn role(&self, at: usize) -> Option<Meaning> {
+        let node = self.nodes.get(at)?;
+        node.operator()?.role(&self.types.all(&node.inputs)?)
+    }
+
+    /// The spec of a tensor that is computed at run time.
+    pub(crate) fn computed(&self, value: ValueId) -> Option<&TensorSpec> {
+        match self.types.get(value) {
+            Some(ValueSpec::Tensor(t)) if t.known.is_none() && !t.python => Some(&t.spec),
+            _ => None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::SessionError;
 use crate::knobs;
-use crate::passes::PIPELINE;
+use crate::passes;
 use plutino_kernels::Isa;
 use plutino_ops::MemoryUse;
 use std::collections::BTreeSet;
@@ -28,10 +28,12 @@ pub struct SessionOptions {
     pub isa: Option<Isa>,
     /// Order of the operators.
     pub sorting: Sorting,
-    /// Passes to leave out, by name; see [`passes`](crate::passes()).
+    /// Passes to leave out, by name; see [`passes`](crate::passes()). `name@operator` leaves a pass
+    /// out for one operator.
     pub passes_off: BTreeSet<String>,
-    /// Stop after this many passes of the pipeline: to find the one that is to blame.
-    pub stop_after: Option<usize>,
+    /// The last pass that runs, but for those without which nothing can be planned: to find the one
+    /// that is to blame.
+    pub stop_after: Option<String>,
     /// Bytes that a plan and a run may take for activations, outputs, constants computed while
     /// planning, and tables of kernels; exceeding it is an error before more is taken. Weights are
     /// as large as their file, and do not count.
@@ -72,7 +74,7 @@ impl SessionOptions {
         self
     }
 
-    /// Leaves out a pass.
+    /// Leaves out a pass, or one for an operator: `fuse`, `fuse@conv1`.
     #[must_use]
     pub fn without_pass(mut self, name: impl Into<String>) -> Self {
         self.passes_off.insert(name.into());
@@ -82,7 +84,14 @@ impl SessionOptions {
     /// Leaves out all passes: operators run as the file has them.
     #[must_use]
     pub fn without_passes(mut self) -> Self {
-        self.passes_off.extend(PIPELINE.iter().map(|p| p.name.to_owned()));
+        self.passes_off.extend(passes::optional().map(|pass| pass.name.to_owned()));
+        self
+    }
+
+    /// Leaves out the passes that come after this one.
+    #[must_use]
+    pub fn stop_after(mut self, name: impl Into<String>) -> Self {
+        self.stop_after = Some(name.into());
         self
     }
 
@@ -122,14 +131,15 @@ impl SessionOptions {
         if let Some(names) = knobs::PASSES_OFF.get() {
             self.passes_off.extend(names.split(',').map(|n| n.trim().to_owned()));
         }
-        let known = |name: &str| PIPELINE.iter().any(|p| p.name == name);
-        if let Some(unknown) = self.passes_off.iter().find(|name| !known(name)) {
-            let names: Vec<_> = PIPELINE.iter().map(|p| p.name).collect();
-            return Err(bad(
-                "passes_off",
-                format!("names out of {}", names.join(", ")),
-                unknown.clone(),
-            ));
+        let expected = |names: Vec<&str>| format!("names out of {}", names.join(", "));
+        if let Some(unknown) = self.passes_off.iter().find(|name| !passes::can_be_left_out(name)) {
+            let names = expected(passes::optional().map(|pass| pass.name).collect());
+            return Err(bad("passes_off", names, unknown.clone()));
+        }
+        let known = |name: &String| passes::PIPELINE.iter().any(|pass| pass.name == name);
+        if let Some(unknown) = self.stop_after.as_ref().filter(|name| !known(name)) {
+            let names = expected(passes::PIPELINE.iter().map(|pass| pass.name).collect());
+            return Err(bad("stop_after", names, unknown.clone()));
         }
         Ok(Resolved { threads, isa, options: self })
     }
@@ -159,5 +169,12 @@ mod tests {
         assert_eq!(e.to_string(), "threads must be at least 1, found '0'");
         let e = SessionOptions::default().without_pass("fuze").resolve().unwrap_err();
         assert!(e.to_string().contains("found 'fuze'"), "{e}");
+        let e = SessionOptions::default().without_pass("infer@x").resolve().unwrap_err();
+        assert!(e.to_string().contains("found 'infer@x'"), "{e}");
+        let e = SessionOptions::default().stop_after("fuze").resolve().unwrap_err();
+        assert!(e.to_string().contains("found 'fuze'"), "{e}");
+        assert!(
+            SessionOptions::default().without_pass("fuse@a").stop_after("infer").resolve().is_ok()
+        );
     }
 }

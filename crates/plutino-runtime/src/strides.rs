@@ -5,16 +5,28 @@
 use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, ValueId};
+use crate::passes::PassCx;
 use plutino_ops::{Memory, PlanError, StorageView, ValueSpec, memory_of_outputs};
 
 /// Where the leaves of a value lie; none for one whose place is not known.
 type Places = Vec<Option<StorageView>>;
 
+/// As [`bind_to`], by what a net knows of its values.
+///
+/// # Errors
+/// As there.
+pub(crate) fn bind(net: &mut Net, _: &mut PassCx<'_>) -> Result<(), SessionError> {
+    let types = std::mem::take(&mut net.types);
+    let done = bind_to(net, &types);
+    net.types = types;
+    done
+}
+
 /// Binds every operator that reads storage to the value that owns it.
 ///
 /// # Errors
 /// Where the owner is not known or not row-major, or is smaller than what is read.
-pub(crate) fn bind(net: &mut Net, types: &Types) -> Result<(), SessionError> {
+pub(crate) fn bind_to(net: &mut Net, types: &Types) -> Result<(), SessionError> {
     let reads = |node: &Node| node.operator().is_some_and(|op| op.reads_storage().is_some());
     if !net.nodes.iter().any(reads) {
         return Ok(()); // nobody asks
@@ -68,7 +80,7 @@ fn bind_node(node: &mut Node, types: &Types, places: &[Places]) -> Result<(), Se
         bound.infer(&specs).map_err(|e| shape_error(e, &specs))?;
     }
     node.inputs = inputs;
-    node.action = Action::Fused(bound);
+    node.action = Action::Operator(bound.into());
     Ok(())
 }
 
@@ -85,9 +97,9 @@ fn outputs(node: &Node, types: &Types, places: &[Places]) -> Vec<(ValueId, Place
             let counts = node.outputs.iter().zip(&made);
             counts.map(|(&id, s)| (id, leaves.by_ref().take(s.leaf_count()).collect())).collect()
         }
-        (Action::Operator(_) | Action::Fused(_), Some(specs), Some(made)) => {
-            let Some(operator) = node.operator() else { return Vec::new() };
-            let mut memory = memory_of_outputs(operator, &specs, &made, &inputs).into_iter();
+        (Action::Operator(operator), Some(specs), Some(made)) => {
+            let mut memory =
+                memory_of_outputs(operator.as_ref(), &specs, &made, &inputs).into_iter();
             let leaves = node.outputs.iter().zip(&made);
             let place = |(&id, spec): (&ValueId, &ValueSpec)| {
                 let single = spec.as_tensor();

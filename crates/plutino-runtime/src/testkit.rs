@@ -5,8 +5,8 @@ use crate::{Model, Session, SessionOptions};
 use plutino_ir::Graph;
 use plutino_kernels::activation::Activation;
 use plutino_ops::{
-    Alias, BuildError, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    Alias, BuildError, Kernel, Neighbour, NodeReader, Operator, PlanCx, PlanError, Planned, Role,
+    RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_tensor::{DType, Tensor};
 use std::time::Duration;
@@ -61,10 +61,10 @@ fn shape_like(inputs: &[ValueSpec], i: usize) -> Result<ValueSpec, ShapeError> {
 }
 
 /// `by * x`, then what it absorbed: with one input more for each sum.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Scale {
     by: f32,
-    then: Vec<Epilogue>,
+    then: Vec<Neighbour>,
 }
 
 impl Operator for Scale {
@@ -79,9 +79,9 @@ impl Operator for Scale {
                 (1..cx.inputs.len()).map(|i| cx.inputs.get(i)).collect::<Result<_, _>>()?;
             let data = cx.inout::<f32>(0, 0)?.into_same();
             data.iter_mut().for_each(|x| *x *= by);
-            for epilogue in &then {
-                match epilogue {
-                    Epilogue::Add => {
+            for neighbour in &then {
+                match neighbour {
+                    Neighbour::Add => {
                         data.iter_mut().zip(others[next - 1]).for_each(|(x, y)| *x += y);
                         next += 1;
                     }
@@ -92,13 +92,13 @@ impl Operator for Scale {
         });
         Ok(Planned::new(kernel).in_place(0))
     }
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Add | Epilogue::Activation(Activation::Relu) => {
-                self.then.push(next);
-                Ok(())
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        match neighbour {
+            Neighbour::Add | Neighbour::Activation(Activation::Relu) => {
+                let then = [&self.then[..], std::slice::from_ref(neighbour)].concat();
+                Some(Box::new(Self { by: self.by, then }))
             }
-            other => Err(other),
+            _ => None,
         }
     }
 }
@@ -297,10 +297,10 @@ impl Operator for Plain {
         })
     }
 
-    fn epilogue(&self) -> Option<Epilogue> {
+    fn role(&self, _: &[ValueSpec]) -> Option<Role> {
         match self {
-            Self::Relu => Some(Epilogue::Activation(Activation::Relu)),
-            Self::Add => Some(Epilogue::Add),
+            Self::Relu => Some(Role::Activation(Activation::Relu)),
+            Self::Add => Some(Role::Sum(vec![(0, 1.0), (1, 1.0)])),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@
 use crate::elementwise::{Elementwise, Formula, Lowering, Term};
 use crate::support::promotion::Category;
 use crate::{
-    Arg, BuildError, Epilogue, NodeReader, Operator, ShapeError, TensorValue, Weight, register_op,
+    Arg, BuildError, NodeReader, Operator, Role, ShapeError, TensorValue, Weight, register_op,
 };
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
@@ -126,8 +126,8 @@ impl Formula for Function {
         }
     }
 
-    fn epilogue(&self) -> Option<Epilogue> {
-        Some(Epilogue::Activation(self.activation))
+    fn role(&self) -> Option<Role> {
+        Some(Role::Activation(self.activation))
     }
 }
 
@@ -201,8 +201,8 @@ impl Formula for Clamp {
         }
     }
 
-    fn epilogue(&self) -> Option<Epilogue> {
-        self.activation().map(Epilogue::Activation)
+    fn role(&self) -> Option<Role> {
+        self.activation().map(Role::Activation)
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
     use crate::testkit::{
         assert_close, check, check_line, error, op, op_with, random, tensor, try_op, values,
     };
-    use crate::{Epilogue, registry};
+    use crate::{Role, registry};
     use plutino_kernels::Activation;
     use plutino_tensor::Tensor;
 
@@ -351,7 +351,7 @@ mod tests {
         let x = random([3, 7, 11], 1);
         for (line, activation) in LINES {
             let operator = op(line);
-            assert_eq!(operator.epilogue(), Some(Epilogue::Activation(*activation)), "{line}");
+            assert_eq!(operator.role(&[]), Some(Role::Activation(*activation)), "{line}");
             let mut expected = values::<f32>(&x);
             activation.apply_in_place(plutino_kernels::Isa::best(), &mut expected);
             let y = check(&*operator, std::slice::from_ref(&x));
@@ -436,10 +436,7 @@ mod tests {
             "nn.PReLU a 1 1 0 1 num_parameters=1 @weight=(1)f32",
             &[("weight", one.clone())],
         );
-        assert_eq!(
-            module.epilogue(),
-            Some(Epilogue::Activation(Activation::LeakyRelu { slope: 0.5 }))
-        );
+        assert_eq!(module.role(&[]), Some(Role::Activation(Activation::LeakyRelu { slope: 0.5 })));
         for shape in [&[6][..], &[2, 3], &[1, 2, 3]] {
             let x = x.reshape(shape).unwrap();
             let y = check(&*function, &[x.clone(), one.clone()]);

@@ -9,7 +9,7 @@ use crate::matrix::linear::Linear;
 use crate::support::halves;
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
-    BuildError, BuildProblem, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
+    BuildError, BuildProblem, Cost, Kernel, LayoutSupport, Neighbour, NodeReader, Operator, PlanCx,
     PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
     register_op,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Summand {
 /// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand), or
 /// activation(conv(x) + bias) + summand. A 1x1 convolution in channel blocks may also read x times
 /// factors.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Conv {
     /// Spatial dimensions.
     dims: usize,
@@ -327,34 +327,19 @@ impl Operator for Conv {
         )
     }
 
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Activation(activation)
+    fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let mut conv = self.clone();
+        match neighbour {
+            Neighbour::Activation(activation)
                 if self.activation.is_none() && self.add != Some(true) =>
             {
-                self.activation = Some(activation);
-                Ok(())
+                conv.activation = Some(*activation);
             }
-            Epilogue::Add if self.add.is_none() => {
-                self.add = Some(self.activation.is_some());
-                Ok(())
-            }
-            other => Err(other),
+            Neighbour::Add if self.add.is_none() => conv.add = Some(self.activation.is_some()),
+            Neighbour::Factors if self.takes_factors(inputs) => conv.scaled = true,
+            _ => return None,
         }
-    }
-
-    fn absorb_factors(&mut self, inputs: &[ValueSpec]) -> bool {
-        let Ok((g, _)) = self.geometry(inputs) else { return false };
-        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
-        let blocked = TensorValue::at(inputs, 0).is_ok_and(|x| x.spec.layout != Layout::Plain);
-        // Multiplying the weights takes `out` multiplications for each channel, multiplying the
-        // image one for each pixel: these take two to three times as long, since every vector of
-        // the image has another address of its factors.
-        self.scaled = !self.scaled
-            && blocked
-            && self.groups == 1
-            && window.is_some_and(|w| w.is_pointwise() && g.out_channels() <= 2 * w.pixels());
-        self.scaled
+        Some(Box::new(conv))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -364,6 +349,20 @@ impl Operator for Conv {
 }
 
 impl Conv {
+    /// Whether it is faster to multiply the weights by the factors of the input's channels.
+    fn takes_factors(&self, inputs: &[ValueSpec]) -> bool {
+        let Ok((g, _)) = self.geometry(inputs) else { return false };
+        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
+        let blocked = TensorValue::at(inputs, 0).is_ok_and(|x| x.spec.layout != Layout::Plain);
+        // Multiplying the weights takes `out` multiplications for each channel, multiplying the
+        // image one for each pixel: these take two to three times as long, since every vector of
+        // the image has another address of its factors.
+        !self.scaled
+            && blocked
+            && self.groups == 1
+            && window.is_some_and(|w| w.is_pointwise() && g.out_channels() <= 2 * w.pixels())
+    }
+
     /// The convolution as the kernels on channel blocks see it, where they compute its kind.
     fn blocked(&self, inputs: &[ValueSpec], g: &ConvGeometry) -> Option<Conv2d<'_>> {
         if self.dims != 2 || self.input != 0 || self.mode != PadMode::Zeros {
@@ -561,6 +560,7 @@ pub(crate) fn add<T: Number>(y: &mut [T], x: &[T]) {
 
 #[cfg(test)]
 mod tests {
+    use crate::Neighbour;
     use crate::testkit::{check, check_line, error, op, random, tensor, try_op, values};
     use plutino_tensor::DType;
 
@@ -596,10 +596,11 @@ mod tests {
 
     #[test]
     fn absorbed_operators_act_in_order() {
-        let mut conv = op("F.conv1d c 2 1 0 1 9 bias=None");
-        conv.absorb(crate::Epilogue::Add).unwrap();
-        conv.absorb(crate::Epilogue::Activation(plutino_kernels::Activation::Relu)).unwrap();
-        assert!(conv.absorb(crate::Epilogue::Add).is_err());
+        let conv = op("F.conv1d c 2 1 0 1 9 bias=None");
+        let conv = conv.absorb(&Neighbour::Add, &[]).unwrap();
+        let relu = Neighbour::Activation(plutino_kernels::Activation::Relu);
+        let conv = conv.absorb(&relu, &[]).unwrap();
+        assert!(conv.absorb(&Neighbour::Add, &[]).is_none());
         let x = tensor([1, 1, 3], &[1.0f32, -2.0, 3.0]);
         let other = tensor([1, 1, 3], &[0.5f32, 1.0, -9.0]);
         let y = check(&*conv, &[x, tensor([1, 1, 1], &[2.0f32]), other]);

@@ -10,7 +10,7 @@ use crate::convolution::conv::{
 use crate::support::halves;
 use crate::support::weights::{self, Bound, Source};
 use crate::{
-    BuildError, Cost, Epilogue, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    BuildError, Cost, Kernel, LayoutSupport, Neighbour, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_kernels::conv::{
@@ -28,7 +28,7 @@ register_op!(module => "nn.ConvTranspose1d", "nn.ConvTranspose2d", "nn.ConvTrans
 register_op!(function => "F.conv_transpose1d", "F.conv_transpose2d", "F.conv_transpose3d");
 
 /// A transposed convolution with its bias and the activation that it has absorbed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ConvTranspose {
     /// Spatial dimensions.
     dims: usize,
@@ -175,13 +175,12 @@ impl Operator for ConvTranspose {
         self.plan_f32(cx, geometry)
     }
 
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Activation(activation) if self.activation.is_none() => {
-                self.activation = Some(activation);
-                Ok(())
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        match neighbour {
+            Neighbour::Activation(activation) if self.activation.is_none() => {
+                Some(Box::new(Self { activation: Some(*activation), ..self.clone() }))
             }
-            other => Err(other),
+            _ => None,
         }
     }
 

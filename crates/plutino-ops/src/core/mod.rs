@@ -2,6 +2,7 @@
 
 mod alias;
 mod error;
+pub(crate) mod expand;
 mod node;
 mod operator;
 mod plan;
@@ -12,8 +13,9 @@ mod value;
 mod weight;
 
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
+pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
-pub use operator::{Cost, Epilogue, LayoutSupport, Operator, Role};
+pub use operator::{Cost, LayoutSupport, Neighbour, Operator, Role};
 pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};

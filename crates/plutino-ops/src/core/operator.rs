@@ -1,7 +1,8 @@
 //! The operator: meaning, independent of shapes.
 
 use super::{
-    PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule, TensorValue, ValueSpec,
+    Expansion, PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule, TensorValue,
+    ValueSpec,
 };
 use plutino_kernels::activation::Activation;
 use std::fmt::Debug;
@@ -21,26 +22,20 @@ pub trait Operator: Debug + Send + Sync + 'static {
     /// Where no kernel computes these inputs.
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError>;
 
-    /// Takes over what the next operator does with output 0, or hands it back (refuses).
-    ///
-    /// An absorbed [`Epilogue::Add`] appends the other summand as a last input of this operator.
+    /// This operator with the work of a neighbour beside its own; none where it does not take that
+    /// over. `inputs` are its own, without those that the neighbour brings, in the layouts that are
+    /// known so far.
+    fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let _ = (neighbour, inputs);
+        None
+    }
+
+    /// The operators that this one consists of for these inputs; none for most.
     ///
     /// # Errors
-    /// Hands back what it does not absorb.
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        Err(next)
-    }
-
-    /// Takes over the multiplication of each channel of input 0 by one factor for each image, or
-    /// refuses. `inputs` lie as the layout pass decided. The factors, `(N, C, 1, 1)`, become input
-    /// 1.
-    fn absorb_factors(&mut self, inputs: &[ValueSpec]) -> bool {
+    /// Where PyTorch would refuse the inputs.
+    fn expand(&self, inputs: &[ValueSpec]) -> Option<Result<Expansion, ShapeError>> {
         let _ = inputs;
-        false
-    }
-
-    /// What this operator is to the producer of one of its inputs, if that one could absorb it.
-    fn epilogue(&self) -> Option<Epilogue> {
         None
     }
 
@@ -56,12 +51,6 @@ pub trait Operator: Debug + Send + Sync + 'static {
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
         let _ = (inputs, block);
         LayoutSupport::Plain
-    }
-
-    /// Whether each row of the output (an index of all dimensions but the last) depends on the same
-    /// row of each input and on nothing else: then some rows may be computed alone, as a matrix.
-    fn by_row(&self) -> bool {
-        false
     }
 
     /// What the operator does to strides, as PyTorch computes it.
@@ -96,14 +85,19 @@ pub trait Operator: Debug + Send + Sync + 'static {
     }
 }
 
-/// What an operator does elementwise with its only (or, for `Add`, each) input.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What an operator may take over from one beside it: from the only reader of its output
+/// (a post-op), or from the producer of its input 0, which nobody else reads.
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Epilogue {
-    /// An activation function.
+pub enum Neighbour {
+    /// After: an activation function.
     Activation(Activation),
-    /// The sum with a second tensor of the same shape: a residual connection.
+    /// After: the sum with a second tensor of the same shape, a residual connection, which becomes
+    /// the last input.
     Add,
+    /// Before: the multiplication of each channel by one factor for each image. The factors,
+    /// `(N, C, 1, 1)`, become input 1.
+    Factors,
 }
 
 /// What an operator with one output is in a pattern of several operators. Numbers are those of
@@ -124,6 +118,11 @@ pub enum Role {
     /// f32 images (N, C, H, W) made of channels of the inputs: for each output an input and a
     /// channel of it, for each of its channels.
     Channels(Vec<Vec<(usize, usize)>>),
+    /// An activation function of the only input.
+    Activation(Activation),
+    /// Each row of the output (an index of all dimensions but the last) depends on the same row of
+    /// each input and on nothing else: some rows may be computed alone, as a matrix.
+    ByRow,
 }
 
 /// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.

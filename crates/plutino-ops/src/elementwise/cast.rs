@@ -142,7 +142,7 @@ fn native_dropout(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErro
     let same = Elementwise::boxed(To { input, dtype: None, strides });
     match r.output_count() {
         1 => Ok(same),
-        2 => Ok(several(vec![same, composed(Kept(input))?])),
+        2 => Ok(several("dropout", vec![same, composed(Kept(input))?])),
         found => Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
     }
 }

@@ -23,8 +23,8 @@ pub(crate) use number::{
 pub(crate) use table::{float, int};
 
 use crate::{
-    Arg, BuildError, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, ShapeError, StrideRule, ValueSpec,
+    Arg, BuildError, Cost, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, Role,
+    ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::elementwise::Scalar;
 use std::fmt::Debug;
@@ -45,8 +45,8 @@ pub(crate) trait Formula: Debug + Send + Sync + 'static {
         StrideRule::Elementwise
     }
 
-    /// What the formula is to the producer of its input.
-    fn epilogue(&self) -> Option<Epilogue> {
+    /// What the formula is in patterns of several operators.
+    fn role(&self) -> Option<Role> {
         None
     }
 }
@@ -78,8 +78,8 @@ impl<F: Formula> Operator for Elementwise<F> {
         plan(cx, self.0.name(), vec![self.lowered(cx.inputs)?])
     }
 
-    fn epilogue(&self) -> Option<Epilogue> {
-        self.0.epilogue()
+    fn role(&self, _: &[ValueSpec]) -> Option<Role> {
+        self.0.role()
     }
 
     fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {

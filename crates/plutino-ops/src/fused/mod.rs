@@ -4,4 +4,3 @@ pub(crate) mod channel_map;
 pub(crate) mod detect;
 pub(crate) mod reorder;
 pub(crate) mod rows;
-pub(crate) mod then;

@@ -1,17 +1,13 @@
 //! Two operators on rows in one node of the graph, some rows at a time: the layers of a
 //! transformer's feed-forward network.
 
-use crate::fused::then::only;
-use crate::{
-    Cost, Input, Inputs, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    ValueSpec,
-};
+use crate::support::steps::Planner;
+use crate::{Cost, Operator, PlanCx, PlanError, Planned, ShapeError, ValueSpec};
 use plutino_tensor::TensorSpec;
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// `next` of what `first` computes, chunk by chunk of rows, so that what lies between them stays in
-/// cache. Both compute rows alone ([`Operator::by_row`]); the result of `first` is input 0 of
+/// cache. Both compute rows alone ([`Role::ByRow`](crate::Role)); the result of `first` is input 0 of
 /// `next`.
 #[derive(Debug)]
 pub struct ByRows {
@@ -83,31 +79,23 @@ impl Operator for ByRows {
             specs.iter().cloned().map(ValueSpec::from).collect()
         };
         let between = self.between(cx.inputs)?;
-        let own = specs(cx.inputs.get(..self.inputs).unwrap_or_default())?;
-        let others = specs(&self.of_next(between.clone(), cx.inputs))?;
+        let own = values(&specs(cx.inputs.get(..self.inputs).unwrap_or_default())?);
+        let others = values(&specs(&self.of_next(between.clone(), cx.inputs))?);
         let nothing = || PlanError::Unsupported("layers without a result".into());
-        let out = self.chunk(cx.outputs.first().ok_or_else(nothing)?)?;
-        let middle = self.chunk(&between)?;
-        let plan = |operator: &dyn Operator, inputs: &[TensorSpec], output: &TensorSpec| {
-            let (inputs, outputs) = (values(inputs), [ValueSpec::from(output.clone())]);
-            let planned = operator.plan(&PlanCx { inputs: &inputs, outputs: &outputs, ..*cx })?;
-            let nothing = || PlanError::Unsupported("a chain of nothing to compute".into());
-            Ok::<_, PlanError>((planned.kernel.ok_or_else(nothing)?, planned.scratch))
+        let out = self.chunk(cx.outputs.first().ok_or_else(nothing)?)?.into();
+        let middle = self.chunk(&between)?.into();
+        let plan = |operator: &dyn Operator, inputs: &[ValueSpec], output: &ValueSpec| {
+            operator.plan(&PlanCx { inputs, outputs: std::slice::from_ref(output), ..*cx })
         };
-        let (first, first_scratch) = plan(&*self.first, &own, &middle)?;
-        let (next, next_scratch) = plan(&*self.next, &others, &out)?;
-        let kept = middle.storage_bytes()?.next_multiple_of(plutino_tensor::ALIGNMENT);
-        let scratch = kept.saturating_add(first_scratch.max(next_scratch));
-        let kernel = Chunks {
-            name: format!("{}>{}/{}", first.name(), next.name(), self.chunks),
-            first: Layer { kernel: first, inputs: own },
-            next: Layer { kernel: next, inputs: others },
-            middle,
-            out,
-            kept,
-            chunks: self.chunks,
-        };
-        Ok(Planned::new(kernel).with_scratch(scratch))
+        let mut planner = Planner::new();
+        let from: Vec<_> = (0..own.len()).map(Ok).collect();
+        let first = planner.kernel(plan(&*self.first, &own, &middle)?, &own, &from, &middle)?;
+        let later = (1..others.len()).map(|other| Ok(own.len() + other - 1));
+        let from: Vec<_> = std::iter::once(Err(first)).chain(later).collect();
+        let next = planner.kernel(plan(&*self.next, &others, &out)?, &others, &from, &out)?;
+        let names: Vec<&str> = planner.kernels().collect();
+        let name = format!("{}/{}", names.join(">"), self.chunks);
+        planner.chunks(&name, next, &out, self.chunks)
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -126,78 +114,10 @@ impl Operator for ByRows {
     }
 }
 
-/// A kernel, and its inputs for one chunk.
-struct Layer {
-    kernel: Box<dyn Kernel>,
-    inputs: Vec<TensorSpec>,
-}
-
-struct Chunks {
-    name: String,
-    first: Layer,
-    next: Layer,
-    /// What lies between them, and the result, of one chunk.
-    middle: TensorSpec,
-    out: TensorSpec,
-    /// Bytes of scratch memory that what lies between takes.
-    kept: usize,
-    chunks: usize,
-}
-
-impl Kernel for Chunks {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let (_, mut out) = cx.outputs.take_bytes(0)?;
-        let scratch = std::mem::take(&mut cx.scratch);
-        let Some((kept, work)) = scratch.split_at_mut_checked(self.kept) else {
-            return Err(RunError::Internal("too little scratch memory".into()));
-        };
-        let middle = &mut kept[..self.middle.storage_bytes()?];
-        let len = out.len() / self.chunks.max(1);
-        let part = |input: usize, chunk: usize| -> Result<&[u8], RunError> {
-            let all = cx.inputs.bytes(input)?;
-            let len = all.len() / self.chunks.max(1);
-            Ok(&all[chunk * len..(chunk + 1) * len])
-        };
-        let own = self.first.inputs.len();
-        for chunk in 0..self.chunks {
-            let mut inputs = SmallVec::new();
-            for (i, spec) in self.first.inputs.iter().enumerate() {
-                inputs.push(Input { spec, bytes: Some(part(i, chunk)?) });
-            }
-            self.first.kernel.run(&mut RunCx {
-                inputs: Inputs(inputs),
-                outputs: only(&self.middle, middle),
-                scratch: work,
-                par: cx.par,
-            })?;
-            let mut inputs = SmallVec::new();
-            for (i, spec) in self.next.inputs.iter().enumerate() {
-                let bytes = match i.checked_sub(1) {
-                    None => &*middle,
-                    Some(other) => part(own + other, chunk)?,
-                };
-                inputs.push(Input { spec, bytes: Some(bytes) });
-            }
-            let result = out.split_off_mut(..len).unwrap_or_default();
-            self.next.kernel.run(&mut RunCx {
-                inputs: Inputs(inputs),
-                outputs: only(&self.out, result),
-                scratch: work,
-                par: cx.par,
-            })?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Epilogue;
+    use crate::Neighbour;
     use crate::testkit::{check, error, op_with, random, values};
     use plutino_kernels::Activation;
 
@@ -208,11 +128,10 @@ mod tests {
                 [("weight", random([out, features], seed)), ("bias", random([out], seed + 1))];
             op_with(line, &weights)
         };
-        let mut first =
-            layer("nn.Linear a 1 1 0 1 bias=True in_features=5 out_features=7", 5, 7, 1);
-        first.absorb(Epilogue::Activation(Activation::Relu)).unwrap();
-        let mut next = layer("nn.Linear b 1 1 1 2 bias=True in_features=7 out_features=3", 7, 3, 3);
-        next.absorb(Epilogue::Add).unwrap();
+        let first = layer("nn.Linear a 1 1 0 1 bias=True in_features=5 out_features=7", 5, 7, 1);
+        let first = first.absorb(&Neighbour::Activation(Activation::Relu), &[]).unwrap();
+        let next = layer("nn.Linear b 1 1 1 2 bias=True in_features=7 out_features=3", 7, 3, 3);
+        let next = next.absorb(&Neighbour::Add, &[]).unwrap();
         let (first, next): (Arc<dyn Operator>, Arc<dyn Operator>) = (first.into(), next.into());
         let both = ByRows { first: Arc::clone(&first), inputs: 1, next: Arc::clone(&next), chunks };
         (first, next, both)

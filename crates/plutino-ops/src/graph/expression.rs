@@ -6,9 +6,8 @@
 
 use crate::elementwise::{Lowered, Lowering, Term, convert_number, plan};
 use crate::{
-    BuildError, BuildProblem, Cost, Epilogue, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members,
-    register_op,
+    BuildError, BuildProblem, Cost, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members, register_op,
 };
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ir::quote;
@@ -110,28 +109,6 @@ impl Operator for Expression {
         plan(cx, &self.short_name(), self.evaluate(cx.inputs)?.leaves)
     }
 
-    fn epilogue(&self) -> Option<Epilogue> {
-        match &self.expr {
-            Expr::Binary(BinaryFn::Add, a, b) => match (&**a, &**b) {
-                (Expr::Input(a), Expr::Input(b)) if a != b => Some(Epilogue::Add),
-                _ => None,
-            },
-            Expr::Binary(function, a, b) => {
-                let (Expr::Input(0), Some(bound)) = (&**a, number(b)) else { return None };
-                let (lo, hi) = match function {
-                    BinaryFn::Max | BinaryFn::Maximum => (bound, f32::INFINITY),
-                    BinaryFn::Min | BinaryFn::Minimum => (f32::NEG_INFINITY, bound),
-                    _ => return None,
-                };
-                Some(Epilogue::Activation(Activation::Clamp { lo, hi }))
-            }
-            Expr::Unary(UnaryFn::Tanh, x) if **x == Expr::Input(0) => {
-                Some(Epilogue::Activation(Activation::Tanh))
-            }
-            _ => None,
-        }
-    }
-
     fn role(&self, _: &[ValueSpec]) -> Option<Role> {
         if self.floored.is_some() {
             return None;
@@ -141,7 +118,7 @@ impl Operator for Expression {
         {
             return Some(Role::Times(*a, *b));
         }
-        terms(&self.expr).map(Role::Sum)
+        activation(&self.expr).map(Role::Activation).or_else(|| terms(&self.expr).map(Role::Sum))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
@@ -169,6 +146,23 @@ impl Expression {
             Expr::Binary(f, ..) => format!("{f}(..)"),
             _ => "[..]".into(),
         }
+    }
+}
+
+/// The activation function of input 0 that the expression is.
+fn activation(expr: &Expr) -> Option<Activation> {
+    match expr {
+        Expr::Binary(function, a, b) => {
+            let (Expr::Input(0), Some(bound)) = (&**a, number(b)) else { return None };
+            let (lo, hi) = match function {
+                BinaryFn::Max | BinaryFn::Maximum => (bound, f32::INFINITY),
+                BinaryFn::Min | BinaryFn::Minimum => (f32::NEG_INFINITY, bound),
+                _ => return None,
+            };
+            Some(Activation::Clamp { lo, hi })
+        }
+        Expr::Unary(UnaryFn::Tanh, x) if **x == Expr::Input(0) => Some(Activation::Tanh),
+        _ => None,
     }
 }
 
@@ -577,24 +571,16 @@ mod tests {
     }
 
     #[test]
-    fn epilogues_are_recognised() {
+    fn activations_are_recognised() {
         for (expr, expected) in [
-            ("add(@0,@1)", Some(Epilogue::Add)),
-            ("add(@1,@0)", Some(Epilogue::Add)),
             ("add(@0,1)", None),
-            ("add(@0,@0)", None),
-            (
-                "max(@0,0.0)",
-                Some(Epilogue::Activation(Activation::Clamp { lo: 0.0, hi: f32::INFINITY })),
-            ),
-            (
-                "min(@0,6)",
-                Some(Epilogue::Activation(Activation::Clamp { lo: f32::NEG_INFINITY, hi: 6.0 })),
-            ),
-            ("tanh(@0)", Some(Epilogue::Activation(Activation::Tanh))),
-            ("mul(@0,2)", None),
+            ("max(@0,0.0)", Some(Activation::Clamp { lo: 0.0, hi: f32::INFINITY })),
+            ("min(@0,6)", Some(Activation::Clamp { lo: f32::NEG_INFINITY, hi: 6.0 })),
+            ("tanh(@0)", Some(Activation::Tanh)),
+            ("max(@1,0.0)", None),
         ] {
-            assert_eq!(expression(expr, 2).epilogue(), expected, "{expr}");
+            let role = expression(expr, 2).role(&[]);
+            assert_eq!(role, expected.map(Role::Activation), "{expr}");
         }
     }
 
@@ -604,6 +590,7 @@ mod tests {
             ("mul(@0,@1)", Some(Role::Times(0, 1))),
             ("mul(@1,@0)", Some(Role::Times(1, 0))),
             ("mul(@0,2)", Some(Role::Sum(vec![(0, 2.0)]))),
+            ("add(@1,@0)", Some(Role::Sum(vec![(1, 1.0), (0, 1.0)]))),
             ("add(@0,div(@1,4))", Some(Role::Sum(vec![(0, 1.0), (1, 0.25)]))),
             ("mul(@0,add(@1,1))", None),
         ] {

@@ -9,8 +9,8 @@ use crate::support::assemble::leaf;
 use crate::support::halves;
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
-    BuildError, Cost, Epilogue, Kernel, MemoryUse, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Kernel, MemoryUse, Neighbour, NodeReader, Operator, PlanCx, PlanError,
+    Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
     self, AnyMatrix, Bias, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Summand,
@@ -24,7 +24,7 @@ register_op!(module => "nn.Linear");
 register_op!(function => "F.linear");
 
 /// A linear layer with what it has absorbed: activation(x weight^T + bias + summand).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Linear {
     pub(crate) input: usize,
     pub(crate) weight: Source,
@@ -135,25 +135,24 @@ impl Operator for Linear {
         )
     }
 
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Activation(activation) if self.activation.is_none() => {
-                self.activation = Some(activation);
-                Ok(())
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let mut linear = self.clone();
+        match neighbour {
+            Neighbour::Activation(activation) if self.activation.is_none() => {
+                linear.activation = Some(*activation);
             }
-            Epilogue::Add if self.activation.is_none() && !self.add => {
-                self.add = true;
-                Ok(())
-            }
-            other => Err(other),
+            Neighbour::Add if self.activation.is_none() && !self.add => linear.add = true,
+            _ => return None,
         }
+        Some(Box::new(linear))
     }
 
-    fn by_row(&self) -> bool {
+    fn role(&self, _: &[ValueSpec]) -> Option<Role> {
         // A weight of one dimension makes numbers, not rows.
         let stored = |source: &Source| matches!(source, Source::Stored(_));
         let matrix = self.weight.spec(&[]).is_ok_and(|weight| weight.shape.rank() == 2);
-        self.input == 0 && matrix && stored(&self.weight) && self.bias.as_ref().is_none_or(stored)
+        let alone = stored(&self.weight) && self.bias.as_ref().is_none_or(stored);
+        (self.input == 0 && matrix && alone).then_some(Role::ByRow)
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

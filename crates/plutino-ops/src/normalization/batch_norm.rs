@@ -8,7 +8,7 @@ use crate::support::assemble::leaf;
 use crate::support::composite::composed;
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, Cost, Epilogue, Inputs, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
+    BuildError, Cost, Inputs, Kernel, LayoutSupport, Neighbour, NodeReader, Operator, PlanCx,
     PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
     register_op,
 };
@@ -18,7 +18,7 @@ use plutino_kernels::{Activation, Isa, for_floats};
 use plutino_tensor::{DType, Layout};
 
 /// Statistics and parameters by channel.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct BatchNorm {
     pub(crate) input: usize,
     pub(crate) eps: f64,
@@ -187,13 +187,12 @@ impl Operator for BatchNorm {
         Ok(Planned::new(kernel).with_scratch(scratch).in_place(input))
     }
 
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Activation(activation) if self.activation.is_none() => {
-                self.activation = Some(activation);
-                Ok(())
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        match neighbour {
+            Neighbour::Activation(activation) if self.activation.is_none() => {
+                Some(Box::new(Self { activation: Some(*activation), ..self.clone() }))
             }
-            other => Err(other),
+            _ => None,
         }
     }
 
@@ -426,11 +425,12 @@ mod tests {
 
     #[test]
     fn activations_are_absorbed() {
-        let mut norm =
+        let norm =
             op_with("nn.BatchNorm1d b 1 1 0 1 affine=True eps=0.01 num_features=7", &statistics());
-        norm.absorb(Epilogue::Activation(Activation::Relu)).unwrap();
-        assert!(norm.absorb(Epilogue::Activation(Activation::Relu)).is_err());
-        assert!(norm.absorb(Epilogue::Add).is_err());
+        let relu = Neighbour::Activation(Activation::Relu);
+        let norm = norm.absorb(&relu, &[]).unwrap();
+        assert!(norm.absorb(&relu, &[]).is_none());
+        assert!(norm.absorb(&Neighbour::Add, &[]).is_none());
         let x = random([3, 7], 1);
         let expected: Vec<f32> = expected([3, 7, 1], &x, true).iter().map(|v| v.max(0.0)).collect();
         assert_close(&check(&*norm, &[x])[0], &tensor([3, 7], &expected), 2e-6);

@@ -29,7 +29,7 @@ fn with_statistics(
     match r.output_count() {
         1 => Ok(normalized),
         found if found == all => {
-            Ok(several(std::iter::once(normalized).chain(statistics).collect()))
+            Ok(several("norm", std::iter::once(normalized).chain(statistics).collect()))
         }
         found => {
             let expected = format!("1 or {all}");

@@ -27,7 +27,7 @@ mod layers;
 mod quantize;
 
 use crate::elementwise::{Elementwise, Formula, Lowering, Term};
-use crate::fused::then::Then;
+use crate::support::several::chain;
 use crate::{BuildError, FromParameter, NodeReader, Operator, ShapeError};
 use plutino_ir::Parameter;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
@@ -179,5 +179,5 @@ impl Formula for Quantize {
 
 /// `operator`, its result rounded to the grid.
 fn rounded(operator: Box<dyn Operator>, grid: Grid) -> Box<dyn Operator> {
-    Box::new(Then { first: operator, next: Elementwise::boxed(Quantize { input: 0, grid }) })
+    chain("quantized", operator, Elementwise::boxed(Quantize { input: 0, grid }))
 }

@@ -5,7 +5,7 @@
 
 use super::{Dims, planned};
 use crate::support::assemble::leaf;
-use crate::support::beside::Beside;
+use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
     StrideRule, TensorValue, ValueSpec, register_op,
@@ -77,7 +77,7 @@ fn both_ends(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         let (dims, outputs) = (dims.clone(), Outputs::Values);
         Box::new(Extremum { input, max, outputs, dims }) as Box<dyn Operator>
     };
-    Ok(Box::new(Beside { name: "aminmax", parts: vec![part(false), part(true)] }))
+    Ok(several("aminmax", vec![part(false), part(true)]))
 }
 register_op!(both_ends => "torch.aminmax");
 

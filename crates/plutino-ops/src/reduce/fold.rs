@@ -6,8 +6,8 @@
 use super::{Dims, planned};
 use crate::pool::planned_fold_of_blocks;
 use crate::support::assemble::leaf;
-use crate::support::beside::Beside;
 use crate::support::in_dtype::in_dtype;
+use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx,
     PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, function, register_op,
@@ -143,7 +143,7 @@ fn spread_and_mean(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErr
     let input = r.required_input("input")?;
     let part = |what, dims| Box::new(Reduce { input, what, dims }) as Box<dyn Operator>;
     let variance = part(What::Variance { correction, root }, dims.clone());
-    Ok(Box::new(Beside { name, parts: vec![variance, part(What::Mean, dims)] }))
+    Ok(several(name, vec![variance, part(What::Mean, dims)]))
 }
 register_op!(spread_and_mean => "torch.var_mean", "torch.std_mean");
 

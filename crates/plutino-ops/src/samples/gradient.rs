@@ -4,9 +4,9 @@
 //! neighbours over their distance, at the ends by one or two elements inwards. One tensor for each
 //! dimension.
 
-use crate::support::beside::Beside;
 use crate::support::composite::{Compose, StepText, composed};
 use crate::support::rearrange::invalid;
+use crate::support::several::several;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
     ValueSpec, register_op,
@@ -37,7 +37,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 register_op!(build => "torch.gradient");
 
 impl Gradient {
-    fn parts(&self, inputs: &[ValueSpec]) -> Result<Beside, ShapeError> {
+    fn parts(&self, inputs: &[ValueSpec]) -> Result<Box<dyn Operator>, ShapeError> {
         let shape = TensorValue::at(inputs, self.input)?.shape();
         let dims: Vec<usize> = match &self.dims {
             None => (0..shape.rank()).collect(),
@@ -53,7 +53,7 @@ impl Gradient {
             composed(Along { input, dim, spacing, edge_order }).map_err(|e| invalid(e.to_string()))
         };
         let parts = dims.iter().zip(spacing).map(part).collect::<Result<_, _>>()?;
-        Ok(Beside { name: "gradient", parts })
+        Ok(several("gradient", parts))
     }
 }
 

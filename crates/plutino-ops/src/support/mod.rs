@@ -2,7 +2,6 @@
 
 pub(crate) mod affine;
 pub(crate) mod assemble;
-pub(crate) mod beside;
 pub(crate) mod composite;
 pub(crate) mod halves;
 pub(crate) mod in_dtype;
@@ -11,4 +10,5 @@ pub(crate) mod promotion;
 pub(crate) mod rearrange;
 pub(crate) mod refused;
 pub(crate) mod several;
+pub(crate) mod steps;
 pub(crate) mod weights;

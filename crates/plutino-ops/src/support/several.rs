@@ -1,89 +1,79 @@
 //! Operators with several results, each of them computed by an operator of its own from the same
-//! inputs.
+//! inputs: the mean beside the variance.
 
+use super::steps::{Composed, Composite};
 use crate::{
-    Alias, Cost, Input, Inputs, Kernel, Operator, Outputs, PlanCx, PlanError, Planned, RunCx,
-    RunError, ShapeError, TensorValue, ValueSpec,
+    ExpandedStep, Expansion, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, StepValue, TensorValue, ValueSpec,
 };
 use plutino_tensor::DType;
-use smallvec::smallvec;
+use std::sync::Arc;
 
 /// The parts, by their results.
 #[derive(Debug)]
-struct Several(Vec<Box<dyn Operator>>);
+struct Several {
+    name: &'static str,
+    parts: Vec<Arc<dyn Operator>>,
+}
 
 /// An operator whose results are those of `parts`, each of which has one and reads the inputs of
 /// the whole.
-pub(crate) fn several(parts: Vec<Box<dyn Operator>>) -> Box<dyn Operator> {
-    Box::new(Several(parts))
+pub(crate) fn several(name: &'static str, parts: Vec<Box<dyn Operator>>) -> Box<dyn Operator> {
+    let parts = parts.into_iter().map(Arc::from).collect();
+    Box::new(Composite(Several { name, parts }))
 }
 
-impl Operator for Several {
-    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let mut outputs = Vec::with_capacity(self.0.len());
-        for part in &self.0 {
-            let found = part.infer(inputs)?;
-            let [one] = <[_; 1]>::try_from(found)
-                .map_err(|_| ShapeError::Invalid("internal: a part has one result".into()))?;
-            outputs.push(one);
-        }
-        Ok(outputs)
-    }
-
-    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let mut kernels = Vec::new();
-        let mut alias = vec![Alias::None; self.0.len()];
-        let mut scratch = 0;
-        for (i, (part, output)) in self.0.iter().zip(cx.outputs).enumerate() {
-            let planned = part.plan(&PlanCx { outputs: std::slice::from_ref(output), ..*cx })?;
-            scratch = scratch.max(planned.scratch);
-            match (planned.kernel, planned.alias.first()) {
-                // Others read the inputs, too: nothing is computed in place.
-                (Some(kernel), _) => kernels.push((i, kernel)),
-                (None, Some(&view)) => alias[i] = view,
-                (None, None) => {}
-            }
-        }
-        let mut planned = match kernels.is_empty() {
-            true => Planned::views(Vec::new()),
-            false => Planned::new(Kernels(kernels)).with_scratch(scratch),
-        };
-        planned.alias = alias;
-        Ok(planned)
-    }
-
-    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
-        self.0.iter().zip(outputs).fold(Cost::default(), |all, (part, output)| {
-            let cost = part.cost(inputs, std::slice::from_ref(output));
-            Cost {
-                flops: all.flops.saturating_add(cost.flops),
-                bytes: all.bytes.saturating_add(cost.bytes),
-            }
-        })
-    }
-}
-
-/// Kernels of parts, by the number of their result.
-struct Kernels(Vec<(usize, Box<dyn Kernel>)>);
-
-impl Kernel for Kernels {
+impl Composed for Several {
     fn name(&self) -> &str {
-        self.0.first().map_or("several", |(_, kernel)| kernel.name())
+        self.name
     }
 
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        for (i, kernel) in &self.0 {
-            let output = cx.outputs.0.get_mut(*i).and_then(Option::take);
-            let output = output.ok_or_else(|| RunError::Internal(format!("no output {i}")))?;
-            let inputs = cx.inputs.0.iter().map(|&Input { spec, bytes }| Input { spec, bytes });
-            kernel.run(&mut RunCx {
-                inputs: Inputs(inputs.collect()),
-                outputs: Outputs(smallvec![Some(output)]),
-                scratch: &mut *cx.scratch,
-                par: cx.par,
-            })?;
-        }
-        Ok(())
+    fn expansion(&self, inputs: &[ValueSpec]) -> Result<Expansion, ShapeError> {
+        let step = |(i, part): (usize, &Arc<dyn Operator>)| ExpandedStep {
+            kind: self.name.to_owned(),
+            name: i.to_string(),
+            operator: Arc::clone(part),
+            inputs: (0..inputs.len()).map(StepValue::Input).collect(),
+        };
+        let steps: Vec<_> = self.parts.iter().enumerate().map(step).collect();
+        let outputs = (0..steps.len()).map(|step| StepValue::Step(step, 0)).collect();
+        Ok(Expansion { steps, outputs })
+    }
+}
+
+/// An operator that computes `next` of what `first` makes of its inputs.
+#[derive(Debug)]
+struct Chain {
+    name: &'static str,
+    first: Arc<dyn Operator>,
+    next: Arc<dyn Operator>,
+}
+
+/// `next`, an operator of one tensor, of the result of `first`.
+pub(crate) fn chain(
+    name: &'static str,
+    first: Box<dyn Operator>,
+    next: Box<dyn Operator>,
+) -> Box<dyn Operator> {
+    Box::new(Composite(Chain { name, first: first.into(), next: next.into() }))
+}
+
+impl Composed for Chain {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn expansion(&self, inputs: &[ValueSpec]) -> Result<Expansion, ShapeError> {
+        let step = |name: &str, operator: &Arc<dyn Operator>, inputs| ExpandedStep {
+            kind: self.name.to_owned(),
+            name: name.to_owned(),
+            operator: Arc::clone(operator),
+            inputs,
+        };
+        let all = (0..inputs.len()).map(StepValue::Input).collect();
+        let next = step("next", &self.next, vec![StepValue::Step(0, 0)]);
+        let steps = vec![step("first", &self.first, all), next];
+        Ok(Expansion { steps, outputs: vec![StepValue::Step(1, 0)] })
     }
 }
 

@@ -118,7 +118,7 @@ fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         1 => Ok(attention),
         2 if !r.is_read(1) => {
             let weights = kind.ends_with("_math");
-            Ok(several(vec![attention, Box::new(Unread { query, key, weights })]))
+            Ok(several("attention", vec![attention, Box::new(Unread { query, key, weights })]))
         }
         2 => Err(r.error(BuildProblem::Invalid("its second output is not computed".into()))),
         found => Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),

@@ -5,55 +5,34 @@
 //! what [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they
 //! must hang together.
 
-use super::{PassReport, TypedCx, check_fused, dead};
+use super::PassCx;
+use super::patch::Patch;
 use crate::SessionError;
-use crate::infer::Types;
-use crate::net::{Action, Net, ValueId};
+use crate::net::{Net, ValueId};
 use plutino_ops::{AttentionPattern, Role, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
-use std::collections::HashSet;
 
 /// Permutations in a row that are seen through.
 const MOST_PERMUTATIONS: usize = 16;
 
 /// Replaces each chain around a softmax that is an attention.
-pub(super) fn attention(
-    net: &mut Net,
-    cx: &TypedCx<'_>,
-    report: &mut PassReport,
-) -> Result<(), SessionError> {
-    let mut gone = HashSet::new();
-    let (consumers, producers, fetched) = (net.consumers(), net.producers(), net.fetched());
-    let graph = Graph { consumers, producers, fetched, net, types: cx.types };
-    let mut found = Vec::new();
-    for at in 0..graph.net.nodes.len() {
+pub(super) fn attention(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    for at in 0..net.nodes.len() {
         cx.limits.check_at(at)?;
-        found.extend(graph.attention(at));
-    }
-    for attention in found {
-        let name = net.nodes[attention.at].location.name.clone();
-        let operator = attention.pattern.into_operator();
+        let Some(found) = super::searching(|| Graph(net).attention(at)) else { continue };
+        let name = net.nodes[found.at].location.name.clone();
+        let operator = found.pattern.into_operator();
         // The kernel wants rows of neighbours, the pattern has anything.
-        let inputs = cx.types.all(&attention.inputs).unwrap_or_default();
+        let inputs = net.types.all(&found.inputs).unwrap_or_default();
         if let Err(why) = operator.infer(&inputs) {
-            report.refuse(&name, why.to_string());
+            cx.refuse(&name, why.to_string());
             continue;
         }
         let absorbed: Vec<_> =
-            attention.absorbed.iter().map(|&at| net.nodes[at].location.name.clone()).collect();
-        report.did(&name, format!("absorbed {}", absorbed.join(", ")));
-        let node = &mut net.nodes[attention.at];
-        node.action = Action::Fused(operator);
-        node.inputs = attention.inputs;
-        node.outputs = vec![attention.output];
-        node.absorbed.extend(absorbed);
-        check_fused(net, cx.types, attention.at)?;
-        gone.extend(attention.absorbed);
-    }
-    if !gone.is_empty() {
-        let mut at = 0..;
-        net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
-        dead::dead(net, report)?; // permutations that nobody reads any more
+            found.absorbed.iter().map(|&at| net.nodes[at].location.name.as_str()).collect();
+        let note = format!("absorbed {}", absorbed.join(", "));
+        let patch = Patch::replace(found.at, operator, found.inputs, vec![found.output]);
+        cx.apply(net, patch.without(found.absorbed).note(&name, note))?;
     }
     Ok(())
 }
@@ -69,45 +48,21 @@ struct Attention {
     pattern: AttentionPattern,
 }
 
-struct Graph<'a> {
-    net: &'a Net,
-    types: &'a Types,
-    consumers: Vec<Vec<usize>>,
-    producers: Vec<Option<usize>>,
-    fetched: HashSet<ValueId>,
-}
+/// How the nodes of a net hang together.
+struct Graph<'a>(&'a Net);
 
 impl Graph<'_> {
     fn role(&self, at: usize) -> Option<Role> {
-        let node = &self.net.nodes[at];
-        node.operator()?.role(&self.types.all(&node.inputs)?)
-    }
-
-    /// The only output of a node.
-    fn output(&self, at: usize) -> Option<ValueId> {
-        match self.net.nodes[at].outputs[..] {
-            [output] => Some(output),
-            _ => None,
-        }
-    }
-
-    /// The node that makes a value for `reader` alone.
-    fn private(&self, value: ValueId, reader: usize) -> Option<usize> {
-        let alone = self.consumers[value.0][..] == [reader] && !self.fetched.contains(&value);
-        self.producers[value.0].filter(|&p| alone && self.output(p) == Some(value))
+        self.0.role(at)
     }
 
     /// The only reader of the output of a node.
     fn reader(&self, at: usize) -> Option<usize> {
-        let output = self.output(at)?;
-        match self.consumers[output.0][..] {
-            [reader] if !self.fetched.contains(&output) => Some(reader),
-            _ => None,
-        }
+        self.0.only_reader(self.0.only_output(at)?)
     }
 
     fn spec(&self, value: ValueId) -> Option<&TensorSpec> {
-        match self.types.get(value) {
+        match self.0.types.get(value) {
             Some(ValueSpec::Tensor(t)) if !t.python && t.spec.dtype == DType::F32 => Some(&t.spec),
             _ => None,
         }
@@ -116,17 +71,17 @@ impl Graph<'_> {
     /// The attention around the softmax at `softmax`.
     fn attention(&self, softmax: usize) -> Option<Attention> {
         let Role::SoftmaxOfRows(input) = self.role(softmax)? else { return None };
-        let scores = self.net.nodes[softmax].inputs[input];
-        if self.types.is_known(scores) {
+        let scores = self.0.nodes[softmax].inputs[input];
+        if self.0.types.is_known(scores) {
             return None; // constants of the plan: nothing runs
         }
         let Scores { nodes, query, key, scale, mask } = self.scores(scores, softmax)?;
 
         let product = self.reader(softmax)?;
         let Role::Product(left, right) = self.role(product)? else { return None };
-        let operands = &self.net.nodes[product].inputs;
+        let operands = &self.0.nodes[product].inputs;
         let value = operands[right];
-        if Some(operands[left]) != self.output(softmax) || left == right {
+        if Some(operands[left]) != self.0.only_output(softmax) || left == right {
             return None;
         }
         let [q, k, v] = [query, key, value].map(|value| self.spec(value));
@@ -138,13 +93,13 @@ impl Graph<'_> {
         let (value, v_order) = self.source(value, v.shape.rank(), false);
         let mut absorbed = nodes;
         absorbed.push(softmax);
-        let (mut output, mut write) = (self.output(product)?, None);
+        let (mut output, mut write) = (self.0.only_output(product)?, None);
         if let Some(reader) = self.reader(product)
             && let Some(Role::Permute(_, order)) = self.role(reader)
             && keeps_rows(&order)
             && order.len() <= 4
         {
-            output = self.output(reader)?;
+            output = self.0.only_output(reader)?;
             write = Some(order);
             absorbed.push(reader);
         }
@@ -156,10 +111,10 @@ impl Graph<'_> {
 
     /// The product that `value` is, or is a multiple of, with a mask or without.
     fn scores(&self, value: ValueId, reader: usize) -> Option<Scores> {
-        let at = self.private(value, reader)?;
+        let at = self.0.maker_for(value, reader)?;
         let product = |at: usize| match self.role(at)? {
             Role::Product(a, b) => {
-                let inputs = &self.net.nodes[at].inputs;
+                let inputs = &self.0.nodes[at].inputs;
                 Some((inputs[a], inputs[b]))
             }
             _ => None,
@@ -168,7 +123,7 @@ impl Graph<'_> {
             return Some(Scores { nodes: vec![at], query, key, scale: 1.0, mask: None });
         }
         let Role::Sum(terms) = self.role(at)? else { return None };
-        let inputs = &self.net.nodes[at].inputs;
+        let inputs = &self.0.nodes[at].inputs;
         let ways = match terms[..] {
             [(x, scale)] => vec![(x, scale, None)],
             [(x, scale), (y, 1.0)] if x != y => {
@@ -180,7 +135,7 @@ impl Graph<'_> {
             _ => return None,
         };
         ways.into_iter().find_map(|(x, scale, mask)| {
-            let from = self.private(inputs[x], at)?;
+            let from = self.0.maker_for(inputs[x], at)?;
             let (query, key) = product(from)?;
             // The mask must not make more of the scores than there is.
             if self.spec(inputs[x])?.shape != self.spec(value)?.shape {
@@ -212,12 +167,12 @@ impl Graph<'_> {
         let mut best = (value, transposed.then(|| order.clone()));
         let mut at = value;
         for _ in 0..MOST_PERMUTATIONS {
-            let Some(producer) = self.producers[at.0] else { break };
+            let Some(producer) = self.0.producer(at) else { break };
             let Some(Role::Permute(input, inner)) = self.role(producer) else { break };
             if inner.len() != rank {
                 break;
             }
-            at = self.net.nodes[producer].inputs[input];
+            at = self.0.nodes[producer].inputs[input];
             order = order.iter().map(|&d| inner[d]).collect();
             if keeps_rows(&order) {
                 best = (at, Some(order.clone()));

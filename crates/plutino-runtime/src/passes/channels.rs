@@ -4,11 +4,13 @@
 //! Each of them moves whole channels of images ([`Role::Channels`]). Together they do so, too: in
 //! one pass over memory, and in channel blocks.
 
-use super::{PassReport, TypedCx, check_fused};
+use super::PassCx;
+use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Action, Net, ValueId};
+use crate::net::{Net, ValueId};
 use plutino_ops::{ChannelMap, Operator, Role};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Channels and nodes that are listed for all chains together, at most.
 const MOST_LISTED: usize = 1 << 22;
@@ -43,73 +45,63 @@ fn shuffles(outputs: &[Vec<(usize, usize)>], inputs: usize) -> bool {
 }
 
 /// Joins nodes that shuffle channels with those around them.
-pub(super) fn channels(
-    net: &mut Net,
-    cx: &TypedCx<'_>,
-    report: &mut PassReport,
-) -> Result<(), SessionError> {
-    let (consumers, producers, fetched) = (net.consumers(), net.producers(), net.fetched());
+pub(super) fn channels(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     let mut chains: HashMap<usize, Chain> = HashMap::new();
     let mut room = MOST_LISTED;
     for at in 0..net.nodes.len() {
         cx.limits.check_at(at)?;
         // The chain that makes a value for this node alone.
         let before = |value: ValueId| {
-            let private = consumers[value.0][..] == [at] && !fetched.contains(&value);
-            let at = producers[value.0].filter(|_| private)?;
+            let maker = net.only_reader(value).filter(|&reader| reader == at);
+            let at = maker.and_then(|_| net.producer(value))?;
             Some((at, chains.get(&at)?))
         };
-        if let Some(chain) = chain(net, cx, at, before)
+        if let Some(chain) = super::searching(|| chain(net, at, before))
             && let Some(rest) = room.checked_sub(chain.size())
         {
             room = rest;
             chains.insert(at, chain);
         }
     }
-    let mut gone = HashSet::new();
+    let mut taken = HashSet::new();
     for at in (0..net.nodes.len()).rev() {
         let Some(chain) = chains.remove(&at).filter(Chain::pays) else { continue };
-        if gone.contains(&at) {
+        if taken.contains(&at) {
             continue;
         }
-        let inputs = cx.types.all(&chain.inputs).unwrap_or_default();
+        let name = |at: usize| net.nodes[at].location.name.clone();
+        let inputs = net.types.all(&chain.inputs).unwrap_or_default();
         if let Err(why) = chain.map.infer(&inputs) {
-            report.refuse(&net.nodes[at].location.name, why.to_string());
+            cx.refuse(&name(at), why.to_string());
             continue;
         }
-        let name = |&at: &usize| net.nodes[at].location.name.clone();
-        let absorbed: Vec<_> = chain.absorbed.iter().map(name).collect();
+        let absorbed: Vec<_> = chain.absorbed.iter().map(|&at| name(at)).collect();
         let what = match &absorbed[..] {
             [] => "moves channels as they lie".to_owned(),
             absorbed => format!("absorbed {}", absorbed.join(", ")),
         };
-        report.did(&net.nodes[at].location.name, what);
-        let node = &mut net.nodes[at];
-        node.action = Action::Fused(Box::new(chain.map));
-        node.inputs = chain.inputs;
-        node.absorbed.extend(absorbed);
-        check_fused(net, cx.types, at)?;
-        gone.extend(chain.absorbed);
+        let (about, outputs) = (name(at), net.nodes[at].outputs.clone());
+        let map: Arc<dyn Operator> = Arc::new(chain.map);
+        let patch = Patch::replace(at, map, chain.inputs, outputs);
+        let patch = patch.without(chain.absorbed.iter().copied()).note(&about, what);
+        if cx.apply(net, patch)? {
+            taken.extend(chain.absorbed);
+        }
     }
-    let mut at = 0..;
-    net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
     Ok(())
 }
 
 /// The chain that ends with the node at `at`, if that moves channels.
 fn chain<'c>(
     net: &Net,
-    cx: &TypedCx<'_>,
     at: usize,
     before: impl Fn(ValueId) -> Option<(usize, &'c Chain)>,
 ) -> Option<Chain> {
     let node = &net.nodes[at];
-    if node.outputs.iter().any(|&output| cx.types.is_known(output)) {
+    if node.outputs.iter().any(|&output| net.types.is_known(output)) {
         return None; // constants of the plan: nothing runs
     }
-    let Role::Channels(taken) = node.operator()?.role(&cx.types.all(&node.inputs)?)? else {
-        return None;
-    };
+    let Role::Channels(taken) = net.role(at)? else { return None };
     let (mut inputs, mut absorbed) = (Vec::new(), Vec::new());
     // Others, such as the sizes of a split, are known: they decided what is taken.
     let images: HashSet<usize> = taken.iter().flatten().map(|&(input, _)| input).collect();

@@ -1,9 +1,10 @@
 //! Constant folding: what depends on no input is computed once, while shapes are inferred, so that
 //! shapes which depend on it are known too.
 
-use super::PassReport;
+use super::PassCx;
+use crate::SessionError;
 use crate::infer;
-use crate::net::Node;
+use crate::net::Net;
 use plutino_kernels::{Isa, Par};
 use plutino_ops::{Operator, ValueSpec, eager};
 use plutino_tensor::{Tensor, alloc};
@@ -31,39 +32,63 @@ impl Default for Allowance {
     }
 }
 
+/// Computes what depends on known values alone, in execution order; what that makes known is
+/// inferred again.
+pub(super) fn fold(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    let mut news = vec![false; net.values.len()];
+    cx.folds = true;
+    for node in &net.nodes {
+        cx.limits.check()?;
+        let stale = node.inputs.iter().any(|input| news[input.0]);
+        if infer::node(&mut net.types, node, cx, stale, true)? {
+            node.outputs.iter().for_each(|output| news[output.0] = true);
+        }
+    }
+    Ok(())
+}
+
+/// What became of a node's constants.
+pub(crate) enum Folded {
+    /// Nothing: not all inputs are known, or it is no matter of constants.
+    No,
+    /// All outputs are known now, and how.
+    Known(&'static str),
+    /// They could be, but are not.
+    Refused(String),
+}
+
 /// Makes `outputs` known if all inputs are, computing them if need be and if that is cheap.
-pub(crate) fn fold(
-    node: &Node,
+pub(crate) fn compute(
     operator: &dyn Operator,
     inputs: &[ValueSpec],
     outputs: &mut [ValueSpec],
     isa: Isa,
-    (report, allowance): (&mut PassReport, &mut Allowance),
-) {
-    let name = &node.location.name;
+    allowance: &mut Allowance,
+) -> Folded {
     if !inputs.iter().all(infer::known) || outputs.iter().any(ValueSpec::is_dynamic) {
-        return;
+        return Folded::No;
     }
     if outputs.iter().all(infer::known) {
-        return report.did(name, "known from shapes and constants");
+        return Folded::Known("known from shapes and constants");
     }
     if !allowance.covers(operator, inputs, outputs) {
-        return report.refuse(name, "constant, but too large or costly to compute while planning");
+        let why = "constant, but too large or costly to compute while planning";
+        return Folded::Refused(why.into());
     }
     let data: Option<Vec<Tensor>> = inputs
         .iter()
         .flat_map(ValueSpec::leaves)
         .map(|leaf| leaf.as_tensor().and_then(|t| t.known.clone()))
         .collect();
-    let Some(data) = data else { return };
+    let Some(data) = data else { return Folded::No };
     match eager::run(operator, inputs, &data, isa, &Par::serial()) {
         Ok(results) => {
             let mut results = results.into_iter();
             outputs.iter_mut().for_each(|o| set_known(o, &mut results));
-            report.did(name, "computed while planning");
+            Folded::Known("computed while planning")
         }
         // The run will meet the same error, with its location, unless nobody needs the value.
-        Err(error) => report.refuse(name, error.to_string()),
+        Err(error) => Folded::Refused(error.to_string()),
     }
 }
 

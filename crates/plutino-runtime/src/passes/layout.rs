@@ -14,24 +14,25 @@
 //! 5. a permutation between channels first and channels last at the edge of blocks is a reorder
 //!    itself.
 
-use super::PassReport;
+use super::PassCx;
 use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, Value, ValueId};
-use plutino_ir::Limits;
-use plutino_ops::{LayoutSupport, Location, Operator, Reorder, Role, ValueSpec};
+use plutino_ops::{LayoutSupport, Location, Reorder, Role, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorSpec};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Chooses the layout of every value; a block has `block` channels.
-pub(super) fn layout(
-    net: &mut Net,
-    types: &mut Types,
-    block: usize,
-    limits: &Limits,
-    report: &mut PassReport,
-) -> Result<(), SessionError> {
+/// Chooses the layout of every value; a block has as many channels as a vector has lanes.
+pub(super) fn layout(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    let mut types = std::mem::take(&mut net.types);
+    let done = super::searching(|| choose(net, &mut types, cx));
+    net.types = types;
+    done
+}
+
+fn choose(net: &mut Net, types: &mut Types, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    let block = cx.isa.lanes();
     let mut pass = Pass {
         blocked: Layout::Blocked { block },
         twins: HashMap::new(),
@@ -40,18 +41,23 @@ pub(super) fn layout(
     };
     let from_channels_last = follow_channels_last(net, types, block);
     for (at, mut node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
-        limits.check_at(at)?;
-        if let Some(reorder) = pass.turn(&node, types, block, from_channels_last.contains(&at)) {
-            report.did(&node.location.name, format!("reorders to {} on the way", reorder.to));
+        cx.limits.check_at(at)?;
+        let allowed = cx.allows(&node.location.name);
+        let turn = allowed && from_channels_last.contains(&at);
+        if let Some(reorder) = pass.turn(&node, types, block, turn).filter(|_| allowed) {
+            cx.did(&node.location.name, format!("reorders to {} on the way", reorder.to));
             set_layout(types, node.outputs[0], reorder.to);
-            node.action = Action::Fused(Box::new(reorder));
+            node.action = Action::Operator(Arc::new(reorder));
             pass.push(node);
             continue;
         }
-        let (inputs, outputs) = pass.wanted(&node, types, block);
+        let (inputs, outputs) = match allowed {
+            true => pass.wanted(&node, types, block),
+            false => plain(&node),
+        };
         let pairs: Vec<_> = node.inputs.iter().copied().zip(inputs).collect();
         for (slot, (value, layout)) in node.inputs.iter_mut().zip(pairs) {
-            *slot = pass.in_layout(net, types, value, layout, &node.location, report);
+            *slot = pass.in_layout(net, types, value, layout, &node.location, cx);
         }
         for &output in &node.outputs {
             set_layout(types, output, outputs);
@@ -62,7 +68,7 @@ pub(super) fn layout(
         let value = net.fetches[at];
         let location =
             Arc::new(Location { name: net.name(value).to_owned(), ..Location::default() });
-        net.fetches[at] = pass.in_layout(net, types, value, Layout::Plain, &location, report);
+        net.fetches[at] = pass.in_layout(net, types, value, Layout::Plain, &location, cx);
     }
     net.nodes = pass.nodes;
     Ok(())
@@ -80,9 +86,8 @@ struct Pass {
 /// The nodes that permute channels last to channels first, whole blocks of them, for readers that
 /// all compute in blocks.
 fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize> {
-    let (consumers, fetched) = (net.consumers(), net.fetched());
-    let in_blocks = |reader: &usize| {
-        let node = &net.nodes[*reader];
+    let in_blocks = |reader: usize| {
+        let node = &net.nodes[reader];
         let support = node.operator().zip(types.all(&node.inputs));
         support.is_some_and(|(operator, inputs)| {
             matches!(operator.layouts(&inputs, block), LayoutSupport::Any | LayoutSupport::Blocked)
@@ -94,8 +99,8 @@ fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize
         permutes(node, types, Reorder::FROM_CHANNELS_LAST)
             && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(block))
             && !types.is_known(output) // a constant of the plan: nothing runs
-            && !fetched.contains(&output)
-            && consumers[output.0].iter().all(in_blocks)
+            && !net.is_fetched(output)
+            && net.readers(output).all(in_blocks)
     };
     (0..net.nodes.len()).filter(|&at| fits(&net.nodes[at])).collect()
 }
@@ -128,7 +133,7 @@ impl Pass {
 
     /// The layouts in which a node takes each of its inputs, and makes its outputs.
     fn wanted(&self, node: &Node, types: &Types, block: usize) -> (Vec<Layout>, Layout) {
-        let plain = || (vec![Layout::Plain; node.inputs.len()], Layout::Plain);
+        let plain = || plain(node);
         let (Some(operator), Some(inputs), Some(outputs)) =
             (node.operator(), types.all(&node.inputs), types.all(&node.outputs))
         else {
@@ -172,7 +177,7 @@ impl Pass {
         value: ValueId,
         layout: Layout,
         reader: &Location,
-        report: &mut PassReport,
+        cx: &mut PassCx<'_>,
     ) -> ValueId {
         let Some(spec) = types.get(value).and_then(blockable) else { return value };
         if spec.layout == layout {
@@ -182,10 +187,9 @@ impl Pass {
             return twin;
         }
         let made = TensorSpec { layout, ..spec.clone() };
-        let twin = ValueId(net.values.len());
         let Value { name, recorded } = net.values[value.0].clone();
-        report.did(&reader.name, format!("reads {name} reordered to {layout}"));
-        net.values.push(Value { name: name.clone(), recorded });
+        cx.did(&reader.name, format!("reads {name} reordered to {layout}"));
+        let twin = net.add_value(Value { name: name.clone(), recorded });
         types.put(twin, made.into());
         // Of the producer's place in the file, for messages and profiles.
         let producer = self.makers.get(&value).and_then(|&at| self.nodes.get(at));
@@ -195,9 +199,7 @@ impl Pass {
         self.push(Node {
             source: None,
             location,
-            action: Action::Fused(
-                Box::new(Reorder { to: layout, channels_last: false }) as Box<dyn Operator>
-            ),
+            action: Action::Operator(Arc::new(Reorder { to: layout, channels_last: false })),
             inputs: vec![value],
             outputs: vec![twin],
             absorbed: Vec::new(),
@@ -206,6 +208,11 @@ impl Pass {
         self.twins.insert(twin, value);
         twin
     }
+}
+
+/// All inputs and the outputs of a node plain.
+fn plain(node: &Node) -> (Vec<Layout>, Layout) {
+    (vec![Layout::Plain; node.inputs.len()], Layout::Plain)
 }
 
 /// The spec of a value that may lie in blocks: an f32 tensor of rank 4.

@@ -1,68 +1,115 @@
-//! Passes over a net: the explicit, ordered list of everything that changes it before it is
+//! Passes over a net: the explicit, ordered list of everything that is done to it before it is
 //! planned.
 //!
-//! Each pass can be left out
-//! ([`SessionOptions::without_pass`](crate::SessionOptions::without_pass)), the pipeline can stop
-//! early, and each says what it did and what it refused to do, and why. Passes change speed and
-//! memory, never results beyond rounding.
+//! One loop runs the list in its order. A pass looks for what it knows in the net, and says in a
+//! [`Patch`](patch::Patch) what takes its place; patches are checked and applied in one file. Each
+//! pass can be left out, altogether or for single operators
+//! ([`SessionOptions::without_pass`](crate::SessionOptions::without_pass)), the list can end
+//! early, and each pass says what it did and what it refused to do, and why. Passes change speed
+//! and memory, never results beyond rounding.
 
 mod attention;
 mod channels;
 pub(crate) mod dead;
+mod expand;
 pub(crate) mod fold;
 mod fuse;
 mod layout;
+mod patch;
 mod rows;
 mod scale;
 
-use crate::infer::Types;
+use crate::infer;
 use crate::model::Inner;
 use crate::net::Net;
+use crate::options::Resolved;
+use crate::report::Warning;
+use crate::strides;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::Limits;
-use plutino_ops::ValueSpec;
+use plutino_kernels::Isa;
+use plutino_tensor::{TensorSpec, alloc};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
     Pass {
         name: "dead",
         about: "leaves out operators whose results nobody reads",
-        run: Run::Structure(dead::dead),
+        run: dead::dead,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "infer",
+        about: "finds dtypes and shapes of all values",
+        run: infer::infer,
+        kind: Kind::Required,
     },
     Pass {
         name: "fold",
         about: "computes what does not depend on the inputs once, while planning",
-        run: Run::Inference,
+        run: fold::fold,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "record",
+        about: "compares dtypes and shapes with those that the file records",
+        run: infer::compare_with_file,
+        kind: Kind::Required,
+    },
+    Pass {
+        name: "strides",
+        about: "gives operators that read storage the value that owns it",
+        run: strides::bind,
+        kind: Kind::Required,
+    },
+    Pass {
+        name: "constants",
+        about: "leaves out operators that only constants of the plan depend on",
+        run: dead::constants,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "expand",
+        about: "takes operators apart that consist of others",
+        run: expand::expand,
+        kind: Kind::Optional,
     },
     Pass {
         name: "attention",
         about: "computes attention that is spelled out as products and a softmax in one step",
-        run: Run::Typed(Stage::Inferred, attention::attention),
+        run: attention::attention,
+        kind: Kind::Optional,
     },
     Pass {
         name: "channels",
         about: "shuffles channels where they lie, and joins and cuts tensors on the way",
-        run: Run::Typed(Stage::Inferred, channels::channels),
+        run: channels::channels,
+        kind: Kind::Optional,
     },
     Pass {
         name: "fuse",
         about: "lets convolutions and the like take over the activation or sum that follows",
-        run: Run::Typed(Stage::Inferred, fuse::fuse),
+        run: fuse::fuse,
+        kind: Kind::Optional,
     },
     Pass {
         name: "rows",
         about: "lets two linear layers compute some rows at a time, where what lies between exceeds the cache",
-        run: Run::Typed(Stage::Inferred, rows::rows),
+        run: rows::rows,
+        kind: Kind::Optional,
     },
     Pass {
         name: "layout",
         about: "keeps images in channel blocks where convolutions compute",
-        run: Run::Layout(layout::layout),
+        run: layout::layout,
+        kind: Kind::Optional,
     },
     Pass {
         name: "scale",
         about: "lets 1x1 convolutions take over the factors of their input's channels",
-        run: Run::Typed(Stage::Placed, scale::scale),
+        run: scale::scale,
+        kind: Kind::Optional,
     },
 ];
 
@@ -70,50 +117,154 @@ pub(crate) const PIPELINE: &[Pass] = &[
 pub(crate) struct Pass {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    pub(crate) run: Run,
+    run: fn(&mut Net, &mut PassCx<'_>) -> Result<(), SessionError>,
+    pub(crate) kind: Kind,
 }
 
-/// When a pass runs.
-pub(crate) enum Run {
-    /// Before shapes are inferred: works on the structure alone.
-    Structure(fn(&mut Net, &mut PassReport) -> Result<(), SessionError>),
-    /// While shapes are inferred.
-    Inference,
-    /// After shapes are inferred.
-    Typed(Stage, fn(&mut Net, &TypedCx<'_>, &mut PassReport) -> Result<(), SessionError>),
-    /// Decides how values lie in memory, given the channels of a block.
-    Layout(fn(&mut Net, &mut Types, usize, &Limits, &mut PassReport) -> Result<(), SessionError>),
-}
-
-/// How much is known when a pass runs that asks for shapes.
+/// Whether a pass may be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Shapes.
-    Inferred,
-    /// And how values lie in memory.
-    Placed,
+pub(crate) enum Kind {
+    /// Nothing can be planned without it.
+    Required,
+    /// It makes plans better.
+    Optional,
 }
 
-/// What a pass may look at once shapes are known.
-pub(crate) struct TypedCx<'a> {
+/// What passes look at beside the net, and what they use up together.
+pub(crate) struct PassCx<'a> {
     pub(crate) model: &'a Inner,
-    pub(crate) types: &'a Types,
+    pub(crate) feeds: &'a [TensorSpec],
+    pub(crate) isa: Isa,
     /// What ends planning early.
     pub(crate) limits: &'a Limits,
+    /// Whether what is known is computed while planning.
+    pub(crate) folds: bool,
+    /// What may still be computed while planning.
+    pub(crate) allowance: fold::Allowance,
+    /// Members of all lists so far.
+    pub(crate) members: usize,
+    /// What the user should know.
+    pub(crate) warnings: Vec<Warning>,
+    /// Nodes that patches put before that at a position.
+    queued: BTreeMap<usize, Vec<crate::net::Node>>,
+    /// Of the pass that runs.
+    report: PassReport,
+    /// Operators that the pass leaves alone.
+    off: BTreeSet<String>,
+}
+
+impl<'a> PassCx<'a> {
+    pub(crate) fn new(
+        model: &'a Inner,
+        feeds: &'a [TensorSpec],
+        isa: Isa,
+        limits: &'a Limits,
+    ) -> Self {
+        Self {
+            model,
+            feeds,
+            isa,
+            limits,
+            folds: false,
+            allowance: fold::Allowance::default(),
+            members: 0,
+            warnings: Vec::new(),
+            queued: BTreeMap::new(),
+            report: PassReport::default(),
+            off: BTreeSet::new(),
+        }
+    }
+
+    /// Name of the pass that runs.
+    fn name(&self) -> &'static str {
+        self.report.name
+    }
+
+    /// Whether the pass may touch the operator of this name.
+    pub(crate) fn allows(&self, operator: &str) -> bool {
+        !self.off.contains(operator)
+    }
+
+    /// Notes what was done with an operator.
+    pub(crate) fn did(&mut self, operator: &str, what: impl Into<String>) {
+        self.report.done.push(PassNote { operator: operator.into(), what: what.into() });
+    }
+
+    /// Notes what was not done with an operator, and why.
+    pub(crate) fn refuse(&mut self, operator: &str, why: impl Into<String>) {
+        self.report.refused.push(PassNote { operator: operator.into(), what: why.into() });
+    }
+}
+
+/// Runs the pipeline. Returns what each pass did, for passes that were left out as well.
+///
+/// # Errors
+/// Where an operator refuses its inputs, a limit is exceeded, or a pass is wrong.
+pub(crate) fn run(
+    net: &mut Net,
+    cx: &mut PassCx<'_>,
+    resolved: &Resolved,
+) -> Result<Vec<PassReport>, SessionError> {
+    let options = &resolved.options;
+    let last = options.stop_after.as_ref();
+    let last = last.and_then(|last| PIPELINE.iter().position(|pass| pass.name == last));
+    let mut reports = Vec::with_capacity(PIPELINE.len());
+    net.index();
+    for (at, pass) in PIPELINE.iter().enumerate() {
+        let off = options.passes_off.contains(pass.name) || last.is_some_and(|last| at > last);
+        let ran = pass.kind == Kind::Required || !off;
+        cx.report = PassReport { name: pass.name, ran, ..PassReport::default() };
+        if ran {
+            cx.off = without(options, pass.name);
+            (pass.run)(net, cx)?;
+            cx.settle(net);
+        }
+        reports.push(std::mem::take(&mut cx.report));
+    }
+    Ok(reports)
+}
+
+/// The operators for which a pass is left out.
+fn without(options: &SessionOptions, pass: &str) -> BTreeSet<String> {
+    let named = options.passes_off.iter().filter_map(|name| name.split_once('@'));
+    named.filter(|(name, _)| *name == pass).map(|(_, operator)| operator.to_owned()).collect()
+}
+
+/// Whether this names a pass that can be left out, or one for an operator (`fuse@conv1`).
+pub(crate) fn can_be_left_out(name: &str) -> bool {
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    optional().any(|pass| pass.name == name)
+}
+
+/// The passes that can be left out.
+pub(crate) fn optional() -> impl Iterator<Item = &'static Pass> {
+    PIPELINE.iter().filter(|pass| pass.kind == Kind::Optional)
+}
+
+/// What a search takes it gives back: only what lasts is charged.
+fn searching<R>(search: impl FnOnce() -> R) -> R {
+    alloc::temporary(search)
 }
 
 /// A pass of the pipeline, described.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PassInfo {
     /// The name by which options call it.
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
+    /// Whether nothing can be planned without it: it cannot be left out.
+    pub required: bool,
 }
 
 /// The passes, in the order in which they run.
 pub fn passes() -> impl Iterator<Item = PassInfo> {
-    PIPELINE.iter().map(|p| PassInfo { name: p.name, about: p.about })
+    PIPELINE.iter().map(|p| PassInfo {
+        name: p.name,
+        about: p.about,
+        required: p.kind == Kind::Required,
+    })
 }
 
 /// What one pass did.
@@ -136,102 +287,6 @@ pub struct PassNote {
     pub operator: String,
     /// What was done with it, or why not.
     pub what: String,
-}
-
-impl PassReport {
-    pub(crate) fn did(&mut self, operator: &str, what: impl Into<String>) {
-        self.done.push(PassNote { operator: operator.into(), what: what.into() });
-    }
-
-    pub(crate) fn refuse(&mut self, operator: &str, why: impl Into<String>) {
-        self.refused.push(PassNote { operator: operator.into(), what: why.into() });
-    }
-}
-
-/// One empty report for each pass, with [`PassReport::ran`] set for those that the options allow.
-pub(crate) fn reports(options: &SessionOptions) -> Vec<PassReport> {
-    let allowed = |at: usize, name: &str| {
-        options.stop_after.is_none_or(|n| at < n) && !options.passes_off.contains(name)
-    };
-    let passes = PIPELINE.iter().enumerate();
-    passes
-        .map(|(at, p)| PassReport {
-            name: p.name,
-            ran: allowed(at, p.name),
-            ..PassReport::default()
-        })
-        .collect()
-}
-
-/// Runs the passes that come before inference.
-pub(crate) fn run_structure(net: &mut Net, reports: &mut [PassReport]) -> Result<(), SessionError> {
-    for (pass, report) in PIPELINE.iter().zip(reports) {
-        if let (Run::Structure(run), true) = (&pass.run, report.ran) {
-            run(net, report)?;
-        }
-    }
-    Ok(())
-}
-
-/// The report of the pass that runs during inference, if it may.
-pub(crate) fn inference(reports: &mut [PassReport]) -> Option<&mut PassReport> {
-    let (_, report) =
-        PIPELINE.iter().zip(reports).find(|(p, _)| matches!(p.run, Run::Inference))?;
-    report.ran.then_some(report)
-}
-
-/// Runs the passes of a stage after inference.
-pub(crate) fn run_typed(
-    stage: Stage,
-    net: &mut Net,
-    cx: &TypedCx<'_>,
-    reports: &mut [PassReport],
-) -> Result<(), SessionError> {
-    for (pass, report) in PIPELINE.iter().zip(reports) {
-        match pass.run {
-            Run::Typed(at, run) if at == stage && report.ran => run(net, cx, report)?,
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Runs the passes that decide how values lie in memory.
-pub(crate) fn run_layout(
-    net: &mut Net,
-    types: &mut Types,
-    block: usize,
-    limits: &Limits,
-    reports: &mut [PassReport],
-) -> Result<(), SessionError> {
-    for (pass, report) in PIPELINE.iter().zip(reports) {
-        if let (Run::Layout(run), true) = (&pass.run, report.ran) {
-            run(net, types, block, limits, report)?;
-        }
-    }
-    Ok(())
-}
-
-/// A fused operator must make exactly what the last one that it stands for made, wherever that
-/// lies.
-fn check_fused(net: &Net, types: &Types, at: usize) -> Result<(), SessionError> {
-    let node = &net.nodes[at];
-    let inputs = types.all(&node.inputs).unwrap_or_default();
-    let made = node.operator().and_then(|op| op.infer(&inputs).ok()).unwrap_or_default();
-    let promised = types.all(&node.outputs).unwrap_or_default();
-    let same = |(made, promised): (&ValueSpec, &ValueSpec)| match (made, promised) {
-        (ValueSpec::Tensor(a), ValueSpec::Tensor(b)) => {
-            (&a.spec.shape, a.spec.dtype) == (&b.spec.shape, b.spec.dtype)
-        }
-        _ => false,
-    };
-    if made.is_empty() || made.len() != promised.len() || !made.iter().zip(&promised).all(same) {
-        return Err(SessionError::internal(format!(
-            "{}: fusion changed the result's shape",
-            node.location
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

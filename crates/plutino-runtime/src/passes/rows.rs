@@ -4,102 +4,70 @@
 //! Nobody else reads what lies between them. What is decided depends on sizes and on the machine's
 //! caches, not on the number of threads.
 
-use super::{PassReport, TypedCx, check_fused};
+use super::PassCx;
+use super::patch::Patch;
 use crate::SessionError;
-use crate::infer::Types;
-use crate::net::{Action, Net, ValueId};
+use crate::net::{Action, Net, Node, ValueId};
 use plutino_kernels::gemm::Machine;
-use plutino_ops::{ByRows, Operator, ValueSpec};
+use plutino_ops::{ByRows, Operator, Role};
 use plutino_tensor::{DType, TensorSpec};
-use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Joins pairs of layers into one node.
-pub(super) fn rows(
-    net: &mut Net,
-    cx: &TypedCx<'_>,
-    report: &mut PassReport,
-) -> Result<(), SessionError> {
-    let (consumers, fetched) = (net.consumers(), net.fetched());
-    let mut gone = HashSet::new();
+pub(super) fn rows(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
         cx.limits.check_at(at)?;
-        let Some((into, chunks)) = pair(net, cx.types, (&consumers, &fetched), at) else {
-            continue;
-        };
-        // The first one's place is free from now on; it goes where the second one is.
-        let first = std::mem::replace(&mut net.nodes[at].action, Action::Pack);
-        let second = std::mem::replace(&mut net.nodes[into].action, Action::Pack);
-        let (Some(first), Some(next)) = (shared(first), shared(second)) else {
-            return Err(SessionError::internal("layers that do not compute"));
-        };
-        let inputs = net.nodes[at].inputs.clone();
-        let (name, absorbed) =
-            (net.nodes[at].location.name.clone(), net.nodes[at].absorbed.clone());
-        let node = &mut net.nodes[into];
-        let operator = ByRows { first, inputs: inputs.len(), next, chunks };
-        node.action = Action::Fused(Box::new(operator));
-        node.inputs.splice(..1, inputs);
-        node.absorbed.push(name.clone());
-        node.absorbed.extend(absorbed);
-        report.did(&name, format!("computed in {chunks} chunks with {}", node.location.name));
-        check_fused(net, cx.types, into)?;
-        gone.insert(at);
+        if let Some(patch) = super::searching(|| find(net, at)) {
+            cx.apply(net, patch)?;
+        }
     }
-    let mut at = 0..;
-    net.nodes.retain(|_| at.next().is_none_or(|at| !gone.contains(&at)));
     Ok(())
 }
 
-/// The operator of a node that computes.
-fn shared(action: Action) -> Option<Arc<dyn Operator>> {
-    match action {
-        Action::Operator(operator) => Some(operator),
-        Action::Fused(operator) => Some(Arc::from(operator)),
-        _ => None,
-    }
-}
-
-/// The layer that follows the one at `at` and can be joined with it, and the chunks of both.
-fn pair(
-    net: &Net,
-    types: &Types,
-    (consumers, fetched): (&[Vec<usize>], &HashSet<ValueId>),
-    at: usize,
-) -> Option<(usize, usize)> {
-    let node = &net.nodes[at];
-    let &[between] = &node.outputs[..] else { return None };
-    let &[into] = &consumers[between.0][..] else { return None };
-    let next = &net.nodes[into];
-    let &[output] = &next.outputs[..] else { return None };
-    let by_row = [node, next].iter().all(|node| node.operator().is_some_and(Operator::by_row));
-    let reads = next.inputs.first() == Some(&between);
-    if !by_row || !reads || fetched.contains(&between) {
+/// The layer at `at` together with the one that follows, in its place.
+fn find(net: &Net, at: usize) -> Option<Patch> {
+    let by_row = |at: usize| net.role(at) == Some(Role::ByRow);
+    let between = net.only_output(at).filter(|_| by_row(at))?;
+    let into = net.only_reader(between).filter(|&into| by_row(into))?;
+    let (node, next) = (&net.nodes[at], &net.nodes[into]);
+    let (&first, others) = next.inputs.split_first()?;
+    if first != between {
         return None;
     }
+    let output = net.only_output(into)?;
     // Further inputs, which are summands, are rows as well.
     let rows_of =
         |spec: &TensorSpec| Some(spec.shape.product(0..spec.shape.rank().checked_sub(1)?));
-    let rows = rows_of(matrix(types, output)?)?;
+    let rows = rows_of(matrix(net, output)?)?;
     for &value in node.inputs.iter().chain(&next.inputs) {
-        if rows_of(matrix(types, value)?)? != rows {
+        if rows_of(matrix(net, value)?)? != rows {
             return None;
         }
     }
-    let width = |value: ValueId| matrix(types, value)?.shape.last().copied();
+    let width = |value: ValueId| matrix(net, value)?.shape.last().copied();
     let widths = [width(*node.inputs.first()?)?, width(between)?, width(output)?];
     let chunks = ByRows::chunks(rows, widths, Machine::this().l2);
-    (chunks > 1).then_some((into, chunks))
+    if chunks <= 1 {
+        return None;
+    }
+    let inputs = node.inputs.len();
+    let both = ByRows { first: shared(node)?, inputs, next: shared(next)?, chunks };
+    let inputs = [&node.inputs[..], others].concat();
+    let both: Arc<dyn Operator> = Arc::new(both);
+    let patch = Patch::replace(into, both, inputs, vec![output]).without([at]);
+    let note = format!("computed in {chunks} chunks with {}", next.location.name);
+    Some(patch.note(&node.location.name, note))
+}
+
+/// The operator of a node that computes.
+fn shared(node: &Node) -> Option<Arc<dyn Operator>> {
+    match &node.action {
+        Action::Operator(operator) => Some(Arc::clone(operator)),
+        _ => None,
+    }
 }
 
 /// The spec of an f32 tensor that is computed at run time.
-fn matrix(types: &Types, value: ValueId) -> Option<&TensorSpec> {
-    match types.get(value) {
-        Some(ValueSpec::Tensor(t))
-            if t.known.is_none() && !t.python && t.spec.dtype == DType::F32 =>
-        {
-            Some(&t.spec)
-        }
-        _ => None,
-    }
+fn matrix(net: &Net, value: ValueId) -> Option<&TensorSpec> {
+    net.computed(value).filter(|spec| spec.dtype == DType::F32)
 }

@@ -1,21 +1,22 @@
 //! Passes: a snippet of a `.param` file in, the nodes that are left out.
 
-use super::{PassReport, Stage, TypedCx, inference, reports, run_structure, run_typed};
+use super::{PassCx, PassReport, run};
 use crate::SessionOptions;
-use crate::infer;
-use crate::net::Net;
+use crate::net::{Net, ValueId};
+use crate::options::Resolved;
 use crate::testkit::model;
 use plutino_ir::Limits;
 use plutino_kernels::Isa;
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{DType, Layout, Shape, TensorSpec};
 
 /// As [`after_of`], for inputs of shape (1,2).
 fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     after_of(&[1, 2], lines, off)
 }
 
-/// Runs all passes but those named, for inputs of this shape. Returns one line for each node that
-/// is left (`name+absorbed inputs>outputs`) and the reports.
+/// Runs all passes but those named, for inputs of this shape, as a session of the portable
+/// instruction set does. Returns one line for each node that is left
+/// (`name+absorbed inputs>outputs`, values in channel blocks with a `~`) and the reports.
 fn after_of(shape: &[usize], lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     let model = model(lines);
     let inner = &model.inner;
@@ -25,17 +26,17 @@ fn after_of(shape: &[usize], lines: &str, off: &[&str]) -> (Vec<String>, Vec<Pas
         vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
-    let mut net = Net::new(inner, options.sorting, feeds, fetches).unwrap();
-    let mut reports = reports(&options);
-    run_structure(&mut net, &mut reports).unwrap();
-    let fold = inference(&mut reports);
+    let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, options };
+    let mut net = Net::new(inner, resolved.options.sorting, feeds, fetches).unwrap();
     let limits = Limits::default();
-    let types = infer::infer(&net, &specs, &inner.packs, Isa::PORTABLE, fold, &limits).unwrap();
-    let cx = TypedCx { model: inner, types: &types, limits: &limits };
-    run_typed(Stage::Inferred, &mut net, &cx, &mut reports).unwrap();
-    let names = |ids: &[crate::net::ValueId]| {
-        ids.iter().map(|&i| net.name(i)).collect::<Vec<_>>().join(",")
+    let mut cx = PassCx::new(inner, &specs, resolved.isa, &limits);
+    let reports = run(&mut net, &mut cx, &resolved).unwrap();
+    let name = |&id: &ValueId| {
+        let spec = net.types.get(id).and_then(|t| t.as_tensor()).map(|t| t.spec.layout);
+        let blocked = spec.is_some_and(|layout| layout != Layout::Plain);
+        format!("{}{}", net.name(id), if blocked { "~" } else { "" })
     };
+    let names = |ids: &[ValueId]| ids.iter().map(name).collect::<Vec<_>>().join(",");
     let lines = net.nodes.iter().map(|node| {
         let name = [std::slice::from_ref(&node.location.name), &node.absorbed].concat().join("+");
         format!("{name} {}>{}", names(&node.inputs), names(&node.outputs))
@@ -125,7 +126,7 @@ fn dead_operators_go_with_what_only_they_read() {
         test.Reverse alive 1 1 0 3
         pnnx.Output out 1 0 3";
     assert_eq!(after(lines, &[]).0, ["alive 0>3"]);
-    assert_eq!(after(lines, &["dead", "fuse"]).0.len(), 3);
+    assert_eq!(after(lines, &["dead", "constants", "fuse"]).0.len(), 3);
 }
 
 const ATTENTION: &str = "
@@ -249,4 +250,37 @@ fn layers_compute_some_rows_at_a_time() {
     // What is also a result is not left out.
     let fetched = text.replace("out 1 0 2", "out 2 0 1 2");
     assert!(!run(&fetched, SessionOptions::default()).0);
+}
+
+const DROPOUT: &str = "
+    pnnx.Input in 0 1 x
+    pnnx.Expression p 0 1 p expr=0.5
+    pnnx.Expression t 0 1 t expr=False
+    aten::native_dropout drop 3 2 x p t y mask
+    test.Relu r 1 1 y z
+    prim::TupleConstruct both 2 1 z mask zm
+    pnnx.Output out 1 0 zm";
+
+#[test]
+fn operators_that_are_others_are_taken_apart() {
+    let (nodes, reports) = after(DROPOUT, &[]);
+    let names: Vec<_> = nodes.iter().map(|node| node.split(' ').next().unwrap()).collect();
+    assert!(names.contains(&"drop/0"), "{nodes:?}");
+    let notes: Vec<_> =
+        reports.iter().filter(|r| r.name == "expand").flat_map(|r| &r.done).collect();
+    assert!(notes[0].what.starts_with("becomes "), "{notes:?}");
+    let (whole, _) = after(DROPOUT, &["expand"]);
+    assert!(whole.iter().any(|node| node.starts_with("drop x,")), "{whole:?}");
+    let (whole, reports) = after(DROPOUT, &["expand@drop"]);
+    assert!(whole.iter().any(|node| node.starts_with("drop x,")), "{whole:?}");
+    assert!(refusals(&reports, "expand").is_empty());
+}
+
+#[test]
+fn a_pass_can_be_left_out_for_one_operator() {
+    let (nodes, reports) = after(RESIDUAL, &["fuse@act"]);
+    assert_eq!(nodes, ["down 0>1", "a 0>2", "act 2>3", "b+sum+last 3,1>6"]);
+    assert_eq!(refusals(&reports, "fuse"), ["act: the pass is switched off for act"]);
+    let (nodes, _) = after(RESIDUAL, &["fuse@a", "fuse@last"]);
+    assert_eq!(nodes, ["down 0>1", "a 0>2", "act 2>3", "b+sum 3,1>5", "last 5>6"]);
 }

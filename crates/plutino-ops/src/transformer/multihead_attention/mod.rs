@@ -12,7 +12,7 @@ use crate::support::affine::Affine;
 use crate::support::assemble::leaf;
 use crate::support::rearrange::invalid;
 use crate::{
-    BuildError, BuildProblem, Cost, Epilogue, Kernel, NodeReader, Operator, PlanCx, PlanError,
+    BuildError, BuildProblem, Cost, Kernel, Neighbour, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
 use inputs::{Inputs, Widths};
@@ -21,7 +21,7 @@ use plutino_kernels::gemm::{Summand, Target};
 use plutino_tensor::{DType, Shape};
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct MultiheadAttention {
     query: usize,
     key: usize,
@@ -61,7 +61,7 @@ enum Weights {
     Heads,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Projection {
     /// (3 E, E): rows for queries, keys, values.
     Joint(Weight),
@@ -290,13 +290,12 @@ impl Operator for MultiheadAttention {
         plan::plan(self, cx)
     }
 
-    fn absorb(&mut self, next: Epilogue) -> Result<(), Epilogue> {
-        match next {
-            Epilogue::Add if !self.add && self.weights == Weights::No => {
-                self.add = true;
-                Ok(())
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        match neighbour {
+            Neighbour::Add if !self.add && self.weights == Weights::No => {
+                Some(Box::new(Self { add: true, ..self.clone() }))
             }
-            other => Err(other),
+            _ => None,
         }
     }
 

@@ -14,6 +14,8 @@ use crate::{BuildError, BuildProblem, NodeReader, Operator, ShapeError, TensorVa
 const TENSORS: [&str; 7] =
     ["query", "key", "value", "qkv_weight", "qkv_bias", "proj_weight", "proj_bias"];
 
+const NAME: &str = "native_multi_head_attention";
+
 /// One of the results.
 #[derive(Debug, Clone)]
 struct Attention {
@@ -50,8 +52,8 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let attended = part(Outcome::Attended)?;
     match r.output_count() {
         1 => Ok(attended),
-        2 if asked => Ok(several(vec![attended, part(Outcome::Weights { averaged })?])),
-        2 => Ok(several(vec![attended, Box::new(Nothing { input: query, dtype: None })])),
+        2 if asked => Ok(several(NAME, vec![attended, part(Outcome::Weights { averaged })?])),
+        2 => Ok(several(NAME, vec![attended, Box::new(Nothing { input: query, dtype: None })])),
         found => Err(r.error(BuildProblem::Outputs { expected: "1 or 2".into(), found })),
     }
 }
@@ -59,7 +61,7 @@ register_op!(build => "aten::_native_multi_head_attention");
 
 impl Compose for Attention {
     fn name(&self) -> &'static str {
-        "native_multi_head_attention"
+        NAME
     }
 
     fn inputs(&self) -> Vec<usize> {

@@ -260,9 +260,9 @@ fn a_residual_connection_is_absorbed() {
     let line = format!("nn.MultiheadAttention m 1 1 0 1 {BASE} batch_first=True");
     let (x, y) = (random([1, 5, E], 1), random([1, 5, E], 2));
     let plain = check(&*op_with(&line, &w), std::slice::from_ref(&x));
-    let mut operator = op_with(&line, &w);
-    operator.absorb(crate::Epilogue::Add).unwrap();
-    assert!(operator.absorb(crate::Epilogue::Add).is_err());
+    let operator = op_with(&line, &w);
+    let operator = operator.absorb(&crate::Neighbour::Add, &[]).unwrap();
+    assert!(operator.absorb(&crate::Neighbour::Add, &[]).is_none());
     let sum = check(&*operator, &[x, y.clone()]);
     let expected: Vec<f32> =
         values::<f32>(&plain[0]).iter().zip(values::<f32>(&y)).map(|(a, b)| a + b).collect();

@@ -1,0 +1,279 @@
+//! What a pass puts in the place of what it matched: checked and applied here, and nowhere else.
+//!
+//! A value that goes is read by nobody else and is not fetched; what is promised to its readers
+//! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads.
+
+use super::PassCx;
+use crate::SessionError;
+use crate::net::{Action, Net, Node, ValueId};
+use plutino_ops::{Location, Operator, ValueSpec};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Nodes in the place of others.
+pub(crate) struct Patch {
+    /// The node whose place in the order is taken.
+    at: usize,
+    /// Other nodes that are left out.
+    remove: Vec<usize>,
+    /// What is computed there, in order.
+    insert: Vec<NewNode>,
+    /// Values that are not made any more, and what their readers read instead.
+    forward: Vec<(ValueId, ValueId)>,
+    /// What is said of which operator.
+    note: (String, String),
+}
+
+/// A node to be.
+pub(crate) struct NewNode {
+    /// Its own; none for that of the node whose place it takes.
+    pub(crate) location: Option<Arc<Location>>,
+    pub(crate) action: Action,
+    pub(crate) inputs: Vec<ValueId>,
+    pub(crate) outputs: Vec<ValueId>,
+}
+
+impl Patch {
+    /// `operator` takes the place of the node at `at`.
+    pub(crate) fn replace(
+        at: usize,
+        operator: impl Into<Arc<dyn Operator>>,
+        inputs: Vec<ValueId>,
+        outputs: Vec<ValueId>,
+    ) -> Self {
+        let action = Action::Operator(operator.into());
+        Self::with(at, vec![NewNode { location: None, action, inputs, outputs }])
+    }
+
+    /// These nodes take the place of the one at `at`.
+    pub(crate) fn with(at: usize, insert: Vec<NewNode>) -> Self {
+        let note = (String::new(), String::new());
+        Self { at, remove: Vec::new(), insert, forward: Vec::new(), note }
+    }
+
+    /// The node at `at` goes; who read `gone` reads `instead`.
+    #[allow(dead_code)] // identities are next
+    pub(crate) fn forward(at: usize, gone: ValueId, instead: ValueId) -> Self {
+        Self { forward: vec![(gone, instead)], ..Self::with(at, Vec::new()) }
+    }
+
+    /// These nodes go as well.
+    #[must_use]
+    pub(crate) fn without(mut self, nodes: impl IntoIterator<Item = usize>) -> Self {
+        self.remove.extend(nodes);
+        self
+    }
+
+    /// What the report says of an operator.
+    #[must_use]
+    pub(crate) fn note(mut self, operator: &str, what: impl Into<String>) -> Self {
+        self.note = (operator.to_owned(), what.into());
+        self
+    }
+
+    /// Why the patch would change what others see.
+    fn refusal(&self, net: &Net, cx: &PassCx<'_>) -> Option<String> {
+        let touched: BTreeSet<usize> = self.touched().collect();
+        let name = |at: usize| net.nodes[at].location.name.as_str();
+        if let Some(&at) = touched.iter().find(|&&at| !cx.allows(name(at))) {
+            return Some(format!("the pass is switched off for {}", name(at)));
+        }
+        let promised = |v: &ValueId| self.insert.iter().any(|new| new.outputs.contains(v));
+        for at in self.touched() {
+            for value in net.nodes[at].outputs.iter().filter(|v| !promised(v)) {
+                if net.is_fetched(*value) {
+                    return Some(format!("the result of {} is fetched", name(at)));
+                }
+                if self.forward.iter().any(|(gone, _)| gone == value) {
+                    continue;
+                }
+                if let Some(reader) = net.readers(*value).find(|reader| !touched.contains(reader)) {
+                    let (maker, reader) = (name(at), name(reader));
+                    return Some(format!("the result of {maker} is also read by {reader}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// All nodes that do not stay: that whose place is taken comes first.
+    fn touched(&self) -> impl Iterator<Item = usize> + '_ {
+        std::iter::once(self.at).chain(self.remove.iter().copied())
+    }
+
+    /// What the new nodes make, as they infer it; an error where that is not what was promised, or
+    /// where a node does not come after what it reads.
+    fn infer(&self, net: &Net) -> Result<Vec<(ValueId, ValueSpec)>, String> {
+        let touched: BTreeSet<usize> = self.touched().collect();
+        let mut made: Vec<(ValueId, ValueSpec)> = Vec::new();
+        for new in &self.insert {
+            let mut inputs = Vec::with_capacity(new.inputs.len());
+            for input in &new.inputs {
+                let fresh = made.iter().find(|(value, _)| value == input).map(|(_, spec)| spec);
+                let there =
+                    net.producer(*input).is_none_or(|p| p < self.at && !touched.contains(&p));
+                if fresh.is_none() && !there {
+                    return Err(format!("{} is read before it is made", net.name(*input)));
+                }
+                let spec = fresh.or_else(|| net.types.get(*input));
+                inputs.push(spec.cloned().ok_or("an input of no known type")?);
+            }
+            let Action::Operator(operator) = &new.action else {
+                return Err("a node that computes nothing".into());
+            };
+            let outputs = operator.infer(&inputs).map_err(|e| e.to_string())?;
+            if outputs.is_empty() || outputs.len() != new.outputs.len() {
+                return Err("another number of results".into());
+            }
+            for (&value, spec) in new.outputs.iter().zip(outputs) {
+                if let Some(promised) = net.types.get(value)
+                    && !alike(&spec, promised)
+                {
+                    let name = net.name(value);
+                    return Err(format!("{name} becomes {spec} instead of {promised}"));
+                }
+                if net.readers(value).any(|r| r <= self.at && !touched.contains(&r)) {
+                    return Err(format!("{} is made after it is read", net.name(value)));
+                }
+                made.push((value, spec));
+            }
+        }
+        for (gone, instead) in &self.forward {
+            let types = (net.types.get(*gone), net.types.get(*instead));
+            if !matches!(types, (Some(a), Some(b)) if alike(a, b)) {
+                return Err(format!("{} is not what it is replaced by", net.name(*gone)));
+            }
+            if net.producer(*instead).is_some_and(|p| p > self.at || touched.contains(&p)) {
+                return Err(format!("{} is made too late", net.name(*instead)));
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// Whether a value is as another one for those who read it, wherever it lies.
+fn alike(a: &ValueSpec, b: &ValueSpec) -> bool {
+    match (a, b) {
+        (ValueSpec::Tensor(a), ValueSpec::Tensor(b)) => {
+            (&a.spec.shape, a.spec.dtype, a.python) == (&b.spec.shape, b.spec.dtype, b.python)
+        }
+        (ValueSpec::List(a), ValueSpec::List(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+        }
+        (ValueSpec::Dynamic { dtype: a }, ValueSpec::Dynamic { dtype: b }) => a == b,
+        (ValueSpec::Word(a), ValueSpec::Word(b)) => a == b,
+        _ => false,
+    }
+}
+
+impl PassCx<'_> {
+    /// Applies a patch; false where it would change what others see, which the report says.
+    ///
+    /// # Errors
+    /// Where the patch is wrong: a defect of the pass.
+    pub(crate) fn apply(&mut self, net: &mut Net, patch: Patch) -> Result<bool, SessionError> {
+        if let Some(why) = patch.refusal(net, self) {
+            self.refuse(&patch.note.0, why);
+            return Ok(false);
+        }
+        let made = patch.infer(net).map_err(|what| {
+            let location = &net.nodes[patch.at].location;
+            SessionError::internal(format!("{location}: pass {}: {what}", self.name()))
+        })?;
+        for (value, spec) in made {
+            if net.types.get(value).is_none() {
+                net.types.put(value, spec);
+            }
+        }
+        let (location, mut absorbed) =
+            (Arc::clone(&net.nodes[patch.at].location), net.nodes[patch.at].absorbed.clone());
+        for &at in &patch.remove {
+            absorbed.push(net.nodes[at].location.name.clone());
+            absorbed.extend(net.nodes[at].absorbed.iter().cloned());
+        }
+        let source = net.nodes[patch.at].source;
+        let mut unread = Vec::new();
+        for at in patch.touched() {
+            unread.extend(take(net, at).inputs);
+        }
+        for (gone, instead) in patch.forward {
+            redirect(net, gone, instead);
+        }
+        let mut nodes: Vec<Node> = patch
+            .insert
+            .into_iter()
+            .map(|new| {
+                let NewNode { location: own, action, inputs, outputs } = new;
+                let location = own.unwrap_or_else(|| Arc::clone(&location));
+                Node { source, location, action, inputs, outputs, absorbed: Vec::new() }
+            })
+            .collect();
+        nodes.iter().for_each(|node| net.uses.enter(patch.at, node));
+        if let Some(mut last) = nodes.pop() {
+            last.absorbed = absorbed;
+            net.nodes[patch.at] = last;
+            if !nodes.is_empty() {
+                self.queued.insert(patch.at, nodes);
+            }
+        }
+        self.did(&patch.note.0, patch.note.1);
+        self.sweep(net, unread);
+        Ok(true)
+    }
+
+    /// Leaves out the nodes whose results nobody reads any more, among those that make these
+    /// values and those before them.
+    fn sweep(&mut self, net: &mut Net, mut unread: Vec<ValueId>) {
+        while let Some(value) = unread.pop() {
+            let Some(at) = net.producer(value) else { continue };
+            let dead = |v: &ValueId| !net.is_fetched(*v) && net.readers(*v).next().is_none();
+            if self.queued.contains_key(&at) || !net.nodes[at].outputs.iter().all(dead) {
+                continue;
+            }
+            let node = take(net, at);
+            self.did(&node.location.name, "removed: nobody reads its outputs any more");
+            unread.extend(node.inputs);
+        }
+    }
+
+    /// Puts nodes where patches want them, and forgets those that are gone: positions change.
+    pub(super) fn settle(&mut self, net: &mut Net) {
+        let mut nodes = Vec::with_capacity(net.nodes.len());
+        for (at, node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
+            nodes.extend(self.queued.remove(&at).unwrap_or_default());
+            nodes.extend((!is_gone(&node)).then_some(node));
+        }
+        net.nodes = nodes;
+        net.index();
+    }
+}
+
+/// Takes a node out; an empty one stays in its place until [`PassCx::settle`].
+fn take(net: &mut Net, at: usize) -> Node {
+    let node = &mut net.nodes[at];
+    let empty = Node {
+        source: None,
+        location: Arc::clone(&node.location),
+        action: Action::Pack,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        absorbed: Vec::new(),
+    };
+    let node = std::mem::replace(node, empty);
+    net.uses.leave(at, &node);
+    node
+}
+
+/// Every node makes something, but for those that were taken out.
+fn is_gone(node: &Node) -> bool {
+    node.outputs.is_empty() && matches!(node.action, Action::Pack)
+}
+
+/// Who read `gone` reads `instead`.
+fn redirect(net: &mut Net, gone: ValueId, instead: ValueId) {
+    let readers = std::mem::take(&mut net.uses.readers[gone.0]);
+    for (at, times) in readers {
+        net.nodes[at].inputs.iter_mut().filter(|v| **v == gone).for_each(|v| *v = instead);
+        *net.uses.readers[instead.0].entry(at).or_insert(0) += times;
+    }
+}
