@@ -19,9 +19,11 @@ mod testkit;
 pub use crate::core::*;
 pub(crate) use support::names::function;
 
+pub use elementwise::Elementary;
 pub use fused::channel_map::ChannelMap;
 pub use fused::reorder::Reorder;
 pub use fused::rows::ByRows;
+pub use normalization::layer_norm::NormPattern;
 pub use transformer::attention::AttentionPattern;
 
 #[doc(hidden)] // for register_op!

@@ -16,6 +16,22 @@ pub(crate) fn model(lines: &str) -> Model {
     Model::from_graph(graph(lines)).unwrap()
 }
 
+/// As [`model`], with numbers between -1 and 1 for all weights (from 1 to 2 for variances).
+pub(crate) fn weighted(lines: &str) -> Model {
+    let mut graph = graph(lines);
+    let ids: Vec<_> = graph.operators().map(|(id, _)| id).collect();
+    for id in ids {
+        for (name, attr) in graph.attrs_mut(id).unwrap() {
+            let number = |i: usize| ((i * 7919 + name.len()) % 31) as f32 / 16.0 - 1.0;
+            let number = |i| if name == "running_var" { 1.0 + number(i).abs() } else { number(i) };
+            let data: Vec<u8> =
+                (0..attr.element_count()).flat_map(|i| number(i).to_le_bytes()).collect();
+            attr.set_data(data).unwrap();
+        }
+    }
+    Model::from_graph(graph).unwrap()
+}
+
 /// The graph of these operator lines.
 pub(crate) fn graph(lines: &str) -> Graph {
     let lines: Vec<&str> = lines.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

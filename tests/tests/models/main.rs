@@ -8,4 +8,5 @@ mod mutations;
 mod operators;
 mod passes;
 mod precision;
+mod random;
 mod raw;

@@ -28,8 +28,8 @@ register_op!(function => "F.conv1d", "F.conv2d", "F.conv3d");
 /// Zero or other padding of a convolution.
 #[derive(Debug, Clone)]
 enum Padding {
-    /// On both sides of each dimension.
-    Sizes(Vec<usize>),
+    /// Before and after each dimension.
+    Sizes(Vec<(usize, usize)>),
     /// As much as keeps the size; the odd element goes behind.
     Same,
 }
@@ -146,11 +146,14 @@ fn functional(r: &mut NodeReader<'_>, dims: usize) -> Result<Box<dyn Operator>, 
 fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, BuildError> {
     let stride = r.sizes("stride", dims, 1, Some(1))?;
     let padding = match r.raw("padding").and_then(|p| p.as_str()) {
-        Some("valid") => Padding::Sizes(vec![0; dims]),
+        Some("valid") => Padding::Sizes(vec![(0, 0); dims]),
         Some("same") if stride.iter().all(|&s| s == 1) => Padding::Same,
         Some("same") => return Err(r.bad("stride", "1 where padding is 'same'")),
         Some(_) => return Err(r.bad("padding", "sizes, same or valid")),
-        None => Padding::Sizes(r.sizes("padding", dims, 0, Some(0))?),
+        None => {
+            let sizes = r.sizes("padding", dims, 0, Some(0))?;
+            Padding::Sizes(sizes.into_iter().map(|size| (size, size)).collect())
+        }
     };
     let input = r.required_input("input")?;
     Ok(Conv {
@@ -234,7 +237,7 @@ impl Conv {
         for (i, &kernel) in kernel.iter().enumerate() {
             let dilation = self.dilation[i];
             let padding = match &self.padding {
-                Padding::Sizes(sizes) => (sizes[i], sizes[i]),
+                Padding::Sizes(sizes) => sizes[i],
                 Padding::Same => {
                     let all = kernel.saturating_sub(1).saturating_mul(dilation);
                     (all / 2, all - all / 2)
@@ -337,6 +340,12 @@ impl Operator for Conv {
             }
             Neighbour::Add if self.add.is_none() => conv.add = Some(self.activation.is_some()),
             Neighbour::Factors if self.takes_factors(inputs) => conv.scaled = true,
+            Neighbour::Affine(affine) if self.activation.is_none() && self.add.is_none() => {
+                let (weight, bias) =
+                    weights::with_affine(&self.weight, self.bias.as_ref(), affine)?;
+                (conv.weight, conv.bias) = (weight, Some(bias));
+            }
+            Neighbour::Zeros(zeros) => conv.padding = self.with_zeros(zeros)?,
             _ => return None,
         }
         Some(Box::new(conv))
@@ -349,6 +358,19 @@ impl Operator for Conv {
 }
 
 impl Conv {
+    /// The padding with these zeros around the input, by dimension, if they lie around pixels.
+    fn with_zeros(&self, zeros: &[(usize, usize)]) -> Option<Padding> {
+        let (others, spatial) = zeros.split_at_checked(zeros.len().checked_sub(self.dims)?)?;
+        let Padding::Sizes(own) = &self.padding else { return None };
+        if self.mode != PadMode::Zeros || self.input != 0 || others.iter().any(|&z| z != (0, 0)) {
+            return None;
+        }
+        let sum = |(a, b): (&(usize, usize), &(usize, usize))| {
+            Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))
+        };
+        Some(Padding::Sizes(own.iter().zip(spatial).map(sum).collect::<Option<_>>()?))
+    }
+
     /// Whether it is faster to multiply the weights by the factors of the input's channels.
     fn takes_factors(&self, inputs: &[ValueSpec]) -> bool {
         let Ok((g, _)) = self.geometry(inputs) else { return false };

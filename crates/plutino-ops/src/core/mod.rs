@@ -15,7 +15,7 @@ mod weight;
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
-pub use operator::{Cost, LayoutSupport, Neighbour, Operator, Role};
+pub use operator::{ChannelAffine, Cost, LayoutSupport, Neighbour, Operator, Role};
 pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};

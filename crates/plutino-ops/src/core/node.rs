@@ -313,6 +313,7 @@ impl<'a> NodeReader<'a> {
             spec: TensorSpec::new(dtype(attr.dtype()), attr.shape()),
             data: attr.data().cloned(),
             mapping: attr.mapping().cloned(),
+            scale: None,
         })
     }
 

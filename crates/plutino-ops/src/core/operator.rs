@@ -4,8 +4,11 @@ use super::{
     Expansion, PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule, TensorValue,
     ValueSpec,
 };
+use crate::elementwise::Elementary;
+use plutino_ir::expr::Expr;
 use plutino_kernels::activation::Activation;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A decoded operator. Built from a PNNX node by a [`Builder`](super::Builder).
 pub trait Operator: Debug + Send + Sync + 'static {
@@ -42,6 +45,12 @@ pub trait Operator: Debug + Send + Sync + 'static {
     /// What this operator is in patterns of several operators that passes recognise; none for most.
     fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
         let _ = inputs;
+        None
+    }
+
+    /// What is computed of each element, where the operator computes one output elementwise: to be
+    /// joined with what others compute ([`Elementary::then`]).
+    fn elementwise(&self) -> Option<Elementary> {
         None
     }
 
@@ -98,6 +107,21 @@ pub enum Neighbour {
     /// Before: the multiplication of each channel by one factor for each image. The factors,
     /// `(N, C, 1, 1)`, become input 1.
     Factors,
+    /// After: a scale and a shift of each channel of the output.
+    Affine(ChannelAffine),
+    /// Before: so many zeros before and after each dimension.
+    Zeros(Vec<(usize, usize)>),
+}
+
+/// A scale and a shift for each channel: y = scale x + shift.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChannelAffine {
+    /// What tells it from others of the model, such as the name of a weight.
+    pub key: Arc<str>,
+    /// By channel.
+    pub scale: Arc<[f64]>,
+    /// By channel.
+    pub shift: Arc<[f64]>,
 }
 
 /// What an operator with one output is in a pattern of several operators. Numbers are those of
@@ -123,6 +147,18 @@ pub enum Role {
     /// Each row of the output (an index of all dimensions but the last) depends on the same row of
     /// each input and on nothing else: some rows may be computed alone, as a matrix.
     ByRow,
+    /// A scale and a shift of each channel (dimension 1) of input 0, known by now.
+    Affine(ChannelAffine),
+    /// The input with so many zeros before and after each dimension.
+    Zeros(usize, Vec<(usize, usize)>),
+    /// The input as it is: the same numbers in the same shape.
+    Same(usize),
+    /// The elements of the input in another shape.
+    Reshape(usize),
+    /// The mean of each row of the input: of its last dimension, which stays as 1.
+    MeanOfRows(usize),
+    /// Arithmetic on the inputs.
+    Formula(Expr),
 }
 
 /// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.

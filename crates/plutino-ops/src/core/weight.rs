@@ -18,6 +18,8 @@ pub struct Weight {
     pub(super) data: Option<Bytes>,
     /// The mapped file that the bytes are a part of.
     pub(super) mapping: Option<Mapping>,
+    /// What each index of the first dimension is multiplied with when it is read; f32 only.
+    pub(super) scale: Option<Arc<[f64]>>,
 }
 
 impl Weight {
@@ -31,6 +33,14 @@ impl Weight {
     /// # Errors
     /// Where the model was loaded without weights.
     pub fn bytes(&self) -> Result<&[u8], PlanError> {
+        if self.scale.is_some() {
+            return Err(PlanError::Unsupported(format!("the bytes of '{}'", self.name)));
+        }
+        self.stored()
+    }
+
+    /// The bytes of the file.
+    fn stored(&self) -> Result<&[u8], PlanError> {
         self.data.as_deref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
     }
 
@@ -38,7 +48,18 @@ impl Weight {
     /// that was loaded without weights.
     pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
         let data = tensor.map(|t| Bytes::copy_from_slice(t.as_bytes()));
-        Self { name, spec, data, mapping: None }
+        Self { name, spec, data, mapping: None, scale: None }
+    }
+
+    /// This weight, of f32, with each index of its first dimension multiplied by a number: done
+    /// whenever it is read. `key` tells it from the weight as it is.
+    pub(crate) fn scaled(&self, key: &str, scale: &Arc<[f64]>) -> Option<Self> {
+        let fits = self.scale.is_none() && self.spec.dtype == DType::F32;
+        (fits && self.spec.shape.first() == Some(&scale.len())).then(|| Self {
+            name: format!("{} x {key}", self.name).into(),
+            scale: Some(Arc::clone(scale)),
+            ..self.clone()
+        })
     }
 
     /// Whether the model was loaded with weights.
@@ -51,7 +72,11 @@ impl Weight {
     /// # Errors
     /// Where the model was loaded without weights, or no memory is left.
     pub fn tensor(&self) -> Result<Tensor, PlanError> {
-        let tensor = Tensor::from_bytes(self.spec.dtype, self.spec.shape.clone(), self.bytes()?)?;
+        let shape = self.spec.shape.clone();
+        let tensor = match self.scale {
+            Some(_) => Tensor::from_slice(&self.to_f32()?, shape)?,
+            None => Tensor::from_bytes(self.spec.dtype, shape, self.stored()?)?,
+        };
         self.release();
         Ok(tensor)
     }
@@ -72,8 +97,9 @@ impl Weight {
     /// # Errors
     /// As there.
     pub fn view_f32(&self) -> Result<F32View<'_>, PlanError> {
-        let bytes = self.bytes()?;
-        let floats = if self.spec.dtype == DType::F32 { Floats::from_bytes(bytes) } else { None };
+        let bytes = self.stored()?;
+        let as_it_is = self.spec.dtype == DType::F32 && self.scale.is_none();
+        let floats = if as_it_is { Floats::from_bytes(bytes) } else { None };
         Ok(match floats {
             Some(floats) => F32View::InPlace(self, floats),
             None => F32View::Copied(self.to_f32()?),
@@ -85,7 +111,7 @@ impl Weight {
     /// # Errors
     /// Where the weight was not loaded or is not a real float, or no memory is left.
     pub fn to_f32(&self) -> Result<F32Copy, PlanError> {
-        let bytes = self.bytes()?;
+        let bytes = self.stored()?;
         let mut copy = AlignedBuf::resident(self.spec.shape.checked_numel()?.saturating_mul(4))?;
         let out: &mut [f32] = bytemuck::cast_slice_mut(copy.as_mut_bytes());
         match self.spec.dtype {
@@ -98,6 +124,12 @@ impl Weight {
                     "weight '{}' of dtype {other}",
                     self.name
                 )));
+            }
+        }
+        if let Some(scale) = &self.scale {
+            let row = (out.len() / scale.len().max(1)).max(1);
+            for (row, &factor) in out.chunks_exact_mut(row).zip(scale.iter()) {
+                row.iter_mut().for_each(|x| *x = (f64::from(*x) * factor) as f32);
             }
         }
         self.release();

@@ -116,7 +116,7 @@ impl Formula for Copy {
     }
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
-        let model = &TensorValue::at(f.specs(), self.model)?.spec;
+        let model = TensorValue::at(f.specs(), self.model)?.spec.clone();
         let x = f.input(self.src)?;
         let x = f.cast(x, model.dtype);
         f.expand(x, &model.shape)

@@ -1,12 +1,13 @@
 //! From PyTorch's functions of tensors and Python numbers to a program of typed functions.
 
+use super::chain::Slot;
 use super::number;
 use crate::support::promotion::{Category, Standing, inexact, result_type};
 use crate::{ShapeError, TensorValue, ValueSpec, Weight};
 use plutino_kernels::elementwise::{
     Binary, Builder, ElementwiseError, Program, Scalar, Unary, Value,
 };
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Shape, TensorSpec};
 
 /// A value of a formula.
 #[derive(Debug, Clone)]
@@ -94,17 +95,73 @@ pub(crate) struct Lowering<'a> {
     sources: Vec<(Origin, Shape)>,
     /// Inputs that have been asked for, by position and shape.
     read: Vec<(usize, Operand)>,
+    /// Where the formula at work finds its inputs, if it is a part of another one.
+    frame: Option<Frame>,
+    /// Functions so far.
+    functions: usize,
+}
+
+/// The inputs of a formula that is a part of another one.
+struct Frame {
+    slots: Vec<Slot>,
+    specs: Vec<ValueSpec>,
 }
 
 impl<'a> Lowering<'a> {
     /// For these inputs.
     pub(crate) fn new(inputs: &'a [ValueSpec]) -> Self {
-        Self { inputs, builder: Builder::new(), sources: Vec::new(), read: Vec::new() }
+        Self {
+            inputs,
+            builder: Builder::new(),
+            sources: Vec::new(),
+            read: Vec::new(),
+            frame: None,
+            functions: 0,
+        }
     }
 
     /// The inputs as planning sees them.
-    pub(crate) fn specs(&self) -> &'a [ValueSpec] {
-        self.inputs
+    pub(crate) fn specs(&self) -> &[ValueSpec] {
+        self.frame.as_ref().map_or(self.inputs, |frame| &frame.specs)
+    }
+
+    /// Number of inputs.
+    pub(super) fn count(&self) -> usize {
+        self.specs().len()
+    }
+
+    /// Functions so far.
+    pub(super) fn functions(&self) -> usize {
+        self.functions
+    }
+
+    /// Lowers a formula whose inputs are these.
+    pub(super) fn within<R>(&mut self, slots: Vec<Slot>, lower: impl FnOnce(&mut Self) -> R) -> R {
+        let outer = |slot| match (slot, &self.frame) {
+            (Slot::Input(at), Some(frame)) => frame.slots.get(at).cloned(),
+            (slot, _) => Some(slot),
+        };
+        let slots: Vec<Slot> = slots.into_iter().filter_map(outer).collect();
+        let spec = |slot: &Slot| match slot {
+            Slot::Input(at) => self.inputs.get(*at).cloned(),
+            Slot::Made(Term::Tensor(t)) => {
+                let (spec, python) = (TensorSpec::new(t.dtype, t.shape.clone()), t.python);
+                Some(ValueSpec::Tensor(TensorValue { spec, known: None, python }))
+            }
+            Slot::Made(Term::Number(x)) => number::spec(*x).ok(),
+        };
+        let specs = slots.iter().filter_map(spec).collect();
+        let before = self.frame.replace(Frame { slots, specs });
+        let result = lower(self);
+        self.frame = before;
+        result
+    }
+
+    /// Where an input of the formula at work is found.
+    fn slot(&self, at: usize) -> Result<Slot, ShapeError> {
+        let Some(frame) = &self.frame else { return Ok(Slot::Input(at)) };
+        let missing = || ShapeError::Invalid(format!("there is no input {at}"));
+        frame.slots.get(at).cloned().ok_or_else(missing)
     }
 
     /// The input at this position.
@@ -112,6 +169,10 @@ impl<'a> Lowering<'a> {
     /// # Errors
     /// Where it is no tensor or number of known shape.
     pub(crate) fn input(&mut self, at: usize) -> Result<Term, ShapeError> {
+        let at = match self.slot(at)? {
+            Slot::Made(term) => return Ok(term),
+            Slot::Input(at) => at,
+        };
         let spec = TensorValue::at(self.inputs, at)?;
         if let Some(x) = spec.known.as_ref().filter(|_| spec.python).and_then(number::of_tensor) {
             return Ok(Term::Number(x));
@@ -126,6 +187,9 @@ impl<'a> Lowering<'a> {
     /// # Errors
     /// Where it is no tensor of known shape, or the shape has another number of elements.
     pub(crate) fn input_as(&mut self, at: usize, shape: Shape) -> Result<Term, ShapeError> {
+        let Slot::Input(at) = self.slot(at)? else {
+            return Err(ShapeError::Invalid("a result in between has its own shape".into()));
+        };
         let spec = TensorValue::at(self.inputs, at)?;
         if shape.checked_numel()? != spec.shape().numel() {
             return Err(ShapeError::Invalid(format!("{} cannot be read as {shape}", spec.spec)));
@@ -181,6 +245,7 @@ impl<'a> Lowering<'a> {
             _ => x.dtype,
         };
         let value = self.builder.cast(x.value, dtype);
+        self.functions += 1;
         let value = self.builder.unary(op, value).map_err(refused)?;
         Ok(self.made(value, x.shape, x.python))
     }
@@ -199,6 +264,7 @@ impl<'a> Lowering<'a> {
         }
         let (shape, python) = broadcast(&[&a, &b])?;
         let (a, b) = (self.value(a, dtype), self.value(b, dtype));
+        self.functions += 1;
         let value = self.builder.binary(op, a, b).map_err(refused)?;
         Ok(self.made(value, shape, python))
     }

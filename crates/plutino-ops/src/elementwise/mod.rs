@@ -4,6 +4,7 @@
 mod binary;
 mod blend;
 mod cast;
+mod chain;
 mod close;
 mod kernel;
 mod lowering;
@@ -14,6 +15,7 @@ mod table;
 mod unary;
 
 pub(crate) use cast::To;
+pub use chain::Elementary;
 pub(crate) use kernel::plan;
 pub(crate) use lowering::{Lowered, Lowering, Term};
 pub(crate) use number::{
@@ -28,6 +30,7 @@ use crate::{
 };
 use plutino_kernels::elementwise::Scalar;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// What an elementwise operator computes.
 pub(crate) trait Formula: Debug + Send + Sync + 'static {
@@ -54,12 +57,12 @@ pub(crate) trait Formula: Debug + Send + Sync + 'static {
 /// An operator with one output, each element of which depends on those elements of the inputs that
 /// broadcasting pairs with it.
 #[derive(Debug)]
-pub(crate) struct Elementwise<F>(F);
+pub(crate) struct Elementwise(Arc<dyn Formula>);
 
-impl<F: Formula> Elementwise<F> {
+impl Elementwise {
     /// As builders return it.
-    pub(crate) fn boxed(formula: F) -> Box<dyn Operator> {
-        Box::new(Self(formula))
+    pub(crate) fn boxed(formula: impl Formula) -> Box<dyn Operator> {
+        Box::new(Self(Arc::new(formula)))
     }
 
     fn lowered(&self, inputs: &[ValueSpec]) -> Result<Lowered, ShapeError> {
@@ -69,7 +72,7 @@ impl<F: Formula> Elementwise<F> {
     }
 }
 
-impl<F: Formula> Operator for Elementwise<F> {
+impl Operator for Elementwise {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         Ok(vec![self.lowered(inputs)?.spec(inputs)?])
     }
@@ -78,8 +81,17 @@ impl<F: Formula> Operator for Elementwise<F> {
         plan(cx, self.0.name(), vec![self.lowered(cx.inputs)?])
     }
 
-    fn role(&self, _: &[ValueSpec]) -> Option<Role> {
-        self.0.role()
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        match (self.0.role(), inputs) {
+            (None, [ValueSpec::Tensor(_), ..]) => {
+                matches!(self.lowered(inputs), Ok(Lowered::Input(0))).then_some(Role::Same(0))
+            }
+            (role, _) => role,
+        }
+    }
+
+    fn elementwise(&self) -> Option<Elementary> {
+        Some(Elementary(Arc::clone(&self.0)))
     }
 
     fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {

@@ -4,7 +4,7 @@
 //! `[size(@0,0),-1]`, is Python arithmetic and known before the run; it feeds the shapes of other
 //! operators.
 
-use crate::elementwise::{Lowered, Lowering, Term, convert_number, plan};
+use crate::elementwise::{Elementary, Formula, Lowered, Lowering, Term, convert_number, plan};
 use crate::{
     BuildError, BuildProblem, Cost, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
     Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members, register_op,
@@ -14,6 +14,7 @@ use plutino_ir::quote;
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::DType;
+use std::sync::Arc;
 
 register_op!(expression => "pnnx.Expression");
 
@@ -109,6 +110,15 @@ impl Operator for Expression {
         plan(cx, &self.short_name(), self.evaluate(cx.inputs)?.leaves)
     }
 
+    fn elementwise(&self) -> Option<Elementary> {
+        let several = matches!(self.expr, Expr::List(_) | Expr::None | Expr::Word(_));
+        if several || self.floored.is_some() || matches!(self.expr, Expr::Size { .. }) {
+            return None;
+        }
+        let (name, expr) = (self.short_name(), self.expr.clone());
+        Some(Elementary(Arc::new(Single { name, expr })))
+    }
+
     fn role(&self, _: &[ValueSpec]) -> Option<Role> {
         if self.floored.is_some() {
             return None;
@@ -118,7 +128,9 @@ impl Operator for Expression {
         {
             return Some(Role::Times(*a, *b));
         }
-        activation(&self.expr).map(Role::Activation).or_else(|| terms(&self.expr).map(Role::Sum))
+        let formula = || Role::Formula(self.expr.clone());
+        let known = activation(&self.expr).map(Role::Activation);
+        known.or_else(|| terms(&self.expr).map(Role::Sum)).or_else(|| Some(formula()))
     }
 
     fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
@@ -146,6 +158,23 @@ impl Expression {
             Expr::Binary(f, ..) => format!("{f}(..)"),
             _ => "[..]".into(),
         }
+    }
+}
+
+/// An expression that makes one tensor or number.
+#[derive(Debug)]
+struct Single {
+    name: String,
+    expr: Expr,
+}
+
+impl Formula for Single {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        lower(&self.expr, f)
     }
 }
 
@@ -580,7 +609,11 @@ mod tests {
             ("max(@1,0.0)", None),
         ] {
             let role = expression(expr, 2).role(&[]);
-            assert_eq!(role, expected.map(Role::Activation), "{expr}");
+            let found = match role {
+                Some(Role::Activation(activation)) => Some(activation),
+                _ => None,
+            };
+            assert_eq!(found, expected, "{expr}");
         }
     }
 
@@ -592,7 +625,7 @@ mod tests {
             ("mul(@0,2)", Some(Role::Sum(vec![(0, 2.0)]))),
             ("add(@1,@0)", Some(Role::Sum(vec![(1, 1.0), (0, 1.0)]))),
             ("add(@0,div(@1,4))", Some(Role::Sum(vec![(0, 1.0), (1, 0.25)]))),
-            ("mul(@0,add(@1,1))", None),
+            ("mul(@0,add(@1,1))", Some(Role::Formula(Expr::parse("mul(@0,add(@1,1))").unwrap()))),
         ] {
             assert_eq!(expression(expr, 2).role(&[]), expected, "{expr}");
         }

@@ -135,13 +135,23 @@ impl Operator for Linear {
         )
     }
 
-    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+    fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
         let mut linear = self.clone();
         match neighbour {
             Neighbour::Activation(activation) if self.activation.is_none() => {
                 linear.activation = Some(*activation);
             }
             Neighbour::Add if self.activation.is_none() && !self.add => linear.add = true,
+            // Channels are dimension 1: features of a matrix.
+            Neighbour::Affine(affine)
+                if self.activation.is_none()
+                    && !self.add
+                    && TensorValue::at(inputs, self.input).is_ok_and(|x| x.shape().rank() == 2) =>
+            {
+                let (weight, bias) =
+                    weights::with_affine(&self.weight, self.bias.as_ref(), affine)?;
+                (linear.weight, linear.bias) = (weight, Some(bias));
+            }
             _ => return None,
         }
         Some(Box::new(linear))

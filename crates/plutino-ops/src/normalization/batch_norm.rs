@@ -8,14 +8,15 @@ use crate::support::assemble::leaf;
 use crate::support::composite::composed;
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, Cost, Inputs, Kernel, LayoutSupport, Neighbour, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
-    register_op,
+    BuildError, ChannelAffine, Cost, Inputs, Kernel, LayoutSupport, Neighbour, NodeReader,
+    Operator, PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::norm::{channel_affine, channel_affine_any, channel_affine_blocked};
 use plutino_kernels::number::Float;
 use plutino_kernels::{Activation, Isa, for_floats};
 use plutino_tensor::{DType, Layout};
+use std::sync::Arc;
 
 /// Statistics and parameters by channel.
 #[derive(Debug, Clone)]
@@ -183,7 +184,7 @@ impl Operator for BatchNorm {
             None => format!("channel_affine.{}", cx.isa),
         };
         let (isa, activation) = (cx.isa, self.activation);
-        let kernel = ChannelAffine { name, isa, sizes, block, padded, input, affine, activation };
+        let kernel = AffineKernel { name, isa, sizes, block, padded, input, affine, activation };
         Ok(Planned::new(kernel).with_scratch(scratch).in_place(input))
     }
 
@@ -196,6 +197,26 @@ impl Operator for BatchNorm {
         }
     }
 
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let x = self.subject(inputs).ok().filter(|x| x.dtype() == DType::F32)?;
+        let channels = x.shape()[1];
+        if self.activation.is_some() || self.input != 0 {
+            return None;
+        }
+        let parameters = self.parameters::<f32>(inputs).ok().filter(Parameters::are_known)?;
+        let mut both = [vec![0.0; channels], vec![0.0; channels]]; // bounded: as many as weights
+        let none = Inputs(smallvec::SmallVec::new());
+        parameters
+            .write(&none, |c, scale, shift| (both[0][c], both[1][c]) = (scale, shift))
+            .ok()?;
+        let key = match self.mean.stored() {
+            Some(mean) => Arc::clone(&mean.name),
+            None => checksum(both.iter().flatten()).into(),
+        };
+        let [scale, shift] = both.map(Arc::from);
+        Some(Role::Affine(ChannelAffine { key, scale, shift }))
+    }
+
     fn layouts(&self, inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
         match TensorValue::at(inputs, self.input) {
             Ok(x) if x.dtype() == DType::F32 && x.shape().rank() == 4 => LayoutSupport::Any,
@@ -206,6 +227,18 @@ impl Operator for BatchNorm {
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::elementwise(inputs, outputs, 2)
     }
+}
+
+/// What tells these numbers from others, where they have no name.
+fn checksum<'a>(numbers: impl Iterator<Item = &'a f64>) -> String {
+    // FNV-1a, forwards with two bases.
+    let mut sums = [0xcbf2_9ce4_8422_2325u64, 0x6c62_272e_07bb_0142];
+    for byte in numbers.flat_map(|x| x.to_bits().to_le_bytes()) {
+        for sum in &mut sums {
+            *sum = (*sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(1);
+        }
+    }
+    format!("{:016x}{:016x}", sums[0], sums[1])
 }
 
 /// Statistics and parameters, where they are known.
@@ -247,11 +280,16 @@ impl<T: Float> Parameters<T> {
         Ok(())
     }
 
-    /// Scales, then shifts, `channels` each, where all parameters are known.
-    fn ready(&self, channels: usize) -> Option<[Vec<f32>; 2]> {
+    /// Whether none of them is an input of the run.
+    fn are_known(&self) -> bool {
         let known = |b: &Bound<[T]>| matches!(b, Bound::Ready(_));
         let given = self.weight.iter().chain(&self.bias).all(known);
-        if !(known(&self.mean) && known(&self.variance) && given) {
+        known(&self.mean) && known(&self.variance) && given
+    }
+
+    /// Scales, then shifts, `channels` each, where all parameters are known.
+    fn ready(&self, channels: usize) -> Option<[Vec<f32>; 2]> {
+        if !self.are_known() {
             return None;
         }
         let mut all = [vec![0.0; channels], vec![0.0; channels]]; // bounded: as many as weights
@@ -269,7 +307,7 @@ enum Affine {
     AtRun(Parameters<f32>),
 }
 
-struct ChannelAffine {
+struct AffineKernel {
     name: String,
     isa: Isa,
     /// Batch, channels, elements of a channel.
@@ -282,7 +320,7 @@ struct ChannelAffine {
     activation: Option<Activation>,
 }
 
-impl Kernel for ChannelAffine {
+impl Kernel for AffineKernel {
     fn name(&self) -> &str {
         &self.name
     }

@@ -71,6 +71,37 @@ pub(crate) fn function(r: &mut NodeReader<'_>, centered: bool) -> Result<LayerNo
     })
 }
 
+/// A layer norm, or an RMS norm, of rows, as models write it out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NormPattern {
+    /// Elements of a row.
+    pub width: usize,
+    /// What is added to the mean of squares.
+    pub eps: f64,
+    /// Whether the mean is taken off.
+    pub centred: bool,
+    /// Whether input 1 is a factor for each element of a row.
+    pub weighted: bool,
+    /// Whether the last input is added to each row.
+    pub biased: bool,
+}
+
+impl NormPattern {
+    /// The operator that computes the pattern.
+    pub fn into_operator(self) -> Box<dyn Operator> {
+        let weight = self.weighted.then_some(Source::Input(1));
+        let bias = self.biased.then_some(Source::Input(1 + usize::from(self.weighted)));
+        Box::new(LayerNorm {
+            input: 0,
+            shape: vec![self.width],
+            eps: Some(self.eps),
+            centered: self.centred,
+            weight,
+            bias,
+        })
+    }
+}
+
 /// What is added to the mean of squares where no number is given.
 pub(crate) fn epsilon(dtype: DType) -> f64 {
     match dtype {

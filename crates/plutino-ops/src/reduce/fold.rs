@@ -10,7 +10,8 @@ use crate::support::in_dtype::in_dtype;
 use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, function, register_op,
+    PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, function,
+    register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{
@@ -171,6 +172,13 @@ impl Reduce {
 }
 
 impl Operator for Reduce {
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let shape = TensorValue::at(inputs, self.input).ok()?.shape();
+        let last = shape.rank().checked_sub(1)?;
+        let rows = self.dims.keepdim && self.dims.are_exactly(shape, &[last]);
+        (rows && self.what == What::Mean).then_some(Role::MeanOfRows(self.input))
+    }
+
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
     }

@@ -5,7 +5,7 @@
 
 use crate::support::assemble::leaf;
 use crate::{
-    Arg, BuildError, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned,
+    Arg, BuildError, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, Role,
     RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::{Complex, Number, WideReal};
@@ -134,6 +134,19 @@ impl Operator for PadOp {
             true => StrideRule::Contiguous,
             false => StrideRule::LikeInputs,
         }
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        let sizes = |&(before, after): &(i64, i64)| {
+            Some((usize::try_from(before).ok()?, usize::try_from(after).ok()?))
+        };
+        let padding: Option<Vec<_>> = self.padding(inputs).ok()?.iter().map(sizes).collect();
+        let padding = padding?;
+        if padding.iter().all(|&both| both == (0, 0)) {
+            return Some(Role::Same(self.input));
+        }
+        let zeros = self.mode == PadMode::Constant && self.fill == 0.0;
+        zeros.then_some(Role::Zeros(self.input, padding))
     }
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {

@@ -287,6 +287,14 @@ impl<R: Rearrange> Operator for Rearranged<R> {
         if let Some(order) = self.0.order(x, inputs) {
             return Some(Role::Permute(input, order));
         }
+        if let Ok(parts) = self.0.parts(x, inputs)
+            && let [part] = parts.as_slice()
+            && part.from == Geometry::dense(x.shape())
+            && part.dtype == x.dtype()
+            && !self.0.reads_storage()
+        {
+            return Some(Role::Reshape(input));
+        }
         let image = x.dtype() == DType::F32
             && matches!(x.shape().dims(), &[_, c, _, _] if c <= MOST_CHANNELS);
         let outputs = image.then(|| self.0.channels(x, inputs))??;

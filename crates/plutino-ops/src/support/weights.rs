@@ -3,8 +3,8 @@
 use crate::support::assemble::leaf;
 use crate::support::halves::is_half;
 use crate::{
-    BuildError, F32View, Inputs, NodeReader, PackCache, PlanError, RunError, ShapeError,
-    TensorValue,
+    BuildError, ChannelAffine, F32View, Inputs, NodeReader, PackCache, PlanError, RunError,
+    ShapeError, TensorValue,
 };
 use crate::{ValueSpec, Weight};
 use plutino_tensor::{DType, Element, Floats, Tensor, TensorSpec};
@@ -146,6 +146,30 @@ impl Source {
             }
         })
     }
+}
+
+/// Weight and bias (with as many numbers as the weight has rows) of what multiplies its results by
+/// a scale and adds a shift; none where they are not stored as f32, or of other channels.
+pub(crate) fn with_affine(
+    weight: &Source,
+    bias: Option<&Source>,
+    affine: &ChannelAffine,
+) -> Option<(Source, Source)> {
+    let scaled = weight.stored()?.scaled(&affine.key, &affine.scale)?;
+    let before = match bias {
+        Some(bias) => Some(bias.stored().filter(|b| b.spec.dtype == DType::F32)?.to_f32().ok()?),
+        None => None,
+    };
+    let sum = |(i, (scale, shift)): (usize, (&f64, &f64))| {
+        let before = before.as_deref().and_then(|b| b.get(i)).copied().unwrap_or(0.0);
+        (f64::from(before) * scale + shift) as f32
+    };
+    let bias: Vec<f32> =
+        affine.scale.iter().zip(affine.shift.iter()).enumerate().map(sum).collect();
+    let name = format!("{} + bias", scaled.name).into();
+    let bias = Tensor::from_slice(&bias, [bias.len()]).ok()?;
+    let bias = Weight::computed(name, bias.spec(), Some(&bias));
+    scaled.is_loaded().then_some((Source::Stored(scaled), Source::Stored(bias)))
 }
 
 /// The elements of a weight that is known while planning.

@@ -8,7 +8,7 @@
 use crate::support::assemble::leaf;
 use crate::{
     Arg, BuildError, BuildProblem, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
+    PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
     register_op,
 };
 use plutino_kernels::number::Float;
@@ -253,6 +253,16 @@ fn each<T: Copy>(values: &[T], rank: usize, d: usize) -> Option<T> {
 impl Operator for Upsample {
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
+    }
+
+    fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
+        use Sampling::{Linear, Nearest, NearestExact};
+        let sizes = self.sizes(inputs).ok()?;
+        // Positions follow the factor, where there is one.
+        let stays = |&(_, factor): &(usize, Option<f64>)| factor.is_none_or(|f| f == 1.0);
+        let mode = matches!(self.mode, Mode::Sampled(Nearest | NearestExact | Linear));
+        let same = TensorValue::at(inputs, self.input).ok()?.shape() == &sizes.shape;
+        (mode && same && sizes.spatial.iter().all(stays)).then_some(Role::Same(self.input))
     }
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {

@@ -9,12 +9,17 @@
 //! and memory, never results beyond rounding.
 
 mod attention;
+mod batch_norm;
+mod chain;
 mod channels;
 pub(crate) mod dead;
 mod expand;
 pub(crate) mod fold;
 mod fuse;
+mod identity;
 mod layout;
+mod norm;
+mod pad;
 mod patch;
 mod rows;
 mod scale;
@@ -76,6 +81,30 @@ pub(crate) const PIPELINE: &[Pass] = &[
         kind: Kind::Optional,
     },
     Pass {
+        name: "identity",
+        about: "leaves out operators whose result is there already",
+        run: identity::identity,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "pad",
+        about: "lets convolutions take over the zeros around their input",
+        run: pad::pad,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "batch_norm",
+        about: "lets weights of convolutions and linear layers take over the batch norm that follows",
+        run: batch_norm::batch_norm,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "norm",
+        about: "computes layer norm and RMS norm that are written out in one step",
+        run: norm::norm,
+        kind: Kind::Optional,
+    },
+    Pass {
         name: "attention",
         about: "computes attention that is spelled out as products and a softmax in one step",
         run: attention::attention,
@@ -97,6 +126,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "rows",
         about: "lets two linear layers compute some rows at a time, where what lies between exceeds the cache",
         run: rows::rows,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "chain",
+        about: "computes elementwise operators, one after the other, in one pass over memory",
+        run: chain::chain,
         kind: Kind::Optional,
     },
     Pass {
@@ -289,5 +324,7 @@ pub struct PassNote {
     pub what: String,
 }
 
+#[cfg(test)]
+mod fusion_tests;
 #[cfg(test)]
 mod tests;

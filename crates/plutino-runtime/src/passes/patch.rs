@@ -52,7 +52,6 @@ impl Patch {
     }
 
     /// The node at `at` goes; who read `gone` reads `instead`.
-    #[allow(dead_code)] // identities are next
     pub(crate) fn forward(at: usize, gone: ValueId, instead: ValueId) -> Self {
         Self { forward: vec![(gone, instead)], ..Self::with(at, Vec::new()) }
     }
