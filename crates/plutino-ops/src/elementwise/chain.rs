@@ -51,7 +51,7 @@ impl Formula for Chain {
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let all = f.count();
-        let own = (0..self.inputs).map(Slot::Input).collect();
+        let own = (0..self.inputs).map(Slot::Input).collect(); // bounded: inputs
         let made = f.within(own, |f| self.first.lower(f))?;
         let mut others = self.inputs..all;
         let count = all.saturating_sub(self.inputs).saturating_add(self.places.len());
@@ -59,7 +59,7 @@ impl Formula for Chain {
             true => Ok(Slot::Made(made.clone())),
             false => others.next().map(Slot::Input).ok_or_else(missing),
         };
-        let slots = (0..count).map(slot).collect::<Result<_, _>>()?;
+        let slots = (0..count).map(slot).collect::<Result<_, _>>()?; // bounded: inputs
         let result = f.within(slots, |f| self.next.lower(f))?;
         match f.functions() <= MOST_FUNCTIONS {
             true => Ok(result),

@@ -1,7 +1,7 @@
 //! Operators that are a few others, written down as PNNX has them.
 //!
-//! A family gives the text of its steps for given inputs ([`Compose`]). A pass puts the steps in the
-//! operator's place; where nobody does, they are one kernel ([`super::steps`]).
+//! A family gives the text of its steps for given inputs ([`Compose`]). A pass puts the steps in
+//! the operator's place; where nobody does, they are one kernel ([`super::steps`]).
 
 use super::steps::{Composed, Composite};
 use crate::{

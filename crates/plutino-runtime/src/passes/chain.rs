@@ -1,8 +1,8 @@
 //! Elementwise operators, one after the other, compute in one pass over memory.
 //!
-//! Only where what lies between them has the shape of the result, so that nothing is computed twice,
-//! and a dtype that is not rounded more than once. A product with a factor for each channel stays
-//! for convolutions to take over (`scale`).
+//! Only where what lies between them has the shape of the result, so that nothing is computed
+//! twice, and a dtype that is not rounded more than once. A product with a factor for each channel
+//! stays for convolutions to take over (`scale`).
 
 use super::PassCx;
 use super::patch::Patch;

@@ -113,7 +113,7 @@ fn splice(
             let own = || net.add_value(Value { name, ..Value::default() });
             outside.and_then(|i| whole.outputs.get(i).copied()).unwrap_or_else(own)
         };
-        let outputs: Vec<ValueId> = (0..count).map(|i| output(net, i)).collect();
+        let outputs: Vec<ValueId> = (0..count).map(|i| output(net, i)).collect(); // bounded: outputs
         made.push(outputs.clone());
         let location = Location { kind, name, ..(*whole.location).clone() };
         let node = Node {

@@ -16,7 +16,7 @@ fn left(pass: &str, shape: &[usize], lines: &str) -> (Vec<String>, Vec<String>) 
         let count: usize = shape.iter().product();
         let inputs = (0..model.inputs().len()).map(|input| {
             let x = |i: usize| ((i * 31 + input * 17) % 101) as f32 / 50.0 - 1.0;
-            let x: Vec<f32> = (0..count).map(x).collect();
+            let x: Vec<f32> = (0..count).map(x).collect(); // bounded: the test's own
             Tensor::from_slice(&x, shape.iter().copied().collect::<Shape>()).unwrap()
         });
         session.run(&inputs.collect::<Vec<_>>()).unwrap().iter().map(values).collect::<Vec<_>>()

@@ -276,8 +276,8 @@ impl Search<'_> {
     }
 }
 
-/// An expression of these inputs, if it is made of functions and numbers. The depth of the recursion
-/// is bounded by [`plutino_ir::expr::MAX_DEPTH`].
+/// An expression of these inputs, if it is made of functions and numbers. The depth of the
+/// recursion is bounded by [`plutino_ir::expr::MAX_DEPTH`].
 fn term(expr: &Expr, inputs: &[ValueId]) -> Option<Term> {
     Some(match expr {
         Expr::Input(at) => Term::Value(*inputs.get(*at)?),
