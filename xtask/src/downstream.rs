@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = root.join("target/downstream");
     create(&root, &folder)?;
     let mut models = match args.models.is_empty() {
-        true => cases(&root)?,
+        true => cases()?,
         false => args.models.clone(),
     };
     models.extend(deep(&folder)?);
@@ -76,14 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The folders of `fixtures/ops`.
-fn cases(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut cases: Vec<PathBuf> = fs::read_dir(root.join("fixtures/ops"))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    cases.retain(|case| case.join("model.pnnx.param").is_file());
-    cases.sort();
-    Ok(cases)
+/// The folders of the cases in `fixtures/ops`.
+fn cases() -> Result<Vec<PathBuf>> {
+    let cases = plutino_fixtures::OpCase::all()?;
+    Ok(cases.iter().map(|case| case.path().to_owned()).collect())
 }
 
 /// Models as deep as they may be: what walks them must not need more stack than there is.

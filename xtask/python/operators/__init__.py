@@ -7,13 +7,15 @@ from operators import loss, matrix, native, normalization, pooling, quantized, r
 from operators import shape, special, statistics, tensors, vision
 from operators import case as one
 
-__all__ = ["CASES", "write"]
+__all__ = ["CASES", "FOLDERS", "write"]
 
 TABLES = (
     convolution, pooling, activation, normalization, matrix, attention, resize, shape, sampling, vision, fourier,
     quantized, expression, raw, native, recorded, special, statistics, loss, tensors, factorizations, extremes, graph,
 )
 CASES = {name: case for table in TABLES for name, case in table.CASES.items()}
+FOLDERS = {name: table.__name__.rpartition(".")[2] for table in TABLES for name in table.CASES}
+"""The folder of each case: the name of its table."""
 assert len(CASES) == sum(len(table.CASES) for table in TABLES), "two cases have one name"
 
 
