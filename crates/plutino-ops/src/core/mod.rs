@@ -1,6 +1,7 @@
 //! What every operator is made of.
 
 mod alias;
+mod asked;
 mod error;
 mod node;
 mod operator;
@@ -11,6 +12,7 @@ mod strides;
 mod value;
 mod weight;
 
+pub use asked::{Asked, AskedSort};
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use node::{Arg, FromParameter, NodeReader};
 pub use operator::{Cost, Epilogue, LayoutSupport, Operator, Role};
