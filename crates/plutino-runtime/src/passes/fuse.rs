@@ -146,8 +146,9 @@ pub(super) fn change(
     }
     // The model's operator is shared by all plans: decode one that may be changed.
     let Some(op) = node.source.and_then(|id| cx.model.graph.operator(id)) else { return Ok(false) };
-    let registry = plutino_ops::registry()?;
-    let mut operator = registry
+    let mut operator = cx
+        .model
+        .registry
         .build(&cx.model.file, &cx.model.graph, op)
         .map_err(|e| SessionError::internal(format!("decoded before, now: {e}")))?;
     let changed = f(operator.as_mut());
