@@ -73,7 +73,7 @@ class Exported:
 def flattened(outputs) -> list[np.ndarray]:
     """The tensors of nested tuples and lists, in order: what a pnnx graph returns."""
     if isinstance(outputs, Tensor):
-        return [outputs.detach().numpy()]
+        return [outputs.detach().resolve_neg().numpy()]
     return [array for output in outputs for array in flattened(output)]
 
 

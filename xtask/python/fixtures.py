@@ -18,7 +18,7 @@ import networks  # noqa: E402
 import operators  # noqa: E402
 import precision  # noqa: E402
 
-CASES = {f"ops/{name}": case for name, case in operators.CASES.items()}
+CASES = {f"ops/{operators.FOLDERS[name]}/{name}": case for name, case in operators.CASES.items()}
 CHAINS = [f"precision/{name}" for name in precision.chains()]
 WRITERS = (
     {"digits": digits.write}
@@ -44,8 +44,8 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.backends.mha.set_fastpath_enabled(False)  # the fast path cannot be traced
 
-    for stale in {path.name for path in args.out.glob("ops/*")} - operators.CASES.keys():
-        shutil.rmtree(args.out / "ops" / stale)
+    for stale in {str(path.relative_to(args.out)) for path in args.out.glob("ops/*/*")} - CASES.keys():
+        shutil.rmtree(args.out / stale)
     for name in args.names or WRITERS:
         start = time.monotonic()
         shutil.rmtree(args.out / name, ignore_errors=True)

@@ -3,7 +3,8 @@
 //! A crate outside of the workspace, with default profiles, holds the README's example word for
 //! word (but for the names of the files). It is built and run, optimised and not, on the main
 //! thread and on threads of the usual 2 MiB; and so are all cases of `fixtures/ops`. The frames of
-//! the unoptimised program are checked.
+//! the unoptimised program are checked. The tests of `examples/own-operator`, which depends on
+//! public interfaces only, run as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,13 +63,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = root.join("target/downstream");
     create(&root, &folder)?;
     let mut models = match args.models.is_empty() {
-        true => cases(&root)?,
+        true => cases()?,
         false => args.models.clone(),
     };
     models.extend(deep(&folder)?);
     cargo(&folder, &["build"], &[])?;
     frames::check(&folder.join("target/debug/downstream"))?;
     cargo(&folder, &["run", "--quiet", "--"], &models)?;
+    let example = root.join("examples/own-operator");
+    write(&example.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock"))?)?;
+    cargo_in(&example, &folder, &["test", "--quiet"], &[])?;
     if !args.debug_only {
         cargo(&folder, &["run", "--release", "--"], &models)?;
     }
@@ -76,14 +80,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The folders of `fixtures/ops`.
-fn cases(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut cases: Vec<PathBuf> = fs::read_dir(root.join("fixtures/ops"))?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<_>>()?;
-    cases.retain(|case| case.join("model.pnnx.param").is_file());
-    cases.sort();
-    Ok(cases)
+/// The folders of the cases in `fixtures/ops`.
+fn cases() -> Result<Vec<PathBuf>> {
+    let cases = plutino_fixtures::OpCase::all()?;
+    Ok(cases.iter().map(|case| case.path().to_owned()).collect())
 }
 
 /// Models as deep as they may be: what walks them must not need more stack than there is.
@@ -121,11 +121,13 @@ fn create(root: &Path, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder.join("src"))?;
     let image = &npz::load(root.join("fixtures/digits/inputs.npz"))?[0].1;
     npy::save(folder.join("image.npy"), &image.view())?;
-    let path = root.join("crates/plutino");
-    let path = path.to_str().context("a path that is not UTF-8")?;
+    let crates = root.join("crates");
+    let crates = crates.to_str().context("a path that is not UTF-8")?;
+    // The test kit is for examples/own-operator, so that both build the same.
     let manifest = format!(
         "[package]\nname = \"downstream\"\nedition = \"2024\"\n\n[dependencies]\n\
-         plutino = {{ path = {path:?} }}\n\n[workspace]\n"
+         plutino = {{ path = \"{crates}/plutino\" }}\n\
+         plutino-ops = {{ path = \"{crates}/plutino-ops\", features = [\"testkit\"] }}\n\n[workspace]\n"
     );
     write(&folder.join("Cargo.toml"), &manifest)?;
     write(&folder.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock"))?)?;
@@ -159,11 +161,16 @@ fn example(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Runs cargo as in a shell of the crate's author: with none of the settings of this project.
 fn cargo(folder: &Path, arguments: &[&str], models: &[PathBuf]) -> Result<()> {
+    cargo_in(folder, folder, arguments, models)
+}
+
+/// Runs cargo as in a shell of the crate's author: with none of the settings of this project.
+/// `built` is the crate that has built what both depend on.
+fn cargo_in(folder: &Path, built: &Path, arguments: &[&str], models: &[PathBuf]) -> Result<()> {
     let mut command = Command::new("cargo");
     // Not RUSTFLAGS and CARGO_TARGET_DIR: they are set by who runs this, for all of it.
-    command.current_dir(folder).env("CARGO_TARGET_DIR", folder.join("target"));
+    command.current_dir(folder).env("CARGO_TARGET_DIR", built.join("target"));
     command.env_remove("CARGO_INCREMENTAL").env_remove("RUST_MIN_STACK");
     for (name, _) in std::env::vars() {
         if name.starts_with("CARGO_PROFILE_") || name.starts_with("CARGO_BUILD_TARGET") {

@@ -17,7 +17,7 @@ const LARGEST: u64 = 10 << 20;
 /// in .venv at the project's root. Set PLUTINO_PYTHON to an interpreter that has them already.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these fixtures: a folder of fixtures/, or a case as ops/NAME; `ops` is all cases
+    /// Only these fixtures: a folder of fixtures/, or a case as ops/TABLE/NAME; `ops` is all cases
     /// [default: all].
     names: Vec<String>,
     /// Change nothing: write to target/fixtures and compare with what is committed, byte by byte.

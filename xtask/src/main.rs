@@ -6,11 +6,13 @@ mod bench_peers;
 mod ci;
 mod conformance;
 mod downstream;
+mod examples;
 mod features;
 mod fixtures;
 mod frames;
 mod hash;
 mod hostile;
+mod licences;
 mod models;
 mod native;
 mod ops_docs;
@@ -39,6 +41,7 @@ enum Chore {
     Conformance(conformance::Args),
     Ci(ci::Args),
     Downstream(downstream::Args),
+    Examples(examples::Args),
     Fixtures(fixtures::Args),
     Hash(hash::Args),
     Hostile(hostile::Args),
@@ -58,6 +61,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Downstream(args) => downstream::run(&args),
+        Chore::Examples(_) => examples::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Hash(args) => hash::run(&args),
         Chore::Hostile(args) => hostile::run(&args),

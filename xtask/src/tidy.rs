@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::features;
+use crate::{features, licences};
 
 /// Check the invariants of ARCHITECTURE.md that no compiler checks
 #[derive(clap::Args)]
@@ -120,6 +120,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("no stub is left", stubs),
         ("sizes from outside are taken through plutino_tensor::alloc", sizes),
         ("comments are at most 100 columns wide", width),
+        ("every dependency has a licence of deny.toml", |root, _| licences::refused(root)),
         ("every selection of packages builds the same", |root, _| features::differences(root)),
     ];
     let mut findings = Vec::new();
@@ -136,7 +137,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 fn rust_files(root: &Path) -> Result<Vec<Source>> {
     let mut pending: Vec<PathBuf> =
-        ["crates", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
+        ["crates", "examples", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
     let mut sources = Vec::new();
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {

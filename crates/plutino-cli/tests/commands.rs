@@ -245,6 +245,14 @@ fn ops_lists_what_is_registered() {
     for filter in ["conv2d", "nn.conv2D", "CONV2D"] {
         assert!(ok(&["ops", filter]).lines().any(|kind| kind == "nn.Conv2d"), "{filter}");
     }
+    let one = ok(&["ops", "nn.conv2d"]);
+    for part in ["nn.Conv2d", "kernel_size (2 integers of at least 1)", "weights", "dtypes"] {
+        assert!(one.contains(part), "{part}: {one}");
+    }
+    let all = ok(&["ops"]);
+    for kind in all.lines() {
+        assert!(ok(&["ops", kind]).contains("(crates/plutino-ops/src/"), "{kind} has no page");
+    }
     assert!(fails(&["ops", "convv2d"], 2).contains("nn.Conv2d"));
     assert!(fails(&["ops", "nn.Convv2d"], 2).contains("nearest"), "a near miss is named");
 }

@@ -9,12 +9,14 @@ use serde::Deserialize;
 
 use crate::{FixtureError, folder, read_json, subfolders};
 
-/// A graph of one operator or a few, with inputs and PyTorch's outputs: a folder of
-/// `fixtures/ops/`.
+/// A graph of one operator or a few, with inputs and PyTorch's outputs: a folder
+/// `fixtures/ops/CHAPTER/NAME`.
 #[derive(Debug, Clone)]
 pub struct OpCase {
-    /// Name of its folder.
+    /// Name of its folder, which no other case has.
     pub name: String,
+    /// Name of the folder around it: the table that it is an entry of.
+    pub chapter: String,
     /// The operators in it, by kind, with their number.
     pub operators: BTreeMap<String, usize>,
     /// How far outputs may be off.
@@ -30,14 +32,15 @@ struct Meta {
 }
 
 impl OpCase {
-    /// The case of that name.
+    /// The case of that name in a chapter.
     ///
     /// # Errors
     /// If there is none, or its description is not right.
-    pub fn named(name: &str) -> Result<OpCase, FixtureError> {
-        let path = folder().join("ops").join(name);
+    pub fn named(chapter: &str, name: &str) -> Result<OpCase, FixtureError> {
+        let path = folder().join("ops").join(chapter).join(name);
         let Meta { ops: operators, rtol, atol } = read_json(path.join("meta.json"))?;
-        Ok(OpCase { name: name.to_owned(), operators, tolerance: Tolerance { rtol, atol }, path })
+        let (name, chapter) = (name.to_owned(), chapter.to_owned());
+        Ok(OpCase { name, chapter, operators, tolerance: Tolerance { rtol, atol }, path })
     }
 
     /// Every case, by name.
@@ -45,7 +48,14 @@ impl OpCase {
     /// # Errors
     /// If the folder cannot be read, or a description is not right.
     pub fn all() -> Result<Vec<OpCase>, FixtureError> {
-        subfolders(&folder().join("ops"))?.iter().map(|name| OpCase::named(name)).collect()
+        let mut cases = Vec::new();
+        for chapter in subfolders(&folder().join("ops"))? {
+            for name in subfolders(&folder().join("ops").join(&chapter))? {
+                cases.push(OpCase::named(&chapter, &name)?);
+            }
+        }
+        cases.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(cases)
     }
 
     /// The case's folder.
@@ -95,6 +105,7 @@ mod tests {
     fn every_case_is_complete() {
         let cases = OpCase::all().unwrap();
         assert!(cases.len() >= 380, "{} cases", cases.len());
+        assert!(cases.windows(2).all(|pair| pair[0].name < pair[1].name), "a name is taken twice");
         for case in cases {
             let graph = case.graph().unwrap();
             let runs = case.runs().unwrap();

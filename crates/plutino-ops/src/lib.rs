@@ -12,9 +12,8 @@ mod core;
 pub mod eager;
 mod native;
 mod support;
-#[cfg(test)]
-#[allow(dead_code)] // each family uses what it needs
-mod testkit;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
 
 pub use crate::core::*;
 pub(crate) use support::names::function;

@@ -1,11 +1,16 @@
 //! What the tests of all operators share: an operator from one line of a `.param` file, and its
-//! results on every instruction set and thread count.
+//! results on every instruction set and thread count. For tests alone: everything in here panics
+//! where something is not as it should be.
 //!
-//! ```ignore
+//! ```
+//! use plutino_ops::testkit::{check, op, tensor, values};
+//!
 //! let relu = op("nn.ReLU r 1 1 0 1");
 //! let y = check(&*relu, &[tensor([3], &[-1.0f32, 0.0, 2.0])]);
 //! assert_eq!(values::<f32>(&y[0]), [0.0, 0.0, 2.0]);
 //! ```
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests fail by panicking
+#![allow(clippy::missing_panics_doc, clippy::missing_errors_doc)] // said above, once
 
 use crate::eager::{self, EagerError, Memory};
 use crate::{BuildError, Operator, PackCache, PlanCx, PlanError, ShapeError, ValueSpec, registry};
@@ -16,22 +21,19 @@ use std::fmt::Write;
 
 /// The operator of a line such as `nn.ReLU name 1 1 in out key=value $key=in`.
 #[track_caller]
-pub(crate) fn op(line: &str) -> Box<dyn Operator> {
+pub fn op(line: &str) -> Box<dyn Operator> {
     op_with(line, &[])
 }
 
 /// The operator of a line, with these weights.
 #[track_caller]
-pub(crate) fn op_with(line: &str, weights: &[(&str, Tensor)]) -> Box<dyn Operator> {
+pub fn op_with(line: &str, weights: &[(&str, Tensor)]) -> Box<dyn Operator> {
     try_op(line, weights).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// As [`op_with`], for lines that may be wrong.
 #[track_caller]
-pub(crate) fn try_op(
-    line: &str,
-    weights: &[(&str, Tensor)],
-) -> Result<Box<dyn Operator>, BuildError> {
+pub fn try_op(line: &str, weights: &[(&str, Tensor)]) -> Result<Box<dyn Operator>, BuildError> {
     let mut tokens: Vec<&str> = line.split_whitespace().collect();
     let count = |i: usize| tokens[i].parse::<usize>().unwrap();
     let (n_in, n_out) = (count(2), count(3));
@@ -67,13 +69,13 @@ pub(crate) fn try_op(
 
 /// A tensor of these values.
 #[track_caller]
-pub(crate) fn tensor<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Tensor {
+pub fn tensor<T: Element>(shape: impl Into<Shape>, values: &[T]) -> Tensor {
     Tensor::from_slice(values, shape).unwrap()
 }
 
 /// The f32 tensor 0, 1, 2, ...
 #[track_caller]
-pub(crate) fn iota(shape: impl Into<Shape>) -> Tensor {
+pub fn iota(shape: impl Into<Shape>) -> Tensor {
     let shape = shape.into();
     let values: Vec<f32> = (0..shape.numel()).map(|i| i as f32).collect();
     tensor(shape, &values)
@@ -81,7 +83,7 @@ pub(crate) fn iota(shape: impl Into<Shape>) -> Tensor {
 
 /// An f32 tensor of values in -1..1, the same for the same seed (splitmix64).
 #[track_caller]
-pub(crate) fn random(shape: impl Into<Shape>, seed: u64) -> Tensor {
+pub fn random(shape: impl Into<Shape>, seed: u64) -> Tensor {
     let (shape, mut state) = (shape.into(), seed);
     let next = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -95,7 +97,7 @@ pub(crate) fn random(shape: impl Into<Shape>, seed: u64) -> Tensor {
 
 /// The elements of a tensor.
 #[track_caller]
-pub(crate) fn values<T: Element>(t: &Tensor) -> Vec<T> {
+pub fn values<T: Element>(t: &Tensor) -> Vec<T> {
     t.as_slice::<T>().unwrap().to_vec()
 }
 
@@ -103,7 +105,7 @@ pub(crate) fn values<T: Element>(t: &Tensor) -> Vec<T> {
 /// ([`check_each`]) the bits must be the same for 1, 2 and 3 threads, in place wherever the plan
 /// offers that, and whatever outputs and scratch memory hold beforehand.
 #[track_caller]
-pub(crate) fn check(operator: &dyn Operator, inputs: &[Tensor]) -> Vec<Tensor> {
+pub fn check(operator: &dyn Operator, inputs: &[Tensor]) -> Vec<Tensor> {
     let mut last = Vec::new();
     check_each(operator, &specs(inputs), inputs, |_, found| last = found.to_vec());
     last
@@ -111,18 +113,14 @@ pub(crate) fn check(operator: &dyn Operator, inputs: &[Tensor]) -> Vec<Tensor> {
 
 /// The first result of a line for these inputs.
 #[track_caller]
-pub(crate) fn run(line: &str, inputs: &[Tensor]) -> Tensor {
+pub fn run(line: &str, inputs: &[Tensor]) -> Tensor {
     check(&*op(line), inputs).remove(0)
 }
 
 /// As [`check`], with known values, Python numbers or lists among the inputs; `data` holds their
 /// leaves.
 #[track_caller]
-pub(crate) fn check_values(
-    operator: &dyn Operator,
-    inputs: &[ValueSpec],
-    data: &[Tensor],
-) -> Vec<Tensor> {
+pub fn check_values(operator: &dyn Operator, inputs: &[ValueSpec], data: &[Tensor]) -> Vec<Tensor> {
     let mut last = Vec::new();
     check_each(operator, inputs, data, |_, found| last = found.to_vec());
     last
@@ -131,14 +129,14 @@ pub(crate) fn check_values(
 /// The results of a line some of whose inputs are constants: `aten::lerp l 3 1 0 1 =0.5 2`.
 /// `tensors` are the others.
 #[track_caller]
-pub(crate) fn check_line(line: &str, tensors: &[Tensor]) -> Vec<Tensor> {
+pub fn check_line(line: &str, tensors: &[Tensor]) -> Vec<Tensor> {
     let (specs, data) = with_constants(line, tensors);
     check_values(&*op(line), &specs, &data)
 }
 
 /// As [`check_line`], the error that planning or the run ends with.
 #[track_caller]
-pub(crate) fn line_error(line: &str, tensors: &[Tensor]) -> EagerError {
+pub fn line_error(line: &str, tensors: &[Tensor]) -> EagerError {
     let (specs, data) = with_constants(line, tensors);
     let par = plutino_kernels::Par::serial();
     match eager::run(&*op(line), &specs, &data, Isa::best(), &par) {
@@ -173,7 +171,7 @@ fn with_constants(line: &str, tensors: &[Tensor]) -> (Vec<ValueSpec>, Vec<Tensor
 
 /// Calls `each` with the results of every instruction set.
 #[track_caller]
-pub(crate) fn check_each(
+pub fn check_each(
     operator: &dyn Operator,
     inputs: &[ValueSpec],
     data: &[Tensor],
@@ -218,7 +216,7 @@ pub(crate) fn check_each(
 
 /// The error for these inputs, from whatever stage it comes.
 #[track_caller]
-pub(crate) fn error(operator: &dyn Operator, inputs: &[Tensor]) -> EagerError {
+pub fn error(operator: &dyn Operator, inputs: &[Tensor]) -> EagerError {
     let par = plutino_kernels::Par::serial();
     match eager::run(operator, &specs(inputs), inputs, Isa::best(), &par) {
         Err(e) => e,
@@ -227,22 +225,19 @@ pub(crate) fn error(operator: &dyn Operator, inputs: &[Tensor]) -> EagerError {
 }
 
 /// The outputs that `operator` infers for inputs of these shapes.
-pub(crate) fn infer(
-    operator: &dyn Operator,
-    inputs: &[ValueSpec],
-) -> Result<Vec<ValueSpec>, ShapeError> {
+pub fn infer(operator: &dyn Operator, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
     operator.infer(inputs)
 }
 
 /// How planning sees tensors that are only known at run time.
-pub(crate) fn specs(inputs: &[Tensor]) -> Vec<ValueSpec> {
+pub fn specs(inputs: &[Tensor]) -> Vec<ValueSpec> {
     inputs.iter().map(|t| t.spec().into()).collect()
 }
 
 /// Panics unless dtype and shape are those of `expected`, and |found - expected| <= `bound`
 /// everywhere (f32).
 #[track_caller]
-pub(crate) fn assert_close(found: &Tensor, expected: &Tensor, bound: f32) {
+pub fn assert_close(found: &Tensor, expected: &Tensor, bound: f32) {
     assert_eq!(found.spec(), expected.spec());
     for (i, (x, y)) in values::<f32>(found).into_iter().zip(values::<f32>(expected)).enumerate() {
         let same = x == y || (x.is_nan() && y.is_nan());

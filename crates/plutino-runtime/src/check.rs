@@ -37,6 +37,7 @@ const STAND_INS: [(usize, usize); 8] =
 
 /// What is known of a model without a run. See [`Model::inference`].
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Inference {
     /// What the inputs were taken to be, in order; none for one of which the file records too
     /// little.

@@ -48,6 +48,7 @@ pub enum ModelError {
 
 /// Every operator of a model that could not be decoded.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct UndecodedOperators {
     /// The `.param` file.
     pub file: String,
@@ -61,6 +62,7 @@ pub struct UndecodedOperators {
 
 /// An operator type without an implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UnsupportedKind {
     /// The type, such as `torch.stft`.
     pub kind: String,

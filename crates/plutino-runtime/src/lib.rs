@@ -59,7 +59,7 @@ mod testkit;
 pub use check::Inference;
 pub use error::{ModelError, SessionError, UndecodedOperators, UnsupportedKind};
 pub use model::{CheckReport, Model, ValueInfo};
-pub use options::{SessionOptions, Sorting};
+pub use options::{ModelOptions, SessionOptions, Sorting};
 pub use passes::{PassInfo, PassNote, PassReport, passes};
 pub use plan::Plan;
 pub use plutino_ir::{CancelToken, Limits};

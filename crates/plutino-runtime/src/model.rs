@@ -2,12 +2,15 @@
 
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
 use crate::report::Warning;
-use crate::{Inference, Session, SessionError, SessionOptions, dtypes, suspects, tied};
-use plutino_ir::{Graph, Limits, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
+use crate::{
+    Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, suspects, tied,
+};
+use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
 use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, NodeReader, Operator, PackCache, Registry,
     Weight,
 };
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,6 +55,7 @@ pub(crate) enum Role {
 
 /// An input or output of a model, as the file records it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ValueInfo {
     /// Name of the operand.
     pub name: String,
@@ -65,6 +69,7 @@ pub struct ValueInfo {
 
 /// Which operators a model needs, and which of them cannot be run. See [`Model::check`].
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Operator types of the model with their counts, sorted by type.
     pub kinds: BTreeMap<String, usize>,
@@ -86,17 +91,21 @@ impl Model {
     /// Where a file cannot be read or is malformed, or operators are unsupported: all of them are
     /// listed at once.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
-        Self::load_with(path, &LoadOptions::default())
+        Self::load_with(path, ModelOptions::default())
     }
 
-    /// [`Model::load`] with options: memory-mapped weights, no check sums, no weights.
+    /// [`Model::load`] with options: [`LoadOptions`] (memory-mapped weights, no check sums, no
+    /// weights), or [`ModelOptions`] with operators of one's own.
     ///
     /// # Errors
     /// As [`Model::load`].
-    pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, ModelError> {
-        let path = path.as_ref();
-        let graph = Graph::load_with(path, options)?;
-        Self::decode(graph, path.display().to_string(), &options.limits)
+    pub fn load_with(
+        path: impl AsRef<Path>,
+        options: impl Into<ModelOptions>,
+    ) -> Result<Self, ModelError> {
+        let (path, options) = (path.as_ref(), options.into());
+        let graph = Graph::load_with(path, &options.load)?;
+        Self::decode(graph, path.display().to_string(), &options)
     }
 
     /// A model of a graph that was built or edited in memory.
@@ -104,7 +113,18 @@ impl Model {
     /// # Errors
     /// Where operators are unsupported (all are listed), or wait for each other.
     pub fn from_graph(graph: Graph) -> Result<Self, ModelError> {
-        Self::decode(graph, "<graph>".into(), &Limits::default())
+        Self::from_graph_with(graph, ModelOptions::default())
+    }
+
+    /// [`Model::from_graph`] with options: operators of one's own.
+    ///
+    /// # Errors
+    /// As [`Model::from_graph`].
+    pub fn from_graph_with(
+        graph: Graph,
+        options: impl Into<ModelOptions>,
+    ) -> Result<Self, ModelError> {
+        Self::decode(graph, "<graph>".into(), &options.into())
     }
 
     /// Which operators the model needs, which of them cannot be run, and whether what is inferred
@@ -113,7 +133,7 @@ impl Model {
     /// # Errors
     /// Where the file cannot be read or is malformed.
     pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, ModelError> {
-        Self::check_with(path, &LoadOptions { weights: Weights::Skip, ..LoadOptions::default() })
+        Self::check_with(path, LoadOptions { weights: Weights::Skip, ..LoadOptions::default() })
     }
 
     /// [`Model::check`] that may read the weights, too: constants are known then, and looked at.
@@ -122,10 +142,10 @@ impl Model {
     /// Where a file cannot be read or is malformed.
     pub fn check_with(
         path: impl AsRef<Path>,
-        options: &LoadOptions,
+        options: impl Into<ModelOptions>,
     ) -> Result<CheckReport, ModelError> {
-        let path = path.as_ref();
-        let graph = Graph::load_with(path, options)?;
+        let (path, options) = (path.as_ref(), options.into());
+        let graph = Graph::load_with(path, &options.load)?;
         let file = path.display().to_string();
         let notes = suspects::notes(&graph, &file);
         let mut kinds = BTreeMap::new();
@@ -134,11 +154,12 @@ impl Model {
         }
         let mut report =
             CheckReport { kinds, undecoded: None, inference: None, warnings: Vec::new(), notes };
-        match Self::decode(graph, file, &options.limits) {
+        match Self::decode(graph, file, &options) {
             Ok(model) => {
                 let interrupted =
                     |error| ModelError::Interrupted { file: path.display().to_string(), error };
-                let inference = model.inference_within(&options.limits).map_err(interrupted)?;
+                let inference =
+                    model.inference_within(&options.load.limits).map_err(interrupted)?;
                 report.inference = Some(inference);
                 report.warnings = model.inner.warnings.clone();
             }
@@ -148,25 +169,29 @@ impl Model {
         Ok(report)
     }
 
-    fn decode(mut graph: Graph, file: String, limits: &Limits) -> Result<Self, ModelError> {
+    fn decode(mut graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
+        let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         tied::drop_repeated_weights(&mut graph);
         let warnings = suspects::warnings(&graph, &file);
         dtypes::restore(&mut graph);
-        let registry = plutino_ops::registry()?;
+        let registry = match &options.operators {
+            Some(operators) => Cow::Owned(operators.over(plutino_ops::registry()?)),
+            None => Cow::Borrowed(plutino_ops::registry()?),
+        };
         let order = topo::kahn(&graph)
             .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
         let mut roles = vec![None; graph.operator_slots()];
         let mut faults = Faults::default();
         for (id, op) in graph.operators() {
             limits.check().map_err(interrupted)?;
-            match role(registry, &file, &graph, op) {
+            match role(&registry, &file, &graph, op) {
                 Ok(role) => roles[id.index()] = Some(role),
                 Err(fault) => faults.add(fault),
             }
         }
         oversized_tuple(&graph, &roles, &file, &order).into_iter().for_each(|f| faults.add(f));
-        if let Some(undecoded) = faults.into_list(registry, &file) {
+        if let Some(undecoded) = faults.into_list(&registry, &file) {
             return Err(undecoded.into());
         }
         let inputs = graph.operators_of("pnnx.Input").flat_map(|(_, op)| {
@@ -414,6 +439,8 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plutino_ops::{OpEntry, PlanCx, PlanError, Planned, ShapeError, ValueSpec};
+    use plutino_tensor::Tensor;
 
     fn model(param: &str) -> Result<Model, ModelError> {
         Model::from_graph(Graph::parse(param).unwrap())
@@ -434,6 +461,47 @@ mod tests {
         assert_eq!((list.kinds[0].kind.as_str(), list.kinds[0].count), ("aten::unheard_of", 2));
         assert_eq!(list.kinds[0].first.line, Some(5));
         assert!(list.to_string().contains("3 operator(s) cannot be run"), "{list}");
+    }
+
+    /// An operator that gives its input back, whatever it is called.
+    #[derive(Debug)]
+    struct Same;
+
+    impl Operator for Same {
+        fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+            Ok(inputs.to_vec())
+        }
+
+        fn plan(&self, _: &PlanCx<'_>) -> Result<Planned, PlanError> {
+            Ok(Planned::view_of(0))
+        }
+    }
+
+    fn same(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+        r.required_input("input")?;
+        Ok(Box::new(Same))
+    }
+
+    #[test]
+    fn operators_that_are_given_extend_and_replace_the_linked_ones() {
+        static SAME: OpEntry =
+            OpEntry { kinds: &["test.Same", "nn.ReLU"], build: same, file: "same.rs", line: 1 };
+        let graph = Graph::parse(
+            "7767517\n4 3\n\
+             pnnx.Input a 0 1 0\n\
+             test.Same b 1 1 0 1\n\
+             nn.ReLU c 1 1 1 2\n\
+             pnnx.Output d 1 0 2\n",
+        )
+        .unwrap();
+        assert!(Model::from_graph(graph.clone()).is_err());
+        let operators = Arc::new(Registry::new([&SAME]).unwrap());
+        let options = ModelOptions::default().with_operators(operators);
+        let model = Model::from_graph_with(graph, &options).unwrap();
+        let session = model.session(SessionOptions::default().with_threads(1)).unwrap();
+        let x = Tensor::from_slice(&[-1.0f32, 2.0], [2]).unwrap();
+        let y = session.run(std::slice::from_ref(&x)).unwrap();
+        assert_eq!(y[0], x, "a ReLU of ours would have made 0 of -1");
     }
 
     #[test]

@@ -3,12 +3,61 @@
 use crate::SessionError;
 use crate::knobs;
 use crate::passes;
+use plutino_ir::LoadOptions;
 use plutino_kernels::Isa;
-use plutino_ops::MemoryUse;
+use plutino_ops::{MemoryUse, Registry};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How a model is loaded: how its files are read, and which operators there are.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ModelOptions {
+    /// How the files are read.
+    pub load: LoadOptions,
+    /// Operators besides those that are linked into the program. Where both know a type, these
+    /// decode it.
+    pub operators: Option<Arc<Registry>>,
+}
+
+impl ModelOptions {
+    /// Reads files so.
+    #[must_use]
+    pub fn with_load(mut self, load: LoadOptions) -> Self {
+        self.load = load;
+        self
+    }
+
+    /// Decodes with these operators first, and with those that are linked into the program where
+    /// these do not know a type.
+    #[must_use]
+    pub fn with_operators(mut self, operators: Arc<Registry>) -> Self {
+        self.operators = Some(operators);
+        self
+    }
+}
+
+impl From<LoadOptions> for ModelOptions {
+    fn from(load: LoadOptions) -> Self {
+        Self { load, operators: None }
+    }
+}
+
+impl From<&LoadOptions> for ModelOptions {
+    fn from(load: &LoadOptions) -> Self {
+        load.clone().into()
+    }
+}
+
+impl From<&ModelOptions> for ModelOptions {
+    fn from(options: &ModelOptions) -> Self {
+        options.clone()
+    }
+}
 
 /// In which topological order operators run. Results do not depend on it; memory may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Sorting {
     /// Depth first: an operator runs as soon as somebody asks for it.
     #[default]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// When each step of a run started and how long it took.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Profile {
     /// What was run: its steps are those timed.
     pub plan: Arc<Plan>,
@@ -17,6 +18,7 @@ pub struct Profile {
 
 /// When a step started, since the start of the run, and how long it took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StepTime {
     /// Start, since the start of the run.
     pub start: Duration,

@@ -5,6 +5,7 @@ use plutino_ops::{Cost, Location};
 
 /// Memory of a plan, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct MemoryReport {
     /// Everything that operators compute, each in memory of its own: what a run without a plan
     /// would take.
@@ -33,6 +34,7 @@ impl MemoryReport {
 
 /// A step of a plan.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct StepInfo {
     /// Which operator of the file.
     pub location: Location,
@@ -52,6 +54,7 @@ pub struct StepInfo {
 
 /// A value that a step reads or writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ValueReport {
     /// Name of the operand; members of a list are numbered (`7.0`).
     pub name: String,

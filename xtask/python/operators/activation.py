@@ -3,6 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
+from operators.calls import exported
 from operators.case import case, floats
 
 X = floats(2, 3, 5, low=-6.0, high=6.0)  # beyond every bend, and an element count that no vector width divides
@@ -56,6 +57,23 @@ CASES = (
     {f"{name}_module": case(module, X) for name, module in MODULES.items()}
     | {f"{name}_function": case(function, X) for name, function in FUNCTIONS.items()}
     | {
+        "thresholds": exported(
+            """
+            F.celu a alpha=0.75
+            F.hardshrink a lambd=0.25
+            F.softshrink a lambd=0.25
+            F.threshold a threshold=0.1 value=-3.0
+            F.prelu a b
+            F.rrelu a lower=0.1 upper=0.3
+            nn.Hardshrink a lambd=0.25
+            nn.Softshrink a lambd=0.25
+            nn.Tanhshrink a
+            nn.Threshold a threshold=0.1 value=-3.0
+            nn.RReLU a lower=0.1 upper=0.3
+            nn.Softmin a dim=1
+            """,
+            X, (3,),
+        ),
         "prelu_one_weight": case(nn.PReLU(), (2, 3, 4, 5)),
         "prelu_weight_per_channel": case(nn.PReLU(3), (2, 3, 4, 5)),
         "prelu_vector": case(nn.PReLU(3), (2, 3)),

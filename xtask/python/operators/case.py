@@ -66,8 +66,8 @@ class Case:
     """Whether operators are quantised: pnnx's Python of them does not run, and they have no f64 form."""
     misread: bool = False
     """Whether pnnx's Python computes something else than the graph that it stands for."""
-    by_hand: tuple[str, dict[str, np.ndarray]] | None = None
-    """The graph and its weights, where pnnx cannot convert the module."""
+    by_hand: tuple[str, dict[str, np.ndarray]] | Callable[[], tuple[str, dict[str, np.ndarray]]] | None = None
+    """The graph and its weights (or what makes them, once weights have values), where pnnx does not write them."""
     overflows: bool = False
     """Whether numbers overflow that would not in f64."""
     renamed: dict[str, str] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def export(case: Case, tensors: list[list[Tensor]], target: Path) -> nn.Module |
 
 
 def write_by_hand(case: Case, target: Path) -> None:
-    graph, weights = case.by_hand
+    graph, weights = case.by_hand() if callable(case.by_hand) else case.by_hand
     target.mkdir(parents=True, exist_ok=True)
     (target / "model.pnnx.param").write_text(graph)
     files.write_zip(target / "model.pnnx.bin", {name: data.tobytes() for name, data in weights.items()})

@@ -3,6 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
+from operators.calls import exported, written
 from operators.case import case
 
 IMAGE = (2, 6, 9, 11)
@@ -62,4 +63,27 @@ CASES = {
     "conv_transpose2d_stride_over_kernel": case(nn.ConvTranspose2d(6, 4, 2, stride=3), IMAGE),
     "conv_transpose2d_unbatched": case(nn.ConvTranspose2d(6, 4, 3, stride=2), (6, 5, 4)),
     "conv_transpose1d": case(nn.ConvTranspose1d(6, 4, 4, stride=2, padding=1, groups=2), LINE),
+    "convolution_functions": exported(
+        """
+        F.conv1d a b stride=2
+        F.conv_transpose1d a c stride=2 padding=1
+        F.conv_transpose2d d e f stride=2 groups=2
+        """,
+        LINE, (5, 6, 3), (6, 5, 4), (2, 4, 5, 6), (4, 3, 3, 2), (6,),
+    ),
+    "convolutions_3d": exported(
+        """
+        F.conv3d a b c padding=1
+        F.conv_transpose3d a d stride=2
+        nn.ConvTranspose3d a in_channels=2 out_channels=3 kernel_size=2 stride=(1,2,1)
+        """,
+        (1, 2, 4, 5, 3), (3, 2, 2, 3, 2), (3,), (2, 2, 2, 2, 2),
+    ),
+    "native_convolutions": written(
+        """
+        aten::convolution a b bias=None stride=[2,1] padding=[1,0] dilation=[1,1] transposed=False output_padding=[0,0] groups=2
+        aten::_convolution a c bias=None stride=[2,2] padding=[1,0] dilation=[1,1] transposed=True output_padding=[1,0] groups=1 benchmark=False deterministic=False cudnn_enabled=False allow_tf32=False
+        """,
+        (2, 4, 5, 6), (6, 2, 3, 2), (4, 3, 3, 2),
+    ),
 }

@@ -21,7 +21,7 @@ class Given(Values):
     values: tuple[float, ...] = ()
 
     def tensor(self, key: str) -> Tensor:
-        return torch.from_numpy(np.resize(np.array(self.values, np.float32), self.shape))
+        return torch.from_numpy(np.resize(np.array(self.values, np.float32), self.shape)).to(self.dtype)
 
 
 def given(*shape: int, values: tuple[float, ...]) -> Given:

@@ -2,7 +2,8 @@
 
 import torch
 
-from operators.case import case
+from operators.calls import written
+from operators.case import case, floats
 
 X = (2, 6, 5)
 
@@ -72,4 +73,12 @@ CASES = {
     "stft_magnitude": case(stft(False, n_fft=16, pad_mode="constant"), (2, 40), **OPTIONS),
     "istft": case(istft(n_fft=16, hop_length=4), (2, 9, 7, 2), **OPTIONS),
     "istft_normalized": case(istft(n_fft=16, hop_length=4, normalized=True, length=20), (9, 7, 2), **OPTIONS),
+    "spectrograms": written(
+        """
+        torchaudio.functional.spectrogram $waveform=a $window=b pad=2 n_fft=12 hop_length=4 win_length=10 power=2.0 normalized=False
+        y = torchaudio.functional.spectrogram $waveform=a $window=b pad=0 n_fft=12 hop_length=4 win_length=10 power=None normalized=True
+        torchaudio.functional.inverse_spectrogram $spectrogram=y $window=b length=40 pad=0 n_fft=12 hop_length=4 win_length=10 normalized=True
+        """,
+        (2, 40), floats(10, low=0.5, high=1.0), rtol=1e-4, atol=1e-4,
+    ),
 }

@@ -118,6 +118,7 @@ CASES = {
         (2, 8, 7, 6),
         inputs2=((1, 8, 4, 9),),
     ),
+    "rnn": case(nn.RNN(5, 4, num_layers=2, nonlinearity="relu", bidirectional=True), (3, 2, 5)),
     "lstm": case(nn.LSTM(5, 4, batch_first=True), (2, 3, 5)),
     "gru_final_state": case(FinalState(nn.GRU(5, 4, num_layers=2)), (3, 2, 5), misread=True),
     "gru_bidirectional": case(nn.GRU(5, 4, num_layers=2, bidirectional=True), (3, 2, 5)),

@@ -3,6 +3,7 @@
 import torch
 from torch.nn import functional as F
 
+from operators.calls import written
 from operators.case import case, floats, ints
 
 X = (3, 8)
@@ -79,5 +80,50 @@ CASES = {
         X,
         CLASSES,
         ints(3, 8, high=9),
+    ),
+    "more_losses": written(
+        """
+        F.gaussian_nll_loss a b c full=True
+        F.multilabel_soft_margin_loss a c
+        """,
+        X, X, WITHIN,
+    ),
+    # pnnx writes what they call.
+    "loss_modules": written(
+        """
+        nn.L1Loss a b
+        nn.MSELoss a b reduction=sum
+        nn.SmoothL1Loss a b beta=0.5
+        nn.HuberLoss a b delta=0.75
+        nn.BCELoss c c
+        nn.BCEWithLogitsLoss a c
+        nn.KLDivLoss a c reduction=batchmean
+        nn.PoissonNLLLoss a c log_input=True full=True
+        nn.GaussianNLLLoss a b c
+        s = torch.sign b
+        nn.SoftMarginLoss a s
+        nn.HingeEmbeddingLoss a s margin=0.5
+        nn.MarginRankingLoss a b s margin=0.25
+        t = torch.mul a b
+        nn.TripletMarginLoss a b t margin=0.5 p=2.0
+        nn.MultiLabelSoftMarginLoss a c
+        """,
+        X, X, WITHIN,
+    ),
+    "class_loss_modules": written(
+        """
+        nn.CrossEntropyLoss a b label_smoothing=0.1
+        nn.NLLLoss a b reduction=sum
+        F.nll_loss a b ignore_index=2
+        F.nll_loss2d d e
+        F.cross_entropy a b reduction=none
+        nn.MultiMarginLoss a b p=1 margin=0.5
+        nn.MultiLabelMarginLoss a c
+        nn.CosineEmbeddingLoss a f g margin=0.1
+        nn.CosineSimilarity a f dim=1
+        nn.PairwiseDistance a f p=3.0
+        F.pdist a p=2.0
+        """,
+        X, CLASSES, ints(3, 8, low=-1, high=8), (2, 5, 3, 4), ints(2, 3, 4, high=5), X, ints(3, low=1, high=2),
     ),
 }

@@ -3,6 +3,8 @@
 import torch
 from torch.nn import functional as F
 
+from operators.calls import written
+from operators.extremes import Given
 from operators.case import case, floats, ints
 
 aten = torch.ops.aten
@@ -102,5 +104,110 @@ CASES = {
     ),
     "native_multi_head_attention": case(
         lambda x, *w: torch._native_multi_head_attention(x, x, x, 8, 2, *w), (2, 5, 8), (24, 8), (24,), (8, 8), (8,)
+    ),
+    "upsamples_1d": written(
+        """
+        aten::upsample_nearest1d a output_size=[9] scales=None
+        aten::upsample_linear1d a output_size=[9] align_corners=False scales=None
+        aten::_upsample_nearest_exact1d a output_size=[4] scales=None
+        """,
+        (2, 3, 6),
+    ),
+    "upsamples_2d": written(
+        """
+        aten::upsample_nearest2d a output_size=[7,6] scales_h=None scales_w=None
+        aten::upsample_bicubic2d a output_size=[7,6] align_corners=True scales_h=None scales_w=None
+        aten::_upsample_nearest_exact2d a output_size=[7,6] scales_h=None scales_w=None
+        """,
+        (1, 2, 4, 5), rtol=3e-5, atol=3e-5,
+    ),
+    "upsamples_3d": written(
+        """
+        aten::upsample_nearest3d a output_size=[4,6,3] scales_d=None scales_h=None scales_w=None
+        aten::upsample_trilinear3d a output_size=[4,6,3] align_corners=False scales_d=None scales_h=None scales_w=None
+        aten::_upsample_nearest_exact3d a output_size=[4,6,3] scales_d=None scales_h=None scales_w=None
+        """,
+        (1, 2, 3, 4, 5),
+    ),
+    "grid_samplers": written(
+        """
+        aten::grid_sampler a b interpolation_mode=0 padding_mode=1 align_corners=True
+        aten::grid_sampler_3d c d interpolation_mode=0 padding_mode=2 align_corners=False
+        """,
+        (1, 2, 5, 6), (1, 3, 4, 2), (1, 2, 3, 4, 5), (1, 2, 3, 4, 3), rtol=3e-5, atol=3e-5,
+    ),
+    "native_norms": written(
+        """
+        aten::_weight_norm a b dim=0
+        aten::instance_norm c weight=None bias=None running_mean=None running_var=None use_input_stats=True momentum=0.1 eps=1e-5 cudnn_enabled=False
+        """,
+        (3, 4, 2), (3, 1, 1), IMAGE,
+    ),
+    "native_batch_norm_without_training": written(
+        "aten::_native_batch_norm_legit_no_training/3 a b b c d momentum=0.1 eps=1e-5",
+        (2, 4, 5), (4,), (4,), floats(4, low=0.5),
+    ),
+    "native_embedding_bags": case(
+        lambda w, i: (
+            aten._embedding_bag(w, i, torch.tensor([0, 3, 3]))[0],
+            aten._embedding_bag_forward_only(w, i, torch.tensor([0, 3, 3]), False, 1)[0],
+        ),
+        (10, 4), BAGS,
+    ),
+    "native_attention": case(
+        lambda q, k, v: aten._scaled_dot_product_attention_math(q, k, v)[0], (1, 2, 5, 8), (1, 2, 6, 8), (1, 2, 6, 8)
+    ),
+    "rnn_relu_of_weights": network("rnn_relu", 1, 1, 1),
+    "cells_of_weights": written(
+        """
+        aten::rnn_tanh_cell a b d e f f
+        aten::rnn_relu_cell a b d e b_ih=None b_hh=None
+        aten::gru_cell a b g h i i
+        s = prim::ListConstruct b c
+        aten::lstm_cell/2 $input=a $hx=s $w_ih=j $w_hh=k $b_ih=l $b_hh=l
+        """,
+        (3, 5), (3, 4), (3, 4), (4, 5), (4, 4), (4,), (12, 5), (12, 4), (12,), (16, 5), (16, 4), (16,),
+    ),
+    "cells": written(
+        """
+        nn.LSTMCell/2 a b c input_size=5 hidden_size=4 bias=True
+        nn.GRUCell a b input_size=5 hidden_size=4 bias=True
+        nn.RNNCell a b input_size=5 hidden_size=4 bias=True nonlinearity=tanh
+        nn.RNNCell a b input_size=5 hidden_size=4 bias=False nonlinearity=relu
+        """,
+        (3, 5), (3, 4), (3, 4),
+    ),
+    "max_unpools_native": written(
+        """
+        y i = F.max_pool2d a kernel_size=2 return_indices=True
+        z j = F.max_pool3d b kernel_size=2 return_indices=True
+        s = pnnx.Expression expr=[4,6]
+        t = pnnx.Expression expr=[4,6,4]
+        u = pnnx.Expression expr=[2,2,2]
+        v = pnnx.Expression expr=[0,0,0]
+        aten::max_unpool2d y i s
+        aten::max_unpool3d z j t u v
+        """,
+        (2, 3, 4, 6), (1, 2, 4, 6, 4),
+    ),
+    "embedding_bag_functions": written(
+        """
+        F.embedding_bag $input=a $weight=b mode=sum
+        nn.EmbeddingBag a num_embeddings=10 embedding_dim=4 mode=mean padding_idx=3
+        """,
+        ints(3, 4, high=10), (10, 4),
+    ),
+    "fractional_max_pools": written(
+        """
+        F.fractional_max_pool2d $input=a $_random_samples=b kernel_size=2 output_size=(4,3)
+        nn.FractionalMaxPool2d $input=a $_random_samples=b kernel_size=(2,3) output_ratio=(0.5,0.4)
+        F.fractional_max_pool3d $input=c $_random_samples=d kernel_size=2 output_size=(3,3,4)
+        nn.FractionalMaxPool3d $input=c $_random_samples=d kernel_size=2 output_ratio=(0.5,0.6,0.5)
+        """,
+        (1, 2, 9, 8), floats(1, 2, 2, low=0.0, high=1.0), (1, 2, 5, 7, 9), floats(1, 2, 3, low=0.0, high=1.0),
+    ),
+    "grouped_mm": written(
+        "aten::_grouped_mm $input=a $mat2=b $offs=c bias=None out_dtype=None",
+        (6, 8), (3, 8, 8), Given((3,), dtype=torch.int32, values=(2, 2, 6)),
     ),
 }

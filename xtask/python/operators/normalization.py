@@ -3,6 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
+from operators.calls import exported, written
 from operators.case import case
 
 IMAGE = (2, 6, 5, 7)
@@ -26,4 +27,18 @@ CASES = {
     "instance_norm2d": case(nn.InstanceNorm2d(6, affine=True), IMAGE),
     "instance_norm2d_not_affine": case(nn.InstanceNorm2d(6), IMAGE),
     "normalize": case(lambda x: F.normalize(x, dim=1), (2, 5, 4)),
+    "norms": exported(
+        """
+        nn.RMSNorm a normalized_shape=7 eps=1e-5
+        nn.LocalResponseNorm a size=3 alpha=0.1
+        F.local_response_norm a size=2
+        F.instance_norm a
+        F.group_norm a num_groups=2
+        F.rms_norm a normalized_shape=(7,) eps=1e-6
+        nn.InstanceNorm1d b num_features=3 affine=True
+        nn.InstanceNorm3d c num_features=2
+        """,
+        IMAGE, (2, 3, 14), (1, 2, 3, 4, 5),
+    ),
+    "sync_batch_norm": written("nn.SyncBatchNorm a num_features=6 eps=0.001 affine=True", IMAGE),
 }

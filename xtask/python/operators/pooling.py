@@ -3,7 +3,8 @@
 from torch import nn
 from torch.nn import functional as F
 
-from operators.case import case
+from operators.calls import exported, written
+from operators.case import case, floats
 
 IMAGE = (2, 3, 9, 11)
 LINE = (2, 3, 14)
@@ -47,4 +48,55 @@ CASES = {
     "adaptive_avg_pool2d_functional_1": case(lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE, inputs2=((1, 3, 5, 6),)),
     "adaptive_avg_pool1d": case(nn.AdaptiveAvgPool1d(5), LINE),
     "adaptive_max_pool2d": case(nn.AdaptiveMaxPool2d((4, 3)), IMAGE),
+    "pools_1d": exported(
+        """
+        F.adaptive_avg_pool1d a output_size=3
+        F.adaptive_max_pool1d a output_size=4
+        F.avg_pool1d a kernel_size=3 stride=2 padding=1
+        F.max_pool1d a kernel_size=3 stride=2
+        F.lp_pool1d a norm_type=3 kernel_size=2
+        nn.AdaptiveMaxPool1d a output_size=5
+        nn.LPPool1d a norm_type=2 kernel_size=3 stride=2
+        """,
+        floats(2, 3, 14, low=0.1),
+    ),
+    "lp_pools_2d": exported(
+        """
+        F.lp_pool2d a norm_type=2 kernel_size=(2,3) stride=2
+        nn.LPPool2d a norm_type=3 kernel_size=2 ceil_mode=True
+        """,
+        floats(2, 3, 9, 11, low=0.1),
+    ),
+    "pools_3d": exported(
+        """
+        F.adaptive_avg_pool3d a output_size=(2,3,2)
+        F.adaptive_max_pool3d a output_size=2
+        F.avg_pool3d a kernel_size=2 stride=(1,2,2) padding=1
+        F.max_pool3d a kernel_size=2 stride=2
+        nn.AdaptiveAvgPool3d a output_size=(3,2,4)
+        nn.AdaptiveMaxPool3d a output_size=3
+        nn.AvgPool3d a kernel_size=3 stride=2 padding=1
+        nn.MaxPool3d a kernel_size=(2,3,2) stride=2 padding=1
+        """,
+        (1, 2, 5, 6, 7),
+    ),
+    "lp_pools_3d": written(
+        """
+        F.lp_pool3d a norm_type=2 kernel_size=2
+        nn.LPPool3d a norm_type=2 kernel_size=(1,2,3) stride=2
+        """,
+        floats(1, 2, 5, 6, 7, low=0.1),
+    ),
+    # pnnx cannot convert them: PyTorch refuses to trace how it checks the indices.
+    "max_unpools": written(
+        "\n".join(
+            f"""
+            y{rank} i{rank} = nn.MaxPool{rank}d {x} kernel_size=2 return_indices=True
+            nn.MaxUnpool{rank}d y{rank} i{rank} kernel_size=2
+            F.max_unpool{rank}d y{rank} i{rank} kernel_size=2
+            """
+            for rank, x in zip((1, 2, 3), "abc")
+        ),
+        (2, 3, 8), (2, 3, 4, 6), (1, 2, 4, 6, 4),
+    ),
 }

@@ -30,6 +30,12 @@ def arithmetic(x, y):
     return OPS.mul_scalar(OPS.add_relu(joined, joined, 0.5, 3), 0.5).dequantize()
 
 
+def with_numbers(x):
+    a = torch.quantize_per_tensor(x, 0.0625, 60, torch.quint8)
+    sums = OPS.add_scalar(a, 0.25), OPS.add_scalar_relu(a, -0.5), OPS.mul_scalar_relu(a, 0.5)
+    return *(y.dequantize() for y in sums), OPS.mul_relu(a, a, 0.125, 3).dequantize()
+
+
 class Layer:
     """8-bit weights with a scale for each output, and a bias on the grid of all products."""
 
@@ -87,6 +93,7 @@ CASES = {
     "quantize_quint8": case(quantized(torch.quint8), X, quantized=True),
     "quantize_qint8": case(quantized(torch.qint8), X, quantized=True),
     "quantize_arithmetic": case(arithmetic, X, X, quantized=True),
+    "quantize_arithmetic_numbers": case(with_numbers, X, quantized=True),
     "quantize_network": case(
         network,
         (2, 3, 8, 8),

@@ -3,6 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
+from operators.calls import written
 from operators.case import case
 
 LINE, IMAGE, VOLUME = (2, 3, 7), (2, 3, 5, 4), (1, 2, 3, 4, 5)
@@ -40,5 +41,6 @@ CASES = {
     "interpolate_trilinear_aligned": case(resize(size=(4, 5, 9), mode="trilinear", align_corners=True), VOLUME),
     "interpolate_bicubic_aligned": case(resize(size=(9, 7), mode="bicubic", align_corners=True), IMAGE),
     "upsampling_bilinear2d": case(nn.UpsamplingBilinear2d(scale_factor=2), IMAGE),
+    "upsample_bilinear_function": written("F.upsample_bilinear a scale_factor=2", IMAGE),
     "upsampling_nearest2d": case(nn.UpsamplingNearest2d(size=(10, 6)), IMAGE),
 }

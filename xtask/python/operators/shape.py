@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from operators.calls import exported, written
 from operators.case import case, ints
 
 X = (2, 6, 4, 5)
@@ -103,4 +104,30 @@ CASES = {
     "to_i64": case(lambda x: x.to(torch.int64), X),
     "to_float": case(lambda x: x.float(), ints(3, 4, low=-9, high=9)),
     "to_bool": case(lambda x: x.bool(), ints(3, 4, low=-1, high=2)),
+    "paddings": exported(
+        """
+        nn.ConstantPad1d a padding=(1,2) value=0.5
+        nn.ReplicationPad1d a padding=(2,0)
+        nn.ReflectionPad2d b padding=(1,2,0,1)
+        nn.ConstantPad3d c padding=(1,2,0,1,1,1) value=-1.5
+        nn.ReplicationPad3d c padding=(1,2,0,1,1,1)
+        """,
+        (2, 3, 6), X, (1, 2, 3, 4, 5),
+    ),
+    "paddings_that_pnnx_writes_as_functions": written(
+        """
+        nn.CircularPad1d a padding=(1,2)
+        nn.CircularPad2d b padding=(1,2,0,1)
+        nn.CircularPad3d c padding=(1,2,0,1,1,1)
+        nn.ReflectionPad3d c padding=(1,2,0,1,1,1)
+        nn.ZeroPad1d a padding=(1,1)
+        nn.ZeroPad3d c padding=(1,2,0,1,1,1)
+        """,
+        (2, 3, 6), X, (1, 2, 3, 4, 5),
+    ),
+    "shuffles": exported(
+        "F.pixel_shuffle a upscale_factor=2\nF.channel_shuffle a groups=2\nF.pixel_unshuffle b downscale_factor=2",
+        (1, 4, 3, 5), (1, 2, 4, 6),
+    ),
+    "flatten_modules": written("nn.Flatten a start_dim=2\nnn.Unflatten a dim=1 unflattened_size=(2,3)", X),
 }

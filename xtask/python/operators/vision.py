@@ -4,7 +4,9 @@ import torch
 from torch import nn
 from torchvision import ops
 
+from operators.calls import written
 from operators.case import case, floats
+from operators.extremes import given
 
 # Of 2 images of 22 x 18 pixels: within one, beyond its edges, of no size, mostly outside, and reversed.
 ROIS = [(0, 1, 2, 15.5, 12), (1, -9, -5, 40, 30), (1, 3, 3, 3, 3), (0, 20, 16, 22, 18), (0, 9, 9, 2, 3)]
@@ -56,4 +58,21 @@ CASES = {
     # Sums of 24 products of samples, whose positions and values are rounded.
     "deform_conv2d_function": case(deformed(False), *DEFORMED, rtol=1e-4, atol=1e-4),
     "deform_conv2d_function_mask": case(deformed(True), *DEFORMED, (2, 12, 4, 7), rtol=1e-4, atol=1e-4),
+    # pnnx writes them so where it finds the module, or the Python function, around the call.
+    "pools_of_boxes": written(
+        """
+        torchvision.ops.roi_align a $boxes=c output_size=(2,3) spatial_scale=0.5 sampling_ratio=2 aligned=True
+        torchvision.ops.roi_pool a $boxes=c output_size=(2,3) spatial_scale=0.5
+        torchvision.ops.RoIPool a c output_size=3 spatial_scale=0.5
+        torchvision.ops.ps_roi_align b $boxes=d output_size=(2,2) spatial_scale=0.5 sampling_ratio=2
+        torchvision.ops.PSRoIAlign b d output_size=2 spatial_scale=0.5 sampling_ratio=-1
+        torchvision.ops.ps_roi_pool b $boxes=c output_size=(2,2) spatial_scale=0.5
+        torchvision.ops.PSRoIPool b c output_size=2 spatial_scale=0.5
+        """,
+        (2, 3, 9, 11), (2, 8, 9, 11), given(5, 5, values=sum(ROIS, ())), given(4, 5, values=sum(ROIS[:4], ())), **SAMPLED,
+    ),
+    "nms_function": written(
+        "torchvision.ops.nms a b iou_threshold=0.3",
+        given(4, 4, values=(0, 0, 9, 9, 1, 1, 9, 9, 20, 0, 25, 5, 0, 1, 8, 9)), (4,),
+    ),
 }

@@ -2,7 +2,7 @@
 //!
 //! The machine's speed may double or halve within minutes, so only neighbours in time are compared:
 //! every engine lives in a process of its own, all of them take turns in short slices, and what
-//! counts are the ratios within each round. `docs/benchmarks.md` describes the method.
+//! counts are the ratios within each round. `docs/benchmarks/README.md` describes the method.
 
 mod engine;
 mod machine;

@@ -1,6 +1,7 @@
 //! What every operator is made of.
 
 mod alias;
+mod asked;
 mod error;
 pub(crate) mod expand;
 mod node;
@@ -12,6 +13,7 @@ mod strides;
 mod value;
 mod weight;
 
+pub use asked::{Asked, AskedSort};
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};

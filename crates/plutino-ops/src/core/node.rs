@@ -1,6 +1,6 @@
 //! Decoding a node: every parameter is read or reported.
 
-use super::{BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
+use super::{Asked, AskedSort, BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
 use crate::native::Call;
 use plutino_ir::{Dim, Parameter, TensorType};
 use plutino_tensor::{DType, TensorSpec};
@@ -20,6 +20,8 @@ pub struct NodeReader<'a> {
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
     read_inputs: BTreeSet<usize>,
+    /// What was asked for, where somebody wants to know.
+    asked: Option<Vec<Asked>>,
 }
 
 impl<'a> NodeReader<'a> {
@@ -35,6 +37,24 @@ impl<'a> NodeReader<'a> {
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
             read_inputs: BTreeSet::new(),
+            asked: None,
+        }
+    }
+
+    /// Keeps what the builder asks for.
+    pub(crate) fn record(&mut self) {
+        self.asked = Some(Vec::new());
+    }
+
+    /// What the builder asked for, in its order.
+    pub(crate) fn into_asked(self) -> Vec<Asked> {
+        self.asked.unwrap_or_default()
+    }
+
+    fn ask(&mut self, sort: AskedSort, key: &str, expected: &str, default: Option<&str>) {
+        if let Some(asked) = &mut self.asked {
+            let (key, expected) = (key.to_owned(), expected.to_owned());
+            asked.push(Asked { sort, key, expected, default: default.map(str::to_owned) });
         }
     }
 
@@ -141,6 +161,11 @@ impl<'a> NodeReader<'a> {
 
     /// The raw parameter; counts as read.
     pub fn raw(&mut self, key: &str) -> Option<&'a Parameter> {
+        self.ask(AskedSort::Parameter, key, "", Some("None"));
+        self.look(key)
+    }
+
+    fn look(&mut self, key: &str) -> Option<&'a Parameter> {
         if let Some((key, _)) = self.op.params.get_key_value(key) {
             self.read_params.insert(key);
         } else if let Some((key, _)) = self.named_constants.get_key_value(key) {
@@ -163,7 +188,8 @@ impl<'a> NodeReader<'a> {
     /// # Errors
     /// Where it is missing or of another kind.
     pub fn required<T: FromParameter>(&mut self, key: &str) -> Result<T, BuildError> {
-        match self.raw(key) {
+        self.ask(AskedSort::Parameter, key, T::EXPECTED, None);
+        match self.look(key) {
             None => Err(self.error(BuildProblem::MissingParameter {
                 key: key.into(),
                 expected: T::EXPECTED.into(),
@@ -177,7 +203,12 @@ impl<'a> NodeReader<'a> {
     /// # Errors
     /// Where it is of another kind.
     pub fn optional<T: FromParameter>(&mut self, key: &str) -> Result<Option<T>, BuildError> {
-        match self.raw(key) {
+        self.ask(AskedSort::Parameter, key, T::EXPECTED, Some("None"));
+        self.given(key)
+    }
+
+    fn given<T: FromParameter>(&mut self, key: &str) -> Result<Option<T>, BuildError> {
+        match self.look(key) {
             None | Some(Parameter::Null) => Ok(None),
             Some(value) => match T::from_parameter(value) {
                 Some(v) => Ok(Some(v)),
@@ -191,7 +222,8 @@ impl<'a> NodeReader<'a> {
     /// # Errors
     /// Where it is of another kind.
     pub fn or<T: FromParameter>(&mut self, key: &str, default: T) -> Result<T, BuildError> {
-        Ok(self.optional(key)?.unwrap_or(default))
+        self.ask(AskedSort::Parameter, key, T::EXPECTED, Some(&format!("{default:?}")));
+        Ok(self.given(key)?.unwrap_or(default))
     }
 
     /// A word out of a table; `default` for where it is missing or `None`.
@@ -208,7 +240,9 @@ impl<'a> NodeReader<'a> {
             let words: Vec<_> = table.iter().map(|(w, _)| *w).collect();
             format!("one of {}", words.join(", "))
         };
-        match (self.raw(key), default) {
+        let standing = default.as_ref().map(|_| "None"); // the word is not known, but its meaning
+        self.ask(AskedSort::Parameter, key, &words(), standing);
+        match (self.look(key), default) {
             (None | Some(Parameter::Null), Some(default)) => Ok(default),
             (None, None) => {
                 Err(self
@@ -234,7 +268,9 @@ impl<'a> NodeReader<'a> {
         default: Option<usize>,
     ) -> Result<Vec<usize>, BuildError> {
         let expected = format!("{rank} integers of at least {least}");
-        let given = match (self.raw(key), default) {
+        let standing = default.map(|size| size.to_string());
+        self.ask(AskedSort::Parameter, key, &expected, standing.as_deref());
+        let given = match (self.look(key), default) {
             (None | Some(Parameter::Null), Some(default)) => return Ok(vec![default; rank]),
             (None, None) => {
                 return Err(
@@ -304,6 +340,7 @@ impl<'a> NodeReader<'a> {
     /// # Errors
     /// Where it is missing.
     pub fn any_weight(&mut self, key: &str) -> Result<Weight, BuildError> {
+        self.ask(AskedSort::Weight, key, "", None);
         let Some((key, attr)) = self.op.attrs.get_key_value(key) else {
             return Err(self.error(BuildProblem::MissingWeight { key: key.into() }));
         };
@@ -320,6 +357,11 @@ impl<'a> NodeReader<'a> {
     /// The position of the input that stands for argument `key`: the one that the file names so,
     /// else the first unnamed one that was not asked for yet.
     pub fn input(&mut self, key: &str) -> Option<usize> {
+        self.ask(AskedSort::Input, key, "", Some("None"));
+        self.find_input(key)
+    }
+
+    fn find_input(&mut self, key: &str) -> Option<usize> {
         let names = &self.names;
         let free = |i: &usize| !self.read_inputs.contains(i);
         let named = (0..names.len()).filter(free).find(|&i| names[i] == Some(key));
@@ -334,6 +376,7 @@ impl<'a> NodeReader<'a> {
 
     /// The position of the input that the file names `key`.
     pub fn named_input(&mut self, key: &str) -> Option<usize> {
+        self.ask(AskedSort::Input, key, "", Some("None"));
         let at = self.names.iter().position(|&name| name == Some(key))?;
         self.read_inputs.insert(at);
         Some(at)
@@ -344,7 +387,9 @@ impl<'a> NodeReader<'a> {
     /// # Errors
     /// Where it is missing.
     pub fn required_input(&mut self, key: &str) -> Result<usize, BuildError> {
-        self.input(key).ok_or_else(|| self.error(BuildProblem::MissingInput { key: key.into() }))
+        self.ask(AskedSort::Input, key, "", None);
+        let found = self.find_input(key);
+        found.ok_or_else(|| self.error(BuildProblem::MissingInput { key: key.into() }))
     }
 
     /// The first position at which the tensor of input `at` is an input of this node.
@@ -467,7 +512,7 @@ impl Arg<i64> {
 }
 
 /// A Rust type that a parameter can be read as.
-pub trait FromParameter: Sized {
+pub trait FromParameter: Sized + std::fmt::Debug {
     /// What the parameter must be, for messages.
     const EXPECTED: &'static str;
     /// Reads it, where its kind allows.

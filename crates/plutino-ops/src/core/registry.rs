@@ -1,7 +1,7 @@
 //! Which operators exist.
 
 use super::alias;
-use super::{BuildError, BuildProblem, NodeReader, Operator};
+use super::{Asked, BuildError, BuildProblem, NodeReader, Operator};
 use crate::native;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -52,7 +52,7 @@ pub struct DuplicateKind {
 const LONGEST_NAME: usize = 100;
 
 /// Every registered operator type, sorted by name: the order of registration is never observable.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Registry {
     entries: BTreeMap<&'static str, &'static OpEntry>,
     /// The types that share a name but for namespace, letter case and underscores.
@@ -76,11 +76,48 @@ impl Registry {
                 }
             }
         }
+        Ok(Self::of(map))
+    }
+
+    fn of(entries: BTreeMap<&'static str, &'static OpEntry>) -> Self {
         let mut bare: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
-        for kind in map.keys() {
+        for kind in entries.keys() {
             bare.entry(alias::bare(kind)).or_default().push(kind);
         }
-        Ok(Self { entries: map, bare })
+        Self { entries, bare }
+    }
+
+    /// This registry with that one behind it: where both know a type, this one's builder decodes
+    /// it.
+    #[must_use]
+    pub fn over(&self, behind: &Registry) -> Self {
+        let mut entries = behind.entries.clone();
+        entries.extend(&self.entries);
+        Self::of(entries)
+    }
+
+    /// The registered type whose builder decodes this node: its own, or that of which a raw
+    /// operator (`aten::`) is a spelling.
+    pub fn resolve(
+        &self,
+        graph: &plutino_ir::Graph,
+        op: &plutino_ir::Operator,
+    ) -> Option<&'static str> {
+        let call = native::call(self, graph, op);
+        self.find(call.kind.unwrap_or(&op.kind)).map(|(kind, _)| kind)
+    }
+
+    /// What the builder of this node asks for, as far as it comes: parameters, weights and inputs,
+    /// with their defaults.
+    pub fn asked(&self, graph: &plutino_ir::Graph, op: &plutino_ir::Operator) -> Vec<Asked> {
+        let call = native::call(self, graph, op);
+        let mut reader = NodeReader::in_graph("", graph, op, &call);
+        reader.record();
+        if let Some(entry) = self.get(call.kind.unwrap_or(&op.kind)) {
+            // Where the node is wrong, what was asked for until then is the answer.
+            let _ = (entry.build)(&mut reader);
+        }
+        reader.into_asked()
     }
 
     /// The registration of this type.
@@ -199,6 +236,34 @@ mod tests {
                 ("first.rs:1", "second.rs:2")
             );
         }
+    }
+
+    #[test]
+    fn of_two_registries_the_one_in_front_decodes() {
+        static LAST: OpEntry =
+            OpEntry { kinds: &["test.A", "test.C"], build: refuse, file: "last.rs", line: 1 };
+        let front = Registry::new([&LAST]).unwrap();
+        let both = front.over(&Registry::new([&FIRST]).unwrap());
+        let files: Vec<_> = both.iter().map(|(kind, entry)| (kind, entry.file)).collect();
+        let expected = [("test.A", "last.rs"), ("test.B", "first.rs"), ("test.C", "last.rs")];
+        assert_eq!(files, expected);
+        assert_eq!(both.nearest("test.CC"), Some("test.C"));
+    }
+
+    #[test]
+    fn what_a_builder_asks_for_is_known_with_its_defaults() {
+        let text = "7767517\n3 3\npnnx.Input a 0 1 0\nnn.Softplus s 1 1 0 1 beta=2.0\n\
+                    aten::softplus t 1 1 0 2\n";
+        let graph = plutino_ir::Graph::parse(text).unwrap();
+        let registry = super::registry().unwrap();
+        let nodes: Vec<_> = graph.operators().map(|(_, op)| op).collect();
+        assert_eq!(registry.resolve(&graph, nodes[1]), Some("nn.Softplus"));
+        assert_eq!(registry.resolve(&graph, nodes[2]), Some("F.softplus"));
+        assert_eq!(registry.resolve(&graph, nodes[0]), None);
+        let asked = registry.asked(&graph, nodes[1]);
+        let threshold = asked.iter().find(|a| a.key == "threshold").unwrap();
+        assert_eq!(threshold.expected, "a number");
+        assert_eq!(threshold.default.as_deref(), Some("20.0"));
     }
 
     #[test]

@@ -100,7 +100,12 @@ register_op!(copy => "Tensor.copy");
 /// `src` in dtype and shape of `self`, whose values are not read.
 fn copy(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     r.raw("non_blocking");
-    let (model, src) = (r.required_input("self")?, r.required_input("src")?);
+    // PyTorch's schema calls it otherwise than pnnx does.
+    let model = match r.named_input("input") {
+        Some(at) => at,
+        None => r.required_input("self")?,
+    };
+    let src = r.required_input("src")?;
     Ok(Elementwise::boxed(Copy { model, src }))
 }
 
@@ -222,6 +227,8 @@ mod tests {
         assert_eq!(y[0], tensor([2, 3], &[4i32, 4, 4, 5, 5, 5]));
         let same = tensor([2, 3], &[1i32, 2, 3, 4, 5, 6]);
         assert_eq!(check(&*copy, &[model.clone(), same.clone()])[0], same);
+        let raw = "aten::copy_ c 3 1 0 1 =False 2";
+        assert_eq!(check_line(raw, &[model.clone(), same.clone()])[0], same);
         let number = [model.spec().into(), ValueSpec::python(2.5).unwrap()];
         let y = check_values(&*copy, &number, &[model.clone(), tensor([], &[2.5])]);
         assert_eq!(y[0], tensor([2, 3], &[2i32; 6]));

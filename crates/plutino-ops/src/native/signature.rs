@@ -155,7 +155,7 @@ impl Argument {
             Sort::Complex => number || matches!(value, Parameter::Complex(..)),
             Sort::Word => matches!(value, Parameter::Str(_)),
             Sort::DType => whole || matches!(value, Parameter::Str(_)),
-            Sort::Place => true,
+            Sort::Place => self.name != "generator", // which no constant is
         };
         let exact = match self.sort {
             // A single number stands for a list of it.
@@ -211,6 +211,10 @@ mod tests {
         assert_eq!(best("var", &unbiased), Some("var.dim"));
         assert_eq!(best("split", &[x.clone(), constant("2"), dim.clone()]), Some("split.Tensor"));
         assert_eq!(best("split", &[x.clone(), Given::List, dim]), Some("split"));
-        assert_eq!(best("cat", &[x]), Some("cat"));
+        assert_eq!(best("cat", std::slice::from_ref(&x)), Some("cat"));
+        // Not the overload with a generator, which has as many arguments.
+        let mut like = vec![x, constant("3"), constant("4")];
+        like.extend(vec![constant("None"); 5]);
+        assert_eq!(best("randint_like", &like), Some("randint_like.low_dtype"));
     }
 }

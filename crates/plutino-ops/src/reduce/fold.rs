@@ -101,6 +101,7 @@ register_op!(norm => "torch.norm");
 
 /// `unbiased` of a variance: a flag, or the number that PNNX writes there where a model says
 /// `correction`.
+#[derive(Debug)]
 struct Unbiased(f64);
 
 impl FromParameter for Unbiased {

@@ -34,7 +34,12 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let samples = r.or::<i64>("sampling_ratio", -1)?;
     let samples = samples_of(r, "sampling_ratio", samples)?;
     let (scale, aligned) = (r.or("spatial_scale", 1.0)?, r.or("aligned", false)?);
-    let (input, boxes) = (r.required_input("input")?, r.required_input("rois")?);
+    let input = r.required_input("input")?;
+    // The module calls them otherwise than the function.
+    let boxes = match r.named_input("boxes") {
+        Some(at) => at,
+        None => r.required_input("rois")?,
+    };
     Ok(Box::new(Roi { input, boxes, cells, scale, samples, aligned }))
 }
 register_op!(build => "torchvision.ops.RoIAlign", "torchvision.ops.roi_align");
@@ -245,6 +250,14 @@ mod tests {
             "pnnx.custom_op.torchvision.roi_align r 2 1 0 1 2 arg_2=0.5 arg_3=1 arg_4=2 arg_5=2 arg_6=True $arg_0=0 $arg_1=1",
         );
         assert_eq!(check(&*raw, &[x.clone(), tensor([1, 5], &[0.0f32, 0.0, 0.0, 8.0, 8.0])]), y);
+        let function = op(&format!(
+            "torchvision.ops.roi_align {} $input=0 $boxes=1",
+            &line["torchvision.ops.RoIAlign ".len()..]
+        ));
+        assert_eq!(
+            check(&*function, &[x.clone(), tensor([1, 5], &[0.0f32, 0.0, 0.0, 8.0, 8.0])]),
+            y
+        );
         let boxes = tensor([1, 4], &[0.0f32, 0.0, 8.0, 8.0]);
         let inputs = [x.spec().into(), ValueSpec::List(specs(std::slice::from_ref(&boxes)))];
         assert_eq!(check_values(&*roi, &inputs, &[x.clone(), boxes])[0], y[0]);
