@@ -114,7 +114,7 @@ mod tests {
         let numbers = tensor([2], &[1.0f32, 2.0]);
         let snake = op_with("audio.Snake s 1 1 0 1", &[("alpha", numbers)]);
         let y = check(&*snake, &[iota([1, 2, 2])]);
-        let expected = [0.0, 1.708_073_4, 2.286_375, 3.039_037];
+        let expected = [0.0f32, 1.708_073_4, 2.286_375, 3.039_037];
         assert_close(&y[0], &tensor([1, 2, 2], &expected), 1e-5);
         error(&*snake, &[iota([1, 3, 2])]);
         error(&*snake, &[iota([2])]);

@@ -13,6 +13,9 @@ use plutino::ops::{
 use plutino::{DType, Tensor};
 use plutino_fixtures::{Fixture, OpCase};
 
+/// What every machine has: the page must not depend on where it is written.
+const ISA: Isa = Isa::PORTABLE;
+
 /// What is known of an operator type.
 #[derive(Debug, Default, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Facts {
@@ -128,7 +131,7 @@ fn apart(specs: Vec<ValueSpec>, data: Vec<Tensor>) -> Vec<Value> {
 
 fn run(operator: &dyn Operator, specs: &[ValueSpec], data: &[Tensor]) -> Option<Vec<Value>> {
     let outputs = operator.infer(specs).ok()?;
-    let leaves = eager::run(operator, specs, data, Isa::best(), &Par::serial()).ok()?;
+    let leaves = eager::run(operator, specs, data, ISA, &Par::serial()).ok()?;
     Some(apart(outputs, leaves))
 }
 
@@ -165,7 +168,7 @@ fn plans(operator: &dyn Operator, inputs: &[ValueSpec]) -> bool {
     let cx = PlanCx {
         inputs,
         outputs: &outputs,
-        isa: Isa::best(),
+        isa: ISA,
         threads: 1,
         packs: &packs,
         memory: MemoryUse::Fast,
