@@ -485,7 +485,7 @@ impl Kernel for AttentionKernel {
         }
         let dtype = cx.inputs.spec(self.qkv[0])?.dtype;
         for_floats!(dtype,
-            T => attention_any::<T>(&self.problem, &self.heads, self.operands(cx)?),
+            T => attention_any::<T>(&self.problem, &self.heads, self.operands(cx)?)?,
             _ => return Err(RunError::Internal(format!("attention in {dtype}"))),
         );
         Ok(())

@@ -2,15 +2,24 @@
 
 use super::{Head, Mask, Operands, Problem, Size};
 use plutino_cpu::number::Float;
+use plutino_tensor::{TensorError, alloc};
 
 /// softmax(scale Q Kᵀ + mask) V of each head, one query at a time, in f64; the weights averaged
 /// over the heads of a group, where they are asked for.
 ///
+/// # Errors
+/// Where the weights of a query do not fit the memory.
+///
 /// # Panics
 /// Where an operand is too short for what the problem and the heads say.
-pub fn attention_any<T: Float>(problem: &Problem, heads: &[Head], mut x: Operands<'_, T>) {
+pub fn attention_any<T: Float>(
+    problem: &Problem,
+    heads: &[Head],
+    mut x: Operands<'_, T>,
+) -> Result<(), TensorError> {
     problem.check(heads, &x);
     let (Size { queries, keys, depth, values }, strides) = (problem.size, problem.strides);
+    let mut p = alloc::list::<f64>(keys)?;
     for (h, head) in heads.iter().enumerate() {
         for i in 0..queries {
             let score = |k: usize| {
@@ -25,7 +34,8 @@ pub fn attention_any<T: Float>(problem: &Problem, heads: &[Head], mut x: Operand
                     _ => score,
                 }
             };
-            let mut p: Vec<f64> = (0..keys).map(score).collect();
+            p.clear();
+            p.extend((0..keys).map(score)); // within what is reserved
             let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             if p.iter().all(|&p| p == f64::NEG_INFINITY) {
                 p.fill(f64::from(problem.unattended));
@@ -48,4 +58,5 @@ pub fn attention_any<T: Float>(problem: &Problem, heads: &[Head], mut x: Operand
             }
         }
     }
+    Ok(())
 }

@@ -155,7 +155,7 @@ impl PackedLayer {
         let bias = |w: &Weights<Floats<'_>>| {
             let (ih, hh) = w.bias?;
             let sum = |i| if i < added { ih.get(i) + hh.get(i) } else { ih.get(i) };
-            Some((0..gates).map(sum).collect::<Vec<f32>>())
+            Some((0..gates).map(sum).collect::<Vec<f32>>()) // bounded: as many as the bias has
         };
         let direction = |w: &Weights<Floats<'_>>| {
             let (first, second) = w.recurrent.split_at(added * state);

@@ -38,7 +38,7 @@ fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
     let weights = p.weights.then_some(&mut w[..]);
     let (q64, k64, v64) = (wide(&q), wide(&k), wide(&v));
     let x = Operands { q: &q64, k: &k64, v: &v64, mask: mask64, out: &mut out, weights };
-    reference(p, heads, x);
+    reference(p, heads, x).unwrap();
     out.extend(w);
     on_every_machine(
         |isa, par| {
