@@ -7,11 +7,8 @@ use crate::{
 };
 use half::slice::HalfFloatSliceExt;
 use plutino_kernels::Par;
-use plutino_tensor::{DType, TensorError, TensorSpec, bf16, f16};
+use plutino_tensor::{ALIGNMENT, DType, TensorError, TensorSpec, bf16, f16};
 use smallvec::SmallVec;
-
-/// Bytes that divide the place of each widened value in scratch memory.
-const ALIGNMENT: usize = 64;
 
 /// Elements that a thread converts at a time.
 const CHUNK: usize = 16 << 10;
@@ -35,22 +32,20 @@ pub(crate) fn widened(
     let Some(kernel) = planned.kernel else {
         return Ok(planned); // views count elements
     };
+    let inner = planned.scratch.next_multiple_of(ALIGNMENT);
+    let mut scratch = inner;
+    for value in cx.inputs.iter().chain(cx.outputs).flat_map(ValueSpec::leaves) {
+        if let Some(half) = value.as_tensor().filter(|t| is_half(t.spec.dtype)) {
+            let room = room_of(&as_f32(&half.spec)).map_err(ShapeError::from)?;
+            scratch = scratch.saturating_add(room);
+        }
+    }
     let specs = |values: &[ValueSpec]| {
         let leaves = values.iter().flat_map(ValueSpec::leaves);
-        leaves.map(|leaf| leaf.as_tensor().map(|t| t.spec.clone())).collect::<Vec<_>>()
+        leaves.map(|leaf| leaf.as_tensor().map(|t| t.spec.clone())).collect()
     };
-    let (given, made) = (specs(cx.inputs), specs(cx.outputs));
-    let mut scratch = planned.scratch.next_multiple_of(ALIGNMENT);
-    for spec in given.iter().chain(&made).flatten().filter(|spec| is_half(spec.dtype)) {
-        scratch = scratch.saturating_add(room_of(spec).map_err(ShapeError::from)?);
-    }
     let name = format!("{}.widened", kernel.name());
-    let to_f32 = |specs: Vec<Option<TensorSpec>>| {
-        let wide = |spec: TensorSpec| if is_half(spec.dtype) { as_f32(&spec) } else { spec };
-        specs.into_iter().map(|spec| spec.map(wide)).collect()
-    };
-    let inner = planned.scratch;
-    let kernel = Widened { name, kernel, inner, inputs: to_f32(given), outputs: to_f32(made) };
+    let kernel = Widened { name, kernel, inner, inputs: specs(&inputs), outputs: specs(&outputs) };
     Ok(Planned::new(kernel).with_scratch(scratch))
 }
 
@@ -59,9 +54,9 @@ fn as_f32(spec: &TensorSpec) -> TensorSpec {
     TensorSpec { dtype: DType::F32, ..spec.clone() }
 }
 
-/// Bytes of a value in f32, up to the place of the next one.
+/// Bytes of a value, up to the place of the next one.
 fn room_of(spec: &TensorSpec) -> Result<usize, TensorError> {
-    Ok(as_f32(spec).storage_bytes()?.next_multiple_of(ALIGNMENT))
+    Ok(spec.storage_bytes()?.next_multiple_of(ALIGNMENT))
 }
 
 /// What planning knows of a value, in f32 where it is a tensor of half the width.
@@ -82,7 +77,7 @@ fn widen(value: &ValueSpec) -> Result<ValueSpec, PlanError> {
 struct Widened {
     name: String,
     kernel: Box<dyn Kernel>,
-    /// Bytes of scratch memory of the kernel itself.
+    /// Bytes of scratch memory of the kernel itself; the values follow.
     inner: usize,
     /// The leaves as the kernel sees them; none for what is no tensor.
     inputs: Vec<Option<TensorSpec>>,
@@ -95,10 +90,8 @@ impl Kernel for Widened {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let short = || RunError::Internal("scratch memory is too short to widen into".into());
         let scratch = std::mem::take(&mut cx.scratch);
-        let own = self.inner.next_multiple_of(ALIGNMENT);
-        let (scratch, mut rest) = scratch.split_at_mut_checked(own).ok_or_else(short)?;
+        let (scratch, mut rest) = scratch.split_at_mut_checked(self.inner).ok_or_else(short)?;
         // What the kernel writes, and where that is narrowed into.
         let mut made = Vec::with_capacity(self.outputs.len());
         for (i, wide) in self.outputs.iter().enumerate() {
@@ -146,11 +139,14 @@ impl Kernel for Widened {
 
 /// Takes the room of a value in f32 from the front of `rest`.
 fn take<'a>(rest: &mut &'a mut [u8], spec: &TensorSpec) -> Result<&'a mut [u8], RunError> {
-    let short = || RunError::Internal("scratch memory is too short to widen into".into());
     let (room, after) =
         std::mem::take(rest).split_at_mut_checked(room_of(spec)?).ok_or_else(short)?;
     *rest = after;
     room.get_mut(..spec.storage_bytes()?).ok_or_else(short)
+}
+
+fn short() -> RunError {
+    RunError::Internal("scratch memory is too short to widen into".into())
 }
 
 fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T], RunError> {
