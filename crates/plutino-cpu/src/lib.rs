@@ -3,17 +3,20 @@
 //! - [`simd`]: instruction sets found at run time, and the vector operations of each.
 //! - [`par`]: threads. A [`Pool`] per session; inside it a [`Par`] handle is passed down.
 //! - [`number`]: the element types, for bodies that serve every dtype.
+//! - [`PackKey`]: what tells packed weights apart.
 //! - [`math`], [`activation`]: functions of vectors; [`row`]: one pass over a row.
 
 pub mod activation;
 mod inout;
 pub mod math;
 pub mod number;
+mod pack;
 pub mod par;
 pub mod row;
 pub mod simd;
 
 pub use activation::Activation;
 pub use inout::InOut;
+pub use pack::PackKey;
 pub use par::{Par, Pool};
 pub use simd::Isa;

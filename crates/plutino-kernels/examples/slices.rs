@@ -2,11 +2,12 @@
 //! memory, run.
 #![allow(clippy::print_stdout)] // examples report on the terminal
 
-use plutino_kernels::conv::{Axis, Conv, ConvGeometry, Window};
+use plutino_kernels::conv::{Axis, ConvArgs, ConvProblem, Request, Window, choose};
 use plutino_kernels::gemm::{
-    Bias, Epilogue, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Target,
+    Bias, Gemm, Operand, PackedMatrix, PostOps, Product, Side, Size, Strided, Target,
 };
 use plutino_kernels::{Activation, Isa, Pool};
+use plutino_tensor::AlignedBuf;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -24,10 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let product = Product {
             a: Operand::Source(Strided::left(&x[..], (size.m, size.k), (size.k, 1))),
             b: Operand::Packed(&packed),
-            epilogue: Epilogue {
+            post_ops: PostOps {
                 bias: Bias::Cols(&b),
                 activation: Some(Activation::Relu),
-                ..Epilogue::default()
+                ..PostOps::default()
             },
         };
         let mut y = vec![0.0f32; size.m * size.n];
@@ -39,13 +40,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         // A convolution: one image of 2 channels, 5 x 4 pixels, with 3 windows of 3 x 3.
         let window = Window { kernel: 3, padding: (1, 1), ..Window::default() };
         let axes = [Axis::new(5, window)?, Axis::new(4, window)?];
-        let conv = Conv::new(target, threads, ConvGeometry::new(1, 1, 2, 3, &axes)?);
-        let image = vec![1.0f32; conv.geometry().input_len()];
-        let weights = vec![1.0f32; conv.geometry().weight_len()];
-        let packed = conv.pack(&weights[..], par)?;
-        let mut y = vec![0.0f32; conv.geometry().output_len()];
-        let mut scratch = vec![0.0f32; conv.scratch()];
-        conv.run(par, &packed, &image, &Epilogue::default(), &mut y, &mut scratch)?;
+        let problem = ConvProblem::new(1, 1, 2, 3, &axes)?;
+        let conv = choose(&Request { threads, ..Request::plain(problem) })?;
+        let weights = conv.pack(&vec![1.0f32; problem.weight_len()][..], par)?;
+        let mut workspace = AlignedBuf::zeroed(conv.workspace())?;
+        let mut y = vec![0.0f32; conv.output_len()];
+        let args = ConvArgs {
+            x: &vec![1.0f32; conv.input_len()],
+            weights: &weights,
+            bias: &conv.bias(None)?,
+            factors: None,
+            residual: None,
+            y: &mut y,
+            workspace: workspace.as_mut_bytes(),
+        };
+        conv.run(args, par)?;
         println!("{}: corner {}, middle {}", conv.name(), y[0], y[5]);
         assert_eq!((y[0], y[5]), (8.0, 18.0)); // 2 channels of 2 x 2 and of 3 x 3 pixels
         Ok(())

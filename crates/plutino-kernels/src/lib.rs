@@ -9,7 +9,7 @@
 //! - `plutino-cpu`: [`simd`], instruction sets found at run time; [`par`], threads; [`number`], the
 //!   element types; [`math`] and [`activation`] functions.
 //! - `plutino-products`: [`gemm`], matrix products; [`attention`]; [`recurrent`] layers.
-//! - `plutino-convolution`: [`nchwc`], convolutions on channel blocks; [`conv`], all others.
+//! - `plutino-convolution`: [`conv`], convolutions; [`nchwc`], channel blocks.
 //! - `plutino-fourier`: [`fft`] and [`stft`].
 //!
 //! | module | what |
@@ -38,10 +38,11 @@ pub mod singular;
 pub mod softmax;
 pub mod topk;
 
-pub use plutino_convolution::{conv, nchwc};
+pub use plutino_convolution as conv;
+pub use plutino_convolution::nchwc;
 pub use plutino_cpu::{
-    Activation, InOut, Isa, Par, Pool, activation, for_floats, for_numbers, for_ordered, for_types,
-    math, number, par, simd,
+    Activation, InOut, Isa, PackKey, Par, Pool, activation, for_floats, for_numbers, for_ordered,
+    for_types, math, number, par, simd,
 };
 pub use plutino_fourier::{fft, stft};
 pub use plutino_products::{attention, gemm, recurrent};

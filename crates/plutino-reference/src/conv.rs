@@ -1,9 +1,9 @@
 //! Convolution by the definition.
 
-use plutino_convolution::conv::{Axis, ConvGeometry, PadMode};
+use plutino_convolution::{Axis, ConvProblem, PadMode};
 
 /// Visits every product of a convolution: (index in the output, in the input, in the weights).
-pub(crate) fn each_product(g: &ConvGeometry, mut f: impl FnMut(usize, usize, usize)) {
+pub(crate) fn each_product(g: &ConvProblem, mut f: impl FnMut(usize, usize, usize)) {
     let axes = g.axes();
     let outputs = axes.map(|a| a.output());
     let inputs = axes.map(|a| a.input());
@@ -56,20 +56,16 @@ fn source(axis: &Axis, padded: usize) -> Option<usize> {
 
 /// output\[n, oc, o\] = sum over (channel, tap) of weight\[oc, channel, tap\] input\[n, channel, o
 /// stride
-/// - padding + tap dilation\], in f64.
-pub fn conv(geometry: &ConvGeometry, input: &[f32], weights: &[f32]) -> Vec<f64> {
-    let mut output = vec![0.0; geometry.output_len()];
-    each_product(geometry, |o, i, w| {
-        output[o] += f64::from(input[i]) * f64::from(weights[w]);
-    });
-    output
-}
-
-/// The gradient of [`conv`] with respect to its input, in f64: `geometry` is the convolution's.
-pub fn conv_transpose(geometry: &ConvGeometry, input: &[f32], weights: &[f32]) -> Vec<f64> {
-    let mut output = vec![0.0; geometry.input_len()];
-    each_product(geometry, |o, i, w| {
-        output[i] += f64::from(input[o]) * f64::from(weights[w]);
-    });
+/// - padding + tap dilation\], in f64; of a transposed problem, the gradient of that with respect to
+/// its input.
+pub fn conv(problem: &ConvProblem, input: &[f32], weights: &[f32]) -> Vec<f64> {
+    let mut output = vec![0.0; problem.output_len()];
+    let product = |x: f32, w: f32| f64::from(x) * f64::from(w);
+    match problem.is_transposed() {
+        false => each_product(problem, |o, i, w| output[o] += product(input[i], weights[w])),
+        true => each_product(&problem.adjoint(), |o, i, w| {
+            output[i] += product(input[o], weights[w]);
+        }),
+    }
     output
 }

@@ -66,7 +66,7 @@ impl Making<'_> {
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
         let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
         alloc::charge(node_memory(net.nodes.len()))?;
-        let mut cx = PassCx::new(model, &feeds, resolved.isa, limits);
+        let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
         let warnings = cx.warnings;
         let types = &net.types;

@@ -15,7 +15,7 @@ use crate::report::Warning;
 use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
-use plutino_ops::{MemoryUse, PlanCx, PlanError, ShapeError, ValueSpec};
+use plutino_ops::{MemoryUse, PlanCx, PlanError, Setting, ShapeError, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{DType, Shape, TensorSpec};
 use std::collections::HashMap;
@@ -147,7 +147,12 @@ impl Search<'_> {
         let fetches = model.outputs.iter().map(|output| output.id.into()).collect();
         let options = SessionOptions::default();
         let net = Net::new(model, options.sorting, feeds, fetches).and_then(|mut net| {
-            let mut cx = PassCx::new(model, &[], Isa::best(), limits);
+            let mut cx = PassCx::new(
+                model,
+                &[],
+                Setting { isa: Isa::best(), threads: 1, memory: options.memory },
+                limits,
+            );
             passes::dead::dead(&mut net, &mut cx)?;
             Ok(net)
         });

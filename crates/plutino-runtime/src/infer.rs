@@ -6,6 +6,7 @@ use crate::passes::PassCx;
 use crate::passes::fold::{self, Folded};
 use crate::report::Warning;
 use plutino_ir::{Dim, TensorType, quote_display};
+use plutino_kernels::PackKey;
 use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
 use plutino_tensor::{DType, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
@@ -88,7 +89,7 @@ pub(crate) fn node(
         };
         let Some(mut outputs) = made else { return Ok(None) };
         let folded = match node.operator().filter(|_| constant) {
-            Some(op) => fold::compute(op, &inputs, &mut outputs, cx.isa, &mut cx.allowance),
+            Some(op) => fold::compute(op, &inputs, &mut outputs, cx.setting.isa, &mut cx.allowance),
             None => Folded::No,
         };
         Ok::<_, SessionError>(Some((outputs, folded)))
@@ -134,7 +135,8 @@ pub(crate) fn node_outputs(
     };
     let outputs = match &node.action {
         Action::Constant(weight) => {
-            let tensor = packs.get::<Tensor, PlanError>(&weight.name, "tensor", || weight.tensor());
+            let key = PackKey::as_stored(weight.spec.dtype);
+            let tensor = packs.get::<Tensor, PlanError>(&weight.name, key, || weight.tensor());
             let tensor = tensor.map_err(|source| SessionError::Plan {
                 location: Box::new((*node.location).clone()),
                 inputs: String::new(),

@@ -5,7 +5,7 @@ use crate::knobs;
 use crate::passes;
 use plutino_ir::LoadOptions;
 use plutino_kernels::Isa;
-use plutino_ops::{MemoryUse, Registry};
+use plutino_ops::{MemoryUse, Registry, Setting};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -200,6 +200,13 @@ pub(crate) struct Resolved {
     pub(crate) threads: usize,
     pub(crate) isa: Isa,
     pub(crate) options: SessionOptions,
+}
+
+impl Resolved {
+    /// What operators are planned with.
+    pub(crate) fn setting(&self) -> Setting {
+        Setting { isa: self.isa, threads: self.threads, memory: self.options.memory }
+    }
 }
 
 #[cfg(test)]

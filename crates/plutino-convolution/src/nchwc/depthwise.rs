@@ -6,20 +6,28 @@
 //! A channel is a lane: a tap is one vector of weights, times one vector of input for each of M
 //! pixels.
 //!
+//! For: as many groups as channels, the layers between MobileNet's expansions. Figures:
+//! docs/decisions/004-depthwise.md.
+//!
 //! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows
 //! of 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they
 //! are padding; rows in the padding are left out. With AVX-512, rows of windows of 3x3 and 5x5 with
 //! stride 1 are computed in pairs.
 
-use super::finish::{Finish, Residual};
+use super::finish::Finish;
 use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
 use super::window::Window;
-use plutino_cpu::Par;
-use plutino_cpu::activation::Activation;
+use crate::algorithm::{Bound, Operands};
+use crate::choose::Request;
+use crate::cost;
+use crate::post_ops::Residual;
+use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::par::{SharedMut, part_of};
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_cpu::{PackKey, Par};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Pixels of a tile: enough sums to hide the latency of a multiply-add.
@@ -28,99 +36,104 @@ const MR: usize = 8;
 /// Output pixels of a task, about: its rows stay in the first-level cache between their taps.
 const TASK_PIXELS: usize = 1024;
 
-/// Weights and bias as vectors: `[channel block][tap, then bias][b]`.
+/// Share of the peak: a tap is a load for each multiply-add.
+const SHARE: f64 = 0.4;
+
+/// Weights as vectors: `[channel block][tap][b]`.
 #[derive(Debug)]
-pub struct DepthwiseWeights {
+pub(crate) struct DepthwiseWeights {
     data: AlignedBuf,
-    blocks: usize,
-    taps: usize,
-    block: usize,
 }
 
 impl DepthwiseWeights {
     /// Packs `weight`, `(channels, taps)` row-major, for vectors of `block` f32.
-    ///
-    /// # Errors
-    /// Where the sizes do not fit each other, or no memory is left.
-    pub fn pack<'w>(
-        weight: impl Into<Floats<'w>>,
-        bias: Option<&[f32]>,
-        taps: usize,
-        block: usize,
-    ) -> Result<Self, TensorError> {
-        let weight = weight.into();
-        let channels = weight.len() / taps.max(1);
-        if taps == 0
-            || block == 0
-            || weight.len() != channels * taps
-            || bias.is_some_and(|b| b.len() != channels)
-        {
-            return Err(TensorError::invalid(
-                "weights of a depthwise convolution do not fit its channels",
-            ));
-        }
+    fn pack(weight: Floats<'_>, taps: usize, block: usize) -> Result<Self, TensorError> {
+        let channels = weight.len() / taps;
         let blocks = channels.div_ceil(block);
-        let mut data = AlignedBuf::resident(blocks * (taps + 1) * block * 4)?;
+        let mut data = AlignedBuf::resident(blocks * taps * block * 4)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         for c in 0..channels {
-            let panel = &mut packed[c / block * (taps + 1) * block..];
+            let panel = &mut packed[c / block * taps * block..];
             for t in 0..taps {
                 panel[t * block + c % block] = weight.get(c * taps + t);
             }
-            panel[taps * block + c % block] = bias.map_or(0.0, |b| b[c]);
         }
-        Ok(Self { data, blocks, taps, block })
+        Ok(Self { data })
     }
 }
 
-/// A depthwise convolution bound to its geometry.
+/// Bound to a problem.
 #[derive(Debug)]
-pub struct DepthwiseConv {
+pub(crate) struct Depthwise {
+    problem: ConvProblem,
     isa: Isa,
     window: Window,
     finish: Finish,
 }
 
-impl DepthwiseConv {
-    /// Binds the geometry.
-    pub fn new(isa: Isa, window: Window, activation: Option<Activation>) -> Self {
-        Self { isa, window, finish: Finish::new(activation) }
+/// For as many groups as there are channels in and out, two at least.
+pub(crate) fn bind(request: &Request<'_>) -> Option<Depthwise> {
+    let &Request { problem, post_ops, isa, .. } = request;
+    let window = Window::of(&problem)?;
+    let fits = problem.groups() > 1
+        && (problem.group_in(), problem.group_out()) == (1, 1)
+        && !post_ops.factors;
+    let finish = Finish::new(post_ops.activation);
+    fits.then_some(Depthwise { problem, isa, window, finish })
+}
+
+impl Bound for Depthwise {
+    type Weights = DepthwiseWeights;
+
+    fn cycles(&self) -> f64 {
+        let weights = self.problem.weight_len() as f64;
+        let sums = weights * self.problem.out_plane() as f64;
+        cost::by_sums(self.isa, SHARE, self.problem.batch(), sums, weights)
     }
 
-    /// Computes all images; `x`, `y` and `residual` are blocked.
-    ///
-    /// Panics where a slice is too short: plans check lengths before.
-    pub fn run(
+    fn pack_key(&self) -> PackKey {
+        PackKey::f32("conv.depthwise", [self.isa.lanes(), 0, 0], self.isa)
+    }
+
+    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<DepthwiseWeights, ConvError> {
+        Ok(DepthwiseWeights::pack(weight, self.window.taps(), self.isa.lanes())?)
+    }
+
+    fn bytes(weights: &DepthwiseWeights) -> usize {
+        weights.data.len()
+    }
+
+    fn bias<'b>(&self, bias: Option<&'b [f32]>) -> Cow<'b, [f32]> {
+        let channels = self.problem.out_channels();
+        let mut padded = vec![0.0; channels.next_multiple_of(self.isa.lanes())]; // bounded: weights
+        padded.iter_mut().zip(bias.unwrap_or_default()).for_each(|(to, from)| *to = *from);
+        Cow::Owned(padded)
+    }
+
+    fn workspace(&self) -> usize {
+        0
+    }
+
+    fn run(
         &self,
-        x: &[f32],
         weights: &DepthwiseWeights,
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
+        operands: Operands<'_>,
+        _: &mut [u8],
         par: &Par,
-    ) {
+    ) -> Result<(), ConvError> {
+        let Operands { x, bias, residual, y, .. } = operands;
         let b = self.isa.lanes();
         let (out_plane, in_plane) = (self.window.pixels() * b, self.window.input_pixels() * b);
-        assert_eq!(weights.block, b, "weights are packed for another instruction set");
-        assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
-        let planes = y.len() / out_plane;
-        assert!(
-            y.len() == planes * out_plane && x.len() == planes * in_plane,
-            "lengths of a convolution"
-        );
-        assert!(planes.is_multiple_of(weights.blocks), "channels of a depthwise convolution");
-        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
-        if planes == 0 {
-            return; // no images, or no channels
-        }
+        let blocks = self.problem.out_channels().div_ceil(b);
         let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
-        let panel = (weights.taps + 1) * b;
+        let panel = self.window.taps() * b;
         let [rows, width] = self.window.output;
         let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
         let y = SharedMut::new(y);
         let pairs = Pair::suits(&self.window);
-        par.run_grid([planes / weights.blocks, weights.blocks, cuts], |_, [n, block, cut]| {
-            let plane = n * weights.blocks + block;
+        par.run_grid([self.problem.batch(), blocks, cuts], |_, [n, block, cut]| {
+            let plane = n * blocks + block;
             let rows = part_of(cut, cuts, rows);
             let part = plane * out_plane + rows.start * width * b
                 ..plane * out_plane + rows.end * width * b;
@@ -132,11 +145,13 @@ impl DepthwiseConv {
                 // SAFETY: tasks write different rows of different planes.
                 y: unsafe { y.slice(part) },
                 weights: &packed[block * panel..][..panel],
+                bias: &bias[block * b..][..b],
                 rows,
             };
             // Functions of their own: in one, windows with strides are 5 % slower.
             if pairs { self.isa.run(rows) } else { self.isa.run(rows.alone()) }
         });
+        Ok(())
     }
 }
 
@@ -148,14 +163,16 @@ struct Rows<'a, const PAIRS: bool> {
     y: &'a mut [f32],
     residual: Option<Residual<'a>>,
     weights: &'a [f32],
+    /// A vector.
+    bias: &'a [f32],
     rows: Range<usize>,
 }
 
 impl<'a> Rows<'a, true> {
     /// The same rows, one at a time.
     fn alone(self) -> Rows<'a, false> {
-        let Self { window, finish, x, y, residual, weights, rows } = self;
-        Rows { window, finish, x, y, residual, weights, rows }
+        let Self { window, finish, x, y, residual, weights, bias, rows } = self;
+        Rows { window, finish, x, y, residual, weights, bias, rows }
     }
 }
 
@@ -163,13 +180,13 @@ impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { window, finish, x, weights, rows, .. } = self;
+        let Self { window, finish, x, weights, bias, rows, .. } = self;
         let width = window.output[1];
         let line = width * S::LANES;
         let mut y = self.y;
         let mut number = rows.start;
         while number < rows.end {
-            let windows = |number| Windows::new::<S>(window, x, weights, number);
+            let windows = |number| Windows::new::<S>(window, x, (weights, bias), number);
             let two = const { PAIRS && S::REGISTERS >= 32 } && number + 2 <= rows.end;
             let count = if two { 2 } else { 1 };
             let done = (number - rows.start) * line;
@@ -278,8 +295,10 @@ impl TileBody for Pair<'_> {
 struct Windows<'a> {
     window: &'a Window,
     plane: &'a [f32],
-    /// A vector for each tap, then the bias.
+    /// A vector for each tap.
     weights: &'a [f32],
+    /// A vector.
+    bias: &'a [f32],
     /// The row of the output.
     number: usize,
     /// The rows of the window that lie in no padding: the first, and how many.
@@ -294,15 +313,15 @@ impl<'a> Windows<'a> {
     fn new<S: Simd>(
         window: &'a Window,
         plane: &'a [f32],
-        weights: &'a [f32],
+        (weights, bias): (&'a [f32], &'a [f32]),
         number: usize,
     ) -> Self {
         assert!(plane.len() == window.input_pixels() * S::LANES && number < window.output[0]);
-        assert!(weights.len() == (window.taps() + 1) * S::LANES);
+        assert!(weights.len() == window.taps() * S::LANES && bias.len() == S::LANES);
         let Range { start, end } = window.taps_inside(0, number);
         let top =
             (number * window.stride[0] + start * window.dilation[0]).saturating_sub(window.pad[0]);
-        Self { window, plane, weights, number, taps: [start, end - start], top }
+        Self { window, plane, weights, bias, number, taps: [start, end - start], top }
     }
 
     /// The sums of the M pixels from `first` on, with the bias.
@@ -363,7 +382,7 @@ impl<'a> Windows<'a> {
         let mut sums = array!(M, |J| s.zero());
         let [skipped, rows] = self.taps;
         for ky in skipped..skipped + rows {
-            unroll!(K, |KX| {
+            unroll!(at most 7: K, |KX| {
                 // SAFETY: `taps` are rows of the window, it has K columns, and there is a vector
                 // for each tap (`new`).
                 let w = unsafe { s.load_ptr(self.weights.as_ptr().add((ky * K + KX) * b)) };
@@ -396,7 +415,7 @@ impl<'a> Windows<'a> {
     /// their terms.
     #[inline(always)]
     fn bias<S: Simd>(&self, s: S) -> S::F32 {
-        s.load(&self.weights[self.window.taps() * S::LANES..])
+        s.load(self.bias)
     }
 
     /// As [`Self::unrolled`] with stride 1, for this row and the next: K rows of taps, and K
@@ -415,7 +434,7 @@ impl<'a> Windows<'a> {
         let top = self.number.wrapping_sub(win.pad[0]);
         let start = first.wrapping_sub(win.pad[1]);
         let (mut upper, mut lower) = (array!(M, |J| s.zero()), array!(M, |J| s.zero()));
-        unroll!(both_rows(K), |I| {
+        unroll!(at most 6: both_rows(K), |I| {
             let iy = top.wrapping_add(I);
             if iy < height {
                 let row = (iy * width).wrapping_add(start).wrapping_mul(b);
@@ -428,7 +447,7 @@ impl<'a> Windows<'a> {
                     // SAFETY: a column of a row of the plane (asked above, or by `suits`; `new` has
                     // its length), or ZEROS.
                     let x = unsafe { s.load_ptr(at) };
-                    unroll!(K, |KX| if const { meets(C, KX, M) } {
+                    unroll!(at most 6: K, |KX| if const { meets(C, KX, M) } {
                         let j = C.wrapping_sub(KX);
                         let tap = self.weights.as_ptr().wrapping_add((I * K + KX) * b);
                         if const { I < K } {

@@ -1,4 +1,4 @@
-//! The end of every convolution on channel blocks: the residual and the activation.
+//! Post-ops of every convolution on channel blocks: the residual and the activation.
 //!
 //! ```text
 //! y = act(sum + residual)    or, where the residual comes last,    y = act(sum) + residual
@@ -8,6 +8,7 @@
 //! busy meanwhile: where a tile needs all registers they are applied later, to a run of results
 //! that are still in the first-level cache.
 
+use crate::post_ops::{Residual, ResidualOrder};
 use plutino_cpu::activation::{Activation, InPlace, hard_swish};
 use plutino_cpu::math::silu;
 use plutino_cpu::simd::unroll::unroll;
@@ -16,23 +17,7 @@ use plutino_cpu::simd::{Interleaved, Simd, Vectorized};
 /// Pixels whose results are completed together: two blocks of channels take 7.5 KiB.
 pub(super) const RUN: usize = 120;
 
-/// A tensor that is added to the result, element by element.
-#[derive(Debug, Clone, Copy)]
-pub struct Residual<'a> {
-    /// Laid out as the output is.
-    pub data: &'a [f32],
-    /// Whether it is added after the activation.
-    pub last: bool,
-}
-
-impl<'a> Residual<'a> {
-    /// The elements of a part of the output.
-    pub(super) fn part(self, range: std::ops::Range<usize>) -> Self {
-        Self { data: &self.data[range], ..self }
-    }
-}
-
-/// An activation, decided upon.
+/// The post-ops of a plan as tiles apply them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish {
     lo: f32,
@@ -77,8 +62,8 @@ impl Finish {
     ) {
         let mut sums = sums;
         let (before, after) = match residual {
-            Some(r) if r.last => (None, Some(r.data)),
-            Some(r) => (Some(r.data), None),
+            Some(Residual { data, order: ResidualOrder::AfterActivation }) => (None, Some(data)),
+            Some(Residual { data, order: ResidualOrder::BeforeActivation }) => (Some(data), None),
             None => (None, None),
         };
         add(s, &mut sums, before, y.len());
@@ -117,7 +102,8 @@ impl Finish {
     #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
         if let Some(activation) = self.late() {
-            let residual = residual.filter(|r| r.last).map(|r| r.data);
+            let after = |r: &Residual<'_>| r.order == ResidualOrder::AfterActivation;
+            let residual = residual.filter(after).map(|r| r.data);
             s.outlined(Stored { activation, residual, y });
         }
     }

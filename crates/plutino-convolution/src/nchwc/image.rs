@@ -123,7 +123,7 @@ impl PaddedImage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nchwc::direct::FEW;
+    use crate::nchwc::first_layer::FEW;
     use plutino_cpu::Pool;
 
     const MUCH: usize = 1 << 20;

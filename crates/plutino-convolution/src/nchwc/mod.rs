@@ -13,21 +13,19 @@
 #![allow(clippy::needless_range_loop)]
 
 mod channels;
-mod depthwise;
-mod direct;
+pub(crate) mod depthwise;
+pub(crate) mod direct;
 mod finish;
+pub(crate) mod first_layer;
 mod image;
+pub(crate) mod phases;
+pub(crate) mod pointwise;
 mod reorder;
+pub(crate) mod single_pixel;
 mod tile;
-mod transposed;
+mod tiled;
 mod window;
-mod winograd;
+pub(crate) mod winograd;
 
 pub use channels::ChannelGather;
-pub use depthwise::{DepthwiseConv, DepthwiseWeights};
-pub use direct::{ConvInput, DirectConv, DirectWeights, FEW};
-pub use finish::Residual;
 pub use reorder::{from_blocked, to_blocked};
-pub use transposed::{TransposedConv, TransposedWeights, TransposedWindow};
-pub use window::Window;
-pub use winograd::{WinogradAlgorithm, WinogradConv, WinogradWeights};

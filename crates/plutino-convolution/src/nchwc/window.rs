@@ -1,33 +1,53 @@
 //! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
 
+use crate::problem::{Axis, ConvProblem, PadMode};
 use plutino_cpu::simd::Simd;
 use std::ops::Range;
 
-/// The geometry of a 2-D window operator, checked: every position it yields lies inside the input
-/// plane.
+/// The two axes of a convolution on planes, as the kernels step through them: every position it
+/// yields lies inside the input plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
+pub(crate) struct Window {
     /// Height and width of the input.
-    pub input: [usize; 2],
+    pub(crate) input: [usize; 2],
     /// Height and width of the output.
-    pub output: [usize; 2],
+    pub(crate) output: [usize; 2],
     /// Height and width of the window, in taps.
-    pub kernel: [usize; 2],
+    pub(crate) kernel: [usize; 2],
     /// Pixels from one window to the next.
-    pub stride: [usize; 2],
+    pub(crate) stride: [usize; 2],
     /// Pixels from one tap to the next.
-    pub dilation: [usize; 2],
+    pub(crate) dilation: [usize; 2],
     /// Padding above and left of the input; below and right it follows from the output's size.
-    pub pad: [usize; 2],
+    pub(crate) pad: [usize; 2],
 }
 
 /// Stands in an offset table for a tap that lies in the padding.
 pub(super) const OUTSIDE: isize = -1;
 
 impl Window {
+    /// That of a two-dimensional problem with zeros around its image, which is not transposed; none
+    /// where a number is too large for the kernels' arithmetic.
+    pub(crate) fn of(problem: &ConvProblem) -> Option<Self> {
+        let [_, h, w] = problem.axes();
+        let zeros = [h, w].iter().all(|a| a.window().mode == PadMode::Zeros);
+        if problem.dims() != 2 || problem.is_transposed() || !zeros {
+            return None;
+        }
+        let both = |f: fn(&Axis) -> usize| [f(h), f(w)];
+        Self::new(
+            both(Axis::input),
+            both(Axis::output),
+            both(|a| a.window().kernel),
+            both(|a| a.window().stride),
+            both(|a| a.window().dilation),
+            both(|a| a.window().padding.0),
+        )
+    }
+
     /// A window whose every number fits the arithmetic of the kernels; none where one is zero (but
     /// padding), or the planes exceed 2^31 pixels.
-    pub fn new(
+    pub(crate) fn new(
         input: [usize; 2],
         output: [usize; 2],
         kernel: [usize; 2],
@@ -45,23 +65,23 @@ impl Window {
     }
 
     /// Output pixels of a plane.
-    pub fn pixels(&self) -> usize {
+    pub(crate) fn pixels(&self) -> usize {
         self.output[0] * self.output[1]
     }
 
     /// Input pixels of a plane.
-    pub fn input_pixels(&self) -> usize {
+    pub(crate) fn input_pixels(&self) -> usize {
         self.input[0] * self.input[1]
     }
 
     /// Taps of the window.
-    pub fn taps(&self) -> usize {
+    pub(crate) fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
     /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1
     /// convolution with stride 1.
-    pub fn is_pointwise(&self) -> bool {
+    pub(crate) fn is_pointwise(&self) -> bool {
         self.is_sample() && self.stride == [1, 1] && self.input == self.output
     }
 
@@ -72,7 +92,7 @@ impl Window {
     }
 
     /// Whether no tap lies in the padding.
-    pub fn is_inside(&self) -> bool {
+    pub(crate) fn is_inside(&self) -> bool {
         self.pad == [0, 0] && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
     }
 
@@ -85,7 +105,7 @@ impl Window {
 
     /// Whether the input with its padding is not much larger than the input alone, so that a padded
     /// copy is no waste: at most twice as high and as wide, and 64 more.
-    pub fn is_padded_little(&self) -> bool {
+    pub(crate) fn is_padded_little(&self) -> bool {
         (0..2).all(|axis| self.extent(axis) <= 2 * self.input[axis] + 64)
     }
 

@@ -4,5 +4,6 @@
 //! take most of the time that plutino takes to build.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod conv;
-mod nchwc;
+mod algorithms;
+mod choice;
+mod harness;

@@ -2,10 +2,8 @@
 //! convolution.
 
 use plutino_kernels::activation::Activation;
-use plutino_kernels::nchwc::{
-    ConvInput, DepthwiseConv, DepthwiseWeights, DirectConv, DirectWeights, FEW, Window,
-    WinogradAlgorithm, WinogradConv,
-};
+use plutino_kernels::conv::{Axis, ConvArgs, ConvLayout, ConvProblem, PostOps, Request, Window};
+use plutino_tensor::AlignedBuf;
 
 use crate::suite::Suite;
 use crate::yardstick::Work;
@@ -69,91 +67,62 @@ const DEPTHWISE: [Layer; 7] = [
 ];
 
 impl Layer {
-    fn window(&self) -> Window {
-        let output = self.image.div_ceil(self.stride);
+    fn problem(&self, groups: usize) -> ConvProblem {
         let pad = self.kernel / 2;
-        let square = |n| [n, n];
-        let [image, output] = [self.image, output].map(square);
-        let [kernel, stride, dilation, pad] = [self.kernel, self.stride, 1, pad].map(square);
-        Window::new(image, output, kernel, stride, dilation, pad).expect("a window that fits")
+        let (kernel, stride) = (self.kernel, self.stride);
+        let window = Window { kernel, stride, padding: (pad, pad), ..Window::default() };
+        let axis = Axis::new(self.image, window).expect("a window that fits");
+        let [inp, out] = self.channels;
+        ConvProblem::new(1, groups, inp, out, &[axis, axis]).expect("sizes that fit")
     }
 
     fn setting(&self, kind: &str) -> String {
         let Self { network, channels: [inp, out], image, kernel, stride } = self;
         format!("{kind} {network} {inp}x{image}x{image} -> {out}, {kernel}x{kernel} by {stride}")
     }
+}
 
-    /// Multiplications and additions where each output channel reads `inputs` channels.
-    fn work(&self, inputs: usize) -> Work {
-        let window = self.window();
-        Work::Flops((2 * inputs * self.channels[1] * window.taps() * window.pixels()) as u64)
+/// Every algorithm that computes a layer in channel blocks.
+fn run(suite: &mut Suite<'_>, kind: &str, layer: &Layer, groups: usize, activation: Activation) {
+    let (isa, par, problem) = (suite.isa, suite.par, layer.problem(groups));
+    let request = Request {
+        problem,
+        post_ops: PostOps { activation: Some(activation), ..PostOps::default() },
+        isa,
+        threads: par.threads(),
+        save_memory: false,
+        layouts: &[ConvLayout::PlainToBlocked, ConvLayout::Blocked],
+    };
+    let work = Work::Flops(problem.flops() as u64);
+    for conv in request.candidates() {
+        let weights = conv.pack(&vec![0.01; problem.weight_len()][..], par).expect("weights");
+        let bias = conv.bias(None).expect("no bias");
+        let x = vec![0.5; conv.input_len()];
+        let mut y = vec![0.5; conv.output_len()];
+        let mut workspace = AlignedBuf::zeroed(conv.workspace()).expect("memory");
+        suite.bench(&layer.setting(kind), conv.algorithm().name, work, || {
+            let args = ConvArgs {
+                x: &x,
+                weights: &weights,
+                bias: &bias,
+                factors: None,
+                residual: None,
+                y: &mut y,
+                workspace: workspace.as_mut_bytes(),
+            };
+            conv.run(args, par).expect("slices that fit");
+        });
     }
 }
 
-/// f32 of a blocked tensor.
-fn blocked(channels: usize, pixels: usize, block: usize) -> Vec<f32> {
-    vec![0.5; channels.next_multiple_of(block) * pixels]
-}
-
 pub(crate) fn convolutions(suite: &mut Suite<'_>) {
-    for layer in LAYERS {
-        let (isa, par) = (suite.isa, suite.par);
-        let (block, window) = (isa.lanes(), layer.window());
-        let (setting, work) = (layer.setting("conv"), layer.work(layer.channels[0]));
-        let [inp, out] = layer.channels;
-        let relu = Some(Activation::Relu);
-        let weights = vec![0.01f32; out * inp * window.taps()];
-        let bias = DirectConv::pad_bias(None, 1, out, block);
-        let (input, x) = if inp <= FEW {
-            (ConvInput::Plain, vec![0.5; inp * window.input_pixels()])
-        } else {
-            (ConvInput::Blocked, blocked(inp, window.input_pixels(), block))
-        };
-        let mut y = blocked(out, window.pixels(), block);
-
-        let packed = DirectWeights::pack(&weights, 1, [out, inp], window.taps(), block, input)
-            .expect("weights that fit");
-        let threads = par.threads();
-        let conv = DirectConv::new(isa, window.clone(), input, inp, out, 1, relu, threads);
-        let mut scratch = vec![0; conv.scratch(threads)];
-        suite.bench(&setting, "direct", work, || {
-            conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
-        });
-
-        for algorithm in WinogradAlgorithm::ALL {
-            let conv = WinogradConv::new(
-                isa,
-                algorithm,
-                window.clone(),
-                input,
-                [out, inp],
-                1,
-                relu,
-                par.threads(),
-            );
-            let Some(conv) = conv else { continue };
-            let packed = conv.pack(&weights).expect("weights that fit");
-            let mut scratch = vec![0.0; conv.scratch()];
-            suite.bench(&setting, &conv.name(), work, || {
-                conv.run(&x, &packed, &bias, None, &mut y, &mut scratch, par);
-            });
-        }
+    for layer in &LAYERS {
+        run(suite, "conv", layer, 1, Activation::Relu);
     }
 }
 
 pub(crate) fn depthwise(suite: &mut Suite<'_>) {
-    for layer in DEPTHWISE {
-        let (isa, par) = (suite.isa, suite.par);
-        let (block, window) = (isa.lanes(), layer.window());
-        let [channels, _] = layer.channels;
-        let weights = vec![0.01f32; channels * window.taps()];
-        let weights =
-            DepthwiseWeights::pack(&weights, None, window.taps(), block).expect("weights that fit");
-        let x = blocked(channels, window.input_pixels(), block);
-        let mut y = blocked(channels, window.pixels(), block);
-        let conv = DepthwiseConv::new(isa, window, Some(Activation::Relu6));
-        suite.bench(&layer.setting("depthwise"), "blocked", layer.work(1), || {
-            conv.run(&x, &weights, None, &mut y, par);
-        });
+    for layer in &DEPTHWISE {
+        run(suite, "depthwise", layer, layer.channels[0], Activation::Relu6);
     }
 }

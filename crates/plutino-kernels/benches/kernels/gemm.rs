@@ -2,7 +2,7 @@
 
 use bytemuck::cast_slice_mut;
 use plutino_kernels::gemm::{
-    Epilogue, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Target,
+    Gemm, Operand, PackedMatrix, PostOps, Product, Side, Size, Strided, Target,
 };
 use plutino_tensor::AlignedBuf;
 
@@ -46,7 +46,7 @@ pub(crate) fn products(suite: &mut Suite<'_>) {
             let gemm = Gemm::new(target, par.threads(), Size { batch: 1, m, n, k }, packed);
             let bytes = gemm.scratch(par.threads()) * size_of::<f32>();
             let mut scratch = AlignedBuf::zeroed(bytes).expect("memory");
-            let product = Product { a, b, epilogue: Epilogue::default() };
+            let product = Product { a, b, post_ops: PostOps::default() };
             suite.bench(&setting, way, work, || {
                 gemm.run(par, &product, &mut c, n, cast_slice_mut(scratch.as_mut_bytes()));
             });

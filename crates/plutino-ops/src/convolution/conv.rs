@@ -3,66 +3,44 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>,
 //! <https://pytorch.org/docs/stable/generated/torch.nn.functional.conv2d.html>
 
-use crate::convolution::conv_blocked::{self, Conv2d};
-use crate::convolution::conv_transpose;
-use crate::matrix::linear::Linear;
-use crate::support::halves;
-use crate::support::weights::{self, Bound, Source, Stored};
+use crate::convolution::{conv_transpose, kernel};
+use crate::support::weighted::Weighted;
+use crate::support::weights::{self, Source, Stored};
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, LayoutSupport, Neighbour, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
-    register_op,
+    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, Neighbour, NodeReader, Operator,
+    PlanCx, PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::activation::exact;
-use plutino_kernels::conv::{
-    Axis, Conv as ConvPlan, ConvError, ConvGeometry, ConvWeights, PadMode, Window, conv_any,
-};
-use plutino_kernels::gemm::{self, Bias, Target};
-use plutino_kernels::number::{Float, Number};
-use plutino_kernels::{Activation, Par, for_floats, for_numbers};
-use plutino_tensor::{DType, Floats, Layout, Shape, TensorSpec};
+use kernel::shape_error;
+use plutino_kernels::Isa;
+use plutino_kernels::conv::{Axis, ConvProblem, PadMode, PostOps, Window};
+use plutino_tensor::{DType, Shape, TensorSpec};
 
 register_op!(module => "nn.Conv1d", "nn.Conv2d", "nn.Conv3d");
 register_op!(function => "F.conv1d", "F.conv2d", "F.conv3d");
 
 /// Zero or other padding of a convolution.
 #[derive(Debug, Clone)]
-enum Padding {
+pub(crate) enum Padding {
     /// Before and after each dimension.
     Sizes(Vec<(usize, usize)>),
     /// As much as keeps the size; the odd element goes behind.
     Same,
 }
 
-/// A tensor that a convolution has absorbed the sum with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Summand {
-    /// The input leaf.
-    pub(crate) input: usize,
-    /// Whether it is added after the activation.
-    pub(crate) last: bool,
-}
-
-/// A convolution with its bias and what it has absorbed: activation(conv(x) + bias + summand), or
-/// activation(conv(x) + bias) + summand. A 1x1 convolution in channel blocks may also read x times
-/// factors.
+/// A convolution, transposed or not, with its bias and what it has absorbed. One in channel blocks
+/// may also read its input times factors.
 #[derive(Debug, Clone)]
-struct Conv {
+pub(crate) struct Conv {
     /// Spatial dimensions.
-    dims: usize,
-    input: usize,
-    weight: Source,
-    bias: Option<Source>,
-    stride: Vec<usize>,
-    padding: Padding,
-    dilation: Vec<usize>,
-    groups: usize,
-    mode: PadMode,
-    /// Whether the channels of x are multiplied by the factors that are input 1.
-    scaled: bool,
-    /// Whether a summand follows as the last input, and whether it is added after the activation.
-    add: Option<bool>,
-    activation: Option<Activation>,
+    pub(crate) dims: usize,
+    pub(crate) weighted: Weighted,
+    pub(crate) stride: Vec<usize>,
+    pub(crate) padding: Padding,
+    pub(crate) dilation: Vec<usize>,
+    pub(crate) groups: usize,
+    pub(crate) mode: PadMode,
+    /// Output padding of a transposed convolution.
+    pub(crate) transposed: Option<Vec<usize>>,
 }
 
 /// Spatial dimensions, from the digit in the type's name.
@@ -97,13 +75,12 @@ pub(crate) fn with_weights(
         ("circular", PadMode::Circular),
     ];
     let (weight, bias) = read(r, &shape)?;
-    let conv = Conv {
-        weight: Source::Stored(weight),
-        bias: bias.map(Source::Stored),
-        mode: r.one_of("padding_mode", &modes, Some(PadMode::Zeros))?,
-        ..common(r, dims, groups)?
+    let mode = r.one_of("padding_mode", &modes, Some(PadMode::Zeros))?;
+    let weights = |r: &mut NodeReader<'_>| {
+        let input = r.required_input("input")?;
+        Ok(Weighted::new(input, Source::Stored(weight), bias.map(Source::Stored)))
     };
-    Ok(Box::new(conv))
+    Ok(Box::new(Conv { mode, ..common(r, dims, groups, weights)? }))
 }
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -137,13 +114,16 @@ fn functional(r: &mut NodeReader<'_>, dims: usize) -> Result<Box<dyn Operator>, 
     if groups == 0 {
         return Err(r.bad("groups", "a positive integer"));
     }
-    let conv = common(r, dims, groups)?;
-    let weight = Source::Input(r.required_input("weight")?);
-    Ok(Box::new(Conv { weight, bias: Source::optional_input(r, "bias")?, ..conv }))
+    Ok(Box::new(common(r, dims, groups, Weighted::of_function)?))
 }
 
-/// What modules and functions share. The weight is a placeholder.
-fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, BuildError> {
+/// What modules and functions share.
+fn common(
+    r: &mut NodeReader<'_>,
+    dims: usize,
+    groups: usize,
+    weights: impl FnOnce(&mut NodeReader<'_>) -> Result<Weighted, BuildError>,
+) -> Result<Conv, BuildError> {
     let stride = r.sizes("stride", dims, 1, Some(1))?;
     let padding = match r.raw("padding").and_then(|p| p.as_str()) {
         Some("valid") => Padding::Sizes(vec![(0, 0); dims]),
@@ -155,21 +135,9 @@ fn common(r: &mut NodeReader<'_>, dims: usize, groups: usize) -> Result<Conv, Bu
             Padding::Sizes(sizes.into_iter().map(|size| (size, size)).collect())
         }
     };
-    let input = r.required_input("input")?;
-    Ok(Conv {
-        dims,
-        input,
-        weight: Source::Input(input),
-        bias: None,
-        stride,
-        padding,
-        dilation: r.sizes("dilation", dims, 1, Some(1))?,
-        groups,
-        mode: PadMode::Zeros,
-        scaled: false,
-        add: None,
-        activation: None,
-    })
+    let dilation = r.sizes("dilation", dims, 1, Some(1))?;
+    let (mode, transposed, weighted) = (PadMode::Zeros, None, weights(r)?);
+    Ok(Conv { dims, weighted, stride, padding, dilation, groups, mode, transposed })
 }
 
 /// The batch (1 where there is none) and the rest of an input of `dims + 1` or `dims + 2`
@@ -190,49 +158,25 @@ pub(crate) fn batch_and_image(
     }
 }
 
-/// The error of sizes that do not go together.
-pub(crate) fn shape_error(error: ConvError) -> ShapeError {
-    ShapeError::Invalid(error.to_string())
-}
-
-/// The error of a kernel whose plan does not fit its run.
-pub(crate) fn run_error(error: ConvError) -> RunError {
-    RunError::Internal(error.to_string())
-}
-
-/// Checks that a bias is one number for each channel.
-pub(crate) fn check_bias(
-    bias: Option<&Source>,
-    channels: usize,
-    dtype: DType,
-    inputs: &[ValueSpec],
-) -> Result<(), ShapeError> {
-    let Some(bias) = bias else { return Ok(()) };
-    let spec = bias.spec(inputs)?;
-    if spec.shape.dims() == [channels] && spec.dtype == dtype {
-        return Ok(());
-    }
-    let expected = TensorSpec::new(dtype, [channels]);
-    Err(ShapeError::Invalid(format!("the bias must be {expected}, found {spec}")))
-}
-
 impl Conv {
-    /// The sizes, and the shape of the output.
-    fn geometry(&self, inputs: &[ValueSpec]) -> Result<(ConvGeometry, TensorSpec), ShapeError> {
-        let x = &TensorValue::at(inputs, self.input)?.spec;
-        let weight = self.weight.spec(inputs)?;
-        let (batch, image) = batch_and_image(&x.shape, self.dims, self.input)?;
-        let &[out, per_group, ref kernel @ ..] = weight.shape.dims() else {
+    /// The sizes, and the output.
+    fn problem(&self, inputs: &[ValueSpec]) -> Result<(ConvProblem, TensorSpec), ShapeError> {
+        let x = &TensorValue::at(inputs, self.weighted.input)?.spec;
+        let weight = self.weighted.weight.spec(inputs)?;
+        let (batch, image) = batch_and_image(&x.shape, self.dims, self.weighted.input)?;
+        let &[first, second, ref kernel @ ..] = weight.shape.dims() else {
             return Err(ShapeError::Invalid(format!("the weight cannot be {weight}")));
         };
-        let channels = per_group.saturating_mul(self.groups);
-        if kernel.len() != self.dims || image[0] != channels || weight.dtype != x.dtype {
+        // The weight's second dimension is that of one group.
+        let all = second.saturating_mul(self.groups);
+        let (inp, out) = if self.transposed.is_some() { (first, all) } else { (all, first) };
+        if kernel.len() != self.dims || image[0] != inp || weight.dtype != x.dtype {
             return Err(ShapeError::Invalid(format!(
                 "a weight {weight} in {} groups does not suit an input {x}",
                 self.groups
             )));
         }
-        check_bias(self.bias.as_ref(), out, x.dtype, inputs)?;
+        self.weighted.check_bias(&[out], x.dtype, inputs)?;
         let mut axes = Vec::with_capacity(self.dims);
         for (i, &kernel) in kernel.iter().enumerate() {
             let dilation = self.dilation[i];
@@ -245,21 +189,45 @@ impl Conv {
             };
             let window =
                 Window { kernel, stride: self.stride[i], dilation, padding, mode: self.mode };
-            axes.push(Axis::new(image[i + 1], window).map_err(shape_error)?);
+            let axis = match &self.transposed {
+                None => Axis::new(image[i + 1], window),
+                Some(output_padding) => Axis::transposed(image[i + 1], window, output_padding[i]),
+            };
+            axes.push(axis.map_err(shape_error)?);
         }
-        let geometry = ConvGeometry::new(batch, self.groups, channels, out, &axes);
+        let problem = ConvProblem::new(batch, self.groups, inp, out, &axes).map_err(shape_error)?;
         let mut shape = x.shape.clone();
         let first = shape.rank() - self.dims;
         shape[first - 1] = out;
         for (dim, axis) in shape[first..].iter_mut().zip(&axes) {
             *dim = axis.output();
         }
-        Ok((geometry.map_err(shape_error)?, TensorSpec::new(x.dtype, shape)))
+        Ok((problem, TensorSpec::new(x.dtype, shape)))
     }
 
-    /// The absorbed summand.
-    fn summand(&self, inputs: &[ValueSpec]) -> Option<Summand> {
-        self.add.map(|last| Summand { input: inputs.len().saturating_sub(1), last })
+    /// The padding with these zeros around the input, by dimension, if they lie around pixels.
+    fn with_zeros(&self, zeros: &[(usize, usize)]) -> Option<Padding> {
+        let (others, spatial) = zeros.split_at_checked(zeros.len().checked_sub(self.dims)?)?;
+        let Padding::Sizes(own) = &self.padding else { return None };
+        if self.mode != PadMode::Zeros
+            || self.transposed.is_some()
+            || self.weighted.input != 0
+            || others.iter().any(|&z| z != (0, 0))
+        {
+            return None;
+        }
+        let sum = |(a, b): (&(usize, usize), &(usize, usize))| {
+            Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))
+        };
+        Some(Padding::Sizes(own.iter().zip(spatial).map(sum).collect::<Option<_>>()?))
+    }
+
+    /// Whether factors of its channels are multiplied on the way, and faster so.
+    fn takes_factors(&self, inputs: &[ValueSpec]) -> bool {
+        let (Ok((problem, _)), Ok(x)) = (self.problem(inputs), TensorValue::at(inputs, 0)) else {
+            return false;
+        };
+        kernel::takes_factors(&self.weighted, problem, x.spec.layout, Isa::best())
     }
 }
 
@@ -269,10 +237,10 @@ impl Operator for Conv {
     }
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let (geometry, output) = self.geometry(inputs)?;
-        if self.scaled {
+        let (problem, output) = self.problem(inputs)?;
+        if self.weighted.post_ops.factors {
             let factors = &TensorValue::at(inputs, 1)?.spec;
-            let shape = [geometry.batch(), geometry.in_channels(), 1, 1];
+            let shape = [problem.batch(), problem.in_channels(), 1, 1];
             if factors.shape.dims() != shape || factors.dtype != DType::F32 {
                 let expected = TensorSpec::new(DType::F32, shape);
                 return Err(ShapeError::Invalid(format!(
@@ -280,303 +248,38 @@ impl Operator for Conv {
                 )));
             }
         }
-        if let Some(Summand { input, .. }) = self.summand(inputs) {
-            let summand = &TensorValue::at(inputs, input)?.spec;
-            if (&summand.shape, summand.dtype) != (&output.shape, output.dtype) {
-                return Err(ShapeError::Invalid(format!("cannot add {summand} to {output}")));
-            }
-        }
+        self.weighted.check_residual(&output, inputs)?;
         Ok(vec![output.into()])
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        let Ok((g, output)) = self.geometry(inputs) else { return LayoutSupport::Plain };
-        let channels = (g.groups(), g.in_channels(), g.out_channels());
-        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
-        let fits = output.dtype == DType::F32
-            && output.shape.rank() == 4
-            && conv_blocked::supports(channels.0, channels.1, channels.2, block);
-        match window {
-            Some(window) if fits && conv_blocked::reads_plain(channels.0, channels.1, &window) => {
-                LayoutSupport::PlainToBlocked
-            }
-            Some(_) if fits => LayoutSupport::Blocked,
-            _ => LayoutSupport::Plain,
-        }
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        let Ok((problem, output)) = self.problem(cx.inputs) else { return LayoutSupport::Plain };
+        let batched = output.dtype == DType::F32 && output.shape.rank() == 4;
+        kernel::layouts(&self.weighted, problem, batched, cx)
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let (geometry, output) = self.geometry(cx.inputs)?;
-        if TensorValue::at(cx.outputs, 0)?.spec.layout != Layout::Plain {
-            let conv = self.blocked(cx.inputs, &geometry);
-            let conv = conv.ok_or_else(|| PlanError::Unsupported("this blocked layout".into()))?;
-            return match self.as_linear(&geometry, &conv, cx.isa.lanes()) {
-                Some((linear, sizes)) => linear.plan_f32(cx, sizes),
-                None => conv_blocked::plan(cx, &conv),
-            };
-        }
-        if self.scaled {
-            return Err(PlanError::Unsupported("factors in this layout".into()));
-        }
-        if output.dtype == DType::F32 {
-            return self.plan_f32(cx, geometry);
-        }
-        if halves::is_half(output.dtype) {
-            return halves::widened(cx, |cx| self.plan_f32(cx, geometry));
-        }
-        for_floats!(output.dtype,
-            T => self.plan_any::<T>(cx, geometry, Some(activate::<T>)),
-            _ => for_numbers!(output.dtype, T => self.plan_any::<T>(cx, geometry, None)),
-        )
+        kernel::plan(&self.weighted, self.problem(cx.inputs)?.0, cx)
     }
 
     fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
         let mut conv = self.clone();
         match neighbour {
-            Neighbour::Activation(activation)
-                if self.activation.is_none() && self.add != Some(true) =>
-            {
-                conv.activation = Some(*activation);
-            }
-            Neighbour::Add if self.add.is_none() => conv.add = Some(self.activation.is_some()),
-            Neighbour::Factors if self.takes_factors(inputs) => conv.scaled = true,
-            Neighbour::Affine(affine) if self.activation.is_none() && self.add.is_none() => {
-                let (weight, bias) =
-                    weights::with_affine(&self.weight, self.bias.as_ref(), affine)?;
-                (conv.weight, conv.bias) = (weight, Some(bias));
+            Neighbour::Factors if self.takes_factors(inputs) => {
+                conv.weighted.post_ops = PostOps { factors: true, ..conv.weighted.post_ops };
             }
             Neighbour::Zeros(zeros) => conv.padding = self.with_zeros(zeros)?,
-            _ => return None,
+            // Rows of the weight of a transposed convolution are inputs, and pixels that it writes
+            // lie apart.
+            Neighbour::Add | Neighbour::Affine(_) if self.transposed.is_some() => return None,
+            other => conv.weighted = self.weighted.absorb(other)?,
         }
         Some(Box::new(conv))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
-        let flops = self.geometry(inputs).map_or(0, |(g, _)| g.flops() as u64);
+        let flops = self.problem(inputs).map_or(0, |(problem, _)| problem.flops() as u64);
         Cost { flops, ..Cost::moved(inputs, outputs) }
-    }
-}
-
-impl Conv {
-    /// The padding with these zeros around the input, by dimension, if they lie around pixels.
-    fn with_zeros(&self, zeros: &[(usize, usize)]) -> Option<Padding> {
-        let (others, spatial) = zeros.split_at_checked(zeros.len().checked_sub(self.dims)?)?;
-        let Padding::Sizes(own) = &self.padding else { return None };
-        if self.mode != PadMode::Zeros || self.input != 0 || others.iter().any(|&z| z != (0, 0)) {
-            return None;
-        }
-        let sum = |(a, b): (&(usize, usize), &(usize, usize))| {
-            Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))
-        };
-        Some(Padding::Sizes(own.iter().zip(spatial).map(sum).collect::<Option<_>>()?))
-    }
-
-    /// Whether it is faster to multiply the weights by the factors of the input's channels.
-    fn takes_factors(&self, inputs: &[ValueSpec]) -> bool {
-        let Ok((g, _)) = self.geometry(inputs) else { return false };
-        let window = self.blocked(inputs, &g).and_then(|conv| conv.window(&g));
-        let blocked = TensorValue::at(inputs, 0).is_ok_and(|x| x.spec.layout != Layout::Plain);
-        // Multiplying the weights takes `out` multiplications for each channel, multiplying the
-        // image one for each pixel: these take two to three times as long, since every vector of
-        // the image has another address of its factors.
-        !self.scaled
-            && blocked
-            && self.groups == 1
-            && window.is_some_and(|w| w.is_pointwise() && g.out_channels() <= 2 * w.pixels())
-    }
-
-    /// The convolution as the kernels on channel blocks see it, where they compute its kind.
-    fn blocked(&self, inputs: &[ValueSpec], g: &ConvGeometry) -> Option<Conv2d<'_>> {
-        if self.dims != 2 || self.input != 0 || self.mode != PadMode::Zeros {
-            return None;
-        }
-        let bias = match &self.bias {
-            Some(bias) => Some(bias.stored()?),
-            None => None,
-        };
-        let [_, h, w] = g.axes().map(|a| a.window());
-        Some(Conv2d {
-            weight: self.weight.stored()?,
-            bias,
-            groups: self.groups,
-            stride: [h.stride, w.stride],
-            dilation: [h.dilation, w.dilation],
-            pad: [h.padding.0, w.padding.0],
-            activation: self.activation,
-            factors: self.scaled.then_some(1),
-            residual: self.summand(inputs),
-        })
-    }
-
-    /// A 1x1 convolution of single pixels (squeeze and excite) as the linear layer that it is, with
-    /// its sizes: whole blocks of channels of one pixel lie as a row of features does.
-    fn as_linear(
-        &self,
-        g: &ConvGeometry,
-        conv: &Conv2d<'_>,
-        block: usize,
-    ) -> Option<(Linear, [usize; 3])> {
-        let window = conv.window(g)?;
-        let [batch, inp, out] = [g.batch(), g.in_channels(), g.out_channels()];
-        let fits = window.is_pointwise()
-            && window.pixels() == 1
-            && !self.scaled
-            && self.groups == 1
-            && inp.is_multiple_of(block)
-            && out.is_multiple_of(block)
-            && self.add != Some(true);
-        let linear = Linear {
-            input: self.input,
-            weight: self.weight.clone(),
-            bias: self.bias.clone(),
-            add: self.add.is_some(),
-            activation: self.activation,
-        };
-        fits.then_some((linear, [batch, inp, out]))
-    }
-
-    fn plan_f32(&self, cx: &PlanCx<'_>, geometry: ConvGeometry) -> Result<Planned, PlanError> {
-        let conv = ConvPlan::new(Target::this(cx.isa), cx.threads, geometry);
-        let pack = |weights: Floats<'_>| {
-            conv.pack(weights, &Par::serial())
-                .map_err(|e| PlanError::Shape(ShapeError::Invalid(e.to_string())))
-        };
-        let weights = self.weight.packed(cx.inputs, cx.packs, &conv.packing(), pack)?;
-        let bias = self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?;
-        let scratch = conv.scratch().saturating_mul(size_of::<f32>());
-        let kernel = ConvKernel {
-            name: format!("{}.{}", conv.name(), cx.isa),
-            conv,
-            input: self.input,
-            weights,
-            bias,
-            summand: self.summand(cx.inputs),
-            activation: self.activation,
-        };
-        Ok(Planned::new(kernel).with_scratch(scratch))
-    }
-
-    fn plan_any<T: Number>(
-        &self,
-        cx: &PlanCx<'_>,
-        geometry: ConvGeometry,
-        apply: Option<Activate<T>>,
-    ) -> Result<Planned, PlanError> {
-        Ok(Planned::new(AnyConv::<T> {
-            geometry,
-            input: self.input,
-            weight: self.weight.elements(cx.inputs)?,
-            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
-            summand: self.summand(cx.inputs),
-            activation: with_activation(self.activation, apply)?,
-        }))
-    }
-}
-
-/// An activation function of a dtype without vector kernels.
-pub(crate) type Activate<T> = fn(Activation, &mut [T]);
-
-/// Applies an activation element by element.
-pub(crate) fn activate<T: Float>(activation: Activation, y: &mut [T]) {
-    for v in y {
-        *v = T::narrow(exact(activation, v.widen()));
-    }
-}
-
-/// An absorbed activation with the function that applies it.
-pub(crate) fn with_activation<T>(
-    activation: Option<Activation>,
-    apply: Option<Activate<T>>,
-) -> Result<Option<(Activation, Activate<T>)>, PlanError> {
-    match (activation, apply) {
-        (Some(activation), None) => {
-            Err(PlanError::Unsupported(format!("{} of this dtype", activation.name())))
-        }
-        (activation, apply) => Ok(activation.zip(apply)),
-    }
-}
-
-/// A convolution of f32.
-struct ConvKernel {
-    name: String,
-    conv: ConvPlan,
-    input: usize,
-    weights: Bound<ConvWeights>,
-    bias: Option<Bound<[f32]>>,
-    summand: Option<Summand>,
-    activation: Option<Activation>,
-}
-
-impl Kernel for ConvKernel {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let epilogue = gemm::Epilogue {
-            bias: weights::optional(&self.bias, &cx.inputs)?.map_or(Bias::None, Bias::Rows),
-            summand: match self.summand.filter(|s| !s.last) {
-                Some(Summand { input, .. }) => gemm::Summand::Other(cx.inputs.get(input)?),
-                None => gemm::Summand::None,
-            },
-            activation: self.activation,
-        };
-        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take::<f32>(0)?);
-        let scratch = cx.take_scratch()?;
-        match &self.weights {
-            Bound::Ready(weights) => self.conv.run(cx.par, weights, x, &epilogue, &mut *y, scratch),
-            &Bound::AtRun(i) => {
-                let weights = self.conv.pack(cx.inputs.get(i)?, cx.par).map_err(run_error)?;
-                self.conv.run(cx.par, &weights, x, &epilogue, &mut *y, scratch)
-            }
-        }
-        .map_err(run_error)?;
-        if let Some(Summand { input, .. }) = self.summand.filter(|s| s.last) {
-            add(y, cx.inputs.get(input)?);
-        }
-        Ok(())
-    }
-}
-
-/// A convolution of any other dtype.
-struct AnyConv<T> {
-    geometry: ConvGeometry,
-    input: usize,
-    weight: Bound<[T]>,
-    bias: Option<Bound<[T]>>,
-    summand: Option<Summand>,
-    activation: Option<(Activation, Activate<T>)>,
-}
-
-impl<T: Number> Kernel for AnyConv<T> {
-    fn name(&self) -> &str {
-        "conv.any"
-    }
-
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let (x, y) = (cx.inputs.get::<T>(self.input)?, cx.outputs.take::<T>(0)?);
-        let bias = weights::optional(&self.bias, &cx.inputs)?;
-        conv_any(&self.geometry, x, self.weight.get(&cx.inputs)?, bias, y, cx.par)
-            .map_err(run_error)?;
-        let summand = |last: bool| self.summand.filter(|s| s.last == last);
-        if let Some(Summand { input, .. }) = summand(false) {
-            add(y, cx.inputs.get(input)?);
-        }
-        if let Some((activation, apply)) = self.activation {
-            apply(activation, y);
-        }
-        if let Some(Summand { input, .. }) = summand(true) {
-            add(y, cx.inputs.get(input)?);
-        }
-        Ok(())
-    }
-}
-
-/// y += x
-pub(crate) fn add<T: Number>(y: &mut [T], x: &[T]) {
-    use plutino_kernels::number::Wide;
-    for (y, x) in y.iter_mut().zip(x) {
-        *y = T::narrow(y.widen().plus(x.widen()));
     }
 }
 

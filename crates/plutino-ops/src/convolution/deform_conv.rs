@@ -13,7 +13,7 @@ use crate::{
     ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_floats;
-use plutino_kernels::gemm::{AnyMatrix, Batch, Epilogue, Gemm, Size, Target, gemm_any};
+use plutino_kernels::gemm::{AnyMatrix, Batch, Gemm, PostOps, Size, Target, gemm_any};
 use plutino_kernels::number::Float;
 use plutino_kernels::sample::deform::{DeformGeometry, deform_columns};
 use plutino_tensor::{DType, Shape, alloc};
@@ -291,7 +291,7 @@ impl<T: Float + bytemuck::Pod> Kernel for DeformKernel<T> {
                         b: (bytemuck::cast_slice(columns), (size.n, 1)),
                         offsets: &self.offsets,
                         scale: 1.0,
-                        epilogue: Epilogue::default(),
+                        post_ops: PostOps::default(),
                     };
                     let (y, own) = (bytemuck::cast_slice_mut(y), bytemuck::cast_slice_mut(own));
                     gemm.run(cx.par, &batch, y, size.n, own);

@@ -1,7 +1,7 @@
 //! Convolutions, and the windows they read.
 
 pub(crate) mod conv;
-pub(crate) mod conv_blocked;
 pub(crate) mod conv_transpose;
 pub(crate) mod deform_conv;
+mod kernel;
 pub(crate) mod unfold;

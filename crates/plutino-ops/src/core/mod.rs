@@ -18,7 +18,7 @@ pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeEr
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
 pub use operator::{ChannelAffine, Cost, LayoutSupport, Neighbour, Operator, Role};
-pub use plan::{Alias, Kernel, MemoryUse, PackCache, PlanCx, Planned};
+pub use plan::{Alias, Kernel, LayoutCx, MemoryUse, PackCache, PlanCx, Planned, Setting};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
 pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};

@@ -1,8 +1,8 @@
 //! The operator: meaning, independent of shapes.
 
 use super::{
-    Expansion, PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule, TensorValue,
-    ValueSpec,
+    Expansion, LayoutCx, PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule,
+    TensorValue, ValueSpec,
 };
 use crate::elementwise::Elementary;
 use plutino_ir::expr::Expr;
@@ -54,11 +54,10 @@ pub trait Operator: Debug + Send + Sync + 'static {
         None
     }
 
-    /// In which physical layouts the operator computes these inputs, where a block has `block`
-    /// channels; asked by the layout pass before [`Operator::plan`]. What it answers, `plan` must
-    /// accept.
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        let _ = (inputs, block);
+    /// In which physical layouts the operator computes; asked by the layout pass before
+    /// [`Operator::plan`]. What it answers, `plan` must accept.
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        let _ = cx;
         LayoutSupport::Plain
     }
 

@@ -1,11 +1,11 @@
 //! Planning: from meaning to a kernel.
 
 use super::{RunCx, RunError, ValueSpec};
-use plutino_kernels::Isa;
+use plutino_kernels::{Isa, PackKey};
 use plutino_tensor::alloc;
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an operator is bound to.
 pub struct PlanCx<'a> {
@@ -22,6 +22,40 @@ pub struct PlanCx<'a> {
     pub memory: MemoryUse,
     /// Packed weights, shared by the sessions of a model.
     pub packs: &'a PackCache,
+}
+
+impl PlanCx<'_> {
+    /// What the session computes with.
+    pub fn setting(&self) -> Setting {
+        Setting { isa: self.isa, threads: self.threads, memory: self.memory }
+    }
+}
+
+/// What an operator is asked for layouts with: see [`Operator::layouts`](super::Operator::layouts).
+#[derive(Clone, Copy)]
+pub struct LayoutCx<'a> {
+    /// The inputs: shapes, dtypes, known values.
+    pub inputs: &'a [ValueSpec],
+    /// As [`PlanCx::setting`] will be.
+    pub setting: Setting,
+}
+
+impl LayoutCx<'_> {
+    /// Channels of a block.
+    pub fn block(&self) -> usize {
+        self.setting.isa.lanes()
+    }
+}
+
+/// What a session computes with.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The instruction set.
+    pub isa: Isa,
+    /// Number of threads. Must not change a result, to the bit.
+    pub threads: usize,
+    /// What to spend memory on.
+    pub memory: MemoryUse,
 }
 
 /// What a session spends memory on.
@@ -111,26 +145,28 @@ pub trait Kernel: Send + Sync {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError>;
 }
 
+type Packs = HashMap<(String, PackKey), Arc<dyn Any + Send + Sync>>;
+
 /// Weights in the forms that kernels want, keyed by weight and packing: made once for each model,
 /// shared by its sessions and plans.
 #[derive(Default)]
 pub struct PackCache {
-    packed: Mutex<HashMap<(String, String), Arc<dyn Any + Send + Sync>>>,
+    packed: Mutex<Packs>,
 }
 
 impl PackCache {
-    /// The packed form of `weight` (its full name) that `packing` describes completely (algorithm,
-    /// tile, instruction set, precision); made by `pack` when it is asked for the first time.
+    /// The packed form of `weight` (its full name) that `key` tells from others, which the kernel
+    /// made; made by `pack` when it is asked for the first time.
     ///
     /// # Errors
     /// Those of `pack`.
     pub fn get<T: Any + Send + Sync, E>(
         &self,
         weight: &str,
-        packing: &str,
+        key: PackKey,
         pack: impl FnOnce() -> Result<T, E>,
     ) -> Result<Arc<T>, E> {
-        let key = (weight.to_owned(), packing.to_owned());
+        let key = (weight.to_owned(), key);
         let found = self.lock().get(&key).cloned();
         if let Some(found) = found.and_then(|f| f.downcast::<T>().ok()) {
             return Ok(found);
@@ -152,9 +188,7 @@ impl PackCache {
         self.len() == 0
     }
 
-    fn lock(
-        &self,
-    ) -> std::sync::MutexGuard<'_, HashMap<(String, String), Arc<dyn Any + Send + Sync>>> {
+    fn lock(&self) -> MutexGuard<'_, Packs> {
         self.packed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,8 +6,8 @@ use crate::{
     Alias, Kernel, LayoutSupport, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
     TensorValue, ValueSpec,
 };
-use plutino_kernels::Isa;
 use plutino_kernels::elementwise::{ElementwiseError, LoopNest, Program, Source};
+use plutino_kernels::{Isa, PackKey};
 use plutino_tensor::{DType, Layout, Tensor, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -167,9 +167,11 @@ impl Part {
                     }
                     Bound::Leaf(l)
                 }
-                Origin::Weight(w) => {
-                    Bound::Weight(cx.packs.get(&w.name, "as stored", || w.tensor())?)
-                }
+                Origin::Weight(w) => Bound::Weight(cx.packs.get(
+                    &w.name,
+                    PackKey::as_stored(w.spec.dtype),
+                    || w.tensor(),
+                )?),
             });
             from.push(match (result.layout, layout) {
                 (Layout::Plain, Layout::Plain) => shape.dims().into(),

@@ -25,8 +25,8 @@ pub(crate) use number::{
 pub(crate) use table::{float, int};
 
 use crate::{
-    Arg, BuildError, Cost, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, Role,
-    ShapeError, StrideRule, ValueSpec,
+    Arg, BuildError, Cost, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, Role, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::elementwise::Scalar;
 use std::fmt::Debug;
@@ -102,9 +102,9 @@ impl Operator for Elementwise {
         }
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        match self.lowered(inputs) {
-            Ok(lowered) => lowered.layouts(inputs, block),
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match self.lowered(cx.inputs) {
+            Ok(lowered) => lowered.layouts(cx.inputs, cx.block()),
             Err(_) => LayoutSupport::Plain,
         }
     }

@@ -3,8 +3,8 @@
 
 use crate::support::rearrange::invalid;
 use crate::{
-    Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    TensorValue, ValueSpec,
+    Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, TensorValue, ValueSpec,
 };
 use plutino_kernels::nchwc::ChannelGather;
 use plutino_tensor::{DType, Layout};
@@ -57,9 +57,9 @@ impl Operator for ChannelMap {
         Ok(self.outputs.iter().map(output).collect())
     }
 
-    fn layouts(&self, _: &[ValueSpec], block: usize) -> LayoutSupport {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         // Unless outputs are so narrow that most of their blocks would be empty.
-        let padded: usize = self.outputs.iter().map(|o| o.len().next_multiple_of(block)).sum();
+        let padded: usize = self.outputs.iter().map(|o| o.len().next_multiple_of(cx.block())).sum();
         let channels: usize = self.outputs.iter().map(Vec::len).sum();
         if padded <= 2 * channels { LayoutSupport::Any } else { LayoutSupport::Plain }
     }
@@ -166,7 +166,14 @@ mod tests {
     fn narrow_outputs_stay_plain() {
         let layouts = |width: usize, outputs: usize| {
             let output: Vec<_> = (0..width).map(|c| (0, c)).collect();
-            ChannelMap { outputs: vec![output; outputs] }.layouts(&[], 16)
+            ChannelMap { outputs: vec![output; outputs] }.layouts(&LayoutCx {
+                inputs: &[],
+                setting: crate::Setting {
+                    isa: plutino_kernels::Isa::PORTABLE,
+                    threads: 1,
+                    memory: crate::MemoryUse::Fast,
+                },
+            })
         };
         assert_eq!(layouts(1, 4), LayoutSupport::Plain);
         assert_eq!(layouts(58, 2), LayoutSupport::Any);

@@ -10,10 +10,15 @@
 //! `(N, rows, outputs of an anchor)`.
 
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, MemoryUse, NodeReader,
+    Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec,
+    Weight, register_op,
 };
-use plutino_kernels::nchwc::{ConvInput, DirectConv, DirectWeights, Window, to_blocked};
+use plutino_kernels::conv::{
+    Axis, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
+    Window, choose,
+};
+use plutino_kernels::nchwc::to_blocked;
 use plutino_kernels::{Activation, Isa, Par};
 use plutino_tensor::{DType, Layout, Shape};
 use std::sync::Arc;
@@ -90,6 +95,20 @@ impl Sizes {
     fn made(&self) -> usize {
         self.anchors * self.outputs
     }
+
+    /// The 1x1 convolution, in channel blocks, and the sigmoid.
+    fn convolution(&self, cx: &PlanCx<'_>) -> Result<Convolution, ConvError> {
+        let axis = |size: usize| Axis::new(size, Window::default());
+        let axes = [axis(self.height)?, axis(self.width)?];
+        choose(&Request {
+            problem: ConvProblem::new(self.batch, 1, self.channels, self.made(), &axes)?,
+            post_ops: PostOps { activation: Some(Activation::Sigmoid), ..PostOps::default() },
+            isa: cx.isa,
+            threads: cx.threads,
+            save_memory: cx.memory == MemoryUse::Low,
+            layouts: &[ConvLayout::Blocked],
+        })
+    }
 }
 
 impl Stage {
@@ -138,7 +157,7 @@ impl Operator for Detect {
         Ok(vec![ValueSpec::tensor(DType::F32, [batch, rows, outputs])])
     }
 
-    fn layouts(&self, _inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
+    fn layouts(&self, _: &LayoutCx<'_>) -> LayoutSupport {
         LayoutSupport::BlockedToPlain
     }
 
@@ -151,26 +170,13 @@ impl Operator for Detect {
             self.stages.iter().zip(self.all_sizes(cx.inputs)?).zip(strides)
         {
             let (channels, made) = (sizes.channels, sizes.made());
-            let (image, one) = ([sizes.height, sizes.width], [1, 1]);
-            let window = Window::new(image, image, one, one, one, [0, 0])
-                .ok_or_else(|| PlanError::Unsupported("an empty image".into()))?;
-            let input = ConvInput::Blocked;
-            let conv = DirectConv::new(
-                cx.isa,
-                window,
-                input,
-                channels,
-                made,
-                sizes.batch,
-                Some(Activation::Sigmoid),
-                cx.threads,
-            );
-            let packing = format!("conv.pointwise.c{block}.{}", cx.isa);
-            let weights = cx.packs.get(&stage.weight.name, &packing, || {
-                Ok::<_, PlanError>(stage.weight.read_f32(|weights| {
-                    DirectWeights::pack(weights, 1, [made, channels], 1, block, input)
-                })??)
+            let conv = sizes.convolution(cx).map_err(|e| PlanError::Unsupported(e.to_string()))?;
+            let weights = cx.packs.get(&stage.weight.name, conv.pack_key(), || {
+                let packed = stage.weight.read_f32(|weights| conv.pack(weights, &Par::serial()))?;
+                packed.map_err(|e| PlanError::Unsupported(e.to_string()))
             })?;
+            let bias = stage.bias.to_f32()?;
+            let bias = conv.bias(Some(&bias)).map_err(|e| PlanError::Unsupported(e.to_string()))?;
             let plane = |channels: usize| {
                 channels.next_multiple_of(block).saturating_mul(sizes.batch * sizes.pixels())
             };
@@ -178,7 +184,7 @@ impl Operator for Detect {
             let stage = StageKernel {
                 input: stage.input,
                 weights,
-                bias: DirectConv::pad_bias(Some(&stage.bias.to_f32()?), 1, made, block),
+                bias: bias.into_owned(),
                 grid: stage.grid.to_f32()?.to_vec(),
                 anchors: stage.anchors.to_f32()?.to_vec(),
                 stride,
@@ -186,7 +192,7 @@ impl Operator for Detect {
                 first_row,
                 isa: cx.isa,
                 block,
-                tables: conv.scratch(cx.threads),
+                workspace: conv.workspace(),
                 raw: plane(made),
                 copy: if plain { plane(channels) } else { 0 },
                 conv,
@@ -194,13 +200,13 @@ impl Operator for Detect {
             scratch = scratch.max(
                 (stage.raw + stage.copy)
                     .saturating_mul(size_of::<f32>())
-                    .saturating_add(stage.tables.saturating_mul(size_of::<isize>())),
+                    .saturating_add(stage.workspace),
             );
             stages.push(stage);
             first_row += sizes.anchors * sizes.pixels();
         }
         let kernel = DetectKernel { stages, rows: first_row };
-        Ok(Planned::new(kernel).with_scratch(scratch.next_multiple_of(size_of::<isize>())))
+        Ok(Planned::new(kernel).with_scratch(scratch))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -218,8 +224,8 @@ struct DetectKernel {
 
 struct StageKernel {
     input: usize,
-    conv: DirectConv,
-    weights: Arc<DirectWeights>,
+    conv: Convolution,
+    weights: Arc<ConvWeights>,
     /// Padded as the convolution wants it.
     bias: Vec<f32>,
     /// `[anchor][pixel][2]`, as are `anchors`.
@@ -231,9 +237,9 @@ struct StageKernel {
     isa: Isa,
     /// Channels of a block.
     block: usize,
-    /// Scratch memory: numbers of the convolution's tables, f32 of its result, f32 of the input's
+    /// Scratch memory: bytes of the convolution's workspace, f32 of its result, f32 of the input's
     /// copy in blocks (none where it comes in blocks).
-    tables: usize,
+    workspace: usize,
     raw: usize,
     copy: usize,
 }
@@ -245,7 +251,7 @@ impl Kernel for DetectKernel {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let y = cx.outputs.take::<f32>(0)?;
-        let scratch = cx.take_scratch::<isize>()?;
+        let scratch = cx.take_scratch::<u8>()?;
         for stage in &self.stages {
             let x = cx.inputs.get::<f32>(stage.input)?;
             stage.run(x, y, self.rows, scratch, cx.par)?;
@@ -260,12 +266,13 @@ impl StageKernel {
         x: &[f32],
         y: &mut [f32],
         rows: usize,
-        scratch: &mut [isize],
+        scratch: &mut [u8],
         par: &Par,
     ) -> Result<(), RunError> {
         let short = || RunError::Internal("scratch memory of a detector".into());
-        let (tables, rest) = scratch.split_at_mut_checked(self.tables).ok_or_else(short)?;
-        let rest: &mut [f32] = bytemuck::cast_slice_mut(rest);
+        let (workspace, rest) = scratch.split_at_mut_checked(self.workspace).ok_or_else(short)?;
+        let rest = &mut rest[..(self.raw + self.copy) * size_of::<f32>()];
+        let rest: &mut [f32] = bytemuck::try_cast_slice_mut(rest).map_err(|_| short())?;
         let (raw, rest) = rest.split_at_mut_checked(self.raw).ok_or_else(short)?;
         let x = if self.copy > 0 {
             let copy = rest.get_mut(..self.copy).ok_or_else(short)?;
@@ -282,7 +289,16 @@ impl StageKernel {
         } else {
             x
         };
-        self.conv.run(x, &self.weights, &self.bias, None, raw, tables, par);
+        let args = ConvArgs {
+            x,
+            weights: &self.weights,
+            bias: &self.bias,
+            factors: None,
+            residual: None,
+            y: &mut *raw,
+            workspace,
+        };
+        self.conv.run(args, par).map_err(|e| RunError::Internal(e.to_string()))?;
         let batch = self.sizes.batch.max(1);
         let images = y.chunks_exact_mut((rows * self.sizes.outputs).max(1));
         for (y, raw) in images.zip(raw.chunks_exact((raw.len() / batch).max(1))) {

@@ -6,8 +6,9 @@
 
 use crate::elementwise::{Elementary, Formula, Lowered, Lowering, Term, convert_number, plan};
 use crate::{
-    BuildError, BuildProblem, Cost, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members, register_op,
+    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members,
+    register_op,
 };
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ir::quote;
@@ -133,9 +134,9 @@ impl Operator for Expression {
         known.or_else(|| terms(&self.expr).map(Role::Sum)).or_else(|| Some(formula()))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        match self.evaluate(inputs).map(|e| e.leaves).as_deref() {
-            Ok([only]) => only.layouts(inputs, block),
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match self.evaluate(cx.inputs).map(|e| e.leaves).as_deref() {
+            Ok([only]) => only.layouts(cx.inputs, cx.block()),
             _ => LayoutSupport::Plain,
         }
     }

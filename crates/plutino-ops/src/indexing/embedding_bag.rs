@@ -12,8 +12,8 @@ use crate::{
     BuildError, BuildProblem, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::for_floats;
 use plutino_kernels::number::{Float, Real};
+use plutino_kernels::{PackKey, for_floats};
 use plutino_tensor::{DType, Element, Shape, Tensor};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -230,9 +230,11 @@ impl Operator for EmbeddingBag {
             weight.bytes()?; // refused here, not in the run
         }
         let table = match &self.table {
-            Source::Stored(weight) => {
-                Table::Stored(cx.packs.get(&weight.name, "tensor", || weight.tensor())?)
-            }
+            Source::Stored(weight) => Table::Stored(cx.packs.get(
+                &weight.name,
+                PackKey::as_stored(weight.spec.dtype),
+                || weight.tensor(),
+            )?),
             &Source::Input(at) => Table::Leaf(leaf(cx.inputs, at)),
         };
         let at = |i: usize| leaf(cx.inputs, i);

@@ -11,7 +11,7 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::gemm::{AnyMatrix, Batch, Epilogue, Gemm, Size, Target, gemm_any};
+use plutino_kernels::gemm::{AnyMatrix, Batch, Gemm, PostOps, Size, Target, gemm_any};
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::{Isa, for_numbers};
 use plutino_tensor::{DType, Shape, alloc};
@@ -147,7 +147,7 @@ impl Kernel for Products {
                 b: (&b[g * k * n..], (n, 1)),
                 offsets: &[(0, 0)],
                 scale: 1.0,
-                epilogue: Epilogue::default(),
+                post_ops: PostOps::default(),
             };
             gemm.run(cx.par, &batch, &mut y[rows.start * n..rows.end * n], n, &mut scratch);
         }

@@ -4,17 +4,16 @@
 //! over i of x[..., i] weight[o, i] + bias[o]`; a weight of one dimension stands for a single
 //! output, whose dimension is dropped.
 
-use crate::convolution::conv::{Activate, activate, add, with_activation};
 use crate::support::assemble::leaf;
 use crate::support::halves;
+use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
     BuildError, Cost, Kernel, MemoryUse, Neighbour, NodeReader, Operator, PlanCx, PlanError,
     Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
-    self, AnyMatrix, Bias, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Summand,
-    Target, gemm_any,
+    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, PackedMatrix, Target, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::{Activation, Par, for_floats, for_numbers};
@@ -23,16 +22,9 @@ use plutino_tensor::{DType, TensorSpec};
 register_op!(module => "nn.Linear");
 register_op!(function => "F.linear");
 
-/// A linear layer with what it has absorbed: activation(x weight^T + bias + summand).
+/// A linear layer with what it has absorbed: activation(x weight^T + bias + residual).
 #[derive(Debug, Clone)]
-pub(crate) struct Linear {
-    pub(crate) input: usize,
-    pub(crate) weight: Source,
-    pub(crate) bias: Option<Source>,
-    /// Whether a summand follows as the last input.
-    pub(crate) add: bool,
-    pub(crate) activation: Option<Activation>,
-}
+struct Linear(Weighted);
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     with_weights(r, weights::of_module)
@@ -45,30 +37,20 @@ pub(crate) fn with_weights(
 ) -> Result<Box<dyn Operator>, BuildError> {
     let (inp, out): (usize, usize) = (r.required("in_features")?, r.required("out_features")?);
     let (weight, bias) = read(r, &[out, inp])?;
-    Ok(Box::new(Linear {
-        input: r.required_input("input")?,
-        weight: Source::Stored(weight),
-        bias: bias.map(Source::Stored),
-        add: false,
-        activation: None,
-    }))
+    let input = r.required_input("input")?;
+    let weighted = Weighted::new(input, Source::Stored(weight), bias.map(Source::Stored));
+    Ok(Box::new(Linear(weighted)))
 }
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Box::new(Linear {
-        input: r.required_input("input")?,
-        weight: Source::Input(r.required_input("weight")?),
-        bias: Source::optional_input(r, "bias")?,
-        add: false,
-        activation: None,
-    }))
+    Ok(Box::new(Linear(Weighted::of_function(r)?)))
 }
 
 impl Linear {
     /// Rows, input features, output features, and the output.
     fn sizes(&self, inputs: &[ValueSpec]) -> Result<([usize; 3], TensorSpec), ShapeError> {
-        let x = &TensorValue::at(inputs, self.input)?.spec;
-        let weight = self.weight.spec(inputs)?;
+        let x = &TensorValue::at(inputs, self.0.input)?.spec;
+        let weight = self.0.weight.spec(inputs)?;
         let unsuited =
             || ShapeError::Invalid(format!("a weight {weight} does not suit an input {x}"));
         let (out, features) = match *weight.shape.dims() {
@@ -79,15 +61,7 @@ impl Linear {
         if x.shape.last() != Some(&features) || weight.dtype != x.dtype {
             return Err(unsuited());
         }
-        let bias_dims: Vec<usize> = out.into_iter().collect();
-        if let Some(bias) = &self.bias {
-            let bias = bias.spec(inputs)?;
-            if bias.shape.dims() != bias_dims || bias.dtype != x.dtype {
-                let expected = TensorSpec::new(x.dtype, bias_dims);
-                let text = format!("the bias must be {expected}, found {bias}");
-                return Err(ShapeError::Invalid(text));
-            }
-        }
+        self.0.check_bias(out.as_slice(), x.dtype, inputs)?;
         let leading = x.shape.rank() - 1;
         let rows = x.shape.product(0..leading);
         let mut shape = x.shape.clone();
@@ -98,11 +72,6 @@ impl Linear {
         shape.checked_numel()?;
         Ok(([rows, features, out.unwrap_or(1)], TensorSpec::new(x.dtype, shape)))
     }
-
-    /// The position of the absorbed summand.
-    fn summand(&self, inputs: &[ValueSpec]) -> Option<usize> {
-        self.add.then(|| inputs.len().saturating_sub(1))
-    }
 }
 
 impl Operator for Linear {
@@ -112,12 +81,7 @@ impl Operator for Linear {
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let (_, output) = self.sizes(inputs)?;
-        if let Some(i) = self.summand(inputs) {
-            let summand = &TensorValue::at(inputs, i)?.spec;
-            if (&summand.shape, summand.dtype) != (&output.shape, output.dtype) {
-                return Err(ShapeError::Invalid(format!("cannot add {summand} to {output}")));
-            }
-        }
+        self.0.check_residual(&output, inputs)?;
         Ok(vec![output.into()])
     }
 
@@ -130,39 +94,29 @@ impl Operator for Linear {
             return halves::widened(cx, |cx| self.plan_f32(cx, sizes));
         }
         for_floats!(output.dtype,
-            T => self.plan_any::<T>(cx, sizes, Some(activate::<T>)),
-            _ => for_numbers!(output.dtype, T => self.plan_any::<T>(cx, sizes, None)),
+            T => plan_any(self.0.of_any::<T>(cx, Some(activate::<T>))?, sizes),
+            _ => for_numbers!(output.dtype, T => plan_any(self.0.of_any::<T>(cx, None)?, sizes)),
         )
     }
 
     fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
-        let mut linear = self.clone();
         match neighbour {
-            Neighbour::Activation(activation) if self.activation.is_none() => {
-                linear.activation = Some(*activation);
-            }
-            Neighbour::Add if self.activation.is_none() && !self.add => linear.add = true,
+            // Products add before the activation alone.
+            Neighbour::Add if self.0.post_ops.activation.is_some() => None,
             // Channels are dimension 1: features of a matrix.
-            Neighbour::Affine(affine)
-                if self.activation.is_none()
-                    && !self.add
-                    && TensorValue::at(inputs, self.input).is_ok_and(|x| x.shape().rank() == 2) =>
+            Neighbour::Affine(_)
+                if TensorValue::at(inputs, self.0.input).is_ok_and(|x| x.shape().rank() != 2) =>
             {
-                let (weight, bias) =
-                    weights::with_affine(&self.weight, self.bias.as_ref(), affine)?;
-                (linear.weight, linear.bias) = (weight, Some(bias));
+                None
             }
-            _ => return None,
+            other => self.0.absorb(other).map(|new| Box::new(Self(new)) as Box<dyn Operator>),
         }
-        Some(Box::new(linear))
     }
 
     fn role(&self, _: &[ValueSpec]) -> Option<Role> {
         // A weight of one dimension makes numbers, not rows.
-        let stored = |source: &Source| matches!(source, Source::Stored(_));
-        let matrix = self.weight.spec(&[]).is_ok_and(|weight| weight.shape.rank() == 2);
-        let alone = stored(&self.weight) && self.bias.as_ref().is_none_or(stored);
-        (self.input == 0 && matrix && alone).then_some(Role::ByRow)
+        let matrix = self.0.weight.spec(&[]).is_ok_and(|weight| weight.shape.rank() == 2);
+        (self.0.input == 0 && matrix && self.0.is_stored()).then_some(Role::ByRow)
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -170,7 +124,7 @@ impl Operator for Linear {
             sizes.iter().fold(2u64, |all, &size| all.saturating_mul(size as u64))
         };
         let flops = self.sizes(inputs).map_or(0, |(sizes, _)| product(sizes));
-        let weight = self.weight.spec(inputs).and_then(|w| Ok(w.storage_bytes()?)).unwrap_or(0);
+        let weight = self.0.weight.spec(inputs).and_then(|w| Ok(w.storage_bytes()?)).unwrap_or(0);
         let moved = Cost::moved(inputs, outputs);
         Cost { flops, bytes: moved.bytes.saturating_add(weight as u64) }
     }
@@ -178,47 +132,19 @@ impl Operator for Linear {
 
 impl Linear {
     /// Plans a layer of f32, of `m` rows of `k` elements to `n` each.
-    pub(crate) fn plan_f32(
-        &self,
-        cx: &PlanCx<'_>,
-        [m, k, n]: [usize; 3],
-    ) -> Result<Planned, PlanError> {
-        let target = Target::this(cx.isa);
-        let packing = format!("gemm.right.{}", cx.isa);
-        let weights = self.weight.packed(cx.inputs, cx.packs, &packing, |weight| {
-            let right = Strided::right(weight, (k, n), (1, k));
-            Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
-        })?;
-        let packed = matches!(weights, Bound::Ready(_));
-        let gemm = Gemm::new(target, cx.threads, Size { batch: 1, m, n, k }, (false, packed));
-        let scratch = gemm.scratch(cx.threads).saturating_mul(size_of::<f32>());
-        let kernel = LinearKernel {
-            name: format!("gemm.{}", cx.isa),
-            gemm,
-            input: self.input,
-            weights,
-            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
-            summand: self.summand(cx.inputs),
-            activation: self.activation,
+    fn plan_f32(&self, cx: &PlanCx<'_>, sizes: [usize; 3]) -> Result<Planned, PlanError> {
+        let own = RowProduct {
+            input: self.0.input,
+            bias: self.0.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
+            residual: self.0.residual(cx.inputs),
+            activation: self.0.post_ops.activation,
         };
-        Ok(Planned::new(kernel).with_scratch(scratch))
+        own.plan(cx, &self.0.weight, sizes, (1, sizes[1]))
     }
+}
 
-    fn plan_any<T: Number>(
-        &self,
-        cx: &PlanCx<'_>,
-        sizes: [usize; 3],
-        apply: Option<Activate<T>>,
-    ) -> Result<Planned, PlanError> {
-        Ok(Planned::new(AnyLinear::<T> {
-            sizes,
-            input: self.input,
-            weight: self.weight.elements(cx.inputs)?,
-            bias: self.bias.as_ref().map(|b| b.elements(cx.inputs)).transpose()?,
-            summand: self.summand(cx.inputs),
-            activation: with_activation(self.activation, apply)?,
-        }))
-    }
+fn plan_any<T: Number>(weighted: AnyWeighted<T>, sizes: [usize; 3]) -> Result<Planned, PlanError> {
+    Ok(Planned::new(AnyLinear { sizes, weighted }))
 }
 
 /// A product of f32 with a matrix that is known while planning, packed like the weight of a linear
@@ -227,42 +153,69 @@ impl Linear {
 pub(crate) fn plan_known(
     cx: &PlanCx<'_>,
     (input, weight, bias): (usize, usize, Option<usize>),
-    [m, k, n]: [usize; 3],
+    sizes: [usize; 3],
     strides: (usize, usize),
 ) -> Result<Option<Planned>, PlanError> {
-    let target = Target::this(cx.isa);
     let source = Source::Input(weight);
     // A copy in another form is what the caller who saves memory does without.
     if cx.memory == MemoryUse::Low || !source.is_known(cx.inputs) {
         return Ok(None);
     }
-    let weights = source.packed(cx.inputs, cx.packs, "gemm.right.known", |weight| {
-        let right = Strided::right(weight, (k, n), strides);
-        Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
-    })?;
-    let gemm = Gemm::new(target, cx.threads, Size { batch: 1, m, n, k }, (false, true));
-    let scratch = gemm.scratch(cx.threads).saturating_mul(size_of::<f32>());
-    let kernel = LinearKernel {
-        name: format!("gemm.{}", cx.isa),
-        gemm,
-        input,
-        weights,
-        bias: bias.map(|input| Bound::AtRun(leaf(cx.inputs, input))),
-        summand: None,
-        activation: None,
-    };
-    Ok(Some(Planned::new(kernel).with_scratch(scratch)))
+    let bias = bias.map(|input| Bound::AtRun(leaf(cx.inputs, input)));
+    let product = RowProduct { input, bias, residual: None, activation: None };
+    product.plan(cx, &source, sizes, strides).map(Some)
+}
+
+/// Rows times a matrix, and what follows.
+struct RowProduct {
+    input: usize,
+    bias: Option<Bound<[f32]>>,
+    residual: Option<usize>,
+    activation: Option<Activation>,
+}
+
+impl RowProduct {
+    /// Plans `[m, k, n]`: `m` rows of `k` elements times `weight`, whose element (k, n) lies at
+    /// `strides`: packed while planning where it is known.
+    fn plan(
+        self,
+        cx: &PlanCx<'_>,
+        weight: &Source,
+        sizes: [usize; 3],
+        strides: (usize, usize),
+    ) -> Result<Planned, PlanError> {
+        let plan = |packed: bool| {
+            LinearProduct::plan(Target::this(cx.isa), cx.threads, sizes, packed, self.activation)
+                .map_err(plan_error)
+        };
+        let known = plan(true)?;
+        let weights = weight.packed(cx.inputs, cx.packs, known.pack_key(), |weight| {
+            known.pack(weight, strides, &Par::serial()).map_err(plan_error)
+        })?;
+        let product = if matches!(weights, Bound::Ready(_)) { known } else { plan(false)? };
+        let name = format!("gemm.{}", cx.isa);
+        let workspace = product.workspace();
+        let kernel = LinearKernel { name, product, rows: self, weights, strides };
+        Ok(Planned::new(kernel).with_scratch(workspace))
+    }
+}
+
+/// The error of sizes or weights that do not fit.
+pub(crate) fn plan_error(error: GemmError) -> PlanError {
+    match error {
+        GemmError::Memory(error) => error.into(),
+        error => ShapeError::Invalid(error.to_string()).into(),
+    }
 }
 
 /// A linear layer of f32.
 struct LinearKernel {
     name: String,
-    gemm: Gemm,
-    input: usize,
+    product: LinearProduct,
+    rows: RowProduct,
     weights: Bound<PackedMatrix>,
-    bias: Option<Bound<[f32]>>,
-    summand: Option<usize>,
-    activation: Option<Activation>,
+    /// Of the weight's elements (k, n), where it comes with the run.
+    strides: (usize, usize),
 }
 
 impl Kernel for LinearKernel {
@@ -271,38 +224,27 @@ impl Kernel for LinearKernel {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let Size { m, n, k, .. } = self.gemm.size();
-        let product = Product {
-            a: Operand::Source(Strided::left(cx.inputs.get(self.input)?, (m, k), (k, 1))),
-            b: match &self.weights {
-                Bound::Ready(weights) => Operand::Packed(weights),
-                &Bound::AtRun(i) => {
-                    Operand::Source(Strided::right(cx.inputs.get(i)?, (k, n), (1, k)))
-                }
+        let (own, [_, _, stride]) = (&self.rows, self.product.sizes());
+        let args = LinearArgs {
+            x: cx.inputs.get(own.input)?,
+            w: match &self.weights {
+                Bound::Ready(weights) => Matrix::Packed(weights),
+                &Bound::AtRun(i) => Matrix::Strided(cx.inputs.get(i)?, self.strides),
             },
-            epilogue: gemm::Epilogue {
-                bias: weights::optional(&self.bias, &cx.inputs)?.map_or(Bias::None, Bias::Cols),
-                summand: match self.summand {
-                    Some(i) => Summand::Other(cx.inputs.get(i)?),
-                    None => Summand::None,
-                },
-                activation: self.activation,
-            },
+            bias: weights::optional(&own.bias, &cx.inputs)?,
+            residual: own.residual.map(|i| cx.inputs.get(i)).transpose()?,
+            y: cx.outputs.take(0)?,
+            stride,
+            workspace: cx.take_scratch()?,
         };
-        let y = cx.outputs.take(0)?;
-        self.gemm.run(cx.par, &product, y, n, cx.take_scratch()?);
-        Ok(())
+        self.product.run(args, cx.par).map_err(|e| RunError::Internal(e.to_string()))
     }
 }
 
 /// A linear layer of any other dtype.
 struct AnyLinear<T> {
     sizes: [usize; 3],
-    input: usize,
-    weight: Bound<[T]>,
-    bias: Option<Bound<[T]>>,
-    summand: Option<usize>,
-    activation: Option<(Activation, Activate<T>)>,
+    weighted: AnyWeighted<T>,
 }
 
 impl<T: Number> Kernel for AnyLinear<T> {
@@ -311,21 +253,15 @@ impl<T: Number> Kernel for AnyLinear<T> {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let [m, k, n] = self.sizes;
-        let a = AnyMatrix { data: cx.inputs.get::<T>(self.input)?, strides: (k, 1) };
-        let b = AnyMatrix { data: self.weight.get(&cx.inputs)?, strides: (1, k) };
-        let bias = weights::optional(&self.bias, &cx.inputs)?;
+        let ([m, k, n], own) = (self.sizes, &self.weighted);
+        let a = AnyMatrix { data: cx.inputs.get::<T>(own.input)?, strides: (k, 1) };
+        let b = AnyMatrix { data: own.weight.get(&cx.inputs)?, strides: (1, k) };
+        let bias = weights::optional(&own.bias, &cx.inputs)?;
         let store =
             |i: usize, sum: T::Wide| T::narrow(bias.map_or(sum, |b| sum.plus(b[i % n].widen())));
         let y = cx.outputs.take::<T>(0)?;
         gemm_any(cx.par, (m, n, k), a, b, store, y);
-        if let Some(i) = self.summand {
-            add(y, cx.inputs.get(i)?);
-        }
-        if let Some((activation, apply)) = self.activation {
-            apply(activation, y);
-        }
-        Ok(())
+        own.finish(y, &cx.inputs)
     }
 }
 

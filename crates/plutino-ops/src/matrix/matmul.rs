@@ -15,7 +15,7 @@ use crate::{
 };
 use plutino_kernels::for_numbers;
 use plutino_kernels::gemm::{
-    AnyMatrix, Batch, Bias, Epilogue, Gemm, Size, Summand, Target, gemm_any,
+    AnyMatrix, Batch, Bias, Gemm, PostOps, Residual, Size, Target, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_tensor::{DType, Shape, TensorError, TensorSpec, alloc};
@@ -297,16 +297,16 @@ impl Kernel for MatMulKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let size = self.gemm.size();
         let y = cx.outputs.take::<f32>(0)?;
-        let mut epilogue = Epilogue::default();
+        let mut post_ops = PostOps::default();
         if let Some(under) = &self.under {
             let addend = cx.inputs.get::<f32>(under.input)?;
             if under.is_row() {
-                epilogue.bias = Bias::Cols(addend);
+                post_ops.bias = Bias::Cols(addend);
             } else {
                 for (i, y) in y.iter_mut().enumerate() {
                     *y = under.beta as f32 * addend[under.at(i)];
                 }
-                epilogue.summand = Summand::Output;
+                post_ops.residual = Residual::Output;
             }
         }
         let batch = Batch {
@@ -315,7 +315,7 @@ impl Kernel for MatMulKernel {
             b: (cx.inputs.get(self.b)?, (size.n, 1)),
             offsets: &self.offsets,
             scale: self.alpha,
-            epilogue,
+            post_ops,
         };
         self.gemm.run(cx.par, &batch, y, size.n, cx.take_scratch()?);
         Ok(())

@@ -8,9 +8,9 @@ use crate::support::assemble::leaf;
 use crate::support::composite::composed;
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, ChannelAffine, Cost, Inputs, Kernel, LayoutSupport, Neighbour, NodeReader,
-    Operator, PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule,
-    TensorValue, ValueSpec, register_op,
+    BuildError, ChannelAffine, Cost, Inputs, Kernel, LayoutCx, LayoutSupport, Neighbour,
+    NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError,
+    StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::norm::{channel_affine, channel_affine_any, channel_affine_blocked};
 use plutino_kernels::number::Float;
@@ -217,8 +217,8 @@ impl Operator for BatchNorm {
         Some(Role::Affine(ChannelAffine { key, scale, shift }))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
-        match TensorValue::at(inputs, self.input) {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match TensorValue::at(cx.inputs, self.input) {
             Ok(x) if x.dtype() == DType::F32 && x.shape().rank() == 4 => LayoutSupport::Any,
             _ => LayoutSupport::Plain,
         }

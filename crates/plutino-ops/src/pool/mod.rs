@@ -12,8 +12,8 @@ mod unpool;
 
 use crate::support::assemble::leaf;
 use crate::{
-    Cost, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
-    StrideRule, TensorValue, ValueSpec,
+    Cost, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
+    ShapeError, StrideRule, TensorValue, ValueSpec,
 };
 use plutino_kernels::number::Ordered;
 use plutino_kernels::pool::{
@@ -185,9 +185,9 @@ impl Operator for Pool {
         Ok(Planned::new(PoolF32 { name, geometry, reduction, isa, input }).with_scratch(scratch))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let plane = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
-        let x = TensorValue::at(inputs, self.input);
+        let x = TensorValue::at(cx.inputs, self.input);
         let kind = matches!(self.kind, Kind::Max(Indices::No) | Kind::Average(_));
         if kind && self.rank() == 2 && x.is_ok_and(plane) {
             LayoutSupport::Any

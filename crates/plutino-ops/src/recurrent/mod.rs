@@ -311,13 +311,13 @@ impl Network {
         shapes: &[Shape],
     ) -> Result<Planned, PlanError> {
         let target = Target::this(cx.isa);
-        let packing = format!("recurrent.{}", cx.isa);
+        let key = PackedLayer::key(cx.isa);
         let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
             .map(|(directions, shape)| {
                 let pack = || pack(target, shape, directions, cx.inputs);
                 let stored = directions.first().and_then(|d| d.weight_ih.stored());
                 let weights = match stored {
-                    Some(first) => cx.packs.get(&first.name, &packing, pack)?,
+                    Some(first) => cx.packs.get(&first.name, key, pack)?,
                     None => Arc::new(pack()?),
                 };
                 Ok((Recurrent::new(target, cx.threads, *shape), weights))

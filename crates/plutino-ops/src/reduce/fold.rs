@@ -9,8 +9,8 @@ use crate::support::assemble::leaf;
 use crate::support::in_dtype::in_dtype;
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, FromParameter, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, function,
+    BuildError, BuildProblem, Cost, FromParameter, LayoutCx, LayoutSupport, NodeReader, Operator,
+    PlanCx, PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, function,
     register_op,
 };
 use plutino_ir::Parameter;
@@ -253,8 +253,8 @@ impl Operator for Reduce {
         })
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        let Ok(x) = TensorValue::at(inputs, self.input) else { return LayoutSupport::Plain };
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        let Ok(x) = TensorValue::at(cx.inputs, self.input) else { return LayoutSupport::Plain };
         let shape = x.shape();
         let pixels = x.dtype() == DType::F32 && self.dims.are_exactly(shape, &[2, 3]);
         if !pixels || shape.rank() != 4 || shape.numel() == 0 {
@@ -268,7 +268,9 @@ impl Operator for Reduce {
         match self.what {
             What::Mean | What::Sum if self.dims.keepdim => LayoutSupport::Any,
             // The results of whole blocks lie as those of planes do.
-            What::Mean | What::Sum if shape[1].is_multiple_of(block) => LayoutSupport::AnyToPlain,
+            What::Mean | What::Sum if shape[1].is_multiple_of(cx.block()) => {
+                LayoutSupport::AnyToPlain
+            }
             _ => LayoutSupport::Plain,
         }
     }

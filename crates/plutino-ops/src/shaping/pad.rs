@@ -5,8 +5,8 @@
 
 use crate::support::assemble::leaf;
 use crate::{
-    Arg, BuildError, Kernel, LayoutSupport, NodeReader, Operator, PlanCx, PlanError, Planned, Role,
-    RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::{Complex, Number, WideReal};
 use plutino_kernels::pad::{Pad, PadMode};
@@ -178,14 +178,14 @@ impl Operator for PadOp {
         plan_bytes(pad, input, &fill(x.dtype(), self.fill))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let supported = || -> Result<bool, ShapeError> {
-            let x = TensorValue::at(inputs, self.input)?;
-            let padding = self.padding(inputs)?;
+            let x = TensorValue::at(cx.inputs, self.input)?;
+            let padding = self.padding(cx.inputs)?;
             let images = x.dtype() == DType::F32 && x.shape().rank() == 4;
             let inside = images && padding[..2] == [(0, 0); 2];
             // The channels that pad a block must stay 0.
-            let whole = inside && x.shape()[1].is_multiple_of(block.max(1));
+            let whole = inside && x.shape()[1].is_multiple_of(cx.block().max(1));
             let filled = self.mode == PadMode::Constant && self.fill.to_bits() != 0;
             Ok(inside && (whole || !filled))
         };

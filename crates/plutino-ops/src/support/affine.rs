@@ -1,17 +1,17 @@
 //! x Wᵀ + b with weights of the model file, as a step of a larger kernel (attention, recurrent
 //! layers).
 
-use crate::{PlanCx, PlanError, Weight};
+use crate::matrix::linear::plan_error;
+use crate::{PlanCx, PlanError, RunError, Weight};
 use plutino_kernels::Par;
-use plutino_kernels::gemm::{
-    Bias, Epilogue, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Summand, Target,
-};
+use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A planned product of `m` rows with some rows of a weight (outputs x inputs).
 pub(crate) struct Affine {
-    gemm: Gemm,
+    product: LinearProduct,
     weight: Arc<PackedMatrix>,
     bias: Option<Vec<f32>>,
 }
@@ -52,64 +52,66 @@ impl Affine {
         let target = Target::this(cx.isa);
         let k = weight.dims().get(1).copied().unwrap_or(1);
         let n = rows.len();
+        let product = LinearProduct::plan(target, cx.threads, [m, k, n], true, None);
+        let product = product.map_err(plan_error)?;
         let outside =
             || PlanError::Unsupported(format!("rows {rows:?} of weight '{}'", weight.name));
-        let packing = match weight.dims().first() {
-            Some(&all) if rows == (0..all) => format!("gemm.right.{}", cx.isa), // as nn.Linear packs
-            _ => format!("gemm.right.{}.{rows:?}", cx.isa),
+        let name = match weight.dims().first() {
+            Some(&all) if rows == (0..all) => Cow::Borrowed(&*weight.name), // as nn.Linear packs
+            _ => Cow::Owned(format!("{} rows {rows:?}", weight.name)),
         };
-        let weight = cx.packs.get(&weight.name, &packing, || -> Result<_, PlanError> {
+        let weight = cx.packs.get(&name, product.pack_key(), || -> Result<_, PlanError> {
             weight.read_f32(|all| {
                 if rows.end.checked_mul(k).is_none_or(|end| end > all.len()) {
                     return Err(outside());
                 }
-                let right = Strided::right(all.part(rows.start * k..rows.end * k), (k, n), (1, k));
-                Ok(PackedMatrix::of(target, Side::Right, &right, &Par::serial())?)
+                let own = all.part(rows.start * k..rows.end * k);
+                product.pack(own, (1, k), &Par::serial()).map_err(plan_error)
             })?
         })?;
         let part = |(b, first): (&Weight, usize)| {
             b.to_f32()?.get(first..first + n).map(<[f32]>::to_vec).ok_or_else(outside)
         };
         let bias = bias.map(part).transpose()?;
-        let gemm = Gemm::new(target, cx.threads, Size { batch: 1, m, n, k }, (false, true));
-        Ok(Self { gemm, weight, bias })
+        Ok(Self { product, weight, bias })
     }
 
     /// Elements of scratch memory of [`Affine::run`].
-    pub(crate) fn scratch(&self, threads: usize) -> usize {
-        self.gemm.scratch(threads)
+    pub(crate) fn scratch(&self) -> usize {
+        self.product.workspace() / size_of::<f32>()
     }
 
     /// Columns of the result.
     pub(crate) fn columns(&self) -> usize {
-        self.gemm.size().n
+        let [_, _, n] = self.product.sizes();
+        n
     }
 
     /// Elements of the result, where its rows follow each other without gaps.
     pub(crate) fn len(&self) -> usize {
-        self.gemm.size().m.saturating_mul(self.gemm.size().n)
+        let [m, _, n] = self.product.sizes();
+        m.saturating_mul(n)
     }
 
-    /// `out[i * stride..] = x[i] Wᵀ + b (+ summand)` for all rows; those of `x` follow each other.
+    /// `out[i * stride..] = x[i] Wᵀ + b (+ residual)` for all rows; those of `x` follow each other.
     pub(crate) fn run(
         &self,
         par: &Par,
         x: &[f32],
         out: &mut [f32],
         stride: usize,
-        summand: Summand<'_>,
+        residual: Option<&[f32]>,
         scratch: &mut [f32],
-    ) {
-        let Size { m, k, .. } = self.gemm.size();
-        let product = Product {
-            a: Operand::Source(Strided::left(x, (m, k), (k, 1))),
-            b: Operand::Packed(&self.weight),
-            epilogue: Epilogue {
-                bias: self.bias.as_deref().map_or(Bias::None, Bias::Cols),
-                summand,
-                activation: None,
-            },
+    ) -> Result<(), RunError> {
+        let args = LinearArgs {
+            x,
+            w: Matrix::Packed(&self.weight),
+            bias: self.bias.as_deref(),
+            residual,
+            y: out,
+            stride,
+            workspace: bytemuck::cast_slice_mut(scratch),
         };
-        self.gemm.run(par, &product, out, stride, scratch);
+        self.product.run(args, par).map_err(|e| RunError::Internal(e.to_string()))
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::support::rearrange::Geometry;
 use crate::{
-    Alias, BuildError, Kernel, LayoutSupport, Operator, PlanCx, PlanError, Planned, Role, RunCx,
-    RunError, ShapeError, StrideRule, ValueSpec,
+    Alias, BuildError, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, Role,
+    RunCx, RunError, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::copy::{CopyError, Side, StridedCopy};
 use plutino_tensor::{DType, Layout, Shape};
@@ -115,8 +115,8 @@ impl<A: Assemble> Operator for Assembled<A> {
         Some(Role::Channels(vec![self.0.channels(inputs)?]))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        match self.0.moves_blocks(inputs, block) {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match self.0.moves_blocks(cx.inputs, cx.block()) {
             true => LayoutSupport::Any,
             false => LayoutSupport::Plain,
         }

@@ -1,4 +1,4 @@
-//! What operators have in common: assembling outputs, composites, promotion, weights.
+//! What operators have in common: assembling outputs, composites, promotion, weights and post-ops.
 
 pub(crate) mod affine;
 pub(crate) mod assemble;
@@ -11,4 +11,5 @@ pub(crate) mod rearrange;
 pub(crate) mod refused;
 pub(crate) mod several;
 pub(crate) mod steps;
+pub(crate) mod weighted;
 pub(crate) mod weights;

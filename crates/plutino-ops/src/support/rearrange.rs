@@ -7,7 +7,7 @@
 use crate::fused::channel_map::MOST_CHANNELS;
 use crate::support::assemble::{Copies, leaf};
 use crate::{
-    Arg, BuildError, BuildProblem, LayoutSupport, LoopNest, NodeReader, Operator, PlanCx,
+    Arg, BuildError, BuildProblem, LayoutCx, LayoutSupport, LoopNest, NodeReader, Operator, PlanCx,
     PlanError, Planned, Role, ShapeError, StorageView, StrideRule, TensorValue, ValueSpec,
 };
 use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
@@ -302,12 +302,12 @@ impl<R: Rearrange> Operator for Rearranged<R> {
         Some(Role::Channels(outputs.into_iter().map(taken).collect()))
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], block: usize) -> LayoutSupport {
-        match TensorValue::at(inputs, self.0.input()) {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match TensorValue::at(cx.inputs, self.0.input()) {
             Ok(x)
                 if x.dtype() == DType::F32
                     && x.shape().rank() == 4
-                    && self.0.block_parts(x, inputs, block).is_some() =>
+                    && self.0.block_parts(x, cx.inputs, cx.block()).is_some() =>
             {
                 LayoutSupport::Any
             }

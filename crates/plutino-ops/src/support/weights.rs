@@ -7,6 +7,7 @@ use crate::{
     ShapeError, TensorValue,
 };
 use crate::{ValueSpec, Weight};
+use plutino_kernels::PackKey;
 use plutino_tensor::{DType, Element, Floats, Tensor, TensorSpec};
 use std::any::Any;
 use std::sync::Arc;
@@ -96,17 +97,17 @@ impl Source {
         }
     }
 
-    /// What `pack` makes of the weight, shared under the key `packing` (see [`PackCache::get`]).
+    /// What `pack` makes of the weight, shared under this key (see [`PackCache::get`]).
     pub(crate) fn packed<T: Any + Send + Sync>(
         &self,
         inputs: &[ValueSpec],
         packs: &PackCache,
-        packing: &str,
+        key: PackKey,
         pack: impl FnOnce(Floats<'_>) -> Result<T, PlanError>,
     ) -> Result<Bound<T>, PlanError> {
         match self {
             Self::Stored(weight) => {
-                packs.get(&weight.name, packing, || weight.read_f32(pack)?).map(Bound::Ready)
+                packs.get(&weight.name, key, || weight.read_f32(pack)?).map(Bound::Ready)
             }
             &Self::Input(i) => Ok(match self.known(inputs)? {
                 Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice::<f32>()?.into())?)),
@@ -122,7 +123,8 @@ impl Source {
         packs: &PackCache,
     ) -> Result<Bound<[T]>, PlanError> {
         let Some(weight) = self.stored() else { return self.elements(inputs) };
-        let shared = packs.get(&weight.name, "elements", || {
+        let key = PackKey { form: "elements as stored", ..PackKey::as_stored(T::DTYPE) };
+        let shared = packs.get(&weight.name, key, || {
             Ok::<Arc<[T]>, PlanError>(weight.tensor()?.as_slice::<T>()?.into())
         })?;
         Ok(Bound::Ready(Arc::clone(&shared)))

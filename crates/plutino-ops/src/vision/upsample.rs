@@ -7,9 +7,9 @@
 
 use crate::support::assemble::leaf;
 use crate::{
-    Arg, BuildError, BuildProblem, Cost, Kernel, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
-    register_op,
+    Arg, BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator,
+    PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue,
+    ValueSpec, register_op,
 };
 use plutino_kernels::number::Float;
 use plutino_kernels::pool::{Axis, Divisor, Geometry, Reduction, pool_any, pool_f32, scratch_len};
@@ -326,8 +326,8 @@ impl Operator for Upsample {
         }
     }
 
-    fn layouts(&self, inputs: &[ValueSpec], _block: usize) -> LayoutSupport {
-        match TensorValue::at(inputs, self.input) {
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match TensorValue::at(cx.inputs, self.input) {
             Ok(x) if x.dtype() == DType::F32 && x.shape().rank() == 4 => LayoutSupport::Any,
             _ => LayoutSupport::Plain,
         }

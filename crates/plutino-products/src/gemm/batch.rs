@@ -1,6 +1,6 @@
 //! Many products of matrices in memory: what attention and `torch.matmul` need.
 
-use super::{Epilogue, Operand, Problem, Size, Strided};
+use super::{Operand, PostOps, Problem, Size, Strided};
 
 /// Products of matrices that lie at given offsets of two buffers; outputs are dense, one after the
 /// other.
@@ -17,7 +17,7 @@ pub struct Batch<'a> {
     /// Factor of all products.
     pub scale: f32,
     /// What is done with each product before it is stored.
-    pub epilogue: Epilogue<'a>,
+    pub post_ops: PostOps<'a>,
 }
 
 impl<'a> Problem for Batch<'a> {
@@ -38,7 +38,7 @@ impl<'a> Problem for Batch<'a> {
     fn c(&self, i: usize) -> usize {
         i * self.size.m * self.size.n
     }
-    fn epilogue(&self, _: usize) -> Epilogue<'_> {
-        self.epilogue
+    fn post_ops(&self, _: usize) -> PostOps<'_> {
+        self.post_ops
     }
 }

@@ -1,8 +1,8 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::Target;
-use super::epilogue::{Bias, Summand};
 use super::pack::{Format, Pack, PackPanels, Side};
+use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Left, Panels, Tiles};
@@ -147,7 +147,7 @@ impl Gemm {
     /// Computes all products into `c`, rows `stride` elements apart.
     ///
     /// # Panics
-    /// Where memory is too short: `c`, `scratch` (see [`Gemm::scratch`]), a bias or a summand; or
+    /// Where memory is too short: `c`, `scratch` (see [`Gemm::scratch`]), a bias or a residual; or
     /// where an operand was packed for another size, side or target.
     pub fn run<P: Problem>(
         &self,
@@ -216,14 +216,14 @@ impl Gemm {
             .and_then(|x| x.checked_add(n));
         assert!(stride >= n && end.is_some_and(|end| end <= len), "output too short");
         let end = end.unwrap_or(usize::MAX);
-        let epilogue = problem.epilogue(i);
-        match epilogue.bias {
+        let post_ops = problem.post_ops(i);
+        match post_ops.bias {
             Bias::None => {}
             Bias::Rows(bias) => assert!(bias.len() >= m, "bias too short"),
             Bias::Cols(bias) => assert!(bias.len() >= n, "bias too short"),
         }
-        if let Summand::Other(other) = epilogue.summand {
-            assert!(other.len() >= end, "summand too short");
+        if let Residual::Other(other) = post_ops.residual {
+            assert!(other.len() >= end, "residual too short");
         }
         let target = self.target;
         match (self.a.0, problem.a(i)) {
@@ -390,7 +390,7 @@ impl<P: Problem> Block<'_, P> {
             depth: ks.len(),
             first: ks.start == 0,
             last: ks.end == gemm.size.k,
-            epilogue: self.problem.epilogue(self.i),
+            post_ops: self.problem.post_ops(self.i),
             c: self.c,
             base: self.problem.c(self.i),
             stride: self.stride,

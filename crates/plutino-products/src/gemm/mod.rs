@@ -1,4 +1,4 @@
-//! Matrix products: C\[M, N\] = activation(A\[M, K\] B\[K, N\] + bias + summand).
+//! Matrix products: C\[M, N\] = activation(A\[M, K\] B\[K, N\] + bias + residual).
 //!
 //! The classic five loops around a register tile (Goto, van de Geijn 2008; BLIS):
 //!
@@ -16,18 +16,20 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
-//! [`Product`] is a single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
+//! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a single
+//! product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
 //!
 //! Each element of C is the sum of chains of multiply-adds in the order of k, one for each KC,
-//! which the depth alone decides; bias and summand come last. Neither other blocks nor threads
+//! which the depth alone decides; bias and residual come last. Neither other blocks nor threads
 //! change a bit of the result.
 
 mod any;
 mod batch;
 mod blocks;
-mod epilogue;
+mod linear;
 mod machine;
 mod pack;
+mod post_ops;
 mod problem;
 pub(crate) mod tile;
 mod tiles;
@@ -38,10 +40,11 @@ mod tests;
 pub use any::{AnyMatrix, gemm_any};
 pub use batch::Batch;
 pub use blocks::Gemm;
-pub use epilogue::{Bias, Epilogue, Summand};
+pub use linear::{GemmError, LinearArgs, LinearProduct, Matrix};
 pub use machine::Machine;
 pub(crate) use pack::PackPanels;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
+pub use post_ops::{Bias, PostOps, Residual};
 pub use problem::{Operand, Problem, Product, Size};
 
 use plutino_cpu::Isa;

@@ -13,7 +13,7 @@
 
 use super::Target;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
-use plutino_cpu::{Par, par::SharedMut};
+use plutino_cpu::{PackKey, Par, par::SharedMut};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
 use std::ops::Range;
 
@@ -290,6 +290,15 @@ impl PackedMatrix {
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
         format.pack_all(target, source, 0..depth, all, par);
         Ok(Self { buf, side, target, extent, depth })
+    }
+
+    /// What decides the form, whatever the matrix's size.
+    pub fn key(side: Side, isa: Isa) -> PackKey {
+        let form = match side {
+            Side::Left => "matrix.left",
+            Side::Right => "matrix.right",
+        };
+        PackKey::f32(form, [0; 3], isa)
     }
 
     /// Packs a matrix in memory.

@@ -1,7 +1,7 @@
 //! What is multiplied: operands, sizes, batches of products.
 
-use super::epilogue::Epilogue;
 use super::pack::{Pack, PackedMatrix, Strided};
+use super::post_ops::PostOps;
 
 /// One operand of a product.
 #[derive(Debug, Clone, Copy)]
@@ -22,10 +22,10 @@ pub trait Problem: Sync {
     fn a(&self, i: usize) -> Operand<'_, Self::A>;
     /// Right operand of product `i`.
     fn b(&self, i: usize) -> Operand<'_, Self::B>;
-    /// Where C of product `i` begins in the output (and in the summand).
+    /// Where C of product `i` begins in the output (and in the residual).
     fn c(&self, i: usize) -> usize;
     /// What is done with product `i` before it is stored for good.
-    fn epilogue(&self, i: usize) -> Epilogue<'_>;
+    fn post_ops(&self, i: usize) -> PostOps<'_>;
 }
 
 /// A single product, its output at the start of the memory given.
@@ -36,7 +36,7 @@ pub struct Product<'a> {
     /// Right operand.
     pub b: Operand<'a, Strided<'a>>,
     /// What is done with it before it is stored.
-    pub epilogue: Epilogue<'a>,
+    pub post_ops: PostOps<'a>,
 }
 
 impl<'a> Problem for Product<'a> {
@@ -51,8 +51,8 @@ impl<'a> Problem for Product<'a> {
     fn c(&self, _: usize) -> usize {
         0
     }
-    fn epilogue(&self, _: usize) -> Epilogue<'_> {
-        self.epilogue
+    fn post_ops(&self, _: usize) -> PostOps<'_> {
+        self.post_ops
     }
 }
 

@@ -16,11 +16,11 @@
 //! another row.
 //!
 //! Every element is a chain of multiply-adds in the order of k, which starts from zero: what is
-//! large beside the terms (a bias, a summand, the sum so far) would take the last digits of each of
+//! large beside the terms (a bias, a residual, the sum so far) would take the last digits of each of
 //! them, and is added at the end. Cutting the work by rows or columns changes no bit of it; chains
 //! are at most [`CHAIN`] terms long, wherever they are.
 
-use super::epilogue::UNLIMITED;
+use super::post_ops::UNLIMITED;
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{LINE, Simd};
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub(crate) type Addend = (*const f32, usize);
 /// What is added to the chains of a tile.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct End<'a> {
-    /// The terms before, and a summand, in this order.
+    /// The terms before, and a residual, in this order.
     pub(crate) add: [Option<Addend>; 2],
     /// One for each row of the tile.
     pub(crate) row_bias: Option<&'a [f32]>,

@@ -1,6 +1,6 @@
 //! The two inner loops: all register tiles of one block of A and one block of B.
 
-use super::epilogue::{Bias, Epilogue, Summand, UNLIMITED};
+use super::post_ops::{Bias, PostOps, Residual, UNLIMITED};
 use super::tile::{self, Ahead, End, Tile};
 use plutino_cpu::Isa;
 use plutino_cpu::activation::InPlace;
@@ -87,7 +87,7 @@ pub(super) struct Tiles<'a, A> {
     pub(super) depth: usize,
     pub(super) first: bool,
     pub(super) last: bool,
-    pub(super) epilogue: Epilogue<'a>,
+    pub(super) post_ops: PostOps<'a>,
     pub(super) c: &'a SharedMut<'a, f32>,
     pub(super) base: usize,
     pub(super) stride: usize,
@@ -116,7 +116,7 @@ impl<A: Left> Tiles<'_, A> {
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
         let t = self;
-        let (clamp, activation) = if t.last { t.epilogue.limits() } else { (UNLIMITED, None) };
+        let (clamp, activation) = if t.last { t.post_ops.limits() } else { (UNLIMITED, None) };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
         // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
@@ -138,12 +138,12 @@ impl<A: Left> Tiles<'_, A> {
             let (i, rows) = (t.rows.start + rows.start, rows.len());
             let at = t.base + i * t.stride + j;
             let c = t.c.as_mut_ptr().wrapping_add(at);
-            // What C holds, the terms before or the summand; and another matrix, once all terms are
+            // What C holds, the terms before or the residual; and another matrix, once all terms are
             // there.
-            let there = !t.first || matches!(t.epilogue.summand, Summand::Output);
+            let there = !t.first || matches!(t.post_ops.residual, Residual::Output);
             let there = there.then_some((c.cast_const(), t.stride));
-            let other = match t.epilogue.summand {
-                Summand::Other(other) if t.last => {
+            let other = match t.post_ops.residual {
+                Residual::Other(other) if t.last => {
                     Some((other.as_ptr().wrapping_add(at), t.stride))
                 }
                 _ => None,
@@ -159,11 +159,11 @@ impl<A: Left> Tiles<'_, A> {
                 cols,
                 end: End {
                     add: [there, other],
-                    row_bias: match t.epilogue.bias {
+                    row_bias: match t.post_ops.bias {
                         Bias::Rows(bias) if t.last => bias.get(i..i + rows),
                         _ => None,
                     },
-                    col_bias: match t.epilogue.bias {
+                    col_bias: match t.post_ops.bias {
                         Bias::Cols(bias) if t.last => bias.get(j..j + cols),
                         _ => None,
                     },
@@ -172,7 +172,7 @@ impl<A: Left> Tiles<'_, A> {
             };
             t.fetch_c(s, i + rows, j, cols);
             // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and
-            // belong to this task alone (`Gemm::check`, disjoint tasks); the summand is as long as
+            // belong to this task alone (`Gemm::check`, disjoint tasks); the residual is as long as
             // C (same place).
             unsafe {
                 if seam {

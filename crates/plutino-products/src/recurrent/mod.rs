@@ -27,11 +27,12 @@ mod product;
 pub use any::recurrent_any;
 pub use product::Panels;
 
-use crate::gemm::{Bias, Epilogue, Gemm, Operand, Pack, PackedMatrix, Product, Side, Size};
+use crate::gemm::{Bias, Gemm, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size};
 use crate::gemm::{Strided, Target};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{Par, SharedMut};
 use plutino_cpu::simd::Simd;
+use plutino_cpu::{Isa, PackKey};
 use plutino_tensor::{Floats, TensorError};
 use product::Plus;
 use std::ops::Range;
@@ -129,6 +130,11 @@ struct PackedDirection {
 }
 
 impl PackedLayer {
+    /// What decides the form.
+    pub fn key(isa: Isa) -> PackKey {
+        PackKey::f32("recurrent", [0; 3], isa)
+    }
+
     /// Packs the weights of every direction.
     ///
     /// # Errors
@@ -293,9 +299,9 @@ impl Recurrent {
         let product = Product {
             a: Operand::Source(Strided::left(x.unwrap_or(y), (m, features), (features, 1))),
             b: Operand::Packed(&weights.input),
-            epilogue: Epilogue {
+            post_ops: PostOps {
                 bias: weights.bias.as_deref().map_or(Bias::None, Bias::Cols),
-                ..Epilogue::default()
+                ..PostOps::default()
             },
         };
         self.gemm.run(par, &product, gates, n, rest);

@@ -1,5 +1,5 @@
 //! Products against the reference: instruction sets x threads x tails x strides x packing x
-//! epilogues.
+//! post-ops.
 
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{Isa, Par};
@@ -23,7 +23,7 @@ fn product(
     (m, n, k): (usize, usize, usize),
     (a, given_a): (&[f32], Given),
     (b, given_b): (&[f32], Given),
-    epilogue: Epilogue<'_>,
+    post_ops: PostOps<'_>,
     c: &mut [f32],
 ) {
     let target = Target::this(isa);
@@ -48,7 +48,7 @@ fn product(
     let packed = (matches!(given_a, Given::Packed), matches!(given_b, Given::Packed));
     let gemm = Gemm::new(target, par.threads(), Size { batch: 1, m, n, k }, packed);
     let mut scratch = vec![f32::NAN; gemm.scratch(par.threads())];
-    gemm.run(par, &Product { a, b, epilogue }, c, n, &mut scratch);
+    gemm.run(par, &Product { a, b, post_ops }, c, n, &mut scratch);
 }
 
 fn check(size: (usize, usize, usize), given: (Given, Given)) {
@@ -60,8 +60,8 @@ fn check(size: (usize, usize, usize), given: (Given, Given)) {
     on_every_machine(
         |isa, par| {
             let mut c = vec![f32::NAN; m * n];
-            let epilogue = Epilogue::default();
-            product(isa, par, size, (&a, given.0), (&b, given.1), epilogue, &mut c);
+            let post_ops = PostOps::default();
+            product(isa, par, size, (&a, given.0), (&b, given.1), post_ops, &mut c);
             c
         },
         |c| assert_close(c, &expected, |i| gamma(k, scale[i])),
@@ -106,8 +106,8 @@ fn rows_of_nothing_need_no_memory() {
             let b = Operand::Source(Strided::right(&[], (0, 2), (2, 1)));
             let mut c = vec![f32::NAN; 6];
             let mut scratch = vec![f32::NAN; gemm.scratch(par.threads())];
-            let epilogue = Epilogue::default();
-            gemm.run(par, &Product { a, b, epilogue }, &mut c, 2, &mut scratch);
+            let post_ops = PostOps::default();
+            gemm.run(par, &Product { a, b, post_ops }, &mut c, 2, &mut scratch);
             c
         },
         |c| assert_eq!(c, [0.0; 6]),
@@ -135,7 +135,7 @@ fn nothing_to_do() {
 }
 
 #[test]
-fn epilogues() {
+fn post_ops() {
     let (m, n, k) = (14, 37, 300);
     let (a, b) = (random(m * k, 1), random(k * n, 2));
     let (rows, cols, other) = (random(m, 3), random(n, 4), random(m * n, 5));
@@ -143,14 +143,14 @@ fn epilogues() {
     let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
     let scale = gemm(m, n, k, &abs(&a), &abs(&b));
     for bias in [Bias::None, Bias::Rows(&rows), Bias::Cols(&cols)] {
-        for summand in [Summand::None, Summand::Output, Summand::Other(&other)] {
+        for residual in [Residual::None, Residual::Output, Residual::Other(&other)] {
             for activation in [
                 None,
                 Some(Activation::Relu),
                 Some(Activation::Clamp { lo: -1.0, hi: 1.5 }),
                 Some(Activation::LeakyRelu { slope: 0.5 }),
             ] {
-                let epilogue = Epilogue { bias, summand, activation };
+                let post_ops = PostOps { bias, residual, activation };
                 let expected: Vec<f64> = (0..m * n)
                     .map(|i| {
                         let bias = match bias {
@@ -158,7 +158,7 @@ fn epilogues() {
                             Bias::Rows(v) => v[i / n],
                             Bias::Cols(v) => v[i % n],
                         };
-                        let add = if matches!(summand, Summand::None) { 0.0 } else { other[i] };
+                        let add = if matches!(residual, Residual::None) { 0.0 } else { other[i] };
                         let x = plain[i] + f64::from(bias) + f64::from(add);
                         activation.map_or(x, |a| reference::activation(a, x))
                     })
@@ -167,7 +167,7 @@ fn epilogues() {
                     |isa, par| {
                         let mut c = other.clone();
                         let (a, b) = ((&a[..], Given::Packed), (&b[..], Given::Dense));
-                        product(isa, par, (m, n, k), a, b, epilogue, &mut c);
+                        product(isa, par, (m, n, k), a, b, post_ops, &mut c);
                         c
                     },
                     |c| assert_close(c, &expected, |i| gamma(k + 2, scale[i] + 2.0)),
@@ -183,22 +183,22 @@ fn what_is_added_takes_no_digits_of_the_product() {
     let (rows, cols, other) = (vec![LARGE; m], vec![LARGE; n], vec![LARGE; m * n]);
     for k in [20, 300, 600] {
         let (a, b) = (vec![1.0; m * k], vec![1.0; k * n]);
-        for (bias, summand) in [
-            (Bias::Rows(&rows), Summand::None),
-            (Bias::Cols(&cols), Summand::None),
-            (Bias::None, Summand::Other(&other)),
-            (Bias::None, Summand::Output),
+        for (bias, residual) in [
+            (Bias::Rows(&rows), Residual::None),
+            (Bias::Cols(&cols), Residual::None),
+            (Bias::None, Residual::Other(&other)),
+            (Bias::None, Residual::Output),
         ] {
-            let epilogue = Epilogue { bias, summand, activation: None };
+            let post_ops = PostOps { bias, residual, activation: None };
             for given in [Given::Packed, Given::Dense] {
                 on_every_machine(
                     |isa, par| {
                         let mut c = other.clone();
                         let (a, b) = ((&a[..], given), (&b[..], Given::Packed));
-                        product(isa, par, (m, n, k), a, b, epilogue, &mut c);
+                        product(isa, par, (m, n, k), a, b, post_ops, &mut c);
                         c
                     },
-                    |c| assert!(c.iter().all(|&c| c == LARGE + k as f32), "{epilogue:?} {k}"),
+                    |c| assert!(c.iter().all(|&c| c == LARGE + k as f32), "{post_ops:?} {k}"),
                 );
             }
         }
@@ -210,7 +210,7 @@ fn nan_reaches_the_output_and_relu_keeps_it() {
     let mut a = random(6 * 8, 1);
     a[8] = f32::NAN;
     let b = random(8 * 16, 2);
-    let epilogue = Epilogue { activation: Some(Activation::Relu), ..Epilogue::default() };
+    let post_ops = PostOps { activation: Some(Activation::Relu), ..PostOps::default() };
     on_every_machine(
         |isa, par| {
             let mut c = vec![0.0; 6 * 16];
@@ -220,7 +220,7 @@ fn nan_reaches_the_output_and_relu_keeps_it() {
                 (6, 16, 8),
                 (&a, Given::Packed),
                 (&b, Given::Dense),
-                epilogue,
+                post_ops,
                 &mut c,
             );
             c

@@ -18,7 +18,7 @@ use super::PassCx;
 use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, Value, ValueId};
-use plutino_ops::{LayoutSupport, Location, Reorder, Role, ValueSpec};
+use plutino_ops::{LayoutCx, LayoutSupport, Location, Reorder, Role, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorSpec};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,14 +32,14 @@ pub(super) fn layout(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionEr
 }
 
 fn choose(net: &mut Net, types: &mut Types, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    let block = cx.isa.lanes();
+    let block = cx.setting.isa.lanes();
     let mut pass = Pass {
         blocked: Layout::Blocked { block },
         twins: HashMap::new(),
         makers: HashMap::new(),
         nodes: Vec::new(),
     };
-    let from_channels_last = follow_channels_last(net, types, block);
+    let from_channels_last = follow_channels_last(net, types, cx);
     for (at, mut node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
         cx.limits.check_at(at)?;
         let allowed = cx.allows(&node.location.name);
@@ -52,7 +52,7 @@ fn choose(net: &mut Net, types: &mut Types, cx: &mut PassCx<'_>) -> Result<(), S
             continue;
         }
         let (inputs, outputs) = match allowed {
-            true => pass.wanted(&node, types, block),
+            true => pass.wanted(&node, types, cx),
             false => plain(&node),
         };
         let pairs: Vec<_> = node.inputs.iter().copied().zip(inputs).collect();
@@ -85,24 +85,30 @@ struct Pass {
 
 /// The nodes that permute channels last to channels first, whole blocks of them, for readers that
 /// all compute in blocks.
-fn follow_channels_last(net: &Net, types: &Types, block: usize) -> HashSet<usize> {
+fn follow_channels_last(net: &Net, types: &Types, cx: &PassCx<'_>) -> HashSet<usize> {
     let in_blocks = |reader: usize| {
         let node = &net.nodes[reader];
         let support = node.operator().zip(types.all(&node.inputs));
         support.is_some_and(|(operator, inputs)| {
-            matches!(operator.layouts(&inputs, block), LayoutSupport::Any | LayoutSupport::Blocked)
+            let support = operator.layouts(&asked(&inputs, cx));
+            matches!(support, LayoutSupport::Any | LayoutSupport::Blocked)
         })
     };
     let fits = |node: &Node| {
         let [output] = node.outputs[..] else { return false };
         let spec = types.get(output).and_then(blockable);
         permutes(node, types, Reorder::FROM_CHANNELS_LAST)
-            && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(block))
+            && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(cx.setting.isa.lanes()))
             && !types.is_known(output) // a constant of the plan: nothing runs
             && !net.is_fetched(output)
             && net.readers(output).all(in_blocks)
     };
     (0..net.nodes.len()).filter(|&at| fits(&net.nodes[at])).collect()
+}
+
+/// What an operator is asked for its layouts with.
+fn asked<'a>(inputs: &'a [ValueSpec], cx: &PassCx<'_>) -> LayoutCx<'a> {
+    LayoutCx { inputs, setting: cx.setting }
 }
 
 /// Whether a node does nothing but put the dimensions in this order.
@@ -132,7 +138,7 @@ impl Pass {
     }
 
     /// The layouts in which a node takes each of its inputs, and makes its outputs.
-    fn wanted(&self, node: &Node, types: &Types, block: usize) -> (Vec<Layout>, Layout) {
+    fn wanted(&self, node: &Node, types: &Types, cx: &PassCx<'_>) -> (Vec<Layout>, Layout) {
         let plain = || plain(node);
         let (Some(operator), Some(inputs), Some(outputs)) =
             (node.operator(), types.all(&node.inputs), types.all(&node.outputs))
@@ -147,7 +153,7 @@ impl Pass {
         let in_blocks = || {
             inputs.iter().map(|v| if blockable(v).is_some() { self.blocked } else { Layout::Plain })
         };
-        let support = operator.layouts(&inputs, block);
+        let support = operator.layouts(&asked(&inputs, cx));
         match support {
             LayoutSupport::Plain => plain(),
             LayoutSupport::BlockedToPlain => (in_blocks().collect(), Layout::Plain),

@@ -32,7 +32,7 @@ use crate::report::Warning;
 use crate::strides;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::Limits;
-use plutino_kernels::Isa;
+use plutino_ops::Setting;
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -169,7 +169,8 @@ pub(crate) enum Kind {
 pub(crate) struct PassCx<'a> {
     pub(crate) model: &'a Inner,
     pub(crate) feeds: &'a [TensorSpec],
-    pub(crate) isa: Isa,
+    /// What the session computes with.
+    pub(crate) setting: Setting,
     /// What ends planning early.
     pub(crate) limits: &'a Limits,
     /// Whether what is known is computed while planning.
@@ -192,13 +193,13 @@ impl<'a> PassCx<'a> {
     pub(crate) fn new(
         model: &'a Inner,
         feeds: &'a [TensorSpec],
-        isa: Isa,
+        setting: Setting,
         limits: &'a Limits,
     ) -> Self {
         Self {
             model,
             feeds,
-            isa,
+            setting,
             limits,
             folds: false,
             allowance: fold::Allowance::default(),

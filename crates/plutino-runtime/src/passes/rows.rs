@@ -35,7 +35,7 @@ fn find(net: &Net, at: usize) -> Option<Patch> {
         return None;
     }
     let output = net.only_output(into)?;
-    // Further inputs, which are summands, are rows as well.
+    // Further inputs, which are residuals, are rows as well.
     let rows_of =
         |spec: &TensorSpec| Some(spec.shape.product(0..spec.shape.rank().checked_sub(1)?));
     let rows = rows_of(matrix(net, output)?)?;

@@ -33,7 +33,7 @@ pub(super) fn after_of(
     let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, options };
     let mut net = Net::new(inner, resolved.options.sorting, feeds, fetches).unwrap();
     let limits = Limits::default();
-    let mut cx = PassCx::new(inner, &specs, resolved.isa, &limits);
+    let mut cx = PassCx::new(inner, &specs, resolved.setting(), &limits);
     let reports = run(&mut net, &mut cx, &resolved).unwrap();
     let name = |&id: &ValueId| {
         let spec = net.types.get(id).and_then(|t| t.as_tensor()).map(|t| t.spec.layout);

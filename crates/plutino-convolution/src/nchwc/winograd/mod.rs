@@ -47,21 +47,27 @@ use self::order::Order;
 use self::steps::{InputRow, OutputRow, Product};
 use self::transform::{Five, Four, FourFour, FourStrided, Transform, Two};
 use self::unshuffle::Unshuffled;
-pub use self::weights::WinogradWeights;
-use super::direct::ConvInput;
-use super::finish::{Finish, Residual};
+use self::weights::WinogradWeights;
+use super::finish::Finish;
+use super::first_layer;
 use super::tile::NB;
+use super::tiled::pad_bias;
 use super::window::Window;
-use plutino_cpu::Par;
-use plutino_cpu::activation::Activation;
+use crate::algorithm::{Bound, Operands, take};
+use crate::choose::Request;
+use crate::cost::{full_speed, stream_cycles};
+use crate::post_ops::Residual;
+use crate::problem::ConvError;
 use plutino_cpu::par::{SharedMut, part_of};
 use plutino_cpu::simd::Isa;
-use plutino_tensor::{Floats, TensorError};
+use plutino_cpu::{PackKey, Par};
+use plutino_tensor::Floats;
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
-/// An algorithm.
+/// An algorithm of the family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WinogradAlgorithm {
+pub(crate) enum Variant {
     /// F(2x2, 3x3)
     Two,
     /// F(4x4, 3x3)
@@ -74,19 +80,15 @@ pub enum WinogradAlgorithm {
     FourStrided,
 }
 
-impl WinogradAlgorithm {
-    /// Every algorithm.
-    pub const ALL: [Self; 5] =
-        [Self::Two, Self::Four, Self::Five, Self::FourFour, Self::FourStrided];
-
-    /// A name for profiles and packed weights.
-    pub const fn name(self) -> &'static str {
+impl Variant {
+    /// The form of its weights.
+    const fn form(self) -> &'static str {
         match self {
-            Self::Two => "winograd2x2_3x3",
-            Self::Four => "winograd4x4_3x3",
-            Self::Five => "winograd5x5_3x3",
-            Self::FourFour => "winograd4x4_4x4",
-            Self::FourStrided => "winograd4x4_3x3s2",
+            Self::Two => "conv.winograd2x2_3x3",
+            Self::Four => "conv.winograd4x4_3x3",
+            Self::Five => "conv.winograd5x5_3x3",
+            Self::FourFour => "conv.winograd4x4_4x4",
+            Self::FourStrided => "conv.winograd4x4_3x3s2",
         }
     }
 
@@ -150,11 +152,14 @@ const MOST_SQUARES: usize = 1 << 18;
 /// arrive too slowly at cores that read all of them.
 const LEAST_TILES: usize = 20;
 
-/// A Winograd convolution bound to its geometry.
+/// Winograd has to save a tenth of what the direct convolution takes: it takes memory.
+const PAYS: f64 = 0.9;
+
+/// Bound to a problem.
 #[derive(Debug)]
-pub struct WinogradConv {
+pub(crate) struct Winograd {
     isa: Isa,
-    algorithm: WinogradAlgorithm,
+    variant: Variant,
     /// Where the input is a plain image; then the window and the channels are those of its squares.
     image: Option<Unshuffled>,
     window: Window,
@@ -176,33 +181,36 @@ pub struct WinogradConv {
     parts: usize,
 }
 
-impl WinogradConv {
-    /// Binds the geometry; none unless the window has the algorithm's taps and stride, and dilation
-    /// 1, or where channels are too many for its precision. Plain input is a first layer's, with
-    /// stride 2. `[out, in]` channels; `threads` shapes the tasks (not the result).
-    pub fn new(
-        isa: Isa,
-        algorithm: WinogradAlgorithm,
+/// Of an input in channel blocks. None unless the window has the algorithm's taps and stride, and
+/// dilation 1, and where channels are too many for its precision; or memory is to be saved.
+pub(crate) fn bind(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
+    let fits = request.problem.groups() == 1 && !request.post_ops.factors && !request.save_memory;
+    let window = Window::of(&request.problem).filter(|_| fits)?;
+    Winograd::new(request, variant, window, None)
+}
+
+/// Of a plain image, whose squares of pixels are the pixels: first layers with stride 2.
+pub(crate) fn bind_plain(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
+    let window = first_layer::window(request).filter(|_| !request.save_memory)?;
+    let image = Unshuffled::new(&window, request.problem.in_channels(), request.isa.lanes())?;
+    Winograd::new(request, variant, image.window().clone(), Some(image))
+}
+
+impl Winograd {
+    fn new(
+        request: &Request<'_>,
+        variant: Variant,
         window: Window,
-        input: ConvInput,
-        [out, inp]: [usize; 2],
-        batch: usize,
-        activation: Option<Activation>,
-        threads: usize,
+        image: Option<Unshuffled>,
     ) -> Option<Self> {
-        let sizes = algorithm.sizes();
+        let &Request { problem, post_ops, isa, threads, .. } = request;
+        let (out, batch) = (problem.out_channels(), problem.batch());
+        let inp = image.as_ref().map_or(problem.in_channels(), Unshuffled::channels);
+        let sizes = variant.sizes();
         let b = isa.lanes();
-        let (image, window, inp) = match input {
-            ConvInput::Blocked => (None, window, inp),
-            ConvInput::Plain => {
-                let image = Unshuffled::new(&window, inp, b)?;
-                let (window, inp) = (image.window().clone(), image.channels());
-                if sizes.points * b > MOST_SQUARES / window.input[1] {
-                    return None;
-                }
-                (Some(image), window, inp)
-            }
-        };
+        if image.is_some() && sizes.points * b > MOST_SQUARES / window.input[1] {
+            return None;
+        }
         if window.kernel != [sizes.taps; 2]
             || window.stride != [sizes.stride; 2]
             || window.dilation != [1, 1]
@@ -241,10 +249,10 @@ impl WinogradConv {
         };
         Some(Self {
             isa,
-            algorithm,
+            variant,
             image,
             window,
-            finish: Finish::new(activation),
+            finish: Finish::new(post_ops.activation),
             channels: [out, inp],
             batch,
             tiles,
@@ -257,64 +265,13 @@ impl WinogradConv {
         })
     }
 
-    /// The algorithm that beats the direct convolution by most, if one saves a tenth: it takes
-    /// memory.
-    pub fn fastest(
-        isa: Isa,
-        window: &Window,
-        input: ConvInput,
-        channels: [usize; 2],
-        batch: usize,
-        activation: Option<Activation>,
-        threads: usize,
-    ) -> Option<Self> {
-        let bind = |algorithm| {
-            let window = window.clone();
-            Self::new(isa, algorithm, window, input, channels, batch, activation, threads)
-        };
-        WinogradAlgorithm::ALL
-            .into_iter()
-            .filter_map(bind)
-            .map(|conv| (conv.cycles(), conv))
-            .min_by(|a, b| a.0.total_cmp(&b.0))
-            .filter(|(cycles, conv)| *cycles < 0.9 * conv.direct_cycles())
-            .map(|(_, conv)| conv)
-    }
-
-    /// Transforms `weight`, `(out, in, height, width)` row-major, for [`WinogradConv::run`].
-    ///
-    /// # Errors
-    /// Where the sizes do not fit each other, or no memory is left.
-    pub fn pack<'w>(&self, weight: impl Into<Floats<'w>>) -> Result<WinogradWeights, TensorError> {
-        let weight = weight.into();
-        let (algorithm, channels, block) = (self.algorithm, self.channels, self.isa.lanes());
-        let Some(image) = &self.image else {
-            return WinogradWeights::pack(weight, algorithm, channels, block);
-        };
-        if Some(weight.len()) != channels[0].checked_mul(image.filter_len()) {
-            return Err(TensorError::invalid("weights of a first layer do not fit its channels"));
-        }
-        WinogradWeights::pack((&image.weights(weight)).into(), algorithm, channels, block)
-    }
-
-    /// A name for profiles and packed weights.
-    pub fn name(&self) -> String {
-        let plain = if self.image.is_some() { "_plain" } else { "" };
-        format!("{}{plain}", self.algorithm.name())
-    }
-
-    /// The algorithm.
-    pub fn algorithm(&self) -> WinogradAlgorithm {
-        self.algorithm
-    }
-
     /// An estimate: multiply-adds at full speed, the time of some for what is transformed, written
     /// and read again (`Transform::COST`), and weights that leave the second-level cache at 8
     /// bytes, or at 4 where one layer's fill the third-level cache. (512 channels at 7x7: directly
     /// 2.9 ms; by F(2x2, 3x3) 1.6; by F(4x4, 3x3) 2.7, for four times the memory.) The same for any
     /// number of threads, which must not decide what is computed.
-    fn cycles(&self) -> f64 {
-        let sizes = self.algorithm.sizes();
+    fn estimate(&self) -> f64 {
+        let sizes = self.variant.sizes();
         let [out, inp] = self.channels.map(|c| c as f64);
         let line = |axis: usize| match self.short[axis] {
             true => (self.tiles[axis] - 1) * sizes.points + sizes.short_points,
@@ -326,33 +283,22 @@ impl WinogradConv {
             + self.least_chunks as f64 * stream_cycles(weights)
     }
 
-    /// The same estimate of the direct convolution, which reaches four fifths of the peak and reads
-    /// weights for each image.
-    fn direct_cycles(&self) -> f64 {
-        let [out, inp] = self.channels.map(|c| c as f64);
-        let taps = inp * self.window.taps() as f64;
-        let weights = out * self.image.as_ref().map_or(taps, |image| image.filter_len() as f64);
-        let sums = weights * self.window.pixels() as f64;
-        let image = sums / (0.8 * full_speed(self.isa)) + stream_cycles(4.0 * weights);
-        self.batch as f64 * image
-    }
-
     /// f32 of scratch memory that a run needs.
-    pub fn scratch(&self) -> usize {
+    fn scratch(&self) -> usize {
         self.workers * self.chunk_len()
     }
 
     /// The part of a chunk in work: its data, and squares for each of the threads that share it.
     fn chunk_len(&self) -> usize {
         let [inputs, outputs] = self.point_sizes();
-        let points = self.algorithm.sizes().points;
+        let points = self.variant.sizes().points;
         points * points * (inputs + outputs) + self.threads / self.workers * self.squares_len()
     }
 
     /// f32 of the squares that a row of tiles reads.
     fn squares_len(&self) -> usize {
         let row = self.window.input[1] * self.isa.lanes();
-        if self.image.is_some() { self.algorithm.sizes().points * row } else { 0 }
+        if self.image.is_some() { self.variant.sizes().points * row } else { 0 }
     }
 
     /// f32 of a chunk's transformed inputs and products, for one point.
@@ -363,70 +309,15 @@ impl WinogradConv {
         [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
     }
 
-    /// Computes all images; `y` and `residual` are blocked, `x` is as it was bound, `bias` is
-    /// padded to whole pairs of blocks as for the direct convolution.
-    ///
-    /// Panics where a slice is too short, or where there are more threads than were planned for:
-    /// plans check both.
-    pub fn run(
-        &self,
-        x: &[f32],
-        weights: &WinogradWeights,
-        bias: &[f32],
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
-        scratch: &mut [f32],
-        par: &Par,
-    ) {
-        let b = self.isa.lanes();
-        let [out, inp] = self.channels;
-        let blocked_len = inp.div_ceil(b) * self.window.input_pixels() * b;
-        let in_len = self.image.as_ref().map_or(blocked_len, Unshuffled::image_len);
-        let out_len = out.div_ceil(b) * self.window.pixels() * b;
-        assert!(
-            weights.channels == self.channels
-                && weights.block == b
-                && weights.algorithm == self.algorithm,
-            "weights of another convolution"
-        );
-        assert!(y.len() == self.batch * out_len, "length of a convolution's output");
-        assert!(x.len() == self.batch * in_len, "length of a convolution's input");
-        assert!(bias.len() >= out.next_multiple_of(NB * b), "bias is not padded");
-        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
-        assert!(scratch.len() >= self.scratch(), "scratch memory of a convolution");
-        let operands = Operands { x, y: &SharedMut::new(y), weights, bias, residual };
-        let run = match self.algorithm {
-            WinogradAlgorithm::Two => Self::run_chunk::<Two>,
-            WinogradAlgorithm::Four => Self::run_chunk::<Four>,
-            WinogradAlgorithm::Five => Self::run_chunk::<Five>,
-            WinogradAlgorithm::FourFour => Self::run_chunk::<FourFour>,
-            WinogradAlgorithm::FourStrided => Self::run_chunk::<FourStrided>,
-        };
-        let len = self.chunk_len();
-        assert!(par.threads() <= self.threads, "more threads than were planned for");
-        if self.workers == 1 {
-            for chunk in 0..self.chunks {
-                run(self, &operands, chunk, &mut scratch[..len], par);
-            }
-            return;
-        }
-        let scratch = SharedMut::new(scratch);
-        par.run_as(self.chunks, |worker, chunk| {
-            // SAFETY: no two tasks run under the same worker number at the same time.
-            let own = unsafe { scratch.slice(worker * len..(worker + 1) * len) };
-            run(self, &operands, chunk, own, &Par::serial());
-        });
-    }
-
     /// Computes one chunk of rows of tiles.
     fn run_chunk<T: Transform>(
         &self,
-        operands: &Operands<'_>,
+        tensors: &Tensors<'_>,
         chunk: usize,
         scratch: &mut [f32],
         par: &Par,
     ) {
-        let Operands { x, y, weights, bias, residual } = *operands;
+        let Tensors { x, y, weights, bias, residual } = *tensors;
         let b = self.isa.lanes();
         let [out, inp] = self.channels;
         let (in_plane, out_plane) = (self.window.input_pixels() * b, self.window.pixels() * b);
@@ -519,7 +410,7 @@ impl WinogradConv {
 
 /// The tensors of one run.
 #[derive(Clone, Copy)]
-struct Operands<'a> {
+struct Tensors<'a> {
     x: &'a [f32],
     y: &'a SharedMut<'a, f32>,
     weights: &'a WinogradWeights,
@@ -527,16 +418,70 @@ struct Operands<'a> {
     residual: Option<Residual<'a>>,
 }
 
-/// Multiply-adds of a core in a cycle.
-fn full_speed(isa: Isa) -> f64 {
-    (isa.multiply_adds() * isa.lanes()) as f64
-}
+impl Bound for Winograd {
+    type Weights = WinogradWeights;
 
-/// Cycles in which weights arrive.
-fn stream_cycles(bytes: f64) -> f64 {
-    match bytes {
-        ..=256e3 => 0.0,
-        ..=20e6 => bytes / 8.0,
-        _ => bytes / 4.0,
+    fn cycles(&self) -> f64 {
+        self.estimate() / PAYS
+    }
+
+    fn pack_key(&self) -> PackKey {
+        let pad = self.image.as_ref().map_or([0; 2], |image| image.pad().map(|p| p + 1));
+        PackKey::f32(self.variant.form(), [NB * self.isa.lanes(), pad[0], pad[1]], self.isa)
+    }
+
+    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<WinogradWeights, ConvError> {
+        let (variant, channels, block) = (self.variant, self.channels, self.isa.lanes());
+        Ok(match &self.image {
+            None => WinogradWeights::pack(weight, variant, channels, block),
+            Some(image) => {
+                WinogradWeights::pack((&image.weights(weight)).into(), variant, channels, block)
+            }
+        }?)
+    }
+
+    fn bytes(weights: &WinogradWeights) -> usize {
+        weights.bytes()
+    }
+
+    fn bias<'b>(&self, bias: Option<&'b [f32]>) -> Cow<'b, [f32]> {
+        Cow::Owned(pad_bias(bias, 1, self.channels[0], self.isa.lanes()))
+    }
+
+    fn workspace(&self) -> usize {
+        self.scratch().saturating_mul(size_of::<f32>())
+    }
+
+    fn run(
+        &self,
+        weights: &WinogradWeights,
+        operands: Operands<'_>,
+        workspace: &mut [u8],
+        par: &Par,
+    ) -> Result<(), ConvError> {
+        let Operands { x, bias, residual, y, .. } = operands;
+        let (scratch, _) = take::<f32>(workspace, self.scratch())?;
+        let tensors = Tensors { x, y: &SharedMut::new(y), weights, bias, residual };
+        let run = match self.variant {
+            Variant::Two => Self::run_chunk::<Two>,
+            Variant::Four => Self::run_chunk::<Four>,
+            Variant::Five => Self::run_chunk::<Five>,
+            Variant::FourFour => Self::run_chunk::<FourFour>,
+            Variant::FourStrided => Self::run_chunk::<FourStrided>,
+        };
+        let len = self.chunk_len();
+        if self.workers == 1 {
+            for chunk in 0..self.chunks {
+                run(self, &tensors, chunk, &mut scratch[..len], par);
+            }
+            return Ok(());
+        }
+        let scratch = SharedMut::new(scratch);
+        par.run_as(self.chunks, |worker, chunk| {
+            // SAFETY: no two tasks run under the same worker number at the same time.
+            let own = unsafe { scratch.slice(worker * len..(worker + 1) * len) };
+            run(self, &tensors, chunk, own, &Par::serial());
+        });
+        Ok(())
     }
 }

@@ -1,12 +1,12 @@
 //! The three steps of a chunk, each for a part of it.
 
-use super::WinogradConv;
+use super::Winograd;
 use super::order::Places;
 use super::transform::{MOST, MOST_OUT, Transform, zeros};
-use crate::nchwc::finish::Residual;
 use crate::nchwc::tile::{
     NB, Panel, Position, Taps, TileBody, chain, for_each_tile, lines_ahead, tile,
 };
+use crate::post_ops::Residual;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::unroll::unroll;
 use plutino_cpu::simd::{Simd, Vectorized};
@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// Transforms one row of tiles of one input block.
 pub(super) struct InputRow<'a, T> {
-    pub(super) conv: &'a WinogradConv,
+    pub(super) conv: &'a Winograd,
     pub(super) transform: PhantomData<T>,
     /// Rows of a block of the input.
     pub(super) x: &'a [f32],
@@ -170,7 +170,7 @@ impl TileBody for ProductTile<'_> {
 
 /// Transforms one row of tiles of one output block back.
 pub(super) struct OutputRow<'a, T> {
-    pub(super) conv: &'a WinogradConv,
+    pub(super) conv: &'a Winograd,
     pub(super) transform: PhantomData<T>,
     pub(super) m: &'a [f32],
     pub(super) m_point: usize,

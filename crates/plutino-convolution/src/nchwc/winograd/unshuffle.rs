@@ -7,7 +7,7 @@
 //! too many are zeros. What multiplications that adds, and more, Winograd's algorithms for stride 1
 //! save.
 
-use crate::nchwc::direct::FEW;
+use crate::nchwc::first_layer::FEW;
 use crate::nchwc::window::Window;
 use plutino_tensor::Floats;
 use std::ops::Range;
@@ -51,14 +51,14 @@ impl Unshuffled {
         SQUARE * self.channels
     }
 
+    /// Padding of the image above and left: squares begin there.
+    pub(super) fn pad(&self) -> [usize; 2] {
+        self.image.pad
+    }
+
     /// Elements of an image.
     pub(super) fn image_len(&self) -> usize {
         self.channels * self.image.input_pixels()
-    }
-
-    /// Elements of a filter on the image.
-    pub(super) fn filter_len(&self) -> usize {
-        self.channels * self.image.taps()
     }
 
     /// Weights of the window on squares, `(out, 4 in, taps)`, from those of the window on the

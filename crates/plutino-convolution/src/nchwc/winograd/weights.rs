@@ -1,7 +1,7 @@
 //! Winograd's filters: transformed, and packed in the order in which they are read.
 
 use super::transform::{MOST_FILTERS, MOST_TAPS, Transform};
-use super::{Five, Four, FourFour, FourStrided, Two, WinogradAlgorithm};
+use super::{Five, Four, FourFour, FourStrided, Two, Variant};
 use crate::nchwc::tile::NB;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
@@ -9,11 +9,8 @@ use std::marker::PhantomData;
 
 /// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
 #[derive(Debug)]
-pub struct WinogradWeights {
+pub(crate) struct WinogradWeights {
     data: AlignedBuf,
-    pub(super) algorithm: WinogradAlgorithm,
-    pub(super) channels: [usize; 2],
-    pub(super) block: usize,
 }
 
 impl WinogradWeights {
@@ -23,23 +20,22 @@ impl WinogradWeights {
     /// Where the sizes do not fit each other, or no memory is left.
     pub(super) fn pack(
         weight: Floats<'_>,
-        algorithm: WinogradAlgorithm,
+        algorithm: Variant,
         channels: [usize; 2],
         block: usize,
     ) -> Result<Self, TensorError> {
         let pack = match algorithm {
-            WinogradAlgorithm::Two => Self::pack_for::<Two>,
-            WinogradAlgorithm::Four => Self::pack_for::<Four>,
-            WinogradAlgorithm::Five => Self::pack_for::<Five>,
-            WinogradAlgorithm::FourFour => Self::pack_for::<FourFour>,
-            WinogradAlgorithm::FourStrided => Self::pack_for::<FourStrided>,
+            Variant::Two => Self::pack_for::<Two>,
+            Variant::Four => Self::pack_for::<Four>,
+            Variant::Five => Self::pack_for::<Five>,
+            Variant::FourFour => Self::pack_for::<FourFour>,
+            Variant::FourStrided => Self::pack_for::<FourStrided>,
         };
-        pack(weight, algorithm, channels, block)
+        pack(weight, channels, block)
     }
 
     fn pack_for<T: Transform>(
         weight: Floats<'_>,
-        algorithm: WinogradAlgorithm,
         [out, inp]: [usize; 2],
         block: usize,
     ) -> Result<Self, TensorError> {
@@ -68,7 +64,7 @@ impl WinogradWeights {
             packed,
             transform: PhantomData,
         });
-        Ok(Self { data, algorithm, channels, block })
+        Ok(Self { data })
     }
 
     pub(super) fn as_slice(&self) -> &[f32] {
@@ -76,7 +72,7 @@ impl WinogradWeights {
     }
 
     /// Bytes in memory.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.data.len()
     }
 }

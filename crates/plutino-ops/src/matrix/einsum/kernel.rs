@@ -4,7 +4,7 @@ use crate::support::assemble;
 use crate::support::rearrange::Geometry;
 use crate::{Inputs, Kernel, PlanCx, PlanError, Planned, RunCx, RunError};
 use plutino_kernels::copy::{Side, StridedCopy};
-use plutino_kernels::gemm::{AnyMatrix, Batch, Epilogue, Gemm, Size, Target, gemm_any};
+use plutino_kernels::gemm::{AnyMatrix, Batch, Gemm, PostOps, Size, Target, gemm_any};
 use plutino_kernels::number::Number;
 use plutino_kernels::reduce::{Fold, Reduction, reduce_f32, sum};
 use plutino_kernels::{Isa, Par};
@@ -186,8 +186,8 @@ impl Work {
                     && let Some(to) = same_mut(to)
                 {
                     let (a, b) = ((x, a.1), (y, b.1));
-                    let epilogue = Epilogue::default();
-                    let batch = Batch { size: *size, a, b, offsets, scale: 1.0, epilogue };
+                    let post_ops = PostOps::default();
+                    let batch = Batch { size: *size, a, b, offsets, scale: 1.0, post_ops };
                     gemm.run(par, &batch, to, size.n, own);
                     return Ok(());
                 }

@@ -17,7 +17,7 @@ use crate::{
 };
 use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
-use plutino_kernels::gemm::{Summand, Target};
+use plutino_kernels::gemm::Target;
 use plutino_tensor::{DType, Shape};
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
@@ -269,9 +269,9 @@ impl Operator for MultiheadAttention {
         self.masks(&s, inputs)?;
         let output = TensorValue::at(inputs, self.query)?.shape().clone();
         if self.add {
-            let summand = TensorValue::at(inputs, inputs.len().saturating_sub(1))?;
-            if *summand.shape() != output || summand.dtype() != DType::F32 {
-                return Err(invalid(format!("cannot add {} to {output}f32", summand.spec)));
+            let residual = TensorValue::at(inputs, inputs.len().saturating_sub(1))?;
+            if *residual.shape() != output || residual.dtype() != DType::F32 {
+                return Err(invalid(format!("cannot add {} to {output}f32", residual.spec)));
             }
         }
         let mut outputs = vec![ValueSpec::tensor(DType::F32, output)];

@@ -90,11 +90,10 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
     let mixed = memory.take(out.len());
     let attention = Attention::new(Target::this(cx.isa), cx.threads, problem);
-    let work = products.iter().map(|(_, _, a)| a.scratch(cx.threads));
-    let work =
-        work.chain([attention.scratch(cx.threads), out.scratch(cx.threads)]).max().unwrap_or(0);
+    let work = products.iter().map(|(_, _, a)| a.scratch());
+    let work = work.chain([attention.scratch(cx.threads), out.scratch()]).max().unwrap_or(0);
     let scratch = memory.end.saturating_add(work).saturating_mul(size_of::<f32>());
-    let summand = op.add.then(|| leaf(cx.inputs, cx.inputs.len().saturating_sub(1)));
+    let residual = op.add.then(|| leaf(cx.inputs, cx.inputs.len().saturating_sub(1)));
     let kernel = Run {
         name: format!("attention.multihead.{}", cx.isa),
         sizes: s,
@@ -110,7 +109,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         weights: op.weights != Weights::No,
         mixed,
         out,
-        summand,
+        residual,
         used: memory.end,
     };
     Ok(Planned::new(kernel).with_scratch(scratch))
@@ -230,7 +229,7 @@ struct Run {
     /// Place of what attention yields.
     mixed: usize,
     out: Affine,
-    summand: Option<usize>,
+    residual: Option<usize>,
     /// Scratch memory before the work space of the products.
     used: usize,
 }
@@ -278,7 +277,7 @@ impl Run {
         for (leaf, at, product) in &self.products {
             let (x, out) = (input(*leaf)?, &mut memory[*at..]);
             let width = product.columns();
-            product.run(cx.par, x, out, width, Summand::None, work);
+            product.run(cx.par, x, out, width, None, work)?;
         }
         self.extend(memory);
         let (before, mixed) = memory.split_at_mut(self.mixed);
@@ -291,12 +290,8 @@ impl Run {
         let heads = &self.heads[chunk * count..(chunk + 1) * count];
         let x = Operands { q: before, k: before, v: before, mask, out: mixed, weights };
         self.attention.run(cx.par, heads, x, work);
-        let summand = match self.summand {
-            Some(at) => Summand::Other(input(at)?),
-            None => Summand::None,
-        };
-        self.out.run(cx.par, mixed, out, self.embed, summand, work);
-        Ok(())
+        let residual = self.residual.map(input).transpose()?;
+        self.out.run(cx.par, mixed, out, self.embed, residual, work)
     }
 
     /// Copies keys and values to where there is room for those that are added, and adds them.

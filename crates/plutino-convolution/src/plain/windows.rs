@@ -17,7 +17,7 @@
 //!                                    phase 1: 0 2 4 6       read by tap 1
 //! ```
 
-use super::geometry::{Axis, ConvGeometry, MAX_DIMS, PadMode};
+use crate::problem::{Axis, ConvProblem, MAX_DIMS, PadMode};
 use plutino_cpu::par::{Par, SharedMut};
 use plutino_cpu::simd::Simd;
 use plutino_products::gemm::Pack;
@@ -63,7 +63,7 @@ impl AxisPhases {
 /// How images are laid out for reading windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Phases {
-    geometry: ConvGeometry,
+    problem: ConvProblem,
     axes: [AxisPhases; MAX_DIMS],
     /// Offset of (channel of a group, tap), in the order of the weights.
     offsets: Vec<usize>,
@@ -75,12 +75,12 @@ pub(super) struct Phases {
 const SLACK: usize = 32;
 
 impl Phases {
-    pub(super) fn new(geometry: &ConvGeometry) -> Self {
-        let axes = geometry.axes().each_ref().map(AxisPhases::new);
+    pub(super) fn new(problem: &ConvProblem) -> Self {
+        let axes = problem.axes().each_ref().map(AxisPhases::new);
         let [d, h, w] = &axes;
         let plane = d.size() * h.size() * w.size();
-        let mut offsets = Vec::with_capacity(geometry.group_in() * geometry.taps());
-        for c in 0..geometry.group_in() {
+        let mut offsets = Vec::with_capacity(problem.group_in() * problem.taps());
+        for c in 0..problem.group_in() {
             for td in &d.taps {
                 for th in &h.taps {
                     let row = c * plane + (td * h.size() + th) * w.size();
@@ -89,8 +89,8 @@ impl Phases {
             }
         }
         let plain = |a: &Axis| a.window().stride == 1 && a.window().padding == (0, 0);
-        let as_is = geometry.axes().iter().all(plain);
-        Self { geometry: *geometry, axes, offsets, as_is }
+        let as_is = problem.axes().iter().all(plain);
+        Self { problem: *problem, axes, offsets, as_is }
     }
 
     /// Elements of one channel as laid out.
@@ -100,7 +100,7 @@ impl Phases {
 
     /// Elements of `images` images as laid out; 0 where no copy is needed.
     pub(super) fn len(&self, images: usize) -> usize {
-        if self.as_is { 0 } else { images * self.geometry.in_channels() * self.plane() + SLACK }
+        if self.as_is { 0 } else { images * self.problem.in_channels() * self.plane() + SLACK }
     }
 
     /// Lays out whole images.
@@ -113,7 +113,7 @@ impl Phases {
         if self.as_is {
             return images;
         }
-        let in_plane = self.geometry.in_plane().max(1);
+        let in_plane = self.problem.in_plane().max(1);
         let (plane, planes) = (self.plane(), images.len() / in_plane);
         let shared = SharedMut::new(out);
         par.split(planes, GRAIN.div_ceil(plane.max(1)), |range| {
@@ -128,7 +128,7 @@ impl Phases {
 
     /// Lays out one channel.
     fn lay_out_plane(&self, image: &[f32], out: &mut [f32]) {
-        let [ad, ah, aw] = self.geometry.axes();
+        let [ad, ah, aw] = self.problem.axes();
         let [d, h, w] = &self.axes;
         for (row, out) in out.chunks_exact_mut(w.size().max(1)).enumerate() {
             let (z, y) = (d.source(ad, row / h.size()), h.source(ah, row % h.size()));
@@ -146,7 +146,7 @@ impl Phases {
 
     /// Offset of a place (in the order of the result) from place 0.
     fn place(&self, n: usize) -> usize {
-        let [_, ah, aw] = self.geometry.axes();
+        let [_, ah, aw] = self.problem.axes();
         let (row, x) = (n / aw.output(), n % aw.output());
         let (z, y) = (row / ah.output(), row % ah.output());
         (z * self.axes[1].size() + y) * self.axes[2].size() + x
@@ -194,17 +194,17 @@ pub(super) struct Windows<'a> {
 
 impl<'a> Windows<'a> {
     pub(super) fn new(phases: &'a Phases, data: &'a [f32], image: usize, group: usize) -> Self {
-        let geometry = &phases.geometry;
-        let channel = image * geometry.in_channels() + group * geometry.group_in();
+        let problem = &phases.problem;
+        let channel = image * problem.in_channels() + group * problem.group_in();
         Self { phases, data, base: channel * phases.plane() }
     }
 
     /// The runs of places that make up the panel of `width` lanes from `lane` on.
     #[inline(always)]
     fn runs<'r>(&self, lane: usize, width: usize, runs: &'r mut [Run; MAX_WIDTH]) -> &'r [Run] {
-        let geometry = &self.phases.geometry;
-        let row = geometry.axes()[2].output();
-        let end = geometry.out_plane().min(lane + width);
+        let problem = &self.phases.problem;
+        let row = problem.axes()[2].output();
+        let end = problem.out_plane().min(lane + width);
         let (mut n, mut count) = (lane, 0);
         for run in &mut *runs {
             if n >= end {

@@ -1,9 +1,10 @@
-//! Direct convolution on channel blocks.
+//! What direct, pointwise and first-layer convolutions share, and the phases of transposed ones:
+//! tasks, and the loops around the register tile.
 //!
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //! ```
-//! Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it
+//! They differ in what a tile [`Reads`], which their files decide. Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it
 //! up in a table of offsets, made once for each block of pixels.
 //!
 //! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level
@@ -14,16 +15,22 @@
 mod task;
 mod weights;
 
-use super::finish::{Finish, RUN, Residual};
+use super::finish::{Finish, RUN};
 use super::image::PaddedImage;
 use super::tile::{NB, tile_pixels};
 use super::window::Window;
+use crate::choose::Request;
+use crate::cost;
+use crate::post_ops::Residual;
 use plutino_cpu::Par;
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{SharedMut, part_of};
 use plutino_cpu::simd::{Isa, LINE};
 use task::Task;
-pub use weights::{ConvInput, DirectWeights, FEW};
+pub(super) use weights::{ConvInput, DirectWeights};
+
+/// Share of the peak that tiles reach.
+const SHARE: f64 = 0.8;
 
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
@@ -32,26 +39,65 @@ const TASK_INPUT: usize = 256 << 10;
 /// channels of its own.
 const LEAST_TILES: usize = 8;
 
-/// Bytes above which a task copies less of an image than whole rows.
-const LONGEST_COPY: usize = 2 << 20;
-
 /// Copies lie in the same scratch memory as tables.
 const F32_OF_ISIZE: usize = size_of::<isize>() / size_of::<f32>();
 
-/// A convolution bound to its geometry: everything is decided.
+/// A convolution with its tasks cut: everything is decided.
 #[derive(Debug)]
-pub struct DirectConv {
+pub(super) struct Tiled {
     isa: Isa,
-    window: Window,
+    pub(super) window: Window,
     finish: Finish,
-    /// Parts of a plane of the output.
-    pixel_tasks: usize,
-    /// Output pixels of a part at most.
-    task_pixels: usize,
+    cut: Cut,
     /// Pairs of output blocks of a task.
     task_pairs: usize,
     reads: Reads,
     spread: Option<Spread>,
+}
+
+/// How the pixels of a plane are cut into tasks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    /// Parts of a plane of the output.
+    pub(super) tasks: usize,
+    /// Output pixels of a part at most.
+    pub(super) pixels: usize,
+    /// Pixels whose input stays in the second-level cache.
+    pub(super) fitting: usize,
+    /// Tasks that keep all threads busy.
+    pub(super) wanted: usize,
+}
+
+impl Cut {
+    /// For `bytes` of input for each output pixel.
+    pub(super) fn new(
+        isa: Isa,
+        window: &Window,
+        bytes: usize,
+        batch: usize,
+        threads: usize,
+    ) -> Self {
+        let pixels = window.pixels();
+        // At least 8 tiles a task, so that weights are reused; a multiple of the tile.
+        let mr = tile_pixels(isa);
+        let fitting = (TASK_INPUT / bytes.max(1)).clamp(8 * mr, 1024) / mr * mr;
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let tiles = pixels.div_ceil(mr);
+        let mut tasks = pixels.div_ceil(fitting).max(1);
+        // As many for each thread, unless that leaves few tiles for each weight.
+        if !(batch * tasks).is_multiple_of(threads) && tiles >= LEAST_TILES * threads {
+            tasks = tasks.next_multiple_of(threads);
+        }
+        Self { tasks, pixels: tiles.div_ceil(tasks) * mr, fitting, wanted }
+    }
+}
+
+/// Estimated cycles: four fifths of the peak, and weights that are read for each image.
+pub(super) fn cycles(request: &Request<'_>) -> f64 {
+    let problem = &request.problem;
+    let weights = problem.weight_len() as f64;
+    let sums = weights * problem.out_plane() as f64;
+    cost::by_sums(request.isa, SHARE, problem.batch(), sums, weights)
 }
 
 /// The pixels of a larger plane that a convolution computes: rows and columns from `first` on,
@@ -77,7 +123,7 @@ impl Spread {
 
 /// What tasks read.
 #[derive(Debug)]
-enum Reads {
+pub(super) enum Reads {
     /// The input, in blocks.
     Input,
     /// A plain image, where no window reaches outside.
@@ -122,56 +168,38 @@ pub(super) struct Workers<'a> {
     pub(super) len: usize,
 }
 
-impl DirectConv {
-    /// Binds the geometry; `channels` are all input channels, `threads` shapes the tasks (not the
-    /// result).
-    pub fn new(
+impl Tiled {
+    /// Cuts what is left of the tasks: where parts of planes are few, output channels.
+    pub(super) fn new(
         isa: Isa,
         window: Window,
-        input: ConvInput,
-        channels: usize,
+        (cut, reads): (Cut, Reads),
         out_channels: usize,
+        batch: usize,
+        activation: Option<Activation>,
+    ) -> Self {
+        let pairs = out_channels.div_ceil(NB * isa.lanes());
+        // Parts of one image, or of all of them.
+        let together = if matches!(reads, Reads::Whole(_)) { 1 } else { batch.max(1) };
+        let tasks = together * cut.tasks;
+        let task_pairs = pairs.div_ceil(cut.wanted.div_ceil(tasks)).max(1);
+        let finish = Finish::new(activation);
+        Self { isa, window, finish, cut, task_pairs, reads, spread: None }
+    }
+
+    /// Of an input in blocks that is read where it lies: so many channels in all of it, and in all
+    /// of the output.
+    pub(super) fn in_place(
+        isa: Isa,
+        window: Window,
+        [inp, out]: [usize; 2],
         batch: usize,
         activation: Option<Activation>,
         threads: usize,
     ) -> Self {
-        let (pixels, threads) = (window.pixels(), threads.max(1));
-        let sample = input == ConvInput::Blocked && window.is_sample() && window.stride != [1, 1];
-        let spaced = if sample { 1 } else { window.stride[0] * window.stride[1] };
-        let per_pixel = channels * 4 * spaced;
-        // At least 8 tiles a task, so that weights are reused; a multiple of the tile.
-        let mr = tile_pixels(isa);
-        let fitting = (TASK_INPUT / per_pixel.max(1)).clamp(8 * mr, 1024) / mr * mr;
-        let wanted = if threads == 1 { 1 } else { 4 * threads };
-        let pairs = out_channels.div_ceil(NB * isa.lanes());
-        let tiles = pixels.div_ceil(mr);
-        let mut pixel_tasks = pixels.div_ceil(fitting).max(1);
-        // As many for each thread, unless that leaves few tiles for each weight.
-        if !(batch * pixel_tasks).is_multiple_of(threads) && tiles >= LEAST_TILES * threads {
-            pixel_tasks = pixel_tasks.next_multiple_of(threads);
-        }
-        let mut task_pixels = tiles.div_ceil(pixel_tasks) * mr;
-        let mut reads = Reads::Input;
-        if input == ConvInput::Plain && window.is_inside() {
-            reads = Reads::Image;
-        } else if input == ConvInput::Plain {
-            let part = PaddedImage::new(&window, channels, fitting, LONGEST_COPY);
-            // A part is not to be copied for each of several tasks.
-            if part.parts() > 1 && batch * part.parts() >= wanted {
-                (task_pixels, pixel_tasks) = (part.window.pixels(), part.parts());
-                reads = Reads::Part(part);
-            } else {
-                reads = Reads::Whole(PaddedImage::whole(&window, channels));
-            }
-        } else if sample {
-            reads = Reads::Pixels(task_pixels * channels.next_multiple_of(isa.lanes()));
-        }
-        // Parts of one image, or of all of them. Where these are few, output channels are cut, too.
-        let together = if matches!(reads, Reads::Whole(_)) { 1 } else { batch.max(1) };
-        let tasks = together * pixel_tasks;
-        let task_pairs = pairs.div_ceil(wanted.div_ceil(tasks)).max(1);
-        let finish = Finish::new(activation);
-        Self { isa, window, finish, pixel_tasks, task_pixels, task_pairs, reads, spread: None }
+        let bytes = inp * 4 * window.stride[0] * window.stride[1];
+        let cut = Cut::new(isa, &window, bytes, batch, threads.max(1));
+        Self::new(isa, window, (cut, Reads::Input), out, batch, activation)
     }
 
     /// Writes pixels of a larger plane. Panics where they do not lie in it.
@@ -181,13 +209,13 @@ impl DirectConv {
     }
 
     /// Pixels of a plane of the output.
-    fn out_pixels(&self) -> usize {
+    pub(super) fn out_pixels(&self) -> usize {
         self.spread.map_or(self.window.pixels(), |s| s.plane[0] * s.plane[1])
     }
 
-    /// Numbers of scratch memory that a run on `threads` threads needs: for each a table of
-    /// offsets, and copies of plain input.
-    pub fn scratch(&self, threads: usize) -> usize {
+    /// Numbers of workspace that a run on `threads` threads needs: for each a table of offsets, and
+    /// copies of plain input.
+    pub(super) fn scratch(&self, threads: usize) -> usize {
         let copy = match &self.reads {
             Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
             _ => 0,
@@ -214,67 +242,20 @@ impl DirectConv {
     fn table_len(&self) -> usize {
         let taps = self.window.taps();
         match self.reads {
-            Reads::Image | Reads::Whole(_) | Reads::Part(_) => self.task_pixels + taps,
+            Reads::Image | Reads::Whole(_) | Reads::Part(_) => self.cut.pixels + taps,
             Reads::Pixels(_) => 0,
             Reads::Input if self.window.is_pointwise() => 0,
-            Reads::Input => self.task_pixels * taps,
+            Reads::Input => self.cut.pixels * taps,
         }
     }
 
     /// Computes all images. `x` is blocked or plain as the weights were packed for, `y` and
-    /// `residual` are blocked; `bias` is padded with zeros to whole pairs of output blocks (see
-    /// [`DirectConv::pad_bias`]).
+    /// `residual` are blocked; `bias` is padded (see [`pad_bias`]).
     ///
-    /// Panics where a slice is too short: plans check lengths before.
-    pub fn run(
-        &self,
-        x: &[f32],
-        weights: &DirectWeights,
-        bias: &[f32],
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
-        scratch: &mut [isize],
-        par: &Par,
-    ) {
-        self.run_view(x, weights.view(), bias, residual, y, scratch, par);
-    }
-
-    /// Numbers of scratch memory for [`DirectConv::run_scaled`].
-    pub fn scaled_scratch(&self, threads: usize, weights: &DirectWeights) -> usize {
-        self.scratch(threads).saturating_add(weights.scaled_len())
-    }
-
-    /// A 1x1 convolution of channels that are multiplied by a factor each, `[image][channel, padded
-    /// to whole blocks]`: squeeze and excite. Not the pixels are multiplied, but the weights, for
-    /// one image after the other.
-    ///
-    /// Panics as [`DirectConv::run`] does, and for other windows.
-    pub fn run_scaled(
-        &self,
-        x: &[f32],
-        factors: &[f32],
-        weights: &DirectWeights,
-        bias: &[f32],
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
-        scratch: &mut [isize],
-        par: &Par,
-    ) {
-        let [out, inp] = weights.channels.map(|c| c.next_multiple_of(self.isa.lanes()));
-        let (image, out_image) = (inp * self.window.input_pixels(), out * self.out_pixels());
-        assert!(image > 0 && out_image > 0 && y.len().is_multiple_of(out_image));
-        assert!(x.len() / image == y.len() / out_image && factors.len() == x.len() / image * inp);
-        let (memory, scratch) = scratch.split_at_mut(weights.scaled_len());
-        let memory: &mut [f32] = bytemuck::cast_slice_mut(memory);
-        let images = x.chunks_exact(image).zip(factors.chunks_exact(inp));
-        for (n, (y, (x, factors))) in y.chunks_exact_mut(out_image).zip(images).enumerate() {
-            let weights = weights.scaled(self.isa, factors, memory, par);
-            let residual = residual.map(|r| r.part(n * out_image..(n + 1) * out_image));
-            self.run_view(x, weights, bias, residual, y, scratch, par);
-        }
-    }
-
-    fn run_view(
+    /// # Panics
+    /// Where a slice is too short: [`Convolution::run`](crate::Convolution::run) checks lengths
+    /// before.
+    pub(super) fn run(
         &self,
         x: &[f32],
         weights: DirectWeights<&[f32]>,
@@ -307,7 +288,7 @@ impl DirectConv {
         }
     }
 
-    /// A run, whose tasks are up to the caller. Panics as [`DirectConv::run`] does.
+    /// A run, whose tasks are up to the caller. Panics as [`Tiled::run`] does.
     pub(super) fn begin<'a>(&'a self, operands: Operands<'a>, workers: Workers<'a>) -> Run<'a> {
         let Operands { x, y, weights, bias, residual } = &operands;
         let block = self.isa.lanes();
@@ -338,29 +319,27 @@ impl DirectConv {
         assert!(residual.is_none() || self.spread.is_none(), "a residual of spread pixels");
         assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
         let pair_tasks = pairs.div_ceil(self.task_pairs);
-        let grid = [batch, groups * pair_tasks, self.pixel_tasks];
+        let grid = [batch, groups * pair_tasks, self.cut.tasks];
         Run { conv: self, operands, workers, image: [in_image, image], pair_tasks, grid }
     }
+}
 
-    /// A bias for [`DirectConv::run`]: zeros where there is none, padded to whole pairs of output
-    /// blocks.
-    pub fn pad_bias(bias: Option<&[f32]>, groups: usize, out: usize, block: usize) -> Vec<f32> {
-        // With several groups, `out` is a multiple of the block but maybe not of the pair: pad each
-        // group.
-        let padded = out.next_multiple_of(NB * block);
-        let mut all = vec![0.0; groups * padded]; // bounded: as many as weights
-        if let Some(bias) = bias {
-            for (to, from) in all.chunks_exact_mut(padded).zip(bias.chunks(out)) {
-                to[..from.len()].copy_from_slice(from);
-            }
+/// A bias for [`Tiled::run`]: zeros where there is none, padded to whole pairs of output blocks of
+/// each group.
+pub(super) fn pad_bias(bias: Option<&[f32]>, groups: usize, out: usize, block: usize) -> Vec<f32> {
+    let padded = out.next_multiple_of(NB * block);
+    let mut all = vec![0.0; groups * padded]; // bounded: as many as weights
+    if let Some(bias) = bias {
+        for (to, from) in all.chunks_exact_mut(padded).zip(bias.chunks(out)) {
+            to[..from.len()].copy_from_slice(from);
         }
-        all
     }
+    all
 }
 
 /// The tasks of one run.
 pub(super) struct Run<'a> {
-    conv: &'a DirectConv,
+    conv: &'a Tiled,
     operands: Operands<'a>,
     workers: Workers<'a>,
     /// Elements of an image of the input, and of the output.
@@ -399,7 +378,7 @@ impl Run<'_> {
             }
             Reads::Input | Reads::Image | Reads::Whole(_) | Reads::Pixels(_) => {
                 let mr = tile_pixels(conv.isa);
-                let tiles = part_of(pixel_task, conv.pixel_tasks, pixels.div_ceil(mr));
+                let tiles = part_of(pixel_task, conv.cut.tasks, pixels.div_ceil(mr));
                 (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
             }
         };

@@ -1,12 +1,13 @@
 //! The work of one task: a block of pixels, for some pairs of output channel blocks.
 
-use super::super::finish::{Finish, RUN, Residual};
+use super::super::finish::{Finish, RUN};
 use super::super::tile::{
     CHAIN, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain,
     for_each_tile, lines_ahead, max_pixels, tile,
 };
 use super::super::window::Window;
-use super::{DirectConv, Operands, Reads, Spread};
+use super::{Operands, Reads, Spread, Tiled};
+use crate::post_ops::Residual;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Simd, Vectorized};
@@ -14,7 +15,7 @@ use std::ops::Range;
 
 /// One block of pixels of one image, for some pairs of output blocks.
 pub(super) struct Task<'a> {
-    pub(super) conv: &'a DirectConv,
+    pub(super) conv: &'a Tiled,
     pub(super) operands: &'a Operands<'a>,
     /// The image, or a copy as [`Reads`] says.
     pub(super) x: &'a [f32],
@@ -177,7 +178,7 @@ impl TileBody for Pair<'_> {
     fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
         self.fetch::<S, MR>(s, 0..self.blocks, first);
         // SAFETY: the table, or the row's start, holds positions inside the input plane, and so are
-        // their sums with `adds` (Window); x holds all planes (`DirectConv::begin`). Dense pixels
+        // their sums with `adds` (Window); x holds all planes (`Tiled::begin`). Dense pixels
         // are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {

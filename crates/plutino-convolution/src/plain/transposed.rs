@@ -1,4 +1,5 @@
-//! Transposed convolution: a matrix product, then its columns are added up where they belong.
+//! Every transposed convolution: a matrix product, then its columns are added up where they belong
+//! (col2im).
 //!
 //! A transposed convolution is the gradient of a convolution with respect to its image: every
 //! element of the input is multiplied by the whole window of weights, and the windows are added up
@@ -14,128 +15,109 @@
 //! small; each channel is then summed by one task, its taps in order: no bit depends on the
 //! threads.
 //!
-//! Sizes are those of the convolution it is the gradient of
-//! ([`Axis::transposed`](super::Axis::transposed)): what it writes has the geometry's input sizes
-//! and channels, what it reads its output sizes.
+//! In the code below, sizes are those of the convolution it is the gradient of
+//! ([`ConvProblem::adjoint`]): what it writes has that one's input sizes and channels, what it reads
+//! its output sizes.
 
-use super::check_len;
-use super::geometry::{Axis, ConvError, ConvGeometry};
-use plutino_cpu::Par;
+use super::products::{self, MatrixWeights};
+use crate::algorithm::{Bound, Operands, take};
+use crate::choose::Request;
+use crate::problem::{Axis, ConvError, ConvProblem};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::SharedMut;
-use plutino_products::gemm::{
-    Epilogue, Gemm, Operand, PackedMatrix, Product, Side, Size, Strided, Target,
-};
+use plutino_cpu::{PackKey, Par};
+use plutino_products::gemm::{Gemm, Operand, PostOps, Product, Size, Strided, Target};
 use plutino_tensor::Floats;
 use std::ops::Range;
 
-/// A transposed convolution with its products planned.
-#[derive(Debug, Clone)]
-pub struct ConvTranspose {
-    geometry: ConvGeometry,
+/// Bound to a problem.
+#[derive(Debug)]
+pub(crate) struct Transposed {
+    /// The convolution whose gradient is computed.
+    adjoint: ConvProblem,
+    activation: Option<Activation>,
     target: Target,
     threads: usize,
 }
 
-/// Weights prepared for one [`ConvTranspose`], or any other that differs in batch and image size
-/// only.
-#[derive(Debug)]
-pub struct ConvTransposeWeights {
-    /// One left operand a group: (channels x taps) x input channels.
-    groups: Vec<PackedMatrix>,
+/// None for other convolutions, residuals and factors.
+pub(crate) fn bind(request: &Request<'_>) -> Option<Transposed> {
+    let &Request { problem, post_ops, isa, threads, .. } = request;
+    let fits = problem.is_transposed() && post_ops.residual.is_none() && !post_ops.factors;
+    let (adjoint, activation) = (problem.adjoint(), post_ops.activation);
+    fits.then(|| Transposed {
+        adjoint,
+        activation,
+        target: Target::this(isa),
+        threads: threads.max(1),
+    })
 }
 
-impl ConvTranspose {
-    /// Plans the products.
-    pub fn new(target: Target, threads: usize, geometry: ConvGeometry) -> Self {
-        Self { geometry, target, threads }
-    }
-
-    /// The sizes, as those of the convolution it is the gradient of.
-    pub fn geometry(&self) -> &ConvGeometry {
-        &self.geometry
-    }
-
-    /// Rows of the product of one group: (channel, tap).
-    fn rows(&self) -> usize {
-        self.geometry.group_in() * self.geometry.taps()
+impl Transposed {
+    /// Rows of the product of one group, (channel, tap), and its depth.
+    fn sizes(&self) -> (usize, usize) {
+        (self.adjoint.group_in() * self.adjoint.taps(), self.adjoint.group_out())
     }
 
     fn gemm(&self) -> Gemm {
-        let size = Size {
-            batch: 1,
-            m: self.rows(),
-            n: self.geometry.out_plane(),
-            k: self.geometry.group_out(),
-        };
+        let (m, k) = self.sizes();
+        let size = Size { batch: 1, m, n: self.adjoint.out_plane(), k };
         Gemm::new(self.target, self.threads, size, (true, false))
     }
 
-    /// Prepares the weights: input channels x channels of a group x taps, dense.
-    ///
-    /// # Errors
-    /// [`ConvError::Length`] for another number of weights; [`ConvError::Memory`].
-    pub fn pack<'w>(
-        &self,
-        weights: impl Into<Floats<'w>>,
-        par: &Par,
-    ) -> Result<ConvTransposeWeights, ConvError> {
-        let (geometry, weights) = (&self.geometry, weights.into());
-        check_len("weight", weights.len(), geometry.weight_len())?;
-        let (m, k) = (self.rows(), geometry.group_out());
-        let groups = weights
-            .chunks_exact((m * k).max(1))
-            .map(|w| {
-                let left = Strided::left(w, (m, k), (1, m));
-                PackedMatrix::of(self.target, Side::Left, &left, par)
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(ConvTransposeWeights { groups })
-    }
-
-    /// Elements of the product of one group.
+    /// Elements of the columns of one group.
     fn cols(&self) -> usize {
-        self.rows() * self.geometry.out_plane()
+        self.sizes().0 * self.adjoint.out_plane()
+    }
+}
+
+impl Bound for Transposed {
+    type Weights = MatrixWeights;
+
+    fn cycles(&self) -> f64 {
+        products::cycles(&self.adjoint.adjoint(), self.target.isa)
     }
 
-    /// f32 elements of scratch memory that [`ConvTranspose::run`] needs.
-    pub fn scratch(&self) -> usize {
-        self.cols().next_multiple_of(16) + self.gemm().scratch(self.threads)
+    fn pack_key(&self) -> PackKey {
+        products::pack_key("conv.matrix.transposed", self.target.isa)
     }
 
-    /// Computes `output = activation(transposed convolution + bias)`. The bias is one number for
-    /// each output channel.
-    ///
-    /// # Errors
-    /// [`ConvError::Length`] where memory has another size than the geometry says, scratch memory
-    /// is too short, or the weights are another convolution's.
-    pub fn run(
+    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+        let (m, k) = self.sizes();
+        MatrixWeights::pack(self.target, weight, (m, k), (1, m), par)
+    }
+
+    fn bytes(weights: &MatrixWeights) -> usize {
+        weights.bytes()
+    }
+
+    fn workspace(&self) -> usize {
+        let scratch = self.gemm().scratch(self.threads);
+        self.cols().next_multiple_of(16).saturating_add(scratch).saturating_mul(size_of::<f32>())
+    }
+
+    fn run(
         &self,
+        weights: &MatrixWeights,
+        operands: Operands<'_>,
+        workspace: &mut [u8],
         par: &Par,
-        weights: &ConvTransposeWeights,
-        input: &[f32],
-        (bias, activation): (Option<&[f32]>, Option<Activation>),
-        output: &mut [f32],
-        scratch: &mut [f32],
     ) -> Result<(), ConvError> {
-        let g = &self.geometry;
-        check_len("input", input.len(), g.output_len())?;
-        check_len("output", output.len(), g.input_len())?;
-        check_len("packed weight", weights.groups.len(), g.groups())?;
-        check_len("scratch", scratch.len().min(self.scratch()), self.scratch())?;
-        check_len("bias", bias.map_or(g.in_channels(), <[f32]>::len), g.in_channels())?;
+        let g = &self.adjoint;
+        let Operands { x, bias, y, .. } = operands;
         let gemm = self.gemm();
-        let (cols, scratch) = scratch.split_at_mut(self.cols().next_multiple_of(16));
+        let (cols, rest) = take::<f32>(workspace, self.cols().next_multiple_of(16))?;
+        let (scratch, _) = take::<f32>(rest, gemm.scratch(self.threads))?;
         let cols = &mut cols[..self.cols()];
         let (m, n) = (g.group_in() * g.in_plane(), g.group_out() * g.out_plane());
-        let all = output.chunks_exact_mut(m.max(1)).zip(input.chunks_exact(n.max(1)));
+        let all = y.chunks_exact_mut(m.max(1)).zip(x.chunks_exact(n.max(1)));
         for (i, (output, input)) in all.enumerate() {
             let group = i % g.groups();
             let right = Strided::right(input, (g.group_out(), g.out_plane()), (g.out_plane(), 1));
             let product = Product {
                 a: Operand::Packed(&weights.groups[group]),
                 b: Operand::Source(right),
-                epilogue: Epilogue::default(),
+                post_ops: PostOps::default(),
             };
             gemm.run(par, &product, cols, g.out_plane(), scratch);
             let channel = g.taps() * g.out_plane();
@@ -146,10 +128,10 @@ impl ConvTranspose {
                     let output = unsafe { shared.slice(c * g.in_plane()..(c + 1) * g.in_plane()) };
                     output.fill(0.0);
                     add_windows(g, &cols[c * channel..(c + 1) * channel], output);
-                    if let Some(bias) = bias.map(|b| b[group * g.group_in() + c]) {
+                    if let Some(bias) = bias.get(group * g.group_in() + c) {
                         output.iter_mut().for_each(|y| *y += bias);
                     }
-                    if let Some(activation) = activation {
+                    if let Some(activation) = self.activation {
                         activation.apply_in_place(self.target.isa, output);
                     }
                 }
@@ -160,7 +142,7 @@ impl ConvTranspose {
 }
 
 /// Adds the columns of one channel, tap by tap, to the places they belong to.
-fn add_windows(g: &ConvGeometry, cols: &[f32], output: &mut [f32]) {
+fn add_windows(g: &ConvProblem, cols: &[f32], output: &mut [f32]) {
     let [ad, ah, aw] = g.axes();
     let kernels = g.axes().map(|a| a.window().kernel);
     for (tap, cols) in cols.chunks_exact(g.out_plane().max(1)).enumerate() {

@@ -1,23 +1,19 @@
 //! Weights of direct convolution: packed, in the order in which they are read.
 
 use super::super::tile::NB;
-use plutino_cpu::par::Par;
-use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_cpu::Isa;
 use plutino_products::gemm::Strided;
 use plutino_tensor::{AlignedBuf, Floats, TensorError};
-
-/// Channels up to which plain input is read.
-pub const FEW: usize = 4;
 
 /// Lines of weights that are packed together: sixteen values of a row are a line of cache.
 const LINES: usize = 16;
 
 /// How the input of a convolution lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ConvInput {
+pub(crate) enum ConvInput {
     /// In channel blocks.
     Blocked,
-    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`].
+    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`](super::super::first_layer::FEW).
     Plain,
 }
 
@@ -33,14 +29,14 @@ impl ConvInput {
 ///
 /// `D` is where they lie: memory of their own, or borrowed.
 #[derive(Debug, Clone, Copy)]
-pub struct DirectWeights<D = AlignedBuf> {
+pub(crate) struct DirectWeights<D = AlignedBuf> {
     data: D,
     /// Output channels and input channels of a group.
-    pub(super) channels: [usize; 2],
-    pub(super) groups: usize,
-    pub(super) taps: usize,
-    pub(super) block: usize,
-    pub(super) input: ConvInput,
+    pub(in super::super) channels: [usize; 2],
+    pub(in super::super) groups: usize,
+    pub(in super::super) taps: usize,
+    pub(in super::super) block: usize,
+    pub(in super::super) input: ConvInput,
 }
 
 impl DirectWeights {
@@ -50,7 +46,7 @@ impl DirectWeights {
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
-    pub fn pack<'w>(
+    pub(crate) fn pack<'w>(
         weight: impl Into<Floats<'w>>,
         groups: usize,
         [out, inp]: [usize; 2],
@@ -60,7 +56,8 @@ impl DirectWeights {
     ) -> Result<Self, TensorError> {
         let weight = weight.into();
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
-        let readable = input == ConvInput::Blocked || (groups == 1 && inp <= FEW);
+        let readable =
+            input == ConvInput::Blocked || (groups == 1 && inp <= super::super::first_layer::FEW);
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
         if !whole || !readable || expected != Some(weight.len()) || weight.is_empty() || block == 0
         {
@@ -107,7 +104,7 @@ impl DirectWeights {
         Ok(Self { data, channels: [out, inp], groups, taps, block, input })
     }
 
-    fn as_slice(&self) -> &[f32] {
+    pub(in super::super) fn as_slice(&self) -> &[f32] {
         bytemuck::cast_slice(self.data.as_bytes())
     }
 
@@ -116,40 +113,13 @@ impl DirectWeights {
     }
 
     /// The same weights in other memory.
-    fn with<D>(&self, data: D) -> DirectWeights<D> {
+    pub(in super::super) fn with<D>(&self, data: D) -> DirectWeights<D> {
         let Self { data: _, channels, groups, taps, block, input } = *self;
         DirectWeights { data, channels, groups, taps, block, input }
     }
 
-    /// The weights of a 1x1 convolution in `memory`, each times the factor of its input channel.
-    ///
-    /// # Panics
-    /// Where they are others', or a slice is too short.
-    pub(super) fn scaled<'a>(
-        &self,
-        isa: Isa,
-        factors: &[f32],
-        memory: &'a mut [f32],
-        par: &Par,
-    ) -> DirectWeights<&'a [f32]> {
-        let inp = self.channels[1];
-        assert!(self.groups == 1 && self.taps == 1 && self.input == ConvInput::Blocked);
-        assert!(inp <= factors.len() && isa.lanes() == self.block, "factors of other weights");
-        let panel = inp * NB * self.block;
-        let (from, to) = (self.as_slice(), &mut memory[..self.as_slice().len()]);
-        par.chunks_mut(to, panel, |i, to| {
-            isa.run(Scale { from: &from[i * panel..][..to.len()], factors, to });
-        });
-        self.with(to)
-    }
-
-    /// Numbers of scratch memory that [`DirectWeights::scaled`] takes.
-    pub(super) fn scaled_len(&self) -> usize {
-        self.data.len().div_ceil(size_of::<isize>())
-    }
-
     /// Bytes in memory.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.data.len()
     }
 }
@@ -157,27 +127,5 @@ impl DirectWeights {
 impl<'a> DirectWeights<&'a [f32]> {
     pub(super) fn as_slice(self) -> &'a [f32] {
         self.data
-    }
-}
-
-/// A panel of 1x1 weights, times one factor for each row of `NB` vectors.
-struct Scale<'a> {
-    from: &'a [f32],
-    factors: &'a [f32],
-    to: &'a mut [f32],
-}
-
-impl Vectorized for Scale<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let width = NB * S::LANES;
-        let rows = self.from.chunks_exact(width).zip(self.to.chunks_exact_mut(width));
-        for ((from, to), &factor) in rows.zip(self.factors) {
-            let factor = s.splat(factor);
-            for at in (0..width).step_by(S::LANES) {
-                s.store(s.mul(s.load(&from[at..]), factor), &mut to[at..]);
-            }
-        }
     }
 }

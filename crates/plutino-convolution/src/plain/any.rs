@@ -1,7 +1,6 @@
 //! Convolution and transposed convolution of any dtype: the definition, with wide sums.
 
-use super::check_len;
-use super::geometry::{ConvError, ConvGeometry};
+use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::number::{Number, Wide};
 use plutino_cpu::par::{Par, SharedMut};
 use plutino_tensor::{TensorError, alloc};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does
 /// not lie on a zero.
-fn taps(g: &ConvGeometry, o: usize, mut f: impl FnMut(usize, usize)) {
+fn taps(g: &ConvProblem, o: usize, mut f: impl FnMut(usize, usize)) {
     let [ad, ah, aw] = g.axes();
     let (z, y, x) = (o / aw.output() / ah.output(), o / aw.output() % ah.output(), o % aw.output());
     let mut tap = 0;
@@ -27,22 +26,40 @@ fn taps(g: &ConvGeometry, o: usize, mut f: impl FnMut(usize, usize)) {
     }
 }
 
-/// Computes `output = input * weights + bias`; the arguments as in [`Conv::run`](super::Conv::run).
+/// Computes `output = conv(input) + bias`, transposed or not, of row-major tensors.
 ///
 /// # Errors
-/// [`ConvError::Length`].
+/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for a plane of sums.
 pub fn conv_any<T: Number>(
-    g: &ConvGeometry,
+    problem: &ConvProblem,
     input: &[T],
     weights: &[T],
     bias: Option<&[T]>,
     output: &mut [T],
     par: &Par,
 ) -> Result<(), ConvError> {
-    check_len("input", input.len(), g.input_len())?;
-    check_len("weight", weights.len(), g.weight_len())?;
-    check_len("output", output.len(), g.output_len())?;
-    check_len("bias", bias.map_or(g.out_channels(), <[T]>::len), g.out_channels())?;
+    check_len("input", input.len(), problem.input_len())?;
+    check_len("weight", weights.len(), problem.weight_len())?;
+    check_len("output", output.len(), problem.output_len())?;
+    let channels = problem.out_channels();
+    check_len("bias", bias.map_or(channels, <[T]>::len), channels)?;
+    match problem.is_transposed() {
+        true => transposed(&problem.adjoint(), input, weights, bias, output, par),
+        false => {
+            forward(problem, input, weights, bias, output, par);
+            Ok(())
+        }
+    }
+}
+
+fn forward<T: Number>(
+    g: &ConvProblem,
+    input: &[T],
+    weights: &[T],
+    bias: Option<&[T]>,
+    output: &mut [T],
+    par: &Par,
+) {
     par.chunks_mut(output, g.out_plane(), |plane, output| {
         let (image, channel) = (plane / g.out_channels(), plane % g.out_channels());
         let first = image * g.in_channels() + channel / g.group_out() * g.group_in();
@@ -59,26 +76,17 @@ pub fn conv_any<T: Number>(
             *y = T::narrow(sum.plus(bias));
         }
     });
-    Ok(())
 }
 
-/// Computes a transposed convolution; the arguments as in
-/// [`ConvTranspose::run`](super::ConvTranspose::run).
-///
-/// # Errors
-/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for a plane of sums.
-pub fn conv_transpose_any<T: Number>(
-    g: &ConvGeometry,
+/// The transposed convolution that is the gradient of `g`.
+fn transposed<T: Number>(
+    g: &ConvProblem,
     input: &[T],
     weights: &[T],
     bias: Option<&[T]>,
     output: &mut [T],
     par: &Par,
 ) -> Result<(), ConvError> {
-    check_len("input", input.len(), g.output_len())?;
-    check_len("weight", weights.len(), g.weight_len())?;
-    check_len("output", output.len(), g.input_len())?;
-    check_len("bias", bias.map_or(g.in_channels(), <[T]>::len), g.in_channels())?;
     let planes = g.batch() * g.in_channels();
     let shared = SharedMut::new(output);
     let refused = AtomicBool::new(false);

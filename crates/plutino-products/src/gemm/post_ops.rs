@@ -17,7 +17,7 @@ pub enum Bias<'a> {
 
 /// A matrix added to a product, in the same place and with the same strides as C.
 #[derive(Debug, Clone, Copy, Default)]
-pub enum Summand<'a> {
+pub enum Residual<'a> {
     /// Nothing.
     #[default]
     None,
@@ -27,13 +27,13 @@ pub enum Summand<'a> {
     Other(&'a [f32]),
 }
 
-/// activation(product + bias + summand)
+/// activation(product + bias + residual)
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Epilogue<'a> {
+pub struct PostOps<'a> {
     /// Added to rows or columns.
     pub bias: Bias<'a>,
     /// Added element by element.
-    pub summand: Summand<'a>,
+    pub residual: Residual<'a>,
     /// Applied to the sum.
     pub activation: Option<Activation>,
 }
@@ -41,15 +41,15 @@ pub struct Epilogue<'a> {
 /// No limits.
 pub(super) const UNLIMITED: (f32, f32) = (f32::NEG_INFINITY, f32::INFINITY);
 
-impl<'a> Epilogue<'a> {
-    /// The epilogue of a part of the output.
+impl<'a> PostOps<'a> {
+    /// The post-ops of a part of the output.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Self {
-        let summand = match self.summand {
-            Summand::Other(other) => Summand::Other(&other[range]),
+        let residual = match self.residual {
+            Residual::Other(other) => Residual::Other(&other[range]),
             same => same,
         };
-        Self { summand, ..*self }
+        Self { residual, ..*self }
     }
 
     /// The activation as limits, which the register tile applies, and what is left to be done to

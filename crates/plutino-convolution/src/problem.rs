@@ -1,4 +1,4 @@
-//! The sizes of a convolution, checked once.
+//! What is to be computed: the sizes of a convolution, checked once.
 //!
 //! <https://pytorch.org/docs/stable/generated/torch.nn.Conv2d.html>: in every spatial dimension,
 //! with `span = dilation * (kernel - 1) + 1`,
@@ -7,6 +7,13 @@
 //! output = (input + padding before + padding after - span) / stride + 1
 //! ```
 //! and output `o` sees inputs `o * stride - padding before + dilation * tap`.
+//!
+//! A transposed convolution is the gradient of a convolution with respect to its image
+//! (<https://pytorch.org/docs/stable/generated/torch.nn.ConvTranspose2d.html>): what it reads lies
+//! where that one writes, [`ConvProblem::adjoint`].
+
+use plutino_cpu::PackKey;
+use plutino_products::gemm::GemmError;
 
 /// Spatial dimensions of the largest convolution.
 pub const MAX_DIMS: usize = 3;
@@ -77,7 +84,40 @@ pub enum ConvError {
     /// A size exceeds what can be addressed.
     #[error("the sizes of the convolution overflow")]
     Overflow,
-    /// Weights, input or output of another size than the geometry's.
+    /// Some dimensions of a transposed convolution, and some of another one.
+    #[error("some dimensions are transposed and some are not")]
+    Mixed,
+    /// No algorithm computes this problem with these post-ops in these layouts.
+    #[error("no algorithm computes this convolution: {0}")]
+    NoAlgorithm(String),
+    /// Weights that were packed for another algorithm, tile or instruction set.
+    #[error("weights are packed as {found}, not as {expected}")]
+    Packed {
+        /// What the convolution reads.
+        expected: PackKey,
+        /// What it was given.
+        found: PackKey,
+    },
+    /// Weights of other channels or another window.
+    #[error("weights of groups, channels and taps {found:?} where these are {expected:?}")]
+    Weights {
+        /// Groups, input and output channels, taps by dimension of the convolution.
+        expected: [usize; 6],
+        /// Those of the weights.
+        found: [usize; 6],
+    },
+    /// Workspace that does not start at a multiple of 64 bytes.
+    #[error("a workspace must start at a multiple of 64 bytes")]
+    Misaligned,
+    /// More threads than the convolution was planned for.
+    #[error("{found} threads run a convolution that was planned for {planned}")]
+    Threads {
+        /// Threads of the plan.
+        planned: usize,
+        /// Threads of the run.
+        found: usize,
+    },
+    /// Weights, input or output of another size than the problem's.
     #[error("{what} has {found} elements instead of {expected}")]
     Length {
         /// Which one.
@@ -87,6 +127,9 @@ pub enum ConvError {
         /// Elements expected.
         expected: usize,
     },
+    /// A matrix product that a convolution consists of.
+    #[error(transparent)]
+    Product(#[from] GemmError),
     /// The system refused memory for the packed weights.
     #[error(transparent)]
     Memory(#[from] plutino_tensor::TensorError),
@@ -109,7 +152,7 @@ pub enum PadMode {
 }
 
 /// The window of one spatial dimension, as a model gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Window {
     /// Taps.
     pub kernel: usize,
@@ -141,11 +184,12 @@ impl Window {
 }
 
 /// One spatial dimension, with consistent sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Axis {
     window: Window,
     input: usize,
     output: usize,
+    transposed: bool,
 }
 
 impl Axis {
@@ -171,12 +215,10 @@ impl Axis {
             return Err(ConvError::Padding { mode, padding, input });
         }
         let free = padded.checked_sub(span).ok_or(ConvError::TooSmall { padded, span })?;
-        Ok(Self { window, input, output: free / window.stride + 1 })
+        Ok(Self { window, input, output: free / window.stride + 1, transposed: false })
     }
 
-    /// A transposed convolution's dimension, as that of the convolution whose gradient it is: what
-    /// the transposed convolution reads is [`Axis::output`] here, what it writes is
-    /// [`Axis::input`].
+    /// A transposed convolution's dimension.
     ///
     /// # Errors
     /// As [`Axis::new`], and [`ConvError::OutputPadding`], [`ConvError::NothingLeft`].
@@ -198,9 +240,9 @@ impl Axis {
             .and_then(|x| x.checked_add(output_padding))
             .ok_or(ConvError::Overflow)?;
         let both = padding.0.checked_add(padding.1).ok_or(ConvError::Overflow)?;
-        let image = full.checked_sub(both).filter(|&n| n > 0);
-        let image = image.ok_or(ConvError::NothingLeft { padding: both, full })?;
-        Ok(Self { window, input: image, output: input })
+        let output = full.checked_sub(both).filter(|&n| n > 0);
+        let output = output.ok_or(ConvError::NothingLeft { padding: both, full })?;
+        Ok(Self { window, input, output, transposed: true })
     }
 
     /// The window.
@@ -208,18 +250,25 @@ impl Axis {
         self.window
     }
 
-    /// Size of the image.
+    /// Elements that are read.
     pub fn input(&self) -> usize {
         self.input
     }
 
-    /// Number of windows.
+    /// Elements that are written.
     pub fn output(&self) -> usize {
         self.output
     }
 
-    /// The element that stands at a position of the padded image; none for zero.
-    pub fn source(&self, padded: usize) -> Option<usize> {
+    /// The dimension of the convolution whose gradient this is, and the other way round.
+    fn adjoint(self) -> Self {
+        let Self { window, input, output, transposed } = self;
+        Self { window, input: output, output: input, transposed: !transposed }
+    }
+
+    /// The element that stands at a position of the padded image; none for zero. For dimensions
+    /// that are not transposed, as is [`Axis::tap`].
+    pub(crate) fn source(&self, padded: usize) -> Option<usize> {
         let (n, before) = (self.input, self.window.padding.0);
         let inside = padded.checked_sub(before).filter(|&x| x < n);
         match self.window.mode {
@@ -239,33 +288,36 @@ impl Axis {
     }
 
     /// The element under a tap of the window at a place; none for zero.
-    pub fn tap(&self, place: usize, tap: usize) -> Option<usize> {
+    pub(crate) fn tap(&self, place: usize, tap: usize) -> Option<usize> {
         self.source(place * self.window.stride + tap * self.window.dilation)
     }
 
     /// Whether there is one tap at every place and no padding.
-    pub fn is_pointwise(&self) -> bool {
+    pub(crate) fn is_pointwise(&self) -> bool {
         let Window { kernel, stride, padding, .. } = self.window;
         (kernel, stride, padding) == (1, 1, (0, 0))
     }
 }
 
-/// All sizes of a convolution. Images are batch x channels x depth x height x width; missing
-/// leading dimensions are 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConvGeometry {
+/// All sizes of a convolution, transposed or not. Images are batch x channels x depth x height x
+/// width; missing leading dimensions are 1. Weights are `(out channels, in channels / groups,
+/// taps)`, those of a transposed convolution `(in channels, out channels / groups, taps)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConvProblem {
     batch: usize,
     groups: usize,
     in_channels: usize,
     out_channels: usize,
     axes: [Axis; MAX_DIMS],
+    dims: usize,
+    transposed: bool,
 }
 
-impl ConvGeometry {
+impl ConvProblem {
     /// Checks that the sizes go together and that no product of them overflows.
     ///
     /// # Errors
-    /// [`ConvError::Dims`], [`ConvError::Groups`], [`ConvError::Overflow`].
+    /// [`ConvError::Dims`], [`ConvError::Mixed`], [`ConvError::Groups`], [`ConvError::Overflow`].
     pub fn new(
         batch: usize,
         groups: usize,
@@ -273,15 +325,20 @@ impl ConvGeometry {
         out_channels: usize,
         axes: &[Axis],
     ) -> Result<Self, ConvError> {
-        if axes.is_empty() || axes.len() > MAX_DIMS {
+        let Some(transposed) =
+            axes.first().map(|a| a.transposed).filter(|_| axes.len() <= MAX_DIMS)
+        else {
             return Err(ConvError::Dims(axes.len()));
+        };
+        if axes.iter().any(|a| a.transposed != transposed) {
+            return Err(ConvError::Mixed);
         }
         for channels in [in_channels, out_channels] {
             if groups == 0 || channels == 0 || !channels.is_multiple_of(groups) {
                 return Err(ConvError::Groups { channels, groups });
             }
         }
-        let trivial = Axis { window: Window::default(), input: 1, output: 1 };
+        let trivial = Axis { window: Window::default(), input: 1, output: 1, transposed };
         let mut all = [trivial; MAX_DIMS];
         all[MAX_DIMS - axes.len()..].copy_from_slice(axes);
         // The largest numbers that any kernel computes: weights, images, results, padded images cut
@@ -289,18 +346,55 @@ impl ConvGeometry {
         let taps = product(all.iter().map(|a| a.window.kernel))?;
         let places = product(all.iter().map(|a| a.output))?;
         let image = product(all.iter().map(|a| a.input))?;
-        let padded = product(all.iter().map(|a| {
-            let Window { kernel, stride, dilation, .. } = a.window;
-            let reach = (kernel - 1).saturating_mul(dilation) / stride + 1;
-            a.output.saturating_add(reach).saturating_mul(kernel.min(stride))
-        }))?;
+        let padded =
+            product(all.iter().map(|a| if transposed { a.adjoint() } else { *a }).map(|a| {
+                let Window { kernel, stride, dilation, .. } = a.window;
+                let reach = (kernel - 1).saturating_mul(dilation) / stride + 1;
+                a.output.saturating_add(reach).saturating_mul(kernel.min(stride))
+            }))?;
         let (channels, batch_) = (in_channels.max(out_channels), batch.max(1));
         product([places, channels, batch_])?;
         product([image, channels, batch_])?;
         product([padded, channels, batch_])?;
         product([taps, in_channels, out_channels])?;
-        product([taps, in_channels, places])?;
-        Ok(Self { batch, groups, in_channels, out_channels, axes: all })
+        // The columns of a matrix product: windows of what is read, or of what is written.
+        let (columns, places) = match transposed {
+            true => (out_channels, image),
+            false => (in_channels, places),
+        };
+        product([taps, columns, places])?;
+        Ok(Self {
+            batch,
+            groups,
+            in_channels,
+            out_channels,
+            axes: all,
+            dims: axes.len(),
+            transposed,
+        })
+    }
+
+    /// Spatial dimensions.
+    pub fn dims(&self) -> usize {
+        self.dims
+    }
+
+    /// Whether this is a transposed convolution.
+    pub fn is_transposed(&self) -> bool {
+        self.transposed
+    }
+
+    /// The convolution whose gradient with respect to its image this is, and the other way round:
+    /// what one reads, the other writes.
+    #[must_use]
+    pub fn adjoint(&self) -> Self {
+        Self {
+            in_channels: self.out_channels,
+            out_channels: self.in_channels,
+            axes: self.axes.map(Axis::adjoint),
+            transposed: !self.transposed,
+            ..*self
+        }
     }
 
     /// Images.
@@ -313,12 +407,12 @@ impl ConvGeometry {
         self.groups
     }
 
-    /// Channels of the image, of all groups.
+    /// Channels that are read, of all groups.
     pub fn in_channels(&self) -> usize {
         self.in_channels
     }
 
-    /// Channels of the result, of all groups.
+    /// Channels that are written, of all groups.
     pub fn out_channels(&self) -> usize {
         self.out_channels
     }
@@ -328,7 +422,7 @@ impl ConvGeometry {
         &self.axes
     }
 
-    /// Channels of the image that one output channel sees.
+    /// Input channels of one group.
     pub fn group_in(&self) -> usize {
         self.in_channels / self.groups
     }
@@ -343,35 +437,44 @@ impl ConvGeometry {
         self.axes.iter().map(|a| a.window.kernel).product()
     }
 
-    /// Elements of one channel of the image.
+    /// Elements of one channel of the input.
     pub fn in_plane(&self) -> usize {
         self.axes.iter().map(|a| a.input).product()
     }
 
-    /// Elements of one channel of the result.
+    /// Elements of one channel of the output.
     pub fn out_plane(&self) -> usize {
         self.axes.iter().map(|a| a.output).product()
     }
 
-    /// Elements of all images.
+    /// Elements of the input, row-major.
     pub fn input_len(&self) -> usize {
         self.batch * self.in_channels * self.in_plane()
     }
 
-    /// Elements of all results.
+    /// Elements of the output, row-major.
     pub fn output_len(&self) -> usize {
         self.batch * self.out_channels * self.out_plane()
     }
 
-    /// Elements of the weights: output channels x channels of a group x taps.
+    /// Elements of the weights.
     pub fn weight_len(&self) -> usize {
         self.out_channels * self.group_in() * self.taps()
     }
 
+    /// What weights must share to be one layer's: groups, channels, and taps by dimension.
+    pub(crate) fn weight_sizes(&self) -> [usize; 6] {
+        let [d, h, w] = self.axes.map(|a| a.window.kernel);
+        [self.groups, self.in_channels, self.out_channels, d, h, w]
+    }
+
     /// Multiplications and additions, counted separately.
     pub fn flops(&self) -> usize {
-        let terms = self.group_in().saturating_mul(self.taps());
-        self.output_len().saturating_mul(2).saturating_mul(terms)
+        let each = match self.transposed {
+            true => self.input_len().saturating_mul(self.group_out()),
+            false => self.output_len().saturating_mul(self.group_in()),
+        };
+        each.saturating_mul(2).saturating_mul(self.taps())
     }
 }
 
@@ -382,4 +485,13 @@ fn product(sizes: impl IntoIterator<Item = usize>) -> Result<usize, ConvError> {
         .into_iter()
         .try_fold(1usize, |all, size| all.checked_mul(size).filter(fits))
         .ok_or(ConvError::Overflow)
+}
+
+/// Checks a number of elements.
+pub(crate) fn check_len(
+    what: &'static str,
+    found: usize,
+    expected: usize,
+) -> Result<(), ConvError> {
+    if found == expected { Ok(()) } else { Err(ConvError::Length { what, found, expected }) }
 }

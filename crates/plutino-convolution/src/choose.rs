@@ -1,0 +1,73 @@
+//! The one place that decides how a convolution is computed.
+
+use crate::algorithm::{ALGORITHMS, Algorithm, ConvLayout};
+use crate::convolution::Convolution;
+use crate::post_ops::PostOps;
+use crate::problem::{ConvError, ConvProblem};
+use plutino_cpu::Isa;
+
+/// What is to be computed, and with what.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The sizes.
+    pub problem: ConvProblem,
+    /// What is done beside the convolution.
+    pub post_ops: PostOps,
+    /// The instruction set.
+    pub isa: Isa,
+    /// Threads that will run it. They shape tasks; they change neither the choice nor a bit of the
+    /// result.
+    pub threads: usize,
+    /// Whether memory is dearer than time: no weights that are larger than those of the file.
+    pub save_memory: bool,
+    /// The layouts that the caller can give and take.
+    pub layouts: &'a [ConvLayout],
+}
+
+impl Request<'_> {
+    /// With nothing beside the convolution, the best instruction set, one thread, and plain tensors.
+    pub fn plain(problem: ConvProblem) -> Self {
+        Self {
+            problem,
+            post_ops: PostOps::default(),
+            isa: Isa::best(),
+            threads: 1,
+            save_memory: false,
+            layouts: &[ConvLayout::Plain],
+        }
+    }
+
+    /// Every algorithm that computes this, in the order of [`ALGORITHMS`].
+    pub fn candidates(&self) -> impl Iterator<Item = Convolution> {
+        let of_layout = |a: &&Algorithm| self.layouts.contains(&a.layout);
+        ALGORITHMS.iter().filter(of_layout).filter_map(|algorithm| self.bind(algorithm))
+    }
+
+    fn bind(&self, algorithm: &'static Algorithm) -> Option<Convolution> {
+        (algorithm.bind)(self).map(|bound| Convolution::new(self, algorithm, bound))
+    }
+}
+
+/// The algorithm for a request: of the first layout that any algorithm computes it in, the one that
+/// costs least.
+///
+/// The order of layouts is [`ConvLayout::ALL`]'s, whatever the costs are: channel blocks are faster
+/// for the layers around a convolution too, which its own cost does not show
+/// (docs/decisions/008-layouts-and-fusion.md), and an image of few channels is read where it lies.
+/// Asked with all layouts, the answer tells the layout pass what to provide; asked again with that
+/// one alone, it is the same.
+///
+/// # Errors
+/// [`ConvError::NoAlgorithm`].
+pub fn choose(request: &Request<'_>) -> Result<Convolution, ConvError> {
+    for layout in ConvLayout::ALL {
+        let one = Request { layouts: &[layout], ..*request };
+        if request.layouts.contains(&layout)
+            && let Some(best) = one.candidates().min_by(|a, b| a.cycles().total_cmp(&b.cycles()))
+        {
+            return Ok(best);
+        }
+    }
+    let Request { problem, post_ops, isa, layouts, .. } = request;
+    Err(ConvError::NoAlgorithm(format!("{problem:?} with {post_ops:?} in {layouts:?} for {isa}")))
+}

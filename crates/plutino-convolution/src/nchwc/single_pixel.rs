@@ -1,0 +1,82 @@
+//! 1x1 convolution of single pixels: squeeze and excite, heads of classifiers.
+//!
+//! ```text
+//! y[n, o] = act(bias[o] + residual[n, o] + sum over c of x[n, c] w[o, c])
+//! ```
+//! Whole blocks of channels of one pixel lie as a row of features does: this is the matrix product
+//! of a linear layer, with its register tile, loops and packed weights (which it shares), and a
+//! batch makes its rows.
+
+use crate::algorithm::{Bound, Operands};
+use crate::choose::Request;
+use crate::cost;
+use crate::post_ops::ResidualOrder;
+use crate::problem::ConvError;
+use plutino_cpu::{PackKey, Par};
+use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
+use plutino_tensor::Floats;
+
+/// Share of the peak: ahead of tiles of pixels, of which there is one.
+const SHARE: f64 = 0.9;
+
+/// Bound to a problem.
+#[derive(Debug)]
+pub(crate) struct SinglePixel(LinearProduct);
+
+/// None where blocks are not whole, or the residual comes after the activation.
+pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
+    let &Request { problem, post_ops, isa, threads, .. } = request;
+    let window = super::window::Window::of(&problem)?;
+    let sizes @ [_, k, n] = [problem.batch(), problem.in_channels(), problem.out_channels()];
+    let fits = window.is_pointwise()
+        && window.pixels() == 1
+        && problem.groups() == 1
+        && [k, n].iter().all(|c| c.is_multiple_of(isa.lanes()))
+        && !post_ops.factors
+        && post_ops.residual != Some(ResidualOrder::AfterActivation);
+    let target = Target::this(isa);
+    let product = LinearProduct::plan(target, threads, sizes, true, post_ops.activation).ok()?;
+    fits.then_some(SinglePixel(product))
+}
+
+impl Bound for SinglePixel {
+    type Weights = PackedMatrix;
+
+    fn cycles(&self) -> f64 {
+        let [m, k, n] = self.0.sizes();
+        let weights = n as f64 * k as f64;
+        cost::by_sums(self.0.target().isa, SHARE, m, weights, weights)
+    }
+
+    fn pack_key(&self) -> PackKey {
+        self.0.pack_key()
+    }
+
+    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<PackedMatrix, ConvError> {
+        let [_, k, _] = self.0.sizes();
+        Ok(self.0.pack(weight, (1, k), par)?)
+    }
+
+    fn bytes(weights: &PackedMatrix) -> usize {
+        weights.bytes()
+    }
+
+    fn workspace(&self) -> usize {
+        self.0.workspace()
+    }
+
+    fn run(
+        &self,
+        weights: &PackedMatrix,
+        operands: Operands<'_>,
+        workspace: &mut [u8],
+        par: &Par,
+    ) -> Result<(), ConvError> {
+        let residual = operands.residual(ResidualOrder::BeforeActivation);
+        let Operands { x, bias, y, .. } = operands;
+        let [_, _, stride] = self.0.sizes();
+        let (w, bias) = (Matrix::Packed(weights), Some(bias).filter(|b| !b.is_empty()));
+        self.0.run(LinearArgs { x, w, bias, residual, y, stride, workspace }, par)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! What convolutions by matrix products share: the weights of each group are the left operand.
+
+use crate::algorithm::{Operands, take};
+use crate::choose::Request;
+use crate::cost;
+use crate::post_ops::{PostOps, ResidualOrder};
+use crate::problem::{ConvError, ConvProblem};
+use plutino_cpu::{Isa, PackKey, Par};
+use plutino_products::gemm::{
+    self, Bias, Gemm, Operand, PackedMatrix, Problem, Side, Size, Strided, Target,
+};
+use plutino_tensor::Floats;
+
+/// Share of the peak that these products reach, packing included.
+const SHARE: f64 = 0.6;
+
+/// Weights, packed.
+#[derive(Debug)]
+pub(crate) struct MatrixWeights {
+    /// One left operand a group.
+    pub(super) groups: Vec<PackedMatrix>,
+}
+
+impl MatrixWeights {
+    /// Packs left operands of m x k, whose elements lie `strides` apart.
+    pub(super) fn pack(
+        target: Target,
+        weight: Floats<'_>,
+        (m, k): (usize, usize),
+        strides: (usize, usize),
+        par: &Par,
+    ) -> Result<Self, ConvError> {
+        let groups = weight
+            .chunks_exact((m * k).max(1))
+            .map(|w| PackedMatrix::of(target, Side::Left, &Strided::left(w, (m, k), strides), par))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { groups })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.groups.iter().map(PackedMatrix::bytes).sum()
+    }
+}
+
+/// The form of [`MatrixWeights`].
+pub(super) fn pack_key(form: &'static str, isa: Isa) -> PackKey {
+    PackKey::f32(form, [0; 3], isa)
+}
+
+/// Estimated cycles.
+pub(super) fn cycles(problem: &ConvProblem, isa: Isa) -> f64 {
+    let each = problem.batch().max(1);
+    let sums = (problem.flops() / 2 / each) as f64;
+    cost::by_sums(isa, SHARE, each, sums, problem.weight_len() as f64)
+}
+
+/// The products of a convolution that is not transposed.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) problem: ConvProblem,
+    post_ops: PostOps,
+    target: Target,
+    threads: usize,
+    /// Images that are computed together.
+    images: usize,
+}
+
+impl Plan {
+    /// With `images` images computed together at most; none for a transposed convolution, and where
+    /// channels are multiplied by factors.
+    pub(super) fn new(request: &Request<'_>, images: usize) -> Option<Self> {
+        let &Request { problem, post_ops, isa, threads, .. } = request;
+        let images = images.clamp(1, problem.batch().max(1));
+        let target = Target::this(isa);
+        let threads = threads.max(1);
+        (!problem.is_transposed() && !post_ops.factors).then_some(Self {
+            problem,
+            post_ops,
+            target,
+            threads,
+            images,
+        })
+    }
+
+    /// Images that are computed together.
+    pub(super) fn images(&self) -> usize {
+        self.images
+    }
+
+    pub(super) fn isa(&self) -> Isa {
+        self.target.isa
+    }
+
+    pub(super) fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+        let sizes = (self.problem.group_out(), self.depth());
+        MatrixWeights::pack(self.target, weight, sizes, (sizes.1, 1), par)
+    }
+
+    fn depth(&self) -> usize {
+        self.problem.group_in() * self.problem.taps()
+    }
+
+    /// The matrix products of `images` images.
+    fn gemm(&self, images: usize) -> Gemm {
+        let size = Size {
+            batch: images * self.problem.groups(),
+            m: self.problem.group_out(),
+            n: self.problem.out_plane(),
+            k: self.depth(),
+        };
+        Gemm::new(self.target, self.threads, size, (true, false))
+    }
+
+    /// f32 of workspace that the products take.
+    pub(super) fn scratch(&self) -> usize {
+        let rest = self.problem.batch() % self.images;
+        let gemm = |n: usize| if n == 0 { 0 } else { self.gemm(n).scratch(self.threads) };
+        gemm(self.images).max(gemm(rest))
+    }
+
+    /// Computes some images at a time: `run` calls [`Images::run`] with what their products read.
+    pub(super) fn run(
+        &self,
+        weights: &MatrixWeights,
+        operands: Operands<'_>,
+        workspace: &mut [u8],
+        mut run: impl FnMut(Images<'_>, &mut [f32]),
+    ) -> Result<(), ConvError> {
+        let problem = &self.problem;
+        let (scratch, _) = take::<f32>(workspace, self.scratch())?;
+        let before = operands.residual(ResidualOrder::BeforeActivation);
+        let after = operands.residual(ResidualOrder::AfterActivation);
+        let bias = if operands.bias.is_empty() { Bias::None } else { Bias::Rows(operands.bias) };
+        let post_ops = gemm::PostOps {
+            bias,
+            residual: before.map_or(gemm::Residual::None, gemm::Residual::Other),
+            activation: self.post_ops.activation,
+        };
+        let in_image = problem.in_channels() * problem.in_plane();
+        let out_image = problem.out_channels() * problem.out_plane();
+        for first in (0..problem.batch()).step_by(self.images) {
+            let images = self.images.min(problem.batch() - first);
+            let here = first * out_image..(first + images) * out_image;
+            let part = Images {
+                x: &operands.x[first * in_image..(first + images) * in_image],
+                y: &mut operands.y[here.clone()],
+                gemm: self.gemm(images),
+                all: Products { problem, weights, post_ops: post_ops.part(here) },
+            };
+            run(part, scratch);
+        }
+        for (y, residual) in operands.y.iter_mut().zip(after.unwrap_or_default()) {
+            *y += residual;
+        }
+        Ok(())
+    }
+}
+
+/// Some images whose products are computed together.
+pub(super) struct Images<'a> {
+    /// Their input.
+    pub(super) x: &'a [f32],
+    y: &'a mut [f32],
+    gemm: Gemm,
+    /// What their products share.
+    pub(super) all: Products<'a>,
+}
+
+impl Images<'_> {
+    /// Computes the products that `problem` makes of [`Images::all`].
+    pub(super) fn run<'a, P: Problem>(
+        self,
+        par: &Par,
+        problem: impl FnOnce(Products<'a>) -> P,
+        scratch: &mut [f32],
+    ) where
+        Self: 'a,
+    {
+        let stride = self.all.problem.out_plane();
+        let Images { y, gemm, all, .. } = self;
+        gemm.run(par, &problem(all), y, stride, scratch);
+    }
+}
+
+/// What the products of some images share: product `i` is group `i % groups` of an image.
+pub(super) struct Products<'a> {
+    pub(super) problem: &'a ConvProblem,
+    weights: &'a MatrixWeights,
+    post_ops: gemm::PostOps<'a>,
+}
+
+impl Products<'_> {
+    pub(super) fn weights<P>(&self, i: usize) -> Operand<'_, P> {
+        Operand::Packed(&self.weights.groups[i % self.problem.groups()])
+    }
+
+    pub(super) fn output(&self, i: usize) -> usize {
+        i * self.problem.group_out() * self.problem.out_plane()
+    }
+
+    pub(super) fn post_ops(&self, i: usize) -> gemm::PostOps<'_> {
+        let m = self.problem.group_out();
+        let group = i % self.problem.groups();
+        let bias = match self.post_ops.bias {
+            Bias::Rows(bias) => Bias::Rows(&bias[group * m..(group + 1) * m]),
+            other => other,
+        };
+        gemm::PostOps { bias, ..self.post_ops }
+    }
+}

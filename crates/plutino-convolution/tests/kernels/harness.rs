@@ -1,0 +1,212 @@
+//! Every algorithm on a problem, against the definition.
+
+use plutino_convolution::nchwc::{from_blocked, to_blocked};
+use plutino_convolution::*;
+use plutino_cpu::activation::Activation;
+use plutino_cpu::{Isa, Par};
+use plutino_reference::conv::conv;
+use plutino_reference::elementwise::activation;
+use plutino_reference::gemm::gamma;
+use plutino_reference::testkit::{assert_close, on_every_machine, random};
+use plutino_tensor::AlignedBuf;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// Channels of a group, in and out.
+pub(crate) type Channels = [usize; 2];
+
+/// One dimension: elements, and the window on it.
+pub(crate) type Dim = (usize, Window);
+
+pub(crate) fn window(
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    padding: (usize, usize),
+) -> Window {
+    Window { kernel, stride, dilation, padding, mode: PadMode::Zeros }
+}
+
+pub(crate) fn problem(
+    batch: usize,
+    groups: usize,
+    [inp, out]: Channels,
+    dims: &[Dim],
+) -> ConvProblem {
+    let axes: Vec<Axis> = dims.iter().map(|&(n, w)| Axis::new(n, w).unwrap()).collect();
+    ConvProblem::new(batch, groups, groups * inp, groups * out, &axes).unwrap()
+}
+
+/// A transposed one, with output padding for each dimension.
+pub(crate) fn transposed(
+    batch: usize,
+    groups: usize,
+    [inp, out]: Channels,
+    dims: &[(usize, Window, usize)],
+) -> ConvProblem {
+    let axes: Vec<Axis> =
+        dims.iter().map(|&(n, w, more)| Axis::transposed(n, w, more).unwrap()).collect();
+    ConvProblem::new(batch, groups, groups * inp, groups * out, &axes).unwrap()
+}
+
+pub(crate) fn relu() -> PostOps {
+    PostOps { activation: Some(Activation::Relu), ..PostOps::default() }
+}
+
+pub(crate) fn with_residual(activation: Option<Activation>, order: ResidualOrder) -> PostOps {
+    PostOps { activation, residual: Some(order), factors: false }
+}
+
+/// The tensors of a problem, plain.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensors {
+    pub(crate) x: Vec<f32>,
+    pub(crate) weight: Vec<f32>,
+    pub(crate) bias: Option<Vec<f32>>,
+    pub(crate) factors: Option<Vec<f32>>,
+    pub(crate) residual: Option<Vec<f32>>,
+}
+
+impl Tensors {
+    pub(crate) fn random(p: &ConvProblem, post_ops: PostOps) -> Self {
+        Self {
+            x: random(p.input_len(), 1),
+            weight: random(p.weight_len(), 2),
+            bias: Some(random(p.out_channels(), 3)),
+            factors: post_ops.factors.then(|| random(p.batch() * p.in_channels(), 4)),
+            residual: post_ops.residual.map(|_| random(p.output_len(), 5)),
+        }
+    }
+}
+
+/// A plain tensor in channel blocks, with NaN in the surplus lanes: nobody may read them.
+fn in_blocks(isa: Isa, plain: &[f32], channels: usize, pixels: usize, par: &Par) -> Vec<f32> {
+    let b = isa.lanes();
+    let images = plain.len() / (channels * pixels).max(1);
+    let mut blocked = vec![f32::NAN; images * channels.next_multiple_of(b) * pixels];
+    to_blocked(isa, plain, &mut blocked, channels, pixels, b, par);
+    let blocks = channels.div_ceil(b);
+    for (i, v) in blocked.iter_mut().enumerate() {
+        if i / (pixels * b).max(1) % blocks * b + i % b >= channels {
+            *v = f32::NAN;
+        }
+    }
+    blocked
+}
+
+/// Runs a convolution on plain tensors.
+pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f32> {
+    let p = conv.problem();
+    let layout = conv.layout();
+    let input = |x: &[f32], pixels: usize| match layout.reads_blocks() {
+        true => in_blocks(isa, x, p.in_channels(), pixels, par),
+        false => x.to_vec(),
+    };
+    let x = input(&t.x, p.in_plane());
+    let factors = t.factors.as_ref().map(|f| input(f, 1));
+    let residual = t.residual.as_ref().map(|r| match layout.writes_blocks() {
+        true => in_blocks(isa, r, p.out_channels(), p.out_plane(), par),
+        false => r.clone(),
+    });
+    let weights = conv.pack(&t.weight[..], par).unwrap();
+    let bias = conv.bias(t.bias.as_deref()).unwrap();
+    let mut workspace = AlignedBuf::zeroed(conv.workspace()).unwrap();
+    workspace.as_mut_bytes().fill(0xff); // NaN
+    let mut y = vec![f32::NAN; conv.output_len()];
+    conv.run(
+        ConvArgs {
+            x: &x,
+            weights: &weights,
+            bias: &bias,
+            factors: factors.as_deref(),
+            residual: residual.as_deref(),
+            y: &mut y,
+            workspace: workspace.as_mut_bytes(),
+        },
+        par,
+    )
+    .unwrap();
+    if !layout.writes_blocks() {
+        return y;
+    }
+    let mut plain = vec![0.0; p.output_len()];
+    from_blocked(isa, &y, &mut plain, p.out_channels(), p.out_plane(), isa.lanes(), par);
+    plain
+}
+
+/// The algorithm of this name, if it computes the problem.
+pub(crate) fn bound(
+    name: &str,
+    p: ConvProblem,
+    post_ops: PostOps,
+    isa: Isa,
+    threads: usize,
+) -> Option<Convolution> {
+    let layouts = &ConvLayout::ALL;
+    let request = Request { problem: p, post_ops, isa, threads, save_memory: false, layouts };
+    request.candidates().find(|conv| conv.algorithm().name == name)
+}
+
+/// Runs every algorithm that computes the problem on every machine, and compares with `expected`,
+/// whose elements are off by `allowed` at most (but for Winograd's, by 1e-5 of the largest). Which
+/// algorithms there were.
+pub(crate) fn check_against(
+    p: ConvProblem,
+    post_ops: PostOps,
+    tensors: &Tensors,
+    expected: &[f64],
+    allowed: impl Fn(usize) -> f64,
+) -> BTreeSet<&'static str> {
+    let largest = expected.iter().fold(0.0, |a: f64, v| a.max(v.abs()));
+    let ran = RefCell::new(BTreeSet::new());
+    for algorithm in ALGORITHMS {
+        on_every_machine(
+            |isa, par| match bound(algorithm.name, p, post_ops, isa, par.threads()) {
+                Some(conv) => {
+                    ran.borrow_mut().insert(algorithm.name);
+                    run(&conv, isa, tensors, par)
+                }
+                None => Vec::new(), // not for vectors of this length
+            },
+            |found| {
+                if found.len() == expected.len() {
+                    let winograd = algorithm.name.starts_with("winograd");
+                    let bound = |i| if winograd { 1e-5 * largest } else { allowed(i) };
+                    assert_close(found, expected, bound);
+                } else {
+                    assert!(found.is_empty(), "{}", algorithm.name);
+                }
+            },
+        );
+    }
+    ran.into_inner()
+}
+
+/// [`check_against`] the definition in f64, with a derived bound.
+pub(crate) fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
+    let t = Tensors::random(&p, post_ops);
+    let scaled = match &t.factors {
+        Some(f) => t.x.iter().enumerate().map(|(i, x)| x * f[i / p.in_plane()]).collect(),
+        None => t.x.clone(),
+    };
+    let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
+    let (sums, sizes) = (conv(&p, &scaled, &t.weight), conv(&p, &abs(&scaled), &abs(&t.weight)));
+    let bias =
+        |i: usize| t.bias.as_ref().map_or(0.0, |b| f64::from(b[i / p.out_plane() % b.len()]));
+    let residual = |i: usize| t.residual.as_ref().map_or(0.0, |r| f64::from(r[i]));
+    let act = |v: f64| post_ops.activation.map_or(v, |a| activation(a, v));
+    let expected: Vec<f64> = (0..sums.len())
+        .map(|i| match post_ops.residual {
+            Some(ResidualOrder::AfterActivation) => act(sums[i] + bias(i)) + residual(i),
+            _ => act(sums[i] + bias(i) + residual(i)),
+        })
+        .collect();
+    let channels = if p.is_transposed() { p.in_channels() / p.groups() } else { p.group_in() };
+    // Terms of a sum, bias and residual, and two roundings of each product with factors.
+    let terms = channels * p.taps() + 2 + if post_ops.factors { 3 } else { 0 };
+    check_against(p, post_ops, &t, &expected, |i| {
+        let size = sizes[i] + bias(i).abs() + residual(i).abs();
+        // Slopes of activations are below 1.13, their own errors a few ULP of a result.
+        1.13 * gamma(terms, size) + 4.0 * f64::from(f32::EPSILON) * expected[i].abs()
+    })
+}

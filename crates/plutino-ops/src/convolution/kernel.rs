@@ -1,0 +1,226 @@
+//! From a convolution's sizes and weights to its kernel. The algorithm is chosen in
+//! `plutino_kernels::conv`.
+
+use crate::support::halves;
+use crate::support::weighted::{AnyWeighted, Weighted, activate};
+use crate::support::weights::{self, Bound};
+use crate::{
+    Kernel, LayoutCx, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned, RunCx, RunError,
+    Setting, ShapeError, TensorValue,
+};
+use plutino_kernels::conv::{
+    ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
+    choose, conv_any,
+};
+use plutino_kernels::number::Number;
+use plutino_kernels::{Isa, Par, for_floats, for_numbers};
+use plutino_tensor::{DType, Layout};
+
+/// The error of sizes that do not go together.
+pub(crate) fn shape_error(error: ConvError) -> ShapeError {
+    ShapeError::Invalid(error.to_string())
+}
+
+fn plan_error(error: ConvError) -> PlanError {
+    match error {
+        ConvError::Memory(error) => error.into(),
+        ConvError::NoAlgorithm(_) => PlanError::Unsupported(error.to_string()),
+        error => shape_error(error).into(),
+    }
+}
+
+fn run_error(error: ConvError) -> RunError {
+    RunError::Internal(error.to_string())
+}
+
+/// The algorithm for a convolution in one of these layouts.
+fn chosen(
+    problem: ConvProblem,
+    post_ops: PostOps,
+    on: Setting,
+    layouts: &[ConvLayout],
+) -> Result<Convolution, ConvError> {
+    let save_memory = on.memory == MemoryUse::Low;
+    let Setting { isa, threads, .. } = on;
+    choose(&Request { problem, post_ops, isa, threads, save_memory, layouts })
+}
+
+/// The layouts that a convolution may have: channel blocks have weights that are packed while
+/// planning, and the image as first input.
+fn possible(weighted: &Weighted, batched: bool) -> &'static [ConvLayout] {
+    match weighted.is_stored() && weighted.input == 0 && batched {
+        true => &ConvLayout::ALL,
+        false => &[ConvLayout::Plain],
+    }
+}
+
+/// The layout that the algorithm of a convolution of f32 wants, if `batched` says that its images
+/// are tensors of rank 4.
+pub(crate) fn layouts(
+    weighted: &Weighted,
+    problem: ConvProblem,
+    batched: bool,
+    cx: &LayoutCx<'_>,
+) -> LayoutSupport {
+    match chosen(problem, weighted.post_ops, cx.setting, possible(weighted, batched)) {
+        Ok(conv) => match conv.layout() {
+            ConvLayout::Plain => LayoutSupport::Plain,
+            ConvLayout::PlainToBlocked => LayoutSupport::PlainToBlocked,
+            ConvLayout::Blocked => LayoutSupport::Blocked,
+        },
+        Err(_) => LayoutSupport::Plain,
+    }
+}
+
+/// Whether an algorithm multiplies channels by factors on the way, and it pays: in the layout that
+/// the image has.
+pub(crate) fn takes_factors(
+    weighted: &Weighted,
+    problem: ConvProblem,
+    layout: Layout,
+    isa: Isa,
+) -> bool {
+    let on = Setting { isa, threads: 1, memory: MemoryUse::Fast };
+    let post_ops = PostOps { factors: true, ..weighted.post_ops };
+    let blocks = layout != Layout::Plain;
+    blocks
+        && !weighted.post_ops.factors
+        && possible(weighted, true).contains(&ConvLayout::Blocked)
+        && chosen(problem, post_ops, on, &[ConvLayout::Blocked]).is_ok()
+}
+
+/// Plans a convolution, of any dtype, in the layouts of `cx`.
+pub(crate) fn plan(
+    weighted: &Weighted,
+    problem: ConvProblem,
+    cx: &PlanCx<'_>,
+) -> Result<Planned, PlanError> {
+    let (x, y) = (TensorValue::at(cx.inputs, weighted.input)?, TensorValue::at(cx.outputs, 0)?);
+    let dtype = y.dtype();
+    if halves::is_half(dtype) {
+        return halves::widened(cx, |cx| plan_f32(weighted, problem, ConvLayout::Plain, cx));
+    }
+    if dtype != DType::F32 {
+        return for_floats!(dtype,
+            T => plan_any::<T>(weighted.of_any(cx, Some(activate::<T>))?, problem),
+            _ => for_numbers!(dtype, T => plan_any::<T>(weighted.of_any(cx, None)?, problem)),
+        );
+    }
+    let blocked = Layout::Blocked { block: cx.isa.lanes() };
+    let layout = match (x.spec.layout, y.spec.layout) {
+        (Layout::Plain, Layout::Plain) => ConvLayout::Plain,
+        (Layout::Plain, to) if to == blocked => ConvLayout::PlainToBlocked,
+        (from, to) if (from, to) == (blocked, blocked) => ConvLayout::Blocked,
+        (from, to) => {
+            return Err(PlanError::Unsupported(format!("a convolution from {from:?} to {to:?}")));
+        }
+    };
+    plan_f32(weighted, problem, layout, cx)
+}
+
+fn plan_f32(
+    weighted: &Weighted,
+    problem: ConvProblem,
+    layout: ConvLayout,
+    cx: &PlanCx<'_>,
+) -> Result<Planned, PlanError> {
+    let conv = chosen(problem, weighted.post_ops, cx.setting(), &[layout]).map_err(plan_error)?;
+    let weights = weighted.weight.packed(cx.inputs, cx.packs, conv.pack_key(), |weight| {
+        conv.pack(weight, &Par::serial()).map_err(plan_error)
+    })?;
+    let bias = match weighted.bias.as_ref().map(|b| b.elements::<f32>(cx.inputs)).transpose()? {
+        Some(Bound::AtRun(input)) => Bias::AtRun(input),
+        Some(Bound::Ready(bias)) => {
+            Bias::Ready(conv.bias(Some(&bias)).map_err(plan_error)?.into_owned())
+        }
+        None => Bias::Ready(conv.bias(None).map_err(plan_error)?.into_owned()),
+    };
+    let workspace = conv.workspace();
+    let kernel = ConvKernel {
+        name: conv.name(),
+        conv,
+        input: weighted.input,
+        weights,
+        bias,
+        factors: weighted.post_ops.factors.then_some(1),
+        residual: weighted.residual(cx.inputs),
+    };
+    Ok(Planned::new(kernel).with_scratch(workspace))
+}
+
+fn plan_any<T: Number>(
+    weighted: AnyWeighted<T>,
+    problem: ConvProblem,
+) -> Result<Planned, PlanError> {
+    Ok(Planned::new(AnyConv { problem, weighted }))
+}
+
+/// A bias, as the algorithm wants it or still to be made so.
+enum Bias {
+    Ready(Vec<f32>),
+    AtRun(usize),
+}
+
+/// A convolution of f32.
+struct ConvKernel {
+    name: String,
+    conv: Convolution,
+    input: usize,
+    weights: Bound<ConvWeights>,
+    bias: Bias,
+    factors: Option<usize>,
+    residual: Option<usize>,
+}
+
+impl Kernel for ConvKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let packed;
+        let weights = match &self.weights {
+            Bound::Ready(weights) => weights,
+            &Bound::AtRun(i) => {
+                let weight: &[f32] = cx.inputs.get(i)?;
+                packed = self.conv.pack(weight, cx.par).map_err(run_error)?;
+                &packed
+            }
+        };
+        let bias = match &self.bias {
+            Bias::Ready(bias) => bias.into(),
+            &Bias::AtRun(i) => self.conv.bias(Some(cx.inputs.get(i)?)).map_err(run_error)?,
+        };
+        let args = ConvArgs {
+            x: cx.inputs.get(self.input)?,
+            weights,
+            bias: &bias,
+            factors: self.factors.map(|i| cx.inputs.get(i)).transpose()?,
+            residual: self.residual.map(|i| cx.inputs.get(i)).transpose()?,
+            y: cx.outputs.take(0)?,
+            workspace: cx.take_scratch()?,
+        };
+        self.conv.run(args, cx.par).map_err(run_error)
+    }
+}
+
+/// A convolution of any other dtype.
+struct AnyConv<T> {
+    problem: ConvProblem,
+    weighted: AnyWeighted<T>,
+}
+
+impl<T: Number> Kernel for AnyConv<T> {
+    fn name(&self) -> &str {
+        "conv.any"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let w = &self.weighted;
+        let (x, y) = (cx.inputs.get::<T>(w.input)?, cx.outputs.take::<T>(0)?);
+        let bias = weights::optional(&w.bias, &cx.inputs)?;
+        conv_any(&self.problem, x, w.weight.get(&cx.inputs)?, bias, y, cx.par)
+            .map_err(run_error)?;
+        w.finish(y, &cx.inputs)
+    }
+}

@@ -1,0 +1,285 @@
+//! Rows times a matrix, for anybody's slices: what linear layers, attention's projections, products
+//! with known matrices and convolutions of single pixels are.
+
+use super::pack::{PackedMatrix, Side, Strided};
+use super::{Bias, Gemm, Operand, PostOps, Product, Residual, Size, Target};
+use plutino_cpu::activation::Activation;
+use plutino_cpu::{PackKey, Par};
+use plutino_tensor::{Floats, TensorError};
+
+/// What [`LinearProduct`] refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GemmError {
+    /// A slice of another size than the plan's.
+    #[error("{what} has {found} elements, and needs {expected}")]
+    Length {
+        /// Which one.
+        what: &'static str,
+        /// Elements found.
+        found: usize,
+        /// Elements needed.
+        expected: usize,
+    },
+    /// Sizes whose product exceeds what can be addressed.
+    #[error("the sizes of a matrix product overflow")]
+    Overflow,
+    /// A matrix that was packed for another size, side or machine, or not as the plan says.
+    #[error("the matrix is not packed as planned")]
+    Packed,
+    /// A workspace that does not start at a multiple of 4 bytes.
+    #[error("a workspace must start at a multiple of 4 bytes")]
+    Misaligned,
+    /// More threads than the product was planned for.
+    #[error("{found} threads run a product that was planned for {planned}")]
+    Threads {
+        /// Threads of the plan.
+        planned: usize,
+        /// Threads of the run.
+        found: usize,
+    },
+    /// The system refused memory for the packed matrix.
+    #[error(transparent)]
+    Memory(#[from] TensorError),
+}
+
+/// `y = activation(x w + bias + residual)`, planned: `m` rows of `k` elements, to rows of `n`.
+///
+/// ```
+/// use plutino_cpu::{Activation, Isa, Par};
+/// use plutino_products::gemm::{LinearProduct, LinearArgs, Matrix, Target};
+///
+/// // 3 rows of 4 numbers times 4 x 2.
+/// let relu = Some(Activation::Relu);
+/// let product = LinearProduct::plan(Target::this(Isa::best()), 1, [3, 4, 2], true, relu)?;
+/// let w = [1.0f32, -1.0, 0.5, 2.0, -0.25, 1.0, 0.0, -3.0];
+/// let w = product.pack(&w[..], (2, 1), &Par::serial())?; // once, for many runs
+///
+/// let x: Vec<f32> = (0..12).map(|i| i as f32).collect();
+/// let mut y = [0.0; 6];
+/// let mut workspace = vec![0u8; product.workspace() + 64];
+/// let start = workspace.as_ptr().align_offset(64);
+/// product.run(
+///     LinearArgs {
+///         x: &x,
+///         w: Matrix::Packed(&w),
+///         bias: Some(&[0.5, 1.0]),
+///         residual: None,
+///         y: &mut y,
+///         stride: 2,
+///         workspace: &mut workspace[start..],
+///     },
+///     &Par::serial(),
+/// )?;
+/// assert_eq!(y, [0.5, 0.0, 5.5, 0.0, 10.5, 0.0]);
+/// # Ok::<_, plutino_products::gemm::GemmError>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct LinearProduct {
+    gemm: Gemm,
+    threads: usize,
+    packed: bool,
+    activation: Option<Activation>,
+}
+
+/// The right operand.
+#[derive(Debug, Clone, Copy)]
+pub enum Matrix<'a> {
+    /// Of [`LinearProduct::pack`].
+    Packed(&'a PackedMatrix),
+    /// As it lies in memory: elements, and how far neighbours in a column and in a row lie apart.
+    Strided(&'a [f32], (usize, usize)),
+}
+
+/// What [`LinearProduct::run`] reads and writes.
+#[derive(Debug)]
+pub struct LinearArgs<'a> {
+    /// `m` rows of `k` elements, one after the other.
+    pub x: &'a [f32],
+    /// The right operand, packed or not as planned.
+    pub w: Matrix<'a>,
+    /// One number for each of the `n` columns.
+    pub bias: Option<&'a [f32]>,
+    /// Added before the activation; laid out as `y`.
+    pub residual: Option<&'a [f32]>,
+    /// The results.
+    pub y: &'a mut [f32],
+    /// Elements from one row of `y` to the next: `n` at least.
+    pub stride: usize,
+    /// [`LinearProduct::workspace`] bytes; what they hold does not matter.
+    pub workspace: &'a mut [u8],
+}
+
+impl LinearProduct {
+    /// Plans `m` rows of `k` elements to `n` each, `[m, k, n]`; `packed` says whether the matrix
+    /// comes packed.
+    ///
+    /// # Errors
+    /// [`GemmError::Overflow`].
+    pub fn plan(
+        target: Target,
+        threads: usize,
+        [m, k, n]: [usize; 3],
+        packed: bool,
+        activation: Option<Activation>,
+    ) -> Result<Self, GemmError> {
+        let fits = |sizes: [usize; 2]| {
+            sizes[0].checked_mul(sizes[1]).is_some_and(|n| n <= isize::MAX as usize / 8)
+        };
+        if ![[m, k], [k, n], [m, n]].into_iter().all(fits) {
+            return Err(GemmError::Overflow);
+        }
+        let threads = threads.max(1);
+        let gemm = Gemm::new(target, threads, Size { batch: 1, m, n, k }, (false, packed));
+        Ok(Self { gemm, threads, packed, activation })
+    }
+
+    /// `[m, k, n]`.
+    pub fn sizes(&self) -> [usize; 3] {
+        let Size { m, k, n, .. } = self.gemm.size();
+        [m, k, n]
+    }
+
+    /// What the product is tuned for.
+    pub fn target(&self) -> Target {
+        self.gemm.target()
+    }
+
+    /// What decides the form of the packed matrix.
+    pub fn pack_key(&self) -> PackKey {
+        PackedMatrix::key(Side::Right, self.gemm.target().isa)
+    }
+
+    /// Packs the matrix, whose neighbours in a column and in a row lie `strides` apart.
+    ///
+    /// # Errors
+    /// [`GemmError::Length`], [`GemmError::Memory`].
+    pub fn pack<'w>(
+        &self,
+        w: impl Into<Floats<'w>>,
+        strides: (usize, usize),
+        par: &Par,
+    ) -> Result<PackedMatrix, GemmError> {
+        let ([_, k, n], w) = (self.sizes(), w.into());
+        check_matrix(w.len(), (k, n), strides)?;
+        let right = Strided::right(w, (k, n), strides);
+        Ok(PackedMatrix::of(self.gemm.target(), Side::Right, &right, par)?)
+    }
+
+    /// Bytes of workspace.
+    pub fn workspace(&self) -> usize {
+        self.gemm.scratch(self.threads).saturating_mul(size_of::<f32>())
+    }
+
+    /// Computes.
+    ///
+    /// # Errors
+    /// Every [`GemmError`] but that of memory.
+    pub fn run(&self, args: LinearArgs<'_>, par: &Par) -> Result<(), GemmError> {
+        let LinearArgs { x, w, bias, residual, y, stride, workspace } = args;
+        let [m, k, n] = self.sizes();
+        if par.threads() > self.threads {
+            return Err(GemmError::Threads { planned: self.threads, found: par.threads() });
+        }
+        at_least("x", x.len(), m * k)?;
+        at_least("bias", bias.map_or(n, <[f32]>::len), n)?;
+        at_least("stride", stride, n)?;
+        let rows = m.saturating_sub(1).checked_mul(stride).and_then(|len| len.checked_add(n));
+        let len = if m == 0 { 0 } else { rows.ok_or(GemmError::Overflow)? };
+        at_least("y", y.len(), len)?;
+        at_least("residual", residual.map_or(len, <[f32]>::len), len)?;
+        let bytes = self.workspace();
+        at_least("workspace", workspace.len(), bytes)?;
+        let scratch = match bytes {
+            0 => &mut [], // nothing is aligned anyhow
+            _ => bytemuck::try_cast_slice_mut(&mut workspace[..bytes])
+                .map_err(|_| GemmError::Misaligned)?,
+        };
+        let b = match w {
+            Matrix::Packed(matrix)
+                if self.packed && matrix.matches(self.gemm.target(), Side::Right, n, k) =>
+            {
+                Operand::Packed(matrix)
+            }
+            Matrix::Strided(w, strides) if !self.packed => {
+                check_matrix(w.len(), (k, n), strides)?;
+                Operand::Source(Strided::right(w, (k, n), strides))
+            }
+            _ => return Err(GemmError::Packed),
+        };
+        let post_ops = PostOps {
+            bias: bias.map_or(Bias::None, Bias::Cols),
+            residual: residual.map_or(Residual::None, Residual::Other),
+            activation: self.activation,
+        };
+        let a = Operand::Source(Strided::left(x, (m, k), (k, 1)));
+        self.gemm.run(par, &Product { a, b, post_ops }, y, stride, scratch);
+        Ok(())
+    }
+}
+
+fn at_least(what: &'static str, found: usize, expected: usize) -> Result<(), GemmError> {
+    if found >= expected { Ok(()) } else { Err(GemmError::Length { what, found, expected }) }
+}
+
+/// Whether a matrix of `k` x `n` with these strides lies in so many elements.
+fn check_matrix(
+    found: usize,
+    (k, n): (usize, usize),
+    (down, right): (usize, usize),
+) -> Result<(), GemmError> {
+    if k == 0 || n == 0 {
+        return Ok(());
+    }
+    let end = (k - 1).checked_mul(down).zip((n - 1).checked_mul(right));
+    let end = end.and_then(|(a, b)| a.checked_add(b)?.checked_add(1));
+    at_least("w", found, end.ok_or(GemmError::Overflow)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_an_error() {
+        let target = Target::default();
+        assert!(matches!(
+            LinearProduct::plan(target, 1, [usize::MAX, 2, 2], true, None),
+            Err(GemmError::Overflow)
+        ));
+        let plan = |packed| LinearProduct::plan(target, 1, [3, 4, 2], packed, None).unwrap();
+        let (product, par) = (plan(true), Par::serial());
+        assert!(matches!(product.pack(&[0.0; 7][..], (2, 1), &par), Err(GemmError::Length { .. })));
+        let huge = (usize::MAX, 2);
+        assert_eq!(product.pack(&[0.0; 8][..], huge, &par).err(), Some(GemmError::Overflow));
+        let packed = product.pack(&[1.0; 8][..], (2, 1), &par).unwrap();
+        let other = LinearProduct::plan(target, 1, [3, 2, 4], true, None).unwrap();
+        let others = other.pack(&[1.0; 8][..], (4, 1), &par).unwrap();
+        let attempt =
+            |x: usize, w: Matrix<'_>, bias: usize, y: usize, stride: usize, less: usize| {
+                let mut workspace = vec![0.0f32; product.workspace() / 4];
+                let workspace: &mut [u8] = bytemuck::cast_slice_mut(&mut workspace);
+                let end = workspace.len().saturating_sub(less);
+                let args = LinearArgs {
+                    x: &vec![1.0; x],
+                    w,
+                    bias: Some(&vec![0.0; bias]),
+                    residual: None,
+                    y: &mut vec![0.0; y],
+                    stride,
+                    workspace: &mut workspace[..end],
+                };
+                product.run(args, &par)
+            };
+        let packed = Matrix::Packed(&packed);
+        assert_eq!(attempt(12, packed, 2, 6, 2, 0), Ok(()));
+        assert_eq!(attempt(12, packed, 2, 8, 3, 0), Ok(()));
+        for (x, bias, y, stride) in [(11, 2, 6, 2), (12, 1, 6, 2), (12, 2, 5, 2), (12, 2, 6, 1)] {
+            let found = attempt(x, packed, bias, y, stride, 0);
+            assert!(matches!(found, Err(GemmError::Length { .. })), "{found:?}");
+        }
+        assert_eq!(attempt(12, Matrix::Packed(&others), 2, 6, 2, 0), Err(GemmError::Packed));
+        let strided = Matrix::Strided(&[0.0; 8], (2, 1));
+        assert_eq!(attempt(12, strided, 2, 6, 2, 0), Err(GemmError::Packed));
+    }
+}
