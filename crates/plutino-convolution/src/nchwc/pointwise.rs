@@ -17,7 +17,7 @@
 
 use super::direct::Shared;
 use super::tile::NB;
-use super::tiled::{ConvInput, Cut, DirectWeights, Reads, Tiled};
+use super::tiled::{self, ConvInput, Cut, DirectWeights, Reads, Tiled};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
@@ -32,6 +32,13 @@ use std::borrow::Cow;
 pub(crate) struct Pointwise {
     shared: Shared,
     factors: bool,
+    cycles: f64,
+}
+
+/// Estimated cycles: no table, or a copy without what is not read, are ahead of the direct
+/// convolution.
+pub(super) fn cycles(request: &Request<'_>) -> f64 {
+    0.98 * tiled::cycles(request)
 }
 
 /// With factors, exists where it is faster to multiply the weights than the image.
@@ -59,7 +66,7 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<Pointwise> {
         Tiled::new(isa, window, (cut, reads), out, batch, post_ops.activation)
     };
     let shared = Shared::new(request, ConvInput::Blocked, tiled);
-    Some(Pointwise { shared, factors: post_ops.factors })
+    Some(Pointwise { shared, factors: post_ops.factors, cycles: cycles(request) })
 }
 
 impl Pointwise {
@@ -75,8 +82,7 @@ impl Bound for Pointwise {
     type Weights = DirectWeights;
 
     fn cycles(&self) -> f64 {
-        // No table, or a copy without what is not read: ahead of the direct convolution.
-        0.98 * self.shared.cycles()
+        self.cycles
     }
 
     fn pack_key(&self) -> PackKey {

@@ -7,21 +7,25 @@
 //! of a linear layer, with its register tile, loops and packed weights (which it shares), and a
 //! batch makes its rows.
 
+use super::pointwise;
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
-use crate::cost;
 use crate::post_ops::ResidualOrder;
 use crate::problem::ConvError;
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
 use plutino_tensor::Floats;
 
-/// Share of the peak: ahead of tiles of pixels, of which there is one.
-const SHARE: f64 = 0.9;
+/// Of the time of tiles of pixels, of which there would be one: weights are read as fast, and used
+/// for several rows.
+const OF_POINTWISE: f64 = 0.95;
 
 /// Bound to a problem.
 #[derive(Debug)]
-pub(crate) struct SinglePixel(LinearProduct);
+pub(crate) struct SinglePixel {
+    product: LinearProduct,
+    cycles: f64,
+}
 
 /// None where blocks are not whole, or the residual comes after the activation.
 pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
@@ -36,25 +40,24 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
         && post_ops.residual != Some(ResidualOrder::AfterActivation);
     let target = Target::this(isa);
     let product = LinearProduct::plan(target, threads, sizes, true, post_ops.activation).ok()?;
-    fits.then_some(SinglePixel(product))
+    let cycles = OF_POINTWISE * pointwise::cycles(request);
+    fits.then_some(SinglePixel { product, cycles })
 }
 
 impl Bound for SinglePixel {
     type Weights = PackedMatrix;
 
     fn cycles(&self) -> f64 {
-        let [m, k, n] = self.0.sizes();
-        let weights = n as f64 * k as f64;
-        cost::by_sums(self.0.target().isa, SHARE, m, weights, weights)
+        self.cycles
     }
 
     fn pack_key(&self) -> PackKey {
-        self.0.pack_key()
+        self.product.pack_key()
     }
 
     fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<PackedMatrix, ConvError> {
-        let [_, k, _] = self.0.sizes();
-        Ok(self.0.pack(weight, (1, k), par)?)
+        let [_, k, _] = self.product.sizes();
+        Ok(self.product.pack(weight, (1, k), par)?)
     }
 
     fn bytes(weights: &PackedMatrix) -> usize {
@@ -62,7 +65,7 @@ impl Bound for SinglePixel {
     }
 
     fn workspace(&self) -> usize {
-        self.0.workspace()
+        self.product.workspace()
     }
 
     fn run(
@@ -74,9 +77,9 @@ impl Bound for SinglePixel {
     ) -> Result<(), ConvError> {
         let residual = operands.residual(ResidualOrder::BeforeActivation);
         let Operands { x, bias, y, .. } = operands;
-        let [_, _, stride] = self.0.sizes();
+        let [_, _, stride] = self.product.sizes();
         let (w, bias) = (Matrix::Packed(weights), Some(bias).filter(|b| !b.is_empty()));
-        self.0.run(LinearArgs { x, w, bias, residual, y, stride, workspace }, par)?;
+        self.product.run(LinearArgs { x, w, bias, residual, y, stride, workspace }, par)?;
         Ok(())
     }
 }

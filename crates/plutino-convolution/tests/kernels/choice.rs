@@ -166,3 +166,10 @@ fn slices_of_the_wrong_size_are_errors() {
         assert!(matches!(found, Err(ConvError::Packed { .. })), "{found:?}");
     }
 }
+
+#[test]
+fn single_pixels_are_rows() {
+    for channels in [[16, 64], [576, 144], [960, 1280], [2048, 1024]] {
+        assert_eq!(chosen(channels, 1, 1, 1), "single_pixel", "{channels:?}");
+    }
+}
