@@ -15,9 +15,9 @@ const MOST: u64 = 256 << 10;
 const PROLOGUE: usize = 192;
 
 /// A function of the program.
-struct Function<'a> {
-    name: &'a str,
-    code: &'a [u8],
+pub(crate) struct Function<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) code: &'a [u8],
 }
 
 /// Fails where a function of `program` has a frame that is too large. Other machines than x86-64
@@ -102,7 +102,7 @@ struct Section {
 }
 
 /// The functions that the symbol table names; none where the file is no ELF file for x86-64.
-fn functions(file: &[u8]) -> Result<Option<Vec<Function<'_>>>> {
+pub(crate) fn functions(file: &[u8]) -> Result<Option<Vec<Function<'_>>>> {
     const SYMTAB: u64 = 2;
     const FUNC: u64 = 2;
     // Magic, 64 bits, little endian; the machine.

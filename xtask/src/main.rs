@@ -12,6 +12,7 @@ mod fixtures;
 mod frames;
 mod hash;
 mod hostile;
+mod hot_loops;
 mod licences;
 mod models;
 mod native;
@@ -44,6 +45,7 @@ enum Chore {
     Examples(examples::Args),
     Fixtures(fixtures::Args),
     Hash(hash::Args),
+    HotLoops(hot_loops::Args),
     Hostile(hostile::Args),
     #[command(hide = true)]
     HostileOne(hostile::OneArgs),
@@ -64,6 +66,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Examples(_) => examples::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Hash(args) => hash::run(&args),
+        Chore::HotLoops(args) => hot_loops::run(&args),
         Chore::Hostile(args) => hostile::run(&args),
         Chore::HostileOne(args) => hostile::run_one(&args),
         Chore::Models(args) => models::run(&args),

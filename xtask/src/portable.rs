@@ -1,7 +1,7 @@
 //! `cargo xtask portable`: the library for other machines, other features, and the oldest compiler.
 //!
-//! Nothing is run: `cargo check` of the facade for each target, one of them without the
-//! default features, and with the compiler that `rust-version` declares. Before, the list of
+//! Nothing is run: `cargo check` of the facade with each feature alone, for each target, one of them
+//! without the default features, and with the compiler that `rust-version` declares. Before, the list of
 //! packages is searched for those that build C: without them, a target needs no C compiler, not
 //! even to link for it later.
 
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use crate::features::tree;
 use crate::project_root;
 
-/// Check the library for other machines, without default features, and with the oldest compiler.
+/// Check the library for other machines, with each feature alone, and with the oldest compiler.
 ///
 /// Targets and compiler are installed with rustup where they are missing.
 #[derive(clap::Args)]
@@ -45,9 +45,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for package in &all {
         ensure!(!NATIVE.contains(&package.as_str()), "{package} asks for more than Rust");
     }
-    for package in ["flate2", "memmap2"] {
+    for package in ["flate2", "memmap2", "nalgebra", "rustfft"] {
         let left = least.iter().any(|other| other == package);
         ensure!(!left, "--no-default-features leaves {package} in");
+    }
+
+    // Each feature without the others: what it needs is there.
+    for features in ["", "avx2", "avx512", "families", "fft", "linalg", "mmap", "npy"] {
+        let least = ["check", "--package", "plutino", "--no-default-features", "--features"];
+        cargo(&root, &[&least[..], &[features]].concat())?;
     }
 
     let version = declared_version(&root)?;

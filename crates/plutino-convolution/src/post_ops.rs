@@ -41,6 +41,7 @@ pub(crate) struct Residual<'a> {
 
 impl Residual<'_> {
     /// The elements of a part of the output.
+    #[inline]
     pub(crate) fn part(self, range: std::ops::Range<usize>) -> Self {
         Self { data: &self.data[range], ..self }
     }

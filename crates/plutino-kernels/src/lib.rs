@@ -10,7 +10,7 @@
 //!   element types; [`math`] and [`activation`] functions.
 //! - `plutino-products`: [`gemm`], matrix products; [`attention`]; [`recurrent`] layers.
 //! - `plutino-convolution`: [`conv`], convolutions; [`nchwc`], channel blocks.
-//! - `plutino-fourier`: [`fft`] and [`stft`].
+//! - `plutino-fourier`: `fft` and `stft`, with the feature `fft`.
 //!
 //! | module | what |
 //! |---|---|
@@ -44,5 +44,6 @@ pub use plutino_cpu::{
     Activation, InOut, Isa, PackKey, Par, Pool, activation, for_floats, for_numbers, for_ordered,
     for_types, math, number, par, simd,
 };
+#[cfg(feature = "fft")]
 pub use plutino_fourier::{fft, stft};
 pub use plutino_products::{attention, gemm, recurrent};

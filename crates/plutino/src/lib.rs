@@ -47,6 +47,13 @@
 //! - Errors are typed and name file, line, operator and parameter; no file and no input makes the
 //!   crate panic.
 //!
+//! # Features
+//!
+//! All are on by default, and each can be left out: `avx512` and `avx2` (kernels for these
+//! instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
+//! `families`, the chapters of operators `distance`, `losses`, `quantized`, `recurrent`, `samples`
+//! and `vision`. A model that needs what was left out is refused with the operator's name.
+//!
 //! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
 //! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
 //! operators their meaning.

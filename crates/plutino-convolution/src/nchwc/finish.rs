@@ -41,11 +41,13 @@ impl Finish {
     }
 
     /// Pixels after which results that are stored without [`Finish::late`] are to be completed.
+    #[inline]
     pub(super) fn run_length(&self) -> usize {
         if self.late().is_some() { RUN } else { usize::MAX }
     }
 
     /// The activation that may be left for [`Finish::complete`].
+    #[inline]
     fn late(&self) -> Option<Activation> {
         self.activation.filter(|&activation| activation != Activation::HardSwish)
     }

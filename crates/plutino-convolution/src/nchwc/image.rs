@@ -60,11 +60,13 @@ impl PaddedImage {
     }
 
     /// Channels of the image.
+    #[inline]
     pub(super) fn channels(&self) -> usize {
         self.channels
     }
 
     /// f32 of the copy for one part.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.window.input_pixels() * self.channels
     }
@@ -103,6 +105,7 @@ impl PaddedImage {
     }
 
     /// Copies a row of a channel of `x` from a column on, both counted with the padding.
+    #[inline]
     fn copy_row(&self, x: &[f32], channel: usize, [row, left]: [usize; 2], y: &mut [f32]) {
         let [height, width] = self.whole.input;
         let Some(source) = row.checked_sub(self.whole.pad[0]).filter(|&r| r < height) else {

@@ -39,6 +39,7 @@ pub(super) const fn max_pixels<S: Simd>() -> usize {
 pub(super) const MAX_PIXELS_OF_ONE: usize = 10;
 
 /// Pixels of a full tile for this instruction set.
+#[inline]
 pub(super) fn tile_pixels(isa: Isa) -> usize {
     struct Pixels;
     impl Vectorized for Pixels {
@@ -80,6 +81,7 @@ pub(super) struct Taps<'a> {
 
 /// Blocks of input channels for chains of `terms` terms or a few more. The rounding errors of a
 /// long chain grow with each of its terms; chains are added up apart.
+#[inline]
 pub(super) fn chain(terms: usize, block: usize, taps: usize) -> usize {
     terms.div_ceil((block * taps).max(1)).max(1)
 }
@@ -94,6 +96,7 @@ pub(super) const CHAIN: usize = 128;
 /// for panels of `panel` f32 of `weights` in all and blocks of `block` channels; none where weights
 /// stay in cache, and no more than memory delivers in that time. For planes (blocks of one
 /// channel), how many with each tile, one with each of its first channels and taps.
+#[inline]
 pub(super) fn lines_ahead<S: Simd>(
     weights: usize,
     panel: usize,

@@ -65,38 +65,45 @@ impl Window {
     }
 
     /// Output pixels of a plane.
+    #[inline]
     pub(crate) fn pixels(&self) -> usize {
         self.output[0] * self.output[1]
     }
 
     /// Input pixels of a plane.
+    #[inline]
     pub(crate) fn input_pixels(&self) -> usize {
         self.input[0] * self.input[1]
     }
 
     /// Taps of the window.
+    #[inline]
     pub(crate) fn taps(&self) -> usize {
         self.kernel[0] * self.kernel[1]
     }
 
     /// Whether each output pixel reads the input pixel of the same number and no other: a 1x1
     /// convolution with stride 1.
+    #[inline]
     pub(crate) fn is_pointwise(&self) -> bool {
         self.is_sample() && self.stride == [1, 1] && self.input == self.output
     }
 
     /// Whether each output pixel reads one input pixel, and none of the padding: a 1x1 convolution
     /// with any stride.
+    #[inline]
     pub(super) fn is_sample(&self) -> bool {
         self.kernel == [1, 1] && self.is_inside()
     }
 
     /// Whether no tap lies in the padding.
+    #[inline]
     pub(crate) fn is_inside(&self) -> bool {
         self.pad == [0, 0] && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
     }
 
     /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
+    #[inline]
     pub(super) fn extent(&self, axis: usize) -> usize {
         (self.output[axis] - 1) * self.stride[axis]
             + (self.kernel[axis] - 1) * self.dilation[axis]
@@ -110,6 +117,7 @@ impl Window {
     }
 
     /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
+    #[inline]
     pub(super) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
         let padded = o * self.stride[axis] + k * self.dilation[axis];
         padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
@@ -117,6 +125,7 @@ impl Window {
 
     /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row
     /// (column) `o`.
+    #[inline]
     pub(super) fn taps_inside(&self, axis: usize, o: usize) -> Range<usize> {
         let start = o * self.stride[axis];
         // Rows from the window's first one to `limit`, one of the input with its padding above.
@@ -168,12 +177,14 @@ impl Window {
 
     /// The number of the input pixel under the first tap of an output pixel, of a window that is
     /// [inside](Self::is_inside).
+    #[inline]
     pub(super) fn start(&self, pixel: usize) -> usize {
         let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
         oy * self.stride[0] * self.input[1] + ox * self.stride[1]
     }
 
     /// [`Window::start`] of each of `pixels`.
+    #[inline]
     pub(super) fn starts(&self, pixels: Range<usize>, table: &mut [isize]) {
         let (mut pixel, mut rest) = (pixels.start, table);
         while !rest.is_empty() {
@@ -188,6 +199,7 @@ impl Window {
     }
 
     /// What each tap adds to where the first one lies, in pixels of the input.
+    #[inline]
     pub(super) fn adds(&self, table: &mut [isize]) {
         for (tap, add) in table.iter_mut().enumerate() {
             let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
@@ -224,6 +236,7 @@ impl Window {
     }
 
     /// The output columns whose tap `kx` lies in no padding.
+    #[inline]
     fn inside(&self, kx: usize) -> Range<usize> {
         let (tap, pad) = (kx * self.dilation[1], self.pad[1]);
         let columns = |limit: usize| limit.saturating_sub(tap).div_ceil(self.stride[1]);

@@ -28,16 +28,20 @@
 //! optimisation, they need megabytes of stack. What they compute is the same; the intrinsics bring
 //! their instructions with them.
 
+#[cfg(all(target_arch = "x86_64", feature = "avx2"))]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", feature = "avx512"))]
+mod avx512;
 mod interleaved;
 mod portable;
 pub mod unroll;
-#[cfg(target_arch = "x86_64")]
-mod x86;
 
+#[cfg(all(target_arch = "x86_64", feature = "avx2"))]
+pub use avx2::Avx2;
+#[cfg(all(target_arch = "x86_64", feature = "avx512"))]
+pub use avx512::Avx512;
 pub use interleaved::Interleaved;
 pub use portable::Portable;
-#[cfg(target_arch = "x86_64")]
-pub use x86::{Avx2, Avx512};
 
 /// Bytes of a line of cache, of every CPU that has one of the instruction sets.
 pub const LINE: usize = 64;
@@ -45,9 +49,9 @@ pub const LINE: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Level {
     Portable,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
     Avx2,
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
     Avx512,
 }
 
@@ -59,18 +63,18 @@ impl Isa {
     /// Plain Rust, vectorised by the compiler for the target's baseline. Every CPU has it.
     pub const PORTABLE: Self = Self(Level::Portable);
 
-    /// Every instruction set of this CPU, the least first.
+    /// Every instruction set of this CPU that is compiled in (features `avx2`, `avx512`), the least
+    /// first.
     pub fn available() -> Vec<Self> {
-        #[allow(unused_mut)] // other architectures add nothing
+        #[allow(unused_mut)] // other architectures and features add nothing
         let mut all = vec![Self::PORTABLE];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if x86::has_avx2() {
-                all.push(Self(Level::Avx2));
-            }
-            if x86::has_avx512() {
-                all.push(Self(Level::Avx512));
-            }
+        #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
+        if avx2::has_avx2() {
+            all.push(Self(Level::Avx2));
+        }
+        #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
+        if avx512::has_avx512() {
+            all.push(Self(Level::Avx512));
         }
         all
     }
@@ -89,9 +93,9 @@ impl Isa {
     pub const fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "scalar",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
             Level::Avx2 => "avx2",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
             Level::Avx512 => "avx512",
         }
     }
@@ -100,9 +104,9 @@ impl Isa {
     pub const fn lanes(self) -> usize {
         match self.0 {
             Level::Portable => Portable::LANES,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
             Level::Avx2 => Avx2::LANES,
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
             Level::Avx512 => Avx512::LANES,
         }
     }
@@ -111,8 +115,8 @@ impl Isa {
     /// algorithms: 2, or 1 where it computes vectors of AVX-512 by halves.
     pub fn multiply_adds(self) -> usize {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if x86::halves_avx512() => 1,
+            #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
+            Level::Avx512 if avx512::halves_avx512() => 1,
             _ => 2,
         }
     }
@@ -122,12 +126,12 @@ impl Isa {
     pub fn run<K: Vectorized>(self, kernel: K) -> K::Output {
         match self.0 {
             Level::Portable => kernel.run(Portable),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
             // SAFETY: an `Isa` of this level only exists where the CPU has the instructions.
-            Level::Avx2 => unsafe { x86::run_avx2(kernel) },
-            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::run_avx2(kernel) },
+            #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
             // SAFETY: as above.
-            Level::Avx512 => unsafe { x86::run_avx512(kernel) },
+            Level::Avx512 => unsafe { avx512::run_avx512(kernel) },
         }
     }
 }

@@ -109,6 +109,7 @@ impl LoopNest {
     }
 
     /// Elements of an input.
+    #[inline]
     pub(super) fn input_numel(&self, input: usize) -> usize {
         self.numels[input]
     }
@@ -133,6 +134,7 @@ impl LoopNest {
     }
 
     /// The tile of this number, below [`LoopNest::tiles`].
+    #[inline]
     pub(super) fn tile(&self, number: usize) -> Tile {
         let (rows, cols) = self.inner();
         let (down, across) = (rows.div_ceil(self.tile.0), cols.div_ceil(self.tile.1));
@@ -162,6 +164,7 @@ impl LoopNest {
     }
 
     /// Where the tile's first element lies in the result, and the step from row to row.
+    #[inline]
     pub(super) fn result_at(&self, tile: &Tile) -> (usize, usize) {
         let (rows, cols) = self.inner();
         ((tile.outer * rows + tile.row) * cols + tile.col, cols)

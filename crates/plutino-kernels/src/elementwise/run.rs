@@ -173,6 +173,7 @@ macro_rules! for_domain {
 }
 
 impl Memory<'_> {
+    #[inline]
     fn tile(&self, worker: usize, tile: &Tile) {
         let at = At { memory: self, worker, tile };
         for step in &self.program.steps {

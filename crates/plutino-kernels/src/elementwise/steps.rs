@@ -97,6 +97,7 @@ pub(super) unsafe fn zip<A: Copy, R>(
 ///
 /// # Safety
 /// As for [`map`], for each of the three operands.
+#[inline]
 pub(super) unsafe fn select<T: Lane>(
     (rows, cols): Size,
     [condition, yes, no]: [From<T>; 3],
@@ -118,6 +119,7 @@ pub(super) unsafe fn select<T: Lane>(
 ///
 /// # Safety
 /// Every element of the tile is valid for reads.
+#[inline]
 pub(super) unsafe fn any_zero<T: Lane>((rows, cols): Size, x: From<T>) -> bool {
     (0..rows).any(|r| {
         // SAFETY: (r, c) lies in the tile; valid (precondition).

@@ -197,6 +197,7 @@ impl Axis {
 
     /// The outputs whose windows lie wholly inside the input of a sliding axis, with the stride
     /// between them: all these windows have the same shape. Empty for adaptive windows.
+    #[inline]
     pub fn interior(&self) -> (Range<usize>, usize) {
         match self.rule {
             Rule::Adaptive => (0..0, 1),

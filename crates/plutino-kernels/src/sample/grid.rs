@@ -103,6 +103,7 @@ impl GridSample {
     }
 
     /// Appends the pixels of a point, and their weights.
+    #[inline]
     fn taps<T: Float>(&self, point: &[T], taps: &mut Vec<(usize, T::Real)>) {
         let start = taps.len();
         taps.push((0, T::Real::nearest(1.0)));

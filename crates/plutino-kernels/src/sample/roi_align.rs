@@ -121,6 +121,7 @@ impl RoiAlign {
         Ok(())
     }
 
+    #[inline]
     fn region<T: Float>(&self, index: usize, b: &[T]) -> Result<Region<T::Real>, RoiError> {
         let real = T::Real::nearest;
         let (scale, half) = (real(self.scale), real(if self.aligned { 0.5 } else { 0.0 }));

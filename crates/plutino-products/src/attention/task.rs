@@ -26,6 +26,7 @@ pub(super) struct Task<'a> {
 }
 
 /// Splits the first `n` elements off.
+#[inline]
 fn part<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
     let (part, tail) = std::mem::take(rest).split_at_mut(n);
     *rest = tail;

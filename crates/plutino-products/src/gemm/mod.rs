@@ -66,11 +66,13 @@ impl Target {
     }
 
     /// Rows of the register tile.
+    #[inline]
     pub(crate) fn mr(self) -> usize {
         if self.isa.lanes() >= 16 { 12 } else { 6 }
     }
 
     /// Columns of the register tile.
+    #[inline]
     pub(crate) fn nr(self) -> usize {
         self.isa.lanes() * VECTORS
     }
@@ -78,6 +80,7 @@ impl Target {
     /// Whether the rows of a tile, of `rows` in all, push each other out of L1 where they lie
     /// `stride` elements apart: a tile reads a line of each at a time, and lines that are 4 KiB
     /// apart share a set, on every x86-64 CPU.
+    #[inline]
     pub(crate) fn crowds(self, rows: usize, stride: usize) -> bool {
         const WAY: usize = 4096;
         let row = stride.saturating_mul(size_of::<f32>());
@@ -88,6 +91,7 @@ impl Target {
     /// decide, for the result is not to depend on them. A panel of B takes half of 32 KiB of L1; or
     /// all of it for the twelve rows of AVX-512, which leave L2 time enough to deliver it. Even
     /// blocks.
+    #[inline]
     pub(crate) fn kc(depth: usize) -> usize {
         let blocks = depth.div_ceil(tile::CHAIN).max(1);
         depth.div_ceil(blocks)

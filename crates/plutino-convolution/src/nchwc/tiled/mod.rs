@@ -139,6 +139,7 @@ pub(super) enum Reads {
 
 impl Reads {
     /// The window on what is read.
+    #[inline]
     fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
         match self {
             Self::Input | Self::Image | Self::Pixels(_) => input,
@@ -147,6 +148,7 @@ impl Reads {
     }
 
     /// Whether channels are planes.
+    #[inline]
     fn is_plain(&self) -> bool {
         matches!(self, Self::Image | Self::Whole(_) | Self::Part(_))
     }
@@ -209,6 +211,7 @@ impl Tiled {
     }
 
     /// Pixels of a plane of the output.
+    #[inline]
     pub(super) fn out_pixels(&self) -> usize {
         self.spread.map_or(self.window.pixels(), |s| s.plane[0] * s.plane[1])
     }
@@ -352,6 +355,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// One image of the input.
+    #[inline]
     pub(super) fn image(&self, n: usize) -> &[f32] {
         &self.operands.x[n * self.image[0]..(n + 1) * self.image[0]]
     }

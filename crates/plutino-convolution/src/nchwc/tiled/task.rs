@@ -144,6 +144,7 @@ impl Vectorized for Task<'_> {
 }
 
 /// How the taps of pixels are found: one of [`Position`].
+#[inline]
 fn position<S: Simd>(reads: &Reads, window: &Window) -> usize {
     match reads {
         // Rows must be worth tiles of their own.

@@ -19,6 +19,7 @@ pub(crate) enum ConvInput {
 
 impl ConvInput {
     /// Channels of a block of the input as the kernel sees it.
+    #[inline]
     pub(super) fn block(self, block: usize) -> usize {
         if self == Self::Plain { 1 } else { block }
     }
@@ -104,15 +105,18 @@ impl DirectWeights {
         Ok(Self { data, channels: [out, inp], groups, taps, block, input })
     }
 
+    #[inline]
     pub(in super::super) fn as_slice(&self) -> &[f32] {
         bytemuck::cast_slice(self.data.as_bytes())
     }
 
+    #[inline]
     pub(in super::super) fn view(&self) -> DirectWeights<&[f32]> {
         self.with(self.as_slice())
     }
 
     /// The same weights in other memory.
+    #[inline]
     pub(in super::super) fn with<D>(&self, data: D) -> DirectWeights<D> {
         let Self { data: _, channels, groups, taps, block, input } = *self;
         DirectWeights { data, channels, groups, taps, block, input }
@@ -125,6 +129,7 @@ impl DirectWeights {
 }
 
 impl<'a> DirectWeights<&'a [f32]> {
+    #[inline]
     pub(super) fn as_slice(self) -> &'a [f32] {
         self.data
     }

@@ -62,6 +62,7 @@ impl Order {
     }
 
     /// The places of a row, counted through all images.
+    #[inline]
     pub(super) fn row(&self, row: usize) -> Places {
         let short_row = self.short[0] && row % self.tiles[0] == self.tiles[0] - 1;
         let last_rows = self.last_rows_before(row);
@@ -81,6 +82,7 @@ impl Order {
 
     /// The places that a point has, which is or is not one of those of short rows, and of short
     /// columns.
+    #[inline]
     pub(super) fn of_point(&self, [in_row, in_column]: [bool; 2]) -> Range<usize> {
         let [in_row, in_column] = [in_row || !self.short[0], in_column || !self.short[1]];
         let start = if in_column { 0 } else { 1 };

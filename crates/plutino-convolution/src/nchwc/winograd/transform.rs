@@ -50,6 +50,7 @@ pub(super) trait Transform: Copy + Send + Sync + 'static {
     const CHAIN: usize = 32;
 
     /// Which filter a point is multiplied by.
+    #[inline]
     fn filter_of(point: usize) -> usize {
         point
     }
@@ -378,6 +379,7 @@ impl Transform for FourStrided {
     const SHORT_OUT: usize = 2;
     const SHORT: &'static [usize] = &[0, 1, 4, 5, 6];
 
+    #[inline]
     fn filter_of(point: usize) -> usize {
         point.min(5)
     }

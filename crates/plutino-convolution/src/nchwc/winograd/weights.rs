@@ -67,6 +67,7 @@ impl WinogradWeights {
         Ok(Self { data })
     }
 
+    #[inline]
     pub(super) fn as_slice(&self) -> &[f32] {
         bytemuck::cast_slice(self.data.as_bytes())
     }
