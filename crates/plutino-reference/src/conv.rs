@@ -54,10 +54,13 @@ fn source(axis: &Axis, padded: usize) -> Option<usize> {
     (0..n).contains(&x).then_some(x as usize)
 }
 
-/// output\[n, oc, o\] = sum over (channel, tap) of weight\[oc, channel, tap\] input\[n, channel, o
-/// stride
-/// - padding + tap dilation\], in f64; of a transposed problem, the gradient of that with respect to
-/// its input.
+/// In f64, by the definition:
+///
+/// ```text
+/// output[n, o, p] = sum over (channel, tap) of weight[o, channel, tap]
+///                                            * input[n, channel, p stride - padding + tap dilation]
+/// ```
+/// Of a transposed problem, the gradient of that with respect to its input.
 pub fn conv(problem: &ConvProblem, input: &[f32], weights: &[f32]) -> Vec<f64> {
     let mut output = vec![0.0; problem.output_len()];
     let product = |x: f32, w: f32| f64::from(x) * f64::from(w);
