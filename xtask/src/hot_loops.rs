@@ -1,8 +1,8 @@
 //! `cargo xtask hot-loops`: the machine code of the loops in which kernels spend their time.
 //!
-//! A function that is not inlined into such a loop puts every sum on the stack, twice for each step:
-//! the result is right and takes several times as long, which no test of results sees. This reads
-//! the code of a built program and fails where that has happened.
+//! A function that is not inlined into such a loop puts every sum on the stack, twice for each
+//! step: the result is right and takes several times as long, which no test of results sees. This
+//! reads the code of a built program and fails where that has happened.
 
 use std::path::{Path, PathBuf};
 

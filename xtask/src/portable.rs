@@ -1,9 +1,9 @@
 //! `cargo xtask portable`: the library for other machines, other features, and the oldest compiler.
 //!
-//! Nothing is run: `cargo check` of the facade with each feature alone, for each target, one of them
-//! without the default features, and with the compiler that `rust-version` declares. Before, the list of
-//! packages is searched for those that build C: without them, a target needs no C compiler, not
-//! even to link for it later.
+//! Nothing is run: `cargo check` of the facade with each feature alone, for each target, one of
+//! them without the default features, and with the compiler that `rust-version` declares. Before,
+//! the list of packages is searched for those that build C: without them, a target needs no C
+//! compiler, not even to link for it later.
 
 use std::path::Path;
 use std::process::Command;

@@ -64,8 +64,8 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
 ];
 
-/// Where `unsafe` may stand beside [`KERNELS`]: the tensor crate's buffers, the runtime's arena, the
-/// mmap module.
+/// Where `unsafe` may stand beside [`KERNELS`]: the tensor crate's buffers, the runtime's arena,
+/// the mmap module.
 const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-kernels/benches/",
     "crates/plutino-tensor/src/buffer.rs",

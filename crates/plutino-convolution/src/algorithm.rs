@@ -1,8 +1,8 @@
 //! What an algorithm is, and the table of them.
 //!
-//! An algorithm is a file: it says for which problems, post-ops and instruction sets it exists, what
-//! it is estimated to cost, how it wants its weights, how much workspace it takes, and computes. Its
-//! row in [`ALGORITHMS`] is all that the rest of the crate knows of it.
+//! An algorithm is a file: it says for which problems, post-ops and instruction sets it exists,
+//! what it is estimated to cost, how it wants its weights, how much workspace it takes, and
+//! computes. Its row in [`ALGORITHMS`] is all that the rest of the crate knows of it.
 
 use crate::choose::Request;
 use crate::nchwc::winograd::Variant;

@@ -25,7 +25,8 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// With nothing beside the convolution, the best instruction set, one thread, and plain tensors.
+    /// With nothing beside the convolution, the best instruction set, one thread, and plain
+    /// tensors.
     pub fn plain(problem: ConvProblem) -> Self {
         Self {
             problem,

@@ -169,7 +169,8 @@ impl Convolution {
     ///
     /// # Errors
     /// [`ConvError::Length`] where a slice is not of the plan's size, or is given and not planned
-    /// for; [`ConvError::Packed`], [`ConvError::Weights`], [`ConvError::Misaligned`], [`ConvError::Threads`].
+    /// for; [`ConvError::Packed`], [`ConvError::Weights`], [`ConvError::Misaligned`],
+    /// [`ConvError::Threads`].
     pub fn run(&self, args: ConvArgs<'_>, par: &Par) -> Result<(), ConvError> {
         let ConvArgs { x, weights, bias, factors, residual, y, workspace } = args;
         let (inputs, outputs) = (self.input_len(), self.output_len());

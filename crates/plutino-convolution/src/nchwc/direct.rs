@@ -6,16 +6,16 @@
 //!
 //!                two blocks of output channels (vectors)
 //!   MR pixels   [ sum sum ]      one step: MR broadcasts of x, 2 loads of w, 2 MR multiply-adds
-//!               [ sum sum ]      MR = 14 with AVX-512, 6 with AVX2 (tile.rs)
+//!               [ sum sum ]      MR = 12 with AVX-512, 6 with AVX2 (tile.rs)
 //! ```
-//! Loops, outermost first: image and part of the pixels (a task; its input stays in the second-level
-//! cache) / pair of output channel blocks (its weights stay in the first level) / tile / input
-//! channel block / tap / channel. Where taps lie is looked up in a table of offsets, made once for
-//! each task. The sum over taps and channels runs in one fixed order: the result does not depend on
-//! tasks.
+//! Loops, outermost first: image and part of the pixels (a task; its input stays in the
+//! second-level cache) / pair of output channel blocks (its weights stay in the first level) / tile
+//! / input channel block / tap / channel. Where taps lie is looked up in a table of offsets, made
+//! once for each task. The sum over taps and channels runs in one fixed order: the result does not
+//! depend on tasks.
 //!
-//! For: windows that Winograd does not take or does not pay for, strides, dilation, groups. Figures:
-//! docs/decisions/002-direct-convolution.md.
+//! For: windows that Winograd does not take or does not pay for, strides, dilation, groups.
+//! Figures: docs/decisions/002-direct-convolution.md.
 
 use super::tile::NB;
 use super::tiled::{self, ConvInput, DirectWeights, Tiled, pad_bias};

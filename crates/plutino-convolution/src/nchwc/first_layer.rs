@@ -3,10 +3,11 @@
 //! ```text
 //! y[n, o, p] = act(bias[o] + sum over taps t, channels c of x[n, c, p * stride + t - padding] w[o, c, t])
 //! ```
-//! The register tile is the direct convolution's: pixels times two blocks of output channels. Planes
-//! are read where they lie if no window reaches outside, else from a copy with padded borders: of
-//! the whole image, or of what a task needs, made in its cache (`image.rs`). Tiles of a row read
-//! its pixels at a fixed distance; in short rows where a tap lies is the sum of two numbers.
+//! The register tile is the direct convolution's: pixels times two blocks of output channels.
+//! Planes are read where they lie if no window reaches outside, else from a copy with padded
+//! borders: of the whole image, or of what a task needs, made in its cache (`image.rs`). Tiles of a
+//! row read its pixels at a fixed distance; in short rows where a tap lies is the sum of two
+//! numbers.
 //!
 //! For: at most [`FEW`] channels and any window, where Winograd on squares of pixels does not take
 //! it or does not pay. Figures: docs/decisions/003-first-layers.md.

@@ -9,8 +9,8 @@
 //! the stride: tap t belongs to phase `t mod stride`, and within a phase neighbouring pixels see
 //! neighbouring inputs. So each phase is an ordinary convolution with stride 1 and some of the
 //! taps, last first, that writes every stride-th pixel. Register tile and loops are the direct
-//! convolution's; the tasks of all phases are interleaved, so that neighbouring pixels of the output
-//! share lines of cache.
+//! convolution's; the tasks of all phases are interleaved, so that neighbouring pixels of the
+//! output share lines of cache.
 //!
 //! For: two dimensions without groups and dilation, at most [`MOST_PHASES`] phases, each of which
 //! writes and reads something. Figures: docs/decisions/002-direct-convolution.md.

@@ -16,8 +16,8 @@
 //! threads.
 //!
 //! In the code below, sizes are those of the convolution it is the gradient of
-//! ([`ConvProblem::adjoint`]): what it writes has that one's input sizes and channels, what it reads
-//! its output sizes.
+//! ([`ConvProblem::adjoint`]): what it writes has that one's input sizes and channels, what it
+//! reads its output sizes.
 
 use super::products::{self, MatrixWeights};
 use crate::algorithm::{Bound, Operands, take};

@@ -9,9 +9,10 @@
 use std::mem::MaybeUninit;
 
 /// `$body` for each index from 0 up to the constant `$n`, at most 12 (the most pixels of a register
-/// tile); in it, `$i` is a constant. What lies past `$n` is not compiled, but its types are checked:
-/// where loops stand inside loops, `at most 6:` or `at most 7:` leaves out what never is. (With 12
-/// for each of the three of a depthwise kernel, checking that crate took 95 s instead of 7.)
+/// tile); in it, `$i` is a constant. What lies past `$n` is not compiled, but its types are
+/// checked: where loops stand inside loops, `at most 6:` or `at most 7:` leaves out what never is.
+/// (With 12 for each of the three of a depthwise kernel, checking that crate took 95 s instead of
+/// 7.)
 #[macro_export]
 macro_rules! unroll {
     ($n:expr, |$i:ident| $body:expr) => {{

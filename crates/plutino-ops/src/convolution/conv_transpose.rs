@@ -25,8 +25,7 @@ fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let bias = r.or("bias", true)?;
     let weight = Source::Stored(r.weight("weight", &shape)?);
     let bias = r.weight_if(bias, "bias", &[out])?.map(Source::Stored);
-    let weighted = Weighted::new(r.required_input("input")?, weight, bias);
-    common(r, dims, groups, weighted)
+    common(r, dims, groups, |r| Ok(Weighted::new(r.required_input("input")?, weight, bias)))
 }
 
 fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -43,8 +42,7 @@ pub(crate) fn functional(
     if groups == 0 {
         return Err(r.bad("groups", "a positive integer"));
     }
-    let weighted = Weighted::of_function(r)?;
-    common(r, dims, groups, weighted)
+    common(r, dims, groups, Weighted::of_function)
 }
 
 /// What modules and functions share.
@@ -52,18 +50,20 @@ fn common(
     r: &mut NodeReader<'_>,
     dims: usize,
     groups: usize,
-    weighted: Weighted,
+    weights: impl FnOnce(&mut NodeReader<'_>) -> Result<Weighted, BuildError>,
 ) -> Result<Box<dyn Operator>, BuildError> {
+    let stride = r.sizes("stride", dims, 1, Some(1))?;
     let padding = r.sizes("padding", dims, 0, Some(0))?.into_iter().map(|p| (p, p)).collect();
+    let output_padding = r.sizes("output_padding", dims, 0, Some(0))?;
     Ok(Box::new(Conv {
         dims,
-        weighted,
-        stride: r.sizes("stride", dims, 1, Some(1))?,
+        stride,
         padding: Padding::Sizes(padding),
         dilation: r.sizes("dilation", dims, 1, Some(1))?,
         groups,
         mode: PadMode::Zeros,
-        transposed: Some(r.sizes("output_padding", dims, 0, Some(0))?),
+        transposed: Some(output_padding),
+        weighted: weights(r)?,
     }))
 }
 

@@ -16,8 +16,8 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
-//! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a single
-//! product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
+//! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
+//! single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
 //!
 //! Each element of C is the sum of chains of multiply-adds in the order of k, one for each KC,
 //! which the depth alone decides; bias and residual come last. Neither other blocks nor threads

@@ -16,9 +16,9 @@
 //! another row.
 //!
 //! Every element is a chain of multiply-adds in the order of k, which starts from zero: what is
-//! large beside the terms (a bias, a residual, the sum so far) would take the last digits of each of
-//! them, and is added at the end. Cutting the work by rows or columns changes no bit of it; chains
-//! are at most [`CHAIN`] terms long, wherever they are.
+//! large beside the terms (a bias, a residual, the sum so far) would take the last digits of each
+//! of them, and is added at the end. Cutting the work by rows or columns changes no bit of it;
+//! chains are at most [`CHAIN`] terms long, wherever they are.
 
 use super::post_ops::UNLIMITED;
 use plutino_cpu::simd::unroll::{array, unroll};

@@ -138,8 +138,8 @@ impl<A: Left> Tiles<'_, A> {
             let (i, rows) = (t.rows.start + rows.start, rows.len());
             let at = t.base + i * t.stride + j;
             let c = t.c.as_mut_ptr().wrapping_add(at);
-            // What C holds, the terms before or the residual; and another matrix, once all terms are
-            // there.
+            // What C holds, the terms before or the residual; and another matrix, once all terms
+            // are there.
             let there = !t.first || matches!(t.post_ops.residual, Residual::Output);
             let there = there.then_some((c.cast_const(), t.stride));
             let other = match t.post_ops.residual {

@@ -4,8 +4,9 @@
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //! ```
-//! They differ in what a tile [`Reads`], which their files decide. Each register tile (see `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it
-//! up in a table of offsets, made once for each block of pixels.
+//! They differ in what a tile [`Reads`], which their files decide. Each register tile (see
+//! `nchwc/tile.rs`) computes where the taps of its pixels lie, or looks it up in a table of
+//! offsets, made once for each block of pixels.
 //!
 //! Loops, outermost first: image and block of pixels (a task; its input stays in the second-level
 //! cache) / pair of output channel blocks (its weights stay in the first level) / tile / input
