@@ -1,6 +1,6 @@
 //! The one place that decides how a convolution is computed.
 
-use crate::algorithm::{ALGORITHMS, Algorithm, ConvLayout};
+use crate::algorithm::{ALGORITHMS, Algorithm, BoundAlgorithm, ConvLayout};
 use crate::convolution::Convolution;
 use crate::post_ops::PostOps;
 use crate::problem::{ConvError, ConvProblem};
@@ -40,12 +40,12 @@ impl Request<'_> {
 
     /// Every algorithm that computes this, in the order of [`ALGORITHMS`].
     pub fn candidates(&self) -> impl Iterator<Item = Convolution> {
-        let of_layout = |a: &&Algorithm| self.layouts.contains(&a.layout);
-        ALGORITHMS.iter().filter(of_layout).filter_map(|algorithm| self.bind(algorithm))
+        self.bound().map(|(algorithm, bound)| Convolution::new(self, algorithm, bound))
     }
 
-    fn bind(&self, algorithm: &'static Algorithm) -> Option<Convolution> {
-        (algorithm.bind)(self).map(|bound| Convolution::new(self, algorithm, bound))
+    fn bound(&self) -> impl Iterator<Item = (&'static Algorithm, Box<dyn BoundAlgorithm>)> {
+        let of_layout = |a: &&Algorithm| self.layouts.contains(&a.layout);
+        ALGORITHMS.iter().filter(of_layout).filter_map(|a| Some((a, (a.bind)(self)?)))
     }
 }
 
@@ -64,9 +64,10 @@ pub fn choose(request: &Request<'_>) -> Result<Convolution, ConvError> {
     for layout in ConvLayout::ALL {
         let one = Request { layouts: &[layout], ..*request };
         if request.layouts.contains(&layout)
-            && let Some(best) = one.candidates().min_by(|a, b| a.cycles().total_cmp(&b.cycles()))
+            && let Some((algorithm, best)) =
+                one.bound().min_by(|(_, a), (_, b)| a.cycles().total_cmp(&b.cycles()))
         {
-            return Ok(best);
+            return Ok(Convolution::new(request, algorithm, best));
         }
     }
     let Request { problem, post_ops, isa, layouts, .. } = request;

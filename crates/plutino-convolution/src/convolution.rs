@@ -49,6 +49,8 @@ pub struct Convolution {
     bound: Box<dyn BoundAlgorithm>,
     /// Elements of a prepared bias where there is none.
     no_bias: usize,
+    /// Bytes.
+    workspace: usize,
 }
 
 /// What [`Convolution::run`] reads and writes. Lengths are those of the layout: see
@@ -80,7 +82,8 @@ impl Convolution {
     ) -> Self {
         let Request { problem, post_ops, isa, threads, .. } = *request;
         let no_bias = bound.bias(None).len();
-        Self { problem, post_ops, isa, threads, algorithm, bound, no_bias }
+        let workspace = bound.workspace().next_multiple_of(LINE);
+        Self { problem, post_ops, isa, threads, algorithm, bound, no_bias, workspace }
     }
 
     /// The sizes.
@@ -162,7 +165,7 @@ impl Convolution {
 
     /// Bytes of workspace.
     pub fn workspace(&self) -> usize {
-        self.bound.workspace().next_multiple_of(LINE)
+        self.workspace
     }
 
     /// Computes.

@@ -86,9 +86,7 @@ impl Bound for Depthwise {
     type Weights = DepthwiseWeights;
 
     fn cycles(&self) -> f64 {
-        let weights = self.problem.weight_len() as f64;
-        let sums = weights * self.problem.out_plane() as f64;
-        cost::by_sums(self.isa, SHARE, self.problem.batch(), sums, weights)
+        cost::by_sums(&self.problem, self.isa, SHARE)
     }
 
     fn pack_key(&self) -> PackKey {

@@ -2,7 +2,8 @@
 //! image; with groups of whole blocks.
 //!
 //! ```text
-//! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
+//! y[n, o, p] = act(bias[o] + residual[n, o, p]
+//!                  + sum over taps t, channels c of x[n, c, at(p, t)] w[o, c, t])
 //!
 //!                two blocks of output channels (vectors)
 //!   MR pixels   [ sum sum ]      one step: MR broadcasts of x, 2 loads of w, 2 MR multiply-adds
@@ -38,13 +39,17 @@ pub(crate) struct Shared {
     pub(super) tiled: Tiled,
 }
 
+/// Whether no group of channels cuts a block.
+pub(super) fn has_whole_groups(problem: &ConvProblem, isa: Isa) -> bool {
+    let whole = |channels: usize| channels.is_multiple_of(isa.lanes());
+    problem.groups() == 1 || (whole(problem.group_in()) && whole(problem.group_out()))
+}
+
 /// None where groups cut blocks.
 pub(crate) fn bind(request: &Request<'_>) -> Option<Shared> {
     let &Request { problem, post_ops, isa, threads, .. } = request;
     let window = Window::of(&problem)?;
-    let whole = |channels: usize| channels.is_multiple_of(isa.lanes());
-    let fits = problem.groups() == 1 || (whole(problem.group_in()) && whole(problem.group_out()));
-    if !fits || post_ops.factors {
+    if !has_whole_groups(&problem, isa) || post_ops.factors {
         return None;
     }
     let channels = [problem.in_channels(), problem.out_channels()];

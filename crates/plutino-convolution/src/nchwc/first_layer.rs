@@ -1,7 +1,8 @@
 //! First layers: plain images of a few channels, too few for a block, in; channel blocks out.
 //!
 //! ```text
-//! y[n, o, p] = act(bias[o] + sum over taps t, channels c of x[n, c, p * stride + t - padding] w[o, c, t])
+//! y[n, o, p] = act(bias[o] + sum over taps t, channels c of
+//!                  x[n, c, p * stride + t - padding] w[o, c, t])
 //! ```
 //! The register tile is the direct convolution's: pixels times two blocks of output channels.
 //! Planes are read where they lie if no window reaches outside, else from a copy with padded

@@ -135,9 +135,7 @@ impl Bound for Phases {
     type Weights = PhaseWeights;
 
     fn cycles(&self) -> f64 {
-        let batch = self.problem.batch();
-        let sums = (self.problem.flops() / 2 / batch.max(1)) as f64;
-        cost::by_sums(self.isa, SHARE, batch, sums, self.problem.weight_len() as f64)
+        cost::by_sums(&self.problem, self.isa, SHARE)
     }
 
     fn pack_key(&self) -> PackKey {

@@ -2,7 +2,8 @@
 //! register tile reads them.
 //!
 //! ```text
-//! y[n, o, p] = act(bias[o] + residual[n, o, p] + sum over channels c of x[n, c, p] f[n, c] w[o, c])
+//! y[n, o, p] = act(bias[o] + residual[n, o, p]
+//!                  + sum over channels c of x[n, c, p] f[n, c] w[o, c])
 //! ```
 //! The register tile is the direct convolution's: pixels times two blocks of output channels. With
 //! stride 1 pixels lie side by side and need no table of where; with strides a task copies the
@@ -15,7 +16,7 @@
 //! For: every layer of ResNet's bottlenecks, MobileNet's expansions. Figures:
 //! docs/decisions/002-direct-convolution.md.
 
-use super::direct::Shared;
+use super::direct::{Shared, has_whole_groups};
 use super::tile::NB;
 use super::tiled::{self, ConvInput, Cut, DirectWeights, Reads, Tiled};
 use super::window::Window;
@@ -45,15 +46,13 @@ pub(super) fn cycles(request: &Request<'_>) -> f64 {
 pub(crate) fn bind(request: &Request<'_>) -> Option<Pointwise> {
     let &Request { problem, post_ops, isa, threads, .. } = request;
     let window = Window::of(&problem).filter(Window::is_sample)?;
-    let whole = |channels: usize| channels.is_multiple_of(isa.lanes());
-    let fits = problem.groups() == 1 || (whole(problem.group_in()) && whole(problem.group_out()));
     // Multiplying the weights takes `out` multiplications for each channel, multiplying the image
     // one for each pixel: these take two to three times as long, since every vector of the image
     // has another address of its factors.
     let scales = problem.groups() == 1
         && window.is_pointwise()
         && problem.out_channels() <= 2 * window.pixels();
-    if !fits || (post_ops.factors && !scales) {
+    if !has_whole_groups(&problem, isa) || (post_ops.factors && !scales) {
         return None;
     }
     let [inp, out] = [problem.in_channels(), problem.out_channels()];

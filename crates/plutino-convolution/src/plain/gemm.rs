@@ -7,12 +7,12 @@
 //! packed as its left operand. For images in one or three dimensions, and where layers around it
 //! are plain; figures in docs/decisions/005-matrix-products.md.
 
-use super::products::{self, MatrixWeights, Plan, Products};
+use super::products::{self, MatrixWeights, Plan};
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
 use crate::problem::{Axis, ConvError};
 use plutino_cpu::{PackKey, Par};
-use plutino_products::gemm::{Operand, PostOps, Problem, Strided};
+use plutino_products::gemm::Strided;
 use plutino_tensor::Floats;
 
 /// Bound to a problem.
@@ -56,33 +56,14 @@ impl Bound for PixelProducts {
         par: &Par,
     ) -> Result<(), ConvError> {
         self.0.run(weights, operands, workspace, |images, scratch| {
+            // The pixels of a group's channels are the right operand as they are.
+            let (channels, plane) = (self.0.problem.group_in(), self.0.problem.in_plane());
             let x = images.x;
-            images.run(par, |all| Pixels { all, x }, scratch);
+            let pixels = |i: usize| {
+                let group = &x[i * channels * plane..(i + 1) * channels * plane];
+                Strided::right(group, (channels, plane), (plane, 1))
+            };
+            images.run(par, pixels, scratch);
         })
-    }
-}
-
-/// The pixels of a group's channels are the right operand as they are.
-struct Pixels<'a> {
-    all: Products<'a>,
-    x: &'a [f32],
-}
-
-impl<'a> Problem for Pixels<'a> {
-    type A = Strided<'a>;
-    type B = Strided<'a>;
-    fn a(&self, i: usize) -> Operand<'_, Strided<'a>> {
-        self.all.weights(i)
-    }
-    fn b(&self, i: usize) -> Operand<'_, Strided<'a>> {
-        let (channels, plane) = (self.all.problem.group_in(), self.all.problem.in_plane());
-        let image = &self.x[i * channels * plane..(i + 1) * channels * plane];
-        Operand::Source(Strided::right(image, (channels, plane), (plane, 1)))
-    }
-    fn c(&self, i: usize) -> usize {
-        self.all.output(i)
-    }
-    fn post_ops(&self, i: usize) -> PostOps<'_> {
-        self.all.post_ops(i)
     }
 }

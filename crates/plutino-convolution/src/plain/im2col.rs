@@ -2,18 +2,18 @@
 //! operand is never built, its panels packed straight from the image (implicit im2col).
 //!
 //! ```text
-//! y[n, g, o, p] = sum over (c, t) of w[g, o, (c, t)] x[n, g, c, p * stride + t * dilation - padding]
+//! y[n, g, o, p] = sum over (c, t) of w[g, o, (c, t)]
+//!                                    x[n, g, c, p * stride + t * dilation - padding]
 //! ```
 //! How the image is laid out for it is told in `windows.rs`. Register tile and loops are those of
 //! matrix products; figures in docs/decisions/005-matrix-products.md.
 
-use super::products::{self, MatrixWeights, Plan, Products};
+use super::products::{self, MatrixWeights, Plan};
 use super::windows::{Phases, Windows};
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::problem::ConvError;
 use plutino_cpu::{PackKey, Par};
-use plutino_products::gemm::{Operand, PostOps, Problem, Strided};
 use plutino_tensor::Floats;
 
 /// Bytes of laid out images that are kept at a time, where the batch leaves a choice.
@@ -76,32 +76,9 @@ impl Bound for WindowProducts {
         let (laid_out, rest) = take::<f32>(workspace, self.laid_out())?;
         self.plan.run(weights, operands, rest, |part, scratch| {
             let images = self.phases.lay_out(par, part.x, laid_out);
-            part.run(par, |all| InWindows { all, phases: &self.phases, images }, scratch);
+            let groups = self.plan.problem.groups();
+            let windows = |i: usize| Windows::new(&self.phases, images, i / groups, i % groups);
+            part.run(par, windows, scratch);
         })
-    }
-}
-
-/// The right operand is read from laid out images.
-struct InWindows<'a> {
-    all: Products<'a>,
-    phases: &'a Phases,
-    images: &'a [f32],
-}
-
-impl<'a> Problem for InWindows<'a> {
-    type A = Strided<'a>;
-    type B = Windows<'a>;
-    fn a(&self, i: usize) -> Operand<'_, Strided<'a>> {
-        self.all.weights(i)
-    }
-    fn b(&self, i: usize) -> Operand<'_, Windows<'a>> {
-        let groups = self.all.problem.groups();
-        Operand::Source(Windows::new(self.phases, self.images, i / groups, i % groups))
-    }
-    fn c(&self, i: usize) -> usize {
-        self.all.output(i)
-    }
-    fn post_ops(&self, i: usize) -> PostOps<'_> {
-        self.all.post_ops(i)
     }
 }

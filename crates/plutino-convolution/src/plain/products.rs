@@ -7,7 +7,7 @@ use crate::post_ops::{PostOps, ResidualOrder};
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::{
-    self, Bias, Gemm, Operand, PackedMatrix, Problem, Side, Size, Strided, Target,
+    self, Bias, Gemm, Operand, Pack, PackedMatrix, Problem, Side, Size, Strided, Target,
 };
 use plutino_tensor::Floats;
 
@@ -49,9 +49,7 @@ pub(super) fn pack_key(form: &'static str, isa: Isa) -> PackKey {
 
 /// Estimated cycles.
 pub(super) fn cycles(problem: &ConvProblem, isa: Isa) -> f64 {
-    let each = problem.batch().max(1);
-    let sums = (problem.flops() / 2 / each) as f64;
-    cost::by_sums(isa, SHARE, each, sums, problem.weight_len() as f64)
+    cost::by_sums(problem, isa, SHARE)
 }
 
 /// The products of a convolution that is not transposed.
@@ -162,43 +160,62 @@ pub(super) struct Images<'a> {
     pub(super) x: &'a [f32],
     y: &'a mut [f32],
     gemm: Gemm,
-    /// What their products share.
-    pub(super) all: Products<'a>,
+    all: Products<'a>,
 }
 
-impl Images<'_> {
-    /// Computes the products that `problem` makes of [`Images::all`].
-    pub(super) fn run<'a, P: Problem>(
+impl<'a> Images<'a> {
+    /// Computes the products; `right` is the right operand of each.
+    pub(super) fn run<B: Pack>(
         self,
         par: &Par,
-        problem: impl FnOnce(Products<'a>) -> P,
+        right: impl Fn(usize) -> B + Sync,
         scratch: &mut [f32],
-    ) where
-        Self: 'a,
-    {
+    ) {
         let stride = self.all.problem.out_plane();
-        let Images { y, gemm, all, .. } = self;
-        gemm.run(par, &problem(all), y, stride, scratch);
+        self.gemm.run(par, &WithRight { all: self.all, right }, self.y, stride, scratch);
+    }
+}
+
+/// Products with their right operands.
+struct WithRight<'a, F> {
+    all: Products<'a>,
+    right: F,
+}
+
+impl<'a, B: Pack, F: Fn(usize) -> B + Sync> Problem for WithRight<'a, F> {
+    type A = Strided<'a>;
+    type B = B;
+    fn a(&self, i: usize) -> Operand<'_, Strided<'a>> {
+        self.all.weights(i)
+    }
+    fn b(&self, i: usize) -> Operand<'_, B> {
+        Operand::Source((self.right)(i))
+    }
+    fn c(&self, i: usize) -> usize {
+        self.all.output(i)
+    }
+    fn post_ops(&self, i: usize) -> gemm::PostOps<'_> {
+        self.all.post_ops(i)
     }
 }
 
 /// What the products of some images share: product `i` is group `i % groups` of an image.
-pub(super) struct Products<'a> {
-    pub(super) problem: &'a ConvProblem,
+struct Products<'a> {
+    problem: &'a ConvProblem,
     weights: &'a MatrixWeights,
     post_ops: gemm::PostOps<'a>,
 }
 
 impl Products<'_> {
-    pub(super) fn weights<P>(&self, i: usize) -> Operand<'_, P> {
+    fn weights<P>(&self, i: usize) -> Operand<'_, P> {
         Operand::Packed(&self.weights.groups[i % self.problem.groups()])
     }
 
-    pub(super) fn output(&self, i: usize) -> usize {
+    fn output(&self, i: usize) -> usize {
         i * self.problem.group_out() * self.problem.out_plane()
     }
 
-    pub(super) fn post_ops(&self, i: usize) -> gemm::PostOps<'_> {
+    fn post_ops(&self, i: usize) -> gemm::PostOps<'_> {
         let m = self.problem.group_out();
         let group = i % self.problem.groups();
         let bias = match self.post_ops.bias {

@@ -21,7 +21,8 @@ pub(crate) fn shape_error(error: ConvError) -> ShapeError {
     ShapeError::Invalid(error.to_string())
 }
 
-fn plan_error(error: ConvError) -> PlanError {
+/// The error of a convolution that cannot be planned.
+pub(crate) fn plan_error(error: ConvError) -> PlanError {
     match error {
         ConvError::Memory(error) => error.into(),
         ConvError::NoAlgorithm(_) => PlanError::Unsupported(error.to_string()),
@@ -29,12 +30,13 @@ fn plan_error(error: ConvError) -> PlanError {
     }
 }
 
-fn run_error(error: ConvError) -> RunError {
+/// The error of a kernel whose plan does not fit its run.
+pub(crate) fn run_error(error: ConvError) -> RunError {
     RunError::Internal(error.to_string())
 }
 
 /// The algorithm for a convolution in one of these layouts.
-fn chosen(
+pub(crate) fn chosen(
     problem: ConvProblem,
     post_ops: PostOps,
     on: Setting,

@@ -3,5 +3,5 @@
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod deform_conv;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod unfold;

@@ -9,14 +9,13 @@
 //! Rows of (xy, wh, the rest) of all stages, anchors and pixels, in this order, make the output
 //! `(N, rows, outputs of an anchor)`.
 
+use crate::convolution::kernel;
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, MemoryUse, NodeReader,
-    Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec,
-    Weight, register_op,
+    BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
 };
 use plutino_kernels::conv::{
-    Axis, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
-    Window, choose,
+    Axis, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Window,
 };
 use plutino_kernels::nchwc::to_blocked;
 use plutino_kernels::{Activation, Isa, Par};
@@ -100,14 +99,9 @@ impl Sizes {
     fn convolution(&self, cx: &PlanCx<'_>) -> Result<Convolution, ConvError> {
         let axis = |size: usize| Axis::new(size, Window::default());
         let axes = [axis(self.height)?, axis(self.width)?];
-        choose(&Request {
-            problem: ConvProblem::new(self.batch, 1, self.channels, self.made(), &axes)?,
-            post_ops: PostOps { activation: Some(Activation::Sigmoid), ..PostOps::default() },
-            isa: cx.isa,
-            threads: cx.threads,
-            save_memory: cx.memory == MemoryUse::Low,
-            layouts: &[ConvLayout::Blocked],
-        })
+        let problem = ConvProblem::new(self.batch, 1, self.channels, self.made(), &axes)?;
+        let sigmoid = PostOps { activation: Some(Activation::Sigmoid), ..PostOps::default() };
+        kernel::chosen(problem, sigmoid, cx.setting(), &[ConvLayout::Blocked])
     }
 }
 
@@ -170,13 +164,13 @@ impl Operator for Detect {
             self.stages.iter().zip(self.all_sizes(cx.inputs)?).zip(strides)
         {
             let (channels, made) = (sizes.channels, sizes.made());
-            let conv = sizes.convolution(cx).map_err(|e| PlanError::Unsupported(e.to_string()))?;
+            let conv = sizes.convolution(cx).map_err(kernel::plan_error)?;
             let weights = cx.packs.get(&stage.weight.name, conv.pack_key(), || {
                 let packed = stage.weight.read_f32(|weights| conv.pack(weights, &Par::serial()))?;
-                packed.map_err(|e| PlanError::Unsupported(e.to_string()))
+                packed.map_err(kernel::plan_error)
             })?;
             let bias = stage.bias.to_f32()?;
-            let bias = conv.bias(Some(&bias)).map_err(|e| PlanError::Unsupported(e.to_string()))?;
+            let bias = conv.bias(Some(&bias)).map_err(kernel::plan_error)?;
             let plane = |channels: usize| {
                 channels.next_multiple_of(block).saturating_mul(sizes.batch * sizes.pixels())
             };
@@ -271,7 +265,8 @@ impl StageKernel {
     ) -> Result<(), RunError> {
         let short = || RunError::Internal("scratch memory of a detector".into());
         let (workspace, rest) = scratch.split_at_mut_checked(self.workspace).ok_or_else(short)?;
-        let rest = &mut rest[..(self.raw + self.copy) * size_of::<f32>()];
+        let len = (self.raw + self.copy).saturating_mul(size_of::<f32>());
+        let rest = rest.get_mut(..len).ok_or_else(short)?;
         let rest: &mut [f32] = bytemuck::try_cast_slice_mut(rest).map_err(|_| short())?;
         let (raw, rest) = rest.split_at_mut_checked(self.raw).ok_or_else(short)?;
         let x = if self.copy > 0 {
@@ -298,7 +293,7 @@ impl StageKernel {
             y: &mut *raw,
             workspace,
         };
-        self.conv.run(args, par).map_err(|e| RunError::Internal(e.to_string()))?;
+        self.conv.run(args, par).map_err(kernel::run_error)?;
         let batch = self.sizes.batch.max(1);
         let images = y.chunks_exact_mut((rows * self.sizes.outputs).max(1));
         for (y, raw) in images.zip(raw.chunks_exact((raw.len() / batch).max(1))) {

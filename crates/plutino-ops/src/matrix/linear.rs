@@ -208,6 +208,11 @@ pub(crate) fn plan_error(error: GemmError) -> PlanError {
     }
 }
 
+/// The error of a kernel whose plan does not fit its run.
+pub(crate) fn run_error(error: GemmError) -> RunError {
+    RunError::Internal(error.to_string())
+}
+
 /// A linear layer of f32.
 struct LinearKernel {
     name: String,
@@ -237,7 +242,7 @@ impl Kernel for LinearKernel {
             stride,
             workspace: cx.take_scratch()?,
         };
-        self.product.run(args, cx.par).map_err(|e| RunError::Internal(e.to_string()))
+        self.product.run(args, cx.par).map_err(run_error)
     }
 }
 

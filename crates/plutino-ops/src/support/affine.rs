@@ -1,7 +1,7 @@
 //! x Wᵀ + b with weights of the model file, as a step of a larger kernel (attention, recurrent
 //! layers).
 
-use crate::matrix::linear::plan_error;
+use crate::matrix::linear::{plan_error, run_error};
 use crate::{PlanCx, PlanError, RunError, Weight};
 use plutino_kernels::Par;
 use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
@@ -112,6 +112,6 @@ impl Affine {
             stride,
             workspace: bytemuck::cast_slice_mut(scratch),
         };
-        self.product.run(args, par).map_err(|e| RunError::Internal(e.to_string()))
+        self.product.run(args, par).map_err(run_error)
     }
 }

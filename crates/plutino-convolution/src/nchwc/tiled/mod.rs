@@ -95,10 +95,7 @@ impl Cut {
 
 /// Estimated cycles: four fifths of the peak, and weights that are read for each image.
 pub(super) fn cycles(request: &Request<'_>) -> f64 {
-    let problem = &request.problem;
-    let weights = problem.weight_len() as f64;
-    let sums = weights * problem.out_plane() as f64;
-    cost::by_sums(request.isa, SHARE, problem.batch(), sums, weights)
+    cost::by_sums(&request.problem, request.isa, SHARE)
 }
 
 /// The pixels of a larger plane that a convolution computes: rows and columns from `first` on,

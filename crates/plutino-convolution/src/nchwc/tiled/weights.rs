@@ -13,7 +13,8 @@ const LINES: usize = 16;
 pub(crate) enum ConvInput {
     /// In channel blocks.
     Blocked,
-    /// Plain NCHW, for the first layer with its few channels: at most [`FEW`](super::super::first_layer::FEW).
+    /// Plain NCHW, for the first layer with its few channels: at most
+    /// [`FEW`](super::super::first_layer::FEW).
     Plain,
 }
 
