@@ -34,9 +34,23 @@ fn tables(len: usize) -> usize {
 }
 
 /// A precision that transforms are computed in: f32 or f64.
-pub trait FftReal: Real + FftNum {}
-impl FftReal for f32 {}
-impl FftReal for f64 {}
+pub trait FftReal: Real + FftNum {
+    /// The transform of lines of `len` elements.
+    fn transform(direction: Direction, len: usize) -> Arc<dyn Fft<Self>>;
+}
+
+/// `rustfft` is generic over the precision. Made here, in functions that are not, its code is
+/// compiled with this crate, and not with each that plans a transform.
+macro_rules! fft_real {
+    ($($real:ty),*) => {$(
+        impl FftReal for $real {
+            fn transform(direction: Direction, len: usize) -> Arc<dyn Fft<Self>> {
+                FftPlanner::new().plan_fft(len, direction)
+            }
+        }
+    )*};
+}
+fft_real!(f32, f64);
 
 /// A transform of lines of one length.
 #[derive(Clone)]
@@ -52,7 +66,7 @@ impl<R: FftReal> Lines<R> {
     /// Where the tables that they take exceed the caller's budget, or memory.
     pub fn new(direction: Direction, len: usize) -> Result<Self, TensorError> {
         alloc::probe(tables(len).saturating_mul(size_of::<Complex<R>>()))?;
-        Ok(Self { fft: FftPlanner::new().plan_fft(len, direction), len })
+        Ok(Self { fft: R::transform(direction, len), len })
     }
 
     /// Elements of a line.
