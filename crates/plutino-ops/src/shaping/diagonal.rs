@@ -3,7 +3,7 @@
 use crate::shaping::slice::existing;
 use crate::support::assemble::{Assemble, Assembly, Piece, assembled, leaf};
 use crate::support::rearrange::{
-    Geometry, Part, Parts, Rearrange, Rearranged, Views, ints, invalid, rearranged, subject,
+    self, Geometry, Part, Parts, Rearrange, Views, ints, invalid, rearranged, subject,
 };
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, StorageView, TensorValue, ValueSpec,
@@ -192,7 +192,7 @@ impl Rearrange for AsStrided {
         let own = || i64::try_from(view.elements.offset).unwrap_or(i64::MAX);
         let offset = Some(self.offset.unwrap_or_else(own));
         let (size, stride) = (self.size.clone(), self.stride.clone());
-        Ok(Box::new(Rearranged(Self { input: self.input, size, stride, offset, bound: true })))
+        Ok(rearrange::operator(Self { input: self.input, size, stride, offset, bound: true }))
     }
 }
 

@@ -83,16 +83,16 @@ pub(crate) fn physical(values: &[ValueSpec]) -> Vec<ValueSpec> {
     values.iter().map(one).collect()
 }
 
-/// Makes an operator of an assembly.
+/// Makes an operator of an assembly. (Boxed: one `infer` and one `plan` serve all of them.)
 #[derive(Debug)]
-struct Assembled<A>(A);
+struct Assembled(Box<dyn Assemble>);
 
 /// The boxed operator that a builder returns.
 pub(crate) fn assembled(a: impl Assemble) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Box::new(Assembled(a)))
+    Ok(Box::new(Assembled(Box::new(a))))
 }
 
-impl<A: Assemble> Operator for Assembled<A> {
+impl Operator for Assembled {
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
     }

@@ -55,11 +55,11 @@ impl StepText {
 
 /// Makes steps of their text.
 #[derive(Debug)]
-struct Text<C>(C);
+struct Text(Box<dyn Compose>);
 
 /// The boxed operator that a builder returns.
 pub(crate) fn composed(c: impl Compose) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Box::new(Composite(Text(c))))
+    Ok(Box::new(Composite(Text(Box::new(c)))))
 }
 
 /// Sizes, dimensions or permutations as a parameter has them: `(2,3)`.
@@ -114,7 +114,7 @@ fn defect(what: impl std::fmt::Display) -> ShapeError {
     ShapeError::Invalid(format!("internal: {what}"))
 }
 
-impl<C: Compose> Composed for Text<C> {
+impl Composed for Text {
     fn name(&self) -> &str {
         self.0.name()
     }

@@ -227,16 +227,21 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
     }
 }
 
-/// Makes an operator of a rearrangement.
+/// Makes an operator of a rearrangement. (Boxed: one `infer` and one `plan` serve all of them.)
 #[derive(Debug)]
-pub(crate) struct Rearranged<R>(pub(crate) R);
+struct Rearranged(Box<dyn Rearrange>);
 
 /// The boxed operator that a builder returns.
 pub(crate) fn rearranged(r: impl Rearrange) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Box::new(Rearranged(r)))
+    Ok(operator(r))
 }
 
-impl<R: Rearrange> Operator for Rearranged<R> {
+/// The operator of a rearrangement.
+pub(crate) fn operator(r: impl Rearrange) -> Box<dyn Operator> {
+    Box::new(Rearranged(Box::new(r)))
+}
+
+impl Operator for Rearranged {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let parts = self.0.parts(TensorValue::at(inputs, self.0.input())?, inputs)?;
         for part in parts.as_slice() {
