@@ -1,15 +1,30 @@
-"""Writes crates/plutino-tensor/tests/golden/: npy files as NumPy writes them, which our reader is tested on.
+"""Writes what our readers and our resizing are tested on.
 
     python xtask/python/golden.py
 
-Each holds -2 .. 3 as 2 rows of 3; what else is special says the name.
+crates/plutino-tensor/tests/golden/: npy files as NumPy writes them. Each holds -2 .. 3 as 2 rows of 3; what else is special
+says the name. crates/plutino-cli/src/picture/golden.in: checksums of noise as Pillow resizes it.
 """
+
+import zlib
 
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-FOLDER = Path(__file__).parents[2] / "crates/plutino-tensor/tests/golden"
+CRATES = Path(__file__).parents[2] / "crates"
+FOLDER = CRATES / "plutino-tensor/tests/golden"
+
+# Channels, height and width before, and after.
+SIZES = """
+1 1 1 1 1|1 1 1 5 7|3 1 1 2 3|1 2 2 1 1|3 2 2 3 3|1 2 3 3 2|3 5 7 5 7|3 5 7 7 5|3 5 7 5 3|3 5 7 4 7|1 8 8 8 8|1 28 28 8 8
+1 8 8 28 28|3 13 17 6 8|3 13 17 26 34|3 13 17 13 34|3 13 17 1 17|3 13 17 13 1|3 31 29 30 28|3 31 29 32 30|3 31 29 15 14
+3 31 29 16 15|3 31 29 3 2|1 64 48 32 24|1 64 48 33 25|1 64 48 31 23|1 64 48 128 96|3 64 48 100 51|3 64 48 7 90|3 64 48 90 7
+3 97 101 32 32|3 97 101 96 100|3 97 101 98 102|3 97 101 11 13|3 97 101 97 13|3 97 101 11 101|1 97 101 224 224|3 50 200 24 24
+3 200 50 24 24|3 120 160 112 112|3 120 160 64 85|3 120 160 85 64|3 99 1 33 1|3 1 99 1 33|3 99 1 50 2|3 1 99 2 50
+1 33 65 17 129|1 65 33 129 17|3 72 72 71 73|3 72 72 36 36|3 256 192 224 224|3 150 150 299 299
+"""
 
 
 def write(name: str, array: np.ndarray, version: tuple[int, int] = (1, 0)):
@@ -17,7 +32,25 @@ def write(name: str, array: np.ndarray, version: tuple[int, int] = (1, 0)):
         np.lib.format.write_array(file, array, version)
 
 
+def noise(channels: int, height: int, width: int) -> Image.Image:
+    state, pixels = 12345, bytearray()
+    for _ in range(channels * height * width):
+        state = (state * 1664525 + 1013904223) % 2**32
+        pixels.append(state >> 24)
+    return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(pixels))
+
+
+def resized():
+    lines = []
+    for case in SIZES.replace("\n", "|").strip("|").split("|"):
+        channels, h, w, height, width = map(int, case.split())
+        made = [noise(channels, h, w).resize((width, height), f) for f in [Image.BILINEAR, Image.BICUBIC]]
+        lines.append(f'    ("{case}", &[{", ".join(str(zlib.crc32(m.tobytes())) for m in made)}]),\n')
+    (CRATES / "plutino-cli/src/picture/golden.in").write_text(f"[\n{''.join(lines)}]\n")
+
+
 def main():
+    resized()
     FOLDER.mkdir(exist_ok=True)
     x = np.arange(-2, 4).reshape(2, 3)
     for dtype in ["b1", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]:

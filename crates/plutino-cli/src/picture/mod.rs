@@ -1,8 +1,12 @@
 //! PNG and JPEG files as model inputs.
 
+mod decode;
+mod resample;
+
 use crate::failure::Failure;
-use image::imageops::{FilterType, resize};
+use decode::Pixels;
 use plutino::{Shape, Tensor};
+use resample::{Filter, resize};
 use std::str::FromStr;
 
 /// How pictures become tensors.
@@ -17,10 +21,12 @@ pub(crate) struct PictureArgs {
     /// [default: 1]
     #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
     std: Vec<f32>,
-    /// Resize to this height and width (bilinear, the whole picture) [default: the size recorded in
-    /// the model]
+    /// Resize to this height and width (the whole picture) [default: the size recorded in the model]
     #[arg(long, value_name = "HxW")]
     size: Option<Size>,
+    /// How to resize: to the last bit as Pillow does, and torchvision with it [default: bilinear]
+    #[arg(long, value_name = "FILTER", value_enum)]
+    filter: Option<Filter>,
 }
 
 /// Height and width.
@@ -50,12 +56,21 @@ pub(crate) struct Wanted {
     pub(crate) size: Option<Size>,
 }
 
-/// Pixels of a picture, as it is and as the model takes it, at most: each takes 12 bytes.
+impl Size {
+    /// Height times width: for sizes that were checked.
+    fn pixels(self) -> usize {
+        self.height as usize * self.width as usize
+    }
+}
+
+/// Pixels of a picture, as it is and as the model takes it, at most: each takes up to 16 bytes.
 const MOST_PIXELS: u64 = 1 << 25;
 
-fn check_pixels(Size { height, width }: Size) -> Result<(), String> {
+fn check_pixels(size: Size) -> Result<Size, String> {
+    let Size { height, width } = size;
     match u64::from(height) * u64::from(width) {
-        0..=MOST_PIXELS => Ok(()),
+        0 => Err("a picture without pixels".into()),
+        1..=MOST_PIXELS => Ok(size),
         _ => Err(format!("{height}x{width} are too many pixels: {MOST_PIXELS} are possible")),
     }
 }
@@ -63,31 +78,19 @@ fn check_pixels(Size { height, width }: Size) -> Result<(), String> {
 /// Decodes a picture to a tensor of shape (1, channels, height, width), dtype f32: grey for one
 /// channel, red, green, blue for three.
 pub(crate) fn decode(bytes: &[u8], wanted: Wanted, args: &PictureArgs) -> Result<Tensor, String> {
-    let reader = image::ImageReader::new(std::io::Cursor::new(bytes));
-    let reader = reader.with_guessed_format().map_err(|e| e.to_string())?;
-    let (width, height) = reader.into_dimensions().map_err(|e| e.to_string())?;
-    check_pixels(Size { height, width })?;
-    let picture = image::load_from_memory(bytes).map_err(|e| e.to_string())?;
-    let size = args.size.or(wanted.size);
-    let size = size.unwrap_or(Size { height: picture.height(), width: picture.width() });
-    check_pixels(size)?;
-    let fits = (picture.width(), picture.height()) == (size.width, size.height);
-    let pixels = match (wanted.channels, fits) {
-        (1, true) => picture.to_luma32f().into_raw(),
-        (1, false) => {
-            resize(&picture.to_luma32f(), size.width, size.height, FilterType::Triangle).into_raw()
-        }
-        (3, true) => picture.to_rgb32f().into_raw(),
-        (3, false) => {
-            resize(&picture.to_rgb32f(), size.width, size.height, FilterType::Triangle).into_raw()
-        }
-        (n, _) => return Err(format!("the model takes {n} channels; pictures have 1 or 3")),
-    };
+    if !matches!(wanted.channels, 1 | 3) {
+        let n = wanted.channels;
+        return Err(format!("the model takes {n} channels; pictures have 1 or 3"));
+    }
+    let picture = Pixels::read(bytes)?.into_channels(wanted.channels);
+    let size = check_pixels(args.size.or(wanted.size).unwrap_or(picture.size))?;
+    let pixels = resize(&picture, size, args.filter.unwrap_or_default()).bytes;
     let scale = Scale::new(args, wanted.channels)?;
     let (h, w, c) = (size.height as usize, size.width as usize, wanted.channels);
     let tensor = Tensor::from_fn(Shape::from([1, c, h, w]), |i| {
         let (channel, pixel) = (i / (h * w), i % (h * w));
-        scale.apply(channel, pixels.get(pixel * c + channel).copied().unwrap_or(0.0))
+        let byte = pixels.get(pixel * c + channel).copied().unwrap_or(0);
+        scale.apply(channel, f32::from(byte) / 255.0)
     });
     tensor.map_err(|e| e.to_string())
 }
@@ -118,15 +121,20 @@ impl Scale {
 
 /// Whether these are the first bytes of a file that [`decode`] reads.
 pub(crate) fn is_picture(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"\x89PNG") || bytes.starts_with(b"\xff\xd8\xff")
+    bytes.starts_with(PNG) || bytes.starts_with(b"\xff\xd8\xff")
 }
+
+/// The first bytes of a PNG file.
+const PNG: &[u8] = b"\x89PNG";
 
 impl PictureArgs {
     /// An error where the options are set though no input is a picture.
     pub(crate) fn check_used(&self, pictures: usize) -> Result<(), Failure> {
-        if pictures == 0 && !(self.mean.is_empty() && self.std.is_empty() && self.size.is_none()) {
+        let Self { mean, std, size, filter } = self;
+        let unset = mean.is_empty() && std.is_empty() && size.is_none() && filter.is_none();
+        if pictures == 0 && !unset {
             return Err(Failure::usage(
-                "--mean, --std and --size apply to pictures, and no input is one",
+                "--mean, --std, --size and --filter apply to pictures, and no input is one",
             ));
         }
         Ok(())
@@ -136,19 +144,54 @@ impl PictureArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use image::{ImageFormat, RgbImage};
+    use png::{BitDepth, ColorType};
+
+    fn encoded(color: ColorType, depth: BitDepth, palette: &[u8], data: &[u8]) -> Vec<u8> {
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, 2, 2);
+        encoder.set_color(color);
+        encoder.set_depth(depth);
+        if !palette.is_empty() {
+            encoder.set_palette(palette);
+        }
+        encoder.write_header().unwrap().write_image_data(data).unwrap();
+        file
+    }
 
     /// Red, green; blue, white.
+    const PIXELS: [u8; 12] = [255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
+
     fn png() -> Vec<u8> {
-        let pixels = vec![255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255];
-        let mut out = std::io::Cursor::new(Vec::new());
-        RgbImage::from_raw(2, 2, pixels).unwrap().write_to(&mut out, ImageFormat::Png).unwrap();
-        out.into_inner()
+        encoded(ColorType::Rgb, BitDepth::Eight, &[], &PIXELS)
+    }
+
+    #[test]
+    fn every_sort_of_png_is_read() {
+        let expected = decode(&png(), RGB, &args(&[], &[], None)).unwrap();
+        let wide: Vec<u8> = PIXELS.iter().flat_map(|&x| [x, x]).collect();
+        let clear: Vec<u8> = PIXELS.chunks(3).flat_map(|p| [p[0], p[1], p[2], 7]).collect();
+        for file in [
+            encoded(ColorType::Indexed, BitDepth::Two, &PIXELS, &[0b0001_0000, 0b1011_0000]),
+            encoded(ColorType::Rgb, BitDepth::Sixteen, &[], &wide),
+            encoded(ColorType::Rgba, BitDepth::Eight, &[], &clear),
+        ] {
+            assert_eq!(decode(&file, RGB, &args(&[], &[], None)).unwrap(), expected);
+        }
+        let grey = encoded(ColorType::Grayscale, BitDepth::One, &[], &[0b1000_0000, 0b0100_0000]);
+        let clear =
+            encoded(ColorType::GrayscaleAlpha, BitDepth::Eight, &[], &[255, 1, 0, 2, 0, 3, 255, 4]);
+        for file in [grey, clear] {
+            let t =
+                decode(&file, Wanted { channels: 1, size: None }, &args(&[], &[], None)).unwrap();
+            assert_eq!(t.as_slice::<f32>().unwrap(), [1., 0., 0., 1.]);
+            let t = decode(&file, RGB, &args(&[], &[], None)).unwrap();
+            assert_eq!(t.as_slice::<f32>().unwrap()[4..8], [1., 0., 0., 1.]);
+        }
     }
 
     fn args(mean: &[f32], std: &[f32], size: Option<&str>) -> PictureArgs {
         let size = size.map(|s| s.parse().unwrap());
-        PictureArgs { mean: mean.to_vec(), std: std.to_vec(), size }
+        PictureArgs { mean: mean.to_vec(), std: std.to_vec(), size, filter: None }
     }
 
     const RGB: Wanted = Wanted { channels: 3, size: None };

@@ -1,0 +1,145 @@
+//! Resizing as Pillow does it, to the last bit: `Image.resize` with `BILINEAR` or `BICUBIC`, which
+//! torchvision's `Resize` calls for pictures.
+//!
+//! ```text
+//! y[i] = sum over j of k[i, j] x[j],  k[i, j] = f((j + 1/2 - (i + 1/2) s) / max(s, 1)) / sum
+//! ```
+//! where s is how many pixels of the input one of the output covers: a filter that widens where the
+//! picture shrinks (antialiasing). Columns first, then rows, each rounded to bytes; weights are
+//! integers of 22 bits.
+
+use super::Size;
+use super::decode::Pixels;
+
+/// Which filter resizing uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Filter {
+    /// A triangle over 2 pixels
+    #[default]
+    Bilinear,
+    /// Keys' cubic over 4 pixels (a = -1/2)
+    Bicubic,
+}
+
+impl Filter {
+    /// Beyond this it is zero, on both sides.
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    fn at(self, x: f64) -> f64 {
+        const A: f64 = -0.5;
+        let x = x.abs();
+        match self {
+            Self::Bilinear if x < 1.0 => 1.0 - x,
+            Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+            Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+            _ => 0.0,
+        }
+    }
+}
+
+/// Bits behind the point of a weight.
+const BITS: u32 = 32 - 8 - 2;
+
+/// The weights of one output pixel: the first input pixel that they are for, and themselves.
+struct Weights {
+    first: usize,
+    each: Vec<i32>,
+}
+
+/// The weights of every output pixel along one dimension.
+fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
+    let scale = from as f64 / to as f64;
+    let stretch = scale.max(1.0);
+    let support = filter.support() * stretch;
+    let one = |i: usize| {
+        let center = (i as f64 + 0.5) * scale;
+        // Towards zero, and no less than zero: as Pillow's conversions to int, then its limit.
+        let first = (center - support + 0.5) as usize;
+        let end = ((center + support + 0.5) as usize).min(from);
+        let raw = (first..end).map(|j| filter.at((j as f64 - center + 0.5) * (1.0 / stretch)));
+        let raw: Vec<f64> = raw.collect();
+        let sum = raw.iter().fold(0.0, |sum, w| sum + w);
+        let fixed = |w: f64| {
+            let w = if sum != 0.0 { w / sum } else { w } * f64::from(1 << BITS);
+            (if w < 0.0 { w - 0.5 } else { w + 0.5 }) as i32
+        };
+        Weights { first, each: raw.into_iter().map(fixed).collect() }
+    };
+    (0..to).map(one).collect()
+}
+
+/// A weighted sum, as a byte.
+fn sum(weights: &Weights, byte: impl Fn(usize) -> u8) -> u8 {
+    let each = weights.each.iter().zip(weights.first..);
+    let sum: i32 = each.map(|(&w, at)| w * i32::from(byte(at))).sum();
+    ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
+}
+
+/// The picture in another size.
+pub(super) fn resize(picture: &Pixels, to: Size, filter: Filter) -> Pixels {
+    let channels = picture.channels;
+    let (from_width, to_width) = (picture.size.width as usize, to.width as usize);
+    let mut bytes = picture.bytes.clone();
+    if from_width != to_width {
+        let columns = weights(filter, from_width, to_width);
+        let rows = bytes.chunks_exact(from_width * channels);
+        bytes = rows
+            .flat_map(|row| columns.iter().map(move |column| (row, column)))
+            .flat_map(|(row, column)| {
+                (0..channels).map(move |c| sum(column, |x| row[x * channels + c]))
+            })
+            .collect();
+    }
+    if picture.size.height != to.height {
+        let rows = weights(filter, picture.size.height as usize, to.height as usize);
+        let length = to_width * channels;
+        let made = rows.iter().flat_map(|row| {
+            let bytes = &bytes;
+            (0..length).map(move |x| sum(row, |y| bytes[y * length + x]))
+        });
+        bytes = made.collect();
+    }
+    Pixels { size: to, channels, bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture of noise: what `noise` in xtask/python/golden.py makes.
+    fn noise(size: Size, channels: usize) -> Pixels {
+        let mut state = 12345u32;
+        let bytes = (0..size.pixels() * channels).map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        });
+        Pixels { size, channels, bytes: bytes.collect() }
+    }
+
+    #[test]
+    fn as_pillow_resizes() {
+        let golden: &[(&str, &[u32])] = &include!("golden.in");
+        for (case, crcs) in golden {
+            let sizes: Vec<u32> = case.split(' ').map(|n| n.parse().unwrap()).collect();
+            let &[channels, h, w, height, width] = &sizes[..] else { panic!("{case}") };
+            let picture = noise(Size { height: h, width: w }, channels as usize);
+            for (filter, &crc) in [Filter::Bilinear, Filter::Bicubic].into_iter().zip(*crcs) {
+                let made = resize(&picture, Size { height, width }, filter);
+                assert_eq!(crc32(&made.bytes), crc, "{case}, {filter:?}");
+            }
+        }
+    }
+
+    fn crc32(bytes: &[u8]) -> u32 {
+        !bytes.iter().fold(!0, |crc, &byte| {
+            (0..8).fold(crc ^ u32::from(byte), |c, _| {
+                (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
+            })
+        })
+    }
+}
