@@ -29,6 +29,10 @@ pub(crate) struct LimitArgs {
     /// 500MB, 2GB)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
+    /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of plain
+    /// sums
+    #[arg(long)]
+    no_winograd: bool,
     /// Leave out a pass over the graph, altogether or for one operator; may be given several times,
     /// or with commas between (`plutino info MODEL --passes` lists them)
     #[arg(long, value_name = "PASS[@OPERATOR]", value_delimiter = ',')]
@@ -68,6 +72,7 @@ impl LimitArgs {
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
         options.memory = memory.into();
+        options.winograd = !self.no_winograd;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
         Ok(model.session(options)?)

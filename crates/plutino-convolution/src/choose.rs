@@ -20,6 +20,9 @@ pub struct Request<'a> {
     pub threads: usize,
     /// Whether memory is dearer than time: no weights that are larger than those of the file.
     pub save_memory: bool,
+    /// Whether Winograd's algorithms may compute it: faster, with a few times the rounding errors
+    /// (docs/decisions/012-rounding.md).
+    pub winograd: bool,
     /// The layouts that the caller can give and take.
     pub layouts: &'a [ConvLayout],
 }
@@ -34,6 +37,7 @@ impl Request<'_> {
             isa: Isa::best(),
             threads: 1,
             save_memory: false,
+            winograd: true,
             layouts: &[ConvLayout::Plain],
         }
     }

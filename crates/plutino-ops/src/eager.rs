@@ -3,7 +3,7 @@
 
 use crate::{
     Alias, Input, Inputs, Operator, Output, Outputs, PackCache, PlanCx, PlanError, Planned, RunCx,
-    RunError, ValueSpec,
+    RunError, Setting, ValueSpec,
 };
 use plutino_kernels::{Isa, Par};
 use plutino_tensor::{AlignedBuf, Tensor, TensorError, TensorSpec};
@@ -37,10 +37,8 @@ pub fn run(
     let cx = PlanCx {
         inputs: specs,
         outputs: &outputs,
-        isa,
-        threads: par.threads(),
+        setting: Setting::new(isa, par.threads()),
         packs: &packs,
-        memory: crate::MemoryUse::Fast,
     };
     let planned = operator.plan(&cx)?;
     Ok(execute(&planned, &outputs, data, par)?)

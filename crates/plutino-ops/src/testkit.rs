@@ -13,7 +13,9 @@
 #![allow(clippy::missing_panics_doc, clippy::missing_errors_doc)] // said above, once
 
 use crate::eager::{self, EagerError, Memory};
-use crate::{BuildError, Operator, PackCache, PlanCx, PlanError, ShapeError, ValueSpec, registry};
+use crate::{
+    BuildError, Operator, PackCache, PlanCx, PlanError, Setting, ShapeError, ValueSpec, registry,
+};
 use plutino_ir::{Attribute, Graph};
 use plutino_kernels::{Isa, Pool};
 use plutino_tensor::{Element, Shape, Tensor};
@@ -187,10 +189,8 @@ pub fn check_each(
                     let cx = PlanCx {
                         inputs,
                         outputs: &outputs,
-                        isa,
-                        threads,
+                        setting: Setting::new(isa, threads),
                         packs: &packs,
-                        memory: crate::MemoryUse::Fast,
                     };
                     let planned = operator.plan(&cx)?;
                     Ok::<_, EagerError>(eager::execute_in(&planned, &outputs, data, par, memory)?)

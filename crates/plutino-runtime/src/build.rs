@@ -181,9 +181,7 @@ impl Making<'_> {
         let cx = PlanCx {
             inputs: &inputs,
             outputs: &outputs,
-            isa: resolved.isa,
-            threads: resolved.threads,
-            memory: resolved.options.memory,
+            setting: resolved.setting(),
             packs: &model.packs,
         };
         let planned = operator.plan(&cx).map_err(|source| SessionError::Plan {

@@ -147,12 +147,7 @@ impl Search<'_> {
         let fetches = model.outputs.iter().map(|output| output.id.into()).collect();
         let options = SessionOptions::default();
         let net = Net::new(model, options.sorting, feeds, fetches).and_then(|mut net| {
-            let mut cx = PassCx::new(
-                model,
-                &[],
-                Setting { isa: Isa::best(), threads: 1, memory: options.memory },
-                limits,
-            );
+            let mut cx = PassCx::new(model, &[], Setting::new(Isa::best(), 1), limits);
             passes::dead::dead(&mut net, &mut cx)?;
             Ok(net)
         });
@@ -247,8 +242,9 @@ impl Search<'_> {
         if weights != Some(0) || known || outputs.iter().any(ValueSpec::is_dynamic) {
             return Ok(());
         }
-        let (isa, memory, packs) = (Isa::best(), MemoryUse::Low, &self.model.packs);
-        match operator.plan(&PlanCx { inputs, outputs, isa, threads: 1, memory, packs }) {
+        let mut setting = Setting::new(Isa::best(), 1);
+        setting.memory = MemoryUse::Low;
+        match operator.plan(&PlanCx { inputs, outputs, setting, packs: &self.model.packs }) {
             // The value of a constant that was not looked at.
             Err(PlanError::Shape(ShapeError::NotKnown { .. })) => Ok(()),
             Err(source @ (PlanError::Unsupported(_) | PlanError::Shape(_))) => {

@@ -6,8 +6,8 @@ use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
 use crate::profile::StepTime;
 use crate::{Profile, SessionError};
 use plutino_ir::Limits;
-use plutino_kernels::{Isa, Par, Pool};
-use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
+use plutino_kernels::{Par, Pool};
+use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError, Setting};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
@@ -21,7 +21,7 @@ pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) feeds: &'a [&'a Tensor],
     pub(crate) limits: &'a Limits,
-    pub(crate) isa: Isa,
+    pub(crate) setting: Setting,
     pub(crate) packs: &'a PackCache,
     /// Bytes that plan and run may take.
     pub(crate) budget: Option<usize>,
@@ -307,13 +307,14 @@ impl Run<'_> {
                 inputs.iter().map(|i: &LateValue| i.spec.to_string()).collect();
             specs.join(", ")
         };
-        let outputs =
-            late::run(late, inputs.clone(), self.isa, self.packs, par).map_err(|e| match e {
+        let outputs = late::run(late, inputs.clone(), self.setting, self.packs, par).map_err(
+            |e| match e {
                 LateError::Run(source) => failed(source),
                 LateError::Plan(source) => {
                     SessionError::Plan { location: location(), inputs: described(), source }
                 }
-            })?;
+            },
+        )?;
         for (&slot, output) in late.outputs.iter().zip(outputs) {
             handed.late[slot] = Some(output);
         }

@@ -4,9 +4,9 @@
 use crate::infer;
 use crate::net::Action;
 use crate::plan::Source;
-use plutino_kernels::{Isa, Par};
+use plutino_kernels::Par;
 use plutino_ops::{
-    MemoryUse, Operator, PackCache, PlanCx, PlanError, RunError, ShapeError, ValueSpec, eager,
+    Operator, PackCache, PlanCx, PlanError, RunError, Setting, ShapeError, ValueSpec, eager,
 };
 use plutino_tensor::Tensor;
 
@@ -100,7 +100,7 @@ impl From<RunError> for LateError {
 pub(crate) fn run(
     step: &LateStep,
     inputs: Vec<LateValue>,
-    isa: Isa,
+    setting: Setting,
     packs: &PackCache,
     par: &Par,
 ) -> Result<Vec<LateValue>, LateError> {
@@ -110,8 +110,7 @@ pub(crate) fn run(
             let outputs = infer_known(op.as_ref(), &mut specs, &inputs)?;
             infer::check_sizes(&outputs)?;
             let data: Vec<Tensor> = inputs.into_iter().flat_map(|i| i.leaves).collect();
-            let (threads, memory) = (par.threads(), MemoryUse::default());
-            let cx = PlanCx { inputs: &specs, outputs: &outputs, isa, threads, memory, packs };
+            let cx = PlanCx { inputs: &specs, outputs: &outputs, setting, packs };
             let planned = op.plan(&cx)?;
             let results = eager::execute(&planned, &outputs, &data, par)?;
             (outputs, data, results)

@@ -143,7 +143,7 @@ pub(crate) fn bound(
     threads: usize,
 ) -> Option<Convolution> {
     let layouts = &ConvLayout::ALL;
-    let request = Request { problem: p, post_ops, isa, threads, save_memory: false, layouts };
+    let request = Request { problem: p, post_ops, isa, threads, layouts, ..Request::plain(p) };
     request.candidates().find(|conv| conv.algorithm().name == name)
 }
 

@@ -91,6 +91,7 @@ fn run(suite: &mut Suite<'_>, kind: &str, layer: &Layer, groups: usize, activati
         isa,
         threads: par.threads(),
         save_memory: false,
+        winograd: true,
         layouts: &[ConvLayout::PlainToBlocked, ConvLayout::Blocked],
     };
     let work = Work::Flops(problem.flops() as u64);

@@ -43,8 +43,8 @@ pub(crate) fn chosen(
     layouts: &[ConvLayout],
 ) -> Result<Convolution, ConvError> {
     let save_memory = on.memory == MemoryUse::Low;
-    let Setting { isa, threads, .. } = on;
-    choose(&Request { problem, post_ops, isa, threads, save_memory, layouts })
+    let Setting { isa, threads, winograd, .. } = on;
+    choose(&Request { problem, post_ops, isa, threads, save_memory, winograd, layouts })
 }
 
 /// The layouts that a convolution may have: channel blocks have weights that are packed while
@@ -82,7 +82,7 @@ pub(crate) fn takes_factors(
     layout: Layout,
     isa: Isa,
 ) -> bool {
-    let on = Setting { isa, threads: 1, memory: MemoryUse::Fast };
+    let on = Setting::new(isa, 1);
     let post_ops = PostOps { factors: true, ..weighted.post_ops };
     let blocks = layout != Layout::Plain;
     blocks
@@ -126,7 +126,7 @@ fn plan_f32(
     layout: ConvLayout,
     cx: &PlanCx<'_>,
 ) -> Result<Planned, PlanError> {
-    let conv = chosen(problem, weighted.post_ops, cx.setting(), &[layout]).map_err(plan_error)?;
+    let conv = chosen(problem, weighted.post_ops, cx.setting, &[layout]).map_err(plan_error)?;
     let weights = weighted.weight.packed(cx.inputs, cx.packs, conv.pack_key(), |weight| {
         conv.pack(weight, &Par::serial()).map_err(plan_error)
     })?;

@@ -5,6 +5,7 @@ use plutino_kernels::{Isa, PackKey};
 use plutino_tensor::alloc;
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an operator is bound to.
@@ -14,20 +15,17 @@ pub struct PlanCx<'a> {
     /// The outputs as [`Operator::infer`](super::Operator::infer) gave them, with the layouts that
     /// were chosen.
     pub outputs: &'a [ValueSpec],
-    /// The instruction set to compute with.
-    pub isa: Isa,
-    /// Number of threads that will run the kernel. Must not change the result, to the bit.
-    pub threads: usize,
-    /// What to spend memory on.
-    pub memory: MemoryUse,
+    /// What the session computes with; its fields can be read as if they were fields here.
+    pub setting: Setting,
     /// Packed weights, shared by the sessions of a model.
     pub packs: &'a PackCache,
 }
 
-impl PlanCx<'_> {
-    /// What the session computes with.
-    pub fn setting(&self) -> Setting {
-        Setting { isa: self.isa, threads: self.threads, memory: self.memory }
+impl Deref for PlanCx<'_> {
+    type Target = Setting;
+
+    fn deref(&self) -> &Setting {
+        &self.setting
     }
 }
 
@@ -36,7 +34,7 @@ impl PlanCx<'_> {
 pub struct LayoutCx<'a> {
     /// The inputs: shapes, dtypes, known values.
     pub inputs: &'a [ValueSpec],
-    /// As [`PlanCx::setting`] will be.
+    /// As that of [`PlanCx`] will be.
     pub setting: Setting,
 }
 
@@ -49,13 +47,23 @@ impl LayoutCx<'_> {
 
 /// What a session computes with.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Setting {
     /// The instruction set.
     pub isa: Isa,
-    /// Number of threads. Must not change a result, to the bit.
+    /// Number of threads that will run the kernels. Must not change a result, to the bit.
     pub threads: usize,
     /// What to spend memory on.
     pub memory: MemoryUse,
+    /// Whether Winograd's algorithms may compute convolutions.
+    pub winograd: bool,
+}
+
+impl Setting {
+    /// For speed, whatever memory that takes, and with all algorithms.
+    pub fn new(isa: Isa, threads: usize) -> Self {
+        Self { isa, threads, memory: MemoryUse::Fast, winograd: true }
+    }
 }
 
 /// What a session spends memory on.

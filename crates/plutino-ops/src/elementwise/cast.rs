@@ -254,9 +254,7 @@ mod tests {
             let cx = PlanCx {
                 inputs: &inputs,
                 outputs: &outputs,
-                isa: Isa::best(),
-                threads: 1,
-                memory: crate::MemoryUse::Fast,
+                setting: crate::Setting::new(Isa::best(), 1),
                 packs: &packs,
             };
             let planned = operator.plan(&cx).unwrap();

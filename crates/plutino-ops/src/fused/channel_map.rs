@@ -168,11 +168,7 @@ mod tests {
             let output: Vec<_> = (0..width).map(|c| (0, c)).collect();
             ChannelMap { outputs: vec![output; outputs] }.layouts(&LayoutCx {
                 inputs: &[],
-                setting: crate::Setting {
-                    isa: plutino_kernels::Isa::PORTABLE,
-                    threads: 1,
-                    memory: crate::MemoryUse::Fast,
-                },
+                setting: crate::Setting::new(plutino_kernels::Isa::PORTABLE, 1),
             })
         };
         assert_eq!(layouts(1, 4), LayoutSupport::Plain);

@@ -101,7 +101,7 @@ impl Sizes {
         let axes = [axis(self.height)?, axis(self.width)?];
         let problem = ConvProblem::new(self.batch, 1, self.channels, self.made(), &axes)?;
         let sigmoid = PostOps { activation: Some(Activation::Sigmoid), ..PostOps::default() };
-        kernel::chosen(problem, sigmoid, cx.setting(), &[ConvLayout::Blocked])
+        kernel::chosen(problem, sigmoid, cx.setting, &[ConvLayout::Blocked])
     }
 }
 

@@ -590,10 +590,8 @@ mod tests {
         let cx = PlanCx {
             inputs: &x,
             outputs: &outputs,
-            isa: Isa::best(),
-            threads: 1,
+            setting: crate::Setting::new(Isa::best(), 1),
             packs: &packs,
-            memory: crate::MemoryUse::Fast,
         };
         let planned = operator.plan(&cx).unwrap();
         assert!(planned.kernel.is_none());

@@ -454,9 +454,7 @@ mod tests {
             let cx = crate::PlanCx {
                 inputs: &inputs,
                 outputs: &outputs,
-                isa,
-                threads: 1,
-                memory: crate::MemoryUse::Fast,
+                setting: crate::Setting::new(isa, 1),
                 packs: &packs,
             };
             assert!(operator.plan(&cx).unwrap().kernel.is_none(), "{line}");

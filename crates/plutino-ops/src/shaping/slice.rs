@@ -347,9 +347,7 @@ mod tests {
             let cx = crate::PlanCx {
                 inputs: &inputs,
                 outputs: &outputs,
-                isa,
-                threads: 1,
-                memory: crate::MemoryUse::Fast,
+                setting: crate::Setting::new(isa, 1),
                 packs: &packs,
             };
             let planned = operator.plan(&cx).unwrap();

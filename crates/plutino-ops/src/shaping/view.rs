@@ -503,10 +503,8 @@ mod tests {
         let cx = crate::PlanCx {
             inputs: &inputs,
             outputs: &outputs,
-            isa,
-            threads: 1,
+            setting: crate::Setting::new(isa, 1),
             packs: &packs,
-            memory: crate::MemoryUse::Fast,
         };
         let planned = operator.plan(&cx).unwrap();
         assert!(planned.kernel.is_none());

@@ -183,7 +183,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let packs = &self.model.inner.packs;
         let budget = self.resolved.options.memory_budget;
-        let run = Run { plan, feeds, limits, isa: self.resolved.isa, packs, budget };
+        let run = Run { plan, feeds, limits, setting: self.resolved.setting(), packs, budget };
         exec::run(&run, &self.pool, &self.arenas, reused, profile, outputs)
     }
 }

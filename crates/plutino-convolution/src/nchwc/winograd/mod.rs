@@ -184,16 +184,21 @@ pub(crate) struct Winograd {
 /// Of an input in channel blocks. None unless the window has the algorithm's taps and stride, and
 /// dilation 1, and where channels are too many for its precision; or memory is to be saved.
 pub(crate) fn bind(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
-    let fits = request.problem.groups() == 1 && !request.post_ops.factors && !request.save_memory;
-    let window = Window::of(&request.problem).filter(|_| fits)?;
+    let fits = request.problem.groups() == 1 && !request.post_ops.factors;
+    let window = Window::of(&request.problem).filter(|_| fits && may_run(request))?;
     Winograd::new(request, variant, window, None)
 }
 
 /// Of a plain image, whose squares of pixels are the pixels: first layers with stride 2.
 pub(crate) fn bind_plain(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
-    let window = first_layer::window(request).filter(|_| !request.save_memory)?;
+    let window = first_layer::window(request).filter(|_| may_run(request))?;
     let image = Unshuffled::new(&window, request.problem.in_channels(), request.isa.lanes())?;
     Winograd::new(request, variant, image.window().clone(), Some(image))
+}
+
+/// Whether the caller wants its speed for its memory and its rounding errors.
+fn may_run(request: &Request<'_>) -> bool {
+    request.winograd && !request.save_memory
 }
 
 impl Winograd {

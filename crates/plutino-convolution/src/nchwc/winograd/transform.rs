@@ -231,10 +231,12 @@ const fn power(base: f64, exponent: usize) -> f32 {
 /// +-1/2, +-1 and 2 (F(4, 4), 12 channels, against f64).
 ///
 /// ```text
-///        tp  t  -sp -s  p  1  0      for p and for -p, with s the sum of the squares of the other two points,
-/// B^T =       ...                    and t their product
-///        -c  0   b  0  -a  0  1      with a the sum of all squares, b that of their products by two, c their product
+///        tp  t  -sp -s  p  1  0      for p and for -p
+/// B^T =       ...
+///        -c  0   b  0  -a  0  1
 /// ```
+/// where s is the sum of the squares of the other two points and t their product, a the sum of all
+/// squares, b that of their products by two, and c their product.
 #[derive(Clone, Copy)]
 pub(super) struct Seven<const OUT: usize, const TAPS: usize>;
 

@@ -186,7 +186,8 @@ mod tests {
                             * weights[(c * high + ty) * wide + tx];
                     }
                 }
-                assert_eq!(found, expected, "{image:?} {channels} {block} {oy} {ox}"); // small integers
+                // Small integers: exact.
+                assert_eq!(found, expected, "{image:?} {channels} {block} {oy} {ox}");
             }
         }
     }
