@@ -15,7 +15,7 @@ use crate::report::Warning;
 use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
-use plutino_ops::{MemoryUse, PlanCx, PlanError, Setting, ShapeError, ValueSpec};
+use plutino_ops::{MemoryUse, PlanCx, PlanError, Setting, ShapeError, StrideRule, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{DType, Shape, TensorSpec};
 use std::collections::HashMap;
@@ -234,7 +234,7 @@ impl Search<'_> {
         outputs: &[ValueSpec],
     ) -> Result<(), SessionError> {
         let (Some(operator), Some(source)) = (node.operator(), node.source) else { return Ok(()) };
-        if operator.reads_storage().is_some() {
+        if matches!(operator.stride_rule(inputs), StrideRule::Storage(_)) {
             return Ok(()); // bound to the storage later
         }
         let weights = self.model.graph.operator(source).map(|op| op.attrs.len());

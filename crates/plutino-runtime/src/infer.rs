@@ -8,7 +8,7 @@ use crate::report::Warning;
 use plutino_ir::{Dim, TensorType, quote_display};
 use plutino_kernels::PackKey;
 use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
-use plutino_tensor::{DType, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
+use plutino_tensor::{DType, Layout, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
 /// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run
 /// itself.
@@ -32,6 +32,13 @@ impl Types {
             self.0.resize(id.0 + 1, None); // bounded: values
         }
         self.0[id.0] = Some(spec);
+    }
+
+    /// Sets the physical layout of a tensor.
+    pub(crate) fn lay(&mut self, id: ValueId, layout: Layout) {
+        if let Some(Some(ValueSpec::Tensor(t))) = self.0.get_mut(id.0) {
+            t.spec.layout = layout;
+        }
     }
 
     /// Whether the value itself is known.

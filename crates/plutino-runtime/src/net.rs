@@ -106,6 +106,12 @@ impl Uses {
         }
     }
 
+    /// Notes that these values are fetched, and no others.
+    pub(crate) fn fetch(&mut self, fetches: &[ValueId]) {
+        self.fetched.fill(false);
+        fetches.iter().for_each(|fetch| self.fetched[fetch.0] = true);
+    }
+
     /// Makes room for values that were added.
     pub(crate) fn grow(&mut self, values: usize) {
         self.producers.resize(values, None); // bounded: values
@@ -190,7 +196,7 @@ impl Net {
         let mut uses = Uses::default();
         uses.grow(self.values.len());
         self.nodes.iter().enumerate().for_each(|(at, node)| uses.enter(at, node));
-        self.fetches.iter().for_each(|fetch| uses.fetched[fetch.0] = true);
+        uses.fetch(&self.fetches);
         self.uses = uses;
     }
 

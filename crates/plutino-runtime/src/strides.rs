@@ -6,7 +6,9 @@ use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, ValueId};
 use crate::passes::PassCx;
-use plutino_ops::{Memory, PlanError, StorageView, ValueSpec, memory_of_outputs};
+use plutino_ops::{
+    Memory, Neighbour, Operator, PlanError, StorageView, StrideRule, ValueSpec, memory_of_outputs,
+};
 
 /// Where the leaves of a value lie; none for one whose place is not known.
 type Places = Vec<Option<StorageView>>;
@@ -27,8 +29,7 @@ pub(crate) fn bind(net: &mut Net, _: &mut PassCx<'_>) -> Result<(), SessionError
 /// # Errors
 /// Where the owner is not known or not row-major, or is smaller than what is read.
 pub(crate) fn bind_to(net: &mut Net, types: &Types) -> Result<(), SessionError> {
-    let reads = |node: &Node| node.operator().is_some_and(|op| op.reads_storage().is_some());
-    if !net.nodes.iter().any(reads) {
+    if !net.nodes.iter().any(|node| storage_read(node, types).is_some()) {
         return Ok(()); // nobody asks
     }
     let mut places: Vec<Places> = vec![Vec::new(); net.values.len()];
@@ -44,10 +45,18 @@ pub(crate) fn bind_to(net: &mut Net, types: &Types) -> Result<(), SessionError> 
     Ok(())
 }
 
+/// The input whose storage a node reads, whatever view of it the input is.
+fn storage_read<'n>(node: &'n Node, types: &Types) -> Option<(usize, &'n dyn Operator)> {
+    let operator = node.operator()?;
+    match operator.stride_rule(&types.all(&node.inputs)?) {
+        StrideRule::Storage(input) => Some((input, operator)),
+        _ => None,
+    }
+}
+
 /// Gives a node that reads storage the value that owns it.
 fn bind_node(node: &mut Node, types: &Types, places: &[Places]) -> Result<(), SessionError> {
-    let Some(operator) = node.operator() else { return Ok(()) };
-    let Some(input) = operator.reads_storage() else { return Ok(()) };
+    let Some((input, operator)) = storage_read(node, types) else { return Ok(()) };
     let Some(&value) = node.inputs.get(input) else { return Ok(()) };
     let refuse = |why: &str| SessionError::Plan {
         location: Box::new((*node.location).clone()),
@@ -72,13 +81,13 @@ fn bind_node(node: &mut Node, types: &Types, places: &[Places]) -> Result<(), Se
         inputs: infer::describe(inputs),
         source,
     };
-    let bound =
-        operator.on_storage(memory, view).map_err(|e| shape_error(e, &[memory.clone().into()]))?;
     let mut inputs = node.inputs.clone();
     inputs[input] = owner;
-    if let Some(specs) = types.all(&inputs) {
-        bound.infer(&specs).map_err(|e| shape_error(e, &specs))?;
-    }
+    let Some(specs) = types.all(&inputs) else { return Ok(()) };
+    let Some(bound) = operator.absorb(&Neighbour::View(view.clone()), &specs) else {
+        return Err(refuse("it does not say how it reads the memory that its input lies in"));
+    };
+    bound.infer(&specs).map_err(|e| shape_error(e, &specs))?;
     node.inputs = inputs;
     node.action = Action::Operator(bound.into());
     Ok(())

@@ -253,7 +253,7 @@ impl Operator for Conv {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        let Ok((problem, output)) = self.problem(cx.inputs) else { return LayoutSupport::Plain };
+        let Ok((problem, output)) = self.problem(cx.inputs) else { return LayoutSupport::PLAIN };
         let batched = output.dtype == DType::F32 && output.shape.rank() == 4;
         kernel::layouts(&self.weighted, problem, batched, cx)
     }

@@ -5,8 +5,8 @@ use crate::support::halves;
 use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound};
 use crate::{
-    Kernel, LayoutCx, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned, RunCx, RunError,
-    Setting, ShapeError, TensorValue,
+    Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned, RunCx,
+    RunError, Setting, ShapeError, TensorValue,
 };
 use plutino_kernels::conv::{
     ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
@@ -66,11 +66,15 @@ pub(crate) fn layouts(
 ) -> LayoutSupport {
     match chosen(problem, weighted.post_ops, cx.setting, possible(weighted, batched)) {
         Ok(conv) => match conv.layout() {
-            ConvLayout::Plain => LayoutSupport::Plain,
-            ConvLayout::PlainToBlocked => LayoutSupport::PlainToBlocked,
-            ConvLayout::Blocked => LayoutSupport::Blocked,
+            ConvLayout::Plain => LayoutSupport::PLAIN,
+            // A residual lies as the result does.
+            ConvLayout::PlainToBlocked => LayoutSupport {
+                inputs: &[LayoutOf::Plain, LayoutOf::Blocks],
+                outputs: &[LayoutOf::Blocks],
+            },
+            ConvLayout::Blocked => LayoutSupport::BLOCKS,
         },
-        Err(_) => LayoutSupport::Plain,
+        Err(_) => LayoutSupport::PLAIN,
     }
 }
 

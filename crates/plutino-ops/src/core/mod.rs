@@ -17,7 +17,7 @@ pub use asked::{Asked, AskedSort};
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
-pub use operator::{ChannelAffine, Cost, LayoutSupport, Neighbour, Operator, Role};
+pub use operator::{ChannelAffine, Cost, LayoutOf, LayoutSupport, Neighbour, Operator, Role};
 pub use plan::{Alias, Kernel, LayoutCx, MemoryUse, PackCache, PlanCx, Planned, Setting};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};

@@ -58,33 +58,15 @@ pub trait Operator: Debug + Send + Sync + 'static {
     /// [`Operator::plan`]. What it answers, `plan` must accept.
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let _ = cx;
-        LayoutSupport::Plain
+        LayoutSupport::PLAIN
     }
 
-    /// What the operator does to strides, as PyTorch computes it.
+    /// What the operator does to strides, as PyTorch computes it. One that reads storage
+    /// ([`StrideRule::Storage`]) must take over what its input is a view of
+    /// ([`Neighbour::View`]) before it is planned.
     fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
         let _ = inputs;
         StrideRule::Unknown
-    }
-
-    /// The input whose storage is read, whatever view of it the input is: `torch.as_strided`. Such
-    /// an operator must be bound ([`Operator::on_storage`]) before it is planned.
-    fn reads_storage(&self) -> Option<usize> {
-        None
-    }
-
-    /// The operator that reads the value `owner`, which is row-major, in the place of that input;
-    /// `view` says which part of it the input was.
-    ///
-    /// # Errors
-    /// Where it reads beyond the storage, or reads no storage at all.
-    fn on_storage(
-        &self,
-        owner: &TensorValue,
-        view: &StorageView,
-    ) -> Result<Box<dyn Operator>, ShapeError> {
-        let _ = (owner, view);
-        Err(ShapeError::Invalid("the operator reads no storage".into()))
     }
 
     /// Arithmetic and memory traffic of one run.
@@ -110,6 +92,9 @@ pub enum Neighbour {
     Affine(ChannelAffine),
     /// Before: so many zeros before and after each dimension.
     Zeros(Vec<(usize, usize)>),
+    /// Before: views of memory. The input that [`StrideRule::Storage`] names is this part of the
+    /// row-major value that becomes the input in its place.
+    View(StorageView),
 }
 
 /// A scale and a shift for each channel: y = scale x + shift.
@@ -160,23 +145,62 @@ pub enum Role {
     Formula(Expr),
 }
 
-/// In which physical layouts an operator computes. Only f32 tensors of rank 4 have blocked ones.
+/// In which physical layout an operator takes an input, or makes an output. Only f32 tensors of
+/// rank 4 have blocked ones: others are plain, whatever is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LayoutSupport {
-    /// Row-major inputs and outputs only.
+pub enum LayoutOf {
+    /// Row-major.
     Plain,
-    /// All inputs and outputs of rank 4 plain, or all of them in blocks, as they come: elementwise
-    /// operators, pooling, concatenation of whole blocks.
-    Any,
+    /// In channel blocks.
+    Blocks,
+    /// In blocks if one of the inputs that say so lies in blocks, plain otherwise.
+    Common,
+    /// As the input comes, whatever the others are. An output cannot be asked for so: it is plain.
+    Own,
+}
+
+/// In which physical layouts an operator computes: for each input and each output, those beyond
+/// the end of a list as its last one. Where an output would have to lie in blocks and cannot,
+/// everything is plain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayoutSupport {
+    /// By input.
+    pub inputs: &'static [LayoutOf],
+    /// By output.
+    pub outputs: &'static [LayoutOf],
+}
+
+impl LayoutSupport {
+    /// Row-major inputs and outputs only.
+    pub const PLAIN: Self = Self::same(&[LayoutOf::Plain]);
+    /// All inputs and outputs plain, or all of them in blocks, as they come: elementwise operators,
+    /// pooling, concatenation of whole blocks.
+    pub const COMMON: Self = Self::same(&[LayoutOf::Common]);
     /// Inputs and outputs in blocks, for speed: convolutions.
-    Blocked,
-    /// Input 0 plain, further inputs and the outputs in blocks: a first convolution with its few
-    /// channels.
-    PlainToBlocked,
-    /// Inputs in blocks where they may lie so, outputs plain: the head of a detector.
-    BlockedToPlain,
-    /// Inputs in either layout, as they come, outputs plain: the mean of each channel.
-    AnyToPlain,
+    pub const BLOCKS: Self = Self::same(&[LayoutOf::Blocks]);
+
+    const fn same(each: &'static [LayoutOf]) -> Self {
+        Self { inputs: each, outputs: each }
+    }
+
+    /// [`Self::COMMON`] where that is supported.
+    pub fn common_if(supported: bool) -> Self {
+        if supported { Self::COMMON } else { Self::PLAIN }
+    }
+
+    /// How this input is taken.
+    pub fn input(&self, at: usize) -> LayoutOf {
+        Self::of(self.inputs, at)
+    }
+
+    /// How this output is made.
+    pub fn output(&self, at: usize) -> LayoutOf {
+        Self::of(self.outputs, at)
+    }
+
+    fn of(list: &[LayoutOf], at: usize) -> LayoutOf {
+        list.get(at).or(list.last()).copied().unwrap_or(LayoutOf::Plain)
+    }
 }
 
 /// Arithmetic and memory traffic of one run.

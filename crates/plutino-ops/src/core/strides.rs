@@ -34,6 +34,9 @@ pub enum StrideRule {
     /// Parts of the memory of this input; for each output leaf a loop nest over the input as if it
     /// were row-major.
     Parts(usize, Vec<LoopNest>),
+    /// The memory that this input lies in is read, whatever view of it the input is:
+    /// `torch.as_strided`.
+    Storage(usize),
 }
 
 /// Elements of a tensor: shape, strides, and the first one.
@@ -198,7 +201,8 @@ pub fn outputs(
     let view_of = |input: usize| views.get(first_leaf(inputs, input)?)?.as_ref();
     let each = |known: bool| leaves.iter().map(|l| row_major(l).filter(|_| known)).collect();
     match operator.stride_rule(inputs) {
-        StrideRule::Unknown => each(false),
+        // What reads storage has not been given it yet.
+        StrideRule::Unknown | StrideRule::Storage(_) => each(false),
         StrideRule::Contiguous => each(true),
         StrideRule::LikeInputs => each(views.iter().all(|v| known_contiguous(v.as_ref()))),
         StrideRule::Elementwise => leaves

@@ -53,7 +53,7 @@ impl Lowered {
             Self::Input(_) => true,
             Self::Computed(c) => c.agrees_in_blocks(inputs, block),
         };
-        if agrees { LayoutSupport::Any } else { LayoutSupport::Plain }
+        LayoutSupport::common_if(agrees)
     }
 }
 

@@ -105,7 +105,7 @@ impl Operator for Elementwise {
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         match self.lowered(cx.inputs) {
             Ok(lowered) => lowered.layouts(cx.inputs, cx.block()),
-            Err(_) => LayoutSupport::Plain,
+            Err(_) => LayoutSupport::PLAIN,
         }
     }
 

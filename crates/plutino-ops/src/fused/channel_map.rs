@@ -61,7 +61,7 @@ impl Operator for ChannelMap {
         // Unless outputs are so narrow that most of their blocks would be empty.
         let padded: usize = self.outputs.iter().map(|o| o.len().next_multiple_of(cx.block())).sum();
         let channels: usize = self.outputs.iter().map(Vec::len).sum();
-        if padded <= 2 * channels { LayoutSupport::Any } else { LayoutSupport::Plain }
+        LayoutSupport::common_if(padded <= 2 * channels)
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
@@ -171,9 +171,9 @@ mod tests {
                 setting: crate::Setting::new(plutino_kernels::Isa::PORTABLE, 1),
             })
         };
-        assert_eq!(layouts(1, 4), LayoutSupport::Plain);
-        assert_eq!(layouts(58, 2), LayoutSupport::Any);
-        assert_eq!(layouts(0, 1), LayoutSupport::Any);
+        assert_eq!(layouts(1, 4), LayoutSupport::PLAIN);
+        assert_eq!(layouts(58, 2), LayoutSupport::COMMON);
+        assert_eq!(layouts(0, 1), LayoutSupport::COMMON);
     }
 
     #[test]

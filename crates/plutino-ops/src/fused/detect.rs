@@ -11,8 +11,9 @@
 
 use crate::convolution::kernel;
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
-    PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutOf, LayoutSupport, NodeReader,
+    Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec,
+    Weight, register_op,
 };
 use plutino_kernels::conv::{
     Axis, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Window,
@@ -152,7 +153,7 @@ impl Operator for Detect {
     }
 
     fn layouts(&self, _: &LayoutCx<'_>) -> LayoutSupport {
-        LayoutSupport::BlockedToPlain
+        LayoutSupport { inputs: &[LayoutOf::Blocks], outputs: &[LayoutOf::Plain] }
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

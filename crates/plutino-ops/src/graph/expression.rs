@@ -137,7 +137,7 @@ impl Operator for Expression {
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         match self.evaluate(cx.inputs).map(|e| e.leaves).as_deref() {
             Ok([only]) => only.layouts(cx.inputs, cx.block()),
-            _ => LayoutSupport::Plain,
+            _ => LayoutSupport::PLAIN,
         }
     }
 

@@ -189,11 +189,7 @@ impl Operator for Pool {
         let plane = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
         let x = TensorValue::at(cx.inputs, self.input);
         let kind = matches!(self.kind, Kind::Max(Indices::No) | Kind::Average(_));
-        if kind && self.rank() == 2 && x.is_ok_and(plane) {
-            LayoutSupport::Any
-        } else {
-            LayoutSupport::Plain
-        }
+        LayoutSupport::common_if(kind && self.rank() == 2 && x.is_ok_and(plane))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

@@ -9,9 +9,9 @@ use crate::support::assemble::leaf;
 use crate::support::in_dtype::in_dtype;
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, FromParameter, LayoutCx, LayoutSupport, NodeReader, Operator,
-    PlanCx, PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, function,
-    register_op,
+    BuildError, BuildProblem, Cost, FromParameter, LayoutCx, LayoutOf, LayoutSupport, NodeReader,
+    Operator, PlanCx, PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec,
+    function, register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{
@@ -254,24 +254,24 @@ impl Operator for Reduce {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        let Ok(x) = TensorValue::at(cx.inputs, self.input) else { return LayoutSupport::Plain };
+        let Ok(x) = TensorValue::at(cx.inputs, self.input) else { return LayoutSupport::PLAIN };
         let shape = x.shape();
         let pixels = x.dtype() == DType::F32 && self.dims.are_exactly(shape, &[2, 3]);
         if !pixels || shape.rank() != 4 || shape.numel() == 0 {
-            return LayoutSupport::Plain;
+            return LayoutSupport::PLAIN;
         }
         // In blocks, rows are added, and then the columns of their sum: (H + W) steps of rounding,
         // not as few as elsewhere.
         if shape[2].saturating_add(shape[3]) > MOST_STEPS {
-            return LayoutSupport::Plain;
+            return LayoutSupport::PLAIN;
         }
         match self.what {
-            What::Mean | What::Sum if self.dims.keepdim => LayoutSupport::Any,
+            What::Mean | What::Sum if self.dims.keepdim => LayoutSupport::COMMON,
             // The results of whole blocks lie as those of planes do.
             What::Mean | What::Sum if shape[1].is_multiple_of(cx.block()) => {
-                LayoutSupport::AnyToPlain
+                LayoutSupport { inputs: &[LayoutOf::Own], outputs: &[LayoutOf::Plain] }
             }
-            _ => LayoutSupport::Plain,
+            _ => LayoutSupport::PLAIN,
         }
     }
 

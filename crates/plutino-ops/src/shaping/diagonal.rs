@@ -145,7 +145,7 @@ impl AsStrided {
 
 impl Rearrange for AsStrided {
     fn views(&self) -> Views {
-        if self.bound { Views::Always } else { Views::Unknown }
+        if self.bound { Views::Always } else { Views::Storage }
     }
 
     fn input(&self) -> usize {
@@ -155,7 +155,7 @@ impl Rearrange for AsStrided {
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError> {
         let (shape, strides) = self.loops(inputs)?;
         if !self.bound {
-            // Only the shape is of use: see `Rearrange::reads_storage`.
+            // Only the shape is of use: see `Views::Storage`.
             return Ok(Part::new(x.dtype(), Geometry::dense(&shape)).into());
         }
         let offset = usize::try_from(self.offset.unwrap_or(0)).ok();
@@ -180,26 +180,19 @@ impl Rearrange for AsStrided {
         }
     }
 
-    fn reads_storage(&self) -> bool {
-        !self.bound
-    }
-
-    fn on_storage(
-        &self,
-        _: &TensorValue,
-        view: &StorageView,
-    ) -> Result<Box<dyn Operator>, ShapeError> {
+    fn on_storage(&self, view: &StorageView) -> Option<Box<dyn Operator>> {
         let own = || i64::try_from(view.elements.offset).unwrap_or(i64::MAX);
         let offset = Some(self.offset.unwrap_or_else(own));
         let (size, stride) = (self.size.clone(), self.stride.clone());
-        Ok(rearrange::operator(Self { input: self.input, size, stride, offset, bound: true }))
+        let bound = Self { input: self.input, size, stride, offset, bound: true };
+        (!self.bound).then(|| rearrange::operator(bound))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testkit::{check, error, iota, op, values};
-    use crate::{StorageView, TensorValue};
+    use crate::{Neighbour, StorageView};
     use plutino_tensor::Tensor;
 
     fn run(line: &str, x: &Tensor) -> Tensor {
@@ -235,8 +228,8 @@ mod tests {
         let x = iota([3, 4]);
         let bound = |parameters: &str| {
             let line = format!("torch.as_strided a 1 1 0 1 {parameters}");
-            let spec = TensorValue { spec: x.spec(), known: None, python: false };
-            op(&line).on_storage(&spec, &StorageView::contiguous(0, x.shape())).unwrap()
+            let view = Neighbour::View(StorageView::contiguous(0, x.shape()));
+            op(&line).absorb(&view, &[x.spec().into()]).unwrap()
         };
         let run = |parameters| check(&*bound(parameters), std::slice::from_ref(&x)).remove(0);
         let y = run("size=(2,3) stride=(1,2) storage_offset=3");

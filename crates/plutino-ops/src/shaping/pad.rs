@@ -189,7 +189,7 @@ impl Operator for PadOp {
             let filled = self.mode == PadMode::Constant && self.fill.to_bits() != 0;
             Ok(inside && (whole || !filled))
         };
-        if supported().unwrap_or(false) { LayoutSupport::Any } else { LayoutSupport::Plain }
+        LayoutSupport::common_if(supported().unwrap_or(false))
     }
 }
 

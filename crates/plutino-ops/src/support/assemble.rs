@@ -116,10 +116,7 @@ impl Operator for Assembled {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        match self.0.moves_blocks(cx.inputs, cx.block()) {
-            true => LayoutSupport::Any,
-            false => LayoutSupport::Plain,
-        }
+        LayoutSupport::common_if(self.0.moves_blocks(cx.inputs, cx.block()))
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

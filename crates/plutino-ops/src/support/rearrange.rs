@@ -7,8 +7,9 @@
 use crate::fused::channel_map::MOST_CHANNELS;
 use crate::support::assemble::{Copies, leaf};
 use crate::{
-    Arg, BuildError, BuildProblem, LayoutCx, LayoutSupport, LoopNest, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Role, ShapeError, StorageView, StrideRule, TensorValue, ValueSpec,
+    Arg, BuildError, BuildProblem, LayoutCx, LayoutSupport, LoopNest, Neighbour, NodeReader,
+    Operator, PlanCx, PlanError, Planned, Role, ShapeError, StorageView, StrideRule, TensorValue,
+    ValueSpec,
 };
 use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
 use std::fmt::Debug;
@@ -169,6 +170,9 @@ pub(crate) enum Views {
     Never,
     /// That is not known, or the elements are of another size.
     Unknown,
+    /// Views of the memory that the input lies in, whatever view of it the input is: only the
+    /// shapes of [`Rearrange::parts`] are of use.
+    Storage,
 }
 
 /// An operator whose output elements are elements of one input.
@@ -192,23 +196,11 @@ pub(crate) trait Rearrange: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether the storage of the input is read, whatever view of it the input is.
-    fn reads_storage(&self) -> bool {
-        false
-    }
-
-    /// The operator that reads the row-major value `owner`, where the input is this view of it: see
-    /// [`Operator::on_storage`].
-    ///
-    /// # Errors
-    /// Where it reads beyond the storage, or does not depend on it.
-    fn on_storage(
-        &self,
-        owner: &TensorValue,
-        view: &StorageView,
-    ) -> Result<Box<dyn Operator>, ShapeError> {
-        let _ = (owner, view);
-        Err(invalid("the operator reads no storage"))
+    /// The operator that reads the memory itself, of which the input is this view: where
+    /// [`Views::Storage`] are made.
+    fn on_storage(&self, view: &StorageView) -> Option<Box<dyn Operator>> {
+        let _ = view;
+        None
     }
 
     /// The channels of `x` that each output has, where `x` and they are images (N, C, H, W) and
@@ -271,19 +263,13 @@ impl Operator for Rearranged {
             Views::WherePossible => StrideRule::Reshape(input),
             Views::Never => StrideRule::LikeInputs,
             Views::Unknown => StrideRule::Unknown,
+            Views::Storage => StrideRule::Storage(input),
         }
     }
 
-    fn reads_storage(&self) -> Option<usize> {
-        self.0.reads_storage().then(|| self.0.input())
-    }
-
-    fn on_storage(
-        &self,
-        owner: &TensorValue,
-        view: &StorageView,
-    ) -> Result<Box<dyn Operator>, ShapeError> {
-        self.0.on_storage(owner, view)
+    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let Neighbour::View(view) = neighbour else { return None };
+        self.0.on_storage(view)
     }
 
     fn role(&self, inputs: &[ValueSpec]) -> Option<Role> {
@@ -296,7 +282,7 @@ impl Operator for Rearranged {
             && let [part] = parts.as_slice()
             && part.from == Geometry::dense(x.shape())
             && part.dtype == x.dtype()
-            && !self.0.reads_storage()
+            && self.0.views() != Views::Storage
         {
             return Some(Role::Reshape(input));
         }
@@ -308,20 +294,16 @@ impl Operator for Rearranged {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        match TensorValue::at(cx.inputs, self.0.input()) {
-            Ok(x)
-                if x.dtype() == DType::F32
-                    && x.shape().rank() == 4
-                    && self.0.block_parts(x, cx.inputs, cx.block()).is_some() =>
-            {
-                LayoutSupport::Any
-            }
-            _ => LayoutSupport::Plain,
-        }
+        let blocks = |x: &TensorValue| {
+            x.dtype() == DType::F32
+                && x.shape().rank() == 4
+                && self.0.block_parts(x, cx.inputs, cx.block()).is_some()
+        };
+        LayoutSupport::common_if(TensorValue::at(cx.inputs, self.0.input()).is_ok_and(blocks))
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        if self.0.reads_storage() {
+        if self.0.views() == Views::Storage {
             let why = "it reads the memory that its input lies in, which is not known here";
             return Err(PlanError::Unsupported(why.into()));
         }

@@ -327,10 +327,9 @@ impl Operator for Upsample {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        match TensorValue::at(cx.inputs, self.input) {
-            Ok(x) if x.dtype() == DType::F32 && x.shape().rank() == 4 => LayoutSupport::Any,
-            _ => LayoutSupport::Plain,
-        }
+        let x = TensorValue::at(cx.inputs, self.input);
+        let image = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
+        LayoutSupport::common_if(x.is_ok_and(image))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

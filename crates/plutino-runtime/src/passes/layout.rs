@@ -1,224 +1,326 @@
 //! Layout: convolutions compute in channel blocks (NCHWc), and so does whatever lies between them.
 //!
-//! Shapes stay PyTorch's; the pass decides in which physical layout each value lies and puts a
-//! reorder where a node needs a value in the other one. In execution order, so that one look
-//! suffices:
+//! Shapes stay PyTorch's. First the pass decides in which physical layout each value is made, and
+//! who reads it in the other one ([`Choice`]); then patches put reorders there. It decides in
+//! execution order, so that one look suffices:
 //!
-//! 1. a convolution takes and makes blocks ([`LayoutSupport::Blocked`]), a first one takes plain
-//!    images;
-//! 2. what computes in either layout ([`LayoutSupport::Any`]) follows its inputs: the reorder sinks
-//!    below it;
-//! 3. everything else, and every result of the run, is plain; means of pixels and the head of a
-//!    detector read blocks;
+//! 1. operators say in which layout they take each input and make each output
+//!    ([`LayoutSupport`]): convolutions ask for blocks, a first one for plain images;
+//! 2. what computes in either layout follows its inputs: the reorder sinks below it;
+//! 3. everything else, and every result of the run, is plain;
 //! 4. a value is reordered once, however many need it, and never back: its twin is found instead;
 //! 5. a permutation between channels first and channels last at the edge of blocks is a reorder
 //!    itself.
 
 use super::PassCx;
+use super::patch::{NewNode, Patch};
 use crate::SessionError;
-use crate::infer::{self, Types};
+use crate::infer;
 use crate::net::{Action, Net, Node, Value, ValueId};
-use plutino_ops::{LayoutCx, LayoutSupport, Location, Reorder, Role, ValueSpec};
+use plutino_ops::{
+    LayoutCx, LayoutOf, LayoutSupport, Location, Operator, Reorder, Role, ValueSpec,
+};
 use plutino_tensor::{DType, Layout, TensorSpec};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Chooses the layout of every value; a block has as many channels as a vector has lanes.
 pub(super) fn layout(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    let mut types = std::mem::take(&mut net.types);
-    let done = super::searching(|| choose(net, &mut types, cx));
-    net.types = types;
-    done
-}
-
-fn choose(net: &mut Net, types: &mut Types, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    let block = cx.setting.isa.lanes();
-    let mut pass = Pass {
-        blocked: Layout::Blocked { block },
-        twins: HashMap::new(),
-        makers: HashMap::new(),
-        nodes: Vec::new(),
-    };
-    let from_channels_last = follow_channels_last(net, types, cx);
-    for (at, mut node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
-        cx.limits.check_at(at)?;
-        let allowed = cx.allows(&node.location.name);
-        let turn = allowed && from_channels_last.contains(&at);
-        if let Some(reorder) = pass.turn(&node, types, block, turn).filter(|_| allowed) {
-            cx.did(&node.location.name, format!("reorders to {} on the way", reorder.to));
-            set_layout(types, node.outputs[0], reorder.to);
-            node.action = Action::Operator(Arc::new(reorder));
-            pass.push(node);
-            continue;
-        }
-        let (inputs, outputs) = match allowed {
-            true => pass.wanted(&node, types, cx),
-            false => plain(&node),
-        };
-        let pairs: Vec<_> = node.inputs.iter().copied().zip(inputs).collect();
-        for (slot, (value, layout)) in node.inputs.iter_mut().zip(pairs) {
-            *slot = pass.in_layout(net, types, value, layout, &node.location, cx);
-        }
-        for &output in &node.outputs {
-            set_layout(types, output, outputs);
-        }
-        pass.push(node);
+    let choice = super::searching(|| Search::new(net, cx).choose())?;
+    for (at, why) in &choice.refused {
+        cx.refuse(&net.nodes[*at].location.name, why.clone());
     }
-    for at in 0..net.fetches.len() {
-        let value = net.fetches[at];
-        let location =
-            Arc::new(Location { name: net.name(value).to_owned(), ..Location::default() });
-        net.fetches[at] = pass.in_layout(net, types, value, Layout::Plain, &location, cx);
+    let mut twins = HashMap::new();
+    // The place behind the last node is that of the results.
+    for at in 0..=net.nodes.len() {
+        let Some(patch) = choice.patch(net, at, &mut twins) else { continue };
+        if !cx.apply(net, patch)? {
+            // Others count on it.
+            return Err(SessionError::internal("a reorder was refused"));
+        }
     }
-    net.nodes = pass.nodes;
     Ok(())
 }
 
-struct Pass {
-    blocked: Layout,
-    /// The same value in the other layout.
-    twins: HashMap<ValueId, ValueId>,
-    /// The node that makes a value.
-    makers: HashMap<ValueId, usize>,
-    nodes: Vec<Node>,
+/// What is decided, before anything changes.
+struct Choice {
+    /// The layout of what lies in blocks.
+    layout: Layout,
+    /// The values that are made in blocks; all others are made plain.
+    blocked: HashSet<ValueId>,
+    /// Permutations that reorder on the way.
+    turns: HashMap<usize, Reorder>,
+    /// Numbers of the inputs that a node takes in the layout that they are not made in; behind the
+    /// last node, of results.
+    reads: BTreeMap<usize, Vec<usize>>,
+    /// Nodes that stay plain, or are no reorders, and why.
+    refused: Vec<(usize, String)>,
 }
 
-/// The nodes that permute channels last to channels first, whole blocks of them, for readers that
-/// all compute in blocks.
-fn follow_channels_last(net: &Net, types: &Types, cx: &PassCx<'_>) -> HashSet<usize> {
-    let in_blocks = |reader: usize| {
-        let node = &net.nodes[reader];
-        let support = node.operator().zip(types.all(&node.inputs));
-        support.is_some_and(|(operator, inputs)| {
-            let support = operator.layouts(&asked(&inputs, cx));
-            matches!(support, LayoutSupport::Any | LayoutSupport::Blocked)
+impl Choice {
+    /// What changes at a node; `twins` are the reordered values so far.
+    fn patch(
+        &self,
+        net: &mut Net,
+        at: usize,
+        twins: &mut HashMap<ValueId, ValueId>,
+    ) -> Option<Patch> {
+        let node = net.nodes.get(at);
+        let mut lying: Vec<(ValueId, Layout)> = node
+            .into_iter()
+            .flat_map(|node| node.outputs.iter().copied())
+            .filter(|output| self.blocked.contains(output))
+            .map(|output| (output, self.layout))
+            .collect();
+        if let Some((reorder, node)) = self.turns.get(&at).zip(node) {
+            let operator: Arc<dyn Operator> = Arc::new(reorder.clone());
+            let patch = Patch::replace(at, operator, node.inputs.clone(), node.outputs.clone());
+            let note = format!("reorders to {} on the way", reorder.to);
+            return Some(patch.lying(lying).note(&node.location.name, note));
+        }
+        let slots = self.reads.get(&at).map(Vec::as_slice).unwrap_or_default();
+        if slots.is_empty() && lying.is_empty() {
+            return None;
+        }
+        let reader = node.map(|node| node.location.name.clone());
+        let (mut insert, mut reads, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        for &slot in slots {
+            let values = net.nodes.get(at).map_or(&net.fetches, |node| &node.inputs);
+            let &value = values.get(slot)?;
+            let twin = *twins.entry(value).or_insert_with(|| {
+                let to = if self.blocked.contains(&value) { Layout::Plain } else { self.layout };
+                let name = net.name(value);
+                let reader = reader.clone().unwrap_or_else(|| name.to_owned());
+                notes.push((reader, format!("reads {name} reordered to {to}")));
+                let node = reorder(net, value, to);
+                lying.extend(node.outputs.iter().map(|&twin| (twin, to)));
+                insert.push(node);
+                lying.last().map_or(value, |&(twin, _)| twin)
+            });
+            reads.push((slot, twin));
+        }
+        let patch = Patch::before(at, insert, reads).lying(lying);
+        Some(notes.iter().fold(patch, |patch, (reader, note)| patch.note(reader, note)))
+    }
+}
+
+/// A node that makes a twin of a value in this layout. It is at the producer's place in the file,
+/// for messages and profiles.
+fn reorder(net: &mut Net, value: ValueId, to: Layout) -> NewNode {
+    let Value { name, recorded } = net.values[value.0].clone();
+    let producer = net.producer(value).and_then(|at| net.nodes.get(at));
+    let location = producer.map_or_else(Location::default, |node| (*node.location).clone());
+    let location = Location { kind: "plutino.Reorder".to_owned(), name: name.clone(), ..location };
+    let twin = net.add_value(Value { name, recorded });
+    NewNode {
+        location: Some(Arc::new(location)),
+        action: Action::Operator(Arc::new(Reorder { to, channels_last: false })),
+        inputs: vec![value],
+        outputs: vec![twin],
+    }
+}
+
+/// Decides, in execution order.
+struct Search<'a> {
+    net: &'a Net,
+    cx: &'a PassCx<'a>,
+    choice: Choice,
+}
+
+impl<'a> Search<'a> {
+    fn new(net: &'a Net, cx: &'a PassCx<'a>) -> Self {
+        let choice = Choice {
+            layout: Layout::Blocked { block: cx.setting.isa.lanes() },
+            blocked: HashSet::new(),
+            turns: HashMap::new(),
+            reads: BTreeMap::new(),
+            refused: Vec::new(),
+        };
+        Self { net, cx, choice }
+    }
+
+    fn choose(mut self) -> Result<Choice, SessionError> {
+        let from_channels_last = self.follow_channels_last();
+        for (at, node) in self.net.nodes.iter().enumerate() {
+            self.cx.limits.check_at(at)?;
+            let turn = self.turn(node, from_channels_last.contains(&at));
+            if let Some(reorder) = turn.filter(|_| self.allows(at)) {
+                self.make(&node.outputs, |_| reorder.to != Layout::Plain);
+                self.choice.turns.insert(at, reorder);
+                continue;
+            }
+            let (inputs, outputs) = match self.sides(at, node) {
+                Ok((inputs, outputs)) if self.allows(at) => (inputs, outputs),
+                Err(Some(why)) => {
+                    self.choice.refused.push((at, why));
+                    Default::default()
+                }
+                _ => Default::default(),
+            };
+            let blocks = |slot: usize| inputs.get(slot).copied().unwrap_or(false);
+            self.read(at, &node.inputs, blocks);
+            self.make(&node.outputs, |output| outputs.get(output).copied().unwrap_or(false));
+        }
+        self.read(self.net.nodes.len(), &self.net.fetches, |_| false);
+        Ok(self.choice)
+    }
+
+    /// Whether the pass may touch a node that would compute in blocks.
+    fn allows(&mut self, at: usize) -> bool {
+        let name = &self.net.nodes[at].location.name;
+        let allowed = self.cx.allows(name);
+        if !allowed {
+            self.choice.refused.push((at, format!("the pass is switched off for {name}")));
+        }
+        allowed
+    }
+
+    /// Notes which values are taken in the layout that they are not made in.
+    fn read(&mut self, at: usize, values: &[ValueId], in_blocks: impl Fn(usize) -> bool) {
+        let blocked = &self.choice.blocked;
+        let slots = values.iter().enumerate();
+        let other = slots.filter(|&(slot, value)| in_blocks(slot) != blocked.contains(value));
+        let other: Vec<usize> = other.map(|(slot, _)| slot).collect();
+        if !other.is_empty() {
+            self.choice.reads.insert(at, other);
+        }
+    }
+
+    /// Notes which values are made in blocks.
+    fn make(&mut self, values: &[ValueId], in_blocks: impl Fn(usize) -> bool) {
+        let made = values.iter().enumerate().filter(|&(output, _)| in_blocks(output));
+        self.choice.blocked.extend(made.map(|(_, &value)| value));
+    }
+
+    /// What is known of values, in the layouts that they are made in.
+    fn specs(&self, values: &[ValueId]) -> Option<Vec<ValueSpec>> {
+        let mut specs = self.net.types.all(values)?;
+        for (spec, value) in specs.iter_mut().zip(values) {
+            if let ValueSpec::Tensor(t) = spec
+                && self.choice.blocked.contains(value)
+            {
+                t.spec.layout = self.choice.layout;
+            }
+        }
+        Some(specs)
+    }
+
+    /// Whether a node takes each of its inputs, and makes each of its outputs, in blocks; none of
+    /// them, where that is not possible, and why, if something lies in blocks.
+    fn sides(&self, at: usize, node: &Node) -> Result<(Vec<bool>, Vec<bool>), Option<String>> {
+        let outputs = self.net.types.all(&node.outputs);
+        let (Some(operator), Some(inputs), Some(outputs)) =
+            (node.operator(), self.specs(&node.inputs), outputs)
+        else {
+            return Err(None);
+        };
+        if outputs.iter().all(infer::known) {
+            return Err(None); // a constant of the plan is as it was computed; nothing runs
+        }
+        let support = operator.layouts(&LayoutCx { inputs: &inputs, setting: self.cx.setting });
+        // Whether images lie in blocks.
+        let images: Vec<Option<bool>> =
+            inputs.iter().map(|v| blockable(v).map(|t| t.layout != Layout::Plain)).collect();
+        let comes = |of: LayoutOf| {
+            let mut images = images.iter().enumerate();
+            images.any(|(i, image)| *image == Some(true) && support.input(i) == of)
+        };
+        let common = comes(LayoutOf::Common);
+        let side = |of: LayoutOf, own: bool| match of {
+            LayoutOf::Plain => false,
+            LayoutOf::Blocks => true,
+            LayoutOf::Common => common,
+            LayoutOf::Own => own,
+        };
+        let makes: Vec<bool> = (0..outputs.len()).map(|o| side(support.output(o), false)).collect();
+        let cannot = |(blocks, spec): (&bool, &&ValueSpec)| *blocks && blockable(spec).is_none();
+        if let Some((_, spec)) = makes.iter().zip(&outputs).find(|&(b, spec)| cannot((b, &spec))) {
+            return Err(Some(format!("its result, {spec}, cannot lie in channel blocks")));
+        }
+        if comes(LayoutOf::Plain) {
+            let kind = &self.net.nodes[at].location.kind;
+            let why = format!("{kind} takes plain tensors here, the input lies in channel blocks");
+            if support == LayoutSupport::PLAIN {
+                return Err(Some(why));
+            }
+        }
+        let takes = images.iter().enumerate();
+        let takes = takes.map(|(i, own)| own.is_some_and(|own| side(support.input(i), own)));
+        let takes: Vec<bool> = takes.collect();
+        match takes.contains(&true) || makes.contains(&true) {
+            true => Ok((takes, makes)),
+            false => Err(None),
+        }
+    }
+
+    /// The nodes that permute channels last to channels first, whole blocks of them, for readers
+    /// that all compute in blocks.
+    fn follow_channels_last(&mut self) -> HashSet<usize> {
+        let (net, block) = (self.net, self.cx.setting.isa.lanes());
+        let mut asked: HashMap<usize, LayoutSupport> = HashMap::new();
+        let mut found = HashSet::new();
+        for (at, node) in net.nodes.iter().enumerate() {
+            let &[output] = &node.outputs[..] else { continue };
+            let Some(spec) = net.types.get(output).and_then(blockable) else { continue };
+            if net.types.is_known(output) || !permutes(node, net, Reorder::FROM_CHANNELS_LAST) {
+                continue; // of a constant of the plan nothing runs
+            }
+            let mut support = |reader: usize| {
+                *asked.entry(reader).or_insert_with(|| self.when_plain(&net.nodes[reader]))
+            };
+            let follows = |of: &LayoutOf| matches!(of, LayoutOf::Common | LayoutOf::Blocks);
+            let mut plain = net.readers(output).filter(|&reader| {
+                let LayoutSupport { inputs, outputs } = support(reader);
+                !inputs.iter().chain(outputs).all(follows)
+            });
+            let plain = plain.next();
+            let why = if !spec.shape[1].is_multiple_of(block) {
+                format!("its {} channels are no whole blocks of {block}", spec.shape[1])
+            } else if net.is_fetched(output) {
+                "its result is fetched".to_owned()
+            } else if let Some(reader) = plain {
+                let reader = &net.nodes[reader].location.name;
+                format!("{reader} does not compute in channel blocks alone")
+            } else {
+                found.insert(at);
+                continue;
+            };
+            // Only who wants blocks would win.
+            if net.readers(output).any(|reader| support(reader) == LayoutSupport::BLOCKS) {
+                self.choice.refused.push((at, format!("is no reorder itself: {why}")));
+            }
+        }
+        found
+    }
+
+    /// In which layouts a node computes if its inputs are plain.
+    fn when_plain(&self, node: &Node) -> LayoutSupport {
+        let asked = node.operator().zip(self.net.types.all(&node.inputs));
+        asked.map_or(LayoutSupport::PLAIN, |(operator, inputs)| {
+            operator.layouts(&LayoutCx { inputs: &inputs, setting: self.cx.setting })
         })
-    };
-    let fits = |node: &Node| {
-        let [output] = node.outputs[..] else { return false };
-        let spec = types.get(output).and_then(blockable);
-        permutes(node, types, Reorder::FROM_CHANNELS_LAST)
-            && spec.is_some_and(|spec| spec.shape[1].is_multiple_of(cx.setting.isa.lanes()))
-            && !types.is_known(output) // a constant of the plan: nothing runs
-            && !net.is_fetched(output)
-            && net.readers(output).all(in_blocks)
-    };
-    (0..net.nodes.len()).filter(|&at| fits(&net.nodes[at])).collect()
-}
+    }
 
-/// What an operator is asked for its layouts with.
-fn asked<'a>(inputs: &'a [ValueSpec], cx: &PassCx<'_>) -> LayoutCx<'a> {
-    LayoutCx { inputs, setting: cx.setting }
+    /// What a permutation becomes that can reorder on the way; `to_blocks` says that readers want
+    /// blocks of its result.
+    fn turn(&self, node: &Node, to_blocks: bool) -> Option<Reorder> {
+        let &[input] = &node.inputs[..] else { return None };
+        let spec = self.net.types.get(input).and_then(blockable)?;
+        let Layout::Blocked { block } = self.choice.layout else { return None };
+        match self.choice.blocked.contains(&input) {
+            false => to_blocks.then_some(Reorder { to: self.choice.layout, channels_last: true }),
+            true => (spec.shape[1].is_multiple_of(block)
+                && permutes(node, self.net, Reorder::TO_CHANNELS_LAST))
+            .then_some(Reorder { to: Layout::Plain, channels_last: true }),
+        }
+    }
 }
 
 /// Whether a node does nothing but put the dimensions in this order.
-fn permutes(node: &Node, types: &Types, order: [usize; 4]) -> bool {
-    let role = node.operator().zip(types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
+fn permutes(node: &Node, net: &Net, order: [usize; 4]) -> bool {
+    let role = node.operator().zip(net.types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
     matches!(role, Some(Role::Permute(0, own)) if own[..] == order)
         && matches!((&node.inputs[..], &node.outputs[..]), ([_], [_]))
-}
-
-impl Pass {
-    fn push(&mut self, node: Node) {
-        self.makers.extend(node.outputs.iter().map(|&output| (output, self.nodes.len())));
-        self.nodes.push(node);
-    }
-
-    /// What a permutation becomes that can reorder on the way.
-    fn turn(&self, node: &Node, types: &Types, block: usize, to_blocks: bool) -> Option<Reorder> {
-        let &[input] = &node.inputs[..] else { return None };
-        let spec = types.get(input).and_then(blockable)?;
-        if to_blocks && spec.layout == Layout::Plain {
-            return Some(Reorder { to: self.blocked, channels_last: true });
-        }
-        (spec.layout == self.blocked
-            && spec.shape[1].is_multiple_of(block)
-            && permutes(node, types, Reorder::TO_CHANNELS_LAST))
-        .then_some(Reorder { to: Layout::Plain, channels_last: true })
-    }
-
-    /// The layouts in which a node takes each of its inputs, and makes its outputs.
-    fn wanted(&self, node: &Node, types: &Types, cx: &PassCx<'_>) -> (Vec<Layout>, Layout) {
-        let plain = || plain(node);
-        let (Some(operator), Some(inputs), Some(outputs)) =
-            (node.operator(), types.all(&node.inputs), types.all(&node.outputs))
-        else {
-            return plain();
-        };
-        // A constant of the plan is as it was computed; nothing runs.
-        let constant = outputs.iter().all(infer::known);
-        if constant {
-            return plain();
-        }
-        let in_blocks = || {
-            inputs.iter().map(|v| if blockable(v).is_some() { self.blocked } else { Layout::Plain })
-        };
-        let support = operator.layouts(&asked(&inputs, cx));
-        match support {
-            LayoutSupport::Plain => plain(),
-            LayoutSupport::BlockedToPlain => (in_blocks().collect(), Layout::Plain),
-            LayoutSupport::AnyToPlain => {
-                let own = |v: &ValueSpec| blockable(v).map_or(Layout::Plain, |t| t.layout);
-                (inputs.iter().map(own).collect(), Layout::Plain)
-            }
-            _ if !outputs.iter().all(|v| blockable(v).is_some()) => plain(),
-            LayoutSupport::Any => {
-                let any = inputs.iter().filter_map(blockable).any(|t| t.layout == self.blocked);
-                if any { (in_blocks().collect(), self.blocked) } else { plain() }
-            }
-            LayoutSupport::Blocked => (in_blocks().collect(), self.blocked),
-            LayoutSupport::PlainToBlocked => {
-                let mut inputs: Vec<_> = in_blocks().collect();
-                inputs.iter_mut().take(1).for_each(|first| *first = Layout::Plain);
-                (inputs, self.blocked)
-            }
-        }
-    }
-
-    /// The value, or its twin, in this layout; makes the reorder where there is none yet.
-    fn in_layout(
-        &mut self,
-        net: &mut Net,
-        types: &mut Types,
-        value: ValueId,
-        layout: Layout,
-        reader: &Location,
-        cx: &mut PassCx<'_>,
-    ) -> ValueId {
-        let Some(spec) = types.get(value).and_then(blockable) else { return value };
-        if spec.layout == layout {
-            return value;
-        }
-        if let Some(&twin) = self.twins.get(&value) {
-            return twin;
-        }
-        let made = TensorSpec { layout, ..spec.clone() };
-        let Value { name, recorded } = net.values[value.0].clone();
-        cx.did(&reader.name, format!("reads {name} reordered to {layout}"));
-        let twin = net.add_value(Value { name: name.clone(), recorded });
-        types.put(twin, made.into());
-        // Of the producer's place in the file, for messages and profiles.
-        let producer = self.makers.get(&value).and_then(|&at| self.nodes.get(at));
-        let location = producer.map_or_else(Location::default, |n| (*n.location).clone());
-        let kind = "plutino.Reorder".to_owned();
-        let location = Arc::new(Location { kind, name, ..location });
-        self.push(Node {
-            source: None,
-            location,
-            action: Action::Operator(Arc::new(Reorder { to: layout, channels_last: false })),
-            inputs: vec![value],
-            outputs: vec![twin],
-            absorbed: Vec::new(),
-        });
-        self.twins.insert(value, twin);
-        self.twins.insert(twin, value);
-        twin
-    }
-}
-
-/// All inputs and the outputs of a node plain.
-fn plain(node: &Node) -> (Vec<Layout>, Layout) {
-    (vec![Layout::Plain; node.inputs.len()], Layout::Plain)
 }
 
 /// The spec of a value that may lie in blocks: an f32 tensor of rank 4.
@@ -230,12 +332,5 @@ fn blockable(value: &ValueSpec) -> Option<&TensorSpec> {
             Some(&t.spec)
         }
         _ => None,
-    }
-}
-
-fn set_layout(types: &mut Types, id: ValueId, layout: Layout) {
-    let spec = types.get(id).and_then(ValueSpec::as_tensor).map(|t| &t.spec);
-    if let Some(spec) = spec.filter(|s| s.layout != layout).cloned() {
-        types.put(id, spec.with_layout(layout).into());
     }
 }

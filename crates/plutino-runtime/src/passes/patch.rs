@@ -2,26 +2,36 @@
 //!
 //! A value that goes is read by nobody else and is not fetched; what is promised to its readers
 //! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads.
+//! A node may also stay and read the same values from elsewhere, such as tensors in another layout.
 
 use super::PassCx;
 use crate::SessionError;
 use crate::net::{Action, Net, Node, ValueId};
 use plutino_ops::{Location, Operator, ValueSpec};
-use std::collections::BTreeSet;
+use plutino_tensor::{DType, Layout};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Nodes in the place of others.
 pub(crate) struct Patch {
-    /// The node whose place in the order is taken.
+    /// The node whose place in the order is taken; the number of nodes stands for the end of the
+    /// run.
     at: usize,
+    /// Whether that node stays, behind what is inserted.
+    stays: bool,
     /// Other nodes that are left out.
     remove: Vec<usize>,
     /// What is computed there, in order.
     insert: Vec<NewNode>,
     /// Values that are not made any more, and what their readers read instead.
     forward: Vec<(ValueId, ValueId)>,
-    /// What is said of which operator.
-    note: (String, String),
+    /// What the node that stays reads now, by number of its input; at the end of the run, what is
+    /// fetched, by number of the result.
+    reads: Vec<(usize, ValueId)>,
+    /// Values made here that lie in another layout than before.
+    layouts: Vec<(ValueId, Layout)>,
+    /// What is said of which operators.
+    notes: Vec<(String, String)>,
 }
 
 /// A node to be.
@@ -47,8 +57,22 @@ impl Patch {
 
     /// These nodes take the place of the one at `at`.
     pub(crate) fn with(at: usize, insert: Vec<NewNode>) -> Self {
-        let note = (String::new(), String::new());
-        Self { at, remove: Vec::new(), insert, forward: Vec::new(), note }
+        Self {
+            at,
+            stays: false,
+            remove: Vec::new(),
+            insert,
+            forward: Vec::new(),
+            reads: Vec::new(),
+            layouts: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// These nodes come before the one at `at`, which stays, with other values as inputs of these
+    /// numbers; `at` may be the end of the run, whose inputs are what is fetched.
+    pub(crate) fn before(at: usize, insert: Vec<NewNode>, reads: Vec<(usize, ValueId)>) -> Self {
+        Self { stays: true, reads, ..Self::with(at, insert) }
     }
 
     /// The node at `at` goes; who read `gone` reads `instead`.
@@ -63,10 +87,16 @@ impl Patch {
         self
     }
 
-    /// What the report says of an operator.
+    /// These values, which are made here, lie in these layouts.
+    #[must_use]
+    pub(crate) fn lying(self, layouts: Vec<(ValueId, Layout)>) -> Self {
+        Self { layouts, ..self }
+    }
+
+    /// What the report says of an operator; the first one is said to be refused, if the patch is.
     #[must_use]
     pub(crate) fn note(mut self, operator: &str, what: impl Into<String>) -> Self {
-        self.note = (operator.to_owned(), what.into());
+        self.notes.push((operator.to_owned(), what.into()));
         self
     }
 
@@ -77,7 +107,9 @@ impl Patch {
         if let Some(&at) = touched.iter().find(|&&at| !cx.allows(name(at))) {
             return Some(format!("the pass is switched off for {}", name(at)));
         }
-        let promised = |v: &ValueId| self.insert.iter().any(|new| new.outputs.contains(v));
+        let made: HashSet<ValueId> =
+            self.insert.iter().flat_map(|new| new.outputs.clone()).collect();
+        let promised = |v: &ValueId| made.contains(v);
         for at in self.touched() {
             for value in net.nodes[at].outputs.iter().filter(|v| !promised(v)) {
                 if net.is_fetched(*value) {
@@ -97,26 +129,26 @@ impl Patch {
 
     /// All nodes that do not stay: that whose place is taken comes first.
     fn touched(&self) -> impl Iterator<Item = usize> + '_ {
-        std::iter::once(self.at).chain(self.remove.iter().copied())
+        (!self.stays).then_some(self.at).into_iter().chain(self.remove.iter().copied())
     }
 
     /// What the new nodes make, as they infer it; an error where that is not what was promised, or
     /// where a node does not come after what it reads.
     fn infer(&self, net: &Net) -> Result<Vec<(ValueId, ValueSpec)>, String> {
         let touched: BTreeSet<usize> = self.touched().collect();
-        let mut made: Vec<(ValueId, ValueSpec)> = Vec::new();
-        for new in &self.insert {
-            let mut inputs = Vec::with_capacity(new.inputs.len());
-            for input in &new.inputs {
-                let fresh = made.iter().find(|(value, _)| value == input).map(|(_, spec)| spec);
-                let there =
-                    net.producer(*input).is_none_or(|p| p < self.at && !touched.contains(&p));
-                if fresh.is_none() && !there {
-                    return Err(format!("{} is read before it is made", net.name(*input)));
-                }
-                let spec = fresh.or_else(|| net.types.get(*input));
-                inputs.push(spec.cloned().ok_or("an input of no known type")?);
+        let mut made: HashMap<ValueId, ValueSpec> = HashMap::new();
+        let read = |made: &HashMap<ValueId, ValueSpec>, value: ValueId| {
+            let fresh = made.get(&value);
+            let there = net.producer(value).is_none_or(|p| p < self.at && !touched.contains(&p));
+            if fresh.is_none() && !there {
+                return Err(format!("{} is read before it is made", net.name(value)));
             }
+            let spec = fresh.or_else(|| net.types.get(value)).cloned();
+            spec.ok_or_else(|| "an input of no known type".to_owned())
+        };
+        for new in &self.insert {
+            let inputs = new.inputs.iter().map(|&input| read(&made, input));
+            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
             let Action::Operator(operator) = &new.action else {
                 return Err("a node that computes nothing".into());
             };
@@ -134,7 +166,22 @@ impl Patch {
                 if net.readers(value).any(|r| r <= self.at && !touched.contains(&r)) {
                     return Err(format!("{} is made after it is read", net.name(value)));
                 }
-                made.push((value, spec));
+                made.insert(value, spec);
+            }
+        }
+        let reads = net.nodes.get(self.at).map_or(&net.fetches, |node| &node.inputs);
+        for &(slot, instead) in &self.reads {
+            let now = read(&made, instead)?;
+            let before = reads.get(slot).and_then(|&before| net.types.get(before));
+            if !self.stays || !before.is_some_and(|before| alike(&now, before)) {
+                return Err(format!("{} is not what was read before", net.name(instead)));
+            }
+        }
+        for &(value, layout) in &self.layouts {
+            let own = self.stays && net.producer(value) == Some(self.at);
+            let spec = made.get(&value).or_else(|| net.types.get(value).filter(|_| own));
+            if !spec.is_some_and(|spec| may_lie(spec, layout)) {
+                return Err(format!("{} cannot lie in {layout}", net.name(value)));
             }
         }
         for (gone, instead) in &self.forward {
@@ -146,8 +193,16 @@ impl Patch {
                 return Err(format!("{} is made too late", net.name(*instead)));
             }
         }
-        Ok(made)
+        Ok(made.into_iter().collect())
     }
+}
+
+/// Whether a value may lie in a layout: channel blocks are for f32 tensors of rank 4 that are
+/// computed at run time.
+fn may_lie(value: &ValueSpec, layout: Layout) -> bool {
+    let tensor = value.as_tensor().filter(|t| t.known.is_none() && !t.python);
+    let image = tensor.is_some_and(|t| t.dtype() == DType::F32 && t.shape().rank() == 4);
+    image || layout == Layout::Plain
 }
 
 /// Whether a value is as another one for those who read it, wherever it lies.
@@ -172,50 +227,72 @@ impl PassCx<'_> {
     /// Where the patch is wrong: a defect of the pass.
     pub(crate) fn apply(&mut self, net: &mut Net, patch: Patch) -> Result<bool, SessionError> {
         if let Some(why) = patch.refusal(net, self) {
-            self.refuse(&patch.note.0, why);
+            let (operator, _) = patch.notes.first().cloned().unwrap_or_default();
+            self.refuse(&operator, why);
             return Ok(false);
         }
         let made = patch.infer(net).map_err(|what| {
-            let location = &net.nodes[patch.at].location;
-            SessionError::internal(format!("{location}: pass {}: {what}", self.name()))
+            let place = net.nodes.get(patch.at).map(|node| format!("{}: ", node.location));
+            let place = place.unwrap_or_default();
+            SessionError::internal(format!("{place}pass {}: {what}", self.name()))
         })?;
         for (value, spec) in made {
             if net.types.get(value).is_none() {
                 net.types.put(value, spec);
             }
         }
-        let (location, mut absorbed) =
-            (Arc::clone(&net.nodes[patch.at].location), net.nodes[patch.at].absorbed.clone());
+        for (value, layout) in patch.layouts {
+            net.types.lay(value, layout);
+        }
+        let mut absorbed = Vec::new();
         for &at in &patch.remove {
             absorbed.push(net.nodes[at].location.name.clone());
             absorbed.extend(net.nodes[at].absorbed.iter().cloned());
         }
-        let source = net.nodes[patch.at].source;
         let mut unread = Vec::new();
-        for at in patch.touched() {
+        for &at in &patch.remove {
             unread.extend(take(net, at).inputs);
         }
+        let node = (patch.at < net.nodes.len()).then(|| take(net, patch.at));
         for (gone, instead) in patch.forward {
             redirect(net, gone, instead);
         }
-        let mut nodes: Vec<Node> = patch
-            .insert
-            .into_iter()
-            .map(|new| {
-                let NewNode { location: own, action, inputs, outputs } = new;
-                let location = own.unwrap_or_else(|| Arc::clone(&location));
-                Node { source, location, action, inputs, outputs, absorbed: Vec::new() }
-            })
-            .collect();
+        let (location, source) = match &node {
+            Some(node) if !patch.stays => (Arc::clone(&node.location), node.source),
+            _ => (Arc::default(), None),
+        };
+        let new = |new: NewNode| {
+            let NewNode { location: own, action, inputs, outputs } = new;
+            let location = own.unwrap_or_else(|| Arc::clone(&location));
+            Node { source, location, action, inputs, outputs, absorbed: Vec::new() }
+        };
+        let mut nodes: Vec<Node> = patch.insert.into_iter().map(new).collect();
         nodes.iter().for_each(|node| net.uses.enter(patch.at, node));
-        if let Some(mut last) = nodes.pop() {
-            last.absorbed = absorbed;
-            net.nodes[patch.at] = last;
-            if !nodes.is_empty() {
-                self.queued.insert(patch.at, nodes);
+        match node {
+            Some(mut node) if patch.stays => {
+                reread(&mut node.inputs, &patch.reads);
+                node.absorbed.extend(absorbed);
+                net.uses.enter(patch.at, &node);
+                net.nodes[patch.at] = node;
+            }
+            Some(node) => {
+                if let Some(mut last) = nodes.pop() {
+                    last.absorbed = [node.absorbed, absorbed].concat();
+                    net.nodes[patch.at] = last;
+                }
+                unread.extend(node.inputs);
+            }
+            None => {
+                reread(&mut net.fetches, &patch.reads);
+                net.uses.fetch(&net.fetches);
             }
         }
-        self.did(&patch.note.0, patch.note.1);
+        if !nodes.is_empty() {
+            self.queued.entry(patch.at).or_default().extend(nodes);
+        }
+        for (operator, what) in patch.notes {
+            self.did(&operator, what);
+        }
         self.sweep(net, unread);
         Ok(true)
     }
@@ -242,6 +319,7 @@ impl PassCx<'_> {
             nodes.extend(self.queued.remove(&at).unwrap_or_default());
             nodes.extend((!is_gone(&node)).then_some(node));
         }
+        nodes.extend(std::mem::take(&mut self.queued).into_values().flatten());
         net.nodes = nodes;
         net.index();
     }
@@ -266,6 +344,15 @@ fn take(net: &mut Net, at: usize) -> Node {
 /// Every node makes something, but for those that were taken out.
 fn is_gone(node: &Node) -> bool {
     node.outputs.is_empty() && matches!(node.action, Action::Pack)
+}
+
+/// Puts other values in the place of those of these numbers.
+fn reread(values: &mut [ValueId], reads: &[(usize, ValueId)]) {
+    for &(slot, instead) in reads {
+        if let Some(value) = values.get_mut(slot) {
+            *value = instead;
+        }
+    }
 }
 
 /// Who read `gone` reads `instead`.

@@ -288,3 +288,102 @@ fn a_pass_can_be_left_out_for_one_operator() {
     let (nodes, _) = after(RESIDUAL, &["fuse@a", "fuse@last"]);
     assert_eq!(nodes, ["down 0>1", "a 0>2", "act 2>3", "b+sum 3,1>5", "last 5>6"]);
 }
+
+/// What a pass did: operators and what is said of them.
+fn done(reports: &[PassReport], pass: &str) -> Vec<String> {
+    let report = reports.iter().find(|r| r.name == pass).unwrap();
+    report.done.iter().map(|n| format!("{}: {}", n.operator, n.what)).collect()
+}
+
+/// A convolution that computes in channel blocks.
+const CONV: &str = "nn.Conv2d conv 1 1 x y bias=False dilation=(1,1) groups=1 in_channels=32 \
+    kernel_size=(3,3) out_channels=32 padding=(1,1) padding_mode=zeros stride=(1,1) \
+    @weight=(32,32,3,3)f32";
+
+#[test]
+fn values_lie_in_blocks_between_reorders() {
+    let lines = format!(
+        "pnnx.Input in 0 1 x\n{CONV}\nnn.ReLU r 1 1 y z\ntorch.cumsum s 1 1 z w dim=2\n\
+         torch.cumsum t 1 1 z v dim=3\nprim::TupleConstruct all 3 1 z w v u\npnnx.Output out 1 0 u"
+    );
+    let (nodes, reports) = after_of(&[1, 32, 6, 6], &lines, &["fuse"]);
+    // One reorder before the first reader and one for all that read and fetch plain tensors.
+    let expected =
+        ["x x>x~", "conv x~>y~", "r y~>z~", "z z~>z", "s z>w", "t z>v"].map(str::to_owned);
+    assert_eq!(nodes, expected);
+    let did = done(&reports, "layout");
+    let [first, second] = &did[..] else { panic!("{did:?}") };
+    assert!(first.starts_with("conv: reads x reordered to "), "{first}");
+    assert!(second.starts_with("s: reads z reordered to "), "{second}");
+    let why = refusals(&reports, "layout");
+    let plain = "torch.cumsum takes plain tensors here, the input lies in channel blocks";
+    assert_eq!(why, [format!("s: {plain}"), format!("t: {plain}")]);
+    // A value that nobody else reads is fetched in the other layout: the reorder comes last.
+    let last = format!("pnnx.Input in 0 1 x\n{CONV}\nnn.ReLU r 1 1 y z\npnnx.Output out 1 0 z");
+    let (nodes, reports) = after_of(&[1, 32, 6, 6], &last, &["fuse"]);
+    assert_eq!(nodes, ["x x>x~", "conv x~>y~", "r y~>z~", "z z~>z"]);
+    assert!(done(&reports, "layout")[1].starts_with("z: reads z reordered to "));
+}
+
+#[test]
+fn the_layout_pass_can_be_left_out_for_one_operator() {
+    let lines = format!("pnnx.Input in 0 1 x\n{CONV}\nnn.ReLU r 1 1 y z\npnnx.Output out 1 0 z");
+    let (nodes, reports) = after_of(&[1, 32, 6, 6], &lines, &["fuse", "layout@r"]);
+    assert_eq!(nodes, ["x x>x~", "conv x~>y~", "y y~>y", "r y>z"]);
+    assert_eq!(refusals(&reports, "layout"), ["r: the pass is switched off for r"]);
+    let (nodes, _) = after_of(&[1, 32, 6, 6], &lines, &["fuse", "layout@conv"]);
+    assert_eq!(nodes, ["conv x>y", "r y>z"]);
+}
+
+#[test]
+fn the_image_and_the_residual_of_a_first_convolution_may_be_one_value() {
+    let conv = "nn.Conv2d conv 1 1 x y bias=False dilation=(1,1) groups=1 in_channels=3 \
+        kernel_size=(3,3) out_channels=3 padding=(1,1) padding_mode=zeros stride=(1,1) \
+        @weight=(3,3,3,3)f32";
+    let lines = format!(
+        "pnnx.Input in 0 1 x\n{conv}\npnnx.Expression add 2 1 y x z expr=add(@0,@1)\n\
+         pnnx.Output out 1 0 z"
+    );
+    // Whatever the convolution asks for, inputs of one value are told apart by their numbers.
+    let (nodes, _) = after_of(&[1, 3, 16, 16], &lines, &[]);
+    let fused = nodes.iter().find(|node| node.starts_with("conv+add ")).unwrap();
+    assert!(["conv+add x,x~>z~", "conv+add x~,x~>z~", "conv+add x,x>z"].contains(&fused.as_str()));
+}
+
+#[test]
+fn a_permutation_that_is_no_reorder_says_why() {
+    let lines = |channels: usize| {
+        let conv = CONV.replace(" x y ", " p y ").replace("=32", &format!("={channels}"));
+        let conv = conv.replace("(32,32,", &format!("({channels},{channels},"));
+        format!(
+            "pnnx.Input in 0 1 x\ntorch.permute p 1 1 x p dims=(0,3,1,2)\n{conv}\n\
+             torch.permute q 1 1 y z dims=(0,2,3,1)\npnnx.Output out 1 0 z"
+        )
+    };
+    let (nodes, reports) = after_of(&[1, 6, 6, 32], &lines(32), &[]);
+    assert_eq!(nodes, ["p x>p~", "conv p~>y~", "q y~>z"]);
+    assert!(done(&reports, "layout").iter().all(|note| note.contains(" on the way")));
+    let (nodes, reports) = after_of(&[1, 6, 6, 33], &lines(33), &[]);
+    assert_eq!(nodes.len(), 5, "{nodes:?}");
+    let why = refusals(&reports, "layout");
+    assert!(why[0].starts_with("p: is no reorder itself: its 33 channels are no whole"), "{why:?}");
+}
+
+#[test]
+fn ten_thousand_nodes_are_laid_out_quickly() {
+    // Each value is read by the next node, in blocks, and by one at the end, plain: ten thousand
+    // reorders before a node of ten thousand inputs.
+    let mut lines = format!("pnnx.Input in 0 1 x\n{CONV}\n");
+    let mut names = vec!["y".to_owned()];
+    for i in 0..10_000 {
+        lines += &format!("nn.ReLU r{i} 1 1 {} v{i}\n", names[i]);
+        names.push(format!("v{i}"));
+    }
+    lines += &format!("torch.cat cat {} 1 {} all dim=0\n", names.len(), names.join(" "));
+    lines += "torch.cumsum last 1 1 all z dim=2\npnnx.Output out 1 0 z\n";
+    let started = std::time::Instant::now();
+    let (nodes, _) = after_of(&[1, 32, 1, 2], &lines, &["fuse", "chain"]);
+    assert_eq!(nodes.len(), 2 * 10_000 + 5);
+    // Quadratic would be minutes; the bound leaves room for a busy machine.
+    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+}
