@@ -4,6 +4,7 @@
 //! - [`par`]: threads. A [`Pool`] per session; inside it a [`Par`] handle is passed down.
 //! - [`number`]: the element types, for bodies that serve every dtype.
 //! - [`PackKey`]: what tells packed weights apart.
+//! - [`sort`]: long lists in order, until somebody asks for an end.
 //! - [`math`], [`activation`]: functions of vectors; [`row`]: one pass over a row.
 
 pub mod activation;
@@ -14,6 +15,7 @@ mod pack;
 pub mod par;
 pub mod row;
 pub mod simd;
+pub mod sort;
 
 pub use activation::Activation;
 pub use inout::InOut;

@@ -8,11 +8,10 @@
 
 use plutino_cpu::Par;
 use plutino_cpu::number::{Number, Real, Wide};
-use plutino_cpu::par::SharedMut;
+use plutino_cpu::par::{Refusal, SharedMut, stop};
 use plutino_tensor::{Complex, TensorError, alloc};
 use rustfft::{Fft, FftNum, FftPlanner};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use rustfft::FftDirection as Direction;
 
@@ -95,15 +94,15 @@ impl<R: FftReal> Lines<R> {
         assert!(lines * len == data.len() && lines.is_multiple_of(inner), "lines of a transform");
         let zero = Complex::new(R::nearest(0.0), R::nearest(0.0));
         let data = SharedMut::new(data);
-        let refused = AtomicBool::new(false);
+        let refusal = Refusal::default();
         par.split(lines, GRAIN / len, |range| {
             let scratch = alloc::filled(self.fft.get_inplace_scratch_len(), zero);
             let line = alloc::filled(if inner == 1 { 0 } else { len }, zero);
-            let (Ok(mut scratch), Ok(mut line)) = (scratch, line) else {
-                refused.store(true, Ordering::Relaxed);
+            let (Some(mut scratch), Some(mut line)) = (refusal.of(scratch), refusal.of(line))
+            else {
                 return;
             };
-            for l in range {
+            for l in stop::paced(range, len.saturating_mul(16)) {
                 let first = l / inner * len * inner + l % inner;
                 if inner == 1 {
                     // SAFETY: lines are disjoint, and each is transformed by one task.
@@ -125,10 +124,7 @@ impl<R: FftReal> Lines<R> {
                 }
             }
         });
-        match refused.into_inner() {
-            true => Err(TensorError::OutOfMemory { bytes: len * size_of::<Complex<R>>() }),
-            false => Ok(()),
-        }
+        refusal.outcome()
     }
 }
 

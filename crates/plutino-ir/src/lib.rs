@@ -106,7 +106,7 @@ pub use attribute::{Attribute, AttributeError, Element};
 pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
 pub use graph::{EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId};
-pub use limits::{CancelToken, Interrupted, Limits};
+pub use limits::{CancelToken, Interrupted, Limits, Registration};
 pub use load::{LoadOptions, Weights, read_regular};
 pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};

@@ -10,8 +10,11 @@ use bytes::Bytes;
 
 use crate::error::{BinError, LoadError, ParseError, ParseErrorKind};
 use crate::graph::Graph;
-use crate::limits::Limits;
+use crate::limits::{Interrupted, Limits};
 use crate::{mmap, param, weights};
+
+/// Bytes that are read between two looks at the limits.
+const LOOK: u64 = 4 << 20;
 
 /// File name in the errors of models that come from memory.
 const MEMORY: &str = "<memory>";
@@ -37,7 +40,7 @@ pub struct LoadOptions {
     pub verify_crc: bool,
     /// Whether to read the weights at all.
     pub weights: Weights,
-    /// What ends loading early: checked every few hundred operators, and at every weight.
+    /// What ends loading early: checked every few hundred operators, and every few megabytes.
     pub limits: Limits,
 }
 
@@ -90,7 +93,10 @@ impl Graph {
         let archive = if options.mmap {
             mmap::map(&bin_path, options.verify_crc)
         } else {
-            fs::read(&bin_path).map(|bytes| (bytes.into(), None))
+            match read_within(&bin_path, &options.limits) {
+                Ok(read) => read.map_err(interrupted).map(|bytes| Ok((bytes.into(), None)))?,
+                Err(error) => Err(error),
+            }
         };
         let (archive, mapping) = match archive {
             Ok(archive) => archive,
@@ -158,6 +164,21 @@ pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     match fs::metadata(path.as_ref())?.is_file() {
         true => fs::read(path),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
+}
+
+/// The bytes of a file, or why the limits ended reading.
+fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Interrupted>> {
+    let mut file = fs::File::open(path)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))?;
+    loop {
+        if let Err(why) = limits.check() {
+            return Ok(Err(why));
+        }
+        if file.by_ref().take(LOOK).read_to_end(&mut bytes)? == 0 {
+            return Ok(Ok(bytes));
+        }
     }
 }
 

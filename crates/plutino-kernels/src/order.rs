@@ -9,6 +9,7 @@
 use crate::Par;
 use crate::number::{Float, Ordered, Real};
 use crate::par::SharedMut;
+use crate::sort::{select, sort};
 use num_traits::{NumCast, One, Zero};
 use std::cmp::Ordering;
 
@@ -77,13 +78,14 @@ impl<T: Ordered> Line<'_, T> {
     /// The numbers of the elements, in the order of their values.
     fn sort(&self, order: &mut [usize]) {
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i);
-        order.sort_unstable_by(|&a, &b| self.before(a, b));
+        sort(order, |&a, &b| self.before(a, b));
     }
 
     /// The number of the element that is the `k`-th in the order of values.
     fn kth(&self, k: usize, order: &mut [usize]) -> usize {
         order.iter_mut().enumerate().for_each(|(i, o)| *o = i);
-        *order.select_nth_unstable_by(k, |&a, &b| self.before(a, b)).1
+        select(order, k, |&a, &b| self.before(a, b));
+        order[k]
     }
 
     fn pick(&self, what: Pick, order: &mut [usize]) -> usize {

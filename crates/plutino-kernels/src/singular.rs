@@ -4,6 +4,8 @@
 //! the singular values (Golub and Van Loan, *Matrix Computations*, 8.6.3). In f64, with small
 //! relative errors.
 
+use crate::par::stop::Watch;
+
 /// Rounds over all pairs after which the rows are taken as they are; they converge quadratically,
 /// within ten or so.
 const MOST_ROUNDS: usize = 60;
@@ -25,10 +27,14 @@ pub fn singular_values(rows: usize, columns: usize, matrix: &mut [f64], values: 
         return values.fill(0.0);
     }
     matrix.iter_mut().for_each(|x| *x /= scale);
+    let mut watch = Watch::new();
     for _ in 0..MOST_ROUNDS {
         let mut done = true;
         for i in 0..rows {
             for j in i + 1..rows {
+                if watch.stops(4 * columns) {
+                    return;
+                }
                 let (before, from_j) = matrix.split_at_mut(j * columns);
                 let row = i * columns..(i + 1) * columns;
                 done &= !rotate(&mut before[row], &mut from_j[..columns]);

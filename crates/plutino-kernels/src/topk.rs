@@ -8,10 +8,10 @@
 
 use crate::Par;
 use crate::number::Ordered;
-use crate::par::SharedMut;
+use crate::par::{Refusal, SharedMut};
+use crate::sort::{select, sort};
 use plutino_tensor::{TensorError, alloc};
 use std::cmp::Ordering;
-use std::sync::atomic::AtomicBool;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
@@ -40,12 +40,9 @@ pub fn topk<T: Ordered>(
         return Ok(());
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
-    let refused = AtomicBool::new(false);
+    let refusal = Refusal::default();
     par.split(outer * inner, GRAIN / len, |lines| {
-        let Ok(mut order) = alloc::list::<usize>(len) else {
-            refused.store(true, std::sync::atomic::Ordering::Relaxed);
-            return;
-        };
+        let Some(mut order) = refusal.of(alloc::list::<usize>(len)) else { return };
         for line in lines {
             let (o, i) = (line / inner, line % inner);
             let at = |l: usize| input[(o * len + l) * inner + i];
@@ -56,9 +53,9 @@ pub fn topk<T: Ordered>(
             order.clear();
             order.extend(0..len);
             if k < len {
-                order.select_nth_unstable_by(k - 1, before);
+                select(&mut order, k - 1, before);
             }
-            order[..k].sort_unstable_by(before);
+            sort(&mut order[..k], before);
             for (n, &l) in order[..k].iter().enumerate() {
                 let to = (o * k + n) * inner + i;
                 // SAFETY: lines have disjoint outputs, and each is written by one task.
@@ -69,10 +66,7 @@ pub fn topk<T: Ordered>(
             }
         }
     });
-    match refused.into_inner() {
-        true => Err(TensorError::OutOfMemory { bytes: len.saturating_mul(size_of::<usize>()) }),
-        false => Ok(()),
-    }
+    refusal.outcome()
 }
 
 /// The order of numbers, NaN last.

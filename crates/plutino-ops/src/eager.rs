@@ -6,6 +6,7 @@ use crate::{
     RunError, Setting, ValueSpec,
 };
 use plutino_kernels::{Isa, Par};
+use plutino_tensor::stop;
 use plutino_tensor::{AlignedBuf, Tensor, TensorError, TensorSpec};
 
 /// What went wrong in [`run`].
@@ -120,6 +121,8 @@ pub(crate) fn execute_in(
             par,
         };
         kernel.run(&mut cx)?;
+        drop(cx);
+        stop::check()?; // what was left out is no result
     }
     let mut results = Vec::with_capacity(leaves.len());
     for (i, (leaf, tensor)) in leaves.iter().zip(fixed).enumerate() {

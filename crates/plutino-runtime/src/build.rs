@@ -3,6 +3,7 @@
 use crate::arena::Region;
 use crate::bind::Binding;
 use crate::concat::{self, Placed};
+use crate::halt;
 use crate::infer::{self, Types};
 use crate::late::{LateInput, LateStep};
 use crate::memory::{self, Item};
@@ -17,8 +18,8 @@ use crate::{SessionError, verify};
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
 use plutino_ops::{MemoryUse, PlanCx, Planned, ValueSpec};
-use plutino_tensor::TensorSpec;
 use plutino_tensor::alloc::{self, Ledger};
+use plutino_tensor::{Scope, TensorSpec};
 use std::sync::{Arc, OnceLock};
 
 /// Makes a plan for this binding.
@@ -34,8 +35,19 @@ pub(crate) fn build(
     limits: &Limits,
 ) -> Result<Plan, SessionError> {
     let ledger = Ledger::new(resolved.options.memory_budget);
+    let _limits = halt::enter(limits);
+    let scope = Scope::current().charged_to(&ledger);
+    let _scope = scope.clone().enter();
     let making = Making { model, resolved, pool, limits, ledger: &ledger };
-    alloc::charged(&ledger, || making.plan(binding))
+    let made = making.plan(binding);
+    match (made, halt::seen(&scope)) {
+        (Err(error @ (SessionError::Cancelled { .. } | SessionError::Deadline { .. })), _) => {
+            Err(error)
+        }
+        // Whoever saw the signal left work out: this is no plan.
+        (_, Some(why)) => Err(why.into()),
+        (made, None) => made,
+    }
 }
 
 /// Nodes of a plan that are not charged to the memory budget: more than models have.
@@ -153,10 +165,7 @@ impl Making<'_> {
         let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
             net.nodes.iter().map(|_| OnceLock::new()).collect();
         let plan = |i: usize| {
-            slots[i].get_or_init(|| {
-                // On whatever thread: what is taken is charged to this plan.
-                alloc::charged(self.ledger, || self.plan_node(types, &net.nodes[i]))
-            });
+            slots[i].get_or_init(|| self.plan_node(types, &net.nodes[i]));
         };
         match self.resolved.options.memory {
             MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
@@ -169,7 +178,7 @@ impl Making<'_> {
     /// The plan of one node; none where there is nothing to run, or nothing known to plan for.
     fn plan_node(&self, types: &Types, node: &Node) -> Result<Option<Planned>, SessionError> {
         let Self { model, resolved, .. } = *self;
-        self.limits.check()?;
+        halt::check(&node.location)?;
         let Some(operator) = node.operator() else { return Ok(None) };
         let (Some(inputs), Some(outputs)) = (types.all(&node.inputs), types.all(&node.outputs))
         else {
@@ -184,7 +193,9 @@ impl Making<'_> {
             setting: resolved.setting(),
             packs: &model.packs,
         };
-        let planned = operator.plan(&cx).map_err(|source| SessionError::Plan {
+        let planned = operator.plan(&cx);
+        halt::check(&node.location)?;
+        let planned = planned.map_err(|source| SessionError::Plan {
             location: Box::new((*node.location).clone()),
             inputs: infer::describe(&inputs),
             source,

@@ -3,7 +3,12 @@
 use crate::SessionError;
 use crate::bind::Binding;
 use crate::plan::Plan;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use plutino_ir::Limits;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// Time between two looks whether a wait is to end.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// Plans, the least recently used first.
 pub(crate) struct PlanCache {
@@ -31,12 +36,16 @@ impl PlanCache {
 
     /// The plan for this binding, made by `make` if need be. The least recently used one makes
     /// room.
+    ///
+    /// # Errors
+    /// Those of `make`; and where the limits end the wait for another plan that is being made.
     pub(crate) fn get(
         &self,
         binding: Binding,
+        limits: &Limits,
         make: impl FnOnce(&Binding) -> Result<Plan, SessionError>,
     ) -> Result<Arc<Plan>, SessionError> {
-        let _making = lock(&self.making);
+        let _making = self.turn(limits)?;
         if let Some(plan) = self.find(|b| *b == binding) {
             return Ok(plan);
         }
@@ -47,6 +56,21 @@ impl PlanCache {
         }
         plans.push((binding, Arc::clone(&plan)));
         Ok(plan)
+    }
+
+    /// Leave to make a plan, once nobody else does.
+    fn turn(&self, limits: &Limits) -> Result<MutexGuard<'_, ()>, SessionError> {
+        if *limits == Limits::default() {
+            return Ok(lock(&self.making));
+        }
+        loop {
+            match self.making.try_lock() {
+                Ok(turn) => return Ok(turn),
+                Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
+                Err(TryLockError::WouldBlock) => limits.check()?,
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Number of plans.

@@ -6,6 +6,7 @@
 //! cannot be inferred leaves what the file records of its outputs, so that one report names all
 //! that is wrong.
 
+use crate::halt;
 use crate::infer::{self, Types, agrees};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
@@ -16,6 +17,7 @@ use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
 use plutino_ops::{MemoryUse, PlanCx, PlanError, Setting, ShapeError, StrideRule, ValueSpec};
+use plutino_tensor::Scope;
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{DType, Shape, TensorSpec};
 use std::collections::HashMap;
@@ -67,10 +69,14 @@ impl Model {
     }
 
     pub(crate) fn inference_within(&self, limits: &Limits) -> Result<Inference, Interrupted> {
+        let _limits = halt::enter(limits);
         let mut best: Option<Inference> = None;
         for inputs in candidates(&self.inner) {
             let ledger = Ledger::new(Some(BUDGET));
             let found = alloc::charged(&ledger, || Search::run(&self.inner, inputs, limits))?;
+            if let Some(why) = halt::seen(&Scope::current()) {
+                return Err(why); // what was computed of constants until then is none
+            }
             let faults = |i: &Inference| (i.failures.len(), i.warnings.len());
             if best.as_ref().is_none_or(|best| faults(&found) < faults(best)) {
                 best = Some(found);

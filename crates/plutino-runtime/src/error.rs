@@ -223,20 +223,24 @@ pub enum SessionError {
         source: RunError,
     },
     /// The run was cancelled from outside.
-    #[error("cancelled {}", progress(*done, *steps))]
+    #[error("cancelled {}", progress(*done, *steps, at.as_deref()))]
     Cancelled {
         /// Steps that were finished.
         done: usize,
         /// Steps of the plan; 0 where it was still being made.
         steps: usize,
+        /// The operator that was computed or planned, or was the next.
+        at: Option<Box<Location>>,
     },
     /// The deadline passed.
-    #[error("the deadline passed {}", progress(*done, *steps))]
+    #[error("the deadline passed {}", progress(*done, *steps, at.as_deref()))]
     Deadline {
         /// Steps that were finished.
         done: usize,
         /// Steps of the plan; 0 where it was still being made.
         steps: usize,
+        /// The operator that was computed or planned, or was the next.
+        at: Option<Box<Location>>,
     },
     /// The plan needs more memory than the budget allows. None was taken for activations and
     /// outputs.
@@ -281,10 +285,16 @@ impl SessionError {
     }
 
     /// Ended by the caller's limits after some steps of a plan.
-    pub(crate) fn interrupted(why: Interrupted, done: usize, steps: usize) -> Self {
+    pub(crate) fn interrupted(
+        why: Interrupted,
+        done: usize,
+        steps: usize,
+        at: Option<&Location>,
+    ) -> Self {
+        let at = at.cloned().map(Box::new);
         match why {
-            Interrupted::Cancelled => Self::Cancelled { done, steps },
-            Interrupted::Deadline => Self::Deadline { done, steps },
+            Interrupted::Cancelled => Self::Cancelled { done, steps, at },
+            Interrupted::Deadline => Self::Deadline { done, steps, at },
         }
     }
 }
@@ -292,14 +302,15 @@ impl SessionError {
 impl From<Interrupted> for SessionError {
     /// While planning.
     fn from(why: Interrupted) -> Self {
-        Self::interrupted(why, 0, 0)
+        Self::interrupted(why, 0, 0, None)
     }
 }
 
 /// How far a run came.
-fn progress(done: usize, steps: usize) -> String {
+fn progress(done: usize, steps: usize, at: Option<&Location>) -> String {
+    let at = at.map(|at| format!(", at {at}")).unwrap_or_default();
     match steps {
-        0 => "while planning".into(),
-        _ => format!("after {done} of {steps} steps"),
+        0 => format!("while planning{at}"),
+        _ => format!("after {done} of {steps} steps{at}"),
     }
 }

@@ -1,6 +1,7 @@
 //! Running a plan: one loop over its steps.
 
 use crate::arena::{ArenaPool, Blocks};
+use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
 use crate::profile::StepTime;
@@ -8,8 +9,9 @@ use crate::{Profile, SessionError};
 use plutino_ir::Limits;
 use plutino_kernels::{Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError, Setting};
-use plutino_tensor::alloc::{self, Ledger};
-use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
+use plutino_tensor::alloc::Ledger;
+use plutino_tensor::stop::Stop;
+use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::time::Instant;
 
@@ -62,6 +64,7 @@ pub(crate) fn run(
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
     let begin = profile.as_ref().map(|_| Instant::now());
+    let _limits = halt::enter(run.limits);
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
     for d in &run.plan.direct {
         let old = reused.get_mut(d.fetch).and_then(Option::take);
@@ -127,20 +130,30 @@ impl Run<'_> {
         // take for a moment.
         let left = self.budget.map(|b| b.saturating_sub(self.plan.memory.needed()));
         let ledger = left.map(|left| Ledger::new(Some(left)));
+        let mut scope = Scope::current();
+        if let Some(ledger) = &ledger {
+            scope = scope.charged_to(ledger);
+        }
+        let _charged = ledger.is_some().then(|| scope.clone().enter());
         pool.enter(|par| {
             for (at, step) in steps.iter().enumerate() {
-                let stopped = |why| SessionError::interrupted(why, at, steps.len());
-                self.limits.check().map_err(stopped)?;
+                let halted = || {
+                    let why = halt::seen(&scope)?;
+                    Some(SessionError::interrupted(why, at, steps.len(), Some(&step.location)))
+                };
+                if scope.stop().is_some_and(Stop::is_given) {
+                    halted().map_or(Ok(()), Err)?;
+                }
                 let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
-                match &ledger {
-                    Some(ledger) => alloc::charged(ledger, || {
-                        let before = ledger.spent();
-                        self.step(step, &mut blocks, &mut handed, par)?;
-                        ledger.refund_to(before);
-                        Ok(ledger.charge(handed.made_by(step))?)
-                    }),
-                    None => self.step(step, &mut blocks, &mut handed, par),
-                }?;
+                let before = ledger.as_ref().map(|ledger| ledger.spent());
+                let done = self.step(step, &mut blocks, &mut handed, par);
+                // Whoever saw the signal left work out: what there is is no result, whatever the
+                // kernel says of it.
+                halted().map_or(done, Err)?;
+                if let Some((ledger, before)) = ledger.as_ref().zip(before) {
+                    ledger.refund_to(before);
+                    ledger.charge(handed.made_by(step))?;
+                }
                 if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
                     times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
                 }

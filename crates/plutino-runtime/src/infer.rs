@@ -1,6 +1,7 @@
 //! Dtypes, shapes and known values of everything in a net, from those of its feeds.
 
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::passes::PassCx;
 use crate::passes::fold::{self, Folded};
@@ -65,7 +66,9 @@ pub(crate) fn infer(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionErr
     }
     for each in &net.nodes {
         cx.limits.check()?;
-        node(&mut net.types, each, cx, true, false)?;
+        let inferred = node(&mut net.types, each, cx, true, false);
+        halt::check(&each.location)?;
+        inferred?;
     }
     Ok(())
 }

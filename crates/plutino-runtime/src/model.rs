@@ -1,6 +1,7 @@
 //! A model: the graph of a file with every operator decoded.
 
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
+use crate::halt;
 use crate::report::Warning;
 use crate::{
     Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, suspects, tied,
@@ -10,6 +11,7 @@ use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, NodeReader, Operator, PackCache, Registry,
     Weight,
 };
+use plutino_tensor::Scope;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -172,6 +174,7 @@ impl Model {
     fn decode(mut graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
+        let _limits = halt::enter(limits);
         tied::drop_repeated_weights(&mut graph);
         let warnings = suspects::warnings(&graph, &file);
         dtypes::restore(&mut graph);
@@ -211,6 +214,9 @@ impl Model {
                     return Err(ModelError::TooManyOutputs { file, found, most });
                 }
             }
+        }
+        if let Some(why) = halt::seen(&Scope::current()) {
+            return Err(interrupted(why));
         }
         let packs = PackCache::default();
         let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs };

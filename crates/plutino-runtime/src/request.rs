@@ -33,14 +33,16 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Ends planning and the run when the token is cancelled: checked between steps.
+    /// Ends planning and the run when the token is cancelled, within milliseconds: steps that take
+    /// long look at it as well.
     #[must_use]
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.limits.cancel = Some(token.clone());
         self
     }
 
-    /// Ends planning and the run at this time: checked between steps.
+    /// Ends planning and the run at this time, or milliseconds later: steps that take long look at
+    /// the clock as well.
     #[must_use]
     pub fn deadline(mut self, at: Instant) -> Self {
         self.limits.deadline = Some(at);

@@ -1,17 +1,18 @@
 //! Memory whose size a file or an input decides: counted first, then taken, and never by force.
 //!
-//! Whoever plans or runs something for a caller opens a scope ([`charged`]) with a [`Ledger`].
-//! Within it, everything that is taken through this module or as a tensor is charged to the ledger
-//! on this thread, and what exceeds its limit is an error before any memory is taken. Without a
-//! scope there is no limit, but memory that the system refuses is an error all the same: nothing
-//! here aborts.
+//! Whoever plans or runs something for a caller enters a [`Scope`] with a [`Ledger`] ([`charged`]).
+//! Within it, everything that is taken through this module or as a tensor is charged to the ledger,
+//! on this thread and on those that work for it, and what exceeds its limit is an error before any
+//! memory is taken. Without a scope there is no limit, but memory that the system refuses is an
+//! error all the same: nothing here aborts.
 //!
 //! Tables, lists and buffers whose length comes from a file, a shape or an input are made here and
 //! nowhere else: `cargo xtask tidy` finds `vec![x; n]`, `with_capacity` and their like in the
 //! crates above.
 
 use crate::TensorError;
-use std::cell::RefCell;
+use crate::scope::{self, Scope};
+use crate::stop::Watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,33 +54,19 @@ impl Ledger {
     }
 }
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<Ledger>>> = const { RefCell::new(None) };
-}
-
-/// Puts back the ledger of the scope outside, also where the scope is left by a panic.
-struct Restore(Option<Arc<Ledger>>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        let outer = self.0.take();
-        CURRENT.with(|current| drop(current.replace(outer)));
-    }
-}
-
-fn scope<R>(ledger: Option<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(CURRENT.with(|current| current.replace(ledger)));
+fn with<R>(ledger: Option<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
+    let _scope = Scope { ledger, ..Scope::current() }.enter();
     f()
 }
 
-/// Runs `f`; what it takes on this thread is charged to `ledger`.
+/// Runs `f`; what it takes is charged to `ledger`.
 pub fn charged<R>(ledger: &Arc<Ledger>, f: impl FnOnce() -> R) -> R {
-    scope(Some(Arc::clone(ledger)), f)
+    with(Some(Arc::clone(ledger)), f)
 }
 
 /// Runs `f`; what it takes is charged to nobody: weights, which are as large as their file.
 pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
-    scope(None, f)
+    with(None, f)
 }
 
 /// Runs `f`, which gives back what it takes: within what is left, but nothing stays charged.
@@ -92,9 +79,8 @@ pub fn temporary<R>(f: impl FnOnce() -> R) -> R {
 
 /// Bytes that the scope of this thread may still take; none: no limit.
 pub fn left() -> Option<usize> {
-    CURRENT.with(|current| {
-        let current = current.borrow();
-        let ledger = current.as_ref().filter(|ledger| ledger.limit < usize::MAX)?;
+    scope::look(|scope| {
+        let ledger = scope.ledger.as_ref().filter(|ledger| ledger.limit < usize::MAX)?;
         Some(ledger.limit.saturating_sub(ledger.spent()))
     })
 }
@@ -104,7 +90,7 @@ pub fn left() -> Option<usize> {
 /// # Errors
 /// [`TensorError::Budget`] where it exceeds what is left.
 pub fn charge(bytes: usize) -> Result<(), TensorError> {
-    CURRENT.with(|current| match &*current.borrow() {
+    scope::look(|scope| match &scope.ledger {
         Some(ledger) => ledger.charge(bytes),
         None => Ok(()),
     })
@@ -155,12 +141,16 @@ pub fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>, Ten
 /// As [`collect`], up to the first item that is an error.
 ///
 /// # Errors
-/// As [`list`], and those of the items.
+/// As [`grow`], and those of the items.
 pub fn try_collect<T, E: From<TensorError>>(
     items: impl ExactSizeIterator<Item = Result<T, E>>,
 ) -> Result<Vec<T>, E> {
     let mut all = list(items.len())?;
+    let mut watch = Watch::new();
     for item in items {
+        if watch.stops(1) {
+            return Err(TensorError::Stopped.into());
+        }
         all.push(item?);
     }
     Ok(all)
@@ -170,10 +160,14 @@ pub fn try_collect<T, E: From<TensorError>>(
 /// taken as the list grows.
 ///
 /// # Errors
-/// As [`list`].
+/// As [`list`], and [`TensorError::Stopped`] where the work of this thread is to end.
 pub fn grow<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>, TensorError> {
     let mut all: Vec<T> = Vec::new();
+    let mut watch = Watch::new();
     for item in items {
+        if watch.stops(1) {
+            return Err(TensorError::Stopped);
+        }
         if all.len() == all.capacity() {
             let more = all.capacity().max(4);
             let bytes = more.saturating_mul(size_of::<T>());

@@ -43,13 +43,20 @@ mod pages {
         Pages::map_anon(len).ok()
     }
 
-    /// Asks for all of them at once. A wish: since Linux 5.14.
+    /// Asks for all of them at once, or as long as the work of this thread goes on. A wish: since
+    /// Linux 5.14.
     pub(super) fn populate(pages: &Pages) {
         #[cfg(target_os = "linux")]
-        let _ = pages.advise(memmap2::Advice::PopulateWrite);
+        for part in crate::stop::parts(0..pages.len(), LOOK) {
+            let _ = pages.advise_range(memmap2::Advice::PopulateWrite, part.start, part.len());
+        }
         #[cfg(not(target_os = "linux"))]
         let _ = pages;
     }
+
+    /// Bytes between two looks whether the work is to end: whole pages of any size.
+    #[cfg(target_os = "linux")]
+    const LOOK: usize = 4 << 20;
 }
 
 /// Where there is no such thing as pages of one's own, everything comes from the allocator.

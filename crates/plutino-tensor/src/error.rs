@@ -82,6 +82,9 @@ pub enum TensorError {
         /// The number of bytes asked for.
         bytes: usize,
     },
+    /// The caller's limits ended the work: nothing here is a result; see [`crate::stop`].
+    #[error("the work was ended by its caller's limits")]
+    Stopped,
 }
 
 impl TensorError {

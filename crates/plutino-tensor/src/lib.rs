@@ -32,8 +32,10 @@ mod floats;
 mod geometry;
 #[cfg(feature = "npy")]
 pub mod npy;
+mod scope;
 mod shape;
 mod spec;
+pub mod stop;
 mod strided;
 mod tensor;
 mod view;
@@ -47,6 +49,7 @@ pub use error::TensorError;
 pub use floats::Floats;
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
+pub use scope::{Entered, Scope};
 pub use shape::{MAX_RANK, Shape, Strides};
 pub use spec::{Layout, TensorSpec};
 pub use tensor::Tensor;

@@ -2,9 +2,9 @@
 
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::number::{Number, Wide};
-use plutino_cpu::par::{Par, SharedMut};
-use plutino_tensor::{TensorError, alloc};
-use std::sync::atomic::{AtomicBool, Ordering};
+use plutino_cpu::par::stop::Watch;
+use plutino_cpu::par::{Par, Refusal, SharedMut};
+use plutino_tensor::alloc;
 
 /// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does
 /// not lie on a zero.
@@ -64,7 +64,11 @@ fn forward<T: Number>(
         let (image, channel) = (plane / g.out_channels(), plane % g.out_channels());
         let first = image * g.in_channels() + channel / g.group_out() * g.group_in();
         let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
+        let mut watch = Watch::new();
         for (o, y) in output.iter_mut().enumerate() {
+            if watch.stops(g.group_in().saturating_mul(g.taps())) {
+                return;
+            }
             let mut sum: T::Wide = Wide::ZERO;
             for c in 0..g.group_in() {
                 let input = &input[(first + c) * g.in_plane()..];
@@ -89,19 +93,21 @@ fn transposed<T: Number>(
 ) -> Result<(), ConvError> {
     let planes = g.batch() * g.in_channels();
     let shared = SharedMut::new(output);
-    let refused = AtomicBool::new(false);
+    let refusal = Refusal::default();
     par.run(planes, |plane| {
         let (image, channel) = (plane / g.in_channels(), plane % g.in_channels());
         let (group, c) = (channel / g.group_in(), channel % g.group_in());
         let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
-        let Ok(mut sums) = alloc::filled::<T::Wide>(g.in_plane(), Wide::ZERO) else {
-            refused.store(true, Ordering::Relaxed);
-            return;
-        };
+        let sums = alloc::filled::<T::Wide>(g.in_plane(), Wide::ZERO);
+        let Some(mut sums) = refusal.of(sums) else { return };
+        let mut watch = Watch::new();
         for oc in group * g.group_out()..(group + 1) * g.group_out() {
             let input = &input[(image * g.out_channels() + oc) * g.out_plane()..];
             let weights = &weights[(oc * g.group_in() + c) * g.taps()..];
             for (o, x) in input[..g.out_plane()].iter().enumerate() {
+                if watch.stops(g.taps()) {
+                    return;
+                }
                 taps(g, o, |i, tap| {
                     sums[i] = sums[i].plus(x.widen().times(weights[tap].widen()));
                 });
@@ -113,8 +119,5 @@ fn transposed<T: Number>(
             *y = T::narrow(sum.plus(bias));
         }
     });
-    match refused.into_inner() {
-        true => Err(TensorError::OutOfMemory { bytes: g.in_plane() * size_of::<T::Wide>() }.into()),
-        false => Ok(()),
-    }
+    Ok(refusal.outcome()?)
 }

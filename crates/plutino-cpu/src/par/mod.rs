@@ -11,27 +11,35 @@
 //! others, so a worker that is late (or serves another region of the same pool) delays nothing.
 //!
 //! Who computes a task never changes what it computes: results do not depend on the thread count.
+//!
+//! All threads work in the [`Scope`] of the caller: what tasks take is charged to its ledger, and
+//! once its signal is given, tasks that have not begun are left out. Outputs are then not whole:
+//! whoever handed the work in asks [`stop::check`].
 
-use std::cell::UnsafeCell;
+use plutino_tensor::Scope;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 mod grid;
+mod refusal;
+mod region;
 mod share;
+mod sync;
 
 use grid::Grid;
 pub use grid::part_of;
+pub use plutino_tensor::stop;
+pub use refusal::Refusal;
+use region::Region;
 use share::Share;
-
-/// Spins (with a pause each) before a waiting worker starts to yield its core.
-const SPINS: u32 = 4096;
 
 /// Bytes of a worker's stack: what the standard library gives a thread by default, so that whatever
 /// runs on a worker runs on a thread of a caller as well. No frame of an unoptimised build takes
 /// more than an eighth of it (`cargo xtask downstream`).
 const STACK: usize = 2 << 20;
+
+/// Grains after which a task of [`Par::split`] looks whether its work is to end.
+const LOOK: usize = 4;
 
 /// The threads of one session.
 pub struct Pool {
@@ -103,11 +111,12 @@ impl Par {
     /// Number of threads that may take part. Algorithms may size their chunks by it only where the
     /// result of each element does not depend on the chunk it is in.
     pub fn threads(&self) -> usize {
-        self.region.as_ref().map_or(1, |r| r.shares.len())
+        self.region.as_ref().map_or(1, |r| r.threads())
     }
 
     /// Calls `f(0), f(1), ... f(tasks - 1)`, each once, in any order and on any thread; returns
-    /// when all are done.
+    /// when all are done. Where the work of this thread is to end ([`stop`]), tasks that have not
+    /// begun by then are left out.
     pub fn run(&self, tasks: usize, f: impl Fn(usize) + Sync) {
         self.run_as(tasks, |_, task| f(task));
     }
@@ -134,7 +143,7 @@ impl Par {
         let tasks = units.saturating_mul(each);
         match &self.region {
             Some(region) if tasks > 1 && tasks <= Share::MOST => region.run(units, each, f),
-            _ => (0..tasks).for_each(|task| f(0, task)),
+            _ => region::in_a_row(&Scope::current(), tasks, f),
         }
     }
 
@@ -146,9 +155,10 @@ impl Par {
 
     /// As [`Par::split`], with the number of the calling worker first (see [`Par::run_as`]).
     pub fn split_as(&self, items: usize, grain: usize, f: impl Fn(usize, Range<usize>) + Sync) {
-        let grain = grain.max(1).max(items.div_ceil(self.threads() * 4));
+        let (least, grain) = (grain, grain.max(1).max(items.div_ceil(self.threads() * 4)));
         self.run_as(items.div_ceil(grain), |worker, i| {
-            f(worker, i * grain..((i + 1) * grain).min(items));
+            let range = i * grain..((i + 1) * grain).min(items);
+            stop::parts(range, least.saturating_mul(LOOK)).for_each(|range| f(worker, range));
         });
     }
 
@@ -172,7 +182,8 @@ impl Par {
             let part = part_of(part, parts, rows);
             for plane in part_of(layer, layers, planes) {
                 let first = (image * planes + plane) * rows;
-                f(worker, first + part.start..first + part.end);
+                let range = first + part.start..first + part.end;
+                stop::parts(range, grain.saturating_mul(LOOK)).for_each(|range| f(worker, range));
             }
         });
     }
@@ -200,7 +211,7 @@ impl Par {
 impl Drop for Par {
     fn drop(&mut self) {
         if let Some(region) = &self.region {
-            region.dismissed.store(true, SeqCst);
+            region.dismiss();
         }
     }
 }
@@ -254,142 +265,98 @@ impl<'a, T> SharedMut<'a, T> {
     }
 }
 
-/// A job as the workers see it: `f(worker, task)`.
-type Job = *const (dyn Fn(usize, usize) + Sync);
-
-/// What the caller and its workers share while a [`Par`] lives.
-struct Region {
-    /// Odd while a job is open to be joined; changes with every job.
-    epoch: AtomicU64,
-    /// Workers that have joined, or are about to find out that they are too late.
-    active: AtomicUsize,
-    /// The open job. Written by the caller only while nobody has joined and `epoch` is even.
-    job: UnsafeCell<Option<Job>>,
-    /// Tasks of the open job that wait, for each thread.
-    shares: Box<[Share]>,
-    busy: AtomicBool,
-    panicked: AtomicBool,
-    dismissed: AtomicBool,
-}
-
-// SAFETY: `job` is written only by the caller that holds `busy`, while `epoch` is even and `active`
-// is zero; workers read it only after joining (active raised, then epoch seen odd). See
-// `Region::run`.
-unsafe impl Sync for Region {}
-// SAFETY: the job pointer is only followed while the caller's closure is borrowed by `Region::run`.
-unsafe impl Send for Region {}
-
-impl Region {
-    fn new(threads: usize) -> Self {
-        Self {
-            epoch: AtomicU64::new(0),
-            active: AtomicUsize::new(0),
-            job: UnsafeCell::new(None),
-            shares: (0..threads).map(|_| Share::default()).collect(),
-            busy: AtomicBool::new(false),
-            panicked: AtomicBool::new(false),
-            dismissed: AtomicBool::new(false),
-        }
-    }
-
-    /// The caller's side: publish `units * each` tasks, take part, close, wait for those who
-    /// joined.
-    fn run(&self, units: usize, each: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-        if self.busy.swap(true, SeqCst) {
-            (0..units * each).for_each(|task| f(0, task)); // nested, or a second caller
-            return;
-        }
-        let threads = self.shares.len();
-        for (worker, share) in self.shares.iter().enumerate() {
-            let own = part_of(worker, threads, units);
-            share.fill(own.start * each..own.end * each);
-        }
-        // SAFETY: only the lifetime changes. The pointer is followed by joined workers alone, and
-        // `close` waits for them before `f` goes out of scope, also when a task panics.
-        let job: Job = unsafe {
-            std::mem::transmute::<
-                *const (dyn Fn(usize, usize) + Sync + '_),
-                *const (dyn Fn(usize, usize) + Sync + 'static),
-            >(std::ptr::from_ref(f))
-        };
-        // SAFETY: `busy` makes us the only writer; the epoch is even, so no worker reads.
-        unsafe { *self.job.get() = Some(job) };
-        self.epoch.fetch_add(1, SeqCst);
-        let mine = catch_unwind(AssertUnwindSafe(|| self.work(0, f)));
-        self.epoch.fetch_add(1, SeqCst); // nobody joins from here on
-        let mut spins = 0;
-        while self.active.load(SeqCst) != 0 {
-            pause(&mut spins);
-        }
-        let theirs = self.panicked.swap(false, SeqCst);
-        self.busy.store(false, SeqCst);
-        if let Err(payload) = mine {
-            resume_unwind(payload);
-        }
-        if theirs {
-            resume_unwind(Box::new("a parallel task panicked"));
-        }
-    }
-
-    /// The worker's side: join every job that is open until dismissed. No two threads have the same
-    /// number.
-    fn attend(&self, worker: usize) {
-        let mut spins = 0;
-        let mut done = 0;
-        while !self.dismissed.load(SeqCst) {
-            let epoch = self.epoch.load(SeqCst);
-            if epoch.is_multiple_of(2) || epoch == done {
-                pause(&mut spins);
-                continue;
-            }
-            self.active.fetch_add(1, SeqCst);
-            // Raised before this look at the epoch: a caller that closes the job either is seen
-            // here, or sees us and waits.
-            let joined = self.epoch.load(SeqCst);
-            if !joined.is_multiple_of(2) {
-                // SAFETY: the epoch is odd and we are counted as active: the job stays in place.
-                if let Some(job) = unsafe { *self.job.get() } {
-                    // SAFETY: the closure outlives the job, see `run`.
-                    let f = unsafe { &*job };
-                    if catch_unwind(AssertUnwindSafe(|| self.work(worker, f))).is_err() {
-                        self.panicked.store(true, SeqCst);
-                    }
-                }
-                done = joined;
-                spins = 0;
-            }
-            self.active.fetch_sub(1, SeqCst);
-        }
-    }
-
-    /// Takes tasks until none is left: its own from the first on, then those of the others from the
-    /// last.
-    fn work(&self, worker: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-        let (before, rest) = self.shares.split_at(worker);
-        let Some((own, after)) = rest.split_first() else { return };
-        while let Some(task) = own.first() {
-            f(worker, task);
-        }
-        for other in after.iter().chain(before) {
-            while let Some(task) = other.last() {
-                f(worker, task);
-            }
-        }
-    }
-}
-
-fn pause(spins: &mut u32) {
-    if *spins < SPINS {
-        *spins += 1;
-        std::hint::spin_loop();
-    } else {
-        std::thread::yield_now();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plutino_tensor::alloc::{self, Ledger};
+    use plutino_tensor::stop::Stop;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+    /// A signal that is given once this is set.
+    fn signal() -> (Arc<AtomicBool>, Arc<Stop>) {
+        let asked = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&asked);
+        (asked, Stop::new(move || seen.load(SeqCst), None))
+    }
+
+    #[test]
+    fn tasks_are_left_out_once_the_signal_is_given() {
+        for threads in [1, 2, 3] {
+            let pool = Pool::new(threads);
+            let (asked, stop) = signal();
+            let scope = Scope::current().ended_by(&stop).enter();
+            let count = AtomicUsize::new(0);
+            pool.enter(|par| {
+                let one = |_: usize| {
+                    // The others wait until everybody can see it.
+                    match count.fetch_add(1, SeqCst) {
+                        9 => asked.store(true, SeqCst),
+                        10.. => while !asked.load(SeqCst) {},
+                        _ => {}
+                    }
+                };
+                par.run(1000, one);
+                let begun = count.load(SeqCst);
+                assert!((10..10 + threads).contains(&begun), "{begun} on {threads} threads");
+                assert!(stop.seen().is_some(), "what was left out is known");
+                par.run(1, one);
+                par.run_grid([2, 3, 4], |_, _| one(0));
+                par.split(1000, 1, |range| range.for_each(one));
+                par.split_planes([2, 3, 100], 1, |_, range| range.for_each(one));
+                assert_eq!(count.load(SeqCst), begun);
+            });
+            drop(scope);
+            // The pool and its threads work on for others.
+            pool.enter(|par| par.run(10, |_| _ = count.fetch_add(100, SeqCst)));
+            assert!(count.load(SeqCst) >= 1000);
+        }
+    }
+
+    #[test]
+    fn a_long_task_of_a_split_looks_at_the_signal() {
+        for threads in [1, 2] {
+            let (asked, stop) = signal();
+            let _scope = Scope::current().ended_by(&stop).enter();
+            let most = AtomicUsize::new(0);
+            Pool::new(threads).enter(|par| {
+                par.split(1 << 20, 16, |range| {
+                    most.fetch_max(range.len(), SeqCst);
+                    asked.store(true, SeqCst);
+                });
+            });
+            assert!(most.into_inner() <= 16 * LOOK);
+        }
+        // Without a signal a task is one call.
+        let calls = AtomicUsize::new(0);
+        Par::serial().split(1 << 20, 16, |_| _ = calls.fetch_add(1, SeqCst));
+        assert_eq!(calls.into_inner(), 4);
+    }
+
+    #[test]
+    fn what_workers_take_is_charged() {
+        for threads in [1, 2, 3] {
+            let ledger = Ledger::new(Some(1000));
+            let refused = AtomicUsize::new(0);
+            let take = |bytes: usize| {
+                let taken = alloc::list::<u8>(bytes);
+                refused.fetch_add(usize::from(taken.is_err()), SeqCst);
+            };
+            Pool::new(threads).enter(|par| {
+                // Another scope for each job, whoever takes part.
+                alloc::charged(&ledger, || par.run(64, |_| take(10)));
+                assert_eq!((ledger.spent(), refused.load(SeqCst)), (640, 0));
+                par.run(64, |_| take(1000));
+                assert_eq!((ledger.spent(), refused.load(SeqCst)), (640, 0));
+                alloc::charged(&ledger, || {
+                    alloc::temporary(|| par.run(8, |_| take(40)));
+                    assert_eq!((ledger.spent(), refused.load(SeqCst)), (640, 0));
+                    par.run(64, |_| take(10));
+                });
+                assert_eq!((ledger.spent(), refused.load(SeqCst)), (1000, 28));
+            });
+        }
+    }
 
     #[test]
     fn every_task_runs_once() {

@@ -1,7 +1,7 @@
 //! The tasks of a job that wait for one thread.
 
+use super::sync::{AtomicU64, Ordering::SeqCst};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Tasks `first..end` in one number: the lower half is `first`, the upper half `end`.
 ///

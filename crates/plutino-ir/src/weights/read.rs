@@ -15,6 +15,9 @@ use crate::mmap::Mapping;
 /// Length of the longest end record: 22 bytes and a comment.
 const END_RECORD: u64 = 22 + u16::MAX as u64;
 
+/// Bytes between two looks at the limits: a fraction of a millisecond.
+const LOOK: usize = 1 << 20;
+
 /// An entry of the archive.
 struct Entry {
     name: String,
@@ -54,7 +57,7 @@ pub(crate) fn attach(
             let data = archive.slice(entry.data.clone());
             let found = data.len() as u64;
             if options.verify_crc && found == attr.byte_len() as u64 {
-                check_crc(entry, &data)?;
+                check_crc(entry, &data, &options.limits)?;
                 // Of a small file all may stay: most of it is packed, and released, before long.
                 if let Some(mapping) = mapping.filter(|m| !m.is_small()) {
                     mapping.release(&data);
@@ -76,8 +79,13 @@ pub(crate) fn attach(
     }
 }
 
-fn check_crc(entry: &Entry, data: &[u8]) -> Result<(), BinError> {
-    let found = crc32fast::hash(data);
+fn check_crc(entry: &Entry, data: &[u8], limits: &Limits) -> Result<(), BinError> {
+    let mut hasher = crc32fast::Hasher::new();
+    for part in data.chunks(LOOK) {
+        limits.check()?;
+        hasher.update(part);
+    }
+    let found = hasher.finalize();
     if found == entry.crc {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 
 use super::{CopyError, GRAIN, Walk};
 use crate::number::{Number, Wide};
-use crate::par::{Par, SharedMut};
+use crate::par::{Par, SharedMut, stop};
 use std::sync::Mutex;
 
 /// An integer type of indices.
@@ -235,9 +235,13 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
     let lanes = lens.iter().product();
     par.split(lanes, (GRAIN / (len * size_of::<T>())).max(1), |range| {
         let mut walk = Walk::new(&lens, &steps, [0; 3], range.start);
+        let mut watch = stop::Watch::new();
         for _ in range {
             let [mut i, mut s, d] = walk.at();
             for _ in 0..len {
+                if watch.stops(4) {
+                    return;
+                }
                 let to = within(index[i], along.size)
                     .map(|k| d.wrapping_add_signed(d_step.wrapping_mul(k as isize)));
                 match (to, src.get(s)) {
@@ -322,7 +326,7 @@ pub fn place<T: Number>(
     reduce: Reduce,
 ) -> Result<(), CopyError> {
     expect("source", src.len(), &[places.len(), places.block])?;
-    for (n, from) in src.chunks_exact(places.block.max(1)).enumerate() {
+    for (n, from) in stop::paced(src.chunks_exact(places.block.max(1)), 4).enumerate() {
         let to = dst.get_mut(places.range(n)).ok_or(CopyError::Outside { side: "destination" })?;
         for (y, x) in to.iter_mut().zip(from) {
             *y = reduce.apply(*y, *x);

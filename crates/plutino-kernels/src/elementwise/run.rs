@@ -9,6 +9,7 @@ use super::steps::{
     BinaryF32, Convert, From, Held, SelectF32, Stored, To, UnaryF32, any_zero, map, select, zip,
 };
 use crate::number::Number as _;
+use crate::par::stop;
 use crate::{Isa, Par, for_numbers};
 use num_complex::Complex;
 use plutino_tensor::{DType, Element};
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Work of a task, in additions, below which handing it to another thread does not pay.
 const GRAIN: usize = 32 * 1024;
+/// Work of a task between two looks whether it is to end.
+const LOOK: usize = 4 * GRAIN;
 
 /// Where an input of a program lies.
 #[derive(Debug, Clone, Copy)]
@@ -137,8 +140,9 @@ impl Program {
         let cost = self.cost().saturating_mul(nest.tile_len()).max(1);
         let grain = GRAIN.div_ceil(cost).max(tiles.div_ceil(workers * 4)).max(1);
         par.run_as(tiles.div_ceil(grain), |worker, task| {
-            for tile in task * grain..((task + 1) * grain).min(tiles) {
-                memory.tile(worker, &nest.tile(tile));
+            let part = LOOK.div_ceil(cost);
+            for tiles in stop::parts(task * grain..((task + 1) * grain).min(tiles), part) {
+                tiles.for_each(|tile| memory.tile(worker, &nest.tile(tile)));
             }
         });
         if memory.zero_division.load(Relaxed) {

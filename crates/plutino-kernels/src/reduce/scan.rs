@@ -8,7 +8,7 @@
 use super::any::LogSum;
 use crate::Par;
 use crate::number::{Float, Number, Ordered, Wide};
-use crate::par::SharedMut;
+use crate::par::{SharedMut, stop::Watch};
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 13;
@@ -102,11 +102,15 @@ pub fn scan_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
     let work = len.saturating_mul(COLUMNS.min(inner)).max(1);
     let output = SharedMut::new(output);
     par.split(outer * chunks, GRAIN / work, |range| {
+        let mut watch = Watch::new();
         for item in range {
             let (o, first) = (item / chunks, item % chunks * COLUMNS);
             let n = COLUMNS.min(inner - first);
             let mut acc = [init; COLUMNS];
             for l in 0..len {
+                if watch.stops(n) {
+                    return;
+                }
                 let at = (o * len + l) * inner + first;
                 // SAFETY: items have disjoint columns.
                 let output = unsafe { output.slice(at..at + n) };

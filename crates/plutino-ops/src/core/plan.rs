@@ -3,6 +3,7 @@
 use super::{RunCx, RunError, ValueSpec};
 use plutino_kernels::{Isa, PackKey};
 use plutino_tensor::alloc;
+use plutino_tensor::stop;
 use std::any::Any;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -182,7 +183,10 @@ impl PackCache {
         // Packed outside the lock: plans of different operators are made in parallel. Weights do
         // not count towards the memory budget of the session that happens to be the first.
         let made = Arc::new(alloc::uncharged(pack)?);
-        self.lock().insert(key, Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+        // Whoever ends a plan leaves no half-packed weights behind for others.
+        if !stop::stopped() {
+            self.lock().insert(key, Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
+        }
         Ok(made)
     }
 

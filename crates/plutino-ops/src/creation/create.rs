@@ -11,6 +11,7 @@ use crate::{
 use plutino_kernels::copy::{Side, StridedCopy};
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
+use plutino_tensor::stop;
 use plutino_tensor::{Convert, DType, Element, Shape, Tensor};
 
 /// Where the values of an argument come from that may be a number or a tensor.
@@ -326,7 +327,7 @@ impl Kernel for Steps {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let (spec, bytes) = cx.outputs.take_bytes(0)?;
-        let out = bytes.chunks_exact_mut(spec.dtype.size_of());
+        let out = stop::paced(bytes.chunks_exact_mut(spec.dtype.size_of()), 2);
         for_numbers!(spec.dtype, T => for (i, out) in out.enumerate() {
             let x = match self.0 {
                 Progression::Int { start, step, .. } => {

@@ -9,6 +9,7 @@ use crate::{
     ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::elementwise::Scalar;
+use plutino_tensor::stop;
 use plutino_tensor::{Convert, DType, Shape, Tensor, for_dtype};
 
 /// Where every run begins.
@@ -207,7 +208,7 @@ impl Kernel for Draw {
             Self::Integers { low, high } => rng.i64(low..high) as f64,
         };
         for_dtype!(spec.dtype, T => {
-            for out in bytes.chunks_exact_mut(spec.dtype.size_of()) {
+            for out in stop::paced(bytes.chunks_exact_mut(spec.dtype.size_of()), 16) {
                 let re = number();
                 let x = T::from_parts(re, if complex { number() } else { 0.0 });
                 out.copy_from_slice(bytemuck::bytes_of(&x));

@@ -14,6 +14,7 @@ use crate::{
 };
 use plutino_kernels::number::{Float, Real};
 use plutino_kernels::{PackKey, for_floats};
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Element, Shape, Tensor};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -410,7 +411,7 @@ impl<T: Float> Bags<'_, T> {
         for (strip, out) in out.chunks_mut(STRIP).enumerate() {
             let columns = strip * STRIP..strip * STRIP + out.len();
             let mut sums = [<T::Real as Real>::nearest(0.0); STRIP];
-            for (nth, (i, row)) in self.rows(bag.clone()).enumerate() {
+            for (nth, (i, row)) in stop::paced(self.rows(bag.clone()), out.len()).enumerate() {
                 let row = self.strip(row, &columns).iter().zip(&mut sums);
                 match (self.mode, self.factors) {
                     (Mode::Max, _) => row.for_each(|(x, best)| {
@@ -444,7 +445,7 @@ impl<T: Float> Bags<'_, T> {
     ) -> Result<(), RunError> {
         let (of_index, sizes, sources) =
             (cx.outputs.take::<I>(1)?, cx.outputs.take::<I>(2)?, cx.outputs.take::<I>(3)?);
-        for i in 0..self.s.bags {
+        for i in stop::paced(0..self.s.bags, 4) {
             let range = bag(i);
             if let Some(places) = of_index.get_mut(range) {
                 places.fill(index(i));
@@ -454,12 +455,14 @@ impl<T: Float> Bags<'_, T> {
             Mode::Sum => 0,
             _ => self.rows(bag(i)).count(),
         };
-        sizes.iter_mut().enumerate().for_each(|(i, n)| *n = index(count(i)));
+        let each = self.s.indices / self.s.bags.max(1);
+        stop::paced(&mut *sizes, each).enumerate().for_each(|(i, n)| *n = index(count(i)));
         if self.mode != Mode::Max {
             sources.copy_from_slice(sizes);
             return Ok(());
         }
-        for (i, sources) in sources.chunks_mut(self.s.columns.max(1)).enumerate() {
+        let sources = sources.chunks_mut(self.s.columns.max(1));
+        for (i, sources) in stop::paced(sources, each.saturating_mul(self.s.columns)).enumerate() {
             for (c, source) in sources.iter_mut().enumerate() {
                 let value = |row: usize| self.table[row * self.s.columns + c];
                 let best = self.rows(bag(i)).map(|(_, row)| row);

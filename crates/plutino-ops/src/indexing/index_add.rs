@@ -19,6 +19,7 @@ use plutino_kernels::copy::index::{Places, Reduce, place, resolve, within};
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
 use plutino_kernels::number::{Number, Wide};
+use plutino_kernels::sort::sort;
 use plutino_tensor::{DType, Shape, alloc};
 
 #[derive(Debug)]
@@ -159,7 +160,7 @@ impl Kernel for IndexAddKernel {
         let mut at = alloc::try_collect(index.as_slice::<i64>()?.iter().map(find))?;
         if self.fill {
             // Once is enough, and no more values than the tensor has.
-            at.sort_unstable();
+            sort(&mut at, Ord::cmp);
             at.dedup();
         }
         // Where nothing is written, the outer dimensions may be of any size.

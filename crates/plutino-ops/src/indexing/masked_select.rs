@@ -8,6 +8,7 @@ use crate::{
     BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, Tensor, alloc, for_dtype};
 
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Kernel for Select {
         let x = cx.inputs.view(x)?.broadcast_to(self.shape.clone())?;
         let mask = cx.inputs.view(mask)?.broadcast_to(self.shape.clone())?;
         let chosen = for_dtype!(self.dtype, T => {
-            let pairs = x.iter::<T>()?.zip(mask.iter::<bool>()?);
+            let pairs = stop::paced(x.iter::<T>()?.zip(mask.iter::<bool>()?), 2);
             let chosen: Vec<T> =
                 alloc::grow(pairs.filter(|(_, chosen)| *chosen).map(|(x, _)| x))?;
             Tensor::from_slice(&chosen, [chosen.len()])?

@@ -14,6 +14,7 @@ use crate::{
 use plutino_kernels::copy::index::resolve;
 use plutino_kernels::for_numbers;
 use plutino_kernels::number::{Number, Wide};
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape};
 
 /// <https://pytorch.org/docs/stable/generated/torch.take.html>: negative indices count from the
@@ -62,7 +63,7 @@ impl Kernel for TakeKernel {
         let (unit, size) = (spec.dtype.size_of(), spec.shape.numel());
         let (_, dst) = cx.outputs.take_bytes(0)?;
         with_index!(cx.inputs, self.index, index => {
-            for (to, &i) in dst.chunks_exact_mut(unit).zip(index) {
+            for (to, &i) in stop::paced(dst.chunks_exact_mut(unit).zip(index), 4) {
                 let at = resolve(i, size).map_err(|e| value_error(self.index, e))? * unit;
                 if let Some(from) = src.get(at..at.saturating_add(unit)) {
                     to.copy_from_slice(from);
@@ -135,7 +136,7 @@ impl Kernel for PutKernel {
             let size = y.len();
             let source = cx.inputs.get::<T>(self.source)?;
             with_index!(cx.inputs, self.index, index => {
-                for (&new, &i) in source.iter().zip(index) {
+                for (&new, &i) in stop::paced(source.iter().zip(index), 4) {
                     let at = resolve(i, size).map_err(|e| value_error(self.index, e))?;
                     if let Some(y) = y.get_mut(at) {
                         *y = match self.accumulate {
@@ -334,7 +335,8 @@ impl Kernel for Scattered {
             let x = cx.inputs.view(x)?.broadcast_to(self.shape.clone())?;
             let mut source = cx.inputs.get::<T>(source)?.iter();
             let y = cx.outputs.take::<T>(0)?;
-            for ((y, x), chosen) in y.iter_mut().zip(x.iter::<T>()?).zip(mask.iter::<bool>()?) {
+            let places = y.iter_mut().zip(x.iter::<T>()?).zip(mask.iter::<bool>()?);
+            for ((y, x), chosen) in stop::paced(places, 4) {
                 *y = match chosen {
                     false => x,
                     true => *source.next().ok_or_else(|| RunError::Value {

@@ -14,6 +14,7 @@ use crate::{
 use plutino_kernels::elementwise::Binary;
 use plutino_kernels::for_floats;
 use plutino_kernels::number::{Float, Number as _};
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, alloc};
 
 /// What is lost for each target.
@@ -160,13 +161,14 @@ impl Operator for ClassLoss {
                 let classes = classes(&cx.inputs, target, sizes[1], ignore)?;
                 let y = cx.outputs.take::<T>(0)?;
                 let loss = Losses { x, weights, sizes, what };
+                let work = sizes[1].saturating_mul(4);
                 if reduction == Reduction::None {
-                    for (k, (y, &class)) in y.iter_mut().zip(&classes).enumerate() {
+                    for (k, (y, &class)) in stop::paced(y.iter_mut().zip(&classes), work).enumerate() {
                         *y = T::narrow(loss.at(k, class).0);
                     }
                     return Ok(());
                 }
-                let each = classes.iter().enumerate().map(|(k, &class)| loss.at(k, class));
+                let each = stop::paced(&classes, work).enumerate().map(|(k, &class)| loss.at(k, class));
                 let (sum, total) = each.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
                 y.fill(T::narrow(if reduction == Reduction::Sum { sum } else { sum / total }));
                 Ok(())
@@ -379,7 +381,7 @@ impl Operator for MultiLabelMargin {
                 let (x, y) = (cx.inputs.get::<T>(input)?, cx.outputs.take::<T>(0)?);
                 let labels = classes(&cx.inputs, target, count, Some(-1))?;
                 let mut sum = 0.0;
-                for row in 0..rows {
+                for row in stop::paced(0..rows, count.saturating_mul(count)) {
                     let (x, labels) = (&x[row * count..][..count], &labels[row * count..][..count]);
                     let end = labels.iter().position(|&label| label < 0).unwrap_or(count);
                     let labels = &labels[..end];

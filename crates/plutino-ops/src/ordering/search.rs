@@ -18,6 +18,7 @@ use crate::{
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_ordered;
 use plutino_kernels::number::Ordered;
+use plutino_kernels::sort::sort;
 use plutino_tensor::{DType, Shape, Tensor, alloc};
 
 /// Numbers to be searched for below which a task is not worth a thread.
@@ -288,7 +289,7 @@ impl Operator for IsIn {
                 T => {
                     let (x, sorted) = (elements.as_slice::<T>()?, among.as_mut_slice::<T>()?);
                     let last = |a: &T| a.is_nan();
-                    sorted.sort_unstable_by(|a, b| {
+                    sort(sorted, |a, b| {
                         a.partial_cmp(b).unwrap_or_else(|| last(a).cmp(&last(b)))
                     });
                     cx.par.chunks_mut(cx.outputs.take::<bool>(0)?, GRAIN, |chunk, out| {

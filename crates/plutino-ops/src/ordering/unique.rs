@@ -14,6 +14,8 @@ use crate::{
 };
 use plutino_kernels::for_ordered;
 use plutino_kernels::number::Ordered;
+use plutino_kernels::sort::sort;
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, Tensor, TensorError, alloc};
 use std::cmp::Ordering;
 
@@ -167,13 +169,13 @@ fn groups<T: Ordered>(slices: &Slices<'_, T>, sorted: bool) -> Result<Groups, Te
     let order = order.as_mut_slice::<i64>()?;
     order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
     if sorted {
-        order.sort_unstable_by(|&a, &b| slices.order(a, b));
+        sort(order, |&a, &b| slices.order(a, b));
     }
     let mut inverse = Tensor::zeros(DType::I64, [len])?;
     let to = inverse.as_mut_slice::<i64>()?;
     let (mut first, mut counts) = (alloc::list(len)?, alloc::list(len)?);
     let mut before = None;
-    for &k in &*order {
+    for &k in stop::paced(&*order, 8) {
         match counts.last_mut() {
             Some(count) if before.is_some_and(|b| slices.same(b, k)) => *count += 1,
             _ => {
@@ -184,6 +186,7 @@ fn groups<T: Ordered>(slices: &Slices<'_, T>, sorted: bool) -> Result<Groups, Te
         to[k as usize] = first.len() as i64 - 1;
         before = Some(k);
     }
+    stop::check()?;
     Ok(Groups { first, counts, inverse })
 }
 

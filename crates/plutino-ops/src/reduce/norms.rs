@@ -19,6 +19,7 @@ use plutino_kernels::elementwise::real_of;
 use plutino_kernels::for_floats;
 use plutino_kernels::number::Number as _;
 use plutino_kernels::singular::singular_values;
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, Tensor};
 
 /// What a norm is called.
@@ -293,6 +294,7 @@ impl Operator for Singular {
                 let values = values.as_mut_slice::<f64>()?;
                 let mut elements = view.iter::<T>()?;
                 for y in cx.outputs.take::<T>(0)? {
+                    stop::check()?;
                     for (to, x) in matrix.iter_mut().zip(&mut elements) {
                         *to = x.widen();
                     }

@@ -10,6 +10,7 @@ use crate::{
 };
 use plutino_kernels::for_floats;
 use plutino_kernels::number::{Float, Real};
+use plutino_tensor::stop;
 use plutino_tensor::{DType, Tensor};
 
 /// How often each integer occurs.
@@ -96,14 +97,14 @@ impl Operator for BinCount {
             let mut counts = Tensor::zeros(result, [most.max(least)])?;
             let Some(at) = weights else {
                 let to = counts.as_mut_slice::<i64>()?;
-                x.iter().for_each(|&x| to[x as usize] += 1);
+                stop::paced(x, 2).for_each(|&x| to[x as usize] += 1);
                 return cx.outputs.emit(0, counts);
             };
             let weights = cx.inputs.view(at)?.cast(result)?;
             for_floats!(result,
                 T => {
                     let to = counts.as_mut_slice::<T>()?;
-                    for (&x, w) in x.iter().zip(weights.as_slice::<T>()?) {
+                    for (&x, w) in stop::paced(x.iter().zip(weights.as_slice::<T>()?), 2) {
                         let sum = &mut to[x as usize];
                         *sum = T::from_real(sum.to_real() + w.to_real());
                     }
@@ -322,7 +323,7 @@ impl Work {
         let y = cx.outputs.take::<T>(0)?;
         y.fill(T::default());
         let (bins, one) = (T::Real::nearest(self.bins as f64), T::Real::nearest(1.0));
-        for x in cx.inputs.get::<T>(self.input)?.iter().map(|x| x.to_real()) {
+        for x in stop::paced(cx.inputs.get::<T>(self.input)?, 4).map(|x| x.to_real()) {
             if x >= low && x <= high {
                 let at = ((x - low) * bins / (high - low)).wide() as usize;
                 let count = &mut y[at.min(self.bins - 1)];
@@ -342,7 +343,7 @@ impl Work {
         y.fill(T::default());
         let (low, high) = (edges[0], edges[self.bins]);
         let weights = self.weight.map(|at| cx.inputs.get::<T>(at)).transpose()?;
-        for (i, &x) in cx.inputs.get::<T>(self.input)?.iter().enumerate() {
+        for (i, &x) in stop::paced(cx.inputs.get::<T>(self.input)?, 16).enumerate() {
             if x >= low && x <= high {
                 let at = edges.partition_point(|&edge| edge <= x).saturating_sub(1);
                 let weight = weights.map_or(T::Real::nearest(1.0), |w| w[i].to_real());

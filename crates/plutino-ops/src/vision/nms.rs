@@ -14,6 +14,8 @@ use crate::{
 use bytemuck::Pod;
 use num_traits::Float as _;
 use plutino_kernels::number::{Float, Real};
+use plutino_kernels::sort::sort;
+use plutino_tensor::stop::Watch;
 use plutino_tensor::{DType, Shape, Tensor};
 use std::cmp::Ordering;
 
@@ -154,7 +156,7 @@ fn cut<'a, P: Pod>(scratch: &mut &'a mut [u8], n: usize) -> Result<&'a mut [P], 
 fn by_score<T: Float>(scores: &[T], order: &mut [i64]) {
     (0..).zip(order.iter_mut()).for_each(|(i, slot)| *slot = i);
     let score = |i: i64| scores.get(i as usize).copied().unwrap_or_default();
-    order.sort_unstable_by(|&a, &b| {
+    sort(order, |&a, &b| {
         let (x, y) = (score(a), score(b));
         let order = y.partial_cmp(&x).unwrap_or_else(|| y.is_nan().cmp(&x.is_nan()));
         order.then(a.cmp(&b))
@@ -183,7 +185,7 @@ impl<R: Real> Left<'_, R> {
             }
         }
         let x1 = |i: i64| corners(i).map_or(R::zero(), |b| b[0]);
-        self.at[..self.len].sort_unstable_by(|&a, &b| {
+        sort(&mut self.at[..self.len], |&a, &b| {
             x1(a).partial_cmp(&x1(b)).unwrap_or(Ordering::Equal).then(a.cmp(&b))
         });
         for slot in 0..self.len {
@@ -251,6 +253,7 @@ fn suppress<T: Float>(
     gone.fill(0);
     let zero = <T::Real as Real>::nearest(0.0);
     let (mut kept, mut fallen) = (0, 0);
+    let mut watch = Watch::new();
     for place in 0..order.len() {
         let i = order[place];
         if std::mem::replace(&mut gone[i as usize], 1) != 0 {
@@ -266,6 +269,9 @@ fn suppress<T: Float>(
         fallen += 1;
         // A negative threshold suppresses boxes that lie apart, too.
         let near = if threshold >= 0.0 { left.near(b[0], b[2]) } else { 0..left.len };
+        if watch.stops(near.len().saturating_mul(4)) {
+            break;
+        }
         let [x1, y1, x2, y2, area, _] = left.columns.each_ref().map(|c| &c[near.clone()]);
         for (slot, &j) in left.at[near.clone()].iter().enumerate() {
             let w = (b[2].min(x2[slot]) - b[0].max(x1[slot])).max(zero);

@@ -2,6 +2,7 @@
 
 use super::{Head, Mask, Operands, Problem, Size};
 use plutino_cpu::number::Float;
+use plutino_tensor::stop::Watch;
 use plutino_tensor::{TensorError, alloc};
 
 /// softmax(scale Q Kᵀ + mask) V of each head, one query at a time, in f64; the weights averaged
@@ -20,8 +21,12 @@ pub fn attention_any<T: Float>(
     problem.check(heads, &x);
     let (Size { queries, keys, depth, values }, strides) = (problem.size, problem.strides);
     let mut p = alloc::list::<f64>(keys)?;
+    let mut watch = Watch::new();
     for (h, head) in heads.iter().enumerate() {
         for i in 0..queries {
+            if watch.stops(keys.saturating_mul(depth.saturating_add(values))) {
+                return Err(TensorError::Stopped);
+            }
             let score = |k: usize| {
                 let (q, key) = (&x.q[head.q + i * strides.q..], &x.k[head.k + k * strides.k..]);
                 let dot: f64 = (0..depth).map(|d| q[d].widen() * key[d].widen()).sum();

@@ -4,7 +4,7 @@ use super::{Attention, FOUR, Head, Mask, Size};
 use crate::gemm::tile::{self, Ahead, End, Tile, VECTORS};
 use crate::gemm::{PackPanels, Strided};
 use plutino_cpu::math::exp_normal;
-use plutino_cpu::par::SharedMut;
+use plutino_cpu::par::{SharedMut, stop};
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Interleaved, Simd, Vectorized};
 use std::ops::Range;
@@ -79,6 +79,9 @@ impl Vectorized for Task<'_> {
                 self.pack(s, &self.heads[h], &block, kp, vp);
                 let packed = Packed { k: kp, v: vp, keys: block.len() };
                 for first in self.queries.clone().step_by(self.plan.rows) {
+                    if stop::stopped() {
+                        return;
+                    }
                     let rows = first..(first + self.plan.rows).min(self.queries.end);
                     let seen =
                         block.start..if causal { block.end.min(rows.end) } else { block.end };

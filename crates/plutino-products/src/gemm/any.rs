@@ -2,6 +2,7 @@
 
 use plutino_cpu::Par;
 use plutino_cpu::number::{Number, Wide};
+use plutino_cpu::par::stop::Watch;
 
 /// Columns whose sums are in the making.
 const COLUMNS: usize = 256;
@@ -33,7 +34,11 @@ pub fn gemm_any<T: Number>(
             let first = part * COLUMNS;
             let mut sums = [<T::Wide as Wide>::ZERO; COLUMNS];
             let sums = &mut sums[..row.len()];
+            let mut watch = Watch::new();
             for l in 0..k {
+                if watch.stops(row.len()) {
+                    return;
+                }
                 let x = a.data[i * a.strides.0 + l * a.strides.1].widen();
                 for (j, sum) in (first..).zip(&mut *sums) {
                     *sum = sum.plus(x.times(b.data[l * b.strides.0 + j * b.strides.1].widen()));

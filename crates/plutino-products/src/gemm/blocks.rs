@@ -6,7 +6,7 @@ use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Left, Panels, Tiles};
-use plutino_cpu::par::{Par, SharedMut};
+use plutino_cpu::par::{Par, SharedMut, stop};
 use std::ops::Range;
 
 /// Who packs an operand.
@@ -201,7 +201,7 @@ impl Gemm {
                 block.run(a, b);
             });
             k0 = slab.end;
-            if k0 >= k {
+            if k0 >= k || stop::stopped() {
                 return;
             }
         }
@@ -279,6 +279,8 @@ impl Gemm {
 const FEW_PANELS: usize = 24;
 /// Tasks for each thread: a thread that is held up leaves its share to the others.
 const TASKS_A_THREAD: usize = 4;
+/// Multiply-adds between two looks whether the work is to end: below a millisecond.
+const LOOK: usize = 4 << 20;
 /// Memory for shared operands where the third level cache is small or unknown.
 const SHARED_BYTES: usize = 4 << 20;
 
@@ -324,6 +326,9 @@ impl<P: Problem> Block<'_, P> {
         loop {
             let ks = k0..(k0 + format_a.kc).min(self.slab.end);
             for jc in self.cols.clone().step_by(nc) {
+                if stop::stopped() {
+                    return;
+                }
                 let cols = jc..(jc + nc).min(self.cols.end);
                 let operand = self.problem.b(self.i);
                 let b = match (pack_b, &operand) {
@@ -380,22 +385,27 @@ impl<P: Problem> Block<'_, P> {
         ks: &Range<usize>,
     ) {
         let gemm = self.gemm;
-        let tiles = Tiles {
-            a,
-            b,
-            mr: gemm.a.1.width,
-            nr: gemm.b.1.width,
-            rows,
-            cols,
-            depth: ks.len(),
-            first: ks.start == 0,
-            last: ks.end == gemm.size.k,
-            post_ops: self.problem.post_ops(self.i),
-            c: self.c,
-            base: self.problem.c(self.i),
-            stride: self.stride,
-        };
-        A::run(tiles, gemm.target.isa);
+        let nr = gemm.b.1.width;
+        // Whole panels, several of them where few rows take them at once.
+        let part = (LOOK / (rows.len() * ks.len()).max(1)).max(1).next_multiple_of(4 * nr);
+        for cols in stop::parts(cols, part) {
+            let tiles = Tiles {
+                a,
+                b,
+                mr: gemm.a.1.width,
+                nr,
+                rows: rows.clone(),
+                cols,
+                depth: ks.len(),
+                first: ks.start == 0,
+                last: ks.end == gemm.size.k,
+                post_ops: self.problem.post_ops(self.i),
+                c: self.c,
+                base: self.problem.c(self.i),
+                stride: self.stride,
+            };
+            A::run(tiles, gemm.target.isa);
+        }
     }
 }
 

@@ -28,7 +28,7 @@ impl Panels<'_> {
 }
 
 /// The rows of A during one block.
-pub(super) trait Left: Sized {
+pub(super) trait Left: Copy {
     /// Computes the tiles. Each of the implementations is no generic function: compiled here, once,
     /// and not in every crate that brings a [`Problem`](super::Problem) of its own.
     fn run(tiles: Tiles<'_, Self>, isa: Isa);

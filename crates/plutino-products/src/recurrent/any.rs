@@ -3,6 +3,7 @@
 use super::{Cell, Shape, Weights};
 use plutino_cpu::activation::{Activation, exact as activation};
 use plutino_cpu::number::Float;
+use plutino_cpu::par::stop::Watch;
 
 /// One layer: `y[row, direction * state + i]`, row by row and step by step, each sum in f64. `h`
 /// and `c` hold the initial states (`directions x batch` rows) and the final ones afterwards; `c`
@@ -19,6 +20,7 @@ pub fn recurrent_any<T: Float>(
     c: &mut [T],
 ) {
     let Shape { steps, batch, features, hidden, state, directions, .. } = *shape;
+    let mut watch = Watch::new();
     for (direction, w) in weights.iter().enumerate() {
         for n in 0..batch {
             let own = direction * batch + n;
@@ -26,6 +28,9 @@ pub fn recurrent_any<T: Float>(
             let lstm = shape.cell == Cell::Lstm;
             let c = if lstm { &mut c[own * hidden..(own + 1) * hidden] } else { &mut [] };
             for step in 0..steps {
+                if watch.stops(shape.gates().saturating_mul(features.saturating_add(state))) {
+                    return;
+                }
                 let t = if direction == 0 { step } else { steps - 1 - step };
                 let row = shape.row(t, n);
                 cell(shape, w, &x[row * features..(row + 1) * features], h, c);

@@ -30,7 +30,7 @@ pub use product::Panels;
 use crate::gemm::{Bias, Gemm, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size};
 use crate::gemm::{Strided, Target};
 use plutino_cpu::activation::Activation;
-use plutino_cpu::par::{Par, SharedMut};
+use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_cpu::simd::Simd;
 use plutino_cpu::{Isa, PackKey};
 use plutino_tensor::{Floats, TensorError};
@@ -364,6 +364,9 @@ impl Sequence<'_> {
         // From one sequence of the batch to the next.
         let next = if shape.batch_first { steps } else { 1 };
         for step in 0..steps {
+            if stop::stopped() {
+                return;
+            }
             let t = if self.direction == 0 { step } else { steps - 1 - step };
             let back = step % 2 == 1;
             let at = shape.row(t, self.batch.start);

@@ -3,6 +3,7 @@
 
 use super::PassCx;
 use crate::SessionError;
+use crate::halt;
 use crate::infer;
 use crate::net::Net;
 use plutino_kernels::{Isa, Par};
@@ -38,9 +39,12 @@ pub(super) fn fold(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionErro
     let mut news = vec![false; net.values.len()];
     cx.folds = true;
     for node in &net.nodes {
-        cx.limits.check()?;
+        halt::check(&node.location)?;
         let stale = node.inputs.iter().any(|input| news[input.0]);
-        if infer::node(&mut net.types, node, cx, stale, true)? {
+        let changed = infer::node(&mut net.types, node, cx, stale, true);
+        // What was computed of a constant until then is none: the plan ends here.
+        halt::check(&node.location)?;
+        if changed? {
             node.outputs.iter().for_each(|output| news[output.0] = true);
         }
     }

@@ -165,7 +165,7 @@ impl Session {
     }
 
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
-        self.plans.get(binding, |binding| {
+        self.plans.get(binding, limits, |binding| {
             build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
         })
     }

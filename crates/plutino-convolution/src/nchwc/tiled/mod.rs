@@ -25,7 +25,7 @@ use crate::cost;
 use crate::post_ops::Residual;
 use plutino_cpu::Par;
 use plutino_cpu::activation::Activation;
-use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::par::{SharedMut, part_of, stop};
 use plutino_cpu::simd::{Isa, LINE};
 use task::Task;
 pub(super) use weights::{ConvInput, DirectWeights};
@@ -42,6 +42,9 @@ const LEAST_TILES: usize = 8;
 
 /// Copies lie in the same scratch memory as tables.
 const F32_OF_ISIZE: usize = size_of::<isize>() / size_of::<f32>();
+
+/// Multiply-adds of a task between two looks whether it is to end: below a millisecond.
+pub(super) const LOOK: usize = 4 << 20;
 
 /// A convolution with its tasks cut: everything is decided.
 #[derive(Debug)]
@@ -384,18 +387,22 @@ impl Run<'_> {
                 (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
             }
         };
-        conv.isa.run(Task {
-            conv,
-            operands: &self.operands,
-            x,
-            y_start: n * self.image[1],
-            group,
-            pixels: range,
-            first_read,
-            pairs: first..(first + conv.task_pairs).min(pairs),
-            table,
-            copy,
-            run: SharedMut::new(bytemuck::cast_slice_mut(run)),
-        });
+        let channels = self.operands.weights.channels[1];
+        let pair = range.len() * channels * conv.window.taps() * NB * conv.isa.lanes();
+        for pairs in stop::parts(first..(first + conv.task_pairs).min(pairs), LOOK / pair.max(1)) {
+            conv.isa.run(Task {
+                conv,
+                operands: &self.operands,
+                x,
+                y_start: n * self.image[1],
+                group,
+                pixels: range.clone(),
+                first_read,
+                pairs,
+                table,
+                copy,
+                run: SharedMut::new(bytemuck::cast_slice_mut(run)),
+            });
+        }
     }
 }

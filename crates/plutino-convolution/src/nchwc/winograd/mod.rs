@@ -51,14 +51,14 @@ use self::weights::WinogradWeights;
 use super::finish::Finish;
 use super::first_layer;
 use super::tile::NB;
-use super::tiled::pad_bias;
+use super::tiled::{LOOK, pad_bias};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::cost::{full_speed, stream_cycles};
 use crate::post_ops::Residual;
 use crate::problem::ConvError;
-use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::par::{SharedMut, part_of, stop};
 use plutino_cpu::simd::Isa;
 use plutino_cpu::{PackKey, Par};
 use plutino_tensor::Floats;
@@ -379,18 +379,21 @@ impl Winograd {
             let part = part_of(part, self.parts, places.len());
             let [i, j] = points.map(T::filter_of);
             let filter = i * T::FILTERS + j;
-            self.isa.run(Product {
-                v: &v[point * v_point..][..in_blocks * tiles * b],
-                m: &shared,
-                at: point * m_point,
-                weights: &packed[filter * panels..(filter + 1) * panels],
-                pairs: part_of(cut, cuts, pairs),
-                part: places.start + part.start..places.start + part.end,
-                tiles,
-                channels: inp,
-                chain: T::CHAIN,
-                total: packed.len(),
-            });
+            let pair = part.len() * inp * NB * b;
+            for pairs in stop::parts(part_of(cut, cuts, pairs), LOOK / pair.max(1)) {
+                self.isa.run(Product {
+                    v: &v[point * v_point..][..in_blocks * tiles * b],
+                    m: &shared,
+                    at: point * m_point,
+                    weights: &packed[filter * panels..(filter + 1) * panels],
+                    pairs,
+                    part: places.start + part.start..places.start + part.end,
+                    tiles,
+                    channels: inp,
+                    chain: T::CHAIN,
+                    total: packed.len(),
+                });
+            }
         });
         let m = &*m;
         par.run_grid([1, out_blocks, rows], |_, [_, block, row]| {

@@ -2,6 +2,7 @@
 //! reflections, and the solution of triangular systems.
 
 use nalgebra::DMatrix;
+use plutino_tensor::stop::Watch;
 
 /// P A = L U of a matrix of any shape.
 pub(super) struct Lu {
@@ -20,7 +21,11 @@ impl Lu {
         let (n, m) = a.shape();
         let mut lu =
             Self { both: DMatrix::zeros(0, 0), pivots: Vec::new(), odd: false, zero: None };
+        let mut watch = Watch::new();
         for k in 0..n.min(m) {
+            if watch.stops((n - k).saturating_mul(m - k)) {
+                break;
+            }
             // The first of the greatest; a NaN stays where it is.
             let mut pivot = k;
             for i in k + 1..n {
@@ -92,8 +97,12 @@ pub(super) struct Triangle {
 /// as in PyTorch.
 pub(super) fn solve_triangular(a: &DMatrix<f64>, b: &mut DMatrix<f64>, which: Triangle) {
     let n = a.nrows();
+    let mut watch = Watch::new();
     for column in 0..b.ncols() {
         for step in 0..n {
+            if watch.stops(n) {
+                return;
+            }
             let k = if which.upper { n - 1 - step } else { step };
             if !which.unit {
                 b[(k, column)] /= a[(k, k)];
@@ -114,7 +123,11 @@ pub(super) fn solve_triangular(a: &DMatrix<f64>, b: &mut DMatrix<f64>, which: Tr
 pub(super) fn qr(mut a: DMatrix<f64>, q: usize) -> (DMatrix<f64>, DMatrix<f64>) {
     let (n, m) = a.shape();
     let mut reflections = Vec::with_capacity(n.min(m)); // bounded: by the matrix
+    let mut watch = Watch::new();
     for k in 0..n.min(m) {
+        if watch.stops((n - k).saturating_mul(m - k)) {
+            break;
+        }
         let alpha = a[(k, k)];
         let below = (k + 1..n).map(|i| a[(i, k)]).fold(0.0, f64::hypot);
         if below == 0.0 {
@@ -133,6 +146,9 @@ pub(super) fn qr(mut a: DMatrix<f64>, q: usize) -> (DMatrix<f64>, DMatrix<f64>) 
     }
     let mut unitary = DMatrix::identity(n, q);
     for (k, (tau, v)) in reflections.iter().enumerate().rev() {
+        if watch.stops((n - k).saturating_mul(q)) {
+            break;
+        }
         reflect(&mut unitary, k, 0..q, *tau, v);
     }
     let r = DMatrix::from_fn(q, m, |i, j| if i <= j { a[(i, j)] } else { 0.0 });
@@ -164,6 +180,7 @@ fn reflect(a: &mut DMatrix<f64>, k: usize, columns: std::ops::Range<usize>, tau:
 pub(super) fn cholesky(a: &DMatrix<f64>) -> Result<DMatrix<f64>, usize> {
     let n = a.nrows();
     let mut l = DMatrix::zeros(n, n);
+    let mut watch = Watch::new();
     for j in 0..n {
         let square: f64 = (0..j).map(|k| l[(j, k)] * l[(j, k)]).sum::<f64>();
         let rest = a[(j, j)] - square;
@@ -172,6 +189,9 @@ pub(super) fn cholesky(a: &DMatrix<f64>) -> Result<DMatrix<f64>, usize> {
         }
         let diagonal: f64 = rest.sqrt();
         l[(j, j)] = diagonal;
+        if watch.stops((n - j).saturating_mul(j)) {
+            break;
+        }
         for i in j + 1..n {
             let dot: f64 = (0..j).map(|k| l[(i, k)] * l[(j, k)]).sum::<f64>();
             l[(i, j)] = (a[(i, j)] - dot) / diagonal;

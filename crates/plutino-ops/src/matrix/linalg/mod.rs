@@ -19,6 +19,7 @@ use crate::{
     TensorValue, ValueSpec,
 };
 use nalgebra::DMatrix;
+use plutino_tensor::stop;
 use plutino_tensor::{Convert, DType, Shape, for_dtype};
 use std::fmt::Debug;
 
@@ -237,6 +238,7 @@ impl Kernel for MatrixKernel {
             outputs.push(cx.outputs.take_bytes(i)?);
         }
         for at in 0..self.count {
+            stop::check()?;
             let matrices = self.args.iter().map(|arg| self.matrix(cx, arg, at));
             let results = (self.compute)(matrices.collect::<Result<_, _>>()?, self.eps);
             let results = results.map_err(|what| {
