@@ -1,4 +1,4 @@
-//! The `plutino` command: runs, inspects, checks, verifies, times and profiles PNNX models.
+//! The `plutino` command: runs, inspects, checks, verifies, compares, times and profiles PNNX models.
 //!
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@ mod commands;
 mod deviation;
 mod digits;
 mod failure;
+mod finite;
 mod inputs;
 mod output;
 mod picture;
@@ -35,7 +36,7 @@ fn after_help() -> String {
     let mut text = "\
 Exit codes:
   0  success
-  1  outputs do not match (verify)
+  1  values do not match (verify, compare), or are not finite (run --check-finite)
   2  wrong arguments or input files
   3  wrong or unsupported model
   4  a limit was reached (--timeout, --max-memory)

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::during;
 use plutino::ir::LoadOptions;
-use plutino::{Limits, MemoryUse, Model, Session, SessionOptions};
+use plutino::{Isa, Limits, MemoryUse, Model, Session, SessionOptions};
 use std::path::Path;
 use std::time::Duration;
 
@@ -51,6 +51,21 @@ pub(crate) enum MemoryArg {
     Low,
 }
 
+/// An instruction set on the command line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IsaArg(pub(crate) Isa);
+
+impl std::str::FromStr for IsaArg {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Isa::named(name).map(Self).ok_or_else(|| {
+            let names: Vec<String> = Isa::available().iter().map(ToString::to_string).collect();
+            format!("this machine has {}", names.join(", "))
+        })
+    }
+}
+
 impl From<MemoryArg> for MemoryUse {
     fn from(arg: MemoryArg) -> Self {
         match arg {
@@ -64,10 +79,18 @@ impl SessionArgs {
     pub(crate) fn session(&self, model: &Model) -> Result<Session, Failure> {
         self.limits.session(model, self.memory)
     }
+
+    pub(crate) fn options(&self) -> SessionOptions {
+        self.limits.options(self.memory)
+    }
 }
 
 impl LimitArgs {
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
+        Ok(model.session(self.options(memory))?)
+    }
+
+    fn options(&self, memory: MemoryArg) -> SessionOptions {
         let mut options = SessionOptions::default();
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
@@ -75,7 +98,7 @@ impl LimitArgs {
         options.winograd = !self.no_winograd;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
-        Ok(model.session(options)?)
+        options
     }
 }
 

@@ -410,7 +410,8 @@ impl Assembler<'_> {
     fn input(&self, leaf: usize, shared: bool) -> Option<StepInput> {
         let leaf = &self.storage.leaves[leaf];
         let source = if shared { Source::Shared } else { self.source(&leaf.place)? };
-        Some(StepInput { name: self.leaf_name(leaf), spec: leaf.spec.clone()?, source })
+        let shared = self.lay.region(self.storage, &leaf.place).filter(|_| shared);
+        Some(StepInput { name: self.leaf_name(leaf), spec: leaf.spec.clone()?, source, shared })
     }
 
     fn source(&self, place: &Place) -> Option<Source> {
@@ -462,6 +463,8 @@ impl Assembler<'_> {
             _ => Err(wrong("an output has no slot")),
         };
         let outputs = node.outputs.iter().map(slot).collect::<Result<_, _>>()?;
+        let names = |ids: &[ValueId]| ids.iter().map(|&id| self.net.name(id).to_owned()).collect();
+        let (input_names, output_names) = (names(&node.inputs), names(&node.outputs));
         let action = match &node.action {
             Action::Operator(op) => Action::Operator(op.clone()),
             Action::Pack => Action::Pack,
@@ -471,7 +474,7 @@ impl Assembler<'_> {
         Ok(Step {
             location: node.location.clone(),
             absorbed: Vec::new(),
-            work: Work::Late(LateStep { action, inputs, outputs }),
+            work: Work::Late(LateStep { action, inputs, outputs, input_names, output_names }),
             inputs: Vec::new(),
             outputs: Vec::new(),
             reads: Vec::new(),

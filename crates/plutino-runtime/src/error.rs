@@ -180,6 +180,12 @@ pub enum SessionError {
         /// The name.
         name: String,
     },
+    /// A comparison lacks an input of the model.
+    #[error("the reference holds no array for input '{name}'", name = quote(name))]
+    NoReference {
+        /// Name of the input.
+        name: String,
+    },
     /// An operand is fed twice.
     #[error("operand '{name}' is fed twice", name = quote(name))]
     FedTwice {

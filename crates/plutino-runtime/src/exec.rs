@@ -5,6 +5,7 @@ use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
 use crate::profile::StepTime;
+use crate::watch::Watch;
 use crate::{Profile, SessionError};
 use plutino_ir::Limits;
 use plutino_kernels::{Par, Pool};
@@ -27,12 +28,14 @@ pub(crate) struct Run<'a> {
     pub(crate) packs: &'a PackCache,
     /// Bytes that plan and run may take.
     pub(crate) budget: Option<usize>,
+    /// Who is shown the values between steps.
+    pub(crate) watch: Option<&'a dyn Watch>,
 }
 
 /// What steps hand to later steps outside the blocks.
-struct Handed {
-    heap: Vec<Option<Tensor>>,
-    late: Vec<Option<LateValue>>,
+pub(crate) struct Handed {
+    pub(crate) heap: Vec<Option<Tensor>>,
+    pub(crate) late: Vec<Option<LateValue>>,
 }
 
 impl Handed {
@@ -144,6 +147,7 @@ impl Run<'_> {
                 if scope.stop().is_some_and(Stop::is_given) {
                     halted().map_or(Ok(()), Err)?;
                 }
+                self.show_inputs(step, &mut blocks, &handed)?;
                 let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
                 let before = ledger.as_ref().map(|ledger| ledger.spent());
                 let done = self.step(step, &mut blocks, &mut handed, par);
@@ -157,9 +161,11 @@ impl Run<'_> {
                 if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
                     times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
                 }
+                self.show_outputs(step, &mut blocks, &handed)?;
             }
             Ok::<_, SessionError>(())
         })?;
+        self.show_results(&mut blocks, &handed)?;
         self.results(&mut blocks, &handed, reused)
     }
 
@@ -335,7 +341,7 @@ impl Run<'_> {
     }
 
     /// A tensor of what a source holds: shared where it is a whole tensor already, else a copy.
-    fn tensor(
+    pub(crate) fn tensor(
         &self,
         source: Source,
         spec: &TensorSpec,

@@ -16,6 +16,10 @@ pub(crate) struct LateStep {
     pub(crate) inputs: Vec<LateInput>,
     /// Slots that the outputs go to.
     pub(crate) outputs: Vec<usize>,
+    /// What the inputs are called.
+    pub(crate) input_names: Vec<String>,
+    /// What the outputs are called.
+    pub(crate) output_names: Vec<String>,
 }
 
 /// An input of a late step.

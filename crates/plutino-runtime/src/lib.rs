@@ -30,6 +30,7 @@ mod bind;
 mod build;
 mod cache;
 mod check;
+pub mod compare;
 mod concat;
 mod dtypes;
 mod error;
@@ -53,6 +54,7 @@ mod strides;
 mod suspects;
 mod tied;
 mod verify;
+mod watch;
 
 #[cfg(test)]
 mod testkit;

@@ -57,6 +57,8 @@ pub(crate) struct StepInput {
     pub(crate) name: String,
     pub(crate) spec: TensorSpec,
     pub(crate) source: Source,
+    /// Where it lies, if it is in an output's memory ([`Source::Shared`]).
+    pub(crate) shared: Option<Region>,
 }
 
 /// Where an input leaf is read.

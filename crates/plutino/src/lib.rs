@@ -69,6 +69,7 @@ pub use plutino_tensor as tensor;
 use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
+pub use plutino_runtime::compare;
 pub use plutino_runtime::{
     CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
     ModelOptions, PassNote, PassReport, Plan, Profile, Registration, Request, Session,

@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod compare;
 mod info;
 mod ops;
 mod profile;
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Info(info::Args),
     Check(check::Args),
     Verify(verify::Args),
+    Compare(compare::Args),
     Bench(bench::Args),
     Profile(profile::Args),
     Ops(ops::Args),
@@ -29,6 +31,7 @@ impl Command {
             Self::Info(args) => info::run(&args, out),
             Self::Check(args) => check::run(&args, out),
             Self::Verify(args) => verify::run(&args, out),
+            Self::Compare(args) => compare::run(&args, out),
             Self::Bench(args) => bench::run(&args, out),
             Self::Profile(args) => profile::run(&args, out),
             Self::Ops(args) => ops::run(&args, out),

@@ -4,6 +4,7 @@ use crate::classes::{Labels, likeliest};
 use crate::deviation::summary;
 use crate::digits;
 use crate::failure::Failure;
+use crate::finite;
 use crate::inputs::{self, Feed, FileArgs, Slot};
 use crate::output::{Output, during, millis, warn_all};
 use crate::picture::{self, PictureArgs};
@@ -34,6 +35,10 @@ pub(crate) struct Args {
     /// Names of the classes, one a line
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
+    /// Look at every value, and name the operators that make NaN or infinity; exit code 1 where NaN
+    /// comes up, or an output is not finite
+    #[arg(long)]
+    check_finite: bool,
     /// Give up after this time, from the start of loading on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
     timeout: Option<Duration>,
@@ -64,6 +69,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     }
     let session = args.session.session(&model)?;
     let mut written = Vec::new();
+    let mut finite = true;
     for (i, feed) in feeds.iter().enumerate() {
         let (outputs, time) = compute(&session, &model, &feed.tensors, &limits, i == 0)?;
         if let Some(name) = &feed.name {
@@ -72,11 +78,14 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         show(args, out, &outputs, feed, &labels)?;
         writeln!(out, "{} ms", millis(time))?;
         written.push(outputs);
+        if args.check_finite {
+            finite &= finite::check(&session, &feed.tensors, out)?;
+        }
     }
-    match &args.output {
-        Some(path) => write(path, &feeds, &written),
-        None => Ok(()),
+    if let Some(path) = &args.output {
+        write(path, &feeds, &written)?;
     }
+    if finite { Ok(()) } else { Err(Failure::Mismatch) }
 }
 
 /// Prints the outputs of one run: classes, numbers, or no more than a summary.

@@ -8,6 +8,7 @@ use crate::exec::{self, Run};
 use crate::net::ValueId;
 use crate::options::Resolved;
 use crate::request::Request;
+use crate::watch::Watch;
 use crate::{Model, Plan, Profile, SessionError, SessionOptions};
 use plutino_ir::Limits;
 use plutino_kernels::{Isa, Pool};
@@ -128,6 +129,11 @@ impl Session {
         self.resolved.isa
     }
 
+    /// Options, with nothing left open.
+    pub(crate) fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
     /// Number of plans kept at the moment.
     pub fn plan_count(&self) -> usize {
         self.plans.len()
@@ -147,7 +153,7 @@ impl Session {
         }
     }
 
-    fn request_plan(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
+    pub(crate) fn request_plan(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
         let model = &self.model.inner;
         let ids: Result<SmallVec<[ValueId; 4]>, _> =
             request.feeds.iter().map(|(name, _)| bind::operand(model, name)).collect();
@@ -183,8 +189,31 @@ impl Session {
     ) -> Result<(), SessionError> {
         let packs = &self.model.inner.packs;
         let budget = self.resolved.options.memory_budget;
-        let run = Run { plan, feeds, limits, setting: self.resolved.setting(), packs, budget };
+        let setting = self.resolved.setting();
+        let run = Run { plan, feeds, limits, setting, packs, budget, watch: None };
         exec::run(&run, &self.pool, &self.arenas, reused, profile, outputs)
+    }
+
+    /// Runs a request and shows the values between its steps to `watch`.
+    pub(crate) fn watched(
+        &self,
+        request: &Request<'_>,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Tensor>, SessionError> {
+        let feeds: SmallVec<[&Tensor; 4]> = request.feeds.iter().map(|(_, t)| *t).collect();
+        let plan = self.request_plan(request)?;
+        let run = Run {
+            plan: &plan,
+            feeds: &feeds,
+            limits: &request.limits,
+            setting: self.resolved.setting(),
+            packs: &self.model.inner.packs,
+            budget: self.resolved.options.memory_budget,
+            watch: Some(watch),
+        };
+        let mut outputs = Vec::new();
+        exec::run(&run, &self.pool, &self.arenas, &mut [], None, &mut outputs)?;
+        Ok(outputs)
     }
 }
 
