@@ -71,8 +71,8 @@ use plutino_ops as _;
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
     CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
-    ModelOptions, PassNote, PassReport, Plan, Profile, Request, Session, SessionError,
-    SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport, Warning,
+    ModelOptions, PassNote, PassReport, Plan, Profile, Request, Resident, ResidentPlace, Session,
+    SessionError, SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;
