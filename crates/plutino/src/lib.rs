@@ -72,8 +72,9 @@ pub use plutino_kernels::Isa;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
     CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
-    ModelOptions, PassNote, PassReport, Plan, Profile, Registration, Request, Session,
-    SessionError, SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport, Warning,
+    ModelOptions, PassNote, PassReport, Plan, Profile, Registration, Request, Resident,
+    ResidentPlace, Session, SessionError, SessionOptions, Sorting, StepInfo, ValueInfo,
+    ValueReport, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;
