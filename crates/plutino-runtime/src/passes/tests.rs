@@ -154,6 +154,38 @@ fn attention_that_is_spelled_out_becomes_one_operator() {
 }
 
 #[test]
+fn queries_and_keys_that_are_scaled_are_taken_as_they_are() {
+    let scaled = "pnnx.Input in 0 1 q
+        pnnx.Input in2 0 1 k
+        pnnx.Input in3 0 1 v
+        pnnx.Expression s 1 1 q r expr=mul(@0,0.25)
+        pnnx.Expression u 1 1 k l expr=div(@0,2.0)
+        Tensor.permute t 1 1 l kt dims=(1,0)
+        torch.matmul first 2 1 r kt scores
+        F.softmax soft 1 1 scores p dim=-1
+        torch.matmul second 2 1 p v out
+        pnnx.Output o 1 0 out";
+    assert_eq!(after(scaled, &[]).0, ["second+first+soft q,k,v>out"]);
+    // The number before the permutation or behind it.
+    let behind = scaled
+        .replace("u 1 1 k l expr=div(@0,2.0)", "u 1 1 kt l expr=div(@0,2.0)")
+        .replace("t 1 1 l kt", "t 1 1 k kt")
+        .replace("2 1 r kt scores", "2 1 r l scores");
+    let lines: Vec<&str> = behind.lines().collect();
+    let behind = [&lines[..4], &[lines[5], lines[4]], &lines[6..]].concat().join("\n");
+    assert_eq!(after(&behind, &[]).0, ["second+first+soft q,k,v>out"]);
+    // Somebody else reads the scaled query: it is made for them alone.
+    let seen = scaled.replace(
+        "pnnx.Output o 1 0 out",
+        "torch.abs a 1 1 r b\nprim::TupleConstruct both 2 1 out b c\npnnx.Output o 1 0 c",
+    );
+    let (nodes, _) = after(&seen, &["chain"]);
+    assert_eq!(nodes, ["s q>r", "second+first+soft q,k,v>out", "a r>b"]);
+    // Larger numbers could overflow elsewhere than the model does.
+    assert_eq!(after(&scaled.replace("0.25", "4.0"), &[]).0[0], "s q>r");
+}
+
+#[test]
 fn attention_whose_scores_somebody_reads_stays() {
     for seen in ["scores", "scaled", "p"] {
         let both =
