@@ -1,7 +1,8 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
-use plutino::{DType, Isa, SessionOptions, Sorting, Tensor, TensorSpec};
-use plutino_tests::{fixture, inputs, model, run};
+use plutino::{DType, Isa, Model, SessionOptions, Sorting, Tensor, TensorSpec};
+use plutino_fixtures::OpCase;
+use plutino_tests::{fixture, inputs, model, run, specs};
 
 /// Largest difference relative to the largest value.
 fn difference(a: &[Tensor], b: &[Tensor]) -> f64 {
@@ -94,4 +95,21 @@ fn shuffled_channels_stay_in_blocks() {
         assert_eq!((steps("reorder.to_blocked"), steps("copy")), (0, 0), "{isa}");
         assert_eq!((steps("reorder.from_blocked"), steps("pool.average.c")), (0, 1), "{isa}");
     }
+}
+
+#[test]
+fn every_operator_that_is_others_becomes_nodes() {
+    let mut expanded = 0;
+    for case in OpCase::all().unwrap() {
+        let model = Model::from_graph(case.graph().unwrap()).unwrap();
+        let session = model.session(SessionOptions::default().with_threads(1)).unwrap();
+        for run in case.runs().unwrap() {
+            let inputs: Vec<Tensor> = run.inputs.into_iter().map(|(_, tensor)| tensor).collect();
+            let Ok(plan) = session.plan(&specs(&inputs)) else { continue }; // errors are tested elsewhere
+            let pass = plan.passes().iter().find(|p| p.name == "expand").unwrap();
+            assert!(pass.refused.is_empty(), "{}: {:?}", case.name, pass.refused);
+            expanded += pass.done.len();
+        }
+    }
+    assert!(expanded > 100, "{expanded}");
 }

@@ -208,6 +208,46 @@ impl Generator {
         self.push(kind, &[x], (&x.dims, most, slope * x.error + 8.0 * most.max(x.most)), rest)
     }
 
+    /// An activation function as models write it out: slope at most 1.5.
+    fn formula(&mut self, x: &Value) -> Value {
+        let (dims, most) = (&x.dims[..], x.most);
+        // Of the function as of each of its steps: numbers, a few roundings of what x is at most.
+        let result = (dims, most, 1.5 * x.error + 32.0 * most.max(1.0));
+        match self.random.below(5) {
+            0 => {
+                let gate = (dims, 1.0, x.error + 8.0);
+                let gate = self.push("nn.Sigmoid", &[x], gate, "");
+                self.push("pnnx.Expression", &[&gate, x], result, "expr=mul(@0,@1)")
+            }
+            1 => {
+                let cube = 0.8 * (most + 0.045 * most.powi(3));
+                let slope = 0.8 + 0.11 * most * most;
+                let expr = "expr=mul(add(@0,mul(pow(@1,3.0),0.044715)),0.797884583)";
+                let bounds = (dims, cube, slope * x.error + 8.0 * cube);
+                let inner = self.push("pnnx.Expression", &[x, x], bounds, expr);
+                let bounds = (dims, 1.0, inner.error + 8.0);
+                let tanh = self.push("F.tanh", &[&inner], bounds, "");
+                let expr = "expr=mul(mul(@0,0.5),add(@1,1.0))";
+                self.push("pnnx.Expression", &[x, &tanh], result, expr)
+            }
+            2 => {
+                let shifted = (dims, most + 3.0, x.error + most + 3.0);
+                let shifted = self.push("pnnx.Expression", &[x], shifted, "expr=add(@0,3)");
+                let bounds = (dims, 6.0, shifted.error);
+                let gate = self.push("F.relu6", &[&shifted], bounds, "");
+                self.push("pnnx.Expression", &[x, &gate], result, "expr=div(mul(@0,@1),6)")
+            }
+            3 => {
+                let expr = "expr=mul(mul(@0,0.5),add(erf(div(@0,1.414214e+00)),1.0))";
+                self.push("pnnx.Expression", &[x], result, expr)
+            }
+            _ => {
+                let expr = "expr=mul(@0,tanh(log(add(exp(@0),1.0))))";
+                self.push("pnnx.Expression", &[x], result, expr)
+            }
+        }
+    }
+
     /// Another value of this shape.
     fn like(&mut self, x: &Value) -> Value {
         let same: Vec<_> = self.values.iter().filter(|v| v.dims == x.dims).cloned().collect();
@@ -264,7 +304,11 @@ impl Generator {
             5 => {
                 let conv = self.conv(x, c, 1, 1, 1);
                 let norm = self.batch_norm(&conv);
-                self.activation(&norm);
+                if self.random.below(2) == 0 {
+                    self.activation(&norm);
+                } else {
+                    self.formula(&norm);
+                }
             }
             6 => {
                 self.batch_norm(x);
@@ -363,7 +407,10 @@ impl Generator {
             }
             2 => {
                 let wide = self.linear(x, 4 * width);
-                let active = self.activation(&wide);
+                let active = match self.random.below(2) {
+                    0 => self.activation(&wide),
+                    _ => self.formula(&wide),
+                };
                 self.linear(&active, width);
             }
             3 => {
@@ -377,19 +424,32 @@ impl Generator {
                 self.push("F.softmax", &[x], (&x.dims, 1.0, error), "dim=-1");
             }
             5 | 11 if rank == 3 => {
-                // Attention of one head, scores divided by the width.
+                // Attention of one head; scores, or queries, are divided by the width.
                 let (steps, most) = (x.dims[1], x.most);
+                let before = self.random.below(2) == 0;
+                let factor = if before { width as f64 } else { 1.0 };
+                let by = format!("expr=div(@0,{width}.0)");
+                let query = match before {
+                    true => {
+                        let bounds = (&x.dims[..], most / factor, (x.error + most) / factor);
+                        self.push("pnnx.Expression", &[x], bounds, &by)
+                    }
+                    false => x.clone(),
+                };
                 let dims = [x.dims[0], width, steps];
                 let key =
                     self.push("torch.transpose", &[x], (&dims, most, x.error), "dim0=1 dim1=2");
                 let dims = [x.dims[0], steps, steps];
-                let product = width as f64 * most * most;
-                let error =
-                    width as f64 * (2.0 * most * x.error + (width as f64 + 2.0) * most * most);
-                let scores = self.push("torch.matmul", &[x, &key], (&dims, product, error), "");
-                let rest = format!("expr=div(@0,{width}.0)");
-                let (most, error) = (product / width as f64, error / width as f64 + product);
-                let scores = self.push("pnnx.Expression", &[&scores], (&dims, most, error), &rest);
+                let product = width as f64 * most * most / factor;
+                let error = width as f64 / factor
+                    * (2.0 * most * x.error + (width as f64 + 3.0) * most * most);
+                let bounds = (&dims[..], product, error);
+                let mut scores = self.push("torch.matmul", &[&query, &key], bounds, "");
+                if !before {
+                    let (most, error) = (product / width as f64, error / width as f64 + product);
+                    let bounds = (&dims[..], most, error);
+                    scores = self.push("pnnx.Expression", &[&scores], bounds, &by);
+                }
                 let error = 2.0 * scores.error + 4.0 * scores.most + steps as f64 + 8.0;
                 let soft = self.push("F.softmax", &[&scores], (&dims, 1.0, error), "dim=-1");
                 let error = x.error + steps as f64 * x.most * soft.error + steps as f64 * x.most;

@@ -10,6 +10,8 @@ pub struct Expansion {
     pub steps: Vec<ExpandedStep>,
     /// The outputs of the whole.
     pub outputs: Vec<StepValue>,
+    /// Whether these are members of a list, which is the only output.
+    pub listed: bool,
 }
 
 /// One of the operators that another one consists of.
@@ -26,7 +28,7 @@ pub struct ExpandedStep {
 }
 
 /// A value within an expansion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepValue {
     /// An input of the whole.
     Input(usize),
@@ -48,6 +50,19 @@ impl Expansion {
             made.push(step.operator.infer(&specs)?);
         }
         Ok(made)
+    }
+
+    /// What the outputs of the whole are, where the steps make this of these inputs.
+    ///
+    /// # Errors
+    /// Where an output does not exist.
+    pub(crate) fn results(
+        &self,
+        inputs: &[ValueSpec],
+        made: &[Vec<ValueSpec>],
+    ) -> Result<Vec<ValueSpec>, ShapeError> {
+        let results = specs(&self.outputs, inputs, made)?;
+        Ok(if self.listed { vec![ValueSpec::List(results)] } else { results })
     }
 }
 

@@ -6,10 +6,10 @@
 
 use crate::support::composite::{Compose, StepText, composed};
 use crate::support::rearrange::invalid;
-use crate::support::several::several;
+use crate::support::several::list_of;
+use crate::support::steps::{Composed, Composite};
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
-    ValueSpec, register_op,
+    BuildError, Expansion, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
 
 #[derive(Debug)]
@@ -32,12 +32,17 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         return Err(r.bad("edge_order", "1 or 2"));
     }
     let dims = dims.filter(|dims| !dims.is_empty());
-    Ok(Box::new(Gradient { input: r.required_input("input")?, spacing, dims, edge_order }))
+    let input = r.required_input("input")?;
+    Ok(Box::new(Composite(Gradient { input, spacing, dims, edge_order })))
 }
 register_op!(build => "torch.gradient");
 
-impl Gradient {
-    fn parts(&self, inputs: &[ValueSpec]) -> Result<Box<dyn Operator>, ShapeError> {
+impl Composed for Gradient {
+    fn name(&self) -> &str {
+        "gradient"
+    }
+
+    fn expansion(&self, inputs: &[ValueSpec]) -> Result<Expansion, ShapeError> {
         let shape = TensorValue::at(inputs, self.input)?.shape();
         let dims: Vec<usize> = match &self.dims {
             None => (0..shape.rank()).collect(),
@@ -53,23 +58,7 @@ impl Gradient {
             composed(Along { input, dim, spacing, edge_order }).map_err(|e| invalid(e.to_string()))
         };
         let parts = dims.iter().zip(spacing).map(part).collect::<Result<_, _>>()?;
-        Ok(several("gradient", parts))
-    }
-}
-
-impl Operator for Gradient {
-    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        Ok(vec![ValueSpec::List(self.parts(inputs)?.infer(inputs)?)])
-    }
-
-    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let outputs: Vec<ValueSpec> =
-            cx.outputs.iter().flat_map(ValueSpec::leaves).cloned().collect();
-        self.parts(cx.inputs)?.plan(&PlanCx { outputs: &outputs, ..*cx })
-    }
-
-    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
-        Cost::elementwise(inputs, outputs, 3)
+        list_of("gradient", parts, inputs)
     }
 }
 

@@ -156,6 +156,6 @@ impl Composed for Text {
             steps.push(ExpandedStep { kind, name: text.output, operator: operator.into(), inputs });
         }
         let last = steps.len().checked_sub(1).ok_or_else(|| defect("there are no steps"))?;
-        Ok(Expansion { steps, outputs: vec![StepValue::Step(last, 0)] })
+        Ok(Expansion { steps, outputs: vec![StepValue::Step(last, 0)], listed: false })
     }
 }

@@ -14,13 +14,28 @@ use std::sync::Arc;
 struct Several {
     name: &'static str,
     parts: Vec<Arc<dyn Operator>>,
+    /// Whether the results are members of a list.
+    listed: bool,
 }
 
 /// An operator whose results are those of `parts`, each of which has one and reads the inputs of
 /// the whole.
 pub(crate) fn several(name: &'static str, parts: Vec<Box<dyn Operator>>) -> Box<dyn Operator> {
     let parts = parts.into_iter().map(Arc::from).collect();
-    Box::new(Composite(Several { name, parts }))
+    Box::new(Composite(Several { name, parts, listed: false }))
+}
+
+/// What the list of the results of such parts consists of for these inputs.
+///
+/// # Errors
+/// None.
+pub(crate) fn list_of(
+    name: &'static str,
+    parts: Vec<Box<dyn Operator>>,
+    inputs: &[ValueSpec],
+) -> Result<Expansion, ShapeError> {
+    let parts = parts.into_iter().map(Arc::from).collect();
+    Several { name, parts, listed: true }.expansion(inputs)
 }
 
 impl Composed for Several {
@@ -37,7 +52,7 @@ impl Composed for Several {
         };
         let steps: Vec<_> = self.parts.iter().enumerate().map(step).collect();
         let outputs = (0..steps.len()).map(|step| StepValue::Step(step, 0)).collect();
-        Ok(Expansion { steps, outputs })
+        Ok(Expansion { steps, outputs, listed: self.listed })
     }
 }
 
@@ -73,7 +88,7 @@ impl Composed for Chain {
         let all = (0..inputs.len()).map(StepValue::Input).collect();
         let next = step("next", &self.next, vec![StepValue::Step(0, 0)]);
         let steps = vec![step("first", &self.first, all), next];
-        Ok(Expansion { steps, outputs: vec![StepValue::Step(1, 0)] })
+        Ok(Expansion { steps, outputs: vec![StepValue::Step(1, 0)], listed: false })
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Composite<C>(pub(crate) C);
 impl<C: Composed> Operator for Composite<C> {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let expansion = self.0.expansion(inputs)?;
-        specs(&expansion.outputs, inputs, &expansion.infer(inputs)?)
+        expansion.results(inputs, &expansion.infer(inputs)?)
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

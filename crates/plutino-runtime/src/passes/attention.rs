@@ -3,7 +3,7 @@
 //!
 //! `matmul -> (scale, mask) -> softmax -> matmul`, and the permutations before and after it, are
 //! what [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they
-//! must hang together.
+//! must hang together. Where queries or keys are multiplied by a number, the scores are instead.
 
 use super::PassCx;
 use super::patch::Patch;
@@ -12,7 +12,7 @@ use crate::net::{Net, ValueId};
 use plutino_ops::{AttentionPattern, Role, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
 
-/// Permutations in a row that are seen through.
+/// Permutations and factors in a row that are seen through.
 const MOST_PERMUTATIONS: usize = 16;
 
 /// Replaces each chain around a softmax that is an attention.
@@ -88,9 +88,12 @@ impl Graph<'_> {
         let (q, k, v) = (q?, k?, v?);
 
         // Dimensions may be permuted before and after, if rows stay rows.
-        let (query, q_order) = self.source(query, q.shape.rank(), false);
-        let (key, k_order) = self.source(key, k.shape.rank(), true);
-        let (value, v_order) = self.source(value, v.shape.rank(), false);
+        let Rows { value: query, order: q_order, factor: of_query } =
+            self.source(query, q.shape.rank(), false, true);
+        let Rows { value: key, order: k_order, factor: of_key } =
+            self.source(key, k.shape.rank(), true, true);
+        let Rows { value, order: v_order, .. } = self.source(value, v.shape.rank(), false, false);
+        let scale = scale * of_query * of_key;
         let mut absorbed = nodes;
         absorbed.push(softmax);
         let (mut output, mut write) = (self.0.only_output(product)?, None);
@@ -153,33 +156,50 @@ impl Graph<'_> {
     }
 
     /// What `value` is a permutation of, and of which; `transposed`: its last two dimensions are to
-    /// be swapped. Only permutations that leave rows dense are seen through.
-    fn source(
-        &self,
-        value: ValueId,
-        rank: usize,
-        transposed: bool,
-    ) -> (ValueId, Option<Vec<usize>>) {
+    /// be swapped; `scaled`: it may be multiplied by a number. Only permutations that leave rows
+    /// dense are seen through.
+    fn source(&self, value: ValueId, rank: usize, transposed: bool, scaled: bool) -> Rows {
         let mut order: Vec<usize> = (0..rank).collect();
         if transposed && rank >= 2 {
             order.swap(rank - 1, rank - 2);
         }
-        let mut best = (value, transposed.then(|| order.clone()));
-        let mut at = value;
+        let mut best = Rows { value, order: transposed.then(|| order.clone()), factor: 1.0 };
+        let (mut at, mut factor) = (value, 1.0);
         for _ in 0..MOST_PERMUTATIONS {
             let Some(producer) = self.0.producer(at) else { break };
-            let Some(Role::Permute(input, inner)) = self.role(producer) else { break };
-            if inner.len() != rank {
-                break;
+            match self.role(producer) {
+                Some(Role::Permute(input, inner)) if inner.len() == rank => {
+                    at = self.0.nodes[producer].inputs[input];
+                    order = order.iter().map(|&d| inner[d]).collect();
+                }
+                Some(Role::Sum(terms)) if scaled => {
+                    let &[(input, number)] = &terms[..] else { break };
+                    let input = self.0.nodes[producer].inputs[input];
+                    let same = self.spec(input).is_some() && self.spec(input) == self.spec(at);
+                    // What becomes smaller cannot overflow where it did not before.
+                    if !same || number == 0.0 || number.abs() > 1.0 {
+                        break;
+                    }
+                    (at, factor) = (input, factor * number);
+                }
+                _ => break,
             }
-            at = self.0.nodes[producer].inputs[input];
-            order = order.iter().map(|&d| inner[d]).collect();
             if keeps_rows(&order) {
-                best = (at, Some(order.clone()));
+                let kept = best.order.is_none() && order.iter().enumerate().all(|(i, &d)| i == d);
+                let order = (!kept).then(|| order.clone());
+                best = Rows { value: at, order, factor };
             }
         }
         best
     }
+}
+
+/// Queries, keys or values: a permutation of a tensor, multiplied by a number.
+struct Rows {
+    value: ValueId,
+    /// None: as it is.
+    order: Option<Vec<usize>>,
+    factor: f64,
 }
 
 /// Scores before the softmax.

@@ -3,8 +3,9 @@
 //! Their steps then fuse, share the arena and show in the profile as if the file spelled them out.
 //! A step is at its operator's place in the file, and called `operator/step`. What an operator
 //! consists of is its own to say ([`Operator::expand`](plutino_ops::Operator::expand)); steps that
-//! consist of others are expanded as well. Where shapes depend on data nothing is expanded: such
-//! operators are planned whole, while running.
+//! consist of others are expanded as well. Members of lists are those that the list was made of, or
+//! are taken out of it. Where shapes depend on data nothing is expanded: such operators are planned
+//! whole, while running.
 
 use super::PassCx;
 use super::patch::{NewNode, Patch};
@@ -12,8 +13,9 @@ use crate::SessionError;
 use crate::build::node_memory;
 use crate::infer;
 use crate::net::{Action, Net, Node, Value, ValueId};
-use plutino_ops::{ExpandedStep, Expansion, Location, StepValue};
+use plutino_ops::{ExpandedStep, Expansion, Location, StepValue, ValueSpec};
 use plutino_tensor::alloc;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Nodes that expansion may add to a net.
@@ -24,15 +26,22 @@ const MOST_LEVELS: usize = 8;
 
 /// Expands what consists of others, in execution order.
 pub(super) fn expand(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    let mut room = MOST_NODES;
+    let mut room = Room(MOST_NODES);
     for at in 0..net.nodes.len() {
         cx.limits.check()?;
         let node = &net.nodes[at];
         if !cx.allows(&node.location.name) || node.outputs.iter().any(|&o| net.types.is_known(o)) {
             continue;
         }
-        let Some(expansion) = consists_of(net, node) else { continue };
         let name = node.location.name.clone();
+        let expansion = match consists_of(net, node) {
+            None => continue,
+            Some(Ok(expansion)) => expansion,
+            Some(Err(why)) => {
+                cx.refuse(&name, why);
+                continue;
+            }
+        };
         let whole = Whole {
             location: Arc::clone(&node.location),
             inputs: node.inputs.clone(),
@@ -56,20 +65,80 @@ struct Whole {
     outputs: Vec<ValueId>,
 }
 
-/// What a node consists of, if that is more than itself, and can be said by values: each output
-/// comes from a step of its own.
-fn consists_of(net: &Net, node: &Node) -> Option<Expansion> {
+/// What a node consists of, if that is more than itself; why not, where it cannot be said by
+/// values: each output comes from a step of its own, or they are members of one list.
+fn consists_of(net: &Net, node: &Node) -> Option<Result<Expansion, String>> {
     let inputs = net.types.all(&node.inputs)?;
     net.types.all(&node.outputs)?;
     let expansion = node.operator()?.expand(&inputs)?.ok()?; // errors are those of inference
-    let inside = |value: &StepValue| !matches!(value, StepValue::Member(..));
-    let named = expansion.steps.iter().flat_map(|step| &step.inputs).all(inside);
-    let outputs = &expansion.outputs;
-    let own = |(i, value): (usize, &StepValue)| {
-        matches!(value, StepValue::Step(..)) && !outputs[..i].contains(value)
+    let mut seen = HashSet::new();
+    let mut own = |value: &StepValue| match *value {
+        StepValue::Step(step, output) => seen.insert((step, output)),
+        StepValue::Input(_) | StepValue::Member(..) => false,
     };
-    (named && outputs.len() == node.outputs.len() && outputs.iter().enumerate().all(own))
-        .then_some(expansion)
+    let outputs = &expansion.outputs;
+    let apart = match expansion.listed {
+        true => node.outputs.len() == 1,
+        false => outputs.len() == node.outputs.len() && outputs.iter().all(&mut own),
+    };
+    Some(apart.then_some(expansion).ok_or_else(|| "one of its results is another value".into()))
+}
+
+/// What expansion may still add to a net.
+struct Room(usize);
+
+impl Room {
+    /// Takes so many nodes; why not, where that is too much.
+    fn take(&mut self, net: &Net, nodes: usize) -> Result<(), String> {
+        let left = self.0.checked_sub(nodes);
+        let left = left.ok_or_else(|| format!("expanded operators may be {MOST_NODES} at most"))?;
+        let before = net.nodes.len() + MOST_NODES - self.0;
+        self.0 = left;
+        alloc::charge(node_memory(before + nodes) - node_memory(before)).map_err(|e| e.to_string())
+    }
+}
+
+/// The leaves of a list: those that it was made of, or values that new nodes take out of it.
+fn members(
+    net: &mut Net,
+    cx: &mut PassCx<'_>,
+    list: ValueId,
+    of: &Location,
+    room: &mut Room,
+    nodes: &mut Vec<NewNode>,
+) -> Result<Result<Vec<ValueId>, String>, SessionError> {
+    let (mut leaves, mut left) = (Vec::new(), vec![list]);
+    while let Some(value) = left.pop() {
+        let Some(ValueSpec::List(members)) = net.types.get(value) else {
+            leaves.push(value);
+            continue;
+        };
+        let count = members.len();
+        if let Err(why) = room.take(net, 1 + count) {
+            return Ok(Err(why));
+        }
+        if let Some(node) = net.producer(value).and_then(|at| net.nodes.get(at))
+            && matches!(node.action, Action::Pack)
+        {
+            left.extend(node.inputs.iter().rev());
+            continue;
+        }
+        let name = net.name(value).to_owned();
+        let member = |i| Value { name: format!("{name}.{i}"), ..Value::default() };
+        let outputs: Vec<ValueId> = (0..count).map(|i| net.add_value(member(i))).collect(); // bounded: room
+        let node = Node {
+            source: None,
+            location: Arc::new(Location { kind: "prim::ListUnpack".into(), name, ..of.clone() }),
+            action: Action::Unpack,
+            inputs: vec![value],
+            outputs,
+            absorbed: Vec::new(),
+        };
+        infer::node(&mut net.types, &node, cx, true, true)?;
+        left.extend(node.outputs.iter().rev());
+        nodes.push(node.into());
+    }
+    Ok(Ok(leaves))
 }
 
 /// Adds the steps of an operator to `nodes`, typed; why not, where that is not possible.
@@ -79,28 +148,42 @@ fn splice(
     whole: Whole,
     expansion: Expansion,
     levels: usize,
-    room: &mut usize,
+    room: &mut Room,
     nodes: &mut Vec<NewNode>,
 ) -> Result<Result<(), String>, SessionError> {
-    let Some(left) = room.checked_sub(expansion.steps.len()) else {
-        return Ok(Err(format!("expanded operators may be {MOST_NODES} at most")));
-    };
-    *room = left;
-    let before = net.nodes.len() + MOST_NODES - *room - expansion.steps.len();
-    let bytes = node_memory(before + expansion.steps.len()) - node_memory(before);
-    if let Err(why) = alloc::charge(bytes) {
-        return Ok(Err(why.to_string()));
+    if let Err(why) = room.take(net, expansion.steps.len()) {
+        return Ok(Err(why));
     }
-    let mut made: Vec<Vec<ValueId>> = Vec::with_capacity(expansion.steps.len());
-    for (number, step) in expansion.steps.into_iter().enumerate() {
+    let mut lists: HashMap<usize, Vec<ValueId>> = HashMap::new();
+    for value in expansion.steps.iter().flat_map(|step| &step.inputs) {
+        if let StepValue::Member(i, _) = *value
+            && let Some(&list) = whole.inputs.get(i)
+            && !lists.contains_key(&i)
+        {
+            match members(net, cx, list, &whole.location, room, nodes)? {
+                Ok(leaves) => lists.insert(i, leaves),
+                Err(why) => return Ok(Err(why)),
+            };
+        }
+    }
+    let Expansion { steps, outputs: results, listed } = expansion;
+    let outputs: HashMap<StepValue, ValueId> = match listed {
+        true => HashMap::new(),
+        false => results.iter().copied().zip(whole.outputs.iter().copied()).collect(),
+    };
+    let mut made: Vec<Vec<ValueId>> = Vec::with_capacity(steps.len());
+    let value = |made: &[Vec<ValueId>], value: &StepValue| match *value {
+        StepValue::Input(i) => whole.inputs.get(i).copied(),
+        StepValue::Step(step, output) => made.get(step)?.get(output).copied(),
+        StepValue::Member(i, m) => lists.get(&i)?.get(m).copied(),
+    };
+    let values = |made: &[Vec<ValueId>], values: &[StepValue]| {
+        values.iter().map(|each| value(made, each)).collect::<Option<Vec<_>>>()
+    };
+    for (number, step) in steps.into_iter().enumerate() {
         cx.limits.check()?;
         let ExpandedStep { kind, name, operator, inputs } = step;
-        let value = |value: &StepValue| match *value {
-            StepValue::Input(i) => whole.inputs.get(i).copied(),
-            StepValue::Step(step, output) => made.get(step)?.get(output).copied(),
-            StepValue::Member(..) => None,
-        };
-        let Some(inputs) = inputs.iter().map(value).collect::<Option<Vec<_>>>() else {
+        let Some(inputs) = values(&made, &inputs) else {
             return Ok(Err("a step reads what nobody makes".into()));
         };
         let name = format!("{}/{name}", whole.location.name);
@@ -108,10 +191,10 @@ fn splice(
         let count = specs.and_then(|specs| operator.infer(&specs).ok()).map_or(0, |all| all.len());
         let output = |net: &mut Net, output: usize| {
             let result = StepValue::Step(number, output);
-            let outside = expansion.outputs.iter().position(|&value| value == result);
+            let outside = outputs.get(&result);
             let name = if count == 1 { name.clone() } else { format!("{name}.{output}") };
             let own = || net.add_value(Value { name, ..Value::default() });
-            outside.and_then(|i| whole.outputs.get(i).copied()).unwrap_or_else(own)
+            outside.copied().unwrap_or_else(own)
         };
         let outputs: Vec<ValueId> = (0..count).map(|i| output(net, i)).collect(); // bounded: outputs
         made.push(outputs.clone());
@@ -130,7 +213,7 @@ fn splice(
         }
         // A constant of the plan stays as it is: nothing runs.
         let known = node.outputs.iter().all(|&output| net.types.is_known(output));
-        let inner = if known { None } else { consists_of(net, &node) };
+        let inner = if known { None } else { consists_of(net, &node).and_then(Result::ok) };
         match inner.zip(levels.checked_sub(1)) {
             Some((inner, levels)) => {
                 let Node { location, inputs, outputs, .. } = node;
@@ -140,11 +223,24 @@ fn splice(
                     return Ok(done);
                 }
             }
-            None => {
-                let Node { location, action, inputs, outputs, .. } = node;
-                nodes.push(NewNode { location: Some(location), action, inputs, outputs });
-            }
+            None => nodes.push(node.into()),
         }
+    }
+    if listed {
+        let Some(inputs) = values(&made, &results) else {
+            return Ok(Err("a member of the list is what nobody makes".into()));
+        };
+        let location = Location { kind: "prim::ListConstruct".into(), ..(*whole.location).clone() };
+        let node = Node {
+            source: None,
+            location: Arc::new(location),
+            action: Action::Pack,
+            inputs,
+            outputs: whole.outputs,
+            absorbed: Vec::new(),
+        };
+        infer::node(&mut net.types, &node, cx, true, true)?;
+        nodes.push(node.into());
     }
     Ok(Ok(()))
 }

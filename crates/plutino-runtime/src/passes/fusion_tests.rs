@@ -239,3 +239,90 @@ fn elementwise_operators_compute_in_one_pass() {
     let read = lines.replace("pnnx.Output out 1 0 d", "pnnx.Output out 2 0 d c");
     assert_eq!(left("chain", &[2, 3], &read).0, ["c+b+a x,o>c", "d o,c>d"]);
 }
+
+#[test]
+fn activations_that_are_written_out_fuse_into_the_layer_in_front() {
+    let formulas = [
+        ("F.silu", "nn.Sigmoid s 1 1 y s\npnnx.Expression e 2 1 s y z expr=mul(@0,@1)"),
+        ("F.silu", "pnnx.Expression e 1 1 y z expr=div(@0,add(1.0,exp(neg(@0))))"),
+        ("F.sigmoid", "pnnx.Expression e 1 1 y z expr=reciprocal(add(exp(mul(@0,-1)),1))"),
+        (
+            "F.mish",
+            "F.softplus s 1 1 y s beta=1.0 threshold=20.0\nF.tanh t 1 1 s t\n\
+                    pnnx.Expression e 2 1 y t z expr=mul(@0,@1)",
+        ),
+        ("F.mish", "pnnx.Expression e 1 1 y z expr=mul(@0,tanh(log(add(exp(@0),1.0))))"),
+        (
+            "F.gelu approximate=none",
+            "pnnx.Expression e 2 1 y y z expr=mul(mul(@0,0.5),add(erf(div(@1,1.414214e+00)),1.0))",
+        ),
+        (
+            "F.gelu approximate=none",
+            "pnnx.Expression e 1 1 y z expr=mul(@0,add(0.5,mul(erf(mul(@0,7.071068e-01)),0.5)))",
+        ),
+        (
+            "F.gelu approximate=tanh",
+            "pnnx.Expression a 2 1 y y a expr=mul(add(@0,mul(pow(@1,3.0),0.044715)),0.797884583)\n\
+          F.tanh t 1 1 a t\n\
+          pnnx.Expression e 2 1 y t z expr=mul(mul(@0,0.5),add(@1,1.0))",
+        ),
+        (
+            "F.gelu approximate=tanh",
+            "pnnx.Expression e 1 1 y z expr=mul(mul(0.5,@0),add(1,tanh(mul(mul(0.79788456,@0),\
+          add(1,mul(mul(0.044715,@0),@0))))))",
+        ),
+        (
+            "F.hardswish",
+            "pnnx.Expression a 1 1 y a expr=add(@0,3)\nF.relu6 r 1 1 a r\n\
+                         pnnx.Expression e 2 1 y r z expr=div(mul(@0,@1),6)",
+        ),
+        ("F.hardswish", "nn.Hardsigmoid h 1 1 y h\npnnx.Expression e 2 1 h y z expr=mul(@0,@1)"),
+        (
+            "F.hardsigmoid",
+            "pnnx.Expression a 1 1 y a expr=add(@0,3.0)\n\
+                           torch.clamp r 1 1 a r max=6.0 min=0.0\n\
+                           pnnx.Expression e 1 1 r z expr=mul(@0,1.666667e-01)",
+        ),
+    ];
+    for (kind, formula) in formulas {
+        let lines = format!("pnnx.Input in 0 1 x\n{CONV}\n{formula}\npnnx.Output out 1 0 z");
+        let (nodes, why) = left("activation", &[1, 2, 5, 6], &lines);
+        assert!(nodes[0].starts_with("conv+e"), "{kind} as {formula}: {nodes:?} {why:?}");
+        let (_, reports) = after_of(&[1, 2, 5, 6], &lines, &[]);
+        let report = reports.iter().find(|r| r.name == "activation").unwrap();
+        assert_eq!(report.done[0].what, format!("is {kind} of y"));
+    }
+}
+
+#[test]
+fn what_only_looks_like_an_activation_stays() {
+    for formula in [
+        "div(@0,add(exp(mul(@0,-1.702)),1))",
+        "div(@0,add(exp(sub(0.0001,@0)),1))",
+        "mul(mul(@0,0.5),add(erf(div(@0,1.4143)),1.0))",
+        "mul(mul(@0,0.51),add(erf(div(@0,1.414214)),1.0))",
+        "mul(@0,div(minimum(maximum(add(@0,3),0),5),6))",
+        "mul(@0,tanh(log(add(exp(@0),2.0))))",
+    ] {
+        let lines = format!(
+            "pnnx.Input in 0 1 x\n{CONV}\npnnx.Expression e 1 1 y z expr={formula}\n\
+             pnnx.Output out 1 0 z"
+        );
+        let (nodes, _) = left("activation", &[1, 2, 5, 6], &lines);
+        assert!(nodes.iter().any(|node| node.starts_with("e ")), "{formula}: {nodes:?}");
+    }
+    let gate = |formula: &str, out: &str| {
+        let lines = format!("pnnx.Input in 0 1 x\n{CONV}\n{formula}\npnnx.Output out {out}");
+        left("activation", &[1, 2, 5, 6], &lines)
+    };
+    // Of another value, and of one that is broadcast.
+    let two =
+        "nn.Sigmoid s 1 1 y s\nnn.ReLU r 1 1 y r\npnnx.Expression e 2 1 r s z expr=mul(@0,@1)";
+    assert!(gate(two, "1 0 z").0.iter().any(|node| node.starts_with("e")));
+    let mean = "torch.mean m 1 1 y m dim=(2,3) keepdim=True\nnn.Sigmoid s 1 1 m s\n\
+                pnnx.Expression e 2 1 y s z expr=mul(@0,@1)";
+    assert!(gate(mean, "1 0 z").0.iter().any(|node| node.starts_with("e")));
+    // Somebody reads the gate.
+    let seen = "nn.Sigmoid s 1 1 y s\npnnx.Expression e 2 1 y s z expr=mul(@0,@1)";
+    assert_eq!(gate(seen, "2 0 z s").1, ["e: the result of s is fetched"]);
+}

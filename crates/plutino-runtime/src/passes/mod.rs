@@ -8,6 +8,7 @@
 //! early, and each pass says what it did and what it refused to do, and why. Passes change speed
 //! and memory, never results beyond rounding.
 
+mod activation;
 mod attention;
 mod batch_norm;
 mod chain;
@@ -102,6 +103,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "norm",
         about: "computes layer norm and RMS norm that are written out in one step",
         run: norm::norm,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "activation",
+        about: "computes activation functions that are written out as formulas in one step",
+        run: activation::activation,
         kind: Kind::Optional,
     },
     Pass {

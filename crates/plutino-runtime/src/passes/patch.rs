@@ -6,6 +6,7 @@
 
 use super::PassCx;
 use crate::SessionError;
+use crate::infer;
 use crate::net::{Action, Net, Node, ValueId};
 use plutino_ops::{Location, Operator, ValueSpec};
 use plutino_tensor::{DType, Layout};
@@ -41,6 +42,12 @@ pub(crate) struct NewNode {
     pub(crate) action: Action,
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) outputs: Vec<ValueId>,
+}
+
+impl From<Node> for NewNode {
+    fn from(Node { location, action, inputs, outputs, .. }: Node) -> Self {
+        Self { location: Some(location), action, inputs, outputs }
+    }
 }
 
 impl Patch {
@@ -149,10 +156,14 @@ impl Patch {
         for new in &self.insert {
             let inputs = new.inputs.iter().map(|&input| read(&made, input));
             let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-            let Action::Operator(operator) = &new.action else {
-                return Err("a node that computes nothing".into());
+            let outputs = match &new.action {
+                Action::Operator(operator) => operator.infer(&inputs),
+                Action::Pack | Action::Unpack => {
+                    infer::structure(&new.action, &inputs, new.outputs.len())
+                }
+                Action::Constant(_) => return Err("a node that stands for a constant".into()),
             };
-            let outputs = operator.infer(&inputs).map_err(|e| e.to_string())?;
+            let outputs = outputs.map_err(|e| e.to_string())?;
             if outputs.is_empty() || outputs.len() != new.outputs.len() {
                 return Err("another number of results".into());
             }

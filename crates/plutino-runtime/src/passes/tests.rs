@@ -4,7 +4,7 @@ use super::{PassCx, PassReport, run};
 use crate::SessionOptions;
 use crate::net::{Net, ValueId};
 use crate::options::Resolved;
-use crate::testkit::weighted;
+use crate::testkit::{session, values, weighted};
 use plutino_ir::Limits;
 use plutino_kernels::Isa;
 use plutino_tensor::{DType, Layout, Shape, TensorSpec};
@@ -154,6 +154,38 @@ fn attention_that_is_spelled_out_becomes_one_operator() {
 }
 
 #[test]
+fn queries_and_keys_that_are_scaled_are_taken_as_they_are() {
+    let scaled = "pnnx.Input in 0 1 q
+        pnnx.Input in2 0 1 k
+        pnnx.Input in3 0 1 v
+        pnnx.Expression s 1 1 q r expr=mul(@0,0.25)
+        pnnx.Expression u 1 1 k l expr=div(@0,2.0)
+        Tensor.permute t 1 1 l kt dims=(1,0)
+        torch.matmul first 2 1 r kt scores
+        F.softmax soft 1 1 scores p dim=-1
+        torch.matmul second 2 1 p v out
+        pnnx.Output o 1 0 out";
+    assert_eq!(after(scaled, &[]).0, ["second+first+soft q,k,v>out"]);
+    // The number before the permutation or behind it.
+    let behind = scaled
+        .replace("u 1 1 k l expr=div(@0,2.0)", "u 1 1 kt l expr=div(@0,2.0)")
+        .replace("t 1 1 l kt", "t 1 1 k kt")
+        .replace("2 1 r kt scores", "2 1 r l scores");
+    let lines: Vec<&str> = behind.lines().collect();
+    let behind = [&lines[..4], &[lines[5], lines[4]], &lines[6..]].concat().join("\n");
+    assert_eq!(after(&behind, &[]).0, ["second+first+soft q,k,v>out"]);
+    // Somebody else reads the scaled query: it is made for them alone.
+    let seen = scaled.replace(
+        "pnnx.Output o 1 0 out",
+        "torch.abs a 1 1 r b\nprim::TupleConstruct both 2 1 out b c\npnnx.Output o 1 0 c",
+    );
+    let (nodes, _) = after(&seen, &["chain"]);
+    assert_eq!(nodes, ["s q>r", "second+first+soft q,k,v>out", "a r>b"]);
+    // Larger numbers could overflow elsewhere than the model does.
+    assert_eq!(after(&scaled.replace("0.25", "4.0"), &[]).0[0], "s q>r");
+}
+
+#[test]
 fn attention_whose_scores_somebody_reads_stays() {
     for seen in ["scores", "scaled", "p"] {
         let both =
@@ -278,6 +310,61 @@ fn operators_that_are_others_are_taken_apart() {
     let (whole, reports) = after(DROPOUT, &["expand@drop"]);
     assert!(whole.iter().any(|node| node.starts_with("drop x,")), "{whole:?}");
     assert!(refusals(&reports, "expand").is_empty());
+}
+
+#[test]
+fn operators_of_lists_are_taken_apart() {
+    // Members are those that the list was made of; the list itself goes.
+    let made = "
+        pnnx.Input in 0 1 x
+        test.Scale a 1 1 x a by=2.0
+        prim::ListConstruct l 3 1 x a x l
+        torch.chain_matmul s 1 1 l y
+        pnnx.Output out 1 0 y";
+    let (nodes, reports) = after_of(&[2, 2], made, &[]);
+    assert!(nodes.iter().all(|node| !node.starts_with("l ")), "{nodes:?}");
+    assert_eq!(nodes.iter().filter(|node| node.starts_with("s/")).count(), 2, "{nodes:?}");
+    assert_eq!(done(&reports, "expand")[0], "s: becomes 2 operators");
+    // Of a list that an operator makes they are taken out.
+    let cut = "
+        pnnx.Input in 0 1 x
+        torch.unbind c 1 1 x l dim=0
+        prim::ListConstruct p 1 1 l all
+        torch.chain_matmul s 1 1 all y
+        pnnx.Output out 1 0 y";
+    let (nodes, reports) = after_of(&[3, 2, 2], cut, &[]);
+    assert_eq!(nodes.len(), 4, "{nodes:?}");
+    assert_eq!(nodes[..2], ["c x>l", "l l>l.0,l.1,l.2"]);
+    assert!(refusals(&reports, "expand").is_empty());
+    assert!(after_of(&[3, 2, 2], cut, &["expand"]).0[2].starts_with("s "));
+    let x = plutino_tensor::Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], [2, 2]).unwrap();
+    let y = session(made).run(std::slice::from_ref(&x)).unwrap().remove(0);
+    assert_eq!(values(&y), [74.0, 108.0, 162.0, 236.0]);
+    let three = [1.0f32, 2.0, 3.0, 4.0].map(|v| [v, 2.0 * v, v]);
+    let three: Vec<f32> = (0..3).flat_map(|i| three.map(|v| v[i])).collect();
+    let x = plutino_tensor::Tensor::from_slice(&three, [3, 2, 2]).unwrap();
+    assert_eq!(values(&session(cut).run(&[x]).unwrap()[0]), [74.0, 108.0, 162.0, 236.0]);
+}
+
+#[test]
+fn an_operator_that_makes_a_list_is_taken_apart() {
+    let lines = "
+        pnnx.Input in 0 1 x
+        torch.gradient g 1 1 x l
+        prim::ListUnpack u 1 2 l a b
+        test.Add s 2 1 a b y
+        pnnx.Output out 1 0 y";
+    let (nodes, reports) = after_of(&[2, 3], lines, &[]);
+    assert!(nodes.iter().any(|node| node.starts_with("g/")), "{nodes:?}");
+    assert!(nodes.contains(&"u l>a,b".to_owned()), "{nodes:?}");
+    assert!(refusals(&reports, "expand").is_empty());
+    let x = plutino_tensor::Tensor::from_slice(&[0.0f32, 1.0, 4.0, 1.0, 4.0, 9.0], [2, 3]).unwrap();
+    let whole = SessionOptions::default().without_pass("expand");
+    for session in [session(lines), crate::testkit::session_with(lines, whole)] {
+        // torch.gradient: rows differ by 1, 3, 5; columns by 1, 2, 3 and 3, 4, 5.
+        let y = session.run(std::slice::from_ref(&x)).unwrap().remove(0);
+        assert_eq!(values(&y), [2.0, 5.0, 8.0, 4.0, 7.0, 10.0]);
+    }
 }
 
 #[test]
