@@ -1,4 +1,4 @@
-//! The `plutino` command: runs, inspects, checks, verifies, times and profiles PNNX models.
+//! The `plutino` command: runs, inspects, shows, checks, verifies, times and profiles PNNX models.
 //!
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod picture;
 mod session;
 mod system;
 mod timing;
+mod view;
 
 use clap::Parser;
 use output::Output;

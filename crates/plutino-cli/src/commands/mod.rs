@@ -2,11 +2,14 @@
 
 mod bench;
 mod check;
+mod completions;
 mod info;
+mod man;
 mod ops;
 mod profile;
 mod run;
 mod verify;
+mod view;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -19,7 +22,10 @@ pub(crate) enum Command {
     Verify(verify::Args),
     Bench(bench::Args),
     Profile(profile::Args),
+    View(view::Args),
     Ops(ops::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
@@ -31,7 +37,10 @@ impl Command {
             Self::Verify(args) => verify::run(&args, out),
             Self::Bench(args) => bench::run(&args, out),
             Self::Profile(args) => profile::run(&args, out),
+            Self::View(args) => view::run(&args, out),
             Self::Ops(args) => ops::run(&args, out),
+            Self::Completions(args) => completions::run(&args, out),
+            Self::Man(args) => man::run(&args, out),
         }
     }
 }
