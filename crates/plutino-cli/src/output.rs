@@ -46,6 +46,11 @@ impl Output {
         Ok(())
     }
 
+    /// What is for a file or another program, not for a terminal.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stdout.write_all(bytes)
+    }
+
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         Ok(self.stdout.flush()?)
     }

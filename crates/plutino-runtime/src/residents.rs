@@ -152,9 +152,9 @@ impl Trace {
         }
         // An input that is worked on in place lies where an output of its size will.
         for bytes in shared {
-            let found = writes.iter().find(|(spot, ..)| {
-                spot.end - spot.start == bytes && self.covers(spot)
-            });
+            let found = writes
+                .iter()
+                .find(|(spot, ..)| spot.end - spot.start == bytes && self.covers(spot));
             reads.extend(found.map(|(spot, name, _)| (*spot, *name)));
         }
         writes.extend(regions.map(|r| (Spot::region(r), step.location.name.as_str(), true)));
@@ -187,9 +187,8 @@ impl Trace {
     /// Whether every byte was written.
     fn covers(&self, spot: &Spot) -> bool {
         let Some(space) = self.spaces.get(&spot.space) else { return false };
-        let written = overlapping(space, spot).map(|(start, end, _)| {
-            end.min(spot.end) - start.max(spot.start)
-        });
+        let written = overlapping(space, spot)
+            .map(|(start, end, _)| end.min(spot.end) - start.max(spot.start));
         written.sum::<usize>() == spot.end - spot.start
     }
 

@@ -3,11 +3,14 @@
 mod bench;
 mod check;
 mod compare;
+mod completions;
 mod info;
+mod man;
 mod ops;
 mod profile;
 mod run;
 mod verify;
+mod view;
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -21,7 +24,10 @@ pub(crate) enum Command {
     Compare(compare::Args),
     Bench(bench::Args),
     Profile(profile::Args),
+    View(view::Args),
     Ops(ops::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
@@ -34,7 +40,10 @@ impl Command {
             Self::Compare(args) => compare::run(&args, out),
             Self::Bench(args) => bench::run(&args, out),
             Self::Profile(args) => profile::run(&args, out),
+            Self::View(args) => view::run(&args, out),
             Self::Ops(args) => ops::run(&args, out),
+            Self::Completions(args) => completions::run(&args, out),
+            Self::Man(args) => man::run(&args, out),
         }
     }
 }

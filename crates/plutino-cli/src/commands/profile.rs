@@ -115,14 +115,14 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 
 /// The faster half of the runs: those that nothing else on the machine held up. Of each of their
 /// parts, the mean is shown, so that parts add up to the whole, as medians do not.
-fn faster_half(mut profiles: Vec<Profile>) -> Vec<Profile> {
+pub(super) fn faster_half(mut profiles: Vec<Profile>) -> Vec<Profile> {
     profiles.sort_by_key(|profile| profile.total);
     profiles.truncate(profiles.len().div_ceil(2));
     profiles
 }
 
 /// The mean, in milliseconds.
-fn mean(times: impl ExactSizeIterator<Item = Duration>) -> f64 {
+pub(super) fn mean(times: impl ExactSizeIterator<Item = Duration>) -> f64 {
     let runs = times.len().max(1) as f64;
     times.map(|time| time.as_secs_f64()).sum::<f64>() * 1e3 / runs
 }

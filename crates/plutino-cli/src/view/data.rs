@@ -1,0 +1,321 @@
+//! What a page knows: the file, the plan, and what was measured, as JSON.
+
+use super::scopes;
+use super::stats::{self, Stats};
+use plutino::ir::{Graph, OperatorId};
+use plutino::runtime::passes;
+use plutino::{MemoryReport, PassNote, PassReport, Plan, Resident, ResidentPlace, StepInfo};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// Everything. Lists refer to each other by position.
+#[derive(Serialize)]
+pub(crate) struct Data {
+    pub(crate) version: &'static str,
+    pub(crate) model: String,
+    pub(crate) operators: Vec<Operator>,
+    pub(crate) values: Vec<Value>,
+    pub(crate) plan: Option<PlanData>,
+    /// What the reader should know, one sentence each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// An operator of the file.
+#[derive(Serialize)]
+pub(crate) struct Operator {
+    kind: String,
+    name: String,
+    line: Option<u32>,
+    /// The module, outermost first.
+    scope: Vec<String>,
+    params: BTreeMap<String, String>,
+    inputs: Vec<Input>,
+    outputs: Vec<usize>,
+    weights: Vec<Weight>,
+    /// Why it cannot be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsupported: Option<String>,
+    /// As told by `--errors`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Input {
+    value: usize,
+    /// The argument that it stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    argument: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Weight {
+    name: String,
+    shape: Vec<usize>,
+    dtype: &'static str,
+    bytes: u64,
+    stats: Option<Stats>,
+}
+
+/// A value of the file.
+#[derive(Serialize)]
+pub(crate) struct Value {
+    name: String,
+    /// As the file records it.
+    recorded: String,
+    /// As planned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    planned: Option<String>,
+}
+
+/// A plan, and a profile of it.
+#[derive(Serialize)]
+pub(crate) struct PlanData {
+    /// Name and spec of each input that it was made for.
+    inputs: Vec<(String, String)>,
+    steps: Vec<Step>,
+    passes: Vec<Pass>,
+    memory: Memory,
+    residents: Vec<Place>,
+    /// Of a run, where it was profiled.
+    times: Option<Times>,
+}
+
+#[derive(Serialize)]
+struct Step {
+    kind: String,
+    name: String,
+    kernel: String,
+    /// The operator of the file, and those that the step absorbed.
+    operator: Option<usize>,
+    absorbed: Vec<usize>,
+    inputs: Vec<StepValue>,
+    outputs: Vec<StepValue>,
+    scratch: usize,
+    flops: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct StepValue {
+    name: String,
+    spec: String,
+    place: String,
+}
+
+#[derive(Serialize)]
+struct Pass {
+    name: &'static str,
+    about: &'static str,
+    ran: bool,
+    done: Vec<Note>,
+    refused: Vec<Note>,
+}
+
+#[derive(Serialize)]
+struct Note {
+    operator: Option<usize>,
+    name: String,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Memory {
+    total: usize,
+    arena: usize,
+    lower_bound: usize,
+    scratch: usize,
+    outputs: usize,
+    tables: usize,
+    constants: usize,
+}
+
+/// A [`Resident`].
+#[derive(Serialize)]
+struct Place {
+    name: String,
+    space: &'static str,
+    offset: usize,
+    bytes: usize,
+    by: Option<usize>,
+    readers: Vec<usize>,
+    fetched: bool,
+    scratch: bool,
+}
+
+/// Milliseconds: means over the faster half of the runs.
+#[derive(Serialize)]
+pub(crate) struct Times {
+    pub(crate) runs: usize,
+    pub(crate) total: f64,
+    pub(crate) between: f64,
+    /// Of each step.
+    pub(crate) steps: Vec<f64>,
+}
+
+/// What is known of operators beside the file.
+#[derive(Default)]
+pub(crate) struct Marks {
+    /// Why an operator cannot be run, by name.
+    pub(crate) unsupported: HashMap<String, String>,
+    /// How far it is from what is expected, by name.
+    pub(crate) errors: BTreeMap<String, Option<f64>>,
+}
+
+impl Data {
+    /// The file alone; `read` tells whether its weights are those of a file.
+    pub(crate) fn new(model: String, graph: &Graph, marks: &Marks, read: bool) -> Self {
+        let mut at = vec![0; graph.operand_slots()];
+        let mut values = Vec::with_capacity(graph.operand_count());
+        for (id, operand) in graph.operands() {
+            at[id.index()] = values.len();
+            let (name, recorded) = (operand.name.clone(), operand.ty.to_string());
+            values.push(Value { name, recorded, planned: None });
+        }
+        let scopes = scopes::scopes(graph);
+        let operators = graph.operators().map(|(id, op)| Operator {
+            kind: op.kind.clone(),
+            name: op.name.clone(),
+            line: op.line,
+            scope: scopes.get(id.index()).cloned().unwrap_or_default(),
+            params: op.params.iter().map(|(k, v)| (k.clone(), v.to_string())).collect(),
+            inputs: inputs(graph, id, &at),
+            outputs: op.outputs.iter().map(|o| at[o.index()]).collect(),
+            weights: op.attrs.iter().map(|(name, attr)| Weight::new(name, attr, read)).collect(),
+            unsupported: marks.unsupported.get(&op.name).cloned(),
+            error: marks.errors.get(&op.name).copied().map(|e| e.unwrap_or(f64::INFINITY)),
+        });
+        let operators = operators.collect();
+        let version = env!("CARGO_PKG_VERSION");
+        Self { version, model, operators, values, plan: None, notes: Vec::new() }
+    }
+
+    /// Adds times of the plan.
+    pub(crate) fn set_times(&mut self, times: Times) {
+        if let Some(plan) = &mut self.plan {
+            plan.times = Some(times);
+        }
+    }
+
+    /// Adds a plan of the same graph.
+    pub(crate) fn add_plan(&mut self, plan: &Plan) {
+        let mut by_name: HashMap<&str, usize> = HashMap::new();
+        for (at, op) in self.operators.iter().enumerate() {
+            by_name.entry(&op.name).or_insert(at);
+        }
+        let operator = |name: &str| by_name.get(name).copied();
+        let steps: Vec<Step> = plan.steps().map(|step| Step::new(step, &operator)).collect();
+        let about = |name: &str| passes().find(|p| p.name == name).map_or("", |p| p.about);
+        let note = |note: &PassNote| Note {
+            operator: operator(&note.operator),
+            name: note.operator.clone(),
+            what: note.what.clone(),
+        };
+        let pass = |pass: &PassReport| Pass {
+            name: pass.name,
+            about: about(pass.name),
+            ran: pass.ran,
+            done: pass.done.iter().map(note).collect(),
+            refused: pass.refused.iter().map(note).collect(),
+        };
+        let inputs = plan.inputs().map(|(name, spec)| (name.to_owned(), spec.to_string()));
+        let planned = PlanData {
+            inputs: inputs.collect(),
+            passes: plan.passes().iter().map(pass).collect(),
+            memory: plan.memory().into(),
+            residents: plan.residents().into_iter().map(Place::from).collect(),
+            steps,
+            times: None,
+        };
+        let mut specs: HashMap<&str, &str> = HashMap::new();
+        specs.extend(planned.inputs.iter().map(|(name, spec)| (name.as_str(), spec.as_str())));
+        for value in planned.steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs)) {
+            if !value.spec.is_empty() {
+                specs.insert(&value.name, &value.spec);
+            }
+        }
+        for value in &mut self.values {
+            value.planned = specs.get(value.name.as_str()).map(|spec| (*spec).to_owned());
+        }
+        self.plan = Some(planned);
+    }
+}
+
+fn inputs(graph: &Graph, id: OperatorId, at: &[usize]) -> Vec<Input> {
+    let Some(op) = graph.operator(id) else { return Vec::new() };
+    let input = |(i, operand): (usize, &plutino::ir::OperandId)| Input {
+        value: at[operand.index()],
+        argument: op.input_names.get(i).cloned().flatten(),
+    };
+    op.inputs.iter().enumerate().map(input).collect()
+}
+
+impl Weight {
+    fn new(name: &str, attribute: &plutino::ir::Attribute, read: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            shape: attribute.shape().to_vec(),
+            dtype: attribute.dtype().name(),
+            bytes: attribute.byte_len() as u64,
+            stats: if read { stats::stats(attribute) } else { None },
+        }
+    }
+}
+
+impl Step {
+    fn new(step: StepInfo, operator: &impl Fn(&str) -> Option<usize>) -> Self {
+        let values = |values: Vec<plutino::ValueReport>| {
+            let value =
+                |v: plutino::ValueReport| StepValue { name: v.name, spec: v.spec, place: v.place };
+            values.into_iter().map(value).collect()
+        };
+        Self {
+            operator: operator(&step.location.name),
+            absorbed: step.absorbed.iter().filter_map(|name| operator(name)).collect(),
+            kind: step.location.kind,
+            name: step.location.name,
+            kernel: step.kernel,
+            inputs: values(step.inputs),
+            outputs: values(step.outputs),
+            scratch: step.scratch,
+            flops: step.cost.flops,
+            bytes: step.cost.bytes,
+        }
+    }
+}
+
+impl From<MemoryReport> for Memory {
+    fn from(memory: MemoryReport) -> Self {
+        Self {
+            total: memory.total,
+            arena: memory.arena,
+            lower_bound: memory.lower_bound,
+            scratch: memory.scratch,
+            outputs: memory.outputs,
+            tables: memory.tables,
+            constants: memory.constants,
+        }
+    }
+}
+
+impl From<Resident> for Place {
+    fn from(resident: Resident) -> Self {
+        let (space, offset) = match resident.place {
+            ResidentPlace::Arena(offset) => ("arena", offset),
+            ResidentPlace::Output(_, offset) => ("output", offset),
+            ResidentPlace::Input(_) => ("input", 0),
+            ResidentPlace::Constant(_) => ("constant", 0),
+            _ => ("heap", 0),
+        };
+        Self {
+            name: resident.name,
+            space,
+            offset,
+            bytes: resident.bytes,
+            by: resident.written_by,
+            readers: resident.read_by,
+            fetched: resident.fetched,
+            scratch: resident.scratch,
+        }
+    }
+}
