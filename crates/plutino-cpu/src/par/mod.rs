@@ -20,10 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 mod grid;
 mod share;
+mod trace;
 
 use grid::Grid;
 pub use grid::part_of;
 use share::Share;
+pub use trace::{JobPart, Trace};
 
 /// Spins (with a pause each) before a waiting worker starts to yield its core.
 const SPINS: u32 = 4096;
@@ -63,10 +65,15 @@ impl Pool {
 
     /// Runs `f` with the pool's workers in attendance.
     pub fn enter<R>(&self, f: impl FnOnce(&Par) -> R) -> R {
+        self.enter_traced(None, f)
+    }
+
+    /// As [`Pool::enter`]; where there is a trace, the threads note in it what they do.
+    pub fn enter_traced<R>(&self, trace: Option<&Arc<Trace>>, f: impl FnOnce(&Par) -> R) -> R {
         let Some(workers) = &self.workers else {
             return f(&Par::serial());
         };
-        let region = Arc::new(Region::new(self.threads));
+        let region = Arc::new(Region::new(self.threads, trace.cloned()));
         for _ in 1..self.threads {
             let region = Arc::clone(&region);
             // The same number for the same thread in every region; no region has a thread twice.
@@ -257,6 +264,9 @@ impl<'a, T> SharedMut<'a, T> {
 /// A job as the workers see it: `f(worker, task)`.
 type Job = *const (dyn Fn(usize, usize) + Sync);
 
+/// A task of a job: `f(worker, task)`.
+type Task<'f> = dyn Fn(usize, usize) + Sync + 'f;
+
 /// What the caller and its workers share while a [`Par`] lives.
 struct Region {
     /// Odd while a job is open to be joined; changes with every job.
@@ -270,6 +280,8 @@ struct Region {
     busy: AtomicBool,
     panicked: AtomicBool,
     dismissed: AtomicBool,
+    /// Where threads note what they do, where somebody wants to know.
+    trace: Option<Arc<Trace>>,
 }
 
 // SAFETY: `job` is written only by the caller that holds `busy`, while `epoch` is even and `active`
@@ -280,7 +292,7 @@ unsafe impl Sync for Region {}
 unsafe impl Send for Region {}
 
 impl Region {
-    fn new(threads: usize) -> Self {
+    fn new(threads: usize, trace: Option<Arc<Trace>>) -> Self {
         Self {
             epoch: AtomicU64::new(0),
             active: AtomicUsize::new(0),
@@ -289,6 +301,7 @@ impl Region {
             busy: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
+            trace,
         }
     }
 
@@ -314,8 +327,8 @@ impl Region {
         };
         // SAFETY: `busy` makes us the only writer; the epoch is even, so no worker reads.
         unsafe { *self.job.get() = Some(job) };
-        self.epoch.fetch_add(1, SeqCst);
-        let mine = catch_unwind(AssertUnwindSafe(|| self.work(0, f)));
+        let epoch = self.epoch.fetch_add(1, SeqCst) + 1;
+        let mine = catch_unwind(AssertUnwindSafe(|| self.take_part(0, epoch, f)));
         self.epoch.fetch_add(1, SeqCst); // nobody joins from here on
         let mut spins = 0;
         while self.active.load(SeqCst) != 0 {
@@ -351,7 +364,8 @@ impl Region {
                 if let Some(job) = unsafe { *self.job.get() } {
                     // SAFETY: the closure outlives the job, see `run`.
                     let f = unsafe { &*job };
-                    if catch_unwind(AssertUnwindSafe(|| self.work(worker, f))).is_err() {
+                    if catch_unwind(AssertUnwindSafe(|| self.take_part(worker, joined, f))).is_err()
+                    {
                         self.panicked.store(true, SeqCst);
                     }
                 }
@@ -360,6 +374,11 @@ impl Region {
             }
             self.active.fetch_sub(1, SeqCst);
         }
+    }
+
+    /// [`Region::work`] on the job of this epoch, noted where there is a trace.
+    fn take_part(&self, worker: usize, epoch: u64, f: &Task<'_>) {
+        trace::noted(self.trace.as_deref(), (worker, epoch), f, |f| self.work(worker, f));
     }
 
     /// Takes tasks until none is left: its own from the first on, then those of the others from the
