@@ -91,6 +91,10 @@ impl From<SessionError> for Failure {
             SessionError::Option { .. }
             | SessionError::InputCount { .. }
             | SessionError::InputDType { .. }
+            | SessionError::NoSuchOperand { .. }
+            | SessionError::FedTwice { .. }
+            | SessionError::Feed { .. }
+            | SessionError::NotFed { .. }
             | SessionError::Symbol { .. } => Self::Usage(message),
             SessionError::Tensor(e) => e.into(),
             _ => Self::Model(message),

@@ -141,6 +141,16 @@ pub(crate) fn millis(time: Duration) -> String {
     }
 }
 
+/// A duration with a unit that suits it: `12.3 µs`, `4.560 ms`, `1.23 s`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 10.0 => format!("{} ms", millis(time)),
+        s => format!("{s:.2} s"),
+    }
+}
+
 /// `1 input`, `2 inputs`.
 pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
@@ -158,6 +168,8 @@ mod tests {
         assert_eq!(bytes(46_800_000), "46.8 MB");
         assert_eq!(bytes(u64::MAX), "18446744.1 TB");
         assert_eq!(millis(Duration::from_micros(1500)), "1.500");
+        let times = [12_345, 4_560_000, 123_400_000, 12_000_000_000].map(Duration::from_nanos);
+        assert_eq!(times.map(time), ["12.3 µs", "4.560 ms", "123.40 ms", "12.00 s"]);
         assert_eq!(count(1, "input"), "1 input");
         assert_eq!(count(0, "input"), "0 inputs");
     }

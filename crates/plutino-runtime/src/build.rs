@@ -10,7 +10,7 @@ use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::options::Resolved;
 use crate::passes::{self, PassCx};
-use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
+use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::{SessionError, verify};
@@ -64,7 +64,7 @@ impl Making<'_> {
         let Self { model, resolved, limits, .. } = *self;
         let options = &resolved.options;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
-        let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
+        let mut net = Net::new(model, options.sorting, feed_ids, &binding.wanted)?;
         alloc::charge(node_memory(net.nodes.len()))?;
         let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
@@ -91,11 +91,12 @@ impl Making<'_> {
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
             steps.extend(assembler.step(at, planned, placed)?);
         }
-        let input_names = net.feeds.iter().map(|&id| net.name(id).to_owned()).collect();
+        let names = |ids: &[ValueId]| ids.iter().map(|&id| net.name(id).to_owned()).collect();
         Ok(Plan {
             steps,
             feeds: binding.feeds.clone(),
             fetches,
+            fetched: names(&net.fetches),
             direct: lay.direct,
             heap_slots: storage.heap_slots,
             late_slots: storage.late_slots,
@@ -103,7 +104,7 @@ impl Making<'_> {
             memory: report,
             passes: reports,
             warnings,
-            input_names,
+            input_names: names(&net.feeds),
         })
     }
 
@@ -194,14 +195,6 @@ impl Making<'_> {
         self.check_budget(planned.scratch)?; // before more is planned
         Ok(Some(planned))
     }
-}
-
-/// What a run must yield: the operands asked for, or the model's outputs.
-fn fetched(model: &Inner, binding: &Binding) -> Vec<ValueId> {
-    if binding.fetches.is_empty() {
-        return model.outputs.iter().map(|o| o.id.into()).collect();
-    }
-    binding.fetches.clone()
 }
 
 /// Scratch memory, as buffers that live for one node.
@@ -475,17 +468,20 @@ impl Assembler<'_> {
     /// Where results are found at the end.
     fn fetches(&self) -> Result<Vec<Fetch>, SessionError> {
         let mut fetches = Vec::new();
-        for &id in &self.net.fetches {
+        for (of, &id) in self.net.fetches.iter().enumerate() {
             match &self.storage.values[id.0] {
                 &Stored::Late(slot) => {
-                    fetches.push(Fetch::Late { name: self.net.name(id).to_owned(), slot })
+                    fetches.push(Fetch::Late { of, name: self.net.name(id).to_owned(), slot })
                 }
                 Stored::Leaves(leaves) => {
+                    let names = self.types.get(id).map(|spec| members(self.net.name(id), spec));
+                    let mut names = names.unwrap_or_default().into_iter();
                     for &l in leaves {
                         let leaf = &self.storage.leaves[l];
                         let source = self.source(&leaf.place);
                         fetches.push(Fetch::Leaf {
-                            name: self.leaf_name(leaf),
+                            of,
+                            name: names.next().unwrap_or_else(|| self.leaf_name(leaf)),
                             dtype: leaf.dtype,
                             spec: leaf.spec.clone(),
                             source: source

@@ -2,8 +2,9 @@
 
 use crate::arena::{ArenaPool, Blocks};
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
-use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
+use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
+use crate::request::Dense;
 use crate::{Profile, SessionError};
 use plutino_ir::Limits;
 use plutino_kernels::{Isa, Par, Pool};
@@ -11,6 +12,7 @@ use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes that one task of a copy moves.
@@ -19,13 +21,25 @@ const COPY_GRAIN: usize = 64 << 10;
 /// What stays the same during a run.
 pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) feeds: &'a [&'a Tensor],
+    pub(crate) feeds: &'a [Dense<'a>],
     pub(crate) limits: &'a Limits,
     pub(crate) isa: Isa,
     pub(crate) packs: &'a PackCache,
-    /// Bytes that plan and run may take.
-    pub(crate) budget: Option<usize>,
+    /// What the run may take beside what its plan counts: values whose size depends on data, memory
+    /// that kernels take for a moment, copies of feeds.
+    pub(crate) ledger: Option<Arc<Ledger>>,
 }
+
+/// What a caller wants of a run beside its results.
+#[derive(Default)]
+pub(crate) struct Observed<'a> {
+    pub(crate) profile: Option<&'a mut Profile>,
+    pub(crate) names: Option<&'a mut ResultNames>,
+}
+
+/// The names of results: which of the values that are fetched each is of, and what follows the name
+/// of that.
+pub(crate) type ResultNames = Vec<(usize, String)>;
 
 /// What steps hand to later steps outside the blocks.
 struct Handed {
@@ -58,7 +72,7 @@ pub(crate) fn run(
     pool: &Pool,
     arenas: &ArenaPool,
     reused: &mut [Option<Tensor>],
-    profile: Option<&mut Profile>,
+    Observed { profile, names }: Observed<'_>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
     let begin = profile.as_ref().map(|_| Instant::now());
@@ -75,7 +89,7 @@ pub(crate) fn run(
             memory.push(tensor.as_mut_bytes()?);
         }
         let clock = begin.zip(times.as_mut());
-        run.steps(Blocks::new(memory.into_iter()), pool, reused, clock)
+        run.steps(Blocks::new(memory.into_iter()), pool, (reused, names), clock)
     })?;
     for result in results {
         outputs.push(match result {
@@ -115,7 +129,7 @@ impl Run<'_> {
         &self,
         mut blocks: Blocks<'_>,
         pool: &Pool,
-        reused: &mut [Option<Tensor>],
+        results: (&mut [Option<Tensor>], Option<&mut ResultNames>),
         mut clock: Option<(Instant, &mut Vec<StepTime>)>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
         let steps = &self.plan.steps;
@@ -123,16 +137,12 @@ impl Run<'_> {
             heap: vec![None; self.plan.heap_slots],
             late: vec![None; self.plan.late_slots],
         };
-        // What the plan did not count: values whose size depends on data, and memory that kernels
-        // take for a moment.
-        let left = self.budget.map(|b| b.saturating_sub(self.plan.memory.needed()));
-        let ledger = left.map(|left| Ledger::new(Some(left)));
         pool.enter(|par| {
             for (at, step) in steps.iter().enumerate() {
                 let stopped = |why| SessionError::interrupted(why, at, steps.len());
                 self.limits.check().map_err(stopped)?;
                 let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
-                match &ledger {
+                match &self.ledger {
                     Some(ledger) => alloc::charged(ledger, || {
                         let before = ledger.spent();
                         self.step(step, &mut blocks, &mut handed, par)?;
@@ -147,7 +157,7 @@ impl Run<'_> {
             }
             Ok::<_, SessionError>(())
         })?;
-        self.results(&mut blocks, &handed, reused)
+        self.results(&mut blocks, &handed, results)
     }
 
     fn step(
@@ -174,18 +184,20 @@ impl Run<'_> {
         source: Source,
         heap: &'s [Option<Tensor>],
     ) -> Result<Option<&'s [u8]>, RunError> {
-        let (tensor, offset, len) = match source {
+        let (bytes, offset, len) = match source {
             Source::Lent(_) | Source::Shared => return Ok(None),
-            Source::Feed { feed, offset, len } => (self.feeds.get(feed).copied(), offset, len),
+            Source::Feed { feed, offset, len } => {
+                (self.feeds.get(feed).map(Dense::bytes), offset, len)
+            }
             Source::Constant { constant, offset, len } => {
-                (self.plan.constants.get(constant), offset, len)
+                (self.plan.constants.get(constant).map(Tensor::as_bytes), offset, len)
             }
             Source::Heap(slot) => {
-                let tensor = heap.get(slot).and_then(Option::as_ref);
-                (tensor, 0, tensor.map_or(0, |t| t.as_bytes().len()))
+                let bytes = heap.get(slot).and_then(Option::as_ref).map(Tensor::as_bytes);
+                (bytes, 0, bytes.map_or(0, <[u8]>::len))
             }
         };
-        let part = tensor.and_then(|t| t.as_bytes().get(offset..offset.checked_add(len)?));
+        let part = bytes.and_then(|b| b.get(offset..offset.checked_add(len)?));
         part.map(Some).ok_or_else(|| RunError::Internal(format!("{source:?} has no such bytes")))
     }
 
@@ -330,7 +342,7 @@ impl Run<'_> {
     ) -> Result<Tensor, RunError> {
         let whole = match source {
             Source::Feed { feed, len, .. } => {
-                self.feeds.get(feed).copied().filter(|t| t.as_bytes().len() == len)
+                self.feeds.get(feed).and_then(Dense::tensor).filter(|t| t.as_bytes().len() == len)
             }
             Source::Constant { constant, len, .. } => {
                 self.plan.constants.get(constant).filter(|t| t.as_bytes().len() == len)
@@ -361,19 +373,28 @@ impl Run<'_> {
         &self,
         blocks: &mut Blocks<'_>,
         handed: &Handed,
-        reused: &mut [Option<Tensor>],
+        (reused, mut names): (&mut [Option<Tensor>], Option<&mut ResultNames>),
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
+        let mut note = |of: usize, name: &str| {
+            if let Some(names) = &mut names {
+                names.push((of, self.plan.ending(of, name).to_owned()));
+            }
+        };
         let mut results = SmallVec::new();
         for (at, fetch) in self.plan.fetches.iter().enumerate() {
             match fetch {
-                Fetch::Late { name, slot } => {
+                Fetch::Late { of, name, slot } => {
                     let value = handed.late.get(*slot).and_then(Option::as_ref);
                     let value = value.ok_or_else(|| {
                         SessionError::internal(format!("result '{name}' was not made"))
                     })?;
+                    members(name, &value.spec).iter().for_each(|name| note(*of, name));
                     results.extend(value.leaves.iter().cloned().map(Done::Tensor));
                 }
-                Fetch::Leaf { spec: Some(spec), source: Source::Lent(region), .. } => {
+                Fetch::Leaf {
+                    of, name, spec: Some(spec), source: Source::Lent(region), ..
+                } => {
+                    note(*of, name);
                     if let Some(direct) = region.block.checked_sub(1)
                         && region.offset == 0
                         && self.plan.direct.get(direct).is_some_and(|d| {
@@ -391,7 +412,8 @@ impl Run<'_> {
                         .map_err(|e| SessionError::internal(e.to_string()))?;
                     results.push(Done::Tensor(tensor));
                 }
-                Fetch::Leaf { spec, source, dtype, .. } => {
+                Fetch::Leaf { of, name, spec, source, dtype } => {
+                    note(*of, name);
                     let spec = spec.clone().unwrap_or(TensorSpec::new(*dtype, [0]));
                     let tensor = self
                         .tensor(*source, &spec, blocks, &handed.heap)

@@ -38,6 +38,34 @@
 //! # }
 //! ```
 //!
+//! A [`Request`] runs any part of a model: from the operands that are fed to those that are
+//! fetched, each by its name in the file or by that of its operator. What is fed may be memory of
+//! somebody else, which is read where it lies:
+//!
+//! ```
+//! use plutino::{Model, Request, SessionOptions, TensorView, ir::Graph};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let model = Model::from_graph(Graph::parse(
+//! #     "7767517
+//! #      4 3
+//! #      pnnx.Input   pnnx_input_0   0 1 0    #0=(?,3)f32
+//! #      nn.ReLU      relu           1 1 0 1  #0=(?,3)f32 #1=(?,3)f32
+//! #      nn.Softmax   softmax        1 1 1 2  dim=1 #1=(?,3)f32 #2=(?,3)f32
+//! #      pnnx.Output  pnnx_output_0  1 0 2    #2=(?,3)f32",
+//! # )?)?;
+//! let session = model.session(SessionOptions::default())?;
+//! let numbers = vec![-5.0f32, 0.0, 1.0];
+//! let x = TensorView::from_slice(&numbers, [1, 3])?;
+//! let results = session.run_named(&Request::new().feed("0", x).fetch("relu"))?;
+//! assert_eq!(results[0].0, "relu");
+//! assert_eq!(results[0].1.as_slice::<f32>()?, [0.0, 0.0, 1.0]);
+//! // What is missing is named, and what could be fed instead.
+//! let error = session.run_with(&Request::new().fetch("softmax")).unwrap_err();
+//! assert!(error.to_string().ends_with("input '0' is not fed; '1' could be fed instead"));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! - [`Model::load`] reads and decodes the files; every operator that is not supported is named at
 //!   once.
 //! - [`Model::session`] adds threads and options; a [`Session`] is `Send + Sync` and runs from many
@@ -70,7 +98,7 @@ use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
-    CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
+    CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
     ModelOptions, PassNote, PassReport, Plan, Profile, Request, Session, SessionError,
     SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport, Warning,
 };
