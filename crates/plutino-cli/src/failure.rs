@@ -75,9 +75,9 @@ impl From<TensorError> for Failure {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         match error {
-            ModelError::Interrupted { .. } | ModelError::Load(LoadError::Interrupted { .. }) => {
-                Self::Limit(error.to_string())
-            }
+            ModelError::Interrupted { .. }
+            | ModelError::StandIns { .. }
+            | ModelError::Load(LoadError::Interrupted { .. }) => Self::Limit(error.to_string()),
             _ => Self::Model(error.to_string()),
         }
     }

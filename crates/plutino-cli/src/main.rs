@@ -3,6 +3,7 @@
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
 
+mod arena_svg;
 mod classes;
 mod commands;
 mod deviation;
@@ -10,6 +11,7 @@ mod digits;
 mod elements;
 mod failure;
 mod inputs;
+mod memory_map;
 mod output;
 mod picture;
 mod request;

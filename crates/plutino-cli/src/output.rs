@@ -130,6 +130,19 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A number with a prefix, to stand before a unit: `12.3 M`.
+pub(crate) fn si(n: u64) -> String {
+    let mut value = n as f64;
+    let mut prefixes = ["", "k", "M", "G", "T", "P", "E"].into_iter();
+    let mut prefix = prefixes.next().unwrap_or_default();
+    while value >= 999.95
+        && let Some(next) = prefixes.next()
+    {
+        (value, prefix) = (value / 1000.0, next);
+    }
+    if prefix.is_empty() { format!("{n} ") } else { format!("{value:.1} {prefix}") }
+}
+
 /// A duration in milliseconds, with as many digits as are worth reading.
 pub(crate) fn millis(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
@@ -168,6 +181,7 @@ mod tests {
         assert_eq!(bytes(46_800_000), "46.8 MB");
         assert_eq!(bytes(u64::MAX), "18446744.1 TB");
         assert_eq!(millis(Duration::from_micros(1500)), "1.500");
+        assert_eq!([999, 1000, 3_628_000_000].map(si), ["999 ", "1.0 k", "3.6 G"]);
         let times = [12_345, 4_560_000, 123_400_000, 12_000_000_000].map(Duration::from_nanos);
         assert_eq!(times.map(time), ["12.3 µs", "4.560 ms", "123.40 ms", "12.00 s"]);
         assert_eq!(count(1, "input"), "1 input");

@@ -13,6 +13,7 @@ use crate::passes::{self, PassCx};
 use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
+use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
@@ -88,9 +89,17 @@ impl Making<'_> {
             verify::verify(&net, types, &storage, &planned, &placed, &lay)?;
         }
         let mut steps = Vec::new();
+        let mut times = Vec::new();
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
-            steps.extend(assembler.step(at, planned, placed)?);
+            let step = assembler.step(at, planned, placed)?;
+            times.push(step.is_some().then_some(steps.len()));
+            steps.extend(step);
         }
+        let times = Times::new(times);
+        let (storage_of, lay_of) = (&storage, &lay);
+        let describing =
+            Describing { net: &net, types, storage: storage_of, lay: lay_of, times: &times };
+        let (values, allocations) = (describing.values(), describing.allocations());
         let names = |ids: &[ValueId]| ids.iter().map(|&id| net.name(id).to_owned()).collect();
         Ok(Plan {
             steps,
@@ -102,6 +111,8 @@ impl Making<'_> {
             late_slots: storage.late_slots,
             constants: storage.constants,
             memory: report,
+            values,
+            allocations,
             passes: reports,
             warnings,
             input_names: names(&net.feeds),
@@ -270,6 +281,22 @@ impl Lay {
         let (root, inside) = storage.root(buffer);
         let &(block, offset) = self.buffers.get(root)?;
         Some(Region { block, offset: offset + inside + place.offset, len: place.len })
+    }
+
+    /// Where each buffer lies in the arena; none for those that lie elsewhere, or in another one.
+    pub(crate) fn roots<'a>(
+        &'a self,
+        storage: &'a Storage,
+    ) -> impl Iterator<Item = Option<Region>> + 'a {
+        self.buffers.iter().zip(&storage.buffers).map(|(&(block, offset), buffer)| {
+            let root = buffer.parent.is_none() && block == 0;
+            root.then_some(Region { block, offset, len: buffer.len })
+        })
+    }
+
+    /// Scratch memory, with the nodes that use it.
+    pub(crate) fn scratch_regions(&self) -> impl Iterator<Item = (usize, Region)> + '_ {
+        self.scratch.iter().copied()
     }
 
     /// Scratch memory of a node.

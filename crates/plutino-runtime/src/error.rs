@@ -33,6 +33,18 @@ pub enum ModelError {
         /// The most that there may be.
         most: usize,
     },
+    /// Zeros are to stand in for weights that are larger than the caller allows, or than memory.
+    #[error(
+        "{file}: zeros cannot stand in for weights of {bytes} bytes: at most {most} are allowed"
+    )]
+    StandIns {
+        /// The `.param` file.
+        file: String,
+        /// Bytes of all weights that have no data.
+        bytes: usize,
+        /// Bytes allowed.
+        most: usize,
+    },
     /// The caller's limits ended the work.
     #[error("{file}: {error} while loading")]
     Interrupted {

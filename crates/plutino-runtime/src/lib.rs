@@ -48,10 +48,12 @@ mod reach;
 mod report;
 mod request;
 mod session;
+mod stand_ins;
 mod storage;
 mod strides;
 mod suspects;
 mod tied;
+mod values;
 mod verify;
 
 #[cfg(test)]
@@ -69,3 +71,4 @@ pub use profile::{Profile, StepTime};
 pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
 pub use request::{Fed, Request};
 pub use session::Session;
+pub use values::{Allocation, PlannedValue, Sharing, ValueKind, ValueStorage};

@@ -6,6 +6,7 @@ use crate::late::LateStep;
 use crate::net::ValueId;
 use crate::passes::PassReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
+use crate::values::{Allocation, PlannedValue};
 use plutino_ops::{Cost, Kernel, Location, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub(crate) heap_slots: usize,
     pub(crate) late_slots: usize,
     pub(crate) memory: MemoryReport,
+    pub(crate) values: Vec<PlannedValue>,
+    pub(crate) allocations: Vec<Allocation>,
     pub(crate) passes: Vec<PassReport>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) input_names: Vec<String>,
@@ -155,6 +158,33 @@ impl Plan {
     /// Memory of a run.
     pub fn memory(&self) -> MemoryReport {
         self.memory
+    }
+
+    /// Every tensor of the plan: what it is, who needs it when, and where it lies.
+    pub fn values(&self) -> &[PlannedValue] {
+        &self.values
+    }
+
+    /// What steps take of the arena, in the order in which they take it.
+    pub fn allocations(&self) -> &[Allocation] {
+        &self.allocations
+    }
+
+    /// Bytes of the arena that are in use during each step.
+    pub fn live_bytes(&self) -> Vec<usize> {
+        let steps = self.steps.len();
+        let mut taken = vec![(0usize, 0usize); steps + 1]; // bounded: steps
+        for a in &self.allocations {
+            let freed = a.freed_by.map_or(steps, |last| (last + 1).min(steps));
+            taken[a.step.min(steps)].0 += a.bytes;
+            taken[freed].1 += a.bytes;
+        }
+        let mut live = 0usize;
+        let step = |(taken, freed): (usize, usize)| {
+            live = live.saturating_sub(freed).saturating_add(taken);
+            live
+        };
+        taken.into_iter().take(steps).map(step).collect()
     }
 
     /// What the passes did and refused to do.

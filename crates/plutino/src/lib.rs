@@ -98,9 +98,10 @@ use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
-    CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
-    ModelOptions, PassNote, PassReport, Plan, Profile, Request, Session, SessionError,
-    SessionOptions, Sorting, StepInfo, ValueInfo, ValueReport, Warning,
+    Allocation, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
+    ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile, Request, Session,
+    SessionError, SessionOptions, Sharing, Sorting, StepInfo, ValueInfo,
+    ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;
