@@ -14,6 +14,7 @@ mod inputs;
 mod memory_map;
 mod output;
 mod picture;
+mod profile;
 mod request;
 mod session;
 mod system;

@@ -60,7 +60,7 @@ impl From<&PlannedValue> for ValueRow {
 }
 
 /// What steps take of the arena: an entry of the log of allocations.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct AllocationRow {
     step: usize,
     /// The operator of that step.

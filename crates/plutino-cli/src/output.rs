@@ -25,6 +25,21 @@ impl Output {
         Ok(writeln!(self.stdout)?)
     }
 
+    /// Values separated by commas, in quotes where need be (RFC 4180).
+    pub(crate) fn csv(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        let field = |text: &str| match text.contains(['"', ',', '\n', '\r']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let header = header.iter().map(|text| (*text).to_owned()).collect();
+        for row in std::iter::once(header).chain(rows) {
+            let fields: Vec<String> =
+                row.iter().map(|text| field(&escaped(text).to_string())).collect();
+            writeln!(self.stdout, "{}", fields.join(","))?;
+        }
+        Ok(())
+    }
+
     /// Columns, separated by blanks. Columns of numbers stand right.
     pub(crate) fn table(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
         let mut table = Table::new();

@@ -5,15 +5,15 @@ use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
 use crate::request::Dense;
-use crate::{Profile, SessionError};
+use crate::{Profile, SessionError, spans};
 use plutino_ir::Limits;
+use plutino_kernels::par::Trace;
 use plutino_kernels::{Isa, Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Bytes that one task of a copy moves.
 const COPY_GRAIN: usize = 64 << 10;
@@ -75,7 +75,8 @@ pub(crate) fn run(
     Observed { profile, names }: Observed<'_>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
-    let begin = profile.as_ref().map(|_| Instant::now());
+    let _span = spans::run(run.plan);
+    let trace = profile.as_ref().map(|_| Arc::new(Trace::new(pool.threads())));
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
     for d in &run.plan.direct {
         let old = reused.get_mut(d.fetch).and_then(Option::take);
@@ -88,7 +89,7 @@ pub(crate) fn run(
         for tensor in &mut direct {
             memory.push(tensor.as_mut_bytes()?);
         }
-        let clock = begin.zip(times.as_mut());
+        let clock = trace.as_ref().zip(times.as_mut());
         run.steps(Blocks::new(memory.into_iter()), pool, (reused, names), clock)
     })?;
     for result in results {
@@ -100,9 +101,10 @@ pub(crate) fn run(
             },
         });
     }
-    if let (Some(profile), Some(begin), Some(times)) = (profile, begin, times) {
+    if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
         profile.steps = times;
-        profile.total = begin.elapsed();
+        profile.total = trace.begin().elapsed();
+        profile.take_threads(&trace);
     }
     Ok(())
 }
@@ -130,18 +132,20 @@ impl Run<'_> {
         mut blocks: Blocks<'_>,
         pool: &Pool,
         results: (&mut [Option<Tensor>], Option<&mut ResultNames>),
-        mut clock: Option<(Instant, &mut Vec<StepTime>)>,
+        mut clock: Option<(&Arc<Trace>, &mut Vec<StepTime>)>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
         let steps = &self.plan.steps;
         let mut handed = Handed {
             heap: vec![None; self.plan.heap_slots],
             late: vec![None; self.plan.late_slots],
         };
-        pool.enter(|par| {
+        let trace = clock.as_ref().map(|(trace, _)| Arc::clone(trace));
+        pool.enter_traced(trace.as_ref(), |par| {
             for (at, step) in steps.iter().enumerate() {
                 let stopped = |why| SessionError::interrupted(why, at, steps.len());
                 self.limits.check().map_err(stopped)?;
-                let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
+                let _span = spans::step(at, step);
+                let start = clock.as_ref().map(|(trace, _)| trace.begin().elapsed());
                 match &self.ledger {
                     Some(ledger) => alloc::charged(ledger, || {
                         let before = ledger.spent();
@@ -151,8 +155,9 @@ impl Run<'_> {
                     }),
                     None => self.step(step, &mut blocks, &mut handed, par),
                 }?;
-                if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
-                    times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
+                if let (Some((trace, times)), Some(start)) = (&mut clock, start) {
+                    let duration = trace.begin().elapsed().saturating_sub(start);
+                    times.push(StepTime { start, duration });
                 }
             }
             Ok::<_, SessionError>(())

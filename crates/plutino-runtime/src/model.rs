@@ -3,7 +3,7 @@
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
 use crate::report::Warning;
 use crate::{
-    Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, stand_ins,
+    Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, spans, stand_ins,
     suspects, tied,
 };
 use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
@@ -105,6 +105,7 @@ impl Model {
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
         let (path, options) = (path.as_ref(), options.into());
+        let _span = spans::load(path);
         let mut graph = Graph::load_with(path, &options.load)?;
         let file = path.display().to_string();
         if let Some(most) = options.stand_ins {

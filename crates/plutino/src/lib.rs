@@ -77,10 +77,12 @@
 //!
 //! # Features
 //!
-//! All are on by default, and each can be left out: `avx512` and `avx2` (kernels for these
-//! instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
+//! All but the last are on by default, and each can be left out: `avx512` and `avx2` (kernels for
+//! these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
 //! `families`, the chapters of operators `distance`, `losses`, `quantized`, `recurrent`, `samples`
-//! and `vision`. A model that needs what was left out is refused with the operator's name.
+//! and `vision`. A model that needs what was left out is refused with the operator's name. With
+//! `tracing`, loading, planning, running and each step are spans for whoever subscribes with the
+//! crate of that name.
 //!
 //! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
 //! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
@@ -100,7 +102,7 @@ pub use plutino_kernels::Isa;
 pub use plutino_runtime::{
     Allocation, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
     ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile, Request, Session,
-    SessionError, SessionOptions, Sharing, Sorting, StepInfo, ValueInfo,
+    SessionError, SessionOptions, Sharing, Sorting, StepInfo, StepTime, ThreadWork, ValueInfo,
     ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod plan;
+mod profile;
 mod requests;
 
 use assert_cmd::Command;

@@ -8,7 +8,7 @@ use crate::exec::{self, Observed, Run};
 use crate::net::{ValueId, Wanted};
 use crate::options::Resolved;
 use crate::request::{Dense, Fed, Request};
-use crate::{Model, Plan, Profile, SessionError, SessionOptions};
+use crate::{Model, Plan, Profile, SessionError, SessionOptions, spans};
 use plutino_ir::Limits;
 use plutino_kernels::{Isa, Pool};
 use plutino_tensor::alloc::{self, Ledger};
@@ -220,6 +220,7 @@ impl Session {
 
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
         self.plans.get(binding, |binding| {
+            let _span = spans::plan(&self.model.inner.file);
             build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
         })
     }
