@@ -75,9 +75,9 @@ impl From<TensorError> for Failure {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         match error {
-            ModelError::Interrupted { .. } | ModelError::Load(LoadError::Interrupted { .. }) => {
-                Self::Limit(error.to_string())
-            }
+            ModelError::Interrupted { .. }
+            | ModelError::StandIns { .. }
+            | ModelError::Load(LoadError::Interrupted { .. }) => Self::Limit(error.to_string()),
             _ => Self::Model(error.to_string()),
         }
     }
@@ -91,6 +91,10 @@ impl From<SessionError> for Failure {
             SessionError::Option { .. }
             | SessionError::InputCount { .. }
             | SessionError::InputDType { .. }
+            | SessionError::NoSuchOperand { .. }
+            | SessionError::FedTwice { .. }
+            | SessionError::Feed { .. }
+            | SessionError::NotFed { .. }
             | SessionError::Symbol { .. } => Self::Usage(message),
             SessionError::Tensor(e) => e.into(),
             _ => Self::Model(message),

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::{Output, count, during};
 use plutino::compare::{Origin, Seed};
-use plutino::{Session, Tensor};
+use plutino::{Request, Session};
 use std::io::Write;
 
 /// Origins that are told one by one.
@@ -12,10 +12,10 @@ const MOST: usize = 10;
 /// Looks at every value of a run, and tells where it stops being finite. Whether all is well.
 pub(crate) fn check(
     session: &Session,
-    inputs: &[Tensor],
+    request: &Request<'_>,
     out: &mut Output,
 ) -> Result<bool, Failure> {
-    let report = during("looking for NaN and infinity", || session.check_finite(inputs))?;
+    let report = during("looking for NaN and infinity", || session.check_finite_of(request))?;
     for name in report.given.iter().take(MOST) {
         writeln!(out, "{name}: an input or constant that is not finite")?;
     }
@@ -46,7 +46,10 @@ fn tell(origin: &Origin, out: &mut Output) -> Result<(), Failure> {
         Seed::Nan => ("NaN", "inputs without NaN"),
         Seed::Infinity => ("infinity", "finite inputs"),
     };
-    writeln!(out, "{location}: makes {what} of {of}: {count} in operand {operand} {spec}, first at {index:?}")?;
+    writeln!(
+        out,
+        "{location}: makes {what} of {of}: {count} in operand {operand} {spec}, first at {index:?}"
+    )?;
     let fused = match &absorbed[..] {
         [] => String::new(),
         names => format!(", fused with {}", names.join(", ")),

@@ -38,8 +38,17 @@ pub(crate) struct Feed {
     pub(crate) name: Option<String>,
     /// Names of the pictures that are the rows of a batch.
     pub(crate) rows: Vec<String>,
-    /// The inputs of the model, in order.
-    pub(crate) tensors: Vec<Tensor>,
+    /// The inputs of the model that are given, by their positions.
+    pub(crate) tensors: Vec<(usize, Tensor)>,
+}
+
+/// Which inputs files must be given for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// All of them.
+    All,
+    /// Whichever a run turns out to need.
+    Some,
 }
 
 impl FileArgs {
@@ -53,9 +62,20 @@ impl FileArgs {
         &self.picture
     }
 
-    /// Reads the files: the inputs of one run, or of several where pictures cannot be a batch.
-    pub(crate) fn feeds(&self, slots: &[Slot]) -> Result<Vec<Feed>, Failure> {
-        load(&self.inputs, slots, &self.picture, self.convert)
+    /// What to do with arrays of another dtype.
+    pub(crate) fn convert(&self) -> ConvertArgs {
+        self.convert
+    }
+
+    /// Reads the files, and `more` such arguments: the inputs of one run, or of several where
+    /// pictures cannot be a batch.
+    pub(crate) fn feeds(
+        &self,
+        slots: &[Slot],
+        more: &[String],
+        need: Need,
+    ) -> Result<Vec<Feed>, Failure> {
+        load(&[&self.inputs[..], more].concat(), slots, &self.picture, self.convert, need)
     }
 
     /// The inputs of the only run: those of the files, or else made up in the shapes of `specs`.
@@ -67,8 +87,8 @@ impl FileArgs {
         if !shapes.is_empty() {
             return Err(Failure::usage("--shape is for inputs that are made up: not with -i"));
         }
-        match &mut self.feeds(slots)?[..] {
-            [only] => Ok(std::mem::take(&mut only.tensors)),
+        match &mut self.feeds(slots, &[], Need::All)?[..] {
+            [only] => Ok(std::mem::take(&mut only.tensors).into_iter().map(|(_, t)| t).collect()),
             _ => Err(Failure::usage("the model takes one picture at a time: give one")),
         }
     }
@@ -78,7 +98,7 @@ impl FileArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     /// Name of the operand, such as `0`.
-    operand: String,
+    pub(crate) operand: String,
     /// Name of its `pnnx.Input` operator, such as `pnnx_input_0`.
     operator: String,
     recorded: TensorType,
@@ -141,7 +161,7 @@ impl Slot {
 
 /// Which input a name on the command line, or in an archive, means: the operand's, the operator's,
 /// or `in0`, `in1`, ... by position.
-fn position(slots: &[Slot], name: &str) -> Option<usize> {
+pub(crate) fn position(slots: &[Slot], name: &str) -> Option<usize> {
     let by_name = slots.iter().position(|s| s.operand == name || s.operator == name);
     let by_number = || name.strip_prefix("in")?.parse().ok().filter(|&i| i < slots.len());
     by_name.or_else(by_number)
@@ -159,12 +179,12 @@ fn names(slots: &[Slot]) -> String {
 }
 
 /// What a file holds.
-enum Content {
+pub(crate) enum Content {
     Arrays(Vec<(Option<String>, Tensor)>),
     Picture(Vec<u8>),
 }
 
-fn read(path: &Path) -> Result<Content, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Content, Failure> {
     let bytes = ir::read_regular(path)
         .map_err(|e| Failure::usage(format!("cannot read '{}': {e}", path.display())))?;
     let in_file = |e: npy::NpyError| Failure::usage(format!("{}: {e}", path.display()));
@@ -206,6 +226,7 @@ fn load(
     slots: &[Slot],
     pictures: &PictureArgs,
     convert: ConvertArgs,
+    need: Need,
 ) -> Result<Vec<Feed>, Failure> {
     let mut given: Vec<Given> = vec![Given::Nothing; slots.len()];
     let mut picture_count = 0;
@@ -240,14 +261,16 @@ fn load(
                     let known = own.as_deref().filter(|own| position(slots, own).is_some());
                     let at = choose(slots, &given, name.or(known), path)?;
                     let place = own.map_or_else(|| path.into(), |own| format!("{path}: '{own}'"));
-                    let tensor = convert.fit(tensor, &slots[at], at, &place)?;
+                    let what = format!("input in{at} ('{}')", slots[at].operand);
+                    let tensor = convert.fit(tensor, &slots[at].recorded, &what, &place)?;
                     given[at] = Given::Array(tensor);
                 }
             }
         }
     }
     pictures.check_used(picture_count)?;
-    if let Some(missing) = given.iter().position(|g| matches!(g, Given::Nothing)) {
+    let missing = given.iter().position(|g| matches!(g, Given::Nothing));
+    if let Some(missing) = missing.filter(|_| need == Need::All) {
         return Err(Failure::usage(format!(
             "no file for input in{missing} ('{}', {}): give each input with -i; the model has {}",
             slots[missing].operand,
@@ -265,7 +288,7 @@ fn feeds(given: Vec<Given>, slots: &[Slot]) -> Result<Vec<Feed>, Failure> {
     let mut apart: Option<(usize, Vec<(String, Tensor)>)> = None;
     for (at, (given, slot)) in given.into_iter().zip(slots).enumerate() {
         let tensor = match given {
-            Given::Nothing => continue, // there are none left
+            Given::Nothing => continue, // not needed
             Given::Array(tensor) => tensor,
             Given::Pictures(pictures) => match batch(&pictures, slot)? {
                 Some(tensor) => {
@@ -286,12 +309,12 @@ fn feeds(given: Vec<Given>, slots: &[Slot]) -> Result<Vec<Feed>, Failure> {
                 }
             },
         };
-        one.tensors.push(tensor);
+        one.tensors.push((at, tensor));
     }
     let Some((at, pictures)) = apart else { return Ok(vec![one]) };
     let each = pictures.into_iter().map(|(name, tensor)| {
         let mut feed = Feed { name: Some(name), ..one.clone() };
-        feed.tensors[at] = tensor;
+        feed.tensors.iter_mut().filter(|(i, _)| *i == at).for_each(|(_, t)| *t = tensor.clone());
         feed
     });
     Ok(each.collect())
@@ -309,10 +332,17 @@ fn batch(pictures: &[(String, Tensor)], slot: &Slot) -> Result<Option<Tensor>, F
 }
 
 impl ConvertArgs {
-    /// The array in the dtype that the file records for the input.
-    fn fit(self, array: Tensor, slot: &Slot, at: usize, place: &str) -> Result<Tensor, Failure> {
-        let (found, wanted) = (array.dtype(), slot.dtype());
-        if slot.recorded.dtype.is_none() || found == wanted {
+    /// The array in the dtype that the file records for `what`.
+    pub(crate) fn fit(
+        self,
+        array: Tensor,
+        recorded: &TensorType,
+        what: &str,
+        place: &str,
+    ) -> Result<Tensor, Failure> {
+        let found = array.dtype();
+        let wanted = recorded.dtype.and_then(|d| DType::from_name(d.name())).unwrap_or(found);
+        if found == wanted {
             return Ok(array);
         }
         if !self.cast {
@@ -322,9 +352,8 @@ impl ConvertArgs {
                 _ => "",
             };
             return Err(Failure::usage(format!(
-                "{place} is {found}{reason}; input in{at} ('{}') must be {wanted}: save it with \
+                "{place} is {found}{reason}; {what} must be {wanted}: save it with \
                  .astype(np.{}), or let --cast convert it",
-                slot.operand,
                 numpy_name(wanted)
             )));
         }
@@ -332,8 +361,7 @@ impl ConvertArgs {
         match lost(&array, &converted)? {
             None => Ok(converted),
             Some(element) => Err(Failure::usage(format!(
-                "--cast: {place} is {found}, and {element} is no {wanted}, which input in{at} ('{}') must be",
-                slot.operand
+                "--cast: {place} is {found}, and {element} is no {wanted}, which {what} must be"
             ))),
         }
     }
@@ -600,8 +628,9 @@ mod tests {
     fn values_are_kept_or_named() {
         let slot = |dtype| slot("x", None, dtype);
         let cast = ConvertArgs { cast: true };
-        let fit =
-            |array: &Tensor, to, args: ConvertArgs| args.fit(array.clone(), &slot(to), 0, "x.npy");
+        let fit = |array: &Tensor, to, args: ConvertArgs| {
+            args.fit(array.clone(), &slot(to).recorded, "input in0 ('x')", "x.npy")
+        };
         let doubles = Tensor::from_slice(&[0.1f64, f64::NAN, -2.0], [3]).unwrap();
         let refused = message(fit(&doubles, ir::DType::F32, ConvertArgs::default()));
         for word in ["x.npy is f64", "in0 ('x') must be f32", "np.float32", "--cast"] {
@@ -641,14 +670,14 @@ mod tests {
         for batch in [Dim::Unknown, Dim::Known(3)] {
             let feeds = made(batch, &[2, 2, 2]);
             assert_eq!(feeds.len(), 1);
-            assert_eq!(feeds[0].tensors[0].shape().dims(), [3, 3, 2, 2]);
+            assert_eq!(feeds[0].tensors[0].1.shape().dims(), [3, 3, 2, 2]);
             assert_eq!(feeds[0].rows, ["0.png", "1.png", "2.png"]);
         }
         for (batch, sides) in [(Dim::Known(1), [2, 2]), (Dim::Unknown, [2, 4])] {
             let feeds = made(batch, &sides);
             let names: Vec<_> = feeds.iter().map(|f| f.name.as_deref()).collect();
             assert_eq!(names, [Some("0.png"), Some("1.png")]);
-            assert_eq!(feeds[1].tensors[0].shape()[2], sides[1]);
+            assert_eq!(feeds[1].tensors[0].1.shape()[2], sides[1]);
         }
         let one = made(Dim::Known(1), &[2]);
         assert_eq!((one.len(), one[0].name.as_deref(), one[0].rows.len()), (1, None, 0));

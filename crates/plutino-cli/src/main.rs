@@ -4,15 +4,20 @@
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
 
+mod arena_svg;
 mod classes;
 mod commands;
 mod deviation;
 mod digits;
+mod elements;
 mod failure;
 mod finite;
 mod inputs;
+mod memory_map;
 mod output;
 mod picture;
+mod profile;
+mod request;
 mod session;
 mod system;
 mod timing;

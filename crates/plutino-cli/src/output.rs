@@ -25,6 +25,21 @@ impl Output {
         Ok(writeln!(self.stdout)?)
     }
 
+    /// Values separated by commas, in quotes where need be (RFC 4180).
+    pub(crate) fn csv(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
+        let field = |text: &str| match text.contains(['"', ',', '\n', '\r']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let header = header.iter().map(|text| (*text).to_owned()).collect();
+        for row in std::iter::once(header).chain(rows) {
+            let fields: Vec<String> =
+                row.iter().map(|text| field(&escaped(text).to_string())).collect();
+            writeln!(self.stdout, "{}", fields.join(","))?;
+        }
+        Ok(())
+    }
+
     /// Columns, separated by blanks. Columns of numbers stand right.
     pub(crate) fn table(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
         let mut table = Table::new();
@@ -135,6 +150,19 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A number with a prefix, to stand before a unit: `12.3 M`.
+pub(crate) fn si(n: u64) -> String {
+    let mut value = n as f64;
+    let mut prefixes = ["", "k", "M", "G", "T", "P", "E"].into_iter();
+    let mut prefix = prefixes.next().unwrap_or_default();
+    while value >= 999.95
+        && let Some(next) = prefixes.next()
+    {
+        (value, prefix) = (value / 1000.0, next);
+    }
+    if prefix.is_empty() { format!("{n} ") } else { format!("{value:.1} {prefix}") }
+}
+
 /// A duration in milliseconds, with as many digits as are worth reading.
 pub(crate) fn millis(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1e3;
@@ -143,6 +171,16 @@ pub(crate) fn millis(time: Duration) -> String {
         ms if ms < 10.0 => format!("{ms:.3}"),
         ms if ms < 1000.0 => format!("{ms:.2}"),
         ms => format!("{ms:.0}"),
+    }
+}
+
+/// A duration with a unit that suits it: `12.3 µs`, `4.560 ms`, `1.23 s`.
+pub(crate) fn time(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 10.0 => format!("{} ms", millis(time)),
+        s => format!("{s:.2} s"),
     }
 }
 
@@ -163,6 +201,9 @@ mod tests {
         assert_eq!(bytes(46_800_000), "46.8 MB");
         assert_eq!(bytes(u64::MAX), "18446744.1 TB");
         assert_eq!(millis(Duration::from_micros(1500)), "1.500");
+        assert_eq!([999, 1000, 3_628_000_000].map(si), ["999 ", "1.0 k", "3.6 G"]);
+        let times = [12_345, 4_560_000, 123_400_000, 12_000_000_000].map(Duration::from_nanos);
+        assert_eq!(times.map(time), ["12.3 µs", "4.560 ms", "123.40 ms", "12.00 s"]);
         assert_eq!(count(1, "input"), "1 input");
         assert_eq!(count(0, "input"), "0 inputs");
     }

@@ -1,9 +1,11 @@
 //! Models and sessions as the options of the command line want them.
 
 use crate::failure::Failure;
-use crate::output::during;
-use plutino::ir::LoadOptions;
-use plutino::{Isa, Limits, MemoryUse, Model, Session, SessionOptions};
+use crate::output::{during, note};
+use plutino::ir::{LoadError, LoadOptions, Weights};
+use plutino::{
+    DType, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session, SessionOptions,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -113,6 +115,45 @@ pub(crate) fn load_within(path: &Path, limits: &Limits) -> Result<Model, Failure
     let options = LoadOptions { mmap: true, limits: limits.clone(), ..LoadOptions::default() };
     let load = || Model::load_with(path, &options);
     Ok(during(&format!("loading {}", path.display()), load)?)
+}
+
+/// What zeros may stand in for where --max-memory does not say: they are packed as weights are.
+const MOST_STAND_INS: usize = 8 << 30;
+
+impl LimitArgs {
+    /// Loads a model; where its weights are missing, zeros stand in for them.
+    pub(crate) fn load_or_stand_in(&self, path: &Path) -> Result<Model, Failure> {
+        let options = LoadOptions { mmap: true, ..LoadOptions::default() };
+        match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
+            Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
+                let options = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+                let most = self.max_memory.unwrap_or(MOST_STAND_INS);
+                let model =
+                    Model::load_with(path, ModelOptions::from(options).with_stand_ins(most))?;
+                note(&format!("{error}; zeros stand in for them"));
+                let integers = integer_constants(&model);
+                if !integers.is_empty() {
+                    note(&format!(
+                        "shapes may depend on constants whose values are not known: {}",
+                        integers.join(", ")
+                    ));
+                }
+                Ok(model)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Constants that may be sizes or indices.
+fn integer_constants(model: &Model) -> Vec<String> {
+    let constants = model.graph().operators_of("pnnx.Attribute");
+    let integer = |dtype: plutino::ir::DType| {
+        let dtype = DType::from_name(dtype.name());
+        dtype.is_some_and(|d| !d.is_float() && !d.is_complex() && d != DType::Bool)
+    };
+    let constants = constants.filter(|(_, op)| op.attrs.values().any(|a| integer(a.dtype())));
+    constants.map(|(_, op)| op.name.clone()).collect()
 }
 
 fn parse_bytes(text: &str) -> Result<usize, String> {

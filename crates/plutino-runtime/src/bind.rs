@@ -2,7 +2,8 @@
 
 use crate::SessionError;
 use crate::model::{Inner, ValueInfo};
-use crate::net::ValueId;
+use crate::net::{ValueId, Wanted};
+use crate::request::{Fed, Request};
 use plutino_ir::Dim;
 use plutino_tensor::TensorSpec;
 use std::collections::{HashMap, HashSet};
@@ -11,8 +12,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Binding {
     pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
-    /// The operands to compute; none: the model's outputs.
-    pub(crate) fetches: Vec<ValueId>,
+    pub(crate) wanted: Wanted,
 }
 
 impl Binding {
@@ -33,7 +33,7 @@ impl Binding {
             });
         }
         let feeds = model.inputs.iter().map(|i| i.id.into()).zip(specs).collect();
-        Self { feeds, fetches: Vec::new() }.checked(model)
+        Self { feeds, wanted: Wanted::Outputs }.checked(model)
     }
 
     /// Operands by name.
@@ -43,7 +43,7 @@ impl Binding {
     pub(crate) fn named<'a>(
         model: &Inner,
         feeds: impl Iterator<Item = (&'a str, TensorSpec)>,
-        fetches: &[&str],
+        wanted: Wanted,
     ) -> Result<Self, SessionError> {
         let mut fed: Vec<(ValueId, TensorSpec)> = Vec::new();
         let mut seen = HashSet::new();
@@ -54,20 +54,19 @@ impl Binding {
             }
             fed.push((id, spec));
         }
-        let fetches = fetches.iter().map(|name| operand(model, name)).collect::<Result<_, _>>()?;
-        Self { feeds: fed, fetches }.checked(model)
+        Self { feeds: fed, wanted }.checked(model)
     }
 
     /// Whether a run with these feeds and fetches can use a plan for this binding.
     pub(crate) fn matches<'a>(
         &self,
-        feeds: impl ExactSizeIterator<Item = (ValueId, &'a plutino_tensor::Tensor)>,
-        fetches: &[ValueId],
+        feeds: impl ExactSizeIterator<Item = (ValueId, &'a Fed<'a>)>,
+        wanted: &Wanted,
     ) -> bool {
-        self.fetches == fetches
+        self.wanted == *wanted
             && self.feeds.len() == feeds.len()
-            && self.feeds.iter().zip(feeds).all(|((id, spec), (fed, tensor))| {
-                *id == fed && spec.dtype == tensor.dtype() && spec.shape == *tensor.shape()
+            && self.feeds.iter().zip(feeds).all(|((id, spec), (fed, data))| {
+                *id == fed && spec.dtype == data.dtype() && spec.shape == *data.shape()
             })
     }
 
@@ -111,13 +110,38 @@ impl Binding {
     }
 }
 
-/// The operand of this name, or of the input operator of this name.
+/// What a request fetches.
+///
+/// # Errors
+/// Where there is no such operand.
+pub(crate) fn wanted(model: &Inner, request: &Request<'_>) -> Result<Wanted, SessionError> {
+    if request.all {
+        return Ok(Wanted::All);
+    }
+    if request.fetches.is_empty() {
+        return Ok(Wanted::Outputs);
+    }
+    let fetches = request.fetches.iter().map(|name| operand(model, name));
+    Ok(Wanted::These(fetches.collect::<Result<_, _>>()?))
+}
+
+/// The operand of this name, or the only one that the operator of this name makes.
 pub(crate) fn operand(model: &Inner, name: &str) -> Result<ValueId, SessionError> {
-    let by_operator = || model.inputs.iter().find(|i| i.operator == name).map(|i| i.id);
-    model
-        .graph
-        .operand_by_name(name)
-        .or_else(by_operator)
-        .map(ValueId::from)
-        .ok_or_else(|| SessionError::NoSuchOperand { name: name.into() })
+    let graph = &model.graph;
+    let by_operator = || match graph.operator_by_name(name).and_then(|id| graph.operator(id)) {
+        Some(operator) => match operator.outputs[..] {
+            [output] => Ok(output),
+            _ => Err(SessionError::NoSuchOperand {
+                name: name.into(),
+                made: operator
+                    .outputs
+                    .iter()
+                    .filter_map(|&id| graph.operand(id))
+                    .map(|o| o.name.clone())
+                    .collect(),
+            }),
+        },
+        None => Err(SessionError::NoSuchOperand { name: name.into(), made: Vec::new() }),
+    };
+    graph.operand_by_name(name).map_or_else(by_operator, Ok).map(ValueId::from)
 }

@@ -11,9 +11,10 @@ use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::options::Resolved;
 use crate::passes::{self, PassCx};
-use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work};
+use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
 use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
+use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
@@ -76,7 +77,7 @@ impl Making<'_> {
         let Self { model, resolved, limits, .. } = *self;
         let options = &resolved.options;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
-        let mut net = Net::new(model, options.sorting, feed_ids, fetched(model, binding))?;
+        let mut net = Net::new(model, options.sorting, feed_ids, &binding.wanted)?;
         alloc::charge(node_memory(net.nodes.len()))?;
         let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
@@ -100,22 +101,33 @@ impl Making<'_> {
             verify::verify(&net, types, &storage, &planned, &placed, &lay)?;
         }
         let mut steps = Vec::new();
+        let mut times = Vec::new();
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
-            steps.extend(assembler.step(at, planned, placed)?);
+            let step = assembler.step(at, planned, placed)?;
+            times.push(step.is_some().then_some(steps.len()));
+            steps.extend(step);
         }
-        let input_names = net.feeds.iter().map(|&id| net.name(id).to_owned()).collect();
+        let times = Times::new(times);
+        let (storage_of, lay_of) = (&storage, &lay);
+        let describing =
+            Describing { net: &net, types, storage: storage_of, lay: lay_of, times: &times };
+        let (values, allocations) = (describing.values(), describing.allocations());
+        let names = |ids: &[ValueId]| ids.iter().map(|&id| net.name(id).to_owned()).collect();
         Ok(Plan {
             steps,
             feeds: binding.feeds.clone(),
             fetches,
+            fetched: names(&net.fetches),
             direct: lay.direct,
             heap_slots: storage.heap_slots,
             late_slots: storage.late_slots,
             constants: storage.constants,
             memory: report,
+            values,
+            allocations,
             passes: reports,
             warnings,
-            input_names,
+            input_names: names(&net.feeds),
         })
     }
 
@@ -205,14 +217,6 @@ impl Making<'_> {
     }
 }
 
-/// What a run must yield: the operands asked for, or the model's outputs.
-fn fetched(model: &Inner, binding: &Binding) -> Vec<ValueId> {
-    if binding.fetches.is_empty() {
-        return model.outputs.iter().map(|o| o.id.into()).collect();
-    }
-    binding.fetches.clone()
-}
-
 /// Scratch memory, as buffers that live for one node.
 fn scratch_items(planned: &[Option<Planned>]) -> Vec<Item> {
     let scratch = planned.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref()?.scratch)));
@@ -286,6 +290,22 @@ impl Lay {
         let (root, inside) = storage.root(buffer);
         let &(block, offset) = self.buffers.get(root)?;
         Some(Region { block, offset: offset + inside + place.offset, len: place.len })
+    }
+
+    /// Where each buffer lies in the arena; none for those that lie elsewhere, or in another one.
+    pub(crate) fn roots<'a>(
+        &'a self,
+        storage: &'a Storage,
+    ) -> impl Iterator<Item = Option<Region>> + 'a {
+        self.buffers.iter().zip(&storage.buffers).map(|(&(block, offset), buffer)| {
+            let root = buffer.parent.is_none() && block == 0;
+            root.then_some(Region { block, offset, len: buffer.len })
+        })
+    }
+
+    /// Scratch memory, with the nodes that use it.
+    pub(crate) fn scratch_regions(&self) -> impl Iterator<Item = (usize, Region)> + '_ {
+        self.scratch.iter().copied()
     }
 
     /// Scratch memory of a node.
@@ -487,17 +507,20 @@ impl Assembler<'_> {
     /// Where results are found at the end.
     fn fetches(&self) -> Result<Vec<Fetch>, SessionError> {
         let mut fetches = Vec::new();
-        for &id in &self.net.fetches {
+        for (of, &id) in self.net.fetches.iter().enumerate() {
             match &self.storage.values[id.0] {
                 &Stored::Late(slot) => {
-                    fetches.push(Fetch::Late { name: self.net.name(id).to_owned(), slot })
+                    fetches.push(Fetch::Late { of, name: self.net.name(id).to_owned(), slot })
                 }
                 Stored::Leaves(leaves) => {
+                    let names = self.types.get(id).map(|spec| members(self.net.name(id), spec));
+                    let mut names = names.unwrap_or_default().into_iter();
                     for &l in leaves {
                         let leaf = &self.storage.leaves[l];
                         let source = self.source(&leaf.place);
                         fetches.push(Fetch::Leaf {
-                            name: self.leaf_name(leaf),
+                            of,
+                            name: names.next().unwrap_or_else(|| self.leaf_name(leaf)),
                             dtype: leaf.dtype,
                             spec: leaf.spec.clone(),
                             source: source

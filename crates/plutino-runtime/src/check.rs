@@ -9,7 +9,7 @@
 use crate::halt;
 use crate::infer::{self, Types, agrees};
 use crate::model::Inner;
-use crate::net::{Action, Net, Node, ValueId};
+use crate::net::{Action, Net, Node, ValueId, Wanted};
 use crate::passes::fold::Allowance;
 use crate::passes::{self, PassCx};
 use crate::report::Warning;
@@ -150,9 +150,8 @@ impl Search<'_> {
         let found =
             Inference { inputs: inputs.specs, stand_ins: inputs.stand_ins, ..Inference::default() };
         let feeds = model.inputs.iter().map(|input| input.id.into()).collect();
-        let fetches = model.outputs.iter().map(|output| output.id.into()).collect();
         let options = SessionOptions::default();
-        let net = Net::new(model, options.sorting, feeds, fetches).and_then(|mut net| {
+        let net = Net::new(model, options.sorting, feeds, &Wanted::Outputs).and_then(|mut net| {
             let mut cx = PassCx::new(model, &[], Setting::new(Isa::best(), 1), limits);
             passes::dead::dead(&mut net, &mut cx)?;
             Ok(net)

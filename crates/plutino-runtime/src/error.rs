@@ -33,6 +33,18 @@ pub enum ModelError {
         /// The most that there may be.
         most: usize,
     },
+    /// Zeros are to stand in for weights that are larger than the caller allows, or than memory.
+    #[error(
+        "{file}: zeros cannot stand in for weights of {bytes} bytes: at most {most} are allowed"
+    )]
+    StandIns {
+        /// The `.param` file.
+        file: String,
+        /// Bytes of all weights that have no data.
+        bytes: usize,
+        /// Bytes allowed.
+        most: usize,
+    },
     /// The caller's limits ended the work.
     #[error("{file}: {error} while loading")]
     Interrupted {
@@ -174,11 +186,21 @@ pub enum SessionError {
         /// Input where it was met next.
         second_input: String,
     },
-    /// There is no operand of this name.
-    #[error("the model has no operand named '{name}'", name = quote(name))]
+    /// There is no operand of this name, nor an operator that makes one operand and no other.
+    #[error("{}", no_operand(name, made))]
     NoSuchOperand {
         /// The name.
         name: String,
+        /// What the operator of this name makes, where there is one.
+        made: Vec<String>,
+    },
+    /// What an operand is fed with cannot be read.
+    #[error("operand '{name}' cannot be fed: {source}", name = quote(name))]
+    Feed {
+        /// Name of the operand, as it was given.
+        name: String,
+        /// What is wrong.
+        source: TensorError,
     },
     /// A comparison lacks an input of the model.
     #[error("the reference holds no array for input '{name}'", name = quote(name))]
@@ -193,12 +215,15 @@ pub enum SessionError {
         name: String,
     },
     /// A fetched operand cannot be computed from what is fed.
-    #[error("operand '{fetch}' cannot be computed: input '{missing}' is not fed", fetch = quote(fetch), missing = quote(missing))]
+    #[error("{}", not_fed(fetch, missing, instead))]
     NotFed {
         /// The operand to compute.
         fetch: String,
-        /// The model input that it needs.
-        missing: String,
+        /// The model inputs that it needs and that are not fed.
+        missing: Vec<String>,
+        /// Other operands, each of which could be fed instead of all that are missing, in the order
+        /// in which they are computed.
+        instead: Vec<String>,
     },
     /// Shapes or dtypes do not suit an operator.
     #[error("{location}: {source} (inputs: {inputs})")]
@@ -282,6 +307,7 @@ impl SessionError {
         match self {
             Self::Cancelled { .. } | Self::Deadline { .. } | Self::Budget { .. } => true,
             Self::Tensor(e)
+            | Self::Feed { source: e, .. }
             | Self::Shape { source: ShapeError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
@@ -309,6 +335,39 @@ impl From<Interrupted> for SessionError {
     /// While planning.
     fn from(why: Interrupted) -> Self {
         Self::interrupted(why, 0, 0, None)
+    }
+}
+
+/// Names that a message lists at most.
+const MOST_NAMES: usize = 8;
+
+/// `'a', 'b' and 3 more`.
+fn names(all: &[String]) -> String {
+    let shown = all.iter().take(MOST_NAMES).map(|name| format!("'{}'", quote(name)));
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(MOST_NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn no_operand(name: &str, made: &[String]) -> String {
+    let name = quote(name);
+    match made {
+        [] => format!("the model has no operand named '{name}'"),
+        _ => format!("the operator '{name}' makes several operands: {}", names(made)),
+    }
+}
+
+fn not_fed(fetch: &str, missing: &[String], instead: &[String]) -> String {
+    let (inputs, are) = if missing.len() == 1 { ("input", "is") } else { ("inputs", "are") };
+    let fetch = quote(fetch);
+    let what =
+        format!("operand '{fetch}' cannot be computed: {inputs} {} {are} not fed", names(missing));
+    match instead {
+        [] => what,
+        [only] => format!("{what}; '{}' could be fed instead", quote(only)),
+        several => format!("{what}; one of {} could be fed instead", names(several)),
     }
 }
 

@@ -3,18 +3,20 @@
 use crate::arena::{ArenaPool, Blocks};
 use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
-use crate::plan::{Fetch, Plan, Sink, Source, Step, Work};
+use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
+use crate::request::Dense;
 use crate::watch::Watch;
-use crate::{Profile, SessionError};
+use crate::{Profile, SessionError, spans};
 use plutino_ir::Limits;
+use plutino_kernels::par::Trace;
 use plutino_kernels::{Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError, Setting};
 use plutino_tensor::alloc::Ledger;
 use plutino_tensor::stop::Stop;
 use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
-use std::time::Instant;
+use std::sync::Arc;
 
 /// Bytes that one task of a copy moves.
 const COPY_GRAIN: usize = 64 << 10;
@@ -22,15 +24,29 @@ const COPY_GRAIN: usize = 64 << 10;
 /// What stays the same during a run.
 pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) feeds: &'a [&'a Tensor],
+    pub(crate) feeds: &'a [Dense<'a>],
     pub(crate) limits: &'a Limits,
     pub(crate) setting: Setting,
     pub(crate) packs: &'a PackCache,
-    /// Bytes that plan and run may take.
-    pub(crate) budget: Option<usize>,
+    /// What the run may take beside what its plan counts: values whose size depends on data, memory
+    /// that kernels take for a moment, copies of feeds.
+    pub(crate) ledger: Option<Arc<Ledger>>,
     /// Who is shown the values between steps.
     pub(crate) watch: Option<&'a dyn Watch>,
 }
+
+/// What a caller wants of a run beside its results.
+#[derive(Default)]
+pub(crate) struct Observed<'a> {
+    pub(crate) profile: Option<&'a mut Profile>,
+    pub(crate) names: Option<&'a mut ResultNames>,
+    /// Who is shown the values between steps.
+    pub(crate) watch: Option<&'a dyn Watch>,
+}
+
+/// The names of results: which of the values that are fetched each is of, and what follows the name
+/// of that.
+pub(crate) type ResultNames = Vec<(usize, String)>;
 
 /// What steps hand to later steps outside the blocks.
 pub(crate) struct Handed {
@@ -63,11 +79,12 @@ pub(crate) fn run(
     pool: &Pool,
     arenas: &ArenaPool,
     reused: &mut [Option<Tensor>],
-    profile: Option<&mut Profile>,
+    Observed { profile, names, .. }: Observed<'_>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
-    let begin = profile.as_ref().map(|_| Instant::now());
+    let _span = spans::run(run.plan);
     let _limits = halt::enter(run.limits);
+    let trace = profile.as_ref().map(|_| Arc::new(Trace::new(pool.threads())));
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
     for d in &run.plan.direct {
         let old = reused.get_mut(d.fetch).and_then(Option::take);
@@ -80,8 +97,8 @@ pub(crate) fn run(
         for tensor in &mut direct {
             memory.push(tensor.as_mut_bytes()?);
         }
-        let clock = begin.zip(times.as_mut());
-        run.steps(Blocks::new(memory.into_iter()), pool, reused, clock)
+        let clock = trace.as_ref().zip(times.as_mut());
+        run.steps(Blocks::new(memory.into_iter()), pool, (reused, names), clock)
     })?;
     for result in results {
         outputs.push(match result {
@@ -92,9 +109,10 @@ pub(crate) fn run(
             },
         });
     }
-    if let (Some(profile), Some(begin), Some(times)) = (profile, begin, times) {
+    if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
         profile.steps = times;
-        profile.total = begin.elapsed();
+        profile.total = trace.begin().elapsed();
+        profile.take_threads(&trace);
     }
     Ok(())
 }
@@ -121,24 +139,21 @@ impl Run<'_> {
         &self,
         mut blocks: Blocks<'_>,
         pool: &Pool,
-        reused: &mut [Option<Tensor>],
-        mut clock: Option<(Instant, &mut Vec<StepTime>)>,
+        results: (&mut [Option<Tensor>], Option<&mut ResultNames>),
+        mut clock: Option<(&Arc<Trace>, &mut Vec<StepTime>)>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
         let steps = &self.plan.steps;
         let mut handed = Handed {
             heap: vec![None; self.plan.heap_slots],
             late: vec![None; self.plan.late_slots],
         };
-        // What the plan did not count: values whose size depends on data, and memory that kernels
-        // take for a moment.
-        let left = self.budget.map(|b| b.saturating_sub(self.plan.memory.needed()));
-        let ledger = left.map(|left| Ledger::new(Some(left)));
         let mut scope = Scope::current();
-        if let Some(ledger) = &ledger {
+        if let Some(ledger) = &self.ledger {
             scope = scope.charged_to(ledger);
         }
-        let _charged = ledger.is_some().then(|| scope.clone().enter());
-        pool.enter(|par| {
+        let _charged = self.ledger.is_some().then(|| scope.clone().enter());
+        let trace = clock.as_ref().map(|(trace, _)| Arc::clone(trace));
+        pool.enter_traced(trace.as_ref(), |par| {
             for (at, step) in steps.iter().enumerate() {
                 let halted = || {
                     let why = halt::seen(&scope)?;
@@ -148,25 +163,27 @@ impl Run<'_> {
                     halted().map_or(Ok(()), Err)?;
                 }
                 self.show_inputs(step, &mut blocks, &handed)?;
-                let start = clock.as_ref().map(|(begin, _)| begin.elapsed());
-                let before = ledger.as_ref().map(|ledger| ledger.spent());
+                let _span = spans::step(at, step);
+                let start = clock.as_ref().map(|(trace, _)| trace.begin().elapsed());
+                let before = self.ledger.as_ref().map(|ledger| ledger.spent());
                 let done = self.step(step, &mut blocks, &mut handed, par);
                 // Whoever saw the signal left work out: what there is is no result, whatever the
                 // kernel says of it.
                 halted().map_or(done, Err)?;
-                if let Some((ledger, before)) = ledger.as_ref().zip(before) {
+                if let Some((ledger, before)) = self.ledger.as_ref().zip(before) {
                     ledger.refund_to(before);
                     ledger.charge(handed.made_by(step))?;
                 }
-                if let (Some((begin, times)), Some(start)) = (&mut clock, start) {
-                    times.push(StepTime { start, duration: begin.elapsed().saturating_sub(start) });
+                if let (Some((trace, times)), Some(start)) = (&mut clock, start) {
+                    let duration = trace.begin().elapsed().saturating_sub(start);
+                    times.push(StepTime { start, duration });
                 }
                 self.show_outputs(step, &mut blocks, &handed)?;
             }
             Ok::<_, SessionError>(())
         })?;
         self.show_results(&mut blocks, &handed)?;
-        self.results(&mut blocks, &handed, reused)
+        self.results(&mut blocks, &handed, results)
     }
 
     fn step(
@@ -193,18 +210,20 @@ impl Run<'_> {
         source: Source,
         heap: &'s [Option<Tensor>],
     ) -> Result<Option<&'s [u8]>, RunError> {
-        let (tensor, offset, len) = match source {
+        let (bytes, offset, len) = match source {
             Source::Lent(_) | Source::Shared => return Ok(None),
-            Source::Feed { feed, offset, len } => (self.feeds.get(feed).copied(), offset, len),
+            Source::Feed { feed, offset, len } => {
+                (self.feeds.get(feed).map(Dense::bytes), offset, len)
+            }
             Source::Constant { constant, offset, len } => {
-                (self.plan.constants.get(constant), offset, len)
+                (self.plan.constants.get(constant).map(Tensor::as_bytes), offset, len)
             }
             Source::Heap(slot) => {
-                let tensor = heap.get(slot).and_then(Option::as_ref);
-                (tensor, 0, tensor.map_or(0, |t| t.as_bytes().len()))
+                let bytes = heap.get(slot).and_then(Option::as_ref).map(Tensor::as_bytes);
+                (bytes, 0, bytes.map_or(0, <[u8]>::len))
             }
         };
-        let part = tensor.and_then(|t| t.as_bytes().get(offset..offset.checked_add(len)?));
+        let part = bytes.and_then(|b| b.get(offset..offset.checked_add(len)?));
         part.map(Some).ok_or_else(|| RunError::Internal(format!("{source:?} has no such bytes")))
     }
 
@@ -350,7 +369,7 @@ impl Run<'_> {
     ) -> Result<Tensor, RunError> {
         let whole = match source {
             Source::Feed { feed, len, .. } => {
-                self.feeds.get(feed).copied().filter(|t| t.as_bytes().len() == len)
+                self.feeds.get(feed).and_then(Dense::tensor).filter(|t| t.as_bytes().len() == len)
             }
             Source::Constant { constant, len, .. } => {
                 self.plan.constants.get(constant).filter(|t| t.as_bytes().len() == len)
@@ -381,19 +400,28 @@ impl Run<'_> {
         &self,
         blocks: &mut Blocks<'_>,
         handed: &Handed,
-        reused: &mut [Option<Tensor>],
+        (reused, mut names): (&mut [Option<Tensor>], Option<&mut ResultNames>),
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
+        let mut note = |of: usize, name: &str| {
+            if let Some(names) = &mut names {
+                names.push((of, self.plan.ending(of, name).to_owned()));
+            }
+        };
         let mut results = SmallVec::new();
         for (at, fetch) in self.plan.fetches.iter().enumerate() {
             match fetch {
-                Fetch::Late { name, slot } => {
+                Fetch::Late { of, name, slot } => {
                     let value = handed.late.get(*slot).and_then(Option::as_ref);
                     let value = value.ok_or_else(|| {
                         SessionError::internal(format!("result '{name}' was not made"))
                     })?;
+                    members(name, &value.spec).iter().for_each(|name| note(*of, name));
                     results.extend(value.leaves.iter().cloned().map(Done::Tensor));
                 }
-                Fetch::Leaf { spec: Some(spec), source: Source::Lent(region), .. } => {
+                Fetch::Leaf {
+                    of, name, spec: Some(spec), source: Source::Lent(region), ..
+                } => {
+                    note(*of, name);
                     if let Some(direct) = region.block.checked_sub(1)
                         && region.offset == 0
                         && self.plan.direct.get(direct).is_some_and(|d| {
@@ -411,7 +439,8 @@ impl Run<'_> {
                         .map_err(|e| SessionError::internal(e.to_string()))?;
                     results.push(Done::Tensor(tensor));
                 }
-                Fetch::Leaf { spec, source, dtype, .. } => {
+                Fetch::Leaf { of, name, spec, source, dtype } => {
+                    note(*of, name);
                     let spec = spec.clone().unwrap_or(TensorSpec::new(*dtype, [0]));
                     let tensor = self
                         .tensor(*source, &spec, blocks, &handed.heap)

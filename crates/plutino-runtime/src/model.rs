@@ -4,7 +4,8 @@ use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
 use crate::halt;
 use crate::report::Warning;
 use crate::{
-    Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, suspects, tied,
+    Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, spans, stand_ins,
+    suspects, tied,
 };
 use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
 use plutino_ops::{
@@ -106,8 +107,13 @@ impl Model {
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
         let (path, options) = (path.as_ref(), options.into());
-        let graph = Graph::load_with(path, &options.load)?;
-        Self::decode(graph, path.display().to_string(), &options)
+        let _span = spans::load(path);
+        let mut graph = Graph::load_with(path, &options.load)?;
+        let file = path.display().to_string();
+        if let Some(most) = options.stand_ins {
+            stand_ins::fill(&mut graph, &file, most)?;
+        }
+        Self::decode(graph, file, &options)
     }
 
     /// A model of a graph that was built or edited in memory.

@@ -2,7 +2,7 @@
 
 use crate::infer::Types;
 use crate::model::{Inner, Role};
-use crate::{SessionError, Sorting};
+use crate::{SessionError, Sorting, reach};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
 use plutino_tensor::TensorSpec;
@@ -25,6 +25,17 @@ impl From<OperandId> for ValueId {
 pub(crate) struct Value {
     pub(crate) name: String,
     pub(crate) recorded: TensorType,
+}
+
+/// What a run must yield.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Wanted {
+    /// The model's outputs.
+    Outputs,
+    /// Every operand that can be computed from what is fed.
+    All,
+    /// These values, in this order.
+    These(Vec<ValueId>),
 }
 
 /// What a node does.
@@ -130,7 +141,7 @@ impl Net {
         model: &Inner,
         sorting: Sorting,
         feeds: Vec<ValueId>,
-        fetches: Vec<ValueId>,
+        wanted: &Wanted,
     ) -> Result<Self, SessionError> {
         let graph = &model.graph;
         let order = match sorting {
@@ -145,7 +156,7 @@ impl Net {
         let mut ready = vec![false; values.len()];
         feeds.iter().for_each(|f| ready[f.0] = true);
         let mut nodes = Vec::with_capacity(order.len());
-        for id in order {
+        for &id in &order {
             let (Some(op), Some(role)) = (graph.operator(id), &model.roles[id.index()]) else {
                 continue;
             };
@@ -176,11 +187,17 @@ impl Net {
                 absorbed: Vec::new(),
             });
         }
+        let fetches = match wanted {
+            Wanted::Outputs => model.outputs.iter().map(|o| o.id.into()).collect(),
+            Wanted::All => graph
+                .operands()
+                .map(|(id, _)| id.into())
+                .filter(|id: &ValueId| ready[id.0])
+                .collect(),
+            Wanted::These(fetches) => fetches.clone(),
+        };
         if let Some(fetch) = fetches.iter().find(|f| !ready[f.0]) {
-            return Err(SessionError::NotFed {
-                fetch: values[fetch.0].name.clone(),
-                missing: missing_input(model, &ready, *fetch).unwrap_or_default(),
-            });
+            return Err(reach::not_fed(model, &order, &ready, *fetch));
         }
         let (types, uses) = (Types::default(), Uses::default());
         Ok(Self { nodes, values, feeds, fetches, types, uses })
@@ -256,26 +273,4 @@ impl Net {
             _ => None,
         }
     }
-}
-
-/// Name of a model input above `value` that nobody feeds.
-fn missing_input(model: &Inner, ready: &[bool], value: ValueId) -> Option<String> {
-    let mut seen = vec![false; ready.len()];
-    let mut operands = vec![None; ready.len()];
-    for (id, operand) in model.graph.operands() {
-        operands[id.index()] = Some(operand);
-    }
-    let mut stack = vec![value.0];
-    while let Some(at) = stack.pop() {
-        if ready[at] || std::mem::replace(&mut seen[at], true) {
-            continue;
-        }
-        let operand = operands.get(at).copied().flatten()?;
-        let op = model.graph.operator(operand.producer?)?;
-        if op.kind == "pnnx.Input" {
-            return Some(operand.name.clone());
-        }
-        stack.extend(op.inputs.iter().map(|i| i.index()));
-    }
-    None
 }

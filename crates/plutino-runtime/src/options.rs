@@ -18,6 +18,10 @@ pub struct ModelOptions {
     /// Operators besides those that are linked into the program. Where both know a type, these
     /// decode it.
     pub operators: Option<Arc<Registry>>,
+    /// Zeros stand in for weights that were not read, of so many bytes at most: what is planned
+    /// then has the shapes, kernels, memory and costs of the model, but not its values. Shapes that
+    /// depend on the values of constants may differ.
+    pub stand_ins: Option<usize>,
 }
 
 impl ModelOptions {
@@ -25,6 +29,15 @@ impl ModelOptions {
     #[must_use]
     pub fn with_load(mut self, load: LoadOptions) -> Self {
         self.load = load;
+        self
+    }
+
+    /// Lets zeros stand in for weights, of so many bytes at most. With
+    /// [`Weights::Skip`](plutino_ir::Weights::Skip) a model can be planned from its `.param` file
+    /// alone.
+    #[must_use]
+    pub fn with_stand_ins(mut self, most: usize) -> Self {
+        self.stand_ins = Some(most);
         self
     }
 
@@ -39,7 +52,7 @@ impl ModelOptions {
 
 impl From<LoadOptions> for ModelOptions {
     fn from(load: LoadOptions) -> Self {
-        Self { load, operators: None }
+        Self { load, ..Self::default() }
     }
 }
 

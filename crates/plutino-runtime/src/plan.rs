@@ -6,7 +6,8 @@ use crate::late::LateStep;
 use crate::net::ValueId;
 use crate::passes::PassReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
-use plutino_ops::{Cost, Kernel, Location};
+use crate::values::{Allocation, PlannedValue};
+use plutino_ops::{Cost, Kernel, Location, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
 
@@ -17,11 +18,15 @@ pub struct Plan {
     pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
     pub(crate) constants: Vec<Tensor>,
     pub(crate) fetches: Vec<Fetch>,
+    /// Names of the fetched values, each of which may be several results.
+    pub(crate) fetched: Vec<String>,
     /// Results that steps write to directly; block `1 + i` is entry `i`.
     pub(crate) direct: Vec<Direct>,
     pub(crate) heap_slots: usize,
     pub(crate) late_slots: usize,
     pub(crate) memory: MemoryReport,
+    pub(crate) values: Vec<PlannedValue>,
+    pub(crate) allocations: Vec<Allocation>,
     pub(crate) passes: Vec<PassReport>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) input_names: Vec<String>,
@@ -96,10 +101,10 @@ pub(crate) enum Sink {
 
 /// A result of the run.
 pub(crate) enum Fetch {
-    /// One tensor.
-    Leaf { name: String, dtype: DType, spec: Option<TensorSpec>, source: Source },
+    /// One tensor of the fetched value `of`.
+    Leaf { of: usize, name: String, dtype: DType, spec: Option<TensorSpec>, source: Source },
     /// Whatever comes out of a late step: any number of tensors.
-    Late { name: String, slot: usize },
+    Late { of: usize, name: String, slot: usize },
 }
 
 /// A result that steps write to directly.
@@ -107,6 +112,23 @@ pub(crate) struct Direct {
     /// Position among [`Plan::fetches`].
     pub(crate) fetch: usize,
     pub(crate) spec: TensorSpec,
+}
+
+/// Names of the tensors of a value: its own, or where it is a tuple `name.0`, `name.1` and so on,
+/// with a number more for each tuple inside.
+pub(crate) fn members(name: &str, spec: &ValueSpec) -> Vec<String> {
+    fn walk(name: String, spec: &ValueSpec, names: &mut Vec<String>) {
+        match spec {
+            ValueSpec::List(members) => {
+                members.iter().enumerate().for_each(|(i, m)| walk(format!("{name}.{i}"), m, names));
+            }
+            ValueSpec::Word(_) => {}
+            ValueSpec::Tensor(_) | ValueSpec::Dynamic { .. } => names.push(name),
+        }
+    }
+    let mut names = Vec::new();
+    walk(name.to_owned(), spec, &mut names);
+    names
 }
 
 impl Plan {
@@ -120,8 +142,9 @@ impl Plan {
         self.input_names.iter().map(String::as_str).zip(self.feeds.iter().map(|(_, spec)| spec))
     }
 
-    /// Names of the outputs, with their specs where those are known before the run. One that is
-    /// made while running may turn out to be several.
+    /// Names of the results, with their specs where those are known before the run: that of the
+    /// operand, and for the members of a tuple `name.0`, `name.1` and so on. One that is made while
+    /// running may turn out to be several.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&TensorSpec>)> + '_ {
         self.fetches.iter().map(|fetch| match fetch {
             Fetch::Leaf { name, spec, .. } => (name.as_str(), spec.as_ref()),
@@ -129,9 +152,41 @@ impl Plan {
         })
     }
 
+    /// What the name of a result has beyond that of the fetched value `of`.
+    pub(crate) fn ending<'n>(&self, of: usize, name: &'n str) -> &'n str {
+        self.fetched.get(of).and_then(|value| name.strip_prefix(value.as_str())).unwrap_or_default()
+    }
+
     /// Memory of a run.
     pub fn memory(&self) -> MemoryReport {
         self.memory
+    }
+
+    /// Every tensor of the plan: what it is, who needs it when, and where it lies.
+    pub fn values(&self) -> &[PlannedValue] {
+        &self.values
+    }
+
+    /// What steps take of the arena, in the order in which they take it.
+    pub fn allocations(&self) -> &[Allocation] {
+        &self.allocations
+    }
+
+    /// Bytes of the arena that are in use during each step.
+    pub fn live_bytes(&self) -> Vec<usize> {
+        let steps = self.steps.len();
+        let mut taken = vec![(0usize, 0usize); steps + 1]; // bounded: steps
+        for a in &self.allocations {
+            let freed = a.freed_by.map_or(steps, |last| (last + 1).min(steps));
+            taken[a.step.min(steps)].0 += a.bytes;
+            taken[freed].1 += a.bytes;
+        }
+        let mut live = 0usize;
+        let step = |(taken, freed): (usize, usize)| {
+            live = live.saturating_sub(freed).saturating_add(taken);
+            live
+        };
+        taken.into_iter().take(steps).map(step).collect()
     }
 
     /// What the passes did and refused to do.

@@ -1,10 +1,11 @@
 //! Times of one run.
 
 use crate::Plan;
+use plutino_kernels::par::Trace;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When each step of a run started and how long it took.
+/// When each step of a run started and how long it took, and what each thread did.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Profile {
@@ -12,6 +13,9 @@ pub struct Profile {
     pub plan: Arc<Plan>,
     /// One entry for each step of the plan, in order.
     pub steps: Vec<StepTime>,
+    /// What each thread computed together with others, the caller's first; each list in order of
+    /// time. Empty lists for a session of one thread: it computes every step alone.
+    pub threads: Vec<Vec<ThreadWork>>,
     /// From the start of the run to its end: output tensors made, threads called, results copied.
     pub total: Duration,
 }
@@ -26,10 +30,44 @@ pub struct StepTime {
     pub duration: Duration,
 }
 
+/// What one thread did of a job: of what a step handed out to all threads at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadWork {
+    /// The step.
+    pub step: usize,
+    /// The job: the same number for all threads that took part, greater for later ones.
+    pub job: u64,
+    /// Start, since the start of the run.
+    pub start: Duration,
+    /// Time taken, until no task was left.
+    pub duration: Duration,
+    /// Tasks that this thread computed.
+    pub tasks: usize,
+}
+
 impl Profile {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let steps = Vec::with_capacity(plan.steps.len());
-        Self { plan, steps, total: Duration::ZERO }
+        Self { plan, steps, threads: Vec::new(), total: Duration::ZERO }
+    }
+
+    /// Takes what the threads noted. The steps are those of the same run, timed by the same clock.
+    pub(crate) fn take_threads(&mut self, trace: &Trace) {
+        let steps = &self.steps;
+        // Steps run one after the other: a job belongs to the last one that had started.
+        let step_at = |start: Duration| steps.partition_point(|step| step.start <= start);
+        let threads = trace.take().into_iter().map(|parts| {
+            let work = parts.into_iter().map(|part| ThreadWork {
+                step: step_at(part.start).saturating_sub(1),
+                job: part.job,
+                start: part.start,
+                duration: part.end.saturating_sub(part.start),
+                tasks: part.tasks,
+            });
+            work.collect()
+        });
+        self.threads = threads.collect();
     }
 
     /// Time inside steps.

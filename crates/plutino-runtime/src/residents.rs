@@ -56,7 +56,7 @@ impl Plan {
         for fetch in &self.fetches {
             let (name, spot) = match fetch {
                 Fetch::Leaf { name, source, .. } => (name, Spot::of(source)),
-                Fetch::Late { name, slot } => (name, Some(Spot::whole(Space::Late(*slot)))),
+                Fetch::Late { name, slot, .. } => (name, Some(Spot::whole(Space::Late(*slot)))),
             };
             for id in spot.map(|spot| trace.found(self, &spot, name)).unwrap_or_default() {
                 trace.residents[id].fetched = true;

@@ -9,6 +9,7 @@
 use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::net::{Action, Net, Node, ValueId};
+use crate::values::{self, Sharing};
 use plutino_ops::{Alias, Planned, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 use std::collections::HashSet;
@@ -60,6 +61,8 @@ pub(crate) struct Leaf {
     pub(crate) last_use: usize,
     /// Whether its bytes are written when it is born: not so for views.
     pub(crate) written: bool,
+    /// How it shares the memory of another leaf.
+    pub(crate) shares: Option<(Sharing, usize)>,
 }
 
 /// Leaves in one buffer beyond which it is not searched for those that are still needed: views of
@@ -143,6 +146,7 @@ impl Storage {
                 born: 0,
                 last_use: 0,
                 written: false,
+                shares: None,
             });
             storage.values[id.0] = Stored::Leaves(vec![storage.leaves.len() - 1]);
         }
@@ -244,19 +248,14 @@ impl Storage {
         };
         let len = spec.as_ref().map_or(Ok(0), TensorSpec::storage_bytes)?;
         let place = Place { home, offset: 0, len };
-        Ok(Leaf { value, member, dtype, spec, place, born, last_use: born, written })
+        let (last_use, shares) = (born, None);
+        Ok(Leaf { value, member, dtype, spec, place, born, last_use, written, shares })
     }
 
     /// When each leaf is read for the last time. Making and taking apart tuples reads nothing.
     fn note_uses(&mut self, net: &Net, types: &Types) {
         for (at, node) in net.nodes.iter().enumerate() {
-            let typed = types.all(&node.outputs);
-            let reads = match (&node.action, typed) {
-                (Action::Constant(_), _) | (Action::Pack | Action::Unpack, Some(_)) => false,
-                (_, Some(outputs)) => !outputs.iter().all(infer::known),
-                (_, None) => true,
-            };
-            if reads {
+            if values::reads(types, node) {
                 node.inputs.iter().for_each(|&id| self.note_use(id, at));
             }
         }
@@ -290,8 +289,8 @@ impl Storage {
             let len = self.leaves[leaf].place.len;
             match planned.alias.get(k).copied().unwrap_or(Alias::None) {
                 Alias::View { input, offset } => {
-                    let source = inputs.get(input).ok_or_else(|| wrong("a view of no input"))?;
-                    let source = &self.leaves[*source];
+                    let of = *inputs.get(input).ok_or_else(|| wrong("a view of no input"))?;
+                    let source = &self.leaves[of];
                     let start = offset.checked_mul(source.dtype.size_of());
                     let inside = start
                         .and_then(|s| s.checked_add(len))
@@ -302,12 +301,14 @@ impl Storage {
                     let place = Place { offset: source.place.offset + start, len, ..source.place };
                     self.leaves[leaf].place = place;
                     self.leaves[leaf].written = false;
+                    self.leaves[leaf].shares = Some((Sharing::View, of));
                     self.settle(at, leaf);
                 }
                 Alias::InPlace { input }
                     if self.may_overwrite(at, &inputs, &outputs, input, len) =>
                 {
                     self.leaves[leaf].place = self.leaves[inputs[input]].place;
+                    self.leaves[leaf].shares = Some((Sharing::InPlace, inputs[input]));
                     self.shared[at].push(input);
                     self.settle(at, leaf);
                 }

@@ -124,7 +124,7 @@ impl Run<'_> {
         let Some(watch) = self.watch else { return Ok(()) };
         for fetch in &self.plan.fetches {
             match fetch {
-                Fetch::Late { name, slot } => {
+                Fetch::Late { name, slot, .. } => {
                     let value = handed.late.get(*slot).and_then(Option::as_ref);
                     show_late(name, value, |name, leaf| match watch.wants(name) {
                         true => watch.see(Shown::Read, name, leaf),
@@ -132,7 +132,7 @@ impl Run<'_> {
                     })?;
                 }
                 Fetch::Leaf { name, .. } if !watch.wants(name) => {}
-                Fetch::Leaf { name, dtype, spec, source } => {
+                Fetch::Leaf { name, dtype, spec, source, .. } => {
                     let spec = spec.clone().unwrap_or(TensorSpec::new(*dtype, [0]));
                     let value = self.plain(*source, &spec, blocks, handed)?;
                     watch.see(Shown::read(*source), name, value)?;

@@ -38,6 +38,34 @@
 //! # }
 //! ```
 //!
+//! A [`Request`] runs any part of a model: from the operands that are fed to those that are
+//! fetched, each by its name in the file or by that of its operator. What is fed may be memory of
+//! somebody else, which is read where it lies:
+//!
+//! ```
+//! use plutino::{Model, Request, SessionOptions, TensorView, ir::Graph};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let model = Model::from_graph(Graph::parse(
+//! #     "7767517
+//! #      4 3
+//! #      pnnx.Input   pnnx_input_0   0 1 0    #0=(?,3)f32
+//! #      nn.ReLU      relu           1 1 0 1  #0=(?,3)f32 #1=(?,3)f32
+//! #      nn.Softmax   softmax        1 1 1 2  dim=1 #1=(?,3)f32 #2=(?,3)f32
+//! #      pnnx.Output  pnnx_output_0  1 0 2    #2=(?,3)f32",
+//! # )?)?;
+//! let session = model.session(SessionOptions::default())?;
+//! let numbers = vec![-5.0f32, 0.0, 1.0];
+//! let x = TensorView::from_slice(&numbers, [1, 3])?;
+//! let results = session.run_named(&Request::new().feed("0", x).fetch("relu"))?;
+//! assert_eq!(results[0].0, "relu");
+//! assert_eq!(results[0].1.as_slice::<f32>()?, [0.0, 0.0, 1.0]);
+//! // What is missing is named, and what could be fed instead.
+//! let error = session.run_with(&Request::new().fetch("softmax")).unwrap_err();
+//! assert!(error.to_string().ends_with("input '0' is not fed; '1' could be fed instead"));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! - [`Model::load`] reads and decodes the files; every operator that is not supported is named at
 //!   once.
 //! - [`Model::session`] adds threads and options; a [`Session`] is `Send + Sync` and runs from many
@@ -49,10 +77,12 @@
 //!
 //! # Features
 //!
-//! All are on by default, and each can be left out: `avx512` and `avx2` (kernels for these
-//! instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
+//! All but the last are on by default, and each can be left out: `avx512` and `avx2` (kernels for
+//! these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
 //! `families`, the chapters of operators `distance`, `losses`, `quantized`, `recurrent`, `samples`
-//! and `vision`. A model that needs what was left out is refused with the operator's name.
+//! and `vision`. A model that needs what was left out is refused with the operator's name. With
+//! `tracing`, loading, planning, running and each step are spans for whoever subscribes with the
+//! crate of that name.
 //!
 //! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
 //! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
@@ -71,10 +101,10 @@ use plutino_ops as _;
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
-    CancelToken, CheckReport, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError,
-    ModelOptions, PassNote, PassReport, Plan, Profile, Registration, Request, Resident,
-    ResidentPlace, Session, SessionError, SessionOptions, Sorting, StepInfo, ValueInfo,
-    ValueReport, Warning,
+    Allocation, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
+    ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile, Registration,
+    Request, Resident, ResidentPlace, Session, SessionError, SessionOptions, Sharing, Sorting,
+    StepInfo, StepTime, ThreadWork, ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

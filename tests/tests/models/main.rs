@@ -11,3 +11,4 @@ mod passes;
 mod precision;
 mod random;
 mod raw;
+mod requests;

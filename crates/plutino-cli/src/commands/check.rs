@@ -3,7 +3,10 @@
 use crate::failure::Failure;
 use crate::output::{Output, count, note, warn_all};
 use plutino::ir::{LoadError, LoadOptions};
+use plutino::runtime::UnsupportedKind;
 use plutino::{CheckReport, Inference, Model, ModelError};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -17,40 +20,119 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     /// The model; its .bin file may be missing
     model: PathBuf,
+    /// Print one JSON object; the exit code is the same
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    /// Whether nothing is in the way of a run.
+    ok: bool,
+    /// The line that says it, or why not.
+    summary: String,
+    operators: usize,
+    kinds: BTreeMap<String, usize>,
+    /// Types without an implementation.
+    unsupported: Vec<Unsupported>,
+    /// Where a run would fail.
+    errors: Vec<String>,
+    warnings: Vec<String>,
+    notes: Vec<String>,
+    /// What the inputs were taken to be; null where the file records too little.
+    inputs: Vec<Option<String>>,
+    /// Whether sizes of inputs are made up, since the file leaves them open.
+    stand_ins: bool,
+    /// Operators whose shapes depend on data.
+    open: usize,
+}
+
+#[derive(Serialize)]
+struct Unsupported {
+    kind: String,
+    count: usize,
+    /// The first operator of this type.
+    first: String,
+    line: Option<u32>,
+    nearest: Option<&'static str>,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let (report, weights) = check(&args.model)?;
-    if let Some(undecoded) = &report.undecoded {
-        return Err(Failure::Model(undecoded.to_string()));
-    }
-    let inference = report.inference.as_ref();
-    warn_all(report.warnings.iter().chain(inference.iter().flat_map(|i| &i.warnings)));
-    report.notes.iter().for_each(|what| note(what));
-    if let Weights::Missing(what) = &weights {
-        note(what);
-    }
+    let (found, weights) = check(&args.model)?;
+    let inference = found.inference.as_ref();
     let failures = inference.map_or(&[][..], |i| &i.failures);
     let certain = inference.is_some_and(|i| !i.stand_ins);
-    let mut errors: Vec<String> = failures.iter().map(ToString::to_string).collect();
-    if !certain {
+    let (mut notes, mut errors) = (found.notes.clone(), Vec::new());
+    match weights {
+        Weights::Missing(what) => notes.push(what),
+        Weights::Damaged(what) => errors.push(what),
+        Weights::Read => {}
+    }
+    let failures = failures.iter().map(ToString::to_string);
+    if certain {
+        errors.splice(0..0, failures);
+    } else {
         // The sizes tried may be to blame.
-        errors.drain(..).take(3).for_each(|what| {
-            note(&format!("with none of the sizes tried for open dimensions: {what}"));
-        });
+        let tried = |what| format!("with none of the sizes tried for open dimensions: {what}");
+        notes.extend(failures.take(3).map(tried));
     }
-    if let Weights::Damaged(what) = weights {
-        errors.push(what);
+    let warnings = found.warnings.iter().chain(inference.iter().flat_map(|i| &i.warnings));
+    let warnings: Vec<String> = warnings.map(ToString::to_string).collect();
+    let model = args.model.display().to_string();
+    let operators = found.kinds.values().sum();
+    let summary = match &found.undecoded {
+        Some(undecoded) => undecoded.to_string(),
+        None if !errors.is_empty() => {
+            format!("{model}: would fail at {}\n  {}", errors.len(), errors.join("\n  "))
+        }
+        None => {
+            let kinds = count(found.kinds.len(), "type");
+            let (operators, verdict) = (count(operators, "operator"), verdict(&found, inference));
+            format!("{model}: {operators} of {kinds}, all supported; {verdict}")
+        }
+    };
+    let ok = found.undecoded.is_none() && errors.is_empty();
+    let report = Report {
+        model,
+        ok,
+        summary,
+        operators,
+        unsupported: found.undecoded.iter().flat_map(|u| &u.kinds).map(Unsupported::from).collect(),
+        errors,
+        warnings,
+        notes,
+        inputs: inference
+            .map(|i| i.inputs.iter().map(|spec| spec.as_ref().map(ToString::to_string)).collect())
+            .unwrap_or_default(),
+        stand_ins: inference.is_some_and(|i| i.stand_ins),
+        open: inference.map_or(0, |i| i.open),
+        kinds: found.kinds,
+    };
+    if args.json {
+        out.json(&report)?;
+    } else if found.undecoded.is_none() {
+        warn_all(&report.warnings);
+        report.notes.iter().for_each(|what| note(what));
     }
-    if !errors.is_empty() {
-        let all = errors.join("\n  ");
-        let model = args.model.display();
-        return Err(Failure::Model(format!("{model}: would fail at {}\n  {all}", errors.len())));
+    match (ok, args.json) {
+        (false, _) => Err(Failure::Model(report.summary)),
+        (true, true) => Ok(()),
+        (true, false) => Ok(writeln!(out, "{}", report.summary)?),
     }
-    let operators = report.kinds.values().sum();
-    let (operators, kinds) = (count(operators, "operator"), count(report.kinds.len(), "type"));
-    let verdict = verdict(&report, inference);
-    Ok(writeln!(out, "{}: {operators} of {kinds}, all supported; {verdict}", args.model.display())?)
+}
+
+impl From<&UnsupportedKind> for Unsupported {
+    fn from(kind: &UnsupportedKind) -> Self {
+        Self {
+            kind: kind.kind.clone(),
+            count: kind.count,
+            first: kind.first.name.clone(),
+            line: kind.first.line,
+            nearest: kind.nearest,
+        }
+    }
 }
 
 /// What was found of the weights.

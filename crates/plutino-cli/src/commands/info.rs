@@ -1,9 +1,11 @@
 //! `plutino info`
 
+use crate::arena_svg;
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
-use crate::output::{Output, bytes, count};
-use crate::session::{self, LimitArgs, MemoryArg};
+use crate::memory_map::{self, AllocationRow, ValueRow};
+use crate::output::{Output, bytes, count, si};
+use crate::session::{LimitArgs, MemoryArg};
 use plutino::{MemoryReport, Model, PassReport, Plan, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,25 +13,36 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// Show what a model consists of, and how it would be run
+///
+/// Where the .bin file is missing, zeros stand in for the weights: shapes, kernels, memory and
+/// costs are those of the model all the same.
+///
+/// --plan and --memory list every value: whether it is bound by the caller, constant, internal or
+/// dynamic (of a shape that depends on data), how often it is used and by which steps first and
+/// last, where it lies, and of what it is a view, a part, or in whose place it is computed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
     model: PathBuf,
-    /// Show every step of the plan: kernel, values and where they lie
+    /// Show every step of the plan: kernel, values and where they lie; then every value
     #[arg(long)]
     plan: bool,
-    /// Show the memory of a run; with =low, of one with --memory low
+    /// Show the memory of a run, every value, and what each step takes of the arena; with =low, of
+    /// a run with --memory low
     #[arg(long, value_name = "USE", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "fast")]
     memory: Option<MemoryArg>,
     /// Show what each pass over the graph did, and what it refused to do
     #[arg(long)]
     passes: bool,
+    /// Draw the arena over time: what lies where during which step
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Shape of an input, for --plan, --memory and --passes; without NAME, shapes are those of the
-    /// inputs in order [default: as recorded in the file]
+    /// Shape of an input, for --plan, --memory, --passes and --svg; without NAME, shapes are those
+    /// of the inputs in order [default: as recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     #[command(flatten)]
@@ -51,6 +64,12 @@ struct Report {
     plan: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Memory>,
+    /// Every tensor of the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<ValueRow>>,
+    /// What steps take of the arena.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocations: Option<Vec<AllocationRow>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     passes: Option<Vec<Pass>>,
     warnings: Vec<String>,
@@ -77,6 +96,8 @@ struct Step {
     outputs: Vec<Value>,
     scratch_bytes: usize,
     flops: u64,
+    /// Memory traffic, about.
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -98,13 +119,17 @@ struct Pass {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let model = session::load(&args.model)?;
+    let model = args.limits.load_or_stand_in(&args.model)?;
     let mut report = describe(args, &model);
-    if args.plan || args.memory.is_some() || args.passes {
+    if args.plan || args.memory.is_some() || args.passes || args.svg.is_some() {
         let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
         let memory = args.memory.unwrap_or(MemoryArg::Fast);
         let plan = args.limits.session(&model, memory)?.plan(&specs)?;
         describe_plan(args, &plan, &mut report);
+        if let Some(path) = &args.svg {
+            std::fs::write(path, arena_svg::draw(&plan, &report.model))
+                .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
+        }
     } else {
         let inference = model.inference();
         report.warnings.extend(inference.warnings.iter().map(ToString::to_string));
@@ -137,6 +162,8 @@ fn describe(args: &Args, model: &Model) -> Report {
         kinds,
         plan: None,
         memory: None,
+        values: None,
+        allocations: None,
         passes: None,
         warnings: model.warnings().iter().map(ToString::to_string).collect(),
     }
@@ -145,6 +172,9 @@ fn describe(args: &Args, model: &Model) -> Report {
 fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.plan = args.plan.then(|| plan.steps().map(Step::from).collect());
     report.memory = args.memory.map(|_| plan.memory().into());
+    let values = || plan.values().iter().map(ValueRow::from).collect();
+    report.values = (args.plan || args.memory.is_some()).then(values);
+    report.allocations = args.memory.map(|_| memory_map::allocations(plan));
     report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
     report.warnings.extend(plan.warnings().iter().map(ToString::to_string));
 }
@@ -174,6 +204,7 @@ impl From<StepInfo> for Step {
             outputs: values(step.outputs),
             scratch_bytes: step.scratch,
             flops: step.cost.flops,
+            bytes: step.cost.bytes,
         }
     }
 }
@@ -225,6 +256,14 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         (plan, memory, passes) => {
             plan.iter().try_for_each(|steps| print_plan(steps, out))?;
             passes.iter().try_for_each(|passes| print_passes(passes, out))?;
+            if let Some(values) = &report.values {
+                writeln!(out)?;
+                memory_map::print_values(values, out)?;
+            }
+            if let Some(allocations) = report.allocations.as_ref().filter(|a| !a.is_empty()) {
+                writeln!(out)?;
+                memory_map::print_allocations(allocations, out)?;
+            }
             memory.iter().try_for_each(|memory| print_memory(memory, out))?;
         }
     }
@@ -249,7 +288,9 @@ fn print_plan(steps: &[Step], out: &mut Output) -> Result<(), Failure> {
     };
     for (i, step) in steps.iter().enumerate() {
         let absorbed: String = step.absorbed.iter().map(|name| format!(" + {name}")).collect();
-        writeln!(out, "{i:>4} {} '{}'{absorbed}: {}", step.kind, step.name, step.kernel)?;
+        let Step { kind, name, kernel, .. } = step;
+        let (flops, traffic) = (si(step.flops), bytes(step.bytes));
+        writeln!(out, "{i:>4} {kind} '{name}'{absorbed}: {kernel}; {flops}FLOP, {traffic}")?;
         writeln!(out, "     {} -> {}", values(&step.inputs), values(&step.outputs))?;
     }
     Ok(())

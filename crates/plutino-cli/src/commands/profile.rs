@@ -1,22 +1,25 @@
 //! `plutino profile`
 
 use crate::failure::Failure;
-use crate::inputs::{self, FileArgs, ShapeArg};
-use crate::output::{Output, millis, progress};
+use crate::inputs::{self, FileArgs, Open, ShapeArg};
+use crate::memory_map;
+use crate::output::{Output, progress};
+use crate::profile::against::{Against, Change};
+use crate::profile::report::{Report, Row, faster_half, in_millis};
+use crate::profile::trace::Trace;
+use crate::request::{Prepared, RequestArgs};
 use crate::session::{self, SessionArgs};
-use crate::timing::as_millis;
-use plutino::{Plan, Profile, Tensor};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use plutino::{Limits, Model, Plan, Session, SessionError};
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-/// Show where the time of a run goes: by operator and by operator type
+/// Show where the time of a run goes: by operator, by operator type and by module
 ///
 /// Times are means over the faster half of the runs, so that rows add up to the time of a run. The
 /// row "(between steps)" is what is spent outside operators: calling threads, making output
-/// tensors, timing itself.
+/// tensors, timing itself. Modules are those of PyTorch, as far as the names of operators tell.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
@@ -27,6 +30,8 @@ pub(crate) struct Args {
     shapes: Vec<ShapeArg>,
     #[command(flatten)]
     files: FileArgs,
+    #[command(flatten)]
+    request: RequestArgs,
     /// Runs before timing starts
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
@@ -37,66 +42,44 @@ pub(crate) struct Args {
     /// Show the K slowest operators only
     #[arg(long, value_name = "K")]
     top: Option<usize>,
+    /// Tell modules apart by the first N names only: with 1, layer1.0.conv1 counts for layer1
+    #[arg(long, value_name = "N",
+          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    depth: Option<usize>,
+    /// Write a trace of the fastest run, for ui.perfetto.dev or chrome://tracing: the steps, what
+    /// each thread computed and when it waited, and how much of the arena is in use
+    #[arg(long, value_name = "OUT.json")]
+    trace: Option<PathBuf>,
+    /// Show what each step takes of the arena, and which step frees it
+    #[arg(long)]
+    allocations: bool,
+    /// Show what changed since an older profile, which --json printed
+    #[arg(long, value_name = "OLD.json")]
+    against: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print the operators as CSV; times are milliseconds
+    #[arg(long, conflicts_with_all = ["json", "against", "allocations"])]
+    csv: bool,
     #[command(flatten)]
     session: SessionArgs,
 }
 
-/// One row: an operator, or a type of operators.
-#[derive(Debug, Clone, Serialize)]
-struct Row {
-    kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    kernel: String,
-    /// Number of operators.
-    count: usize,
-    ms: f64,
-    percent: f64,
-    gflop_per_s: f64,
-    gbyte_per_s: f64,
-}
-
-#[derive(Serialize)]
-struct Report {
-    model: String,
-    /// Binding shapes, passes, packing weights, memory plan.
-    #[serde(serialize_with = "as_millis", rename = "plan_ms")]
-    plan: Duration,
-    /// The first run after that, which touches memory for the first time.
-    #[serde(serialize_with = "as_millis", rename = "first_ms")]
-    first: Duration,
-    /// All timed runs, and those of them whose times are shown: the faster half.
-    runs: usize,
-    shown: usize,
-    /// Of the timed runs.
-    #[serde(serialize_with = "as_millis", rename = "slowest_ms")]
-    slowest: Duration,
-    /// What the rows add up to.
-    total_ms: f64,
-    between_ms: f64,
-    operators: Vec<Row>,
-    kinds: Vec<Row>,
-}
-
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = session::load(&args.model)?;
-    let inputs = args.files.one(&inputs::slots(&model), &args.shapes)?;
-    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let session = args.session.session(&model)?;
     let start = Instant::now();
-    let plan = session.plan(&specs)?;
+    let (run, plan) = prepare(args, &model, &session)?;
     let plan_time = start.elapsed();
+    let request = run.request(&Limits::default());
     let bar = progress("running", (args.warmup + args.runs) as u64);
-    let mut profiles = Vec::with_capacity(args.runs);
-    let mut first = Duration::ZERO;
+    let mut profiles = Vec::new();
+    let mut first_ms = 0.0;
     for i in 0..args.warmup + args.runs {
-        let (_, profile) = session.profile(&inputs)?;
+        let (_, profile) = session.profile_request(&request)?;
         if i == 0 {
-            first = profile.total;
+            first_ms = in_millis(profile.total);
         }
         if i >= args.warmup {
             profiles.push(profile);
@@ -104,93 +87,127 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let mut report = Report::new(&args.model.display().to_string(), &plan, profiles);
-    (report.plan, report.first) = (plan_time, first);
+    let slowest_ms = profiles.iter().map(|p| in_millis(p.total)).fold(0.0, f64::max);
+    let profiles = faster_half(profiles);
+    let mut report = Report {
+        model: args.model.display().to_string(),
+        threads: session.threads(),
+        isa: session.isa().to_string(),
+        plan_ms: in_millis(plan_time),
+        first_ms,
+        runs: args.runs,
+        slowest_ms,
+        ..Report::new(&plan, &profiles, args.depth)
+    };
+    report.allocations = args.allocations.then(|| memory_map::allocations(&plan));
+    if let Some(path) = &args.against {
+        report.against = Some(Against::read(path, &report)?);
+    }
+    if let (Some(path), Some(fastest)) = (&args.trace, profiles.first()) {
+        let about = serde_json::json!({
+            "model": report.model, "threads": report.threads, "isa": report.isa,
+        });
+        write_trace(path, &Trace::of(fastest, about))?;
+    }
     if let Some(top) = args.top {
         report.operators.sort_by(|a, b| b.ms.total_cmp(&a.ms));
         report.operators.truncate(top);
+        if let Some(against) = &mut report.against {
+            against.operators.truncate(top);
+        }
     }
-    if args.json { out.json(&report) } else { print(&report, out) }
+    match (args.json, args.csv) {
+        (true, _) => out.json(&report),
+        (_, true) => print_csv(&report, out),
+        _ => print(&report, out),
+    }
 }
 
-/// The faster half of the runs: those that nothing else on the machine held up. Of each of their
-/// parts, the mean is shown, so that parts add up to the whole, as medians do not.
-pub(super) fn faster_half(mut profiles: Vec<Profile>) -> Vec<Profile> {
-    profiles.sort_by_key(|profile| profile.total);
-    profiles.truncate(profiles.len().div_ceil(2));
-    profiles
-}
-
-/// The mean, in milliseconds.
-pub(super) fn mean(times: impl ExactSizeIterator<Item = Duration>) -> f64 {
-    let runs = times.len().max(1) as f64;
-    times.map(|time| time.as_secs_f64()).sum::<f64>() * 1e3 / runs
-}
-
-impl Report {
-    fn new(model: &str, plan: &Plan, profiles: Vec<Profile>) -> Self {
-        let runs = profiles.len();
-        let slowest = profiles.iter().map(|p| p.total).max().unwrap_or_default();
-        let profiles = faster_half(profiles);
-        let whole = mean(profiles.iter().map(|p| p.total));
-        let between_ms = mean(profiles.iter().map(Profile::between));
-        let step = |i: usize, p: &Profile| p.steps.get(i).map_or(Duration::ZERO, |s| s.duration);
-        let work = plan.steps().enumerate();
-        let work = work.map(|(i, info)| (info, mean(profiles.iter().map(|p| step(i, p)))));
-        let mut operators = Vec::new();
-        let mut kinds: BTreeMap<String, (usize, f64, f64, f64)> = BTreeMap::new();
-        for (step, ms) in work {
-            let (flops, bytes) = (step.cost.flops as f64, step.cost.bytes as f64);
-            let kind = kinds.entry(step.location.kind.clone()).or_default();
-            *kind = (kind.0 + 1, kind.1 + ms, kind.2 + flops, kind.3 + bytes);
-            let mut row = Row::new(step.location.kind, 1, (ms, flops, bytes), whole);
-            row.name = step.location.name;
-            row.kernel = step.kernel;
-            operators.push(row);
+/// What is run, and its plan. Inputs for which there are no files are made up where they are
+/// needed.
+fn prepare(
+    args: &Args,
+    model: &Model,
+    session: &Session,
+) -> Result<(Prepared, Arc<Plan>), Failure> {
+    let slots = inputs::slots(model);
+    if args.request.is_plain() {
+        let run = Prepared::plain(model, args.files.one(&slots, &args.shapes)?);
+        let plan = session.plan_request(&run.request(&Limits::default()))?;
+        return Ok((run, plan));
+    }
+    if !args.files.is_empty() && !args.shapes.is_empty() {
+        return Err(Failure::usage("--shape is for inputs that are made up: not with -i"));
+    }
+    let mut runs = args.request.prepare(model, &args.files)?;
+    let (Some(mut run), true) = (runs.pop(), runs.is_empty()) else {
+        return Err(Failure::usage("the model takes one picture at a time: give one"));
+    };
+    if !args.request.feeds_operands() && args.files.is_empty() {
+        run.make_up(&slots, &args.shapes)?; // as for a plain run
+    }
+    match session.plan_request(&run.request(&Limits::default())) {
+        Err(SessionError::NotFed { missing, .. }) if args.files.is_empty() => {
+            let needed: Vec<_> =
+                slots.into_iter().filter(|slot| missing.contains(&slot.operand)).collect();
+            run.make_up(&needed, &args.shapes)?;
+            let plan = session.plan_request(&run.request(&Limits::default()))?;
+            Ok((run, plan))
         }
-        let rows = kinds.into_iter();
-        let mut kinds: Vec<Row> = rows
-            .map(|(kind, (n, ms, flops, bytes))| Row::new(kind, n, (ms, flops, bytes), whole))
-            .collect();
-        kinds.sort_by(|a, b| b.ms.total_cmp(&a.ms));
-        Self {
-            model: model.to_owned(),
-            plan: Duration::ZERO,
-            first: Duration::ZERO,
-            runs,
-            shown: profiles.len(),
-            slowest,
-            total_ms: whole,
-            between_ms,
-            operators,
-            kinds,
+        plan => Ok((run, plan?)),
+    }
+}
+
+impl Prepared {
+    /// Feeds these inputs with made-up numbers.
+    fn make_up(&mut self, slots: &[inputs::Slot], shapes: &[ShapeArg]) -> Result<(), Failure> {
+        let tensors = inputs::make_up(&inputs::specs(shapes, slots, Open::One)?)?;
+        let names = slots.iter().map(|slot| slot.operand.clone());
+        self.feeds.extend(names.zip(tensors));
+        Ok(())
+    }
+}
+
+fn write_trace(path: &PathBuf, trace: &Trace) -> Result<(), Failure> {
+    let failed =
+        |e: std::io::Error| Failure::usage(format!("cannot write '{}': {e}", path.display()));
+    let file = std::fs::File::create(path).map_err(failed)?;
+    let mut file = std::io::BufWriter::new(file);
+    serde_json::to_writer(&mut file, trace).map_err(|e| failed(e.into()))?;
+    file.flush().map_err(failed)
+}
+
+/// The unit of all times of a report: that of the time of a run.
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    in_ms: f64,
+}
+
+impl Unit {
+    fn of(report: &Report) -> Self {
+        match report.total_ms {
+            ms if ms < 1.0 => Self { name: "µs", in_ms: 1e-3 },
+            _ => Self { name: "ms", in_ms: 1.0 },
         }
+    }
+
+    fn show(self, ms: f64) -> String {
+        format!("{:.3}", ms / self.in_ms)
+    }
+
+    /// With a sign.
+    fn difference(self, ms: f64) -> String {
+        format!("{:+.3}", ms / self.in_ms)
     }
 }
 
 impl Row {
-    fn new(kind: String, count: usize, (ms, flops, bytes): (f64, f64, f64), whole: f64) -> Self {
-        // 1e9 in a second is 1e6 in a millisecond.
-        let per_s = |amount: f64| if ms > 0.0 { amount / ms / 1e6 } else { 0.0 };
-        let percent = if whole > 0.0 { ms / whole * 100.0 } else { 0.0 };
-        let (gflop_per_s, gbyte_per_s) = (per_s(flops), per_s(bytes));
-        Self {
-            kind,
-            name: String::new(),
-            kernel: String::new(),
-            count,
-            ms,
-            percent,
-            gflop_per_s,
-            gbyte_per_s,
-        }
-    }
-
-    /// The columns that both tables share.
-    fn numbers(&self) -> [String; 4] {
+    /// The columns that all tables share.
+    fn numbers(&self, unit: Unit) -> [String; 4] {
         let rate = |x: f64| if x > 0.0 { format!("{x:.1}") } else { String::new() };
         [
-            format!("{:.3}", self.ms),
+            unit.show(self.ms),
             format!("{:.1}", self.percent),
             rate(self.gflop_per_s),
             rate(self.gbyte_per_s),
@@ -199,41 +216,113 @@ impl Row {
 }
 
 fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
-    let whole = report.total_ms;
-    let extra = |what: &str, ms: f64| Row::new(what.into(), 0, (ms, 0.0, 0.0), whole);
-    let between = extra("(between steps)", report.between_ms);
+    let (whole, unit) = (report.total_ms, Unit::of(report));
+    let between = Row::extra("(between steps)", report.between_ms, whole);
+    let total = Row::extra("(run)", whole, whole);
     // With --top, the rest is a row as well.
     let shown: f64 = report.operators.iter().map(|row| row.ms).sum();
     let all: f64 = report.kinds.iter().map(|row| row.ms).sum();
     let hidden = report.kinds.iter().map(|row| row.count).sum::<usize>() - report.operators.len();
-    let others = (hidden > 0).then(|| extra(&format!("({hidden} others)"), all - shown));
-    let operator = |row: &Row| {
-        [&row.kind, &row.name]
-            .into_iter()
-            .cloned()
-            .chain(row.numbers())
-            .chain([row.kernel.clone()])
-            .collect()
-    };
-    let kind = |row: &Row| {
-        let count = if row.count > 0 { row.count.to_string() } else { String::new() };
-        [row.kind.clone(), count].into_iter().chain(row.numbers()).collect()
-    };
-    let total = extra("(run)", whole);
+    let others = Row::extra(&format!("({hidden} others)"), all - shown, whole);
+    let others = (hidden > 0).then_some(&others);
     let ends = [&between, &total];
-    let rows = report.operators.iter().chain(&others).chain(ends);
-    let operators = rows.map(operator).collect();
-    out.table(&["type", "operator", "ms", "%", "GFLOP/s", "GB/s", "kernel"], operators)?;
+    let operator = |row: &Row| {
+        let names = [row.kind.clone(), row.name.clone()];
+        names.into_iter().chain(row.numbers(unit)).chain([row.kernel.clone()]).collect()
+    };
+    let rows = report.operators.iter().chain(others).chain(ends).map(operator).collect();
+    out.table(&["type", "operator", unit.name, "%", "GFLOP/s", "GB/s", "kernel"], rows)?;
+    let sums = |rows: &[Row], name: fn(&Row) -> &str| {
+        let row = |row: &Row| {
+            let count = if row.count > 0 { row.count.to_string() } else { String::new() };
+            let name = if row.count > 0 { name(row) } else { &row.kind };
+            [name.to_owned(), count].into_iter().chain(row.numbers(unit)).collect()
+        };
+        rows.iter().chain(ends).map(row).collect()
+    };
     writeln!(out)?;
-    let kinds = report.kinds.iter().chain(ends).map(kind).collect();
-    out.table(&["type", "count", "ms", "%", "GFLOP/s", "GB/s"], kinds)?;
-    let Report { model, plan, first, runs, shown, slowest, .. } = report;
+    let header = |first| [first, "count", unit.name, "%", "GFLOP/s", "GB/s"];
+    out.table(&header("type"), sums(&report.kinds, |row| &row.kind))?;
+    if report.scopes.iter().any(|row| !row.scope.is_empty()) {
+        writeln!(out)?;
+        out.table(&header("module"), sums(&report.scopes, module))?;
+    }
+    if let Some(allocations) = &report.allocations {
+        writeln!(out)?;
+        memory_map::print_allocations(allocations, out)?;
+    }
+    if let Some(against) = &report.against {
+        print_changes(against, unit, out)?;
+    }
+    let Report { model, plan_ms, first_ms, runs, shown, slowest_ms, .. } = report;
+    let time = |ms: f64| crate::output::time(std::time::Duration::from_secs_f64(ms / 1e3));
     Ok(writeln!(
         out,
-        "\n{model}: {whole:.3} ms, the mean of the faster {shown} of {runs} runs; slowest {} ms, first {} ms, \
-         planning {} ms",
-        millis(*slowest),
-        millis(*first),
-        millis(*plan)
+        "\n{model}: {} {}, the mean of the faster {shown} of {runs} runs; slowest {}, first {}, planning {}",
+        unit.show(whole),
+        unit.name,
+        time(*slowest_ms),
+        time(*first_ms),
+        time(*plan_ms)
     )?)
+}
+
+/// The module of a row, or what stands for it where names tell none.
+fn module(row: &Row) -> &str {
+    if row.scope.is_empty() { "(top level)" } else { &row.scope }
+}
+
+fn print_changes(against: &Against, unit: Unit, out: &mut Output) -> Result<(), Failure> {
+    let number = |ms: Option<f64>| ms.map_or_else(|| "-".into(), |ms| unit.show(ms));
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(String::new, |r| format!("{r:.2}"));
+    let change = |c: &Change| {
+        let kernels = c.kernels.as_ref().map(|(old, new)| format!("{old} -> {new}"));
+        let (difference, kernels) = (unit.difference(c.difference_ms), kernels.unwrap_or_default());
+        let times = [number(c.old_ms), number(c.ms), difference, ratio(c.ratio)];
+        (times, kernels)
+    };
+    let before = format!("{} before", unit.name);
+    writeln!(out, "\nagainst {} ({}):", against.file, against.model)?;
+    let rows = against.operators.iter().map(|c| {
+        let (times, kernels) = change(c);
+        [c.kind.clone(), c.name.clone()].into_iter().chain(times).chain([kernels]).collect()
+    });
+    let header = ["type", "operator", &before, "now", "difference", "ratio", "kernel"];
+    out.table(&header, rows.collect())?;
+    writeln!(out)?;
+    let whole = Change {
+        kind: "(run)".into(),
+        name: String::new(),
+        old_ms: Some(against.old_total_ms),
+        ms: Some(against.total_ms),
+        difference_ms: against.total_ms - against.old_total_ms,
+        ratio: against.ratio,
+        kernels: None,
+    };
+    let rows = against.kinds.iter().chain([&whole]);
+    let rows = rows.map(|c| [c.kind.clone()].into_iter().chain(change(c).0).collect());
+    out.table(&["type", &before, "now", "difference", "ratio"], rows.collect())
+}
+
+fn print_csv(report: &Report, out: &mut Output) -> Result<(), Failure> {
+    let between = Row::extra("(between steps)", report.between_ms, report.total_ms);
+    let rows = report.operators.iter().chain([&between]).map(|row| {
+        let numbers = [row.ms, row.percent, row.flops, row.bytes, row.gflop_per_s, row.gbyte_per_s];
+        let names = [&row.kind, &row.name, &row.scope, &row.kernel, &row.shapes];
+        names.into_iter().cloned().chain(numbers.map(|n| n.to_string())).collect()
+    });
+    let header = [
+        "type",
+        "operator",
+        "module",
+        "kernel",
+        "shapes",
+        "ms",
+        "percent",
+        "flops",
+        "bytes",
+        "gflop_per_s",
+        "gbyte_per_s",
+    ];
+    out.csv(&header, rows.collect())
 }

@@ -3,14 +3,18 @@
 use crate::classes::{Labels, likeliest};
 use crate::deviation::summary;
 use crate::digits;
+use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
-use crate::inputs::{self, Feed, FileArgs, Slot};
-use crate::output::{Output, during, millis, warn_all};
+use crate::inputs::{self, FileArgs, Slot};
+use crate::output::{Output, during, time, warn_all};
 use crate::picture::{self, PictureArgs};
+use crate::request::{Prepared, RequestArgs};
 use crate::session::{self, SessionArgs, parse_seconds};
+use crate::timing::as_millis;
 use plutino::npy::npz;
-use plutino::{Limits, Model, Request, Session, Tensor};
+use plutino::{Limits, Session, Tensor};
+use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,15 +22,19 @@ use std::time::{Duration, Instant};
 /// Run a model on inputs from files and show the outputs
 ///
 /// Without MODEL, a small network that is built in reads a handwritten digit that is built in too,
-/// or the picture given with -i.
+/// or the picture given with -i. With --feed and --fetch, any part of a model runs: from the
+/// operands that are fed to those that are fetched.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model [default: a built-in one that reads digits]
     model: Option<PathBuf>,
     #[command(flatten)]
     files: FileArgs,
-    /// Write the outputs to this file, as out0, out1, ..., and show a summary of each instead of
-    /// its numbers; those of several runs are called PICTURE.out0 and so on
+    #[command(flatten)]
+    request: RequestArgs,
+    /// Write the outputs to this file, as out0, out1, ... (what is fetched, by its names), and show
+    /// a summary of each instead of its numbers; those of several runs are called PICTURE.out0 and
+    /// so on
     #[arg(short, long, value_name = "FILE.npz")]
     output: Option<PathBuf>,
     /// Show the K likeliest classes of the first output instead of its numbers
@@ -37,13 +45,65 @@ pub(crate) struct Args {
     labels: Option<PathBuf>,
     /// Look at every value, and name the operators that make NaN or infinity; exit code 1 where NaN
     /// comes up, or an output is not finite
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     check_finite: bool,
+    /// Print one JSON object; numbers of outputs of up to 1000 elements are part of it
+    #[arg(long)]
+    json: bool,
     /// Give up after this time, from the start of loading on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
     timeout: Option<Duration>,
     #[command(flatten)]
     session: SessionArgs,
+}
+
+/// Elements of an output up to which its numbers are part of the JSON.
+const MOST_ELEMENTS: usize = 1000;
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    threads: usize,
+    isa: String,
+    runs: Vec<RunReport>,
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RunReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    picture: Option<String>,
+    /// Of the run alone.
+    #[serde(serialize_with = "as_millis", rename = "ms")]
+    time: Duration,
+    outputs: Vec<OutputReport>,
+}
+
+#[derive(Serialize)]
+struct OutputReport {
+    name: String,
+    dtype: String,
+    shape: Vec<usize>,
+    /// Of the finite elements; none where there are none, or they are complex.
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    /// Elements that are NaN or infinite.
+    not_finite: usize,
+    /// With --top: the likeliest classes of each row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classes: Option<Vec<Vec<ClassReport>>>,
+    /// Row-major; null for NaN and infinities, pairs for complex numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elements: Option<Elements>,
+}
+
+#[derive(Serialize)]
+struct ClassReport {
+    index: usize,
+    name: String,
+    probability: f64,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -54,75 +114,143 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         Some(path) => session::load_within(path, &limits)?,
         None => digits::model()?,
     };
-    let slots = inputs::slots(&model);
     let demo = args.model.is_none();
-    let feeds = match demo && args.files.is_empty() {
-        true => vec![sample(&slots, args.files.picture())?],
-        false => args.files.feeds(&slots)?,
+    let runs = match demo && args.files.is_empty() && args.request.is_plain() {
+        true => {
+            let slots = inputs::slots(&model);
+            vec![Prepared::plain(&model, sample(&slots, args.files.picture())?)]
+        }
+        false => args.request.prepare(&model, &args.files)?,
     };
     if demo
-        && let [Feed { tensors, .. }] = &feeds[..]
-        && let [picture] = &tensors[..]
+        && !args.json
+        && let [Prepared { feeds, .. }] = &runs[..]
+        && let [(_, picture)] = &feeds[..]
+        && args.request.is_plain()
     {
         digits::draw(out, picture)?;
         writeln!(out)?;
     }
     let session = args.session.session(&model)?;
+    let mut reports = Vec::new();
     let mut written = Vec::new();
+    let mut warnings = Vec::new();
     let mut finite = true;
-    for (i, feed) in feeds.iter().enumerate() {
-        let (outputs, time) = compute(&session, &model, &feed.tensors, &limits, i == 0)?;
-        if let Some(name) = &feed.name {
-            writeln!(out, "{name}")?;
+    for (i, run) in runs.iter().enumerate() {
+        let (outputs, spent, planned) = compute(args, &session, run, &limits)?;
+        if i == 0 {
+            warnings = model.warnings().iter().map(ToString::to_string).chain(planned).collect();
+            if !args.json {
+                warn_all(&warnings);
+            }
         }
-        show(args, out, &outputs, feed, &labels)?;
-        writeln!(out, "{} ms", millis(time))?;
+        if args.json {
+            reports.push(report(args, run, &outputs, spent, &labels)?);
+        } else {
+            if let Some(name) = &run.picture {
+                writeln!(out, "{name}")?;
+            }
+            show(args, out, &outputs, run, &labels)?;
+            writeln!(out, "{}", time(spent))?;
+        }
         written.push(outputs);
         if args.check_finite {
-            finite &= finite::check(&session, &feed.tensors, out)?;
+            finite &= finite::check(&session, &run.request(&limits), out)?;
         }
     }
+    if args.json {
+        let file = |path: &PathBuf| path.display().to_string();
+        out.json(&Report {
+            model: args.model.as_ref().map_or_else(|| "built-in".into(), file),
+            threads: session.threads(),
+            isa: session.isa().to_string(),
+            runs: reports,
+            warnings,
+        })?;
+    }
     if let Some(path) = &args.output {
-        write(path, &feeds, &written)?;
+        write(path, &runs, &written)?;
     }
     if finite { Ok(()) } else { Err(Failure::Mismatch) }
+}
+
+/// How many of the likeliest classes are shown, where that is what is shown.
+fn top(args: &Args) -> Option<usize> {
+    args.top.or((args.model.is_none() && args.request.is_plain()).then_some(3))
 }
 
 /// Prints the outputs of one run: classes, numbers, or no more than a summary.
 fn show(
     args: &Args,
     out: &mut Output,
-    outputs: &[Tensor],
-    feed: &Feed,
+    outputs: &[(String, Tensor)],
+    run: &Prepared,
     labels: &Labels,
 ) -> Result<(), Failure> {
-    let top = args.top.or(args.model.is_none().then_some(3));
-    for (i, output) in outputs.iter().enumerate() {
-        match (top, &args.output) {
-            (Some(k), _) if i == 0 => classes(out, output, k, labels, &feed.rows)?,
+    for (i, (name, output)) in outputs.iter().enumerate() {
+        match (top(args), &args.output) {
+            (Some(k), _) if i == 0 => classes(out, output, k, labels, &run.rows)?,
             (Some(_), _) => {}
-            (None, None) => writeln!(out, "out{i} {}\n{output}", output.spec())?,
+            (None, None) => writeln!(out, "{name} {}\n{output}", output.spec())?,
             (None, Some(_)) => match summary(output)? {
-                Some(summary) => writeln!(out, "out{i} {}: {summary}", output.spec())?,
-                None => writeln!(out, "out{i} {}", output.spec())?,
+                Some(summary) => writeln!(out, "{name} {}: {summary}", output.spec())?,
+                None => writeln!(out, "{name} {}", output.spec())?,
             },
         }
     }
     Ok(())
 }
 
-/// Writes the outputs of all runs to one archive.
-fn write(path: &Path, feeds: &[Feed], written: &[Vec<Tensor>]) -> Result<(), Failure> {
-    let prefixes = prefixes(feeds.iter().map(|feed| feed.name.as_deref()));
-    let runs = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
-        let named = outputs.iter().enumerate();
-        named.map(move |(i, tensor)| (format!("{prefix}out{i}"), tensor.view()))
+/// The outputs of one run, for JSON.
+fn report(
+    args: &Args,
+    run: &Prepared,
+    outputs: &[(String, Tensor)],
+    time: Duration,
+    labels: &Labels,
+) -> Result<RunReport, Failure> {
+    let outputs = outputs.iter().enumerate().map(|(i, (name, output))| {
+        let summary = summary(output)?;
+        let classes = match top(args).filter(|_| i == 0) {
+            Some(k) => Some(likeliest(output, k)?),
+            None => None,
+        };
+        let class = |c: &crate::classes::Class| ClassReport {
+            index: c.index,
+            name: labels.name(c.index).to_owned(),
+            probability: c.probability,
+        };
+        Ok(OutputReport {
+            name: name.clone(),
+            dtype: output.dtype().to_string(),
+            shape: output.shape().to_vec(),
+            min: summary.map(|s| s.min),
+            max: summary.map(|s| s.max),
+            mean: summary.map(|s| s.mean),
+            not_finite: summary.map_or(0, |s| s.not_finite),
+            classes: classes
+                .map(|rows| rows.iter().map(|row| row.iter().map(class).collect()).collect()),
+            elements: match output.numel() <= MOST_ELEMENTS {
+                true => Some(Elements::of(output)?),
+                false => None,
+            },
+        })
     });
-    Ok(npz::save(path, runs)?)
+    let outputs = outputs.collect::<Result<_, Failure>>()?;
+    Ok(RunReport { picture: run.picture.clone(), time, outputs })
 }
 
-/// What the outputs of each run are called before `out0`: the stem of the picture, numbered where
-/// it came before.
+/// Writes the outputs of all runs to one archive.
+fn write(path: &Path, runs: &[Prepared], written: &[Vec<(String, Tensor)>]) -> Result<(), Failure> {
+    let prefixes = prefixes(runs.iter().map(|run| run.picture.as_deref()));
+    let arrays = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
+        outputs.iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor.view()))
+    });
+    Ok(npz::save(path, arrays)?)
+}
+
+/// What the outputs of each run are called before their names: the stem of the picture, numbered
+/// where it came before.
 fn prefixes<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
     let mut taken: Vec<String> = Vec::new();
     for name in names {
@@ -139,38 +267,31 @@ fn prefixes<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
     taken
 }
 
-fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Feed, Failure> {
+fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Vec<Tensor>, Failure> {
     args.check_used(1)?;
     let slot = slots.first().ok_or_else(|| Failure::Model("the model has no input".into()))?;
     let tensor = picture::decode(digits::SAMPLE, slot.wanted(), args).map_err(Failure::Usage)?;
-    Ok(Feed { name: None, rows: Vec::new(), tensors: vec![tensor] })
+    Ok(vec![tensor])
 }
 
-/// Plans and runs; the time is that of the run alone. Warnings are told once.
+/// Plans and runs: the results by name, the time of the run alone, and what planning warned of.
+#[allow(clippy::type_complexity)] // read at the one place that calls it
 fn compute(
+    args: &Args,
     session: &Session,
-    model: &Model,
-    inputs: &[Tensor],
+    run: &Prepared,
     limits: &Limits,
-    first: bool,
-) -> Result<(Vec<Tensor>, Duration), Failure> {
-    let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
-    let plan = during("planning", || session.plan_within(&specs, limits))?;
-    if first {
-        warn_all(model.warnings().iter().chain(plan.warnings()));
+) -> Result<(Vec<(String, Tensor)>, Duration, Vec<String>), Failure> {
+    let request = run.request(limits);
+    let plan = during("planning", || session.plan_request(&request))?;
+    let warnings = plan.warnings().iter().map(ToString::to_string).collect();
+    let start = Instant::now();
+    let mut outputs = during("running", || session.run_named(&request))?;
+    let time = start.elapsed();
+    if !args.request.names_results() {
+        outputs.iter_mut().enumerate().for_each(|(i, (name, _))| *name = format!("out{i}"));
     }
-    during("running", || {
-        let mut request = Request::new();
-        for (info, input) in model.inputs().iter().zip(inputs) {
-            request = request.feed(&info.name, input);
-        }
-        if let Some(deadline) = limits.deadline {
-            request = request.deadline(deadline);
-        }
-        let start = Instant::now();
-        let outputs = session.run_with(&request)?;
-        Ok((outputs, start.elapsed()))
-    })
+    Ok((outputs, time, warnings))
 }
 
 /// The likeliest classes, row by row; `names` are those of the rows, where they have any.

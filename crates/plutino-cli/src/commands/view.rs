@@ -1,9 +1,9 @@
 //! `plutino view`
 
-use super::profile::{faster_half, mean};
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
 use crate::output::{Output, bytes, during, progress, warn};
+use crate::profile::report::{faster_half, mean};
 use crate::session::SessionArgs;
 use crate::view;
 use crate::view::data::{Data, Marks, Times};

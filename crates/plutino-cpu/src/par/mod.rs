@@ -25,6 +25,7 @@ mod refusal;
 mod region;
 mod share;
 mod sync;
+mod trace;
 
 use grid::Grid;
 pub use grid::part_of;
@@ -32,6 +33,7 @@ pub use plutino_tensor::stop;
 pub use refusal::Refusal;
 use region::Region;
 use share::Share;
+pub use trace::{JobPart, Trace};
 
 /// Bytes of a worker's stack: what the standard library gives a thread by default, so that whatever
 /// runs on a worker runs on a thread of a caller as well. No frame of an unoptimised build takes
@@ -71,10 +73,15 @@ impl Pool {
 
     /// Runs `f` with the pool's workers in attendance.
     pub fn enter<R>(&self, f: impl FnOnce(&Par) -> R) -> R {
+        self.enter_traced(None, f)
+    }
+
+    /// As [`Pool::enter`]; where there is a trace, the threads note in it what they do.
+    pub fn enter_traced<R>(&self, trace: Option<&Arc<Trace>>, f: impl FnOnce(&Par) -> R) -> R {
         let Some(workers) = &self.workers else {
             return f(&Par::serial());
         };
-        let region = Arc::new(Region::new(self.threads));
+        let region = Arc::new(Region::new(self.threads, trace.cloned()));
         for _ in 1..self.threads {
             let region = Arc::clone(&region);
             // The same number for the same thread in every region; no region has a thread twice.

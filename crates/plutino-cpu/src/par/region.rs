@@ -8,10 +8,11 @@
 use super::grid::part_of;
 use super::share::Share;
 use super::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Entered, Ordering::SeqCst, Scope, Stop, UnsafeCell, settle,
-    spin_loop, yield_now,
+    AtomicBool, AtomicU64, AtomicUsize, Entered, Ordering::SeqCst, Scope, Stop, Task, Trace,
+    UnsafeCell, noted, settle, spin_loop, yield_now,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 /// Spins (with a pause each) before a waiting worker starts to yield its core.
 const SPINS: u32 = 4096;
@@ -34,6 +35,8 @@ pub(super) struct Region {
     busy: AtomicBool,
     panicked: AtomicBool,
     dismissed: AtomicBool,
+    /// Where threads note what they do, where somebody wants to know.
+    trace: Option<Arc<Trace>>,
 }
 
 // SAFETY: `job` and `scope` are written only by the caller that holds `busy`, while `epoch` is even and `active`
@@ -44,7 +47,7 @@ unsafe impl Sync for Region {}
 unsafe impl Send for Region {}
 
 impl Region {
-    pub(super) fn new(threads: usize) -> Self {
+    pub(super) fn new(threads: usize, trace: Option<Arc<Trace>>) -> Self {
         Self {
             epoch: AtomicU64::new(0),
             active: AtomicUsize::new(0),
@@ -54,6 +57,7 @@ impl Region {
             busy: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
+            trace,
         }
     }
 
@@ -69,7 +73,7 @@ impl Region {
 
     /// The caller's side: publish `units * each` tasks, take part, close, wait for those who
     /// joined.
-    pub(super) fn run(&self, units: usize, each: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+    pub(super) fn run(&self, units: usize, each: usize, f: &Task<'_>) {
         if self.busy.swap(true, SeqCst) {
             // Nested, or a second caller.
             return in_a_row(&Scope::current(), units * each, f);
@@ -95,10 +99,10 @@ impl Region {
                 *scope = Scope::current();
             }
         });
-        self.epoch.fetch_add(1, SeqCst);
+        let number = self.epoch.fetch_add(1, SeqCst) + 1;
         // SAFETY: only we write to it, after the job.
         let stop = self.scope.with(|scope| unsafe { (*scope).stop() });
-        let mine = catch_unwind(AssertUnwindSafe(|| self.work(0, stop, f)));
+        let mine = catch_unwind(AssertUnwindSafe(|| self.work((0, number), stop, f)));
         self.close();
         let theirs = self.panicked.swap(false, SeqCst);
         self.busy.store(false, SeqCst);
@@ -138,7 +142,7 @@ impl Region {
             // here, or sees us and waits.
             let joined = self.epoch.load(SeqCst);
             if !joined.is_multiple_of(2) {
-                self.take_part(worker, &mut presence);
+                self.take_part((worker, joined), &mut presence);
                 done = joined;
                 spins = 0;
             }
@@ -146,8 +150,8 @@ impl Region {
         }
     }
 
-    /// As a worker that has joined.
-    fn take_part(&self, worker: usize, presence: &mut Presence) {
+    /// As a worker that has joined the job of this number.
+    fn take_part(&self, (worker, number): (usize, u64), presence: &mut Presence) {
         // SAFETY: the epoch is odd and we are counted as active: job and scope stay in place.
         let Some(job) = self.job.with(|job| unsafe { *job }) else { return };
         // SAFETY: as above.
@@ -155,14 +159,18 @@ impl Region {
         // SAFETY: the closure outlives the job, see `run`.
         let f = unsafe { &*job };
         let stop = presence.scope.stop();
-        if catch_unwind(AssertUnwindSafe(|| self.work(worker, stop, f))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| self.work((worker, number), stop, f))).is_err() {
             self.panicked.store(true, SeqCst);
         }
     }
 
     /// Takes tasks until none is left, or the signal is given: its own from the first on, then those
     /// of the others from the last.
-    fn work(&self, worker: usize, stop: Option<&Stop>, f: &(dyn Fn(usize, usize) + Sync)) {
+    fn work(&self, (worker, job): (usize, u64), stop: Option<&Stop>, f: &Task<'_>) {
+        noted(self.trace.as_deref(), (worker, job), f, |f| self.take_tasks(worker, stop, f));
+    }
+
+    fn take_tasks(&self, worker: usize, stop: Option<&Stop>, f: &Task<'_>) {
         let (before, rest) = self.shares.split_at(worker);
         let Some((own, after)) = rest.split_first() else { return };
         while goes_on(stop)
@@ -199,7 +207,7 @@ impl Presence {
 }
 
 /// All tasks on this thread, until the signal is given.
-pub(super) fn in_a_row(scope: &Scope, tasks: usize, f: &(dyn Fn(usize, usize) + Sync)) {
+pub(super) fn in_a_row(scope: &Scope, tasks: usize, f: &Task<'_>) {
     for task in 0..tasks {
         if !goes_on(scope.stop()) {
             return;

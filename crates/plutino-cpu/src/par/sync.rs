@@ -1,6 +1,7 @@
 //! What [`region`](super::region) and [`share`](super::share) are made of. The models of
 //! `tests/loom` put loom's counterparts in the place of this file, and try all interleavings.
 
+pub(super) use super::trace::{Task, Trace, noted};
 pub(super) use plutino_tensor::{Entered, Scope, stop::Stop};
 pub(super) use std::hint::spin_loop;
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

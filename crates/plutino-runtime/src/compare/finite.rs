@@ -73,10 +73,19 @@ impl Session {
         for (info, tensor) in self.model().inputs().iter().zip(inputs) {
             request = request.feed(&info.name, tensor);
         }
+        self.check_finite_of(&request)
+    }
+
+    /// [`Session::check_finite`] of what a request computes.
+    ///
+    /// # Errors
+    /// As [`Session::run_with`].
+    pub fn check_finite_of(&self, request: &Request<'_>) -> Result<FiniteReport, SessionError> {
+        let plan = self.plan_request(request)?;
         let look = Look::default();
-        self.watched(&request, &look)?;
+        self.watched(request, &look)?;
         let State { mut report, found, .. } = look.0.into_inner();
-        let outputs = self.model().outputs().iter().map(|output| output.name.as_str());
+        let outputs = plan.outputs().map(|(name, _)| name);
         for output in outputs {
             let mut names: Vec<&String> = found
                 .iter()
@@ -121,7 +130,9 @@ impl Found {
                 let parts = tensor.cast(DType::C128)?;
                 let parts = parts.as_slice::<Complex<f64>>()?.iter();
                 // NaN where a part is, else infinite where a part is.
-                Ok(Self::numbers(parts.map(|z| if z.is_nan() { f64::NAN } else { z.re.hypot(z.im) })))
+                Ok(Self::numbers(
+                    parts.map(|z| if z.is_nan() { f64::NAN } else { z.re.hypot(z.im) }),
+                ))
             }
             _ => Ok(Self::default()),
         }

@@ -80,7 +80,8 @@ fn ulp(x: f64, dtype: DType) -> f64 {
         DType::Bf16 => (7, -126),
         _ => (23, -126),
     };
-    let exponent = if x == 0.0 { least } else { x.abs().log2().floor().max(f64::from(least)) as i32 };
+    let exponent =
+        if x == 0.0 { least } else { x.abs().log2().floor().max(f64::from(least)) as i32 };
     2f64.powi(exponent - digits)
 }
 

@@ -258,6 +258,7 @@ pub(crate) fn run(
         let ran = pass.kind == Kind::Required || !off;
         cx.report = PassReport { name: pass.name, ran, ..PassReport::default() };
         if ran {
+            let _span = crate::spans::pass(pass.name);
             cx.off = without(options, pass.name);
             (pass.run)(net, cx)?;
             cx.settle(net);

@@ -2,7 +2,7 @@
 
 use super::{PassCx, PassReport, run};
 use crate::SessionOptions;
-use crate::net::{Net, ValueId};
+use crate::net::{Net, ValueId, Wanted};
 use crate::options::Resolved;
 use crate::testkit::{session, values, weighted};
 use plutino_ir::Limits;
@@ -25,13 +25,12 @@ pub(super) fn after_of(
     let model = weighted(lines);
     let inner = &model.inner;
     let feeds: Vec<_> = inner.inputs.iter().map(|i| i.id.into()).collect();
-    let fetches = inner.outputs.iter().map(|o| o.id.into()).collect();
     let specs =
         vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
     let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, options };
-    let mut net = Net::new(inner, resolved.options.sorting, feeds, fetches).unwrap();
+    let mut net = Net::new(inner, resolved.options.sorting, feeds, &Wanted::Outputs).unwrap();
     let limits = Limits::default();
     let mut cx = PassCx::new(inner, &specs, resolved.setting(), &limits);
     let reports = run(&mut net, &mut cx, &resolved).unwrap();

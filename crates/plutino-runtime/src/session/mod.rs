@@ -4,14 +4,15 @@ use crate::arena::ArenaPool;
 use crate::bind::{self, Binding};
 use crate::build;
 use crate::cache::PlanCache;
-use crate::exec::{self, Run};
-use crate::net::ValueId;
+use crate::exec::{self, Observed, Run};
+use crate::net::{ValueId, Wanted};
 use crate::options::Resolved;
-use crate::request::Request;
+use crate::request::{Dense, Fed, Request};
 use crate::watch::Watch;
-use crate::{Model, Plan, Profile, SessionError, SessionOptions};
+use crate::{Model, Plan, Profile, SessionError, SessionOptions, spans};
 use plutino_ir::Limits;
 use plutino_kernels::{Isa, Pool};
+use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Tensor, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -59,10 +60,9 @@ impl Session {
         inputs: &[Tensor],
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
-        let feeds: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+        let feeds = positional(inputs);
         let plan = self.positional_plan(&feeds)?;
-        let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
-        self.execute(&plan, &feeds, &mut reused, &Limits::default(), None, outputs)
+        self.execute(&plan, &feeds, &Limits::default(), Observed::default(), outputs)
     }
 
     /// Runs a request: any operands fed, any fetched, with a deadline or a way to cancel.
@@ -71,10 +71,52 @@ impl Session {
     /// As [`Session::run`]; where the limits end the run; where what is fed does not suffice for
     /// what is fetched.
     pub fn run_with(&self, request: &Request<'_>) -> Result<Vec<Tensor>, SessionError> {
-        let feeds: SmallVec<[&Tensor; 4]> = request.feeds.iter().map(|(_, t)| *t).collect();
-        let plan = self.request_plan(request)?;
         let mut outputs = Vec::new();
-        self.execute(&plan, &feeds, &mut [], &request.limits, None, &mut outputs)?;
+        self.run_request_into(request, &mut outputs)?;
+        Ok(outputs)
+    }
+
+    /// [`Session::run_with`] that reuses the memory of `outputs`, as [`Session::run_into`] does.
+    ///
+    /// # Errors
+    /// As [`Session::run_with`].
+    pub fn run_request_into(
+        &self,
+        request: &Request<'_>,
+        outputs: &mut Vec<Tensor>,
+    ) -> Result<(), SessionError> {
+        let (plan, feeds) = (self.plan_request(request)?, &request.feeds);
+        self.execute(&plan, feeds, &request.limits, Observed::default(), outputs)
+    }
+
+    /// [`Session::run_with`], each result with its name: the operand's, as the request calls it.
+    /// The members of a tuple are called `name.0`, `name.1` and so on.
+    ///
+    /// # Errors
+    /// As [`Session::run_with`].
+    pub fn run_named(&self, request: &Request<'_>) -> Result<Vec<(String, Tensor)>, SessionError> {
+        let (plan, feeds) = (self.plan_request(request)?, &request.feeds);
+        let (mut outputs, mut names) = (Vec::new(), Vec::new());
+        let observed = Observed { names: Some(&mut names), ..Observed::default() };
+        self.execute(&plan, feeds, &request.limits, observed, &mut outputs)?;
+        let name = |(of, ending): (usize, String)| {
+            let asked = request.fetches.get(of).filter(|_| !request.all).copied();
+            let operand = asked.or(plan.fetched.get(of).map(String::as_str)).unwrap_or_default();
+            format!("{operand}{ending}")
+        };
+        Ok(names.into_iter().map(name).zip(outputs).collect())
+    }
+
+    /// [`Session::run_with`] that shows the values between its steps to `watch`.
+    pub(crate) fn watched(
+        &self,
+        request: &Request<'_>,
+        watch: &dyn Watch,
+    ) -> Result<Vec<Tensor>, SessionError> {
+        let (plan, feeds) = (self.plan_request(request)?, &request.feeds);
+        let observed = Observed { watch: Some(watch), ..Observed::default() };
+        let mut outputs = Vec::new();
+        self.execute(&plan, feeds, &request.limits, observed, &mut outputs)?;
         Ok(outputs)
     }
 
@@ -83,12 +125,33 @@ impl Session {
     /// # Errors
     /// As [`Session::run`].
     pub fn profile(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Profile), SessionError> {
-        let feeds: SmallVec<[&Tensor; 4]> = inputs.iter().collect();
+        let feeds = positional(inputs);
         let plan = self.positional_plan(&feeds)?;
-        let mut profile = Profile::new(Arc::clone(&plan));
+        self.timed(&plan, &feeds, &Limits::default())
+    }
+
+    /// [`Session::run_with`] with the times of its steps.
+    ///
+    /// # Errors
+    /// As [`Session::run_with`].
+    pub fn profile_request(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Vec<Tensor>, Profile), SessionError> {
+        let (plan, feeds) = (self.plan_request(request)?, &request.feeds);
+        self.timed(&plan, feeds, &request.limits)
+    }
+
+    fn timed(
+        &self,
+        plan: &Arc<Plan>,
+        feeds: &[(&str, Fed<'_>)],
+        limits: &Limits,
+    ) -> Result<(Vec<Tensor>, Profile), SessionError> {
+        let mut profile = Profile::new(Arc::clone(plan));
         let mut outputs = Vec::new();
-        let limits = Limits::default();
-        self.execute(&plan, &feeds, &mut [], &limits, Some(&mut profile), &mut outputs)?;
+        let observed = Observed { profile: Some(&mut profile), ..Observed::default() };
+        self.execute(plan, feeds, limits, observed, &mut outputs)?;
         Ok((outputs, profile))
     }
 
@@ -124,14 +187,14 @@ impl Session {
         self.pool.threads()
     }
 
+    /// The options, with nothing left open.
+    pub(crate) fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
     /// The instruction set.
     pub fn isa(&self) -> Isa {
         self.resolved.isa
-    }
-
-    /// Options, with nothing left open.
-    pub(crate) fn resolved(&self) -> &Resolved {
-        &self.resolved
     }
 
     /// Number of plans kept at the moment.
@@ -139,82 +202,76 @@ impl Session {
         self.plans.len()
     }
 
-    fn positional_plan(&self, feeds: &[&Tensor]) -> Result<Arc<Plan>, SessionError> {
-        let inputs = &self.model.inner.inputs;
-        let fed = || inputs.iter().map(|i| ValueId::from(i.id)).zip(feeds.iter().copied());
-        let found = self.plans.find(|b| feeds.len() == inputs.len() && b.matches(fed(), &[]));
-        match found {
+    /// The plan of a request, for dtypes and shapes of what it feeds. The first run then costs what
+    /// any other does.
+    ///
+    /// # Errors
+    /// As [`Session::plan`]; where what is fed does not suffice for what is fetched; where the
+    /// limits end planning.
+    pub fn plan_request(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
+        let model = &self.model.inner;
+        let ids = request.feeds.iter().map(|(name, _)| bind::operand(model, name));
+        let ids = ids.collect::<Result<SmallVec<[ValueId; 4]>, _>>()?;
+        let wanted = bind::wanted(model, request)?;
+        let fed = || ids.iter().copied().zip(request.feeds.iter().map(|(_, fed)| fed));
+        match self.plans.find(|b| b.matches(fed(), &wanted)) {
             Some(plan) => Ok(plan),
             None => {
-                let binding =
-                    Binding::positional(&self.model.inner, feeds.iter().map(|t| t.spec()))?;
-                self.plan_for(binding, &Limits::default())
+                let feeds = request.feeds.iter().map(|(name, fed)| (*name, fed.spec()));
+                self.plan_for(Binding::named(model, feeds, wanted)?, &request.limits)
             }
         }
     }
 
-    pub(crate) fn request_plan(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
-        let model = &self.model.inner;
-        let ids: Result<SmallVec<[ValueId; 4]>, _> =
-            request.feeds.iter().map(|(name, _)| bind::operand(model, name)).collect();
-        let fetches: Result<SmallVec<[ValueId; 4]>, _> =
-            request.fetches.iter().map(|name| bind::operand(model, name)).collect();
-        let (ids, fetches) = (ids?, fetches?);
-        let fed = || ids.iter().copied().zip(request.feeds.iter().map(|(_, t)| *t));
-        match self.plans.find(|b| b.matches(fed(), &fetches)) {
+    fn positional_plan(&self, feeds: &[(&str, Fed<'_>)]) -> Result<Arc<Plan>, SessionError> {
+        let inputs = &self.model.inner.inputs;
+        let fed = || inputs.iter().map(|i| ValueId::from(i.id)).zip(feeds.iter().map(|(_, f)| f));
+        let matching =
+            |b: &Binding| feeds.len() == inputs.len() && b.matches(fed(), &Wanted::Outputs);
+        match self.plans.find(matching) {
             Some(plan) => Ok(plan),
             None => {
-                let feeds = request.feeds.iter().map(|(name, t)| (*name, t.spec()));
-                self.plan_for(Binding::named(model, feeds, &request.fetches)?, &request.limits)
+                let specs = feeds.iter().map(|(_, fed)| fed.spec());
+                self.plan_for(Binding::positional(&self.model.inner, specs)?, &Limits::default())
             }
         }
     }
 
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
         self.plans.get(binding, limits, |binding| {
+            let _span = spans::plan(&self.model.inner.file);
             build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
         })
     }
 
-    /// Runs a plan; results go to the end of `outputs`, in memory of `reused` tensors where that
-    /// fits.
+    /// Runs a plan; results replace `outputs`, in their memory where that fits.
     fn execute(
         &self,
         plan: &Plan,
-        feeds: &[&Tensor],
-        reused: &mut [Option<Tensor>],
+        feeds: &[(&str, Fed<'_>)],
         limits: &Limits,
-        profile: Option<&mut Profile>,
+        observed: Observed<'_>,
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
-        let packs = &self.model.inner.packs;
+        let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
         let budget = self.resolved.options.memory_budget;
-        let setting = self.resolved.setting();
-        let run = Run { plan, feeds, limits, setting, packs, budget, watch: None };
-        exec::run(&run, &self.pool, &self.arenas, reused, profile, outputs)
-    }
-
-    /// Runs a request and shows the values between its steps to `watch`.
-    pub(crate) fn watched(
-        &self,
-        request: &Request<'_>,
-        watch: &dyn Watch,
-    ) -> Result<Vec<Tensor>, SessionError> {
-        let feeds: SmallVec<[&Tensor; 4]> = request.feeds.iter().map(|(_, t)| *t).collect();
-        let plan = self.request_plan(request)?;
-        let run = Run {
-            plan: &plan,
-            feeds: &feeds,
-            limits: &request.limits,
-            setting: self.resolved.setting(),
-            packs: &self.model.inner.packs,
-            budget: self.resolved.options.memory_budget,
-            watch: Some(watch),
+        let left = budget.map(|b| b.saturating_sub(plan.memory.needed()));
+        let ledger = left.map(|left| Ledger::new(Some(left)));
+        let dense = || feeds.iter().map(|(name, fed)| fed.dense(name)).collect();
+        let feeds: Result<SmallVec<[Dense<'_>; 4]>, SessionError> = match &ledger {
+            Some(ledger) => alloc::charged(ledger, dense),
+            None => dense(),
         };
-        let mut outputs = Vec::new();
-        exec::run(&run, &self.pool, &self.arenas, &mut [], None, &mut outputs)?;
-        Ok(outputs)
+        let feeds = &feeds?[..];
+        let (setting, packs) = (self.resolved.setting(), &self.model.inner.packs);
+        let run = Run { plan, feeds, limits, setting, packs, ledger, watch: observed.watch };
+        exec::run(&run, &self.pool, &self.arenas, &mut reused, observed, outputs)
     }
+}
+
+/// Feeds by position, in the form of those of a request.
+fn positional(inputs: &[Tensor]) -> SmallVec<[(&'static str, Fed<'_>); 4]> {
+    inputs.iter().map(|tensor| ("", tensor.into())).collect()
 }
 
 impl std::fmt::Debug for Session {
@@ -225,5 +282,7 @@ impl std::fmt::Debug for Session {
 
 #[cfg(test)]
 mod random;
+#[cfg(test)]
+mod requests;
 #[cfg(test)]
 mod tests;

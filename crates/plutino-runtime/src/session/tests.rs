@@ -196,9 +196,16 @@ fn any_operand_can_be_fed_and_fetched() {
     let same = session.run_with(&Request::new().feed("2", &x).fetch("2")).unwrap();
     assert_eq!(same[0], x);
     let missing = session.run_with(&Request::new().feed("3", &x).fetch("2")).unwrap_err();
-    assert_eq!(missing, SessionError::NotFed { fetch: "2".into(), missing: "0".into() });
+    assert_eq!(
+        missing,
+        SessionError::NotFed {
+            fetch: "2".into(),
+            missing: vec!["0".into()],
+            instead: vec!["1".into()]
+        }
+    );
     let unknown = session.run_with(&Request::new().feed("nine", &x)).unwrap_err();
-    assert_eq!(unknown, SessionError::NoSuchOperand { name: "nine".into() });
+    assert_eq!(unknown, SessionError::NoSuchOperand { name: "nine".into(), made: Vec::new() });
     let twice = session.run_with(&Request::new().feed("0", &x).feed("in", &x)).unwrap_err();
     assert_eq!(twice, SessionError::FedTwice { name: "in".into() });
 }

@@ -1,6 +1,10 @@
 //! The built command, from outside: what it prints, where it prints it, and its exit codes.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
+mod plan;
+mod profile;
+mod requests;
+
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -42,6 +46,16 @@ fn fails(args: &[&str], code: i32) -> String {
     let (_, err) = run(args, code);
     assert!(err.contains("error: "), "{args:?}: {err}");
     err
+}
+
+/// Lines that are the time of a run.
+fn times(out: &str) -> usize {
+    out.lines().filter(|line| line.ends_with(" ms") || line.ends_with(" µs")).count()
+}
+
+/// What a command prints as JSON.
+fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&ok(args)).unwrap()
 }
 
 struct Folder(tempfile::TempDir);
@@ -440,7 +454,7 @@ fn several_pictures_are_a_batch_or_runs() {
     // The batch is open: one run, whose rows are named after the pictures.
     let (out, found) = classes(&args);
     assert_eq!(found, ["3", "7", "1"]);
-    assert_eq!(out.matches(" ms").count(), 1, "{out}");
+    assert_eq!(times(&out), 1, "{out}");
     pictures.iter().for_each(|p| assert!(out.contains(p.as_str()), "{out}"));
     // A model that takes one picture: one run for each.
     let text = std::fs::read_to_string(digits("model.pnnx.param")).unwrap();
@@ -449,7 +463,7 @@ fn several_pictures_are_a_batch_or_runs() {
     args[1] = folder.path("one");
     let (out, found) = classes(&args);
     assert_eq!(found, ["3", "7", "1"]);
-    assert_eq!(out.matches(" ms").count(), 3, "{out}");
+    assert_eq!(times(&out), 3, "{out}");
     let file = folder.path("out.npz");
     args.extend(["-o".into(), file.clone()]);
     classes(&args);

@@ -1,0 +1,108 @@
+//! `info`: plans, values, memory, and models without weights.
+
+use crate::{Folder, digits, fails, json, ok, run};
+use serde_json::Value;
+
+const SHAPE: [&str; 2] = ["--shape", "4x1x8x8"];
+
+fn of<'a>(values: &'a Value, name: &str) -> &'a Value {
+    values.as_array().unwrap().iter().find(|v| v["name"] == name).unwrap()
+}
+
+#[test]
+fn every_value_is_listed() {
+    let model = digits("model.pnnx.param");
+    let report = json(&[&["info", &model, "--memory", "--plan", "--json"], &SHAPE[..]].concat());
+    let values = &report["values"];
+    let (input, output) = (of(values, "0"), of(values, "10"));
+    assert_eq!((&input["kind"], &input["storage"]), (&"bound".into(), &"input 0".into()));
+    assert_eq!((&input["made"], &input["bytes"]), (&Value::Null, &(4 * 64 * 4).into()));
+    assert_eq!((&output["result"], &output["kind"]), (&true.into(), &"internal".into()));
+    let steps = report["plan"].as_array().unwrap();
+    assert_eq!(output["made"].as_u64().unwrap() as usize, steps.len() - 1);
+    let flat = values.as_array().unwrap().iter().find(|v| v["shares"] == "view of").unwrap();
+    assert!(flat["with"].is_string());
+    // The log of the arena: as many bytes in use at one time as the report says.
+    let arena = report["memory"]["arena_bytes"].as_u64().unwrap();
+    let log = report["allocations"].as_array().unwrap();
+    assert!(!log.is_empty());
+    for entry in log {
+        let number = |key: &str| entry[key].as_u64().unwrap();
+        assert!(number("offset") + number("bytes") <= arena, "{entry}");
+        assert!(entry["freed_by"].as_u64().is_none_or(|last| last >= number("step")));
+    }
+    let text = ok(&[&["info", &model, "--memory"], &SHAPE[..]].concat());
+    assert!(text.contains("bound") && text.contains("view of") && text.contains("freed by"));
+    let text = ok(&[&["info", &model, "--plan"], &SHAPE[..]].concat());
+    assert!(text.contains("FLOP, ") && text.contains("storage"), "{text}");
+    assert!(!text.contains("freed by"), "{text}");
+}
+
+#[test]
+fn the_arena_is_drawn() {
+    let folder = Folder::new();
+    let (model, file) = (digits("model.pnnx.param"), folder.path("arena.svg"));
+    ok(&[&["info", &model, "--svg", &file], &SHAPE[..]].concat());
+    let svg = std::fs::read_to_string(&file).unwrap();
+    assert!(svg.starts_with("<svg xmlns") && svg.trim_end().ends_with("</svg>"));
+    let report = json(&[&["info", &model, "--memory", "--plan", "--json"], &SHAPE[..]].concat());
+    let entries = report["allocations"].as_array().unwrap().len();
+    let steps = report["plan"].as_array().unwrap().len();
+    assert_eq!(svg.matches("<title>").count(), entries + steps);
+    assert!(svg.contains("nn.Conv2d convbn2d_1"), "{svg}");
+    fails(&[&["info", &model, "--svg", &folder.path("no/arena.svg")], &SHAPE[..]].concat(), 2);
+}
+
+#[test]
+fn plans_need_no_weights() {
+    let folder = Folder::new();
+    let whole = digits("model.pnnx.param");
+    let text = std::fs::read_to_string(&whole).unwrap();
+    let alone = folder.write("alone.pnnx.param", &text);
+    let args = ["--plan", "--memory", "--json", "-t", "1"];
+    let report = |model: &str| {
+        let (out, err) = run(&[&["info", model], &args[..], &SHAPE].concat(), 0);
+        (serde_json::from_str::<Value>(&out).unwrap(), err)
+    };
+    let ((with, silent), (without, note)) = (report(&whole), report(&alone));
+    assert_eq!(silent, "");
+    assert!(note.contains("alone.pnnx.bin") && note.contains("zeros stand in"), "{note}");
+    for part in ["plan", "memory", "values", "allocations"] {
+        assert_eq!(with[part], without[part], "{part}");
+    }
+    // Weights that no machine has room for are refused before any memory is taken.
+    let head = text.lines().find(|line| line.contains(" head ")).unwrap();
+    let huge = head.replace("(10,256)", "(1000000000,1000000000)");
+    assert_ne!(head, huge);
+    let model = folder.write("huge.pnnx.param", text.replace(head, &huge));
+    let error = fails(&[&["info", &model, "--plan"], &SHAPE[..]].concat(), 4);
+    assert!(error.contains("zeros cannot stand in for weights of 4000000000"), "{error}");
+    let error =
+        fails(&[&["info", &alone, "--plan", "--max-memory", "1kB"], &SHAPE[..]].concat(), 4);
+    assert!(error.contains("at most 1000 are allowed"), "{error}");
+    // Running needs them.
+    assert!(fails(&["bench", &alone, "-n", "1"], 3).contains("alone.pnnx.bin"));
+}
+
+#[test]
+fn check_and_ops_as_json() {
+    let folder = Folder::new();
+    let report = json(&["check", &digits("model"), "--json"]);
+    assert_eq!((&report["ok"], &report["operators"]), (&true.into(), &12.into()));
+    assert!(report["summary"].as_str().unwrap().contains("all supported"));
+    let model = folder.write(
+        "model.pnnx.param",
+        "7767517\n3 2\npnnx.Input a 0 1 0 #0=(1)f32\nnn.Rellu b 1 1 0 1\npnnx.Output d 1 0 1\n",
+    );
+    let (out, err) = run(&["check", &model, "--json"], 3);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let found = &report["unsupported"][0];
+    assert_eq!((&report["ok"], &found["kind"]), (&false.into(), &"nn.Rellu".into()));
+    assert_eq!((&found["line"], &found["nearest"]), (&4.into(), &"nn.ReLU".into()));
+    assert!(err.contains("nn.Rellu"));
+    let all = json(&["ops", "conv2d", "--json"]);
+    let conv = all.as_array().unwrap().iter().find(|k| k["type"] == "nn.Conv2d").unwrap();
+    assert!(conv["parameters"].as_array().unwrap().len() > 3, "{conv}");
+    let one = json(&["ops", "nn.Conv2d", "--json"]);
+    assert_eq!((&one[0], one.as_array().unwrap().len()), (conv, 1));
+}
