@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests: a broken fixture is a failed test
 
+pub mod cancel;
+
 use plutino::{Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;
 

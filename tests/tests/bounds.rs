@@ -317,13 +317,13 @@ fn limits_reach_planning_and_loading() {
     let x = Tensor::from_slice(&[1.0f32; 4], [4]).unwrap();
     let late = Request::new().feed("a", &x).deadline(Instant::now());
     let error = session.run_with(&late).unwrap_err();
-    assert!(matches!(error, SessionError::Deadline { done: 0, steps: 0 }), "{error}");
+    assert!(matches!(error, SessionError::Deadline { done: 0, steps: 0, .. }), "{error}");
     assert_eq!(error.to_string(), "the deadline passed while planning");
     let token = CancelToken::new();
     token.cancel();
     let limits = Limits { cancel: Some(token), ..Limits::default() };
     let error = session.plan_within(&[x.spec()], &limits).unwrap_err();
-    assert!(matches!(error, SessionError::Cancelled { done: 0, steps: 0 }), "{error}");
+    assert!(matches!(error, SessionError::Cancelled { done: 0, steps: 0, .. }), "{error}");
     assert!(session.run(&[x]).is_ok());
 
     let folder = std::env::temp_dir().join(format!("plutino-bounds-{}", std::process::id()));

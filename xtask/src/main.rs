@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout)] // chores report on the terminal
 
 mod bench_peers;
+mod cancel;
 mod ci;
 mod conformance;
 mod downstream;
@@ -14,6 +15,7 @@ mod hash;
 mod hostile;
 mod hot_loops;
 mod licences;
+mod loom;
 mod models;
 mod native;
 mod ops_docs;
@@ -39,6 +41,7 @@ enum Chore {
     BenchPeers(bench_peers::Args),
     #[command(hide = true)]
     BenchWorker(bench_peers::WorkerArgs),
+    Cancel(cancel::Args),
     Conformance(conformance::Args),
     Ci(ci::Args),
     Downstream(downstream::Args),
@@ -49,6 +52,7 @@ enum Chore {
     Hostile(hostile::Args),
     #[command(hide = true)]
     HostileOne(hostile::OneArgs),
+    Loom(loom::Args),
     Models(models::Args),
     Native(native::Args),
     OpsDocs(ops_docs::Args),
@@ -60,6 +64,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
         Chore::BenchPeers(args) => bench_peers::run(&args),
         Chore::BenchWorker(args) => bench_peers::work(&args),
+        Chore::Cancel(args) => cancel::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Downstream(args) => downstream::run(&args),
@@ -69,6 +74,7 @@ fn main() -> anyhow::Result<()> {
         Chore::HotLoops(args) => hot_loops::run(&args),
         Chore::Hostile(args) => hostile::run(&args),
         Chore::HostileOne(args) => hostile::run_one(&args),
+        Chore::Loom(_) => loom::run(&project_root()?),
         Chore::Models(args) => models::run(&args),
         Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),

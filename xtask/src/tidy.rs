@@ -72,6 +72,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-runtime/src/arena.rs",
     "crates/plutino-ir/src/mmap.rs",
     "tests/tests/allocations.rs", // a counting global allocator
+    "tests/loom/src/",            // memory of tasks, as kernels share it
 ];
 
 /// Sources of the crates of kernels: unsafe by nature, and of sizes that come from outside.

@@ -1,8 +1,8 @@
-//! The standard library's sorting and selecting, in pieces: long lists are divided here, and between
-//! the pieces somebody may ask the work to end ([`stop`](crate::par::stop)).
+//! The standard library's sorting and selecting, in pieces: long lists are divided here, and
+//! between the pieces somebody may ask the work to end ([`stop`](crate::par::stop)).
 //!
-//! Where nothing can end it, or a list is short, it is the standard library's own. Both give the same
-//! order, since there is but one: elements that are equal must be indistinguishable.
+//! Where nothing can end it, or a list is short, it is the standard library's own. Both give the
+//! same order, since there is but one: elements that are equal must be indistinguishable.
 
 use crate::par::stop::{self, Watch};
 use std::cmp::Ordering;
@@ -22,8 +22,8 @@ pub fn sort<T: Copy>(list: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
     Dividing::new(list.len(), &order).sort(list);
 }
 
-/// Puts the `k`-th element in its place, with lesser ones before and greater ones behind it. When the
-/// work of this thread is to end, the list stays as it is by then, with all its elements.
+/// Puts the `k`-th element in its place, with lesser ones before and greater ones behind it. When
+/// the work of this thread is to end, the list stays as it is by then, with all its elements.
 ///
 /// # Panics
 /// Where there is no such element.

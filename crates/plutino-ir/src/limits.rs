@@ -85,12 +85,12 @@ impl CancelToken {
         self.0.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Has `callback` called when the token is cancelled: once, by the thread that cancels, while no
-    /// lock is held. So it may use the token, and register or withdraw callbacks; it should be
+    /// Has `callback` called when the token is cancelled: once, by the thread that cancels, while
+    /// no lock is held. So it may use the token, and register or withdraw callbacks; it should be
     /// short. Where the token is cancelled already, it is called at once, by this thread.
     ///
-    /// The callback is withdrawn when the registration is dropped. (One that is being called at that
-    /// moment is not waited for.)
+    /// The callback is withdrawn when the registration is dropped. (One that is being called at
+    /// that moment is not waited for.)
     pub fn on_cancel(&self, callback: impl FnOnce() + Send + 'static) -> Registration {
         let mut waiting = self.0.waiting();
         let number = waiting.next;

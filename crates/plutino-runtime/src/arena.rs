@@ -148,6 +148,12 @@ impl ArenaPool {
         }
     }
 
+    /// Arenas that no run uses.
+    #[cfg(test)]
+    pub(crate) fn idle(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AlignedBuf>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -58,6 +58,13 @@ impl PlanCache {
         Ok(plan)
     }
 
+    /// Runs `f` as if somebody made a plan.
+    #[cfg(test)]
+    pub(crate) fn while_planning(&self, f: impl FnOnce()) {
+        let _making = lock(&self.making);
+        f();
+    }
+
     /// Leave to make a plan, once nobody else does.
     fn turn(&self, limits: &Limits) -> Result<MutexGuard<'_, ()>, SessionError> {
         if *limits == Limits::default() {

@@ -1,4 +1,5 @@
-//! The caller's limits as the signal that everything below looks at, and the error that they become.
+//! The caller's limits as the signal that everything below looks at, and the error that they
+//! become.
 
 use crate::SessionError;
 use plutino_ir::{Interrupted, Limits};

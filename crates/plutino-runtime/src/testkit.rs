@@ -150,6 +150,8 @@ enum Plain {
     Refuse,
     /// Sleeps for 5 ms.
     Sleep,
+    /// Sleeps for a second, in tasks of 2 ms each, and knows of no limits.
+    Doze,
     /// Has no kernel.
     Unplanned,
     /// Uses scratch memory: reverses.
@@ -171,13 +173,14 @@ fn plain(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         "test.Constant" => Plain::Constant,
         "test.Refuse" => Plain::Refuse,
         "test.Sleep" => Plain::Sleep,
+        "test.Doze" => Plain::Doze,
         "test.Unplanned" => Plain::Unplanned,
         _ => Plain::Reverse,
     }))
 }
 register_op!(plain =>
     "test.Relu", "test.Add", "test.Cat", "test.View", "test.Split", "test.Pair", "test.Positive", "test.ReshapeBy",
-    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Reverse", "test.Unplanned",
+    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Doze", "test.Reverse", "test.Unplanned",
 );
 
 impl Operator for Plain {
@@ -185,9 +188,12 @@ impl Operator for Plain {
         let rows =
             |i: usize| TensorValue::at(inputs, i).map(|t| t.shape().first().copied().unwrap_or(1));
         Ok(vec![match self {
-            Self::Relu | Self::Refuse | Self::Sleep | Self::Reverse | Self::Unplanned => {
-                shape_like(inputs, 0)?
-            }
+            Self::Relu
+            | Self::Refuse
+            | Self::Sleep
+            | Self::Doze
+            | Self::Reverse
+            | Self::Unplanned => shape_like(inputs, 0)?,
             Self::Add => {
                 let (a, b) = (TensorValue::at(inputs, 0)?, TensorValue::at(inputs, 1)?);
                 ValueSpec::tensor(DType::F32, a.shape().broadcast(b.shape())?)
@@ -293,6 +299,12 @@ impl Operator for Plain {
             })),
             Self::Sleep => Planned::new(Do("sleep", |cx: &mut RunCx<'_>| {
                 std::thread::sleep(Duration::from_millis(5));
+                let x = cx.inputs.get::<f32>(0)?;
+                cx.outputs.take::<f32>(0)?.copy_from_slice(x);
+                Ok(())
+            })),
+            Self::Doze => Planned::new(Do("doze", |cx: &mut RunCx<'_>| {
+                cx.par.run(500, |_| std::thread::sleep(Duration::from_millis(2)));
                 let x = cx.inputs.get::<f32>(0)?;
                 cx.outputs.take::<f32>(0)?.copy_from_slice(x);
                 Ok(())

@@ -1,8 +1,8 @@
 //! For whom a thread works: what that may take, and when it shall end.
 //!
-//! Whoever plans or runs something for a caller enters a scope; what is done within asks it, however
-//! deep: [`alloc`](crate::alloc) whether memory may be taken, [`stop`](crate::stop) whether to go on.
-//! A scope belongs to a thread. Who hands work to other threads hands on the scope
+//! Whoever plans or runs something for a caller enters a scope; what is done within asks it,
+//! however deep: [`alloc`](crate::alloc) whether memory may be taken, [`stop`](crate::stop) whether
+//! to go on. A scope belongs to a thread. Who hands work to other threads hands on the scope
 //! ([`Scope::current`], [`Scope::enter`]).
 
 use crate::alloc::Ledger;

@@ -29,6 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let token = CancelToken::new();
+    // Called once, by the thread that cancels; withdrawn when the registration is dropped.
+    let _registration = token.on_cancel(|| println!("somebody cancels"));
     let canceller = token.clone();
     let done = std::thread::spawn(move || canceller.cancel());
     done.join().map_err(|_| "the other thread failed")?;

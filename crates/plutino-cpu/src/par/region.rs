@@ -2,8 +2,8 @@
 //!
 //! A job goes through four states, which `tests/loom` tries in all interleavings: *published* (the
 //! epoch becomes odd), *joined* by workers that are counted as active, *closed* (the epoch becomes
-//! even: nobody joins any more), *done* (nobody is active). The job and the scope are written by the
-//! caller in the state done alone, and read in the state joined alone.
+//! even: nobody joins any more), *done* (nobody is active). The job and the scope are written by
+//! the caller in the state done alone, and read in the state joined alone.
 
 use super::grid::part_of;
 use super::share::Share;
@@ -39,9 +39,9 @@ pub(super) struct Region {
     trace: Option<Arc<Trace>>,
 }
 
-// SAFETY: `job` and `scope` are written only by the caller that holds `busy`, while `epoch` is even and `active`
-// is zero; workers read them only after joining (active raised, then epoch seen odd). See
-// `Region::run`.
+// SAFETY: `job` and `scope` are written only by the caller that holds `busy`, while `epoch` is even
+// and `active` is zero; workers read them only after joining (active raised, then epoch seen odd).
+// See `Region::run`.
 unsafe impl Sync for Region {}
 // SAFETY: the job pointer is only followed while the caller's closure is borrowed by `Region::run`.
 unsafe impl Send for Region {}
@@ -164,12 +164,13 @@ impl Region {
         }
     }
 
-    /// Takes tasks until none is left, or the signal is given: its own from the first on, then those
-    /// of the others from the last.
+    /// Takes tasks, and notes that where there is a trace.
     fn work(&self, (worker, job): (usize, u64), stop: Option<&Stop>, f: &Task<'_>) {
         noted(self.trace.as_deref(), (worker, job), f, |f| self.take_tasks(worker, stop, f));
     }
 
+    /// Takes tasks until none is left, or the signal is given: its own from the first on, then
+    /// those of the others from the last.
     fn take_tasks(&self, worker: usize, stop: Option<&Stop>, f: &Task<'_>) {
         let (before, rest) = self.shares.split_at(worker);
         let Some((own, after)) = rest.split_first() else { return };

@@ -28,7 +28,7 @@ impl<T> UnsafeCell<T> {
 }
 
 /// Makes what this thread wrote before visible to whoever has its own, later one behind it. All
-/// accesses are sequentially consistent, which is more: only loom, which takes those for acquire and
-/// release, needs it.
+/// accesses are sequentially consistent, which is more: only loom, which takes those for acquire
+/// and release, needs it.
 #[inline(always)]
 pub(super) fn settle() {}

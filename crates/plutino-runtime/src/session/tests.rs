@@ -285,12 +285,65 @@ fn limits_end_a_run() {
     assert!(session.run_with(&request).is_ok());
     token.cancel();
     let error = session.run_with(&request).unwrap_err();
-    assert_eq!(error, SessionError::Cancelled { done: 0, steps: 4 });
+    assert!(
+        matches!(&error, SessionError::Cancelled { done: 0, steps: 4, at: Some(at) } if at.name == "a"),
+        "{error}"
+    );
     let soon = Instant::now() + Duration::from_millis(2);
     let error = session.run_with(&Request::new().feed("0", &x).deadline(soon)).unwrap_err();
-    assert!(matches!(error, SessionError::Deadline { done: 1.., steps: 4 }), "{error}");
+    assert!(matches!(error, SessionError::Deadline { steps: 4, at: Some(_), .. }), "{error}");
     assert!(error.is_limit());
     assert!(session.run(&[x]).is_ok(), "the session lives on");
+}
+
+#[test]
+fn limits_reach_into_operators_which_need_not_know_of_them() {
+    let lines = "
+        pnnx.Input in 0 1 0
+        test.Scale a 1 1 0 1 by=2.0
+        test.Doze b 1 1 1 2
+        test.Reverse c 1 1 2 3
+        pnnx.Output o 1 0 3";
+    let x = vector(&[1.0, 2.0]);
+    for threads in [1, 2] {
+        let session = session_with(lines, SessionOptions::default().with_threads(threads));
+        session.plan(&[x.spec()]).unwrap();
+        let token = CancelToken::new();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                token.cancel();
+            });
+            session.run_with(&Request::new().feed("0", &x).cancel(&token)).unwrap_err()
+        });
+        assert!(
+            matches!(&error, SessionError::Cancelled { done: 1, steps: 3, at: Some(at) } if at.name == "b"),
+            "{error}"
+        );
+        assert!(error.to_string().ends_with("after 1 of 3 steps, at <graph>:4: test.Doze 'b'"), "{error}");
+        let soon = Instant::now() + Duration::from_millis(30);
+        let error = session.run_with(&Request::new().feed("0", &x).deadline(soon)).unwrap_err();
+        assert!(matches!(error, SessionError::Deadline { done: 1, steps: 3, .. }), "{error}");
+        assert_eq!(session.arenas.idle(), 1, "the arena went back, and serves the next run");
+        assert_eq!(values(&session.run(std::slice::from_ref(&x)).unwrap()[0]), [4.0, 2.0]);
+        assert_eq!(session.arenas.idle(), 1);
+    }
+}
+
+/// One that waits for the plan of another run ends as well.
+#[test]
+fn limits_end_the_wait_for_a_plan() {
+    let session = session(CHAIN);
+    let spec = TensorSpec::new(DType::F32, [3]);
+    let soon = crate::Limits {
+        deadline: Some(Instant::now() + Duration::from_millis(5)),
+        ..Default::default()
+    };
+    session.plans.while_planning(|| {
+        let error = session.plan_within(std::slice::from_ref(&spec), &soon).unwrap_err();
+        assert!(matches!(error, SessionError::Deadline { done: 0, steps: 0, .. }), "{error}");
+    });
+    assert!(session.plan(&[spec]).is_ok());
 }
 
 #[test]

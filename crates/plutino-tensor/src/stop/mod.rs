@@ -3,8 +3,8 @@
 //! Whoever works for a caller that may change its mind enters a [`Scope`] with a [`Stop`]. Within
 //! it, loops over data ask whether to go on, every few ten microseconds: [`stopped`] costs a load
 //! or two, [`paced`], [`parts`] and [`Watch`] make it as good as free. What is computed of nothing
-//! more is left as it is: **whoever hands on a result asks [`check`] first**. A signal that was seen
-//! once stays, so nobody can take a part of a result for the whole.
+//! more is left as it is: **whoever hands on a result asks [`check`] first**. A signal that was
+//! seen once stays, so nobody can take a part of a result for the whole.
 //!
 //! ```
 //! use plutino_tensor::{Scope, stop::{self, Stop}};
