@@ -14,7 +14,7 @@ pub(crate) struct FileArgs {
     /// in0, in1, ... by position; without it, files fill the inputs in order. Several pictures for
     /// one input are a batch where the model takes any number, else they are taken one after the
     /// other
-    #[arg(short, long = "input", value_name = "[NAME=]FILE")]
+    #[arg(short, long = "input", value_name = "[NAME=]FILE", display_order = 0)]
     inputs: Vec<String>,
     #[command(flatten)]
     convert: ConvertArgs,
@@ -27,7 +27,7 @@ pub(crate) struct FileArgs {
 pub(crate) struct ConvertArgs {
     /// Convert arrays to the dtypes that the file records: floats are rounded, anything else must
     /// keep its value
-    #[arg(long)]
+    #[arg(long, display_order = 1)]
     cast: bool,
 }
 

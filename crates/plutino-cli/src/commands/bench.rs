@@ -21,8 +21,6 @@ pub(crate) struct Args {
     /// recorded in the file, and 1 for what it leaves open]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
-    #[command(flatten)]
-    files: FileArgs,
     /// Runs before timing starts
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
@@ -33,6 +31,8 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     session: SessionArgs,
 }

@@ -28,10 +28,6 @@ pub(crate) struct Args {
     /// recorded in the file, and 1 for what it leaves open]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
-    #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    request: RequestArgs,
     /// Runs before timing starts
     #[arg(long, value_name = "N", default_value_t = 3)]
     warmup: usize,
@@ -62,6 +58,10 @@ pub(crate) struct Args {
     /// Print the operators as CSV; times are milliseconds
     #[arg(long, conflicts_with_all = ["json", "against", "allocations"])]
     csv: bool,
+    #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
+    request: RequestArgs,
     #[command(flatten)]
     session: SessionArgs,
 }

@@ -28,10 +28,6 @@ use std::time::{Duration, Instant};
 pub(crate) struct Args {
     /// The model [default: a built-in one that reads digits]
     model: Option<PathBuf>,
-    #[command(flatten)]
-    files: FileArgs,
-    #[command(flatten)]
-    request: RequestArgs,
     /// Write the outputs to this file, as out0, out1, ... (what is fetched, by its names), and show
     /// a summary of each instead of its numbers; those of several runs are called PICTURE.out0 and
     /// so on
@@ -50,6 +46,10 @@ pub(crate) struct Args {
     /// Print one JSON object; numbers of outputs of up to 1000 elements are part of it
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
+    request: RequestArgs,
     /// Give up after this time, from the start of loading on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
     timeout: Option<Duration>,

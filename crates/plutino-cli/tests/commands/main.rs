@@ -324,6 +324,14 @@ fn help_is_complete() {
     }
     let out = ok(&["run", "--help"]);
     assert!(out.contains("red, green, blue"), "{out}");
+    // Each option stands below the heading that it belongs to.
+    for command in ["run", "bench", "profile"] {
+        let out = ok(&[command, "--help"]);
+        let at = |what: &str| out.find(what).unwrap_or_else(|| panic!("{command}: {what}"));
+        assert!(at("\nOptions:") < at("  -i, --input"), "{out}");
+        assert!(at("  -i, --input") < at("--json") && at("--json") < at("\nPictures"), "{out}");
+        assert!(at("\nPictures") < at("\nExecution:") && at("\nExecution:") < at("--threads"));
+    }
 }
 
 #[test]
