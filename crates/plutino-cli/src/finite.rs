@@ -46,7 +46,10 @@ fn tell(origin: &Origin, out: &mut Output) -> Result<(), Failure> {
         Seed::Nan => ("NaN", "inputs without NaN"),
         Seed::Infinity => ("infinity", "finite inputs"),
     };
-    writeln!(out, "{location}: makes {what} of {of}: {count} in operand {operand} {spec}, first at {index:?}")?;
+    writeln!(
+        out,
+        "{location}: makes {what} of {of}: {count} in operand {operand} {spec}, first at {index:?}"
+    )?;
     let fused = match &absorbed[..] {
         [] => String::new(),
         names => format!(", fused with {}", names.join(", ")),

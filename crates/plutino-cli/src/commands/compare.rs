@@ -4,10 +4,13 @@ use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::{self, IsaArg, MemoryArg, SessionArgs};
-use plutino::compare::{CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict};
+use plutino::compare::{
+    CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
+};
 use plutino::npy::npz;
 use plutino::{Isa, Model, Session};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -175,7 +178,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     } else {
         print(&told, args, out)?;
         if told.differ > 0 {
-            model.notes().iter().for_each(|what| note(&format!("the export may be to blame: {what}")));
+            model
+                .notes()
+                .iter()
+                .for_each(|what| note(&format!("the export may be to blame: {what}")));
         }
     }
     if told.differ == 0 { Ok(()) } else { Err(Failure::Mismatch) }
@@ -186,7 +192,9 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     let slots = inputs::slots(model);
     if let Some(path) = &args.reference {
         if !args.files.is_empty() {
-            return Err(Failure::usage("inputs are those of the reference: no -i with --reference"));
+            return Err(Failure::usage(
+                "inputs are those of the reference: no -i with --reference",
+            ));
         }
         let reference = Reference::new(npz::load(path)?);
         let graph = model.graph();
@@ -225,7 +233,10 @@ impl Report {
         let (compared, differ) = (compared.count(), report.wrong().count());
         let hidden = match report.unseen.len() {
             0 => String::new(),
-            n => format!("; {} not in the plan (fused, or computed before the run)", count(n, "operand")),
+            n => format!(
+                "; {} not in the plan (fused, or computed before the run)",
+                count(n, "operand")
+            ),
         };
         let values = count(compared, "value");
         let alone = if alone { ", each operator alone on the reference's inputs" } else { "" };
@@ -233,7 +244,8 @@ impl Report {
             None => format!("ok: {values} match{alone}{hidden}"),
             Some(first) => {
                 let (name, kind) = (&first.location.name, &first.location.kind);
-                let differ = if differ == 1 { "1 differs".into() } else { format!("{differ} differ") };
+                let differ =
+                    if differ == 1 { "1 differs".into() } else { format!("{differ} differ") };
                 format!(
                     "MISMATCH: of {values} {differ}{alone}, the first is operand {} of {kind} '{name}'{hidden}",
                     first.operand
@@ -319,8 +331,10 @@ impl Row {
     /// Everything that is known of a value, over several lines.
     fn details(&self) -> String {
         let line = self.line.map(|line| format!(", line {line}")).unwrap_or_default();
-        let mut text =
-            format!("operand {} {} of {} '{}'{line}", self.operand, self.spec, self.kind, self.operator);
+        let mut text = format!(
+            "operand {} {} of {} '{}'{line}",
+            self.operand, self.spec, self.kind, self.operator
+        );
         let mut add = |what: String| {
             text += "\n    ";
             text += &what;
@@ -344,7 +358,8 @@ impl Row {
             ));
             let cosine = e.cosine.map(|c| format!(", cosine {c:.6}")).unwrap_or_default();
             add(format!("{} of {} elements differ{cosine}", e.mismatches, e.elements));
-            if let (Some(index), Some(actual), Some(expected)) = (&e.index, &e.actual, &e.expected) {
+            if let (Some(index), Some(actual), Some(expected)) = (&e.index, &e.actual, &e.expected)
+            {
                 let ulps = e.ulps.map(|u| format!(", {u:.3e} ulp")).unwrap_or_default();
                 add(format!("worst at {index:?}: {actual}, expected {expected}{ulps}"));
             }
@@ -373,9 +388,18 @@ fn print(report: &Report, args: &Args, out: &mut Output) -> Result<(), Failure> 
                     "alone, on the reference's inputs and without passes, no operator that made it is wrong: it \
                      inherits, or a pass is to blame (--passes); --isolate looks at all operators"
                 )?,
+                [same] if same.operand == first.operand => {
+                    let error = same.error.as_ref().map(|e| format!(", by {:.3e}", e.scaled));
+                    let error = error.unwrap_or_default();
+                    writeln!(out, "alone, on the reference's inputs, it is wrong as well{error}")?;
+                }
                 culprits => {
                     for culprit in culprits {
-                        writeln!(out, "wrong alone, on the reference's inputs: {}", culprit.details())?;
+                        writeln!(
+                            out,
+                            "wrong alone, on the reference's inputs: {}",
+                            culprit.details()
+                        )?;
                     }
                 }
             }
@@ -404,7 +428,7 @@ fn instruction_sets(
     }
     let differ = reports.iter().any(|report| report.differ > 0);
     if args.json {
-        out.json(&reports)?;
+        out.json(&BTreeMap::from([("isa", &reports)]))?;
     } else {
         let rows = reports.iter().map(|report| {
             let first = report.first.as_ref();
@@ -442,7 +466,9 @@ fn passes(
 ) -> Result<(), Failure> {
     let blame = during("bisecting passes", || session.blame_passes(reference, options))?;
     let (verdict, summary, pass, disable, cured) = match blame {
-        PassBlame::Nothing => ("ok", "ok: all values match, with all passes".into(), None, vec![], true),
+        PassBlame::Nothing => {
+            ("ok", "ok: all values match, with all passes".into(), None, vec![], true)
+        }
         PassBlame::Pass { name, disable, cured } => {
             let how = disable.iter().map(|what| format!("--disable {what}"));
             let how = how.collect::<Vec<_>>().join(" ");

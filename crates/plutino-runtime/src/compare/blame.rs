@@ -100,11 +100,7 @@ impl Search<'_> {
     }
 
     /// For which operators the pass has to be left out: one, if that is enough.
-    fn operators(
-        &self,
-        options: &SessionOptions,
-        pass: &str,
-    ) -> Result<Vec<String>, SessionError> {
+    fn operators(&self, options: &SessionOptions, pass: &str) -> Result<Vec<String>, SessionError> {
         let session = self.session.model().session(options.clone())?;
         let inputs = self.reference.inputs(session.model())?;
         let specs: Vec<_> = inputs.iter().map(plutino_tensor::Tensor::spec).collect();

@@ -121,7 +121,9 @@ impl Found {
                 let parts = tensor.cast(DType::C128)?;
                 let parts = parts.as_slice::<Complex<f64>>()?.iter();
                 // NaN where a part is, else infinite where a part is.
-                Ok(Self::numbers(parts.map(|z| if z.is_nan() { f64::NAN } else { z.re.hypot(z.im) })))
+                Ok(Self::numbers(
+                    parts.map(|z| if z.is_nan() { f64::NAN } else { z.re.hypot(z.im) }),
+                ))
             }
             _ => Ok(Self::default()),
         }

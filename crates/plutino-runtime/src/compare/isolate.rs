@@ -36,9 +36,9 @@ impl Session {
         alone.isa = Some(self.isa());
         alone.stop_after = None;
         alone.plan_cache_size = 1;
-        alone.passes_off.retain(|pass| {
-            !NEEDED.contains(&pass.as_str()) || given.passes_off.contains(pass)
-        });
+        alone
+            .passes_off
+            .retain(|pass| !NEEDED.contains(&pass.as_str()) || given.passes_off.contains(pass));
         let session = self.model().session(alone)?;
         let outline = Outline::new(&session, &specs)?;
         let inner = &self.model().inner;
@@ -139,7 +139,9 @@ impl Each<'_> {
         }
         while let Some(id) = stack.pop() {
             let Some(operand) = graph.operand(id).filter(|_| seen.insert(id)) else { continue };
-            let Some(producer) = operand.producer.and_then(|id| graph.operator(id)) else { continue };
+            let Some(producer) = operand.producer.and_then(|id| graph.operator(id)) else {
+                continue;
+            };
             let expected = self.reference.get(&operand.name);
             let input = model.inputs().iter().position(|input| input.id == id);
             let fed = match (producer.kind.as_str(), expected) {

@@ -50,7 +50,8 @@ pub(crate) fn measure(
     let atol = if exact { 0.0 } else { tolerance * scale };
     let within = actual.compare(expected, Tolerance { rtol: 0.0, atol })?;
     let worst = within.worst;
-    let ulps = worst.as_ref().filter(|_| dtype.is_float()).map(|worst| ulps(worst, dtype));
+    let float = worst.as_ref().filter(|_| dtype.is_float());
+    let ulps = float.map(|worst| ulps(worst, actual.dtype(), dtype));
     Ok(ValueError {
         elements: within.elements,
         mismatches: within.mismatches,
@@ -64,9 +65,12 @@ pub(crate) fn measure(
     })
 }
 
-/// The error of an element in units in the last place.
-fn ulps(worst: &Worst, dtype: DType) -> f64 {
-    let number = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN); // as it was printed
+/// The error of an element, printed as one of dtype `printed`, in units in the last place of `dtype`.
+fn ulps(worst: &Worst, printed: DType, dtype: DType) -> f64 {
+    let number = |text: &str| match printed {
+        DType::F64 => text.parse().unwrap_or(f64::NAN),
+        _ => text.parse::<f32>().map_or(f64::NAN, f64::from), // the shortest text that reads so
+    };
     let (actual, expected) = (number(&worst.actual), number(&worst.expected));
     let error = (actual - expected).abs() / ulp(expected, dtype);
     if error.is_nan() { f64::INFINITY } else { error }
@@ -80,7 +84,8 @@ fn ulp(x: f64, dtype: DType) -> f64 {
         DType::Bf16 => (7, -126),
         _ => (23, -126),
     };
-    let exponent = if x == 0.0 { least } else { x.abs().log2().floor().max(f64::from(least)) as i32 };
+    let exponent =
+        if x == 0.0 { least } else { x.abs().log2().floor().max(f64::from(least)) as i32 };
     2f64.powi(exponent - digits)
 }
 

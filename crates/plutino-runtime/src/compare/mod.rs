@@ -47,9 +47,9 @@ pub use finite::{FiniteReport, Origin, Seed};
 pub use measure::ValueError;
 
 use crate::{Model, SessionError};
+use plutino_ir::OperandId;
 use plutino_ops::Location;
 use plutino_tensor::Tensor;
-use plutino_ir::OperandId;
 use std::collections::{HashMap, HashSet};
 
 #[cfg(doc)]
@@ -115,12 +115,13 @@ impl Reference {
             let graph = model.graph();
             let name = |&id: &_| graph.operand(id).map(|o| o.name.clone()).unwrap_or_default();
             let operators = graph.operators();
-            operators.map(|(_, op)| (op.kind.clone(), op.outputs.iter().map(name).collect())).collect()
+            operators
+                .map(|(_, op)| (op.kind.clone(), op.outputs.iter().map(name).collect()))
+                .collect()
         };
         let (from, to) = (outputs(from), outputs(to));
-        let alike = |((a, x), (b, y)): (&(String, Vec<_>), &(String, Vec<_>))| {
-            a == b && x.len() == y.len()
-        };
+        let alike =
+            |((a, x), (b, y)): (&(String, Vec<_>), &(String, Vec<_>))| a == b && x.len() == y.len();
         if from.len() != to.len() || !from.iter().zip(&to).all(alike) {
             return None;
         }

@@ -54,8 +54,14 @@ impl Outline {
         let mut outline = Self::default();
         for &feed in &net.feeds {
             let dtype = net.types.get(feed).and_then(dtype);
-            let about =
-                About { location: None, own: 0.0, total: 0.0, feedable: true, random: false, dtype };
+            let about = About {
+                location: None,
+                own: 0.0,
+                total: 0.0,
+                feedable: true,
+                random: false,
+                dtype,
+            };
             outline.values.insert(net.name(feed).to_owned(), about);
         }
         for node in &net.nodes {
@@ -160,10 +166,26 @@ fn feedable(spec: &ValueSpec) -> bool {
 /// Whether operators of this type draw their results at random.
 fn is_random(kind: &str) -> bool {
     const DRAWN: &[&str] = &[
-        "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "randperm",
-        "bernoulli", "multinomial", "normal", "uniform", "exponential", "random", "log_normal",
-        "cauchy", "geometric", "fractional_max_pool2d", "fractional_max_pool3d",
-        "FractionalMaxPool2d", "FractionalMaxPool3d",
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "randperm",
+        "bernoulli",
+        "multinomial",
+        "normal",
+        "uniform",
+        "exponential",
+        "random",
+        "log_normal",
+        "cauchy",
+        "geometric",
+        "fractional_max_pool2d",
+        "fractional_max_pool3d",
+        "FractionalMaxPool2d",
+        "FractionalMaxPool3d",
     ];
     let name = kind.rsplit(['.', ':']).next().unwrap_or(kind);
     DRAWN.contains(&name.trim_end_matches('_'))
@@ -185,9 +207,13 @@ mod tests {
 
     #[test]
     fn what_is_drawn_at_random_is_known_by_type() {
-        assert!(["torch.rand", "Tensor.bernoulli", "aten::normal_", "torch.randn_like"]
-            .into_iter()
-            .all(is_random));
-        assert!(!["F.normalize", "nn.Linear", "torch.unique", "aten::add_"].into_iter().any(is_random));
+        assert!(
+            ["torch.rand", "Tensor.bernoulli", "aten::normal_", "torch.randn_like"]
+                .into_iter()
+                .all(is_random)
+        );
+        assert!(
+            !["F.normalize", "nn.Linear", "torch.unique", "aten::add_"].into_iter().any(is_random)
+        );
     }
 }
