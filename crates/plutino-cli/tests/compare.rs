@@ -105,7 +105,7 @@ fn wrong_arguments_are_told() {
     let model = fixture("model.pnnx.param");
     let (_, err) = run(&["compare", &model], 2);
     assert!(err.contains("--reference"), "{err}");
-    let digits = Path::new(&model).join("../../digits/inputs.npz").display().to_string();
+    let digits = fixture("../digits/inputs.npz");
     let (_, err) = run(&["compare", &model, "--reference", &digits], 2);
     assert!(err.contains("no array is called as an operand") && err.contains("--script"), "{err}");
     let (_, err) = run(&["compare", &model, "--with", &model, "--with-isa", "x87"], 2);

@@ -65,7 +65,7 @@ pub(crate) fn measure(
     })
 }
 
-/// The error of an element, printed as one of dtype `printed`, in units in the last place of `dtype`.
+/// The error of an element in units in the last place of `dtype`; it was printed as one of another.
 fn ulps(worst: &Worst, printed: DType, dtype: DType) -> f64 {
     let number = |text: &str| match printed {
         DType::F64 => text.parse().unwrap_or(f64::NAN),
@@ -90,17 +90,22 @@ fn ulp(x: f64, dtype: DType) -> f64 {
 }
 
 fn cosine(a: &Tensor, b: &Tensor) -> Result<Option<f64>, TensorError> {
-    let numbers = |t: &Tensor| -> Result<Vec<f64>, TensorError> {
-        if t.dtype().is_complex() {
-            let t = t.cast(DType::C128)?;
-            let parts = t.as_slice::<Complex<f64>>()?.iter().flat_map(|z| [z.re, z.im]);
-            return Ok(parts.collect());
-        }
-        Ok(t.cast(DType::F64)?.as_slice::<f64>()?.to_vec())
+    let mut sums = [0.0; 3]; // of products, and of the squares of either
+    let mut add = |x: f64, y: f64| {
+        sums.iter_mut().zip([x * y, x * x, y * y]).for_each(|(sum, term)| *sum += term);
     };
-    let (a, b) = (numbers(a)?, numbers(b)?);
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-    let cosine = dot(&a, &b) / (dot(&a, &a).sqrt() * dot(&b, &b).sqrt());
+    if a.dtype().is_complex() {
+        let (a, b) = (a.cast(DType::C128)?, b.cast(DType::C128)?);
+        for (x, y) in a.as_slice::<Complex<f64>>()?.iter().zip(b.as_slice::<Complex<f64>>()?) {
+            add(x.re, y.re);
+            add(x.im, y.im);
+        }
+    } else {
+        let (a, b) = (a.cast(DType::F64)?, b.cast(DType::F64)?);
+        a.as_slice::<f64>()?.iter().zip(b.as_slice::<f64>()?).for_each(|(&x, &y)| add(x, y));
+    }
+    let [dot, a, b] = sums;
+    let cosine = dot / (a.sqrt() * b.sqrt());
     Ok(Some(cosine.clamp(-1.0, 1.0)).filter(|c| c.is_finite()))
 }
 

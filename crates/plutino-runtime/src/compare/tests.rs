@@ -280,6 +280,7 @@ fn what_depends_on_data_is_compared_as_well() {
     let session = session_with(lines, options());
     let report = session.compare(&reference, &CompareOptions::default()).unwrap();
     assert!(report.first().is_none() && report.values.len() == 3, "{report:?}");
+    assert_eq!(report.values[2].inputs, ["2"], "{report:?}");
     // Another number of elements is told as such.
     let other = self::reference(lines, &[1.0, 2.0, 0.0, 0.0, 0.0, 0.0]);
     let other = other.with_inputs(session.model(), &[vector(&INPUT)]);
