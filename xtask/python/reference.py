@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -40,4 +41,6 @@ def write(_: str, target: Path) -> str:
         exported.save(target, weights=True)
         command = [sys.executable, SCRIPT, exported.folder / "model_pnnx.py", "-o", target / "reference.npz", "--threads", "1"]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
+    with np.load(target / "reference.npz") as values:
+        np.savez(target / "inputs.npz", in0=values["0"], in1=values["1"])
     return done.stdout.strip().partition(": ")[2]

@@ -494,7 +494,13 @@ impl Assembler<'_> {
         Ok(Step {
             location: node.location.clone(),
             absorbed: Vec::new(),
-            work: Work::Late(LateStep { action, inputs, outputs, input_names, output_names }),
+            work: Work::Late(Box::new(LateStep {
+                action,
+                inputs,
+                outputs,
+                input_names,
+                output_names,
+            })),
             inputs: Vec::new(),
             outputs: Vec::new(),
             reads: Vec::new(),

@@ -591,6 +591,17 @@ mod tests {
     }
 
     #[test]
+    fn slices_along_open_dimensions_may_be_lost() {
+        let notes = |shape: &str| {
+            let lines =
+                format!("pnnx.Input x 0 1 0 #0={shape}f32\nF.relu r 1 1 0 1\npnnx.Output o 1 0 1");
+            crate::suspects::notes(&crate::testkit::graph(&lines), "m.param")
+        };
+        assert!(notes("(2,?,8)").iter().any(|note| note.contains("x[:, 1:x.shape[1]]")));
+        assert!(notes("(2,%w,8)").len() == 1 && notes("(?,3,8)").is_empty());
+    }
+
+    #[test]
     fn warnings_name_their_operator() {
         let found = inference(
             "pnnx.Input in 0 1 0 #0=(2)f32\nF.relu r 1 1 0 1 $input=0 #1=(3)f32\npnnx.Output o 1 0 1",

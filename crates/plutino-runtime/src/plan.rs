@@ -54,7 +54,7 @@ pub(crate) enum Work {
     /// Copies every input to the output beside it, byte by byte.
     Copy,
     /// Infers, plans and runs an operator whose inputs were not known before.
-    Late(LateStep),
+    Late(Box<LateStep>),
 }
 
 /// An input leaf of a step.

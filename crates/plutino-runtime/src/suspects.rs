@@ -217,8 +217,19 @@ fn doubts(graph: &Graph, op: &Operator) -> Vec<&'static str> {
              stand in front of every term where recorded shapes allow it; write all labels to be sure",
         ],
         "pnnx.Expression" => lost_arguments(graph, op),
+        "pnnx.Input" if op.outputs.iter().any(|&output| is_open(graph, output)) => vec![
+            "inputs with open dimensions: pnnx leaves out slices along them that have no end of their own (x[:, 1:], \
+             x[:, :-1], x[:, ::2]), without a trace; give such a slice its end (x[:, 1:x.shape[1]]), or export with \
+             a fixed size",
+        ],
         _ => Vec::new(),
     }
+}
+
+/// Whether a dimension besides the first, which mostly is the batch, may have any size.
+fn is_open(graph: &Graph, operand: OperandId) -> bool {
+    let dims = graph.operand(operand).and_then(|o| o.ty.shape.as_deref()).unwrap_or_default();
+    dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Known(_)))
 }
 
 /// Whether a tensor has more dimensions than the term of the equation that is for it has labels.

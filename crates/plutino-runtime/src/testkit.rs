@@ -61,7 +61,7 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<f32> {
 }
 
 /// Kernel of a closure.
-struct Do<F>(&'static str, F);
+pub(crate) struct Do<F>(pub(crate) &'static str, pub(crate) F);
 
 impl<F: Fn(&mut RunCx<'_>) -> Result<(), RunError> + Send + Sync> Kernel for Do<F> {
     fn name(&self) -> &str {

@@ -167,10 +167,10 @@ fn show_late(
     mut show: impl FnMut(&str, Tensor) -> Result<(), SessionError>,
 ) -> Result<(), SessionError> {
     let Some(value) = value else { return Ok(()) };
-    let leaves = value.leaves.iter().enumerate();
+    let mut leaves = value.leaves.iter().enumerate();
     let list = matches!(value.spec, plutino_ops::ValueSpec::List(_));
     let count = if list { usize::MAX } else { 1 };
-    leaves.map(|(i, leaf)| show(&leaf_name(name, i, count), leaf.clone())).collect()
+    leaves.try_for_each(|(i, leaf)| show(&leaf_name(name, i, count), leaf.clone()))
 }
 
 /// A leaf of a value: the value itself, or the number of one in a list.

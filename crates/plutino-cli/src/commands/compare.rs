@@ -10,6 +10,7 @@ use plutino::compare::{
 use plutino::npy::npz;
 use plutino::{Isa, Model, Session};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -387,6 +388,11 @@ fn print(report: &Report, args: &Args, out: &mut Output) -> Result<(), Failure> 
                     "alone, on the reference's inputs and without passes, no operator that made it is wrong: it \
                      inherits, or a pass is to blame (--passes); --isolate looks at all operators"
                 )?,
+                [same] if same.operand == first.operand => {
+                    let error = same.error.as_ref().map(|e| format!(", by {:.3e}", e.scaled));
+                    let error = error.unwrap_or_default();
+                    writeln!(out, "alone, on the reference's inputs, it is wrong as well{error}")?;
+                }
                 culprits => {
                     for culprit in culprits {
                         writeln!(
@@ -422,7 +428,7 @@ fn instruction_sets(
     }
     let differ = reports.iter().any(|report| report.differ > 0);
     if args.json {
-        out.json(&reports)?;
+        out.json(&BTreeMap::from([("isa", &reports)]))?;
     } else {
         let rows = reports.iter().map(|report| {
             let first = report.first.as_ref();

@@ -50,7 +50,8 @@ pub(crate) fn measure(
     let atol = if exact { 0.0 } else { tolerance * scale };
     let within = actual.compare(expected, Tolerance { rtol: 0.0, atol })?;
     let worst = within.worst;
-    let ulps = worst.as_ref().filter(|_| dtype.is_float()).map(|worst| ulps(worst, dtype));
+    let float = worst.as_ref().filter(|_| dtype.is_float());
+    let ulps = float.map(|worst| ulps(worst, actual.dtype(), dtype));
     Ok(ValueError {
         elements: within.elements,
         mismatches: within.mismatches,
@@ -64,9 +65,12 @@ pub(crate) fn measure(
     })
 }
 
-/// The error of an element in units in the last place.
-fn ulps(worst: &Worst, dtype: DType) -> f64 {
-    let number = |text: &str| text.parse::<f64>().unwrap_or(f64::NAN); // as it was printed
+/// The error of an element in units in the last place of `dtype`; it was printed as one of another.
+fn ulps(worst: &Worst, printed: DType, dtype: DType) -> f64 {
+    let number = |text: &str| match printed {
+        DType::F64 => text.parse().unwrap_or(f64::NAN),
+        _ => text.parse::<f32>().map_or(f64::NAN, f64::from), // the shortest text that reads so
+    };
     let (actual, expected) = (number(&worst.actual), number(&worst.expected));
     let error = (actual - expected).abs() / ulp(expected, dtype);
     if error.is_nan() { f64::INFINITY } else { error }
@@ -86,17 +90,22 @@ fn ulp(x: f64, dtype: DType) -> f64 {
 }
 
 fn cosine(a: &Tensor, b: &Tensor) -> Result<Option<f64>, TensorError> {
-    let numbers = |t: &Tensor| -> Result<Vec<f64>, TensorError> {
-        if t.dtype().is_complex() {
-            let t = t.cast(DType::C128)?;
-            let parts = t.as_slice::<Complex<f64>>()?.iter().flat_map(|z| [z.re, z.im]);
-            return Ok(parts.collect());
-        }
-        Ok(t.cast(DType::F64)?.as_slice::<f64>()?.to_vec())
+    let mut sums = [0.0; 3]; // of products, and of the squares of either
+    let mut add = |x: f64, y: f64| {
+        sums.iter_mut().zip([x * y, x * x, y * y]).for_each(|(sum, term)| *sum += term);
     };
-    let (a, b) = (numbers(a)?, numbers(b)?);
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
-    let cosine = dot(&a, &b) / (dot(&a, &a).sqrt() * dot(&b, &b).sqrt());
+    if a.dtype().is_complex() {
+        let (a, b) = (a.cast(DType::C128)?, b.cast(DType::C128)?);
+        for (x, y) in a.as_slice::<Complex<f64>>()?.iter().zip(b.as_slice::<Complex<f64>>()?) {
+            add(x.re, y.re);
+            add(x.im, y.im);
+        }
+    } else {
+        let (a, b) = (a.cast(DType::F64)?, b.cast(DType::F64)?);
+        a.as_slice::<f64>()?.iter().zip(b.as_slice::<f64>()?).for_each(|(&x, &y)| add(x, y));
+    }
+    let [dot, a, b] = sums;
+    let cosine = dot / (a.sqrt() * b.sqrt());
     Ok(Some(cosine.clamp(-1.0, 1.0)).filter(|c| c.is_finite()))
 }
 

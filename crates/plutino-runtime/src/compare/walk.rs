@@ -3,10 +3,9 @@
 use crate::compare::measure::measure;
 use crate::compare::outline::Outline;
 use crate::compare::{CompareOptions, CompareReport, Reference, ValueComparison, Verdict};
-use crate::plan::Step;
+use crate::plan::{Step, Work};
 use crate::watch::{Shown, Watch};
 use crate::{Request, Session, SessionError};
-use plutino_ops::Location;
 use plutino_tensor::{Tensor, TensorError};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -154,7 +153,7 @@ impl<'a> Look<'a> {
         let location = about.and_then(|about| about.location.as_deref().cloned());
         Some(ValueComparison {
             operand: name.to_owned(),
-            location: location.unwrap_or_else(Location::default),
+            location: location.unwrap_or_default(),
             kernel: String::new(),
             absorbed: Vec::new(),
             inputs: Vec::new(),
@@ -198,7 +197,10 @@ impl Watch for Look<'_> {
             value.location = (*step.location).clone();
             value.kernel = step.kernel_name().to_owned();
             value.absorbed.clone_from(&step.absorbed);
-            value.inputs = step.inputs.iter().map(|input| input.described()).collect();
+            value.inputs = match &step.work {
+                Work::Late(late) => late.input_names.clone(),
+                _ => step.inputs.iter().map(|input| input.described()).collect(),
+            };
         }
     }
 }

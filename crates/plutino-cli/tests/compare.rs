@@ -1,0 +1,132 @@
+//! `plutino compare` and `run --check-finite`, from outside, on the fixture `compare`.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+
+fn fixture(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/compare");
+    folder.join(name).display().to_string()
+}
+
+/// Runs the command, checks its exit code, and returns what it printed to standard output and
+/// error.
+fn run(args: &[&str], code: i32) -> (String, String) {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("plutino"));
+    command.args(args).env_remove("PLUTINO_THREADS").env_remove("PLUTINO_ISA");
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
+    (out, err)
+}
+
+/// Compares a model with PyTorch's values.
+fn compare(model: &str, args: &[&str], code: i32) -> String {
+    let reference = fixture("reference.npz");
+    run(&[&["compare", model, "--reference", &reference], args].concat(), code).0
+}
+
+/// A copy of the model with another text in it; the folder must be kept.
+fn edited(from: &str, to: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("edited.pnnx.param");
+    let text = std::fs::read_to_string(fixture("model.pnnx.param")).unwrap();
+    assert!(text.contains(from));
+    std::fs::write(&path, text.replace(from, to)).unwrap();
+    std::fs::copy(fixture("model.pnnx.bin"), folder.path().join("edited.pnnx.bin")).unwrap();
+    (folder, path.display().to_string())
+}
+
+#[test]
+fn the_model_computes_what_pytorch_did() {
+    let model = fixture("model.pnnx.param");
+    let out = compare(&model, &[], 0);
+    assert!(out.starts_with("ok: ") && out.lines().count() == 1, "{out}");
+    let out = compare(&model, &["--all", "-t", "2"], 0);
+    for part in ["pnnx_expr_4", "nn.LSTM", "conv.", "softmax", "cosine", "ok: "] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let out = compare(&model, &["--isolate"], 0);
+    assert!(out.starts_with("ok: 18 values match, each operator alone"), "{out}");
+    let out = compare(&model, &["--passes"], 0);
+    assert_eq!(out, "ok: all values match, with all passes\n");
+    let out = compare(&model, &["--isa"], 0);
+    assert!(out.contains("scalar"), "{out}");
+    // Without passes, every operand exists.
+    let passes = ["--disable", "fuse,chain,layout,batch_norm", "--json"];
+    let out = compare(&model, &passes, 0);
+    assert!(out.contains("\"unseen\": []"), "{out}");
+}
+
+#[test]
+fn an_edited_operator_is_named() {
+    let (_folder, model) = edited("sqrt(add(abs(@2),1))", "sqrt(add(abs(@2),1.001))");
+    let out = compare(&model, &[], 1);
+    let first = "first: operand 8 (1,8,4,4)f32 of pnnx.Expression 'pnnx_expr_4', line 10";
+    assert!(out.contains(first), "{out}");
+    assert!(out.contains("kernel elementwise.") && out.contains("inputs 7 (1,8,4,4)f32"), "{out}");
+    assert!(out.contains("alone, on the reference's inputs, it is wrong as well"), "{out}");
+    assert!(out.contains("128 of 128 elements differ"), "{out}");
+    assert!(out.lines().last().unwrap().starts_with("MISMATCH: "), "{out}");
+    // Alone, the others are right.
+    let out = compare(&model, &["--isolate"], 1);
+    assert!(out.contains("MISMATCH: of 18 values 1 differs"), "{out}");
+    let out = compare(&model, &["--passes"], 1);
+    assert!(out.contains("no pass is to blame"), "{out}");
+    assert!(compare(&model, &["--tolerance", "0.5"], 0).starts_with("ok: "));
+    let json = compare(&model, &["--json"], 1);
+    for part in ["\"verdict\": \"mismatch\"", "\"culprits\": [", "\"cosine\":", "\"index\": ["] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+}
+
+#[test]
+fn two_models_are_compared_with_each_other() {
+    let model = fixture("model.pnnx.param");
+    let (_folder, edited) = edited("dim=-1 $input=17", "dim=-2 $input=17");
+    let out = run(&["compare", &edited, "--with", &model], 1).0;
+    assert!(out.contains("first: operand 18 (1,8,5)f32 of F.softmax 'F.softmax_6'"), "{out}");
+    assert!(out.contains("MISMATCH: of 16 values 1 differs"), "{out}");
+    // One model with other options.
+    let other = ["--with-isa", "scalar", "--with-memory", "low"];
+    let out = run(&[&["compare", &model, "--with", &model], &other[..]].concat(), 0).0;
+    assert!(out.starts_with("ok: "), "{out}");
+}
+
+#[test]
+fn the_script_is_part_of_the_command() {
+    let out = run(&["compare", "--script"], 0).0;
+    assert!(out.starts_with("#!/usr/bin/env python3\n") && out.contains("def main()"), "{out}");
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    let model = fixture("model.pnnx.param");
+    let (_, err) = run(&["compare", &model], 2);
+    assert!(err.contains("--reference"), "{err}");
+    let digits = fixture("../digits/inputs.npz");
+    let (_, err) = run(&["compare", &model, "--reference", &digits], 2);
+    assert!(err.contains("no array is called as an operand") && err.contains("--script"), "{err}");
+    let (_, err) = run(&["compare", &model, "--with", &model, "--with-isa", "x87"], 2);
+    assert!(err.contains("this machine has scalar"), "{err}");
+}
+
+#[test]
+fn what_is_not_finite_is_named() {
+    let (_folder, model) = edited("expr=add(@0,@1) #9", "expr=log(sub(@0,@1)) #9");
+    let out = run(&["run", &model, "--check-finite", "-o", "/dev/null", "-i", &inputs()], 1).0;
+    assert!(
+        out.contains("'mix': makes NaN of inputs without NaN")
+            || out.contains("'pnnx_expr_2': makes NaN"),
+        "{out}"
+    );
+    assert!(out.contains("\nNOT FINITE: outputs "), "{out}");
+    let model = fixture("model.pnnx.param");
+    let out = run(&["run", &model, "--check-finite", "-o", "/dev/null", "-i", &inputs()], 0).0;
+    assert!(out.ends_with("finite: every value of the run\n"), "{out}");
+}
+
+fn inputs() -> String {
+    fixture("inputs.npz")
+}
