@@ -23,9 +23,16 @@ const FIXTURES: [&str; 5] = ["digits", "mobilenet_v2", "resnet18", "minilm", "un
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    table.load_style(presets::ASCII_MARKDOWN);
     table.set_header([
-        "what", "threads", "uncancelled", "cancels", "too late", "p50", "p99", "max",
+        "what",
+        "threads",
+        "uncancelled",
+        "cancels",
+        "too late",
+        "p50",
+        "p99",
+        "max",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

@@ -3,8 +3,8 @@
 //! Instants are chosen without chance where that is possible: the signal is given at each look that
 //! a run takes. `cargo xtask cancel` reports latencies of many random cancels.
 
-use plutino_tests::cancel::{Outcomes, Subject, every_look, loads, plans, run_until, runs};
 use plutino::{SessionError, SessionOptions};
+use plutino_tests::cancel::{Outcomes, Subject, every_look, loads, plans, run_until, runs};
 use std::time::Duration;
 
 /// What a cancel may take while other tests have the cores, in a build of tests. Without looks

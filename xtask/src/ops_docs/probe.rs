@@ -7,8 +7,7 @@ use anyhow::Result;
 use plutino::ir::{Graph, Operator as Node};
 use plutino::kernels::{Isa, Par};
 use plutino::ops::{
-    Asked, AskedSort, MemoryUse, NodeReader, Operator, PackCache, PlanCx, Registry, ValueSpec,
-    eager,
+    Asked, AskedSort, NodeReader, Operator, PackCache, PlanCx, Registry, Setting, ValueSpec, eager,
 };
 use plutino::{DType, Tensor};
 use plutino_fixtures::{Fixture, OpCase};
@@ -165,13 +164,6 @@ fn replaced(spec: &ValueSpec, old: DType, new: DType) -> ValueSpec {
 fn plans(operator: &dyn Operator, inputs: &[ValueSpec]) -> bool {
     let Ok(outputs) = operator.infer(inputs) else { return false };
     let packs = PackCache::default();
-    let cx = PlanCx {
-        inputs,
-        outputs: &outputs,
-        isa: ISA,
-        threads: 1,
-        packs: &packs,
-        memory: MemoryUse::Fast,
-    };
+    let cx = PlanCx { inputs, outputs: &outputs, setting: Setting::new(ISA, 1), packs: &packs };
     operator.plan(&cx).is_ok()
 }
