@@ -71,7 +71,8 @@ mod off {
     }
 }
 
-#[cfg(all(test, feature = "tracing"))]
+#[cfg(test)]
+#[cfg(feature = "tracing")]
 mod tests {
     use crate::testkit::{session, vector};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
