@@ -20,6 +20,7 @@ mod ops_docs;
 mod portable;
 mod python;
 mod tidy;
+mod view_test;
 mod walk;
 
 use std::path::{Path, PathBuf};
@@ -54,6 +55,7 @@ enum Chore {
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Tidy(tidy::Args),
+    ViewTest(view_test::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -74,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
+        Chore::ViewTest(args) => view_test::run(&args),
     }
 }
 
