@@ -1,4 +1,4 @@
-//! A browser without a window, driven through WebDriver (https://www.w3.org/TR/webdriver2/).
+//! A browser without a window, driven through [WebDriver](https://www.w3.org/TR/webdriver2/).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
