@@ -22,6 +22,7 @@ mod ops_docs;
 mod portable;
 mod python;
 mod tidy;
+mod view_test;
 mod walk;
 
 use std::path::{Path, PathBuf};
@@ -58,6 +59,7 @@ enum Chore {
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Tidy(tidy::Args),
+    ViewTest(view_test::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -80,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
+        Chore::ViewTest(args) => view_test::run(&args),
     }
 }
 

@@ -8,10 +8,13 @@ use crate::session::SessionArgs;
 use crate::view;
 use crate::view::data::{Data, Marks, Times};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
-use plutino::{Model, ModelError, Profile, Session, Tensor};
+use plutino::{
+    MemoryUse, Model, ModelError, Plan, Profile, Session, SessionOptions, Tensor, TensorSpec,
+};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Write a page that shows a model: its graph, plan, times, memory and weights
@@ -50,6 +53,9 @@ pub(crate) struct Args {
 
 /// Bytes of the largest weight that zeros stand in for.
 const MOST_ZEROS: usize = 4 << 30;
+
+/// Bytes that a plan may take that nobody runs.
+const MOST_UNFUSED: usize = 4 << 30;
 
 /// Runs before timing starts.
 const WARMUP: usize = 2;
@@ -194,6 +200,9 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
         Ok(plan) => plan,
         Err(error) => return soft(error.into()),
     };
+    if let Some(every) = during("inferring shapes", || unfused(model, &specs)) {
+        data.add_specs(&every);
+    }
     data.add_plan(&plan);
     let mut notes: Vec<String> = plan.warnings().iter().map(ToString::to_string).collect();
     if let Some(tensors) = tensors.filter(|_| !args.no_profile) {
@@ -204,6 +213,17 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
         }
     }
     Ok(notes)
+}
+
+/// A plan in which every operator has a step of its own, for the shapes of values that are not
+/// there once operators are fused. None where there is none in so little memory: then less is told.
+fn unfused(model: &Model, specs: &[TensorSpec]) -> Option<Arc<Plan>> {
+    let options = SessionOptions::default()
+        .stop_after("infer")
+        .with_memory(MemoryUse::Low)
+        .with_memory_budget(MOST_UNFUSED)
+        .with_threads(1);
+    model.session(options).ok()?.plan(specs).ok()
 }
 
 /// Times of a few runs.

@@ -197,8 +197,20 @@ impl Data {
         }
     }
 
+    /// Adds what a plan tells of values, where nothing is known yet.
+    pub(crate) fn add_specs(&mut self, plan: &Plan) {
+        let mut specs: HashMap<String, String> = HashMap::new();
+        specs.extend(plan.inputs().map(|(name, spec)| (name.to_owned(), spec.to_string())));
+        let values = plan.steps().flat_map(|step| [step.inputs, step.outputs]).flatten();
+        specs.extend(values.filter(|v| !v.spec.is_empty()).map(|v| (v.name, v.spec)));
+        for value in self.values.iter_mut().filter(|value| value.planned.is_none()) {
+            value.planned = specs.remove(&value.name);
+        }
+    }
+
     /// Adds a plan of the same graph.
     pub(crate) fn add_plan(&mut self, plan: &Plan) {
+        self.add_specs(plan);
         let mut by_name: HashMap<&str, usize> = HashMap::new();
         for (at, op) in self.operators.iter().enumerate() {
             by_name.entry(&op.name).or_insert(at);
@@ -227,16 +239,6 @@ impl Data {
             steps,
             times: None,
         };
-        let mut specs: HashMap<&str, &str> = HashMap::new();
-        specs.extend(planned.inputs.iter().map(|(name, spec)| (name.as_str(), spec.as_str())));
-        for value in planned.steps.iter().flat_map(|s| s.inputs.iter().chain(&s.outputs)) {
-            if !value.spec.is_empty() {
-                specs.insert(&value.name, &value.spec);
-            }
-        }
-        for value in &mut self.values {
-            value.planned = specs.get(value.name.as_str()).map(|spec| (*spec).to_owned());
-        }
         self.plan = Some(planned);
     }
 }

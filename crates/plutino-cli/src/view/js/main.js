@@ -1,6 +1,6 @@
 // Puts the parts together: what is chosen in one is shown in all.
 
-let fileView = null, planView = null, arenaView = null, operators = null, steps = null, chosenStep = null;
+let fileView = null, planView = null, arenaView = null, operators = null, steps = null, current = null;
 
 function say(text) {
   $("live").textContent = text;
@@ -16,7 +16,8 @@ function tip(event, lines) {
 }
 
 // Chooses an operator ({node}), a module ({scope}), a step ({step}) or nothing.
-function choose(target, centre = false) {
+function choose(target, centre = false, stay = false) {
+  current = target;
   let chosen = [], nodes = [], scope = null;
   if (target && target.node !== undefined) nodes = [target.node];
   if (target && target.scope) [scope, nodes] = [target.scope, target.scope.all()];
@@ -36,14 +37,14 @@ function choose(target, centre = false) {
     if (chosen.length && !$("pane-plan").hidden && !planView.fromPlan) planView.centre(planView.reveal(chosen[0]));
   }
   if (arenaView) arenaView.mark(chosen);
-  chosenStep = target && target.step !== undefined ? target.step : null;
-  const pane = chosenStep !== null ? [make("h3", {}, plan.steps[chosenStep].kind), ...stepPane(plan.steps[chosenStep])]
+  const step = target && target.step !== undefined ? plan.steps[target.step] : null;
+  const pane = step ? [make("h3", {}, step.kind), make("p", { class: "name" }, step.name), ...stepPane(step)]
     : scope ? scopePane(scope, nodes) : nodes.length ? operatorPane(data.operators[nodes[0]]) : modelPane();
   $("pane-operator").replaceChildren(...pane.filter(Boolean));
   $("pane-operator").scrollTop = 0;
   if (steps) steps.rows.forEach(({ row, element }) => element.classList.toggle("chosen", chosen.includes(row.index)));
   if (operators) operators.rows.forEach(({ row, element }) => element.classList.toggle("chosen", !scope && nodes.includes(row.index)));
-  if (target && $("pane-plan").hidden && $("pane-memory").hidden) showTab("operator");
+  if (target && !stay && $("pane-plan").hidden && $("pane-memory").hidden) showTab("operator");
   const text = scope ? `module ${scope.path}` : nodes.length ? `${data.operators[nodes[0]].kind} ${data.operators[nodes[0]].name}` : "";
   say(text);
 }
@@ -59,6 +60,7 @@ function showTab(name) {
   if (!made.has(name)) {
     made.add(name);
     fillTab(name);
+    if (current) choose(current, false, true); // what was just made does not know yet
   }
 }
 function fillTab(name) {
@@ -68,7 +70,7 @@ function fillTab(name) {
     $("pane-operators").replaceChildren(operators.element);
     search();
   }
-  if ((name === "plan" || name === "memory") && !plan) $(`pane-${name}`).replaceChildren(make("p", {}, "There is no plan."));
+  if ((name === "plan" || name === "memory") && !plan) $(`pane-${name}`).replaceChildren(make("p", { class: "none" }, "There is no plan."));
   else if (name === "plan") {
     planView = new GraphView($("plan"), planGraph(), {
       what: "step", steps: true,
