@@ -1,4 +1,5 @@
-//! The `plutino` command: runs, inspects, checks, verifies, compares, times and profiles PNNX models.
+//! The `plutino` command: runs, inspects, checks, verifies, compares, times and profiles PNNX
+//! models.
 //!
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
