@@ -95,6 +95,32 @@ fn two_models_are_compared_with_each_other() {
 }
 
 #[test]
+fn a_model_in_bf16_is_compared_with_one_in_f32() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |dtype: &str| {
+        let path = folder.path().join(format!("{dtype}.pnnx.param"));
+        let text = format!(
+            "7767517\n4 3\npnnx.Input pnnx_input_0 0 1 0 #0=(8,64){dtype}\n\
+             F.softmax soft 1 1 0 1 dim=-1 $input=0 #0=(8,64){dtype} #1=(8,64){dtype}\n\
+             F.silu silu 1 1 1 2 $input=1 #1=(8,64){dtype} #2=(8,64){dtype}\n\
+             pnnx.Output pnnx_output_0 1 0 2\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        std::fs::write(
+            path.with_extension("bin"),
+            b"PK\x05\x06".iter().chain(&[0; 18]).copied().collect::<Vec<u8>>(),
+        )
+        .unwrap();
+        path.display().to_string()
+    };
+    let (half, single) = (write("bf16"), write("f32"));
+    let out = run(&["compare", &half, "--with", &single, "--all"], 0).0;
+    assert!(out.contains("F.softmax") && out.contains("e-3"), "rounded to bf16: {out}");
+    let out = run(&["compare", &half, "--with", &single, "--tolerance", "1e-5"], 1).0;
+    assert!(out.contains("first: operand 1 (8,64)bf16 of F.softmax 'soft'"), "{out}");
+}
+
+#[test]
 fn the_script_is_part_of_the_command() {
     let out = run(&["compare", "--script"], 0).0;
     assert!(out.starts_with("#!/usr/bin/env python3\n") && out.contains("def main()"), "{out}");

@@ -8,7 +8,7 @@ use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
 use plutino::npy::npz;
-use plutino::{Isa, Model, Session};
+use plutino::{DType, Isa, Model, Session};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -222,7 +222,17 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
         options = options.without_passes();
     }
     let session = other.session(options)?;
-    let values = during("running the other model", || session.values(&inputs))?;
+    // A model in f32 beside one in bf16 gets the same numbers.
+    let fitted = inputs.iter().zip(other.inputs()).map(|(input, info)| {
+        let recorded = info.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
+        match recorded.filter(|dtype| dtype.is_float() && input.dtype().is_float()) {
+            Some(dtype) => input.cast(dtype),
+            None => Ok(input.clone()),
+        }
+    });
+    let mut fitted = fitted.collect::<Result<Vec<_>, _>>()?;
+    fitted.extend(inputs.iter().skip(other.inputs().len()).cloned()); // to be refused
+    let values = during("running the other model", || session.values(&fitted))?;
     let values = values.renamed(&other, model).unwrap_or(values);
     Ok(values.with_inputs(model, &inputs))
 }

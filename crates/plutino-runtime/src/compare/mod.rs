@@ -220,8 +220,8 @@ impl CompareReport {
         self.wrong().next()
     }
 
-    /// Operands that may have made the first wrong value what it is: itself, and those above it that
-    /// were not seen. [`Session::isolate`] tells which of them is wrong.
+    /// Operands that may have made the first wrong value what it is: itself, and those above it
+    /// that were not seen. [`Session::isolate`] tells which of them is wrong.
     pub fn suspects<'m>(&self, model: &'m Model) -> Vec<&'m str> {
         let Some(first) = self.first() else { return Vec::new() };
         let graph = model.graph();
