@@ -43,7 +43,11 @@ impl Subject {
     pub fn sort(n: usize) -> Self {
         let lines = "pnnx.Input in_x 0 1 x\n\
                      torch.sort sort 1 2 x y i dim=0 descending=False $input=x\npnnx.Output out 2 0 y i";
-        Self { name: format!("sort of {n}"), model: parse(3, 3, lines), inputs: vec![noise([n], 3)] }
+        Self {
+            name: format!("sort of {n}"),
+            model: parse(3, 3, lines),
+            inputs: vec![noise([n], 3)],
+        }
     }
 
     /// The recurrent fixture on a sequence of so many steps.
@@ -158,7 +162,8 @@ impl Canceller {
         self.0.send((token.clone(), at)).expect("the canceller lives as long as its orders");
         let made = work(&token);
         let end = Instant::now();
-        let latency = cancelled.get().map_or(Duration::ZERO, |&at| end.saturating_duration_since(at));
+        let latency =
+            cancelled.get().map_or(Duration::ZERO, |&at| end.saturating_duration_since(at));
         (made, latency)
     }
 }

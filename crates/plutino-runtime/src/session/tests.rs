@@ -313,7 +313,10 @@ fn limits_reach_into_operators_which_need_not_know_of_them() {
             matches!(&error, SessionError::Cancelled { done: 1, steps: 3, at: Some(at) } if at.name == "b"),
             "{error}"
         );
-        assert!(error.to_string().ends_with("after 1 of 3 steps, at <graph>:4: test.Doze 'b'"), "{error}");
+        assert!(
+            error.to_string().ends_with("after 1 of 3 steps, at <graph>:4: test.Doze 'b'"),
+            "{error}"
+        );
         let soon = Instant::now() + Duration::from_millis(30);
         let error = session.run_with(&Request::new().feed("0", &x).deadline(soon)).unwrap_err();
         assert!(matches!(error, SessionError::Deadline { done: 1, steps: 3, .. }), "{error}");
