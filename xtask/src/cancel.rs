@@ -23,17 +23,8 @@ const FIXTURES: [&str; 5] = ["digits", "mobilenet_v2", "resnet18", "minilm", "un
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header([
-        "what",
-        "threads",
-        "uncancelled",
-        "cancels",
-        "too late",
-        "p50",
-        "p99",
-        "max",
-    ]);
+    let header = ["what", "threads", "uncancelled", "cancels", "too late", "p50", "p99", "max"];
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }

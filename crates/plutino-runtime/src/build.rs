@@ -183,8 +183,13 @@ impl Making<'_> {
             MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
             MemoryUse::Low => (0..net.nodes.len()).for_each(plan), // one weight in memory twice at a time
         }
-        let results = slots.into_iter();
-        results.map(|slot| slot.into_inner().unwrap_or(Ok(None))).collect()
+        let planned =
+            slots.into_iter().zip(&net.nodes).map(|(slot, node)| match slot.into_inner() {
+                Some(planned) => planned,
+                // Left out, because the work is to end.
+                None => halt::check(&node.location).map(|()| None),
+            });
+        planned.collect()
     }
 
     /// The plan of one node; none where there is nothing to run, or nothing known to plan for.
