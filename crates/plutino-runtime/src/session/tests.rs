@@ -321,7 +321,7 @@ fn limits_reach_into_operators_which_need_not_know_of_them() {
             "{error}"
         );
         assert!(
-            error.to_string().ends_with("after 1 of 3 steps, at <graph>:4: test.Doze 'b'"),
+            error.to_string().ends_with("after 1 of 3 steps, at <graph>:5: test.Doze 'b'"),
             "{error}"
         );
         let soon = Instant::now() + Duration::from_millis(30);
