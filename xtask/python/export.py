@@ -14,6 +14,10 @@ import torch
 from torch import Tensor, nn
 
 
+LATER = (SyntaxError, AttributeError, FileNotFoundError, TypeError)
+"""What older releases of pnnx, too, end with once the graph is written: their Python does not run, or is not there."""
+
+
 @contextlib.contextmanager
 def captured_output():
     """Collects what this process and the native converter print; shows it if the block fails."""
@@ -41,8 +45,8 @@ class Exported:
         self.folder = Path(self._folder.name)
         self.param = self.folder / "model.pnnx.param"
         self.bin = self.folder / "model.pnnx.bin"
-        # The graph is there when pnnx imports its Python, which is none where an operator is called `aten::...`.
-        with captured_output(), torch.no_grad(), contextlib.suppress(SyntaxError):
+        # The graph is there when pnnx imports its Python, which is none where an operator is called `aten::...` or `prim::...`.
+        with captured_output(), torch.no_grad(), contextlib.suppress(*LATER):
             pnnx.export(module, str(self.folder / "model.pt"), inputs, inputs2, **options)
         if not self.param.exists():
             raise RuntimeError("pnnx wrote no graph")

@@ -31,6 +31,13 @@ pub(crate) struct Args {
     filter: Option<String>,
 }
 
+impl Args {
+    /// All cases below a folder.
+    pub(crate) fn of(dir: PathBuf) -> Self {
+        Self { dir, json: None, filter: None }
+    }
+}
+
 /// What `meta.json` says.
 #[derive(Deserialize)]
 struct Meta {

@@ -21,6 +21,7 @@ mod native;
 mod ops_docs;
 mod portable;
 mod python;
+mod releases;
 mod tidy;
 mod view_test;
 mod walk;
@@ -58,6 +59,7 @@ enum Chore {
     Native(native::Args),
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
+    Releases(releases::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
 }
@@ -81,6 +83,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
+        Chore::Releases(args) => releases::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
     }

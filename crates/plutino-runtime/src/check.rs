@@ -2,7 +2,9 @@
 //! a run and, but for small constants, without weights.
 //!
 //! Inputs are as recorded. An open dimension (`?`, `%name`) gets a size that stands in for it:
-//! several are tried, and what only some of them meet is no fault of the model. An operator that
+//! several are tried, and what only some of them meet is no fault of the model. Sizes that leave
+//! one element of what may have many (sound that becomes a single frame) show little: larger ones
+//! are tried. Where sizes are found that fit, others must fit as well. An operator that
 //! cannot be inferred leaves what the file records of its outputs, so that one report names all
 //! that is wrong.
 
@@ -33,9 +35,19 @@ const BUDGET: usize = 256 << 20;
 const ENOUGH: usize = 100;
 
 /// Sizes tried for open dimensions: for the first one of an input, which mostly is the batch, and
-/// for the others.
-const STAND_INS: [(usize, usize); 8] =
-    [(2, 64), (1, 64), (1, 224), (1, 640), (2, 16), (64, 64), (1, 8), (6, 12)];
+/// for the others. The last ones are for sound: samples by the thousand become frames.
+const STAND_INS: [(usize, usize); 10] = [
+    (2, 64),
+    (1, 64),
+    (1, 224),
+    (1, 640),
+    (2, 16),
+    (64, 64),
+    (1, 8),
+    (6, 12),
+    (2, 16_000),
+    (1, 24_000),
+];
 
 /// What is known of a model without a run. See [`Model::inference`].
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -47,6 +59,12 @@ pub struct Inference {
     /// Whether some of their sizes are made up, since the file leaves them open. Failures may be
     /// theirs then.
     pub stand_ins: bool,
+    /// The inputs of a second attempt with other sizes for all open dimensions, which found no
+    /// faults either; none where no sizes are made up, or no others fit.
+    pub again: Option<Vec<Option<TensorSpec>>>,
+    /// Values that have at most one element along a dimension that the file leaves open, the batch
+    /// aside: with made-up sizes, what was found of them says little about others.
+    pub flat: usize,
     /// Where a run would fail: an operator refuses what reaches it, or has no kernel for it.
     pub failures: Vec<SessionError>,
     /// Where what is computed differs from what the file records, each at its origin.
@@ -72,21 +90,45 @@ impl Model {
         let _limits = halt::enter(limits);
         let mut best: Option<Inference> = None;
         for inputs in candidates(&self.inner) {
+            let others = |best: &Inference| differ(&self.inner, &inputs.specs, &best.inputs);
+            let sound = |i: &Inference| faults(i) == (0, 0, 0);
+            if best.as_ref().is_some_and(|best| sound(best) && !others(best)) {
+                continue;
+            }
             let ledger = Ledger::new(Some(BUDGET));
             let found = alloc::charged(&ledger, || Search::run(&self.inner, inputs, limits))?;
             if let Some(why) = halt::seen(&Scope::current()) {
                 return Err(why); // what was computed of constants until then is none
             }
-            let faults = |i: &Inference| (i.failures.len(), i.warnings.len());
-            if best.as_ref().is_none_or(|best| faults(&found) < faults(best)) {
-                best = Some(found);
-            }
-            if best.as_ref().is_some_and(|best| faults(best) == (0, 0)) {
-                break;
+            match &mut best {
+                Some(best) if sound(best) => {
+                    if sound(&found) {
+                        best.again = Some(found.inputs);
+                        break;
+                    }
+                }
+                Some(best) if faults(&found) >= faults(best) => {}
+                best => *best = Some(found),
             }
         }
         Ok(best.unwrap_or_default())
     }
+}
+
+/// What is to be said against sizes; the fewer the better.
+fn faults(found: &Inference) -> (usize, usize, usize) {
+    let flat = if found.stand_ins { found.flat } else { 0 };
+    (found.failures.len(), found.warnings.len(), flat)
+}
+
+/// Whether two choices of inputs differ in all sizes that the file leaves open.
+fn differ(model: &Inner, a: &[Option<TensorSpec>], b: &[Option<TensorSpec>]) -> bool {
+    let mut pairs = model.inputs.iter().zip(a.iter().zip(b));
+    pairs.all(|(input, (a, b))| {
+        let (Some(a), Some(b), Some(dims)) = (a, b, &input.recorded.shape) else { return true };
+        let mut sizes = dims.iter().zip(a.shape.iter().zip(b.shape.iter()));
+        sizes.all(|(dim, (a, b))| matches!(dim, Dim::Known(_)) || a != b)
+    })
 }
 
 /// Specs to try for the inputs, with whether they are made up in part.
@@ -273,6 +315,9 @@ impl Search<'_> {
                 continue;
             }
             let recorded = self.recorded_type(id).cloned().unwrap_or_default();
+            if let ValueSpec::Tensor(t) = &spec {
+                self.found.flat += usize::from(is_flat(&t.spec, &recorded));
+            }
             if let ValueSpec::Tensor(t) = &spec
                 && !self.agrees(&t.spec, &recorded)
             {
@@ -332,6 +377,13 @@ impl Search<'_> {
     fn differs(&self, id: ValueId) -> bool {
         self.differs.get(id.0).copied().unwrap_or(false)
     }
+}
+
+/// Whether a dimension that the file leaves open, the first aside, has one element at most.
+fn is_flat(spec: &TensorSpec, recorded: &TensorType) -> bool {
+    let dims = recorded.shape.as_deref().filter(|dims| dims.len() == spec.shape.rank());
+    let mut sizes = dims.unwrap_or_default().iter().zip(spec.shape.iter()).skip(1);
+    sizes.any(|(dim, &size)| !matches!(dim, Dim::Known(_)) && size <= 1)
 }
 
 /// Whether a value has few elements.
@@ -440,7 +492,44 @@ mod tests {
                   torch.cat c 2 1 6 4 7 dim=1 #7=(?,6,?,?)f32\npnnx.Output o 1 0 7";
         let found = inference(&lines);
         assert!(found.stand_ins && found.failures.is_empty(), "{found:?}");
-        assert!(found.warnings.is_empty());
+        assert!(found.warnings.is_empty() && found.flat == 0);
+        // Once more with another batch and other sizes.
+        let size = |inputs: &[Option<TensorSpec>]| inputs[0].as_ref().unwrap().shape.clone();
+        let (first, second) = (size(&found.inputs), size(found.again.as_ref().unwrap()));
+        assert!([0, 2, 3].iter().all(|&i| first[i] != second[i]), "{first} {second}");
+    }
+
+    /// Convolutions with the strides of a network for speech, 320 in all: of 640 samples a single
+    /// frame is left, with which everything broadcasts.
+    #[test]
+    fn sizes_leave_more_than_one_of_what_is_open() {
+        let strides = [(10, 5), (3, 2), (3, 2), (3, 2), (3, 2), (2, 2), (2, 2)];
+        let mut lines = String::from("pnnx.Input in 0 1 0 #0=(?,1,?)f32\n");
+        for (i, (kernel, stride)) in strides.iter().enumerate() {
+            lines += &format!(
+                "F.max_pool1d p{i} 1 1 {i} {} ceil_mode=False dilation=(1) kernel_size=({kernel}) \
+                 padding=(0) return_indices=False stride=({stride}) $input={i} #{}=(?,1,?)f32\n",
+                i + 1,
+                i + 1
+            );
+        }
+        lines += "pnnx.Output o 1 0 7";
+        let found = inference(&lines);
+        assert!(found.failures.is_empty() && found.flat == 0 && found.again.is_some(), "{found:?}");
+        let samples = found.inputs[0].as_ref().unwrap().shape[2];
+        assert_eq!(samples, 16_000);
+    }
+
+    #[test]
+    fn what_fits_one_size_only_is_said() {
+        let found = inference(
+            "pnnx.Input in 0 1 0 #0=(4,?)f32
+             Tensor.reshape r 1 1 0 1 shape=(4,2,32) $input=0 #1=(4,2,32)f32
+             pnnx.Output o 1 0 1",
+        );
+        assert!(found.stand_ins && found.failures.is_empty() && found.again.is_none(), "{found:?}");
+        let known = inference("pnnx.Input in 0 1 0 #0=(4,1)f32\npnnx.Output o 1 0 0");
+        assert!(!known.stand_ins && known.again.is_none());
     }
 
     #[test]

@@ -70,6 +70,8 @@ class Case:
     """The graph and its weights (or what makes them, once weights have values), where pnnx does not write them."""
     overflows: bool = False
     """Whether numbers overflow that would not in f64."""
+    optlevel: int = 2
+    """How much pnnx does of its work: 0 leaves TorchScript's constants and arithmetic, 1 what it makes of them."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Operator types and weights to be called otherwise, as other versions of pnnx do."""
 
@@ -138,13 +140,14 @@ def rename(exported: Exported, names: dict[str, str]) -> None:
 
 def export(case: Case, tensors: list[list[Tensor]], target: Path) -> nn.Module | None:
     """Writes what pnnx makes of the module; returns its Python form where that runs."""
-    with Exported(case.module, *map(tuple, tensors), moduleop=case.kept_whole) as exported:
+    with Exported(case.module, *map(tuple, tensors), moduleop=case.kept_whole, optlevel=case.optlevel) as exported:
         if case.renamed:
             rename(exported, case.renamed)
         exported.save(target, weights=True)
         graph = exported.param.read_text()
         raw = any(f"\n{prefix}" in graph for prefix in ("aten::", "pnnx.custom_op."))  # no names of Python's
-        return None if case.kept_whole or case.quantized or case.misread or raw else exported.module()
+        whole = case.optlevel == 2 and not raw
+        return None if case.kept_whole or case.quantized or case.misread or not whole else exported.module()
 
 
 def write_by_hand(case: Case, target: Path) -> None:

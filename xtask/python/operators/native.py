@@ -136,6 +136,25 @@ CASES = {
         """,
         (1, 2, 5, 6), (1, 3, 4, 2), (1, 2, 3, 4, 5), (1, 2, 3, 4, 3), rtol=3e-5, atol=3e-5,
     ),
+    "fake_quantize": written(
+        """
+        aten::fake_quantize_per_tensor_affine a scale=0.1 zero_point=3 quant_min=0 quant_max=25
+        aten::fake_quantize_per_tensor_affine a b c quant_min=-8 quant_max=7
+        aten::fake_quantize_per_channel_affine a d e axis=1 quant_min=-8 quant_max=7
+        """,
+        (3, 4), floats(1, low=0.1, high=0.3), ints(1, high=3, dtype=torch.int32),
+        floats(4, low=0.1, high=0.3), ints(4, high=3, dtype=torch.int32), quantized=True,
+    ),
+    "other_spellings": written(
+        """
+        aten::alias a
+        aten::_cast_Long a non_blocking=False
+        aten::_cast_Double a non_blocking=False
+        aten::linalg_diagonal a offset=1 dim1=-2 dim2=-1
+        aten::linalg_matmul a a
+        """,
+        (2, 3, 3),
+    ),
     "native_norms": written(
         """
         aten::_weight_norm a b dim=0

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count, note, warn_all};
 use plutino::ir::{LoadError, LoadOptions};
 use plutino::runtime::UnsupportedKind;
-use plutino::{CheckReport, Inference, Model, ModelError};
+use plutino::{CheckReport, Inference, Model, ModelError, TensorSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Every unsupported operator is named at once. Then dtypes and shapes of all values are inferred
 /// from those that the file records of the inputs: an operator that refuses what reaches it is an
 /// error (exit code 3), a value that differs from the record is a warning. Where a dimension is
-/// open, sizes that stand in for it are tried.
+/// open, sizes that stand in for it are tried, and once some fit, others: the last line says which.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model; its .bin file may be missing
@@ -159,6 +159,21 @@ fn check(path: &Path) -> Result<(CheckReport, Weights), Failure> {
     Ok((Model::check(path)?, weights))
 }
 
+/// Inputs that a line has room for.
+const SHOWN: usize = 4;
+
+/// The inputs of an attempt: dtypes and shapes.
+fn sizes(inputs: &[Option<TensorSpec>]) -> String {
+    let known = inputs.iter().flatten();
+    let shown: Vec<String> = known.clone().take(SHOWN).map(ToString::to_string).collect();
+    let mut text = shown.join(" ");
+    let more = known.count().saturating_sub(SHOWN);
+    if more > 0 {
+        text += &format!(" (and {more} more)");
+    }
+    text
+}
+
 /// The last part of the line that says how it went.
 fn verdict(report: &CheckReport, inference: Option<&Inference>) -> String {
     let Some(inference) = inference else { return String::new() };
@@ -166,12 +181,20 @@ fn verdict(report: &CheckReport, inference: Option<&Inference>) -> String {
     let mut text = match (inference.inputs.iter().all(Option::is_some), warnings) {
         (false, 0) => "the file does not record all inputs, so that little is known".to_owned(),
         (true, 0) if !inference.failures.is_empty() => "shapes could not be inferred".to_owned(),
-        (true, 0) if inference.stand_ins => {
-            "runs as recorded with sizes that were tried".to_owned()
-        }
         (true, 0) => "runs as recorded".to_owned(),
         (_, n) => format!("runs, with {}", count(n, "warning")),
     };
+    if inference.stand_ins && inference.failures.is_empty() {
+        text += &format!("; open sizes were taken as {}", sizes(&inference.inputs));
+        match &inference.again {
+            Some(again) => text += &format!(" and as {}", sizes(again)),
+            None => text += ", no others fit",
+        }
+        if inference.flat > 0 {
+            let flat = count(inference.flat, "value");
+            text += &format!("; {flat} came to one element along an open dimension");
+        }
+    }
     if inference.open > 0 {
         let open = count(inference.open, "operator");
         text += &format!("; shapes of {open} depend on data");

@@ -192,6 +192,10 @@ impl<'a> Parser<'a> {
         };
         match (frame.form, token.kind) {
             (Form::List | Form::Call(_) | Form::Prefix(_), TokenKind::Comma) => {
+                // With optlevel=1 pnnx writes `add(@0,,mul(@1,0.5))`; it reads over the second one.
+                if matches!(frame.form, Form::Call(_)) {
+                    let _ = self.tokens.next_if(|next| next.kind == TokenKind::Comma);
+                }
                 self.open.push(frame);
                 Ok(Next::Operand)
             }

@@ -32,6 +32,7 @@ fn what_the_converter_writes_is_read() {
     }
     assert_eq!(canonical("mul(@0,sub(1.200000e+00-9.000000e-01j,@1))"), "mul(@0,sub(1.2-0.9j,@1))");
     assert_eq!(canonical("2.0e+00"), "2.0");
+    assert_eq!(canonical("add(@0,,mul(@1,0.5))"), "add(@0,mul(@1,0.5))"); // of optlevel=1
 }
 
 #[test]
@@ -102,7 +103,9 @@ fn nonsense_is_placed_and_named() {
         ("neg(@0]", 7, ExprErrorKind::Unbalanced { bracket: ']' }),
         ("@0,@1", 3, unexpected("the end of the expression", ",")),
         ("neg(@0)@1", 8, unexpected("the end of the expression", "@1")),
-        ("add(@0,,1)", 8, unexpected(operand, ",")),
+        ("add(@0,,,1)", 9, unexpected(operand, ",")),
+        ("add(,@0,1)", 5, unexpected(operand, ",")),
+        ("[1,,2]", 4, unexpected(operand, ",")),
         ("add(@0,", 8, unexpected(operand, "")),
         ("[1,]", 4, unexpected(operand, "]")),
         ("neg(@)", 5, unexpected("a name, a number, '@n', a bracket or a comma", "@")),

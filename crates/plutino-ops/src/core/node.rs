@@ -17,6 +17,9 @@ pub struct NodeReader<'a> {
     /// How a raw operator is read, and the constants among its inputs that have a name.
     call: Option<&'a Call>,
     named_constants: BTreeMap<&'a str, &'a Parameter>,
+    /// Constants among the inputs of a public type, by name: where they are, for whoever asks for
+    /// a parameter; whoever asks for an input gets the input.
+    offered: BTreeMap<&'a str, (usize, &'a Parameter)>,
     read_params: BTreeSet<&'a str>,
     read_weights: BTreeSet<&'a str>,
     read_inputs: BTreeSet<usize>,
@@ -34,6 +37,7 @@ impl<'a> NodeReader<'a> {
             names: op.input_names.iter().map(Option::as_deref).collect(),
             call: None,
             named_constants: BTreeMap::new(),
+            offered: BTreeMap::new(),
             read_params: BTreeSet::new(),
             read_weights: BTreeSet::new(),
             read_inputs: BTreeSet::new(),
@@ -72,6 +76,9 @@ impl<'a> NodeReader<'a> {
                 reader.name_input(i, name);
             }
         }
+        if call.names.is_empty() {
+            reader.offer(call);
+        }
         reader.named_constants.extend(call.implied.iter().map(|(name, value)| (*name, value)));
         reader
     }
@@ -85,6 +92,32 @@ impl<'a> NodeReader<'a> {
         } else if let Some(slot @ None) = self.names.get_mut(i) {
             *slot = Some(name);
         }
+    }
+
+    /// Makes constants parameters to whoever asks for one. What is `None` is no input at all.
+    fn offer(&mut self, call: &'a Call) {
+        for (i, constant) in call.constants.iter().enumerate() {
+            let Some(slot) = self.names.get_mut(i) else { continue };
+            *slot = slot.or_else(|| call.places.get(i).copied());
+            match (*slot, constant) {
+                (Some(name), Some(value)) if value.is_null() => {
+                    self.named_constants.insert(name, value);
+                    self.read_inputs.insert(i);
+                    *slot = None;
+                }
+                (Some(name), Some(value)) => {
+                    self.offered.insert(name, (i, value));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The constant input of this name that nobody has asked for as an input.
+    fn offered(&self, key: &str) -> Option<(&'a str, usize, &'a Parameter)> {
+        let (&name, &(at, value)) = self.offered.get_key_value(key)?;
+        let free = !self.read_inputs.contains(&at) || self.read_params.contains(name);
+        free.then_some((name, at, value))
     }
 
     /// The dtype that the file records for the first output: a hint, often missing.
@@ -170,12 +203,17 @@ impl<'a> NodeReader<'a> {
             self.read_params.insert(key);
         } else if let Some((key, _)) = self.named_constants.get_key_value(key) {
             self.read_params.insert(key);
+        } else if let Some((key, at, _)) = self.offered(key) {
+            self.read_params.insert(key);
+            self.read_inputs.insert(at);
         }
         self.value(key)
     }
 
     fn value(&self, key: &str) -> Option<&'a Parameter> {
-        self.op.param(key).or_else(|| self.named_constants.get(key).copied())
+        let named = || self.named_constants.get(key).copied();
+        let offered = || self.offered(key).map(|(_, _, value)| value);
+        self.op.param(key).or_else(named).or_else(offered)
     }
 
     /// Whether the node has this parameter, be it `None`.
@@ -404,10 +442,12 @@ impl<'a> NodeReader<'a> {
         operand.is_some_and(|operand| !operand.consumers.is_empty())
     }
 
-    /// The positions of all inputs that were not asked for yet.
+    /// The positions of all inputs that were not asked for yet, but for named constants: these are
+    /// parameters.
     pub fn rest(&mut self) -> Vec<usize> {
-        let rest: Vec<_> =
-            (0..self.op.inputs.len()).filter(|i| !self.read_inputs.contains(i)).collect();
+        let constant = |i: &usize| self.offered.values().any(|(at, _)| at == i);
+        let free = |i: &usize| !self.read_inputs.contains(i) && !constant(i);
+        let rest: Vec<_> = (0..self.op.inputs.len()).filter(free).collect();
         self.read_inputs.extend(&rest);
         rest
     }
@@ -431,12 +471,18 @@ impl<'a> NodeReader<'a> {
     /// for.
     pub fn finish(&self) -> Result<(), BuildError> {
         let unread = |key: &str| !self.read_params.contains(key);
-        let optional = |key: &str| self.call.is_some_and(|call| call.optional.contains(&key));
+        let optional = |key: &str| {
+            let none = self.named_constants.get(key).is_some_and(|value| value.is_null());
+            none || self.call.is_some_and(|call| call.optional.contains(&key))
+        };
         let constants = self.named_constants.iter().map(|(key, value)| (*key, *value));
         let mut params = self.op.params.iter().map(|(key, value)| (key.as_str(), value));
+        let mut offered = self.offered.iter().filter(|(_, (at, _))| !self.read_inputs.contains(at));
+        let idle = offered.clone().filter(|(key, _)| optional(key)).count();
         let unknown = params
             .find(|(key, _)| unread(key))
-            .or_else(|| constants.clone().find(|(key, _)| unread(key) && !optional(key)));
+            .or_else(|| constants.clone().find(|(key, _)| unread(key) && !optional(key)))
+            .or_else(|| offered.find(|(key, _)| !optional(key)).map(|(key, (_, v))| (*key, *v)));
         if let Some((key, value)) = unknown {
             let (key, value) = (key.to_owned(), value.to_string());
             return Err(self.error(BuildProblem::UnknownParameter { key, value }));
@@ -444,7 +490,7 @@ impl<'a> NodeReader<'a> {
         if let Some(key) = self.op.attrs.keys().find(|k| !self.read_weights.contains(k.as_str())) {
             return Err(self.error(BuildProblem::UnknownWeight { key: key.clone() }));
         }
-        let (expected, found) = (self.read_inputs.len(), self.op.inputs.len());
+        let (expected, found) = (self.read_inputs.len() + idle, self.op.inputs.len());
         if expected < found {
             return Err(self.error(BuildProblem::UnknownInputs { expected, found }));
         }

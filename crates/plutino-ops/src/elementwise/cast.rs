@@ -106,6 +106,17 @@ fn copy(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         None => r.required_input("self")?,
     };
     let src = r.required_input("src")?;
+    // With optlevel 0 and 1, pnnx gives the whole tensor as the result of a write to a part of it,
+    // and does not say where the part lies.
+    if let (Some(part), Some(whole)) = (r.known_input(model), r.known_output(0))
+        && part != whole
+    {
+        return Err(r.error(BuildProblem::Invalid(
+            "it writes to a part of a tensor, and the file does not say to which: export the model \
+             with optlevel=2"
+                .into(),
+        )));
+    }
     Ok(Elementwise::boxed(Copy { model, src }))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `sub(mul(@0,2),1)` reads `@0` once and writes the result once. What concerns sizes,
 //! `[size(@0,0),-1]`, is Python arithmetic and known before the run; it feeds the shapes of other
-//! operators.
+//! operators. `prim::Constant` is an expression that reads nothing.
 
 use crate::elementwise::{Elementary, Formula, Lowered, Lowering, Term, convert_number, plan};
 use crate::{
@@ -11,13 +11,14 @@ use crate::{
     register_op,
 };
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
-use plutino_ir::quote;
+use plutino_ir::{Parameter, quote};
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::DType;
 use std::sync::Arc;
 
 register_op!(expression => "pnnx.Expression");
+register_op!(constant => "prim::Constant");
 
 /// `expr`, over all inputs of the node: `@n` is input n, whatever the file names it.
 fn expression(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -29,7 +30,12 @@ fn expression(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         let what = format!("an expression reads at most {MOST_INPUTS} inputs, this one {inputs}");
         return Err(r.error(BuildProblem::Invalid(what)));
     }
-    let expr = Expr::parse(&text).map_err(|e| r.error(problem(e.to_string())))?;
+    let expr = match Expr::parse(&text) {
+        Ok(expr) => expr,
+        // A constant that is no arithmetic: the equation of an einsum.
+        Err(_) if inputs == 0 && is_word(&text) => Expr::Word(text.clone()),
+        Err(e) => return Err(r.error(problem(e.to_string()))),
+    };
     if expr.input_count() > inputs {
         let last = expr.input_count() - 1;
         return Err(r.error(problem(format!("@{last} is used, but there are {inputs} inputs"))));
@@ -39,6 +45,43 @@ fn expression(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let whole = r.recorded_dtype().is_some_and(|dtype| dtype.is_integer());
     let floored = floored(&expr).filter(|_| whole);
     Ok(Box::new(Expression { expr, floored }))
+}
+
+/// Whether text that is no expression may be a word: nothing in it calls, lists or reads anything.
+pub(crate) fn is_word(text: &str) -> bool {
+    !text.contains(['(', ')', '[', ']', '@'])
+}
+
+/// A constant of TorchScript, which optlevel=0 leaves as it is.
+fn constant(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let value = r.raw("value").cloned().unwrap_or_default();
+    let expr = literal(&value).ok_or_else(|| {
+        r.bad("value", "None, a boolean, a number, a word, or a list of booleans or numbers")
+    })?;
+    Ok(Box::new(Expression { expr, floored: None }))
+}
+
+/// The expression that is this value.
+fn literal(value: &Parameter) -> Option<Expr> {
+    fn list<T: Copy>(values: &[T], each: impl Fn(T) -> Expr) -> Expr {
+        Expr::List(values.iter().map(|&value| each(value)).collect()) // bounded: by the file's list
+    }
+    Some(match value {
+        Parameter::Null => Expr::None,
+        Parameter::Bool(value) => Expr::Bool(*value),
+        Parameter::Int(value) => Expr::Int(*value),
+        Parameter::Float(value) => Expr::Float(*value),
+        Parameter::Complex(re, im) => Expr::Complex(*re, *im),
+        Parameter::Str(word) => match Expr::parse(word) {
+            Ok(float @ Expr::Float(_)) => float, // inf, nan
+            _ => Expr::Word(word.clone()),
+        },
+        Parameter::Bools(values) => list(values, Expr::Bool),
+        Parameter::Ints(values) => list(values, Expr::Int),
+        Parameter::Floats(values) => list(values, Expr::Float),
+        Parameter::Complexes(values) => list(values, |(re, im)| Expr::Complex(re, im)),
+        Parameter::Strs(_) | Parameter::Other(_) => return None,
+    })
 }
 
 /// Inputs of an expression: what each part of it means is looked up among them.

@@ -102,6 +102,25 @@ pub(super) const ALIASES: &[Alias] = &[
     alias("max.other", "torch.maximum", ""),
     alias("min.other", "torch.minimum", ""),
     alias("_unsafe_view", "Tensor.view", "size>shape"),
+    alias("linalg_diagonal", "torch.diagonal", "A>input"),
+    alias("linalg_matmul", "torch.matmul", ""),
+    alias("pad_sequence", "torch.nn.utils.rnn.pad_sequence", ""),
+    alias("_aminmax", "torch.aminmax", ""),
+    alias("_stack", "torch.stack", ""),
+    alias("sym_size", "Tensor.size", ""),
+    // Copies, and what was a constant of a script; in another dtype.
+    alias("alias", "torch.clone", ""),
+    alias("lift", "torch.clone", ""),
+    alias("lift_fresh", "torch.clone", ""),
+    alias("_to_copy", "Tensor.to", ""),
+    alias("_cast_Byte", "Tensor.to", "dtype=torch.uint8"),
+    alias("_cast_Char", "Tensor.to", "dtype=torch.int8"),
+    alias("_cast_Short", "Tensor.to", "dtype=torch.short"),
+    alias("_cast_Int", "Tensor.to", "dtype=torch.int"),
+    alias("_cast_Long", "Tensor.to", "dtype=torch.long"),
+    alias("_cast_Half", "Tensor.to", "dtype=torch.half"),
+    alias("_cast_Float", "Tensor.to", "dtype=torch.float"),
+    alias("_cast_Double", "Tensor.to", "dtype=torch.double"),
 ];
 
 #[cfg(test)]

@@ -6,11 +6,16 @@
 //! the type whose builder decodes the operator. A function that is known as `torch.NAME`,
 //! `Tensor.NAME` or `F.NAME` is thereby read in its raw form, too, in-place (`NAME_`), as
 //! `NAME_copy` and as `unsafe_NAME`; [`aliases`] lists what is called otherwise.
+//!
+//! Files of pnnx's optlevel 0 and 1 have constants as inputs of operators under their public names,
+//! too, as `prim::Constant` or `pnnx.Expression`: they count as parameters where the builder asks
+//! for one ([`Call::constants`]).
 
 mod aliases;
 mod signature;
 
 use crate::Registry;
+use crate::graph::expression::is_word;
 use aliases::{Alias, Change};
 use plutino_ir::expr::Expr;
 use plutino_ir::{Graph, Operator, Parameter};
@@ -41,8 +46,10 @@ pub(crate) struct Call {
     pub(crate) kind: Option<&'static str>,
     /// For each input the argument that it stands for, where that is known.
     pub(crate) names: Vec<Option<&'static str>>,
-    /// For each input its value, where it is a constant.
+    /// For each input its value, where it is a constant; nothing where none is.
     pub(crate) constants: Vec<Option<Parameter>>,
+    /// Of a public type whose inputs the file leaves without names: the arguments in their order.
+    pub(crate) places: Vec<&'static str>,
     /// Constants that the builder need not read.
     pub(crate) optional: Vec<&'static str>,
     /// Parameters that the function implies.
@@ -51,21 +58,12 @@ pub(crate) struct Call {
 
 /// Reads a raw operator by its native schema; any other operator has nothing to be told.
 pub(crate) fn call(registry: &Registry, graph: &Graph, op: &Operator) -> Call {
-    let Some(native) = op.kind.strip_prefix(RAW) else { return Call::default() };
+    let Some(native) = op.kind.strip_prefix(RAW) else { return offered(graph, op) };
     let mut call = Call {
         constants: op.inputs.iter().map(|&i| constant(graph, i)).collect(),
         ..Call::default()
     };
-    let given: Vec<Given> = op
-        .inputs
-        .iter()
-        .zip(&call.constants)
-        .map(|(&input, constant)| match constant {
-            Some(value) => Given::Constant(value.clone()),
-            None if makes_list(graph, input) => Given::List,
-            None => Given::Value,
-        })
-        .collect();
+    let given = given(graph, op, &call.constants);
     let spellings = spellings(native);
     let chosen = spellings.iter().find_map(|name| overload(name, &given));
     let own = registry.get(&op.kind).is_some();
@@ -84,6 +82,75 @@ pub(crate) fn call(registry: &Registry, graph: &Graph, op: &Operator) -> Call {
     }
     call
 }
+
+/// What is known of the inputs of an operator, whose constants are these.
+fn given(graph: &Graph, op: &Operator, constants: &[Option<Parameter>]) -> Vec<Given> {
+    let inputs = op.inputs.iter().zip(constants);
+    let one = inputs.map(|(&input, constant)| match constant {
+        Some(value) => Given::Constant(value.clone()),
+        None if makes_list(graph, input) => Given::List,
+        None => Given::Value,
+    });
+    one.collect()
+}
+
+/// The constants among the inputs of an operator under its public name, which names them, or has
+/// them in the order of the native schema.
+fn offered(graph: &Graph, op: &Operator) -> Call {
+    let mut call = Call::default();
+    let constants: Vec<_> = op.inputs.iter().map(|&input| constant(graph, input)).collect();
+    let Some(function) = native_name(&op.kind).filter(|_| constants.iter().any(Option::is_some))
+    else {
+        return call;
+    };
+    let signatures = overloads(&function);
+    if op.input_names.iter().all(Option::is_none) {
+        let given: Vec<Given> = given(graph, op, &constants);
+        let chosen = overload(&function, &given);
+        call.places.extend(chosen.iter().flat_map(|s| &s.arguments).map(|a| a.name));
+    }
+    for (i, constant) in constants.into_iter().enumerate() {
+        let named = op.input_names.get(i).and_then(Option::as_deref);
+        let name = named.or_else(|| call.places.get(i).copied());
+        let Some((name, mut value)) = name.zip(constant) else { continue };
+        let mut arguments = signatures.iter().flat_map(|s| &s.arguments);
+        let known = arguments.find(|argument| argument.name == name);
+        let idle = WITHOUT_EFFECT.iter().find(|&&idle| idle == name);
+        let place = known.filter(|known| {
+            let default = known.default.is_some_and(|default| same(&value, default));
+            default || known.sort == Sort::Place
+        });
+        call.optional.extend(idle.copied().or_else(|| place.map(|place| place.name)));
+        match known {
+            Some(known) => decode(known, &mut value),
+            None if name == "dtype" => decode(&DTYPE, &mut value),
+            None => {}
+        }
+        call.constants.resize(op.inputs.len(), None); // bounded: inputs
+        if let Some(slot) = call.constants.get_mut(i) {
+            *slot = Some(value);
+        }
+    }
+    call
+}
+
+/// What `dtype` is in functions without a native schema.
+const DTYPE: Argument =
+    Argument { name: "dtype", sort: Sort::DType, list: false, optional: true, default: None };
+
+/// The native function that a public type names, by PyTorch's rules; see [`public`].
+fn native_name(kind: &str) -> Option<String> {
+    let module = MODULES.iter().find_map(|(prefix, module)| {
+        kind.strip_prefix(module).map(|name| format!("{prefix}{name}"))
+    });
+    let general = || GENERAL.iter().find_map(|module| kind.strip_prefix(module));
+    module.or_else(|| general().map(str::to_owned))
+}
+
+/// Modules of Python's whose functions have a prefix in TorchScript, and those whose have none.
+const MODULES: [(&str, &str); 3] =
+    [("linalg_", "torch.linalg."), ("fft_", "torch.fft."), ("special_", "torch.special.")];
+const GENERAL: [&str; 3] = ["torch.", "Tensor.", "F."];
 
 /// Whether a raw type is one that the registry knows by another name.
 pub(crate) fn is_known(registry: &Registry, kind: &str) -> bool {
@@ -159,13 +226,11 @@ fn overload(function: &str, given: &[Given]) -> Option<&'static Signature> {
 
 /// The registered type that is this native function, by PyTorch's rules for names.
 fn public(registry: &Registry, function: &str) -> Option<&'static str> {
-    let modules =
-        [("linalg_", "torch.linalg."), ("fft_", "torch.fft."), ("special_", "torch.special.")];
-    let in_module = modules.iter().filter_map(|(prefix, module)| {
+    let in_module = MODULES.iter().filter_map(|(prefix, module)| {
         function.strip_prefix(prefix).map(|name| format!("{module}{name}"))
     });
     let plain = function.strip_prefix("special_").unwrap_or(function);
-    let general = ["torch.", "Tensor.", "F."].iter().map(|module| format!("{module}{plain}"));
+    let general = GENERAL.iter().map(|module| format!("{module}{plain}"));
     in_module.chain(general).find_map(|kind| registry.find(&kind)).map(|(kind, _)| kind)
 }
 
@@ -224,10 +289,18 @@ fn same(value: &Parameter, text: &str) -> bool {
 /// or a word.
 fn constant(graph: &Graph, input: plutino_ir::OperandId) -> Option<Parameter> {
     let producer = graph.operator(graph.operand(input)?.producer?)?;
+    if producer.kind == "prim::Constant" {
+        let value = producer.param("value").cloned().unwrap_or_default();
+        return Some(value).filter(|p| !matches!(p, Parameter::Other(_)));
+    }
     let constant = producer.kind == "pnnx.Expression" && producer.inputs.is_empty();
     let text = producer.param("expr").filter(|_| constant)?.as_str()?;
     let mut literal = true;
-    Expr::parse(text).ok()?.walk(&mut |part| {
+    let expr = match Expr::parse(text) {
+        Err(_) if is_word(text) => return Some(Parameter::Str(text.to_owned())),
+        expr => expr.ok()?,
+    };
+    expr.walk(&mut |part| {
         literal &= !matches!(
             part,
             Expr::Input(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Size { .. }

@@ -22,6 +22,7 @@
 //! operands, is quint8, the only one that PyTorch's quantised modules compute on CPUs; scales of
 //! weights that were quantised per tensor are not in the file, which is an error.
 
+mod fake;
 mod functional;
 mod layers;
 mod quantize;

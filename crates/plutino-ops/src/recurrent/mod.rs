@@ -7,6 +7,7 @@
 //! side; the final states of every layer. Which of them the outputs are is found in [`results`].
 
 mod native;
+mod packed;
 mod results;
 
 use self::results::{Part, Sizes, results};

@@ -1,10 +1,11 @@
 //! Recurrent networks whose weights are inputs, and single cells.
 //!
 //! `aten::lstm`, `aten::gru`, `aten::rnn_tanh` and `aten::rnn_relu` are what `nn.LSTM` and its
-//! neighbours call, with all weights in one list. `nn.LSTMCell`
-//! (<https://pytorch.org/docs/stable/generated/torch.nn.LSTMCell.html>) and its neighbours are a
+//! neighbours call, with all weights in one list; over packed sequences, see [`super::packed`].
+//! `nn.LSTMCell` (<https://pytorch.org/docs/stable/generated/torch.nn.LSTMCell.html>) and its neighbours are a
 //! network of one step.
 
+use super::packed::PackedNetwork;
 use super::{Direction, Network, Part, stored_bias};
 use crate::support::assemble::leaf;
 use crate::support::rearrange::invalid;
@@ -33,9 +34,9 @@ fn cell(r: &mut NodeReader<'_>) -> Result<Cell, BuildError> {
 
 /// A network whose weights are one list.
 #[derive(Debug)]
-struct Native {
+pub(super) struct Native {
     cell: Cell,
-    input: usize,
+    pub(super) input: usize,
     /// The initial h; of an LSTM a list of h and c.
     states: usize,
     weights: usize,
@@ -47,12 +48,7 @@ struct Native {
 }
 
 fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    if r.named_input("batch_sizes").is_some() {
-        return Err(r.error(BuildProblem::Invalid(
-            "packed sequences are not supported: export the model without pack_padded_sequence"
-                .into(),
-        )));
-    }
+    let batch_sizes = r.named_input("batch_sizes");
     let cell = cell(r)?;
     let layers = r.required::<usize>("num_layers")?;
     let directions = if r.or("bidirectional", false)? { 2 } else { 1 };
@@ -68,17 +64,21 @@ fn native(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
             return Err(r.error(BuildProblem::Outputs { expected, found }));
         }
     };
-    Ok(Box::new(Native {
+    let native = Native {
         cell,
-        input: r.required_input("input")?,
+        input: r.required_input(if batch_sizes.is_some() { "data" } else { "input" })?,
         states: r.required_input("hx")?,
         weights: r.required_input("params")?,
         bias: r.required("has_biases")?,
         layers,
         directions,
-        batch_first: r.or("batch_first", false)?,
+        batch_first: batch_sizes.is_none() && r.or("batch_first", false)?,
         outputs,
-    }))
+    };
+    Ok(match batch_sizes {
+        Some(batch_sizes) => Box::new(PackedNetwork { native, batch_sizes }),
+        None => Box::new(native),
+    })
 }
 register_op!(native => "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu");
 
@@ -135,7 +135,10 @@ impl Weights<'_> {
 
 impl Native {
     /// The network, and what it counts as its inputs.
-    fn bind(&self, inputs: &[ValueSpec]) -> Result<(Network, Vec<ValueSpec>), ShapeError> {
+    pub(super) fn bind(
+        &self,
+        inputs: &[ValueSpec],
+    ) -> Result<(Network, Vec<ValueSpec>), ShapeError> {
         let flat = leaves(inputs);
         let leaves = leaves_of(inputs, self.weights);
         let each = 2 + 2 * usize::from(self.bias);
@@ -590,8 +593,6 @@ mod tests {
 
     #[test]
     fn what_does_not_fit() {
-        let packed = try_op("aten::gru m 9 2 0 1 2 3 =True =1 =0.0 =False =False 7 8", &[]);
-        assert!(packed.unwrap_err().to_string().contains("packed sequences"));
         let trained = try_op("aten::gru m 9 2 0 1 2 =True =1 =0.5 =True =False =False 7 8", &[]);
         assert!(trained.unwrap_err().to_string().contains("random"));
         // More layers than weights.

@@ -8,6 +8,7 @@ pub(crate) mod diagonals;
 pub(crate) mod expand;
 pub(crate) mod meshgrid;
 pub(crate) mod pad;
+mod pad_sequence;
 pub(crate) mod permute;
 pub(crate) mod slice;
 pub(crate) mod sliding;

@@ -14,6 +14,8 @@ use plutino_tensor::{DType, Shape};
 struct Reshape {
     input: usize,
     shape: Arg<Vec<i64>>,
+    /// Where the file records that nothing but dimensions of size 1 come or go.
+    units: Option<Units>,
 }
 
 fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -23,9 +25,45 @@ fn reshape(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         Arg::Value(wanted) => Arg::Value(possible(r, input, wanted)),
         shape => shape,
     };
-    rearranged(Reshape { input, shape })
+    let units = Units::recorded(r, input, &shape);
+    rearranged(Reshape { input, shape, units })
 }
 register_op!(reshape => "Tensor.view", "Tensor.reshape", "torch.reshape");
+
+/// Dimensions of size 1 that come and go. pnnx writes several `unsqueeze` as one reshape to the
+/// sizes that it saw: where these depend on data, others must do as well.
+#[derive(Debug)]
+struct Units {
+    /// Sizes of the input, as recorded; what is 1 goes.
+    from: Vec<usize>,
+    /// Of each dimension of the result the one of the input that it is; none for 1.
+    to: Vec<Option<usize>>,
+}
+
+impl Units {
+    /// By the shapes that the file records, where the wanted shape is that of the result.
+    fn recorded(r: &NodeReader<'_>, input: usize, wanted: &Arg<Vec<i64>>) -> Option<Self> {
+        let (from, to) = (r.known_input(input)?, r.known_output(0)?);
+        let Arg::Value(wanted) = wanted else { return None };
+        let same =
+            wanted.iter().map(|&size| usize::try_from(size).ok()).eq(to.iter().map(|&n| Some(n)));
+        let mut rest = from.iter().enumerate().filter(|(_, size)| **size != 1);
+        let kept = to.iter().map(|&size| match size {
+            1 => Some(None),
+            size => rest.next().filter(|(_, own)| **own == size).map(|(i, _)| Some(i)),
+        });
+        let to = kept.collect::<Option<Vec<_>>>().filter(|_| same)?;
+        rest.next().is_none().then_some(Self { from, to })
+    }
+
+    /// The shape for another input of this sort.
+    fn apply(&self, x: &Shape) -> Option<Shape> {
+        let suits = x.rank() == self.from.len()
+            && x.iter().zip(&self.from).all(|(&size, &from)| from != 1 || size == 1);
+        let size = |from: &Option<usize>| from.map_or(Some(1), |i| x.get(i).copied());
+        self.to.iter().map(size).collect::<Option<Shape>>().filter(|_| suits)
+    }
+}
 
 /// The shape that a file asks for; or the one that it records of the result, where that one suits
 /// the recorded input and the other has another rank or does not suit. pnnx now and then writes a
@@ -57,7 +95,11 @@ impl Rearrange for Reshape {
     }
 
     fn parts(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Result<Parts, ShapeError> {
-        let shape = resolve(x.shape(), &self.shape.ints(inputs)?)?;
+        let wanted = self.shape.ints(inputs)?;
+        let shape = resolve(x.shape(), &wanted).or_else(|refused| {
+            // What would be refused cannot be meant as it is written.
+            self.units.as_ref().and_then(|units| units.apply(x.shape())).ok_or(refused)
+        })?;
         Ok(Part::reshaped(x, shape).into())
     }
 }
@@ -395,6 +437,22 @@ mod tests {
     use crate::testkit::{check, check_values, error, iota, op, specs, tensor, values};
     use plutino_tensor::Complex;
     use proptest::prelude::*;
+
+    /// The recorded sizes depend on data: what was unsqueezed is, whatever its size.
+    #[test]
+    fn units_come_and_go_where_sizes_depend_on_data() {
+        let reshape = "Tensor.reshape r 1 1 0 1 shape=";
+        let grown = format!("{reshape}(1,1,36,2) #0=(36,2)f32 #1=(1,1,36,2)f32");
+        assert_eq!(shape_of(&grown, &[36, 2]), [1, 1, 36, 2]);
+        assert_eq!(shape_of(&grown, &[5, 2]), [1, 1, 5, 2]);
+        assert_eq!(shape_of(&grown, &[0, 2]), [1, 1, 0, 2]);
+        let shrunk = format!("{reshape}(1,16,36) #0=(1,16,1,36)f32 #1=(1,16,36)f32");
+        assert_eq!(shape_of(&shrunk, &[1, 16, 1, 7]), [1, 16, 7]);
+        error(&*op(&shrunk), &[iota([1, 16, 2, 7])]);
+        // What is more than that is meant as it is written, and so is what nothing is recorded of.
+        error(&*op(&format!("{reshape}(1,6,12) #0=(36,2)f32 #1=(1,6,12)f32")), &[iota([5, 2])]);
+        error(&*op(&format!("{reshape}(1,1,36,2)")), &[iota([5, 2])]);
+    }
 
     #[track_caller]
     fn shape_of(line: &str, from: &[usize]) -> Vec<usize> {

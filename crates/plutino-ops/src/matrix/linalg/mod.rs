@@ -3,9 +3,10 @@
 //!
 //! <https://pytorch.org/docs/stable/linalg.html>. Every function computes in f64, matrix by matrix,
 //! for f32 and f64; signs follow LAPACK where PyTorch's documentation leaves no choice. Vectors of
-//! eigen and singular value decompositions are determined up to a sign (and a rotation where values
-//! are equal), there as here.
+//! eigen and singular value decompositions are determined up to a sign (complex ones up to a factor
+//! of absolute value 1, and all up to a rotation where values are equal), there as here.
 
+mod eigen;
 mod factor;
 mod single;
 mod spectral;
@@ -19,15 +20,42 @@ use crate::{
     TensorValue, ValueSpec,
 };
 use nalgebra::DMatrix;
+use plutino_kernels::elementwise::real_of;
 use plutino_tensor::stop;
-use plutino_tensor::{Convert, DType, Shape, for_dtype};
+use plutino_tensor::{Convert, DType, Shape, Tensor, alloc, for_dtype};
 use std::fmt::Debug;
 
 /// Rows and columns of the matrices of one argument.
 type Size = (usize, usize);
 
-/// A result for each matrix: its dtype, and its dimensions without those of the batch.
-type Own = (DType, Vec<usize>);
+/// What a function has as a result.
+#[derive(Debug, Clone)]
+enum Own {
+    /// For each matrix this: dtype, and dimensions without those of the batch. Complex numbers are
+    /// computed as real parts each followed by its imaginary one.
+    Each(DType, Vec<usize>),
+    /// A vector without elements, whatever the batch.
+    Nothing(DType),
+    /// As [`Own::Each`] where something is computed for every matrix, else [`Own::Nothing`].
+    EachOrNothing(DType, Vec<usize>),
+}
+
+impl Own {
+    fn dtype(&self) -> DType {
+        let (Self::Each(dtype, _) | Self::Nothing(dtype) | Self::EachOrNothing(dtype, _)) = self;
+        *dtype
+    }
+
+    /// The shape for this batch, where there is something for each matrix.
+    fn shape(&self, batch: &Shape) -> Shape {
+        match self {
+            Self::Each(_, own) | Self::EachOrNothing(_, own) => {
+                batch.iter().chain(own).copied().collect()
+            }
+            Self::Nothing(_) => [0].into(),
+        }
+    }
+}
 
 /// A function of matrices; what is batched, broadcast and converted around it is the same for all.
 trait OfMatrices: Debug + Clone + Send + Sync + 'static {
@@ -71,8 +99,6 @@ struct Bound {
     /// For each argument its matrices and their batch.
     sizes: Vec<(Size, Shape)>,
     results: Vec<Own>,
-    /// Whether the last argument is a vector for each matrix, and the first result as well.
-    vector: bool,
 }
 
 impl<F: OfMatrices> Batched<F> {
@@ -107,8 +133,14 @@ impl<F: OfMatrices> Batched<F> {
             sizes.push(((rows, columns), outer));
         }
         let own: Vec<Size> = sizes.iter().map(|(size, _)| *size).collect();
-        let results = self.function.results(&own, dtype)?;
-        Ok(Bound { dtype, batch, sizes, results, vector })
+        let mut results = self.function.results(&own, dtype)?;
+        if let (true, Some(Own::Each(_, solution))) = (vector, results.first_mut()) {
+            solution.pop();
+        }
+        for own in &results {
+            own.shape(&batch).checked_numel()?;
+        }
+        Ok(Bound { dtype, batch, sizes, results })
     }
 }
 
@@ -121,17 +153,11 @@ fn is_vector(a: &TensorValue, b: &TensorValue) -> bool {
 impl<F: OfMatrices> Operator for Batched<F> {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let bound = self.bind(inputs)?;
-        let mut outputs = Vec::with_capacity(bound.results.len());
-        for (i, (dtype, own)) in bound.results.iter().enumerate() {
-            let mut own = &own[..];
-            if let (true, 0, [rows @ .., _]) = (bound.vector, i, own) {
-                own = rows;
-            }
-            let shape: Shape = bound.batch.iter().chain(own).copied().collect();
-            shape.checked_numel()?;
-            outputs.push(ValueSpec::tensor(*dtype, shape));
-        }
-        Ok(outputs)
+        let output = |own: &Own| match own {
+            Own::EachOrNothing(dtype, _) => ValueSpec::Dynamic { dtype: *dtype },
+            own => ValueSpec::tensor(own.dtype(), own.shape(&bound.batch)),
+        };
+        Ok(bound.results.iter().map(output).collect())
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
@@ -145,14 +171,13 @@ impl<F: OfMatrices> Operator for Batched<F> {
         let (name, function) = (self.function.name(), self.function.clone());
         // Beyond that, what is smaller than f32 tells from zero.
         let eps = if bound.dtype == DType::F32 { f32::EPSILON.into() } else { f64::EPSILON };
-        let lens = bound.results.iter().map(|(_, own)| own.iter().product()).collect();
         Ok(Planned::new(MatrixKernel {
             name,
             args: args.collect(),
             batch: bound.batch.clone(),
             count,
             eps,
-            lens,
+            results: bound.results,
             compute: Box::new(move |matrices, eps| function.compute(matrices, eps)),
         }))
     }
@@ -185,8 +210,7 @@ struct MatrixKernel {
     batch: Shape,
     count: usize,
     eps: f64,
-    /// Elements of each result for one matrix.
-    lens: Vec<usize>,
+    results: Vec<Own>,
     compute: Compute,
 }
 
@@ -233,9 +257,12 @@ impl Kernel for MatrixKernel {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let mut outputs = Vec::with_capacity(self.lens.len());
-        for i in 0..self.lens.len() {
-            outputs.push(cx.outputs.take_bytes(i)?);
+        let mut outputs = Vec::with_capacity(self.results.len());
+        for (i, own) in self.results.iter().enumerate() {
+            outputs.push(match own {
+                Own::EachOrNothing(..) => Filled::Open(Vec::new()),
+                _ => Filled::Fixed(cx.outputs.take_bytes(i)?.1),
+            });
         }
         for at in 0..self.count {
             stop::check()?;
@@ -245,23 +272,58 @@ impl Kernel for MatrixKernel {
                 let input = self.args.first().map_or(0, |arg| arg.leaf);
                 RunError::Value { input, what: format!("matrix {at} {what}") }
             })?;
-            for ((spec, bytes), (own, &len)) in
-                outputs.iter_mut().zip(results.iter().zip(&self.lens))
+            for (output, (own, elements)) in
+                outputs.iter_mut().zip(self.results.iter().zip(results))
             {
-                let unit = spec.dtype.size_of();
-                let part = bytes.get_mut(at * len * unit..(at + 1) * len * unit);
-                let part = part
-                    .filter(|_| own.len() == len)
-                    .ok_or_else(|| RunError::Internal(format!("{} of another size", self.name)))?;
-                for_dtype!(spec.dtype, T => {
-                    for (to, &x) in part.chunks_exact_mut(unit).zip(own) {
-                        to.copy_from_slice(bytemuck::bytes_of(&T::convert_from(x)));
+                let wrong = || RunError::Internal(format!("{} of another size", self.name));
+                match (output, own) {
+                    (Filled::Open(all), _) => all.push(elements),
+                    (Filled::Fixed(bytes), Own::Each(dtype, dims)) => {
+                        let len = dims.iter().product::<usize>() * dtype.size_of();
+                        let part = bytes.get_mut(at * len..(at + 1) * len).ok_or_else(wrong)?;
+                        write(*dtype, part, &elements).ok_or_else(wrong)?;
                     }
-                });
+                    _ => {}
+                }
             }
+        }
+        for (i, (output, own)) in outputs.into_iter().zip(&self.results).enumerate() {
+            let Filled::Open(all) = output else { continue };
+            // Each has the size that it has to have, or none.
+            let every = all.iter().all(|elements| !elements.is_empty());
+            let shape = if every { own.shape(&self.batch) } else { [0].into() };
+            let mut tensor = Tensor::zeros(own.dtype(), shape)?;
+            if every {
+                let wrong = || RunError::Internal(format!("{} of another size", self.name));
+                let elements = alloc::grow(all.into_iter().flatten())?;
+                write(own.dtype(), tensor.as_mut_bytes()?, &elements).ok_or_else(wrong)?;
+            }
+            cx.outputs.emit(i, tensor)?;
         }
         Ok(())
     }
+}
+
+/// Where a result goes.
+enum Filled<'a> {
+    Fixed(&'a mut [u8]),
+    /// Its shape depends on what is computed for all matrices.
+    Open(Vec<Vec<f64>>),
+}
+
+/// Writes numbers as elements of a dtype; none where there are too many or too few.
+fn write(dtype: DType, bytes: &mut [u8], elements: &[f64]) -> Option<()> {
+    let dtype = real_of(dtype); // parts of a complex number stand side by side
+    let unit = dtype.size_of();
+    if elements.len().checked_mul(unit) != Some(bytes.len()) {
+        return None;
+    }
+    for_dtype!(dtype, T => {
+        for (to, &x) in bytes.chunks_exact_mut(unit).zip(elements) {
+            to.copy_from_slice(bytemuck::bytes_of(&T::convert_from(x)));
+        }
+    });
+    Some(())
 }
 
 /// The elements of a matrix, row by row.

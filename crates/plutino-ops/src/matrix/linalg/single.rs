@@ -1,6 +1,6 @@
 //! Functions of one tensor of matrices.
 
-use super::factor::{Lu, cholesky, qr};
+use super::factor::{Lu, Triangle, cholesky, qr, solve_triangular};
 use super::spectral::{complete, eigh, exponential, pseudo_inverse, svd};
 use super::{Batched, OfMatrices, Own, Size, rows};
 use crate::support::rearrange::{invalid, subject};
@@ -41,6 +41,75 @@ enum Single {
     Lu,
     /// <https://pytorch.org/docs/stable/generated/torch.matrix_exp.html>
     Exponential,
+    /// <https://pytorch.org/docs/stable/generated/torch.linalg.cond.html>
+    Condition(MatrixNorm),
+    /// <https://pytorch.org/docs/stable/generated/torch.cholesky_inverse.html>
+    CholeskyInverse { upper: bool },
+    /// <https://pytorch.org/docs/stable/generated/torch.linalg.inv_ex.html>
+    InverseAndInfo,
+    /// <https://pytorch.org/docs/stable/generated/torch.linalg.cholesky_ex.html>
+    CholeskyAndInfo { upper: bool },
+}
+
+/// The norms of which there are condition numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum MatrixNorm {
+    /// The greatest singular value.
+    Greatest,
+    /// The least one.
+    Least,
+    /// The sum of all.
+    Nuclear,
+    Frobenius,
+    /// The greatest sum of a row's absolute values; of a column's.
+    Rows,
+    Columns,
+    /// The least such sum.
+    LeastRow,
+    LeastColumn,
+}
+
+impl MatrixNorm {
+    /// Infinities, as PNNX writes them, count as such.
+    fn read(r: &mut NodeReader<'_>) -> Result<Self, BuildError> {
+        let words = [("fro", Self::Frobenius), ("nuc", Self::Nuclear)];
+        let Some(number) = r.optional::<f64>("p").ok().flatten() else {
+            let none = !r.has("p") || r.optional::<String>("p")?.is_none();
+            return if none { Ok(Self::Greatest) } else { r.one_of("p", &words, None) };
+        };
+        let numbers = [
+            (2.0, Self::Greatest),
+            (-2.0, Self::Least),
+            (1.0, Self::Columns),
+            (-1.0, Self::LeastColumn),
+            (f64::INFINITY, Self::Rows),
+            (f64::NEG_INFINITY, Self::LeastRow),
+        ];
+        let found = numbers.iter().find(|(n, _)| *n == number).map(|(_, norm)| *norm);
+        found.ok_or_else(|| r.bad("p", "None, fro, nuc, inf, -inf, 1, -1, 2 or -2"))
+    }
+
+    /// Of a matrix; those of singular values are not asked for here.
+    fn of(self, a: &DMatrix<f64>) -> Result<f64, String> {
+        let sum = |xs: &mut dyn Iterator<Item = f64>| xs.map(f64::abs).sum::<f64>();
+        let rows = || a.row_iter().map(|row| sum(&mut row.iter().copied()));
+        let columns = || a.column_iter().map(|column| sum(&mut column.iter().copied()));
+        Ok(match self {
+            Self::Frobenius => a.norm(),
+            Self::Rows => rows().fold(0.0, f64::max),
+            Self::LeastRow => rows().fold(f64::INFINITY, f64::min),
+            Self::Columns => columns().fold(0.0, f64::max),
+            Self::LeastColumn => columns().fold(f64::INFINITY, f64::min),
+            Self::Greatest | Self::Least | Self::Nuclear => {
+                let values = svd(a)?.1;
+                match self {
+                    Self::Nuclear => values.iter().sum(),
+                    Self::Greatest => values.first().copied().unwrap_or(0.0),
+                    _ => values.last().copied().unwrap_or(0.0),
+                }
+            }
+        })
+    }
 }
 
 /// How much of a QR factorisation is wanted.
@@ -109,12 +178,26 @@ fn single(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
             }
             if kind.ends_with("lu") { Single::Lu } else { Single::LuFactor }
         }
+        "cond" => Single::Condition(MatrixNorm::read(r)?),
+        "cholesky_inverse" => Single::CholeskyInverse { upper: r.or("upper", false)? },
+        "inv_ex" | "cholesky_ex" => {
+            // With it PyTorch raises an error where the results would say so.
+            if r.or("check_errors", false)? {
+                return Err(r.bad("check_errors", "False: the second result says what is wrong"));
+            }
+            match kind.ends_with("inv_ex") {
+                true => Single::InverseAndInfo,
+                false => Single::CholeskyAndInfo { upper: r.or("upper", false)? },
+            }
+        }
         _ => Single::Exponential,
     };
-    let input = r.named_input("A").map_or_else(|| subject(r), Ok)?;
+    let named = ["A", "L"].iter().find_map(|name| r.named_input(name));
+    let input = named.map_or_else(|| subject(r), Ok)?;
     Batched::boxed(vec![input], function)
 }
 register_op!(single =>
+    "torch.linalg.cond", "torch.cholesky_inverse", "torch.linalg.inv_ex", "torch.linalg.cholesky_ex",
     "torch.linalg.inv", "torch.inverse", "torch.linalg.det", "torch.det", "torch.linalg.slogdet",
     "torch.slogdet", "torch.logdet", "torch.linalg.cholesky", "torch.cholesky", "torch.linalg.qr",
     "torch.qr", "torch.linalg.svd", "torch.svd", "torch.linalg.svdvals", "torch.linalg.eigh",
@@ -138,6 +221,7 @@ impl Single {
                 | Self::Rank { .. }
                 | Self::LuFactor
                 | Self::Lu
+                | Self::Condition(MatrixNorm::Greatest | MatrixNorm::Least)
         )
     }
 }
@@ -160,6 +244,10 @@ impl OfMatrices for Single {
             Self::LuFactor => "lu_factor",
             Self::Lu => "lu",
             Self::Exponential => "matrix_exp",
+            Self::Condition(_) => "cond",
+            Self::CholeskyInverse { .. } => "cholesky_inverse",
+            Self::InverseAndInfo => "inv_ex",
+            Self::CholeskyAndInfo { .. } => "cholesky_ex",
         }
     }
 
@@ -170,24 +258,35 @@ impl OfMatrices for Single {
         }
         let k = n.min(m);
         let own: Vec<Vec<usize>> = match self {
-            Self::Inverse | Self::Cholesky { .. } | Self::Exponential => vec![vec![n, n]],
-            Self::Determinant | Self::Log => vec![vec![]],
+            Self::Inverse
+            | Self::Cholesky { .. }
+            | Self::Exponential
+            | Self::CholeskyInverse { .. } => vec![vec![n, n]],
+            Self::InverseAndInfo | Self::CholeskyAndInfo { .. } => {
+                let info = Own::Each(DType::I32, vec![]);
+                return Ok(vec![Own::Each(dtype, vec![n, n]), info]);
+            }
+            Self::Determinant | Self::Log | Self::Condition(_) => vec![vec![]],
             Self::SignAndLog => vec![vec![], vec![]],
             Self::Qr(Mode::Reduced) => vec![vec![n, k], vec![k, m]],
             Self::Qr(Mode::Complete) => vec![vec![n, n], vec![n, m]],
-            // PyTorch gives an empty Q as well, which nobody reads.
-            Self::Qr(Mode::OnlyR) => vec![vec![0], vec![k, m]],
+            Self::Qr(Mode::OnlyR) => {
+                return Ok(vec![Own::Nothing(dtype), Own::Each(dtype, vec![k, m])]);
+            }
             Self::Svd { full: true, .. } => vec![vec![n, n], vec![k], vec![m, m]],
             Self::Svd { transposed: true, .. } => vec![vec![n, k], vec![k], vec![k, m]],
             Self::Svd { .. } => vec![vec![n, k], vec![k], vec![m, k]],
             Self::SingularValues | Self::Eigenvalues { .. } => vec![vec![k]],
             Self::Eigh { .. } => vec![vec![n], vec![n, n]],
             Self::PseudoInverse { .. } => vec![vec![m, n]],
-            Self::Rank { .. } => return Ok(vec![(DType::I64, vec![])]),
-            Self::LuFactor => return Ok(vec![(dtype, vec![n, m]), (DType::I32, vec![k])]),
+            Self::Rank { .. } => return Ok(vec![Own::Each(DType::I64, vec![])]),
+            Self::LuFactor => {
+                let pivots = Own::Each(DType::I32, vec![k]);
+                return Ok(vec![Own::Each(dtype, vec![n, m]), pivots]);
+            }
             Self::Lu => vec![vec![n, n], vec![n, k], vec![k, m]],
         };
-        Ok(own.into_iter().map(|own| (dtype, own)).collect())
+        Ok(own.into_iter().map(|own| Own::Each(dtype, own)).collect())
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {
@@ -263,6 +362,49 @@ impl OfMatrices for Single {
                 vec![rows(&p.transpose()), rows(&lower), rows(&upper)]
             }
             Self::Exponential => vec![rows(&exponential(&a))],
+            Self::Condition(norm @ (MatrixNorm::Greatest | MatrixNorm::Least)) => {
+                let values = svd(&a)?.1;
+                let ends = values.first().zip(values.last());
+                let (greatest, least) = ends.map_or((0.0, 0.0), |(g, l)| (*g, *l));
+                vec![vec![match norm {
+                    MatrixNorm::Greatest => greatest / least,
+                    _ => least / greatest,
+                }]]
+            }
+            Self::Condition(norm) => {
+                let lu = Lu::new(a.clone());
+                // Infinite where there is no inverse, as PyTorch has it.
+                let inverse = match lu.zero {
+                    Some(_) => f64::INFINITY,
+                    None => norm.of(&lu.solve(DMatrix::identity(n, n)))?,
+                };
+                vec![vec![norm.of(&a)? * inverse]]
+            }
+            Self::CholeskyInverse { upper } => {
+                // Of U^T U, or of L L^T.
+                let lower = if upper { a.transpose() } else { a };
+                let mut inverse = DMatrix::identity(n, n);
+                solve_triangular(&lower, &mut inverse, Triangle { upper: false, unit: false });
+                vec![rows(&(inverse.transpose() * inverse))]
+            }
+            Self::InverseAndInfo => {
+                let lu = Lu::new(a);
+                let info = lu.zero.map_or(0.0, |zero| (zero + 1) as f64);
+                // Of a singular matrix PyTorch promises nothing.
+                let inverse = match lu.zero {
+                    Some(_) => DMatrix::from_element(n, n, f64::NAN),
+                    None => lu.solve(DMatrix::identity(n, n)),
+                };
+                vec![rows(&inverse), vec![info]]
+            }
+            Self::CholeskyAndInfo { upper } => {
+                let a = if upper { a.transpose() } else { a };
+                let (l, info) = match cholesky(&a) {
+                    Ok(l) => (l, 0.0),
+                    Err(order) => (DMatrix::from_element(n, n, f64::NAN), order as f64),
+                };
+                vec![rows(&if upper { l.transpose() } else { l }), vec![info]]
+            }
         })
     }
 }

@@ -5,16 +5,16 @@ use nalgebra::linalg::{SVD, SymmetricEigen};
 use nalgebra::{DMatrix, DVector};
 
 /// Rounds after which a decomposition counts as failed; it converges within a few for each row.
-fn most_rounds(n: usize) -> usize {
+pub(super) fn most_rounds(n: usize) -> usize {
     n.saturating_mul(100).saturating_add(1000)
 }
 
-fn failed() -> String {
+pub(super) fn failed() -> String {
     "did not converge".into()
 }
 
 /// The matrix over its greatest absolute value, so that squares stay in range, and that value.
-fn scaled(a: &DMatrix<f64>) -> Result<(DMatrix<f64>, f64), String> {
+pub(super) fn scaled(a: &DMatrix<f64>) -> Result<(DMatrix<f64>, f64), String> {
     if !a.iter().all(|x| x.is_finite()) {
         return Err("has elements that are not finite".into());
     }

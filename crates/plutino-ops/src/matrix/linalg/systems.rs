@@ -1,10 +1,11 @@
-//! Systems of linear equations: solve, solve_triangular, cholesky_solve.
+//! Systems of linear equations: solve, solve_triangular, cholesky_solve, lstsq.
 
 use super::factor::{Lu, Triangle, solve_triangular};
+use super::spectral::svd;
 use super::{Batched, OfMatrices, Own, Size, rows};
 use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
-use nalgebra::DMatrix;
+use nalgebra::{DMatrix, DVector};
 use plutino_tensor::DType;
 
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +72,7 @@ impl OfMatrices for System {
                 self.name()
             )));
         }
-        Ok(vec![(dtype, vec![rows, columns])])
+        Ok(vec![Own::Each(dtype, vec![rows, columns])])
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {
@@ -103,5 +104,97 @@ impl OfMatrices for System {
             }
         }
         Ok(vec![rows(&if self.left() { b } else { b.transpose() })])
+    }
+}
+
+/// The solution of least squares, of all that there are the shortest:
+/// <https://pytorch.org/docs/stable/generated/torch.linalg.lstsq.html>
+#[derive(Debug, Clone, Copy)]
+struct LeastSquares {
+    /// Singular values below the greatest times this count as zero.
+    rcond: Option<f64>,
+    driver: Driver,
+}
+
+/// LAPACK's routine: all find the same solution, with different results beside it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Driver {
+    /// Takes the matrices to have full rank.
+    Gels,
+    /// The rank.
+    Gelsy,
+    /// The rank and the singular values.
+    Svd,
+}
+
+fn lstsq(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let drivers = [
+        ("gelsy", Driver::Gelsy),
+        ("gels", Driver::Gels),
+        ("gelsd", Driver::Svd),
+        ("gelss", Driver::Svd),
+    ];
+    // None is PyTorch's default, too.
+    let none = r.has("driver") && r.optional::<String>("driver")?.is_none();
+    let driver =
+        if none { Driver::Gelsy } else { r.one_of("driver", &drivers, Some(Driver::Gelsy))? };
+    let function = LeastSquares { rcond: r.optional("rcond")?, driver };
+    // The tensors have other names in PyTorch's Python than in its schema.
+    let a = r.named_input("A").map_or_else(|| r.required_input("input"), Ok)?;
+    let b = r.named_input("B").map_or_else(|| r.required_input("b"), Ok)?;
+    Ok(Box::new(Batched { inputs: vec![a, b], vector: true, function }))
+}
+register_op!(lstsq => "torch.linalg.lstsq");
+
+impl OfMatrices for LeastSquares {
+    fn name(&self) -> &'static str {
+        "lstsq"
+    }
+
+    fn results(&self, sizes: &[Size], dtype: DType) -> Result<Vec<Own>, ShapeError> {
+        let &[(n, m), (rows, columns)] = sizes else { return Err(invalid("two tensors")) };
+        if rows != n {
+            return Err(invalid(format!(
+                "lstsq: matrices of {n} x {m} do not suit a right side of {rows} x {columns}"
+            )));
+        }
+        // Errors of a solution that is not exact.
+        let over = n > m;
+        let residuals = match self.driver {
+            Driver::Gels if over => Own::Each(dtype, vec![columns]),
+            Driver::Svd if over => Own::EachOrNothing(dtype, vec![columns]),
+            _ => Own::Nothing(dtype),
+        };
+        let rank = match self.driver {
+            Driver::Gels => Own::Nothing(DType::I64),
+            _ => Own::Each(DType::I64, vec![]),
+        };
+        let values = match self.driver {
+            Driver::Svd => Own::Each(dtype, vec![n.min(m)]),
+            _ => Own::Nothing(dtype),
+        };
+        Ok(vec![Own::Each(dtype, vec![m, columns]), residuals, rank, values])
+    }
+
+    fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {
+        let Ok([a, b]) = <[DMatrix<f64>; 2]>::try_from(matrices) else {
+            return Err("of another argument".into());
+        };
+        let (n, m) = a.shape();
+        let (u, s, v_t) = svd(&a)?;
+        let tolerance = match self.driver {
+            Driver::Gels => 0.0,
+            _ => self.rcond.unwrap_or(n.max(m) as f64 * eps),
+        };
+        let bound = s.first().copied().unwrap_or(0.0) * tolerance;
+        let rank = s.iter().filter(|&&s| s > bound).count();
+        let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
+        let inverse = DVector::from_iterator(s.len(), inverse);
+        let x = v_t.transpose() * (DMatrix::from_diagonal(&inverse) * (u.transpose() * &b));
+        let residuals = match rank == m && n > m {
+            true => (&a * &x - &b).column_iter().map(|column| column.norm_squared()).collect(),
+            false => Vec::new(),
+        };
+        Ok(vec![rows(&x), residuals, vec![rank as f64], s])
     }
 }
