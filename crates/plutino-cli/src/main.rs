@@ -9,6 +9,7 @@ mod deviation;
 mod digits;
 mod failure;
 mod inputs;
+mod numpy;
 mod output;
 mod picture;
 mod session;

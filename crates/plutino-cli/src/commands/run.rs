@@ -5,6 +5,7 @@ use crate::deviation::summary;
 use crate::digits;
 use crate::failure::Failure;
 use crate::inputs::{self, Feed, FileArgs, Slot};
+use crate::numpy;
 use crate::output::{Output, during, millis, warn_all};
 use crate::picture::{self, PictureArgs};
 use crate::session::{self, SessionArgs, parse_seconds};
@@ -25,7 +26,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     files: FileArgs,
     /// Write the outputs to this file, as out0, out1, ..., and show a summary of each instead of
-    /// its numbers; those of several runs are called PICTURE.out0 and so on
+    /// its numbers; those of several runs are called PICTURE.out0 and so on. Outputs of bf16, which
+    /// NumPy does not have, are written as float32
     #[arg(short, long, value_name = "FILE.npz")]
     output: Option<PathBuf>,
     /// Show the K likeliest classes of the first output instead of its numbers
@@ -104,8 +106,10 @@ fn show(
 
 /// Writes the outputs of all runs to one archive.
 fn write(path: &Path, feeds: &[Feed], written: &[Vec<Tensor>]) -> Result<(), Failure> {
+    let storable = written.iter().map(|outputs| outputs.iter().map(numpy::storable).collect());
+    let written: Vec<Vec<_>> = storable.collect::<Result<_, _>>()?;
     let prefixes = prefixes(feeds.iter().map(|feed| feed.name.as_deref()));
-    let runs = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
+    let runs = prefixes.iter().zip(&written).flat_map(|(prefix, outputs)| {
         let named = outputs.iter().enumerate();
         named.map(move |(i, tensor)| (format!("{prefix}out{i}"), tensor.view()))
     });
