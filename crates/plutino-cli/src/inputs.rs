@@ -1,6 +1,7 @@
 //! From files named on the command line to the tensors that a model takes, in its order.
 
 use crate::failure::Failure;
+use crate::numpy;
 use crate::picture::{self, PictureArgs, Size, Wanted};
 use plutino::ir::{self, Dim, TensorType};
 use plutino::npy::{self, npz};
@@ -351,10 +352,12 @@ impl ConvertArgs {
                 DType::I64 => ", NumPy's default for integers",
                 _ => "",
             };
+            let way = match numpy::name(wanted) {
+                Some(name) => format!("save it with .astype(np.{name}), or let --cast convert it"),
+                None => "which NumPy does not have: let --cast convert it".into(),
+            };
             return Err(Failure::usage(format!(
-                "{place} is {found}{reason}; {what} must be {wanted}: save it with \
-                 .astype(np.{}), or let --cast convert it",
-                numpy_name(wanted)
+                "{place} is {found}{reason}; {what} must be {wanted}: {way}"
             )));
         }
         let converted = array.cast(wanted)?;
@@ -379,24 +382,6 @@ fn lost(array: &Tensor, converted: &Tensor) -> Result<Option<String>, Failure> {
     let back = converted.cast(array.dtype())?;
     let comparison = array.compare(&back, plutino::Tolerance::EXACT)?;
     Ok(comparison.worst.filter(|_| comparison.mismatches > 0).map(|worst| worst.actual))
-}
-
-/// NumPy's name of a dtype.
-fn numpy_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-        DType::F16 => "float16",
-        DType::I64 => "int64",
-        DType::I32 => "int32",
-        DType::I16 => "int16",
-        DType::I8 => "int8",
-        DType::U8 => "uint8",
-        DType::Bool => "bool_",
-        DType::C64 => "complex64",
-        DType::C128 => "complex128",
-        _ => "float32", // NumPy has no bf16 and no complex of halves
-    }
 }
 
 /// Splits `NAME=FILE`. A file whose own path holds a `=` is still found.

@@ -14,6 +14,7 @@ mod failure;
 mod finite;
 mod inputs;
 mod memory_map;
+mod numpy;
 mod output;
 mod picture;
 mod profile;

@@ -3,11 +3,13 @@
 //! - [`simd`]: instruction sets found at run time, and the vector operations of each.
 //! - [`par`]: threads. A [`Pool`] per session; inside it a [`Par`] handle is passed down.
 //! - [`number`]: the element types, for bodies that serve every dtype.
+//! - [`halves`]: f16 and bf16 as f32, and back.
 //! - [`PackKey`]: what tells packed weights apart.
 //! - [`sort`]: long lists in order, until somebody asks for an end.
 //! - [`math`], [`activation`]: functions of vectors; [`row`]: one pass over a row.
 
 pub mod activation;
+pub mod halves;
 mod inout;
 pub mod math;
 pub mod number;

@@ -8,6 +8,7 @@
 #[doc(hidden)] // the names that the macros below expand to
 pub use plutino_tensor::{Complex, DType, bf16, f16};
 
+use crate::halves::Half;
 use plutino_tensor::Element;
 
 /// The type in which sums and products of a [`Number`] are taken.
@@ -243,8 +244,8 @@ macro_rules! floats {
 floats! {
     f32, f32, f64::from, |x| x as f32;
     f64, f64, |x| x, |x| x;
-    f16, f32, f16::to_f64, f16::from_f64;
-    bf16, f32, bf16::to_f64, bf16::from_f64;
+    f16, f32, |x: f16| f64::from(x.to_single()), f16::from_f64;
+    bf16, f32, |x: bf16| f64::from(x.to_single()), bf16::from_f64;
 }
 
 macro_rules! integers {

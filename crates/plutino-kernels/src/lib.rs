@@ -7,7 +7,7 @@
 //! side, under their names here:
 //!
 //! - `plutino-cpu`: [`simd`], instruction sets found at run time; [`par`], threads; [`number`], the
-//!   element types; [`math`] and [`activation`] functions.
+//!   element types; [`halves`], f16 and bf16; [`math`] and [`activation`] functions.
 //! - `plutino-products`: [`gemm`], matrix products; [`attention`]; [`recurrent`] layers.
 //! - `plutino-convolution`: [`conv`], convolutions; [`nchwc`], channel blocks.
 //! - `plutino-fourier`: `fft` and `stft`, with the feature `fft`.
@@ -42,7 +42,7 @@ pub use plutino_convolution as conv;
 pub use plutino_convolution::nchwc;
 pub use plutino_cpu::{
     Activation, InOut, Isa, PackKey, Par, Pool, activation, for_floats, for_numbers, for_ordered,
-    for_types, math, number, par, simd, sort,
+    for_types, halves, math, number, par, simd, sort,
 };
 #[cfg(feature = "fft")]
 pub use plutino_fourier::{fft, stft};

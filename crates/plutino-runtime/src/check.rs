@@ -494,7 +494,9 @@ mod tests {
         assert!(found.stand_ins && found.failures.is_empty(), "{found:?}");
         assert!(found.warnings.is_empty() && found.flat == 0);
         // Once more with another batch and other sizes.
-        let size = |inputs: &[Option<TensorSpec>]| inputs[0].as_ref().unwrap().shape.clone();
+        let size = |inputs: &[Option<plutino_tensor::TensorSpec>]| {
+            inputs[0].as_ref().unwrap().shape.clone()
+        };
         let (first, second) = (size(&found.inputs), size(found.again.as_ref().unwrap()));
         assert!([0, 2, 3].iter().all(|&i| first[i] != second[i]), "{first} {second}");
     }

@@ -7,6 +7,7 @@ use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
 use crate::inputs::{self, FileArgs, Slot};
+use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::picture::{self, PictureArgs};
 use crate::request::{Prepared, RequestArgs};
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     model: Option<PathBuf>,
     /// Write the outputs to this file, as out0, out1, ... (what is fetched, by its names), and show
     /// a summary of each instead of its numbers; those of several runs are called PICTURE.out0 and
-    /// so on
+    /// so on. Outputs of bf16, which NumPy does not have, are written as float32
     #[arg(short, long, value_name = "FILE.npz")]
     output: Option<PathBuf>,
     /// Show the K likeliest classes of the first output instead of its numbers
@@ -243,10 +244,12 @@ fn report(
 /// Writes the outputs of all runs to one archive.
 fn write(path: &Path, runs: &[Prepared], written: &[Vec<(String, Tensor)>]) -> Result<(), Failure> {
     let prefixes = prefixes(runs.iter().map(|run| run.picture.as_deref()));
-    let arrays = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
-        outputs.iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor.view()))
+    let named = prefixes.iter().zip(written).flat_map(|(prefix, outputs)| {
+        outputs.iter().map(move |(name, tensor)| (format!("{prefix}{name}"), tensor))
     });
-    Ok(npz::save(path, arrays)?)
+    let storable = named.map(|(name, tensor)| Ok((name, numpy::storable(tensor)?)));
+    let arrays = storable.collect::<Result<Vec<_>, Failure>>()?;
+    Ok(npz::save(path, arrays.iter().map(|(name, array)| (name, array.view())))?)
 }
 
 /// What the outputs of each run are called before their names: the stem of the picture, numbered

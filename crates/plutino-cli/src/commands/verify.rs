@@ -3,6 +3,7 @@
 use crate::deviation::deviation;
 use crate::failure::Failure;
 use crate::inputs::{self, ConvertArgs};
+use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::{self, SessionArgs};
 use plutino::npy::npz;
@@ -180,6 +181,10 @@ fn compare(
     (name, expected): &(String, Tensor),
     tolerance: Tolerance,
 ) -> Result<OutputReport, Failure> {
+    let spec = ours.spec().to_string();
+    // A file holds what NumPy has.
+    let stored = numpy::storable(ours)?;
+    let ours = if stored.dtype() == expected.dtype() { &*stored } else { ours };
     let (verdict, detail, errors) = match ours.compare(expected, tolerance) {
         Ok(comparison) => {
             let verdict = if comparison.is_match() { Verdict::Ok } else { Verdict::Mismatch };
@@ -191,7 +196,6 @@ fn compare(
         Some(error) => format!("{detail}; {error:.1e} of the deviation"),
         None => detail,
     };
-    let spec = ours.spec().to_string();
     Ok(OutputReport {
         name: format!("out{i}"),
         spec,

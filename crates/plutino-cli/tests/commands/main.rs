@@ -447,6 +447,47 @@ fn arrays_of_numpys_default_dtypes() {
     assert!(fails(&["run", &model, "-i", &large, "--cast"], 2).contains("is no f32"));
 }
 
+/// f16 is one of NumPy's dtypes; bf16 is not: --cast makes it, and files hold it as f32.
+#[test]
+fn arrays_of_half_the_width() {
+    let folder = Folder::new();
+    let save = |name: &str, x: &plutino::Tensor| {
+        plutino::npy::save(folder.path(name), &x.view()).unwrap();
+        folder.path(name)
+    };
+    let x = plutino::Tensor::from_slice(&[0.1f32, -2.0, 3.0, 1.0, 0.0, 1000.0], [2, 3]).unwrap();
+    let singles = save("singles.npy", &x);
+    let halves = save("halves.npy", &x.cast(plutino::DType::F16).unwrap());
+    for (dtype, found) in [("f16", plutino::DType::F16), ("bf16", plutino::DType::Bf16)] {
+        let text = format!(
+            "7767517\n3 2\npnnx.Input in 0 1 0 #0=(2,3){dtype}\nF.relu r 1 1 0 1\npnnx.Output o 1 0 1\n"
+        );
+        let model = folder.write(&format!("{dtype}.pnnx.param"), text);
+        let message = fails(&["run", &model, "-i", &singles], 2);
+        let way = if dtype == "f16" { ".astype(np.float16)" } else { "NumPy does not have" };
+        assert!(message.contains(way) && message.contains("--cast"), "{message}");
+        let file = folder.path(&format!("{dtype}.npz"));
+        let out = ok(&["run", &model, "-i", &singles, "--cast", "-o", &file]);
+        assert!(out.contains(&format!("out0 (2,3){dtype}")), "{out}");
+        let written = plutino::npy::npz::load(&file).unwrap().remove(0).1;
+        let relu = [0.1f32, 0.0, 3.0, 1.0, 0.0, 1000.0];
+        let expected = plutino::Tensor::from_slice(&relu, [2, 3]).unwrap().cast(found).unwrap();
+        assert_eq!(written.cast(found).unwrap(), expected);
+        let exact = ["--cast", "--expected", &file, "--rtol", "0", "--atol", "0"];
+        ok(&[&["verify", &model, "--inputs", &singles], &exact[..]].concat());
+    }
+    // As it is, where the model takes it.
+    let model = folder.path("f16.pnnx.param");
+    let numbers = |args: &[&str]| -> Vec<String> {
+        let lines = ok(args);
+        lines.lines().filter(|line| !line.ends_with(" ms")).map(str::to_owned).collect()
+    };
+    let found = numbers(&["run", &model, "-i", &halves]);
+    assert_eq!(found, numbers(&["run", &model, "-i", &singles, "--cast"]));
+    assert!(found.len() > 2, "{found:?}");
+    fails(&["run", &folder.path("bf16.pnnx.param"), "-i", &halves], 2);
+}
+
 #[test]
 fn several_pictures_are_a_batch_or_runs() {
     let folder = Folder::new();

@@ -91,6 +91,10 @@ pub(super) fn chain(terms: usize, block: usize, taps: usize) -> usize {
 /// measurable.)
 pub(super) const CHAIN: usize = 128;
 
+/// The same of first layers, whose inputs are often images of one sign: their sums grow, and with
+/// them what each term may lose.
+pub(super) const CHAIN_OF_FIRST: usize = 64;
+
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is
 /// fetched, a few lines with each block of channels of each tile, at most one a channel. How many,
 /// for panels of `panel` f32 of `weights` in all and blocks of `block` channels; none where weights

@@ -1,10 +1,15 @@
-//! Convolution and transposed convolution of any dtype: the definition, with wide sums.
+//! Convolution and transposed convolution of any dtype, with wide sums: products of weights and
+//! windows, and the definition.
 
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::number::{Number, Wide};
 use plutino_cpu::par::stop::Watch;
 use plutino_cpu::par::{Par, Refusal, SharedMut};
+use plutino_products::gemm::{AnyMatrix, gemm_any};
 use plutino_tensor::alloc;
+
+/// Places whose windows are copied for one product.
+const PLACES: usize = 256;
 
 /// Calls `f(index in the image's channel, tap)` for each tap of the window at place `o` that does
 /// not lie on a zero.
@@ -29,7 +34,7 @@ fn taps(g: &ConvProblem, o: usize, mut f: impl FnMut(usize, usize)) {
 /// Computes `output = conv(input) + bias`, transposed or not, of row-major tensors.
 ///
 /// # Errors
-/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for a plane of sums.
+/// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for windows or a plane of sums.
 pub fn conv_any<T: Number>(
     problem: &ConvProblem,
     input: &[T],
@@ -45,13 +50,11 @@ pub fn conv_any<T: Number>(
     check_len("bias", bias.map_or(channels, <[T]>::len), channels)?;
     match problem.is_transposed() {
         true => transposed(&problem.adjoint(), input, weights, bias, output, par),
-        false => {
-            forward(problem, input, weights, bias, output, par);
-            Ok(())
-        }
+        false => forward(problem, input, weights, bias, output, par),
     }
 }
 
+/// Products of each group's weights with the windows of [`PLACES`] places at a time.
 fn forward<T: Number>(
     g: &ConvProblem,
     input: &[T],
@@ -59,27 +62,36 @@ fn forward<T: Number>(
     bias: Option<&[T]>,
     output: &mut [T],
     par: &Par,
-) {
-    par.chunks_mut(output, g.out_plane(), |plane, output| {
-        let (image, channel) = (plane / g.out_channels(), plane % g.out_channels());
-        let first = image * g.in_channels() + channel / g.group_out() * g.group_in();
-        let bias = bias.map_or(Wide::ZERO, |b| b[channel].widen());
-        let mut watch = Watch::new();
-        for (o, y) in output.iter_mut().enumerate() {
-            if watch.stops(g.group_in().saturating_mul(g.taps())) {
-                return;
-            }
-            let mut sum: T::Wide = Wide::ZERO;
-            for c in 0..g.group_in() {
-                let input = &input[(first + c) * g.in_plane()..];
-                let weights = &weights[(channel * g.group_in() + c) * g.taps()..];
-                taps(g, o, |i, tap| {
-                    sum = sum.plus(input[i].widen().times(weights[tap].widen()));
-                });
-            }
-            *y = T::narrow(sum.plus(bias));
+) -> Result<(), ConvError> {
+    let (m, k, plane) = (g.group_out(), g.group_in() * g.taps(), g.out_plane());
+    let (blocks, shared) = (plane.div_ceil(PLACES), SharedMut::new(output));
+    let refusal = Refusal::default();
+    let zeros = |n| alloc::filled(n, T::default());
+    par.run(g.batch() * g.groups() * blocks, |task| {
+        let (task, first) = (task / blocks, task % blocks * PLACES);
+        let (image, group, n) = (task / g.groups(), task % g.groups(), PLACES.min(plane - first));
+        let Some(mut windows) = refusal.of(zeros(k * n)) else { return };
+        let Some(mut products) = refusal.of(zeros(m * n)) else { return };
+        let input = &input[(image * g.in_channels() + group * g.group_in()) * g.in_plane()..];
+        for place in 0..n {
+            taps(g, first + place, |i, tap| {
+                for c in 0..g.group_in() {
+                    windows[(c * g.taps() + tap) * n + place] = input[c * g.in_plane() + i];
+                }
+            });
+        }
+        let a = AnyMatrix { data: &weights[group * m * k..], strides: (k, 1) };
+        let b = AnyMatrix { data: &windows, strides: (n, 1) };
+        let bias = |i: usize| bias.map_or(Wide::ZERO, |b| b[group * m + i / n].widen());
+        let store = |i: usize, sum: T::Wide| T::narrow(sum.plus(bias(i)));
+        gemm_any(&Par::serial(), (m, n, k), a, b, store, &mut products);
+        for (channel, products) in products.chunks_exact(n).enumerate() {
+            let start = (image * g.out_channels() + group * m + channel) * plane + first;
+            // SAFETY: each place of each channel belongs to one task.
+            unsafe { shared.slice(start..start + n) }.copy_from_slice(products);
         }
     });
+    Ok(refusal.outcome()?)
 }
 
 /// The transposed convolution that is the gradient of `g`.

@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 use plutino_convolution::*;
-use plutino_cpu::Par;
 use plutino_cpu::activation::Activation;
+use plutino_cpu::{Par, Pool};
 use plutino_reference::conv::conv;
 use plutino_reference::testkit::{LARGE, assert_close, on_every_machine, random};
 use proptest::prelude::*;
@@ -356,6 +356,8 @@ fn any_dtype() {
     let w = Window { mode: PadMode::Replicate, ..window(3, 2, 1, (1, 2)) };
     for p in [
         problem(2, 2, [2, 3], &[(5, w), (6, w)]),
+        // More places than are copied at a time.
+        problem(1, 2, [2, 3], &[(45, w), (37, w)]),
         transposed(2, 2, [2, 3], &[(5, window(3, 2, 1, (1, 0)), 1)]),
     ] {
         let (x, w) = (random(p.input_len(), 1), random(p.weight_len(), 2));
@@ -364,6 +366,11 @@ fn any_dtype() {
         let mut y = vec![0.0f64; p.output_len()];
         conv_any(&p, &wide(&x), &wide(&w), None, &mut y, &Par::serial()).unwrap();
         assert!(y.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-12));
+        let mut threaded = vec![f64::NAN; p.output_len()];
+        Pool::new(3).enter(|par| {
+            conv_any(&p, &wide(&x), &wide(&w), None, &mut threaded, par).unwrap();
+        });
+        assert_eq!(y, threaded);
     }
 }
 

@@ -6,11 +6,13 @@ use super::nest::{LoopNest, TILE, Tile};
 use super::op::Domain;
 use super::program::{Action, Operand, Program, Step};
 use super::steps::{
-    BinaryF32, Convert, From, Held, SelectF32, Stored, To, UnaryF32, any_zero, map, select, zip,
+    BinaryF32, Convert, EachElement, From, Held, Narrowed, Rounded, SelectF32, Stored, To,
+    UnaryF32, Widened, any_zero, map, select, zip,
 };
 use crate::number::Number as _;
 use crate::par::stop;
-use crate::{Isa, Par, for_numbers};
+use crate::{Isa, Par, for_numbers, for_types};
+use half::{bf16, f16};
 use num_complex::Complex;
 use plutino_tensor::{DType, Element};
 use smallvec::SmallVec;
@@ -176,6 +178,13 @@ macro_rules! for_domain {
     };
 }
 
+/// Evaluates `$body` with `$T` bound to bf16, or to f16.
+macro_rules! for_half {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        for_types!($dtype, $T => $body, _ => { type $T = f16; $body }; Bf16 bf16)
+    };
+}
+
 impl Memory<'_> {
     #[inline]
     fn tile(&self, worker: usize, tile: &Tile) {
@@ -289,6 +298,20 @@ impl At<'_> {
                 let truth = |x: u8| f32::truth(x != 0);
                 // SAFETY: above.
                 unsafe { map(size, self.input(input), self.to(target), truth) }
+            }
+            Action::Load(dtype @ (DType::F16 | DType::Bf16), input) => for_half!(dtype, T => {
+                let (x, to) = (self.input(input), self.to(target));
+                isa.run(EachElement::<Widened<T>> { size, x, to });
+            }),
+            Action::Round(dtype @ (DType::F16 | DType::Bf16)) => for_half!(dtype, T => {
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(EachElement::<Rounded<T>> { size, x, to });
+            }),
+            Action::Store(Domain::F32, dtype @ (DType::F16 | DType::Bf16)) => {
+                for_half!(dtype, T => {
+                    let (x, to) = (self.operand(a), self.to(target));
+                    isa.run(EachElement::<Narrowed<T>> { size, x, to });
+                })
             }
             Action::Load(dtype, input) => for_numbers!(dtype, T => {
                 let load = |x: T| -> <T as Stored>::Home { x.widen().convert() };

@@ -7,6 +7,7 @@ use super::lanes::Lane;
 use super::op::{Binary, Unary};
 use super::program::Constant;
 use crate::activation::InPlace;
+use crate::halves::Half;
 use crate::number::Number;
 use crate::simd::{Simd, Vectorized};
 use half::{bf16, f16};
@@ -65,6 +66,83 @@ pub(super) unsafe fn map<A: Copy, R>(
             unsafe {
                 let x = *from.ptr.add(r * from.down + c * from.across);
                 to.ptr.add(r * to.down + c).write(f(x));
+            }
+        }
+    }
+}
+
+/// A function of single elements that vectors of any instruction set compute alike.
+pub(super) trait OfElement {
+    type Of: Copy;
+    type To: Copy;
+    fn apply(x: Self::Of) -> Self::To;
+}
+
+/// The f32 of a float of half the width.
+pub(super) struct Widened<T>(T);
+
+impl<T: Half> OfElement for Widened<T> {
+    type Of = T;
+    type To = f32;
+    #[inline(always)]
+    fn apply(x: T) -> f32 {
+        x.to_single()
+    }
+}
+
+/// The nearest float of half the width.
+pub(super) struct Narrowed<T>(T);
+
+impl<T: Half> OfElement for Narrowed<T> {
+    type Of = f32;
+    type To = T;
+    #[inline(always)]
+    fn apply(x: f32) -> T {
+        T::from_single(x)
+    }
+}
+
+/// The nearest float of half the width, as f32.
+pub(super) struct Rounded<T>(T);
+
+impl<T: Half> OfElement for Rounded<T> {
+    type Of = f32;
+    type To = f32;
+    #[inline(always)]
+    fn apply(x: f32) -> f32 {
+        T::from_single(x).to_single()
+    }
+}
+
+/// A step that applies such a function. Every element of both tiles is valid, for reads and for
+/// writes; they are disjoint, or the same elements in the same order.
+pub(super) struct EachElement<F: OfElement> {
+    pub(super) size: Size,
+    pub(super) x: From<F::Of>,
+    pub(super) to: To<F::To>,
+}
+
+impl<F: OfElement> Vectorized for EachElement<F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let ((rows, cols), x, to) = (self.size, self.x, self.to);
+        if cols == 0 {
+            return;
+        }
+        for r in 0..rows {
+            // SAFETY: (r, c) lies in both tiles, whose elements are valid (the value that holds
+            // them promises it).
+            unsafe {
+                let (from, y) = (x.ptr.add(r * x.down), to.ptr.add(r * to.down));
+                if x.across == 0 {
+                    let once = F::apply(*from);
+                    (0..cols).for_each(|c| y.add(c).write(once));
+                    continue;
+                }
+                for c in 0..cols {
+                    y.add(c).write(F::apply(*from.add(c)));
+                }
             }
         }
     }

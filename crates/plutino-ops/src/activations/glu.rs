@@ -5,6 +5,7 @@
 
 use crate::shaping::slice::existing;
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
@@ -53,6 +54,10 @@ impl Operator for Glu {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, _, half) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            let dims = existing(TensorValue::at(cx.inputs, self.input)?.shape(), self.dim)?;
+            return halves::widened_by(cx, Parts { dims, of: &[self.input] }, |cx| self.plan(cx));
+        }
         let input = leaf(cx.inputs, self.input);
         Ok(Planned::new(Gate { dtype, input, half, isa: cx.isa }))
     }

@@ -4,7 +4,7 @@
 
 use crate::support::assemble::leaf;
 use crate::support::composite::{Compose, StepText, composed};
-use crate::support::halves;
+use crate::support::halves::{self, Parts};
 use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
@@ -104,7 +104,8 @@ pub(crate) fn lines(shape: &Shape, dim: i64) -> Result<[usize; 3], ShapeError> {
 }
 
 impl SoftmaxOp {
-    fn lines(&self, inputs: &[ValueSpec]) -> Result<[usize; 3], ShapeError> {
+    /// The input, and the dimension along which it is normalised.
+    fn subject<'a>(&self, inputs: &'a [ValueSpec]) -> Result<(&'a TensorValue, usize), ShapeError> {
         let (input, x) = (self.input, TensorValue::at(inputs, self.input)?);
         let rank = x.shape().rank();
         if !x.dtype().is_float() {
@@ -119,7 +120,7 @@ impl SoftmaxOp {
                 return Err(ShapeError::Rank { input, expected, found });
             }
         };
-        lines(x.shape(), dim)
+        Ok((x, x.shape().dim(dim)?))
     }
 }
 
@@ -129,8 +130,7 @@ impl Operator for SoftmaxOp {
     }
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        self.lines(inputs)?;
-        let x = TensorValue::at(inputs, self.input)?;
+        let (x, _) = self.subject(inputs)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
     }
 
@@ -144,15 +144,17 @@ impl Operator for SoftmaxOp {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let (sizes, input) = (self.lines(cx.inputs)?, leaf(cx.inputs, self.input));
-        let (kind, dtype) = (self.kind, TensorValue::at(cx.inputs, self.input)?.dtype());
+        let ((x, dim), input) = (self.subject(cx.inputs)?, leaf(cx.inputs, self.input));
+        let (kind, dtype) = (self.kind, x.dtype());
+        let sizes = lines(x.shape(), i64::try_from(dim).unwrap_or(i64::MAX))?;
         if dtype == DType::F32 {
             let along = if sizes[2] == 1 { "rows" } else { "columns" };
             let name = format!("softmax.{along}.{}", cx.isa);
             return Ok(Planned::new(F32 { name, isa: cx.isa, kind, sizes, input }).in_place(input));
         }
         if halves::is_half(dtype) {
-            return halves::widened(cx, |cx| self.plan(cx));
+            let parts = Parts { dims: dim, of: &[self.input] };
+            return halves::widened_by(cx, parts, |cx| self.plan(cx));
         }
         for_floats!(dtype,
             T => Ok(Planned::new(Any::<T> { kind, sizes, input, element: PhantomData })),

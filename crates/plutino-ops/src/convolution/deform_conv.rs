@@ -6,6 +6,7 @@
 //! group.
 
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
@@ -228,6 +229,9 @@ impl Operator for DeformConv {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let problem = self.bind(cx.inputs)?;
+        if halves::is_half(problem.dtype) {
+            return halves::widened(cx, |cx| self.planned::<f32>(cx, &problem));
+        }
         for_floats!(problem.dtype,
             T => self.planned::<T>(cx, &problem),
             _ => Err(PlanError::Unsupported(format!("a deformable convolution of {}", problem.dtype))),

@@ -2,6 +2,7 @@
 
 use crate::reduce::planned;
 use crate::support::assemble::{leaf, same_dtype};
+use crate::support::halves;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
     ValueSpec, register_op,
@@ -87,6 +88,9 @@ impl Operator for CrossDistances {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, _, pairs) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let ([a, b], p) = (self.inputs.map(|i| leaf(cx.inputs, i)), self.p);
         for_floats!(dtype,
             T => Ok(planned("distance.cross", move |cx| {
@@ -144,6 +148,9 @@ impl Operator for OwnDistances {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, [rows, columns], _) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let (input, p) = (leaf(cx.inputs, self.input), self.p);
         for_floats!(dtype,
             T => Ok(planned("distance.own", move |cx| {

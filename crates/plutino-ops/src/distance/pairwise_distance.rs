@@ -4,6 +4,7 @@
 //! p-norm of `x1 - x2 + eps` along the last dimension.
 
 use crate::support::assemble::{leaf, same_dtype};
+use crate::support::halves;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
@@ -83,6 +84,9 @@ impl Operator for PairwiseDistance {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, _, pairs) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let at = [self.x1, self.x2].map(|i| leaf(cx.inputs, i));
         Ok(Planned::new(Distances { dtype, at, pairs, p: self.p, eps: self.eps }))
     }

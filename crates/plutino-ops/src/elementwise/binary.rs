@@ -85,11 +85,8 @@ impl Formula for Sum {
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let [a, b] = &self.arguments;
-        let (a, mut b) = (f.arg(a)?, f.arg(b)?);
-        if self.alpha != Scalar::Int(1) {
-            b = f.binary(Binary::Mul, b, Term::Number(self.alpha))?;
-        }
-        f.binary(self.op, a, b)
+        let (a, b) = (f.arg(a)?, f.arg(b)?);
+        f.sum(self.op, a, Term::Number(self.alpha), b)
     }
 }
 

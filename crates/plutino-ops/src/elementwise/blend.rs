@@ -33,7 +33,7 @@ impl Formula for AddC {
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let [x, a, b] = self.tensors;
-        let (x, mut a, b) = (f.input(x)?, f.input(a)?, f.input(b)?);
+        let (x, a, b) = (f.input(x)?, f.input(a)?, f.input(b)?);
         let whole = |t: &Term| Category::of(t.dtype()) <= Category::Integer;
         if self.op == Binary::Div && whole(&a) && whole(&b) {
             return Err(ShapeError::Invalid(
@@ -44,12 +44,14 @@ impl Formula for AddC {
         if whole(&x) && whole(&a) && whole(&b) && !whole(&value) {
             return Err(ShapeError::Invalid("the value for integers must be an integer".into()));
         }
-        // The value comes first, as in PyTorch: the order decides how results round.
-        if !matches!(value, Term::Number(Scalar::Int(1))) {
-            a = f.binary(Binary::Mul, a, value)?;
-        }
-        let y = f.binary(self.op, a, b)?;
-        f.binary(Binary::Add, x, y)
+        f.rounded_once([x, a, b], |f, [x, mut a, b]| {
+            // The value comes first, as in PyTorch: the order decides how results round.
+            if !matches!(value, Term::Number(Scalar::Int(1))) {
+                a = f.binary(Binary::Mul, a, value)?;
+            }
+            let y = f.binary(self.op, a, b)?;
+            f.binary(Binary::Add, x, y)
+        })
     }
 }
 
@@ -96,7 +98,18 @@ impl Formula for Lerp {
                 end.dtype(),
             ));
         }
-        // From the nearer end, so that the weights 0 and 1 give exactly the ends.
+        let y = f.rounded_once([x, end, weight], Self::between)?;
+        if y.dtype() != dtype {
+            let what = format!("a weight that makes {} of {dtype} is no weight of it", y.dtype());
+            return Err(ShapeError::Invalid(what));
+        }
+        Ok(y)
+    }
+}
+
+impl Lerp {
+    /// From the nearer end, so that the weights 0 and 1 give exactly the ends.
+    fn between(f: &mut Lowering<'_>, [x, end, weight]: [Term; 3]) -> Result<Term, ShapeError> {
         let whole = f.binary(Binary::Sub, end.clone(), x.clone())?;
         let step = f.binary(Binary::Mul, weight.clone(), whole.clone())?;
         let from_start = f.binary(Binary::Add, x, step)?;
@@ -104,16 +117,11 @@ impl Formula for Lerp {
         let step = f.binary(Binary::Mul, whole, left)?;
         let from_end = f.binary(Binary::Sub, end, step)?;
         let distance = f.unary(Unary::Abs, weight)?;
-        let y = match f.binary(Binary::Lt, distance, Term::Number(Scalar::Float(0.5)))? {
-            Term::Number(Scalar::Bool(true)) => from_start,
-            Term::Number(_) => from_end,
-            near => f.select(near, from_start, from_end)?,
-        };
-        if y.dtype() != dtype {
-            let what = format!("a weight that makes {} of {dtype} is no weight of it", y.dtype());
-            return Err(ShapeError::Invalid(what));
+        match f.binary(Binary::Lt, distance, Term::Number(Scalar::Float(0.5)))? {
+            Term::Number(Scalar::Bool(true)) => Ok(from_start),
+            Term::Number(_) => Ok(from_end),
+            near => f.select(near, from_start, from_end),
         }
-        Ok(y)
     }
 }
 

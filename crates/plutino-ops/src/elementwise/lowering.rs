@@ -2,12 +2,13 @@
 
 use super::chain::Slot;
 use super::number;
+use crate::support::halves::is_half;
 use crate::support::promotion::{Category, Standing, inexact, result_type};
 use crate::{ShapeError, TensorValue, ValueSpec, Weight};
 use plutino_kernels::elementwise::{
     Binary, Builder, ElementwiseError, Program, Scalar, Unary, Value,
 };
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{DType, Shape, TensorSpec, bf16, f16};
 
 /// A value of a formula.
 #[derive(Debug, Clone)]
@@ -263,10 +264,67 @@ impl<'a> Lowering<'a> {
             dtype = inexact(dtype);
         }
         let (shape, python) = broadcast(&[&a, &b])?;
-        let (a, b) = (self.value(a, dtype), self.value(b, dtype));
+        // PyTorch does not round the number that it multiplies halves by, or divides them by.
+        let exact = match op {
+            Binary::Mul => matches!(a, Term::Number(_)) || matches!(b, Term::Number(_)),
+            Binary::Div => matches!(b, Term::Number(_)),
+            _ => false,
+        };
+        let within = if exact && is_half(dtype) { DType::F32 } else { dtype };
+        let (a, b) = (self.value(a, within), self.value(b, within));
         self.functions += 1;
         let value = self.builder.binary(op, a, b).map_err(refused)?;
+        let value = if within == dtype { value } else { self.builder.cast(value, dtype) };
         Ok(self.made(value, shape, python))
+    }
+
+    /// A formula of several functions that PyTorch rounds once: within it, tensors of half the
+    /// width are f32.
+    ///
+    /// # Errors
+    /// Those of the formula.
+    pub(crate) fn rounded_once<const N: usize>(
+        &mut self,
+        terms: [Term; N],
+        formula: impl FnOnce(&mut Self, [Term; N]) -> Result<Term, ShapeError>,
+    ) -> Result<Term, ShapeError> {
+        let Some(dtype) = result_type(terms.each_ref().map(Term::rank)).filter(|&d| is_half(d))
+        else {
+            return formula(self, terms);
+        };
+        let wide = terms.map(|term| match term {
+            Term::Tensor(_) if is_half(term.dtype()) => self.cast(term, DType::F32),
+            other => other,
+        });
+        let result = formula(self, wide)?;
+        Ok(self.cast(result, dtype))
+    }
+
+    /// `a + alpha b`, or `a - alpha b`.
+    ///
+    /// # Errors
+    /// As [`Lowering::binary`].
+    pub(crate) fn sum(
+        &mut self,
+        op: Binary,
+        a: Term,
+        alpha: Term,
+        b: Term,
+    ) -> Result<Term, ShapeError> {
+        let alpha = match alpha {
+            Term::Number(Scalar::Int(1)) => return self.binary(op, a, b),
+            // Of the dtype of the sum, where it is one of halves.
+            Term::Number(Scalar::Float(x)) => match result_type([a.rank(), b.rank()]) {
+                Some(DType::F16) => Term::Number(Scalar::Float(f16::from_f64(x).to_f64())),
+                Some(DType::Bf16) => Term::Number(Scalar::Float(bf16::from_f64(x).to_f64())),
+                _ => alpha,
+            },
+            other => other,
+        };
+        self.rounded_once([a, b], |f, [a, b]| {
+            let b = f.binary(Binary::Mul, b, alpha)?;
+            f.binary(op, a, b)
+        })
     }
 
     /// a to the power b. Common exponents have functions of their own, as in PyTorch.

@@ -456,11 +456,8 @@ impl Formula for Rsub {
 
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let [x, other] = &self.arguments;
-        let (mut x, other, alpha) = (f.arg(x)?, f.arg(other)?, f.arg(&self.alpha)?);
-        if !matches!(alpha, Term::Number(Scalar::Int(1))) {
-            x = f.binary(Binary::Mul, x, alpha)?;
-        }
-        f.binary(Binary::Sub, other, x)
+        let (x, other, alpha) = (f.arg(x)?, f.arg(other)?, f.arg(&self.alpha)?);
+        f.sum(Binary::Sub, other, alpha, x)
     }
 }
 

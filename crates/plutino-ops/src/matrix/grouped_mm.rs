@@ -6,6 +6,7 @@
 //! PyTorch leaves as they are in memory, are 0.
 
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
@@ -72,6 +73,9 @@ impl Operator for GroupedMm {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (_, [m, n, k], dtype) = self.sizes(cx.inputs)?;
         let [a, b, offs] = [self.input, self.mat2, self.offs].map(|i| leaf(cx.inputs, i));
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let groups = Groups { a, b, offs, m, n, k };
         if dtype == DType::F32 {
             return Ok(Planned::new(Products { groups, isa: cx.isa }));

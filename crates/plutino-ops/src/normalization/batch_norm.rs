@@ -6,6 +6,7 @@
 use crate::normalization::native_norm::own_statistics;
 use crate::support::assemble::leaf;
 use crate::support::composite::composed;
+use crate::support::halves::{self, Parts};
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
     BuildError, ChannelAffine, Cost, Inputs, Kernel, LayoutCx, LayoutSupport, Neighbour,
@@ -129,37 +130,12 @@ impl BatchNorm {
         Ok(x)
     }
 
-    fn parameters<T: Float>(&self, inputs: &[ValueSpec]) -> Result<Parameters<T>, PlanError> {
-        let elements = |s: &Source| s.elements::<T>(inputs);
-        Ok(Parameters {
-            eps: self.eps,
-            mean: elements(&self.mean)?,
-            variance: elements(&self.variance)?,
-            weight: self.weight.as_ref().map(elements).transpose()?,
-            bias: self.bias.as_ref().map(elements).transpose()?,
-        })
-    }
-}
-
-impl Operator for BatchNorm {
-    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
-        StrideRule::LikeInputs
-    }
-
-    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
-        let x = self.subject(inputs)?;
-        Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
-    }
-
-    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let x = self.subject(cx.inputs)?;
+    /// The plan for an input of any dtype; parameters may be stored by halves for one of f32.
+    fn planned(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let x = TensorValue::at(cx.inputs, self.input)?;
         let (shape, input) = (x.shape(), leaf(cx.inputs, self.input));
         let sizes = [shape[0], shape[1], shape.product(2..shape.rank())];
         if x.dtype() != DType::F32 {
-            if self.activation.is_some() {
-                let what = format!("an absorbed activation of {}", x.dtype());
-                return Err(PlanError::Unsupported(what));
-            }
             return for_floats!(x.dtype(),
                 T => Ok(Planned::new(Any { sizes, input, parameters: self.parameters::<T>(cx.inputs)? })),
                 _ => Err(PlanError::Unsupported(format!("a batch norm of {}", x.dtype()))),
@@ -186,6 +162,40 @@ impl Operator for BatchNorm {
         let (isa, activation) = (cx.isa, self.activation);
         let kernel = AffineKernel { name, isa, sizes, block, padded, input, affine, activation };
         Ok(Planned::new(kernel).with_scratch(scratch).in_place(input))
+    }
+
+    fn parameters<T: Float>(&self, inputs: &[ValueSpec]) -> Result<Parameters<T>, PlanError> {
+        let elements = |s: &Source| s.elements::<T>(inputs);
+        Ok(Parameters {
+            eps: self.eps,
+            mean: elements(&self.mean)?,
+            variance: elements(&self.variance)?,
+            weight: self.weight.as_ref().map(elements).transpose()?,
+            bias: self.bias.as_ref().map(elements).transpose()?,
+        })
+    }
+}
+
+impl Operator for BatchNorm {
+    fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
+        StrideRule::LikeInputs
+    }
+
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let x = self.subject(inputs)?;
+        Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let dtype = self.subject(cx.inputs)?.dtype();
+        if dtype != DType::F32 && self.activation.is_some() {
+            return Err(PlanError::Unsupported(format!("an absorbed activation of {dtype}")));
+        }
+        if halves::is_half(dtype) {
+            let parts = Parts { dims: 1, of: &[self.input] };
+            return halves::widened_by(cx, parts, |cx| self.planned(cx));
+        }
+        self.planned(cx)
     }
 
     fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {

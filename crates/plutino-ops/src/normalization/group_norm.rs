@@ -8,7 +8,6 @@
 
 use crate::normalization::batch_norm::with_running_statistics;
 use crate::normalization::layer_norm::{check_parameters, plan_rows};
-use crate::support::assemble::leaf;
 use crate::support::weights::Source;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule,
@@ -157,7 +156,11 @@ impl Operator for GroupNorm {
         let groups = self.groups.unwrap_or(channels).max(1);
         let len = (channels / groups).saturating_mul(inner).max(1);
         let norm = RowNorm { len, span: inner.max(1), centered: true, eps: self.eps };
-        plan_rows(cx, x, leaf(cx.inputs, self.input), norm, [&self.weight, &self.bias])
+        // Images do not depend on each other; nor do channels that are groups without weights.
+        let batch = usize::from(self.spatial.is_none_or(|n| x.shape().rank() == n + 2));
+        let alone = self.groups.is_none() && self.weight.is_none() && self.bias.is_none();
+        let first = (self.input, batch + usize::from(alone));
+        plan_rows(cx, first, norm, [&self.weight, &self.bias])
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

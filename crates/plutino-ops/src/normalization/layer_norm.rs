@@ -4,6 +4,7 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.RMSNorm.html>
 
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
@@ -102,12 +103,11 @@ impl NormPattern {
     }
 }
 
-/// What is added to the mean of squares where no number is given.
+/// What is added to the mean of squares where no number is given: the epsilon of the dtype that it
+/// is computed in.
 pub(crate) fn epsilon(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON,
-        DType::F16 => half::f16::EPSILON.to_f64(),
-        DType::Bf16 => half::bf16::EPSILON.to_f64(),
         _ => f64::from(f32::EPSILON),
     }
 }
@@ -163,7 +163,8 @@ impl Operator for LayerNorm {
         let len = self.shape.iter().fold(1, |n: usize, &d| n.saturating_mul(d)).max(1);
         let eps = self.eps.unwrap_or_else(|| epsilon(x.dtype()));
         let norm = RowNorm { len, span: 1, centered: self.centered, eps };
-        plan_rows(cx, x, leaf(cx.inputs, self.input), norm, [&self.weight, &self.bias])
+        let rows = x.shape().rank().saturating_sub(self.shape.len());
+        plan_rows(cx, (self.input, rows), norm, [&self.weight, &self.bias])
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -174,11 +175,16 @@ impl Operator for LayerNorm {
 /// Plans the normalisation of rows: layer, group, instance and RMS norm.
 pub(crate) fn plan_rows(
     cx: &PlanCx<'_>,
-    x: &TensorValue,
-    input: usize,
+    (at, dims): (usize, usize),
     norm: RowNorm,
     [weight, bias]: [&Option<Source>; 2],
 ) -> Result<Planned, PlanError> {
+    let (x, input) = (TensorValue::at(cx.inputs, at)?, leaf(cx.inputs, at));
+    if halves::is_half(x.dtype()) {
+        return halves::widened_by(cx, Parts { dims, of: &[at] }, |cx| {
+            plan_rows(cx, (at, dims), norm, [weight, bias])
+        });
+    }
     if x.shape().numel() == 0 {
         return Ok(Planned::view_of(input)); // nothing to compute, and no row to divide by
     }

@@ -3,6 +3,7 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nn.LocalResponseNorm.html>
 
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
@@ -50,6 +51,11 @@ impl Operator for LocalResponseNorm {
         let (norm, input) = (self.norm, leaf(cx.inputs, self.input));
         if x.dtype() == DType::F32 {
             return Ok(Planned::new(F32 { isa: cx.isa, norm, sizes, input }));
+        }
+        if halves::is_half(x.dtype()) {
+            return halves::widened_by(cx, Parts { dims: 1, of: &[self.input] }, |cx| {
+                self.plan(cx)
+            });
         }
         for_floats!(x.dtype(),
             T => Ok(Planned::new(Any::<T> { norm, sizes, input, element: PhantomData })),

@@ -4,6 +4,7 @@
 
 use crate::activations::softmax::lines;
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
@@ -40,6 +41,16 @@ impl Operator for Normalize {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let x = TensorValue::at(cx.inputs, self.input)?;
+        if halves::is_half(x.dtype()) {
+            return halves::widened_by(
+                cx,
+                Parts {
+                    dims: x.shape().dim(self.dim).map_err(ShapeError::from)?,
+                    of: &[self.input],
+                },
+                |cx| self.plan(cx),
+            );
+        }
         let sizes = lines(x.shape(), self.dim)?;
         let (operator, input) = (self.clone(), leaf(cx.inputs, self.input));
         if x.dtype() == DType::F32 {

@@ -7,6 +7,7 @@
 
 use super::build::rank;
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::{
     BuildError, BuildProblem, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned,
@@ -125,6 +126,9 @@ impl Operator for FractionalMaxPool {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, geometry, _) = self.bind(cx.inputs)?;
         let (input, samples) = (leaf(cx.inputs, self.input), leaf(cx.inputs, self.samples));
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let indices = self.indices;
         for_floats!(dtype,
             T => Ok(Planned::new(PoolKernel::<T> {

@@ -11,6 +11,7 @@ mod tests;
 mod unpool;
 
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::{
     Cost, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, StrideRule, TensorValue, ValueSpec,
@@ -151,6 +152,13 @@ impl Operator for Pool {
         let input = leaf(cx.inputs, self.input);
         let shape = x.shape();
         let planes = shape.product(0..shape.rank() - axes.len());
+        if halves::is_half(x.dtype()) {
+            return halves::widened_by(
+                cx,
+                Parts { dims: shape.rank() - axes.len(), of: &[self.input] },
+                |cx| self.plan(cx),
+            );
+        }
         let mut geometry = Geometry::new(planes, &axes);
         let (reduction, isa) = (self.reduction(), cx.isa);
         if let Layout::Blocked { block } = x.spec.layout {

@@ -7,6 +7,7 @@
 
 use super::{Dims, planned};
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::support::in_dtype::in_dtype;
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
@@ -87,6 +88,10 @@ impl Operator for Count {
                 fold_any(cx.par, &fold, x, y, 0, step, |n| n);
                 Ok(())
             })));
+        }
+        if halves::is_half(dtype) {
+            let dims = self.dims.kept(TensorValue::at(cx.inputs, self.input)?.shape());
+            return halves::widened_by(cx, Parts { dims, of: &[self.input] }, |cx| self.plan(cx));
         }
         macro_rules! whole {
             ($($variant:ident $T:ty),*) => {

@@ -5,6 +5,7 @@
 
 use super::{Dims, planned};
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::support::several::several;
 use crate::{
     BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
@@ -113,6 +114,10 @@ impl Operator for Extremum {
         let (dtype, fold, _) = self.bind(cx.inputs)?;
         let (input, max, isa) = (leaf(cx.inputs, self.input), self.max, cx.isa);
         let outputs = self.outputs;
+        if halves::is_half(dtype) {
+            let dims = self.dims.kept(TensorValue::at(cx.inputs, self.input)?.shape());
+            return halves::widened_by(cx, Parts { dims, of: &[self.input] }, |cx| self.plan(cx));
+        }
         if (dtype, outputs) == (DType::F32, Outputs::Values) {
             let reduction = if max { Reduction::Max } else { Reduction::Min };
             return Ok(planned(format!("reduce.extremum.{isa}"), move |cx| {

@@ -6,6 +6,7 @@
 use super::{Dims, planned};
 use crate::pool::planned_fold_of_blocks;
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::support::in_dtype::in_dtype;
 use crate::support::several::several;
 use crate::{
@@ -197,6 +198,10 @@ impl Operator for Reduce {
                 What::Sum => planned_fold_of_blocks(cx, self.input, true),
                 _ => Err(PlanError::Unsupported(format!("a {} of channel blocks", what.name()))),
             };
+        }
+        if halves::is_half(dtype) {
+            let dims = self.dims.kept(TensorValue::at(cx.inputs, self.input)?.shape());
+            return halves::widened_by(cx, Parts { dims, of: &[self.input] }, |cx| self.plan(cx));
         }
         if dtype == DType::F32
             && let Some(planned) = vectorised(cx, fold.clone(), what, input)

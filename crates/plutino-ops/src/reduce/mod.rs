@@ -44,6 +44,12 @@ impl Dims {
         self.dims.len() == dims.len() && self.dims.iter().all(known)
     }
 
+    /// First dimensions that are not reduced.
+    fn kept(&self, shape: &Shape) -> usize {
+        let reduced = self.dims.iter().filter_map(|&dim| shape.dim(dim).ok());
+        reduced.min().unwrap_or(0)
+    }
+
     /// Which elements are reduced together, and the shape of the result.
     pub(crate) fn bind(&self, shape: &Shape) -> Result<(Fold, Shape), ShapeError> {
         let mut reduced = vec![self.dims.is_empty(); shape.rank().max(1)];

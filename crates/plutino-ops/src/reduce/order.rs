@@ -8,6 +8,7 @@
 use super::planned;
 use crate::activations::softmax::lines;
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::{
     Arg, BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned,
@@ -126,6 +127,9 @@ impl Operator for Choice {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (sizes, what, _) = self.bind(cx.inputs)?;
         let dtype = TensorValue::at(cx.inputs, self.input)?.dtype();
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let (input, position) = (leaf(cx.inputs, self.input), self.position);
         let scratch = scratch_len(sizes[1], cx.threads).saturating_mul(size_of::<usize>());
         for_ordered!(dtype,

@@ -125,7 +125,7 @@ impl Source {
         let Some(weight) = self.stored() else { return self.elements(inputs) };
         let key = PackKey { form: "elements as stored", ..PackKey::as_stored(T::DTYPE) };
         let shared = packs.get(&weight.name, key, || {
-            Ok::<Arc<[T]>, PlanError>(weight.tensor()?.as_slice::<T>()?.into())
+            Ok::<Arc<[T]>, PlanError>(read_as::<T>(weight.tensor()?)?.as_slice::<T>()?.into())
         })?;
         Ok(Bound::Ready(Arc::clone(&shared)))
     }
@@ -136,18 +136,19 @@ impl Source {
         inputs: &[ValueSpec],
     ) -> Result<Bound<[T]>, PlanError> {
         Ok(match (self.known(inputs)?, self) {
-            (Some(tensor), _) => {
-                // Stored by halves, read by a kernel of f32.
-                let wide = T::DTYPE == DType::F32 && is_half(tensor.dtype());
-                let tensor = if wide { tensor.cast(DType::F32)? } else { tensor };
-                Bound::Ready(tensor.as_slice::<T>()?.into())
-            }
+            (Some(tensor), _) => Bound::Ready(read_as::<T>(tensor)?.as_slice::<T>()?.into()),
             (None, Self::Input(i)) => Bound::AtRun(leaf(inputs, *i)),
             (None, Self::Stored(weight)) => {
                 return Err(PlanError::NoWeights { name: weight.name.to_string() });
             }
         })
     }
+}
+
+/// The tensor for a kernel of `T`: one that is stored by halves is read by kernels of f32, too.
+fn read_as<T: Element>(tensor: Tensor) -> Result<Tensor, PlanError> {
+    let wide = T::DTYPE == DType::F32 && is_half(tensor.dtype());
+    Ok(if wide { tensor.cast(DType::F32)? } else { tensor })
 }
 
 /// Weight and bias (with as many numbers as the weight has rows) of what multiplies its results by

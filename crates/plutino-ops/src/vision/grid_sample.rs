@@ -5,6 +5,7 @@
 //! H, W)` and grids `(N, h, w, 2)`, or volumes `(N, C, D, H, W)` and grids `(N, d, h, w, 3)`.
 
 use crate::support::assemble::{leaf, same_dtype};
+use crate::support::halves::{self, Parts};
 use crate::support::rearrange::{ints, invalid};
 use crate::{
     Arg, BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
@@ -100,6 +101,11 @@ impl Operator for Sample {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, _, sample) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened_by(cx, Parts { dims: 1, of: &[self.input, self.grid] }, |cx| {
+                self.plan(cx)
+            });
+        }
         let at = [self.input, self.grid].map(|i| leaf(cx.inputs, i));
         Ok(Planned::new(SampleKernel { dtype, at, sample }))
     }

@@ -5,6 +5,7 @@
 //! image.
 
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::{
     BuildError, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
@@ -186,6 +187,9 @@ impl Operator for Roi {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, roi, boxes) = self.bind(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         let kernel = RoiKernel {
             dtype,
             input: leaf(cx.inputs, self.input),

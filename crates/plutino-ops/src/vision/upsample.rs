@@ -6,6 +6,7 @@
 //! quotient of the sizes.
 
 use crate::support::assemble::leaf;
+use crate::support::halves::{self, Parts};
 use crate::{
     Arg, BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator,
     PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue,
@@ -288,6 +289,10 @@ impl Operator for Upsample {
                     size,
                     NearestKernel { resize, planes, input, pixel: PhantomData::<u8> },
                 )
+            }
+            _ if halves::is_half(x.dtype()) => {
+                let parts = Parts { dims: 2, of: &[self.input] };
+                halves::widened_by(cx, parts, |cx| self.plan(cx))
             }
             Mode::Sampled(sampling) => {
                 let resize = Resize { axes: self.taps(x, &sizes, sampling)?, inner };

@@ -2,7 +2,7 @@
 //! post-ops.
 
 use plutino_cpu::activation::Activation;
-use plutino_cpu::{Isa, Par};
+use plutino_cpu::{Isa, Par, Pool};
 use plutino_products::gemm::*;
 use plutino_reference::elementwise as reference;
 use plutino_reference::gemm::{gamma, gemm};
@@ -230,4 +230,40 @@ fn nan_reaches_the_output_and_relu_keeps_it() {
             assert_eq!(bad, (16..32).collect::<Vec<_>>());
         },
     );
+}
+
+/// Products of f64 are right to the last digits, in any order of the operands' elements, and do not
+/// depend on the number of threads.
+#[test]
+fn products_of_f64() {
+    let wide = |n, seed| -> Vec<f64> { random(n, seed).iter().map(|&x| f64::from(x)).collect() };
+    for (m, n, k) in [(1, 5, 3), (3, 300, 40), (260, 1, 70), (270, 517, 33), (20, 9, 700)] {
+        let (a, b) = (wide(m * k, 1), wide(k * n, 2));
+        // The same values, b transposed in memory.
+        let turned: Vec<f64> = (0..n * k).map(|i| b[i % k * n + i / k]).collect();
+        let left = AnyMatrix { data: &a, strides: (k, 1) };
+        let run = |par: &Par, right| {
+            let mut c = vec![f64::NAN; m * n];
+            gemm_any(par, (m, n, k), left, right, |i, sum| sum + (i % n) as f64, &mut c);
+            c
+        };
+        for right in
+            [AnyMatrix { data: &b, strides: (n, 1) }, AnyMatrix { data: &turned, strides: (1, k) }]
+        {
+            let found = run(&Par::serial(), right);
+            for (i, found) in found.iter().enumerate() {
+                let terms = || (0..k).map(|l| a[i / n * k + l] * b[l * n + i % n]);
+                let (sum, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                let column = (i % n) as f64;
+                // Two sums of k terms, and the rounding of what is added.
+                let bound = (2 * k) as f64 * f64::EPSILON * scale + f64::EPSILON * (column + scale);
+                let error = (found - (sum + column)).abs();
+                assert!(error <= bound, "{m} {n} {k} [{i}]: {error:e} > {bound:e}");
+            }
+            for threads in [2, 3] {
+                let threaded = Pool::new(threads).enter(|par| run(par, right));
+                assert!(found.iter().zip(&threaded).all(|(x, y)| x.to_bits() == y.to_bits()));
+            }
+        }
+    }
 }

@@ -2,8 +2,8 @@
 
 use super::super::finish::{Finish, RUN};
 use super::super::tile::{
-    CHAIN, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody, chain,
-    for_each_tile, lines_ahead, max_pixels, tile,
+    CHAIN, CHAIN_OF_FIRST, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody,
+    chain, for_each_tile, lines_ahead, max_pixels, tile,
 };
 use super::super::window::Window;
 use super::{Operands, Reads, Spread, Tiled};
@@ -78,7 +78,11 @@ impl Vectorized for Task<'_> {
             block: in_block,
             step: plane * in_block,
             pixel: window.stride[1] * in_block,
-            chain: chain(CHAIN, in_block, weights.taps),
+            chain: chain(
+                if in_block == 1 { CHAIN_OF_FIRST } else { CHAIN },
+                in_block,
+                weights.taps,
+            ),
         };
         // Pixels whose tiles are cut together: those of a row, or all.
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };

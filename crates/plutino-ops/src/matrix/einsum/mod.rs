@@ -21,6 +21,7 @@ mod kernel;
 mod tests;
 
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::{Geometry, invalid};
 use crate::{
     BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, TensorValue,
@@ -345,6 +346,9 @@ impl Operator for EinsumOp {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let Program { dtype, steps, scratch, .. } = self.program(cx.inputs)?;
+        if halves::is_half(dtype) {
+            return halves::widened(cx, |cx| self.plan(cx));
+        }
         Einsum::plan(cx, dtype, steps, scratch)
     }
 
