@@ -10,6 +10,23 @@ pub trait Half: Copy + Send + Sync + 'static {
     fn to_single(self) -> f32;
     /// The nearest value, of two the even one; infinite where there is none.
     fn from_single(x: f32) -> Self;
+    /// Writes the values of `from` to `to`, as many as both have.
+    fn widen_all(isa: Isa, from: &[Self], to: &mut [f32]);
+    /// Writes the nearest of the values of `from` to `to`, as many as both have.
+    fn narrow_all(isa: Isa, from: &[f32], to: &mut [Self]);
+}
+
+/// The loops of one type: compiled here, as kernels are, not where they are called.
+macro_rules! loops {
+    () => {
+        fn widen_all(isa: Isa, from: &[Self], to: &mut [f32]) {
+            isa.run(Widen(from, to));
+        }
+
+        fn narrow_all(isa: Isa, from: &[f32], to: &mut [Self]) {
+            isa.run(Narrow(from, to));
+        }
+    };
 }
 
 /// Bits of the fraction that f32 has and f16 has not.
@@ -19,6 +36,8 @@ const BIAS: u32 = (127 - 15) << 23;
 const SIGN: u32 = 1 << 31;
 
 impl Half for f16 {
+    loops!();
+
     #[inline(always)]
     fn to_single(self) -> f32 {
         const ALL_ONES: u32 = 0x7c00 << SHIFT;
@@ -57,6 +76,8 @@ impl Half for f16 {
 }
 
 impl Half for bf16 {
+    loops!();
+
     #[inline(always)]
     fn to_single(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -70,16 +91,6 @@ impl Half for bf16 {
         let y = if bits & !SIGN > f32::INFINITY.to_bits() { quiet } else { rounded };
         Self::from_bits(y as u16)
     }
-}
-
-/// Writes the values of `from` to `to`, as many as both have.
-pub fn widen<T: Half>(isa: Isa, from: &[T], to: &mut [f32]) {
-    isa.run(Widen(from, to));
-}
-
-/// Writes the nearest of the values of `from` to `to`, as many as both have.
-pub fn narrow<T: Half>(isa: Isa, from: &[f32], to: &mut [T]) {
-    isa.run(Narrow(from, to));
 }
 
 struct Widen<'a, T>(&'a [T], &'a mut [f32]);
@@ -130,14 +141,14 @@ mod tests {
         let is_nan = |x: T| to(x).is_nan();
         for isa in Isa::available() {
             let mut wide = vec![0.0; all.len()];
-            widen(isa, &all, &mut wide);
+            T::widen_all(isa, &all, &mut wide);
             for (&x, wide) in all.iter().zip(wide) {
                 let exact = to(x);
                 let same = exact.to_bits() == wide.to_bits() || (exact.is_nan() && wide.is_nan());
                 assert!(same, "{isa} {:x}: {wide} instead of {exact}", bits(x));
             }
             let mut half = vec![of(0); singles.len()];
-            narrow(isa, &singles, &mut half);
+            T::narrow_all(isa, &singles, &mut half);
             for (&x, half) in singles.iter().zip(half) {
                 let nearest = from(x);
                 let same = bits(nearest) == bits(half) || (is_nan(nearest) && is_nan(half));

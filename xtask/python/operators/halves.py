@@ -65,6 +65,7 @@ TABLE = {
         torch.addcdiv a $tensor1=c $tensor2=b value=0.3
         torch.mul a other=0.3
         torch.div a other=0.7
+        torch.add a other=0.3
         torch.lerp a $end=b weight=0.3
         torch.mul a $other=b
         torch.div a $other=b

@@ -291,7 +291,17 @@ impl<'a> Compiler<'a> {
                 self.step(Action::Unary(domain, Unary::Positive), [held; 3]);
             }
             held => {
-                self.step(Action::Store(domain, dtype), [held; 3]);
+                // What is stored is rounded anyhow.
+                let exact = match self.steps.last() {
+                    Some(&Step { action: Action::Round(to), operands: [exact, ..], .. })
+                        if held == Operand::Register(last) && to == dtype =>
+                    {
+                        self.steps.pop();
+                        exact
+                    }
+                    _ => held,
+                };
+                self.step(Action::Store(domain, dtype), [exact; 3]);
             }
         }
         self.assign_registers(dtype)

@@ -8,7 +8,7 @@ use crate::{ShapeError, TensorValue, ValueSpec, Weight};
 use plutino_kernels::elementwise::{
     Binary, Builder, ElementwiseError, Program, Scalar, Unary, Value,
 };
-use plutino_tensor::{DType, Shape, TensorSpec, bf16, f16};
+use plutino_tensor::{DType, Shape, TensorSpec};
 
 /// A value of a formula.
 #[derive(Debug, Clone)]
@@ -311,15 +311,10 @@ impl<'a> Lowering<'a> {
         alpha: Term,
         b: Term,
     ) -> Result<Term, ShapeError> {
-        let alpha = match alpha {
-            Term::Number(Scalar::Int(1)) => return self.binary(op, a, b),
-            // Of the dtype of the sum, where it is one of halves.
-            Term::Number(Scalar::Float(x)) => match result_type([a.rank(), b.rank()]) {
-                Some(DType::F16) => Term::Number(Scalar::Float(f16::from_f64(x).to_f64())),
-                Some(DType::Bf16) => Term::Number(Scalar::Float(bf16::from_f64(x).to_f64())),
-                _ => alpha,
-            },
-            other => other,
+        let alpha = match (alpha, result_type([a.rank(), b.rank()])) {
+            (Term::Number(Scalar::Int(1)), _) => return self.binary(op, a, b),
+            (Term::Number(x), Some(dtype)) => Term::Number(number::rounded(x, dtype)),
+            (other, _) => other,
         };
         self.rounded_once([a, b], |f, [a, b]| {
             let b = f.binary(Binary::Mul, b, alpha)?;
@@ -428,7 +423,7 @@ impl<'a> Lowering<'a> {
     fn value(&mut self, x: Term, dtype: DType) -> Value {
         match x {
             Term::Tensor(x) => self.builder.cast(x.value, dtype),
-            Term::Number(x) => self.builder.constant(x, dtype),
+            Term::Number(x) => self.builder.constant(number::rounded(x, dtype), dtype),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::{FromParameter, ShapeError, ValueSpec};
 use num_complex::Complex;
 use plutino_ir::Parameter;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
-use plutino_tensor::{DType, Tensor, TensorError};
+use plutino_tensor::{DType, Tensor, TensorError, bf16, f16};
 
 /// The dtype in which a known number is held.
 pub(crate) fn dtype(x: Scalar) -> DType {
@@ -166,6 +166,16 @@ pub(crate) fn convert(x: Scalar, dtype: DType) -> Result<Scalar, ShapeError> {
         Category::Float => Scalar::Float(z.re),
         Category::Complex => Scalar::Complex(z),
     })
+}
+
+/// The number as PyTorch takes it beside tensors of this dtype: rounded, where that is one of
+/// halves.
+pub(super) fn rounded(x: Scalar, dtype: DType) -> Scalar {
+    match (x, dtype) {
+        (Scalar::Float(x), DType::F16) => Scalar::Float(f16::from_f64(x).to_f64()),
+        (Scalar::Float(x), DType::Bf16) => Scalar::Float(bf16::from_f64(x).to_f64()),
+        _ => x,
+    }
 }
 
 /// A bool or an int as an int.

@@ -9,7 +9,7 @@ use crate::{
     Input, Inputs, Kernel, Output, Outputs, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec,
 };
-use plutino_kernels::halves::{self, Half};
+use plutino_kernels::halves::Half;
 use plutino_kernels::{Isa, Par};
 use plutino_tensor::{ALIGNMENT, DType, Shape, TensorError, TensorSpec, bf16, f16};
 use smallvec::SmallVec;
@@ -283,7 +283,7 @@ impl Widened {
         par: &Par,
     ) -> Result<(), RunError> {
         convert(cast::<T>(half)?, cast_mut(wide)?, par, |from, to| {
-            halves::widen(self.isa, from, to)
+            T::widen_all(self.isa, from, to)
         });
         Ok(())
     }
@@ -302,7 +302,7 @@ impl Widened {
         par: &Par,
     ) -> Result<(), RunError> {
         convert(cast(wide)?, cast_mut::<T>(half)?, par, |from, to| {
-            halves::narrow(self.isa, from, to)
+            T::narrow_all(self.isa, from, to)
         });
         Ok(())
     }
