@@ -694,8 +694,18 @@ mod tests {
             assert_eq!(r.or("include_self", true), Ok(false));
             assert!(r.finish().is_ok());
         });
-        // Operators with a name of their own have no schema.
+        // Under its public name, in the same order: a parameter to whoever asks for one.
         with_constants("torch.scatter_reduce", &texts, |r| {
+            assert_eq!(r.required::<i64>("dim"), Ok(2));
+            assert_eq!((r.input("src"), r.input("dim")), (Some(3), Some(0)));
+            assert_eq!(r.rest(), [2], "constants are no tensors");
+            assert!(r.finish().is_err(), "reduce and include_self were not read");
+            assert_eq!(r.or("reduce", String::new()), Ok("amax".into()));
+            assert_eq!(r.or("include_self", true), Ok(false));
+            assert!(r.finish().is_ok());
+        });
+        // What has no schema has no places.
+        with_constants("torch.scatter_reduced", &texts, |r| {
             assert!(!r.has("dim"));
             assert_eq!(r.rest().len(), 6);
         });

@@ -383,6 +383,22 @@ mod tests {
     }
 
     #[test]
+    fn public_types_have_constants_as_optlevel_0_and_1_leave_them() {
+        let c = call_of("F.softmax s 3 1 x =1 =7");
+        assert_eq!((c.kind, &c.names[..]), (None, &[][..]));
+        assert_eq!(c.places, ["input", "dim", "dtype"]);
+        assert_eq!(c.constants[2], Some(Parameter::Str("torch.double".into())));
+        let c = call_of("torch.einsum e 2 1 =bij,bkj->bik [");
+        assert_eq!(c.places[..2], ["equation", "tensors"]);
+        assert_eq!(c.constants[0], Some(Parameter::Str("bij,bkj->bik".into())));
+        // Defaults need not be read.
+        assert_eq!(
+            call_of("torch.topk t 5 1 x =3 =-1 =True =True").optional,
+            ["dim", "largest", "sorted"]
+        );
+    }
+
+    #[test]
     fn what_an_alias_expects_may_stay_unread_and_nothing_else() {
         let c = call_of("aten::_softmax s 3 1 x =-1 =False");
         assert_eq!((c.kind, c.optional), (Some("F.softmax"), vec!["half_to_float"]));

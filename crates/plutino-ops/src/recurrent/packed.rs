@@ -620,13 +620,24 @@ mod tests {
         (ValueSpec::python(value).unwrap(), tensor([], &[value]))
     }
 
-    const PACK: &str = "aten::_pack_padded_sequence p 3 2 0 1 2 7 8";
+    fn flag(value: i64) -> &'static str {
+        if value == 0 { "False" } else { "True" }
+    }
+
+    fn pack_line(first: i64) -> String {
+        format!("aten::_pack_padded_sequence p 3 2 0 1 ={} 7 8", flag(first))
+    }
+
+    fn pad_line([first, value, total]: [i64; 3]) -> String {
+        let first = flag(first);
+        format!("aten::_pad_packed_sequence p 5 2 0 1 ={first} ={value}.0 ={total} 7 8")
+    }
 
     fn packed(x: &Tensor, lengths: &[i64], first: i64) -> Result<Vec<Tensor>, ShapeError> {
         let lengths = tensor([lengths.len()], lengths);
         let inputs = [x.spec().into(), lengths.clone().into(), python(first).0];
-        infer(&*op(PACK), &inputs)?;
-        Ok(check_values(&*op(PACK), &inputs, &[x.clone(), lengths, python(first).1]))
+        infer(&*op(&pack_line(first)), &inputs)?;
+        Ok(check_values(&*op(&pack_line(first)), &inputs, &[x.clone(), lengths, python(first).1]))
     }
 
     #[test]
@@ -637,19 +648,19 @@ mod tests {
             let y = packed(&x, &[2, 2, 1], first).unwrap();
             assert_eq!(y[0], tensor([5, 1], &[1i32, 2, 3, 4, 5]));
             assert_eq!(y[1], tensor([2], &[3i64, 2]));
-            let line = "aten::_pad_packed_sequence p 5 2 0 1 2 3 4 7 8";
+            let line = |total: i64, value: i64| pad_line([first, value, total]);
             let back = |total: i64, value: i64| {
                 let mut data = y.clone();
                 data.extend([first, value, total].map(|v| python(v).1));
                 let mut inputs = vec![y[0].spec().into(), y[1].clone().into()];
                 inputs.extend([first, value, total].map(|v| python(v).0));
-                (infer(&*op(line), &inputs), inputs, data)
+                (infer(&*op(&line(total, value)), &inputs), inputs, data)
             };
             let (_, inputs, data) = back(-1, 0);
-            let z = check_values(&*op(line), &inputs, &data);
+            let z = check_values(&*op(&line(-1, 0)), &inputs, &data);
             assert_eq!(z, [x.clone(), tensor([3], &[2i64, 2, 1])]);
             let (_, inputs, data) = back(3, -7);
-            let z = check_values(&*op(line), &inputs, &data);
+            let z = check_values(&*op(&line(3, -7)), &inputs, &data);
             let expected: &[i32] = match first {
                 1 => &[1, 4, -7, 2, 5, -7, 3, -7, -7],
                 _ => &[1, 2, 3, 4, 5, -7, -7, -7, -7],
@@ -676,13 +687,16 @@ mod tests {
         // Lengths that are computed are waited for.
         let mut inputs = specs(&[x, tensor([3], &[2i64, 1, 1])]);
         inputs.push(python(1).0);
-        assert!(matches!(infer(&*op(PACK), &inputs), Err(ShapeError::NotKnown { input: 1, .. })));
-        let line = "aten::_pad_packed_sequence p 5 2 0 1 2 3 4 7 8";
+        assert!(matches!(
+            infer(&*op(&pack_line(1)), &inputs),
+            Err(ShapeError::NotKnown { input: 1, .. })
+        ));
+        let line = pad_line([1, 0, -1]);
         for sizes in [&[1i64, 2][..], &[2, 0], &[], &[3], &[i64::MAX, i64::MAX]] {
             let mut inputs = specs(&[iota([2, 1])]);
             inputs.push(tensor([sizes.len()], sizes).into());
             inputs.extend([1, 0, -1].map(|v| python(v).0));
-            assert!(infer(&*op(line), &inputs).is_err(), "{sizes:?}");
+            assert!(infer(&*op(&line), &inputs).is_err(), "{sizes:?}");
         }
     }
 

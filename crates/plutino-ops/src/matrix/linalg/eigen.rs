@@ -123,8 +123,8 @@ impl Form {
     fn vector(&self, k: usize) -> nalgebra::DVector<Complex<f64>> {
         let (n, value) = (self.t.nrows(), self.values[k]);
         let at = |i: usize, j: usize| Complex::from(self.t[(i, j)]);
-        // Divisors below that are errors of rounding.
-        let smallest = f64::EPSILON * self.t.iter().fold(f64::MIN_POSITIVE, |m, x| m.max(x.abs()));
+        // Divisors below that are errors of rounding; the greatest element of the matrix is 1.
+        let smallest = f64::EPSILON * self.t.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
         let safe = |x: Complex<f64>| if x.norm() < smallest { smallest.into() } else { x };
         let mut v = nalgebra::DVector::from_element(n, Complex::new(0.0, 0.0));
         // The block of the value itself.
