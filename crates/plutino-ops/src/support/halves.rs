@@ -375,8 +375,13 @@ mod tests {
         let heads =
             [random([1, 2, 6, 16], 9), random([1, 2, 9, 16], 10), random([1, 2, 9, 16], 11)];
         let grid = [random([2, 3, 5, 6], 12), random([2, 4, 4, 2], 13)];
-        let deform =
-            [random([1, 4, 6, 6], 14), random([1, 18, 4, 4], 15), random([5, 4, 3, 3], 16)];
+        let deform = [
+            random([1, 4, 6, 6], 14),
+            random([5, 4, 3, 3], 16),
+            random([1, 18, 4, 4], 15),
+            random([1, 9, 4, 4], 17),
+            random([5], 18),
+        ];
         let cases: [(&str, &[Tensor]); 15] = [
             (line, &conv),
             ("F.linear l 3 1 0 1 2 9", &rows),
@@ -398,7 +403,8 @@ mod tests {
             ("torch.nansum n 1 1 0 9 dim=(1) keepdim=True", &rows[..1]),
             ("F.local_response_norm l 1 1 0 9 size=3 alpha=0.1 beta=0.75 k=1.0", &conv[..1]),
             (
-                "torchvision.ops.deform_conv2d d 3 1 0 1 2 9 stride=(1,1) padding=(0,0) dilation=(1,1) $input=0 $offset=1 $weight=2",
+                "pnnx.custom_op.torchvision.deform_conv2d d 5 1 0 1 2 3 4 9 $arg_0=0 $arg_1=1 $arg_2=2 $arg_3=3 $arg_4=4 \
+                 arg_5=1 arg_6=1 arg_7=0 arg_8=0 arg_9=1 arg_10=1 arg_11=1 arg_12=1 arg_13=True",
                 &deform,
             ),
             ("F.adaptive_avg_pool2d a 1 1 0 9 output_size=(1,1)", &conv[..1]),
