@@ -21,6 +21,9 @@ pub(crate) struct Args {
 
 const FIXTURES: [&str; 5] = ["digits", "mobilenet_v2", "resnet18", "minilm", "unet"];
 
+/// Makes what is too large to be kept beside others.
+type Make = fn() -> Subject;
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut table = Table::new();
     let header = ["what", "threads", "uncancelled", "cancels", "too late", "p50", "p99", "max"];
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             report(name, threads, runs(&subject, threads, args.count))?;
         }
     }
-    let large: [(&str, fn() -> Subject); 3] = [
+    let large: [(&str, Make); 3] = [
         ("matmul", || Subject::product(4096)),
         ("sort", || Subject::sort(10_000_000)),
         ("lstm", || Subject::lstm(4000)),

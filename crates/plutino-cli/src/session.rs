@@ -31,8 +31,8 @@ pub(crate) struct LimitArgs {
     /// 500MB, 2GB)
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
-    /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of plain
-    /// sums
+    /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
+    /// plain sums
     #[arg(long)]
     no_winograd: bool,
     /// Leave out a pass over the graph, altogether or for one operator; may be given several times,

@@ -21,7 +21,8 @@ pub(crate) struct PictureArgs {
     /// [default: 1]
     #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
     std: Vec<f32>,
-    /// Resize to this height and width (the whole picture) [default: the size recorded in the model]
+    /// Resize to this height and width (the whole picture) [default: the size recorded in the
+    /// model]
     #[arg(long, value_name = "HxW")]
     size: Option<Size>,
     /// How to resize: to the last bit as Pillow does, and torchvision with it [default: bilinear]

@@ -5,8 +5,8 @@
 //! y[i] = sum over j of k[i, j] x[j],  k[i, j] = f((j + 1/2 - (i + 1/2) s) / max(s, 1)) / sum
 //! ```
 //! where s is how many pixels of the input one of the output covers: a filter that widens where the
-//! picture shrinks (antialiasing). Columns and rows apart, each rounded to bytes; weights are integers
-//! of 22 bits.
+//! picture shrinks (antialiasing). Columns and rows apart, each rounded to bytes; weights are
+//! integers of 22 bits.
 
 use super::Size;
 use super::decode::Pixels;

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn loops_end_and_are_whole_without_a_signal() {
         assert_eq!(paced(0..5, usize::MAX).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert_eq!(parts(3..10, 2).collect::<Vec<_>>(), [3..10]);
+        assert!(parts(3..10, 2).eq(std::iter::once(3..10)));
         assert_eq!(parts(3..3, 2).count(), 0);
         let (asked, stop) = asked();
         let _scope = Scope::current().ended_by(&stop).enter();

@@ -1,5 +1,5 @@
-//! A recurrent network over packed data: one of ordinary batches, since sequences of the same length
-//! stand side by side at every step.
+//! A recurrent network over packed data: one of ordinary batches, since sequences of the same
+//! length stand side by side at every step.
 
 use super::Steps;
 use crate::recurrent::native::Native;
