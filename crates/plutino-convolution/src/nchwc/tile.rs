@@ -91,8 +91,7 @@ pub(super) fn chain(terms: usize, block: usize, taps: usize) -> usize {
 /// measurable.)
 pub(super) const CHAIN: usize = 128;
 
-/// The same of first layers, whose inputs are often images of one sign: their sums grow, and with
-/// them what each term may lose.
+/// The same of first layers: docs/decisions/012-rounding.md.
 pub(super) const CHAIN_OF_FIRST: usize = 64;
 
 /// Weights are read once a run, from memory, panel after panel: while one is in use, the next is
