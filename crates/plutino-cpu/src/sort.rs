@@ -1,5 +1,5 @@
 //! The standard library's sorting and selecting, in pieces: long lists are divided here, and
-//! between the pieces somebody may ask the work to end ([`stop`](crate::par::stop)).
+//! between the pieces somebody may ask the work to end ([`stop`]).
 //!
 //! Where nothing can end it, or a list is short, it is the standard library's own. Both give the
 //! same order, since there is but one: elements that are equal must be indistinguishable.
