@@ -46,7 +46,8 @@ class Exported:
         self.param = self.folder / "model.pnnx.param"
         self.bin = self.folder / "model.pnnx.bin"
         # The graph is there when pnnx imports its Python, which is none where an operator is called `aten::...` or `prim::...`.
-        with captured_output(), torch.no_grad(), contextlib.suppress(*LATER):
+        # At low levels pnnx leaves `debug.param` where it is called.
+        with captured_output(), torch.no_grad(), contextlib.chdir(self.folder), contextlib.suppress(*LATER):
             pnnx.export(module, str(self.folder / "model.pt"), inputs, inputs2, **options)
         if not self.param.exists():
             raise RuntimeError("pnnx wrote no graph")
