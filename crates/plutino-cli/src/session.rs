@@ -35,6 +35,9 @@ pub(crate) struct LimitArgs {
     /// plain sums
     #[arg(long)]
     no_winograd: bool,
+    /// Give every row of a batch the bits that it has alone, whatever the batch
+    #[arg(long)]
+    batch_invariant: bool,
     /// Leave out a pass over the graph, altogether or for one operator; may be given several times,
     /// or with commas between (`plutino info MODEL --passes` lists them)
     #[arg(long, value_name = "PASS[@OPERATOR]", value_delimiter = ',')]
@@ -98,6 +101,7 @@ impl LimitArgs {
         options.memory_budget = self.max_memory;
         options.memory = memory.into();
         options.winograd = !self.no_winograd;
+        options.batch_invariant = self.batch_invariant;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
         options

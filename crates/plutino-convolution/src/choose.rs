@@ -23,11 +23,14 @@ pub struct Request<'a> {
     /// Whether Winograd's algorithms may compute it: faster, with a few times the rounding errors
     /// (docs/decisions/012-rounding.md).
     pub winograd: bool,
+    /// Whether an image's bits must not depend on how many lie beside it: what is fastest for one
+    /// image computes them all.
+    pub batch_invariant: bool,
     /// The layouts that the caller can give and take.
     pub layouts: &'a [ConvLayout],
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
     /// With nothing beside the convolution, the best instruction set, one thread, and plain
     /// tensors.
     pub fn plain(problem: ConvProblem) -> Self {
@@ -38,6 +41,7 @@ impl Request<'_> {
             threads: 1,
             save_memory: false,
             winograd: true,
+            batch_invariant: false,
             layouts: &[ConvLayout::Plain],
         }
     }
@@ -45,6 +49,12 @@ impl Request<'_> {
     /// Every algorithm that computes this, in the order of [`ALGORITHMS`].
     pub fn candidates(&self) -> impl Iterator<Item = Convolution> {
         self.bound().map(|(algorithm, bound)| Convolution::new(self, algorithm, bound))
+    }
+
+    /// What costs are compared for.
+    fn judged(&self) -> Self {
+        let images = if self.batch_invariant { 1 } else { self.problem.batch() };
+        Self { problem: self.problem.of_images(images), ..*self }
     }
 
     fn bound(&self) -> impl Iterator<Item = (&'static Algorithm, Box<dyn BoundAlgorithm>)> {
@@ -62,14 +72,19 @@ impl Request<'_> {
 /// Asked with all layouts, the answer tells the layout pass what to provide; asked again with that
 /// one alone, it is the same.
 ///
+/// Algorithms round in different ways, and which costs least depends on the number of images (one
+/// reads weights that many share). No algorithm looks at other images when it computes one, so
+/// choosing for a single image is all that [`Request::batch_invariant`] takes.
+///
 /// # Errors
 /// [`ConvError::NoAlgorithm`].
 pub fn choose(request: &Request<'_>) -> Result<Convolution, ConvError> {
     for layout in ConvLayout::ALL {
         let one = Request { layouts: &[layout], ..*request };
         if request.layouts.contains(&layout)
-            && let Some((algorithm, best)) =
-                one.bound().min_by(|(_, a), (_, b)| a.cycles().total_cmp(&b.cycles()))
+            && let Some((algorithm, _)) =
+                one.judged().bound().min_by(|(_, a), (_, b)| a.cycles().total_cmp(&b.cycles()))
+            && let Some(best) = (algorithm.bind)(&one)
         {
             return Ok(Convolution::new(request, algorithm, best));
         }

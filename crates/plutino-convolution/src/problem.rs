@@ -397,6 +397,11 @@ impl ConvProblem {
         }
     }
 
+    /// The same for at most as many images.
+    pub(crate) fn of_images(&self, images: usize) -> Self {
+        Self { batch: self.batch.min(images), ..*self }
+    }
+
     /// Images.
     pub fn batch(&self) -> usize {
         self.batch

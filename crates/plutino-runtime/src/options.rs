@@ -105,6 +105,10 @@ pub struct SessionOptions {
     /// Whether Winograd's algorithms may compute convolutions. Without them some models take up to
     /// a third more time, and rounding errors of 3x3 layers are those of plain sums.
     pub winograd: bool,
+    /// Whether a row of a batch has the bits that it has alone, whatever the batch: algorithms are
+    /// then chosen as for a single row. See docs/reliability.md for what that costs. (The number of
+    /// threads never changes a bit.)
+    pub batch_invariant: bool,
     /// Plans kept for further runs with the same input shapes; at least 1.
     pub plan_cache_size: usize,
 }
@@ -120,6 +124,7 @@ impl Default for SessionOptions {
             memory_budget: None,
             memory: MemoryUse::default(),
             winograd: true,
+            batch_invariant: false,
             plan_cache_size: 8,
         }
     }
@@ -182,6 +187,13 @@ impl SessionOptions {
         self
     }
 
+    /// Gives every row of a batch the bits of a run alone; see [`SessionOptions::batch_invariant`].
+    #[must_use]
+    pub fn with_batch_invariance(mut self) -> Self {
+        self.batch_invariant = true;
+        self
+    }
+
     /// Fills in what was left open, from the environment and the machine, and checks the rest.
     pub(crate) fn resolve(mut self) -> Result<Resolved, SessionError> {
         let bad = |option: &str, expected: String, found: String| SessionError::Option {
@@ -232,6 +244,7 @@ impl Resolved {
         let mut setting = Setting::new(self.isa, self.threads);
         setting.memory = self.options.memory;
         setting.winograd = self.options.winograd;
+        setting.batch_invariant = self.options.batch_invariant;
         setting
     }
 }

@@ -1,6 +1,7 @@
 //! Whole models, end to end. One binary, so that the engine is linked once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests fail by panicking
 
+mod batch;
 mod cancel;
 mod coverage;
 mod determinism;

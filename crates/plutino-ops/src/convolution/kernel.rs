@@ -43,8 +43,17 @@ pub(crate) fn chosen(
     layouts: &[ConvLayout],
 ) -> Result<Convolution, ConvError> {
     let save_memory = on.memory == MemoryUse::Low;
-    let Setting { isa, threads, winograd, .. } = on;
-    choose(&Request { problem, post_ops, isa, threads, save_memory, winograd, layouts })
+    let Setting { isa, threads, winograd, batch_invariant, .. } = on;
+    choose(&Request {
+        problem,
+        post_ops,
+        isa,
+        threads,
+        save_memory,
+        winograd,
+        batch_invariant,
+        layouts,
+    })
 }
 
 /// The layouts that a convolution may have: channel blocks have weights that are packed while

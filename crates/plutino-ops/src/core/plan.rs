@@ -58,12 +58,15 @@ pub struct Setting {
     pub memory: MemoryUse,
     /// Whether Winograd's algorithms may compute convolutions.
     pub winograd: bool,
+    /// Whether the bits of a row must not depend on the rows beside it: where algorithms that round
+    /// in different ways are compared, they are compared for a single row.
+    pub batch_invariant: bool,
 }
 
 impl Setting {
     /// For speed, whatever memory that takes, and with all algorithms.
     pub fn new(isa: Isa, threads: usize) -> Self {
-        Self { isa, threads, memory: MemoryUse::Fast, winograd: true }
+        Self { isa, threads, memory: MemoryUse::Fast, winograd: true, batch_invariant: false }
     }
 }
 
