@@ -13,6 +13,7 @@ mod elements;
 mod failure;
 mod finite;
 mod inputs;
+mod markup;
 mod memory_map;
 mod numpy;
 mod output;

@@ -3,7 +3,7 @@
 //! Pages of small and large models are opened in Chromium without a window and used as a reader
 //! would use them; screenshots of each are left in target/view-test. Needs chromium and
 //! chromedriver (Debian: apt-get install chromium chromium-driver), and fails without them. What
-//! needs no browser is tested with the command (crates/plutino-cli/tests/view.rs).
+//! needs no browser is tested with the command (crates/plutino-cli/tests/commands/view.rs).
 
 mod browser;
 

@@ -10,6 +10,7 @@ mod scopes;
 mod sha256;
 mod stats;
 
+use crate::markup::escape;
 use data::Data;
 
 const PAGE: &str = include_str!("page.html");
@@ -40,7 +41,7 @@ pub(crate) fn page(data: &Data) -> Result<String, serde_json::Error> {
     );
     let json = json_in_html(&serde_json::to_string(data)?);
     let fill = |hole: &str| match hole {
-        "title" => html(&data.model),
+        "title" => escape(&data.model),
         "policy" => policy.clone(),
         "style" => STYLE.to_owned(),
         "data" => json.clone(),
@@ -56,23 +57,6 @@ pub(crate) fn page(data: &Data) -> Result<String, serde_json::Error> {
         }
     }
     Ok(page)
-}
-
-/// Text for HTML, in quotes or between tags.
-fn html(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// The same JSON without characters that mean something to HTML: they only stand in strings, where
@@ -96,7 +80,6 @@ mod tests {
 
     #[test]
     fn nothing_of_a_name_is_markup() {
-        assert_eq!(html("<a href='x'>&\"\n"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}");
         let name = "</script><img onerror=alert(1)>&amp;\u{2028}";
         let json = json_in_html(&serde_json::to_string(name).unwrap());
         assert!(!json.contains(['<', '>', '&', '\u{2028}']), "{json}");

@@ -1,9 +1,11 @@
 //! The built command, from outside: what it prints, where it prints it, and its exit codes.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
+mod compare;
 mod plan;
 mod profile;
 mod requests;
+mod view;
 
 use assert_cmd::Command;
 use std::path::{Path, PathBuf};

@@ -1,24 +1,11 @@
 //! `plutino compare` and `run --check-finite`, from outside, on the fixture `compare`.
-#![allow(clippy::unwrap_used)] // helpers of tests
 
-use assert_cmd::Command;
+use crate::run;
 use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/compare");
     folder.join(name).display().to_string()
-}
-
-/// Runs the command, checks its exit code, and returns what it printed to standard output and
-/// error.
-fn run(args: &[&str], code: i32) -> (String, String) {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("plutino"));
-    command.args(args).env_remove("PLUTINO_THREADS").env_remove("PLUTINO_ISA");
-    let output = command.output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
-    (out, err)
 }
 
 /// Compares a model with PyTorch's values.

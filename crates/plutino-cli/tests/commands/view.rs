@@ -1,29 +1,13 @@
 //! The page that `plutino view` writes, as far as that needs no browser (`cargo xtask view-test`
 //! does), and what the command generates for shells and for man.
-#![allow(clippy::unwrap_used)] // helpers of tests
 
-use assert_cmd::Command;
+use crate::{plutino, run};
 use plutino::ir::Graph;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 fn digits() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/digits/model.pnnx.param")
-}
-
-fn plutino(args: &[&str]) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("plutino"));
-    command.args(args).env_remove("PLUTINO_THREADS").env_remove("PLUTINO_ISA");
-    command
-}
-
-/// Runs the command, checks its exit code; what it printed to standard output and error.
-fn run(args: &[&str], code: i32) -> (String, String) {
-    let output = plutino(args).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    assert_eq!(output.status.code(), Some(code), "{args:?}\n{out}\n{err}");
-    (out, err)
 }
 
 /// The page of a model, what it knows, and what was said on standard error.
