@@ -101,9 +101,9 @@ use plutino_ops as _;
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
-    Allocation, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
+    Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
     ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile, Registration,
-    Request, Resident, ResidentPlace, Session, SessionError, SessionOptions, Sharing, Sorting,
+    Request, Session, SessionError, SessionOptions, Sharing, Sorting,
     StepInfo, StepTime, ThreadWork, ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
