@@ -142,7 +142,7 @@ impl LimitArgs {
         let options = LoadOptions { memory_budget: self.max_memory, ..mapped() };
         match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
             Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
-                let options = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+                let options = LoadOptions { weights: Weights::Skip, ..mapped() };
                 let most = self.max_memory.unwrap_or(MOST_STAND_INS);
                 let model =
                     Model::load_with(path, ModelOptions::from(options).with_stand_ins(most))?;

@@ -40,9 +40,9 @@ pub struct LoadOptions {
     pub verify_crc: bool,
     /// Whether to read the weights at all.
     pub weights: Weights,
-    /// Bytes that loading may take: the text, what is made of it (so many bytes for each of the
-    /// text: [`GRAPH_FACTOR`]), and weights that are read. (Those that are mapped take memory that
-    /// the system takes back when it needs some.) Exceeding it is an error before memory is taken.
+    /// Bytes that loading may take: the text, what is made of it (32 bytes for each byte of the
+    /// text), and weights that are read. (Those that are mapped take memory that the system takes
+    /// back when it needs some.) Exceeding it is an error before memory is taken.
     pub memory_budget: Option<usize>,
     /// What ends loading early: checked every few hundred operators, and every few megabytes.
     pub limits: Limits,
@@ -190,9 +190,9 @@ fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Inter
     }
 }
 
-/// Bytes in memory for each byte of a `.param` text: operators, operands, names and parameters. No
-/// more than that for texts of many operators; a text of few takes less than a page.
-const GRAPH_FACTOR: u64 = 8;
+/// Bytes in memory for each byte of a `.param` text: 900 bytes for an operator without parameters,
+/// its names and its operand, of which a line is 31 bytes long. With parameters it is less.
+const GRAPH_FACTOR: u64 = 32;
 
 /// What loading may still take; none: without a limit.
 struct Budget {

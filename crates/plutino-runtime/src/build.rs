@@ -223,12 +223,8 @@ impl Making<'_> {
         if outputs.iter().all(infer::known) {
             return Ok(None);
         }
-        let cx = PlanCx {
-            inputs: &inputs,
-            outputs: &outputs,
-            setting: self.resolved.setting(),
-            packs,
-        };
+        let cx =
+            PlanCx { inputs: &inputs, outputs: &outputs, setting: self.resolved.setting(), packs };
         let planned = operator.plan(&cx);
         halt::check(&node.location)?;
         let planned = planned.map_err(|source| SessionError::Plan {

@@ -354,14 +354,13 @@ impl Run<'_> {
                 inputs.iter().map(|i: &LateValue| i.spec.to_string()).collect();
             specs.join(", ")
         };
-        let outputs = late::run(late, inputs.clone(), self.setting, &self.plan.packs, par).map_err(
-            |e| match e {
+        let outputs = late::run(late, inputs.clone(), self.setting, &self.plan.packs, par)
+            .map_err(|e| match e {
                 LateError::Run(source) => failed(source),
                 LateError::Plan(source) => {
                     SessionError::Plan { location: location(), inputs: described(), source }
                 }
-            },
-        )?;
+            })?;
         for (&slot, output) in late.outputs.iter().zip(outputs) {
             handed.late[slot] = Some(output);
         }

@@ -186,7 +186,9 @@ impl Model {
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
-        let (weights, mapped) = weight_bytes(&graph);
+        // Weights that zeros stand in for count as they would if they were read.
+        let as_mapped = options.load.mmap && options.stand_ins.is_some();
+        let (weights, mapped) = weight_bytes(&graph, as_mapped);
         let budget = options.load.memory_budget;
         if let Some(budget) = budget.filter(|&budget| budget < weights) {
             return Err(ModelError::Budget { file, needed: weights, budget });
@@ -239,8 +241,7 @@ impl Model {
         }
         let packs = PackCache::default();
         let weights = weights.saturating_add(ledger.spent());
-        let inner =
-            Inner { graph, file, roles, inputs, outputs, warnings, packs, weights, mapped };
+        let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs, weights, mapped };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -325,13 +326,14 @@ pub(crate) fn location(file: &str, op: &plutino_ir::Operator) -> Location {
     Location { file: file.to_owned(), line: op.line, kind: op.kind.clone(), name: op.name.clone() }
 }
 
-/// Bytes of the weights that were read, and of those in a mapped file. Where several weights are
+/// Bytes of the weights that were read, and of those in a mapped file (of all, `as_mapped`). Where several weights are
 /// the same memory, as those that zeros stand in for, each counts: the model has them all.
-fn weight_bytes(graph: &Graph) -> (usize, usize) {
+fn weight_bytes(graph: &Graph, as_mapped: bool) -> (usize, usize) {
     let mut bytes = (0usize, 0usize);
     for attribute in graph.operators().flat_map(|(_, op)| op.attrs.values()) {
         let len = attribute.data().map_or(0, |data| data.len());
-        let of = if attribute.mapping().is_some() { &mut bytes.1 } else { &mut bytes.0 };
+        let of =
+            if as_mapped || attribute.mapping().is_some() { &mut bytes.1 } else { &mut bytes.0 };
         *of = of.saturating_add(len);
     }
     bytes

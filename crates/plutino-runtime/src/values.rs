@@ -476,7 +476,10 @@ mod tests {
              pnnx.Output o 1 0 6",
         );
         assert_eq!(value(&plan, "1").readers, [1, 2]);
-        assert_eq!((&value(&plan, "2").readers[..], &value(&plan, "3").readers[..]), (&[1][..], &[2][..]));
+        assert_eq!(
+            (&value(&plan, "2").readers[..], &value(&plan, "3").readers[..]),
+            (&[1][..], &[2][..])
+        );
         // A view of it is a result.
         let one = value(&plan, "1");
         assert!(one.kept && !one.fetched && value(&plan, "3").fetched);

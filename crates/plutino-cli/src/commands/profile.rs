@@ -255,6 +255,7 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
     if let Some(against) = &report.against {
         print_changes(against, unit, out)?;
     }
+    writeln!(out, "\nmemory {}", report.memory.sum())?;
     let Report { model, plan_ms, first_ms, runs, shown, slowest_ms, .. } = report;
     let time = |ms: f64| crate::output::time(std::time::Duration::from_secs_f64(ms / 1e3));
     Ok(writeln!(

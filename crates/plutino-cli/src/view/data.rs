@@ -5,7 +5,8 @@ use super::stats::{self, Stats};
 use plutino::ir::{Graph, OperatorId};
 use plutino::runtime::passes;
 use plutino::{
-    MemoryReport, PassNote, PassReport, Plan, PlannedValue, Sharing, StepInfo, ValueKind, ValueStorage,
+    MemoryReport, PassNote, PassReport, Plan, PlannedValue, Sharing, StepInfo, ValueKind,
+    ValueStorage,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};

@@ -137,9 +137,9 @@ impl PackedLayer {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        let biases = [&self.bias].into_iter().chain(self.directions.iter().filter_map(|d| {
-            d.candidate.as_ref().map(|(_, bias)| bias)
-        }));
+        let biases = [&self.bias].into_iter().chain(
+            self.directions.iter().filter_map(|d| d.candidate.as_ref().map(|(_, bias)| bias)),
+        );
         let biases = biases.flatten().map(|bias| size_of_val(&bias[..]));
         let panels = self.directions.iter().flat_map(|d| {
             let candidate = d.candidate.as_ref().map(|(panels, _)| panels);
