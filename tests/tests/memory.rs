@@ -78,9 +78,8 @@ fn saved(name: &str) -> (PathBuf, u64, u64) {
 fn a_budget_covers_loading() {
     let (param, text, weights) = saved("digits");
     let load = |budget: u64, mmap: bool| {
-        let mut options = LoadOptions::default();
-        options.memory_budget = Some(budget as usize);
-        options.mmap = mmap;
+        let memory_budget = Some(budget as usize);
+        let options = LoadOptions { memory_budget, mmap, ..LoadOptions::default() };
         Model::load_with(&param, ModelOptions::from(options))
     };
     // Refused before the text is read, and before the weights are.
@@ -144,17 +143,18 @@ fn a_budget_covers_values_that_depend_on_data() {
         pnnx.Output o 1 0 2\n";
     let model = Model::from_graph(Graph::parse(text).unwrap()).unwrap();
     let x = Tensor::ones(plutino::DType::F32, [16384]).unwrap();
-    let zeros = Tensor::zeros(plutino::DType::F32, [16384]).unwrap();
-    let needed = model.session(options()).unwrap().plan(&[x.spec()]).unwrap().memory().total();
+    let x = [x];
+    let zeros = [Tensor::zeros(plutino::DType::F32, [16384]).unwrap()];
+    let needed = model.session(options()).unwrap().plan(&specs(&x)).unwrap().memory().total();
     // The indices take 128 KiB, and as floats 64 KiB.
     let session =
         |more: usize| model.session(options().with_memory_budget(needed + (more << 10))).unwrap();
     for more in [0, 127, 160] {
         let session = session(more);
-        assert!(matches!(refused(&session, &[x.clone()]), SessionError::Run { .. }), "{more}");
-        assert!(session.run(&[zeros.clone()]).is_ok(), "none of it is needed");
+        assert!(matches!(refused(&session, &x), SessionError::Run { .. }), "{more}");
+        assert!(session.run(&zeros).is_ok(), "none of it is needed");
     }
-    assert!(session(512).run(&[x]).is_ok());
+    assert!(session(512).run(&x).is_ok());
 }
 
 #[test]

@@ -72,11 +72,13 @@ impl ModelError {
     /// Whether a limit set by the caller ended the work: cancellation, deadline or memory budget.
     pub fn is_limit(&self) -> bool {
         use plutino_ir::LoadError;
-        match self {
-            Self::Interrupted { .. } | Self::Budget { .. } | Self::StandIns { .. } => true,
-            Self::Load(LoadError::Interrupted { .. } | LoadError::Budget { .. }) => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Interrupted { .. }
+                | Self::Budget { .. }
+                | Self::StandIns { .. }
+                | Self::Load(LoadError::Interrupted { .. } | LoadError::Budget { .. })
+        )
     }
 }
 

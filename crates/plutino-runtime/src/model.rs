@@ -326,8 +326,9 @@ pub(crate) fn location(file: &str, op: &plutino_ir::Operator) -> Location {
     Location { file: file.to_owned(), line: op.line, kind: op.kind.clone(), name: op.name.clone() }
 }
 
-/// Bytes of the weights that were read, and of those in a mapped file (of all, `as_mapped`). Where several weights are
-/// the same memory, as those that zeros stand in for, each counts: the model has them all.
+/// Bytes of the weights that were read, and of those in a mapped file (of all, `as_mapped`). Where
+/// several weights are the same memory, as those that zeros stand in for, each counts: the model
+/// has them all.
 fn weight_bytes(graph: &Graph, as_mapped: bool) -> (usize, usize) {
     let mut bytes = (0usize, 0usize);
     for attribute in graph.operators().flat_map(|(_, op)| op.attrs.values()) {
