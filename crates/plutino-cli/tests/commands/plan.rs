@@ -84,6 +84,23 @@ fn plans_need_no_weights() {
     assert!(fails(&["bench", &alone, "-n", "1"], 3).contains("alone.pnnx.bin"));
 }
 
+/// One definition: whoever tells what a model takes tells the same.
+#[test]
+fn totals_agree() {
+    let model = digits("model");
+    let with = |command: &[&str]| {
+        let args = [command, &[&model, "--json", "-t", "2"], &SHAPE[..]].concat();
+        json(&args)["memory"].clone()
+    };
+    let memory = with(&["info", "--memory"]);
+    let part = |name: &str| memory[format!("{name}_bytes")].as_u64().unwrap();
+    let parts = ["weight", "packed", "table", "arena", "output"].map(part);
+    assert_eq!(parts.iter().sum::<u64>(), part("total"), "{memory}");
+    assert!(part("packed") > 0 && part("mapped") > 0 && part("weight") == 0, "{memory}");
+    assert_eq!(with(&["bench", "-n", "1"]), memory);
+    assert_eq!(with(&["profile", "-n", "1"]), memory);
+}
+
 #[test]
 fn check_and_ops_as_json() {
     let folder = Folder::new();
