@@ -16,6 +16,7 @@ mod hostile;
 mod hot_loops;
 mod licences;
 mod loom;
+mod memory;
 mod models;
 mod native;
 mod ops_docs;
@@ -55,6 +56,9 @@ enum Chore {
     #[command(hide = true)]
     HostileOne(hostile::OneArgs),
     Loom(loom::Args),
+    Memory(memory::Args),
+    #[command(hide = true)]
+    MemoryOne(memory::OneArgs),
     Models(models::Args),
     Native(native::Args),
     OpsDocs(ops_docs::Args),
@@ -79,6 +83,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Hostile(args) => hostile::run(&args),
         Chore::HostileOne(args) => hostile::run_one(&args),
         Chore::Loom(_) => loom::run(&project_root()?),
+        Chore::Memory(args) => memory::run(&args),
+        Chore::MemoryOne(args) => memory::run_one(&args),
         Chore::Models(args) => models::run(&args),
         Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),

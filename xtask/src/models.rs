@@ -1,7 +1,7 @@
 //! `cargo xtask models`: fixtures with their weights, as files that any tool can read.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use plutino_fixtures::Fixture;
@@ -31,16 +31,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         false => args.names.iter().map(|name| Fixture::named(name)).collect::<Result<_, _>>()?,
     };
     for fixture in fixtures {
-        let folder = out.join(&fixture.name);
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        fixture.graph()?.save(folder.join("model.pnnx.param"), folder.join("model.pnnx.bin"))?;
-        let inputs = fixture.inputs()?;
-        npz::save(
-            folder.join("inputs.npz"),
-            inputs.iter().map(|(name, tensor)| (name, tensor.view())),
-        )?;
-        fs::copy(fixture.path().join("outputs.npz"), folder.join("outputs.npz"))?;
-        println!("{}", folder.display());
+        println!("{}", write(&fixture, &out)?.display());
     }
     Ok(())
+}
+
+/// Writes one network to a folder of its own below `out`.
+pub(crate) fn write(fixture: &Fixture, out: &Path) -> anyhow::Result<PathBuf> {
+    let folder = out.join(&fixture.name);
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    fixture.graph()?.save(folder.join("model.pnnx.param"), folder.join("model.pnnx.bin"))?;
+    let inputs = fixture.inputs()?;
+    npz::save(
+        folder.join("inputs.npz"),
+        inputs.iter().map(|(name, tensor)| (name, tensor.view())),
+    )?;
+    fs::copy(fixture.path().join("outputs.npz"), folder.join("outputs.npz"))?;
+    Ok(folder)
 }

@@ -54,7 +54,7 @@ impl Picture {
              value in memory of its own {}</text>",
             bytes(memory.arena as u64),
             bytes(memory.lower_bound as u64),
-            bytes(memory.total as u64)
+            bytes(memory.unshared as u64)
         ));
         self.axes();
         let live = plan.live_bytes();

@@ -1,6 +1,5 @@
 //! Why a command ends, and with which exit code.
 
-use plutino::ir::LoadError;
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
 use std::io;
@@ -75,9 +74,7 @@ impl From<TensorError> for Failure {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         match error {
-            ModelError::Interrupted { .. }
-            | ModelError::StandIns { .. }
-            | ModelError::Load(LoadError::Interrupted { .. }) => Self::Limit(error.to_string()),
+            e if e.is_limit() => Self::Limit(e.to_string()),
             _ => Self::Model(error.to_string()),
         }
     }

@@ -1,9 +1,87 @@
-//! The memory of a plan, value by value and piece by piece, as rows.
+//! The memory of a model and a plan: sums, and value by value and piece by piece, as rows.
 
 use crate::failure::Failure;
-use crate::output::Output;
-use plutino::{Allocation, Plan, PlannedValue, ValueStorage};
-use serde::Serialize;
+use crate::output::{Output, bytes};
+use plutino::{Allocation, MemoryReport, Plan, PlannedValue, ValueStorage};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+
+/// What a model takes while it is run: [`MemoryReport`], the same for every command.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Totals {
+    /// Weights as read and as packed, tables, arena and outputs.
+    total_bytes: usize,
+    weight_bytes: usize,
+    packed_bytes: usize,
+    table_bytes: usize,
+    arena_bytes: usize,
+    output_bytes: usize,
+    scratch_bytes: usize,
+    lower_bound_bytes: usize,
+    constant_bytes: usize,
+    mapped_bytes: usize,
+    /// Every value in memory of its own.
+    unshared_bytes: usize,
+}
+
+impl From<MemoryReport> for Totals {
+    fn from(memory: MemoryReport) -> Self {
+        Self {
+            total_bytes: memory.total(),
+            weight_bytes: memory.weights,
+            packed_bytes: memory.packed,
+            table_bytes: memory.tables,
+            arena_bytes: memory.arena,
+            output_bytes: memory.outputs,
+            scratch_bytes: memory.scratch,
+            lower_bound_bytes: memory.lower_bound,
+            constant_bytes: memory.constants,
+            mapped_bytes: memory.mapped,
+            unshared_bytes: memory.unshared,
+        }
+    }
+}
+
+impl Totals {
+    /// The sum, and what it is made of.
+    pub(crate) fn sum(&self) -> String {
+        let size = |n: usize| bytes(n as u64);
+        let weights = match (self.weight_bytes, self.mapped_bytes) {
+            (0, 0) => String::new(),
+            (0, mapped) => format!(" (weights of {} are mapped)", size(mapped)),
+            (read, _) => format!(" + weights {}", size(read)),
+        };
+        format!(
+            "{} = packed {} + tables {} + arena {} + outputs {}{weights}",
+            size(self.total_bytes),
+            size(self.packed_bytes),
+            size(self.table_bytes),
+            size(self.arena_bytes),
+            size(self.output_bytes)
+        )
+    }
+}
+
+/// All of them, with what they mean.
+pub(crate) fn print_totals(memory: &Totals, out: &mut Output) -> Result<(), Failure> {
+    for (name, size, meaning) in [
+        ("total", memory.total_bytes, "what the model takes while it runs: the next five"),
+        ("weights", memory.weight_bytes, "read from the file"),
+        ("packed", memory.packed_bytes, "weights in the form that kernels want"),
+        ("tables", memory.table_bytes, "tables of kernels, values computed while planning"),
+        ("arena", memory.arena_bytes, "intermediate values and scratch of a run"),
+        ("outputs", memory.output_bytes, "tensors that a run returns"),
+        ("mapped", memory.mapped_bytes, "weights that the system reads from the file when needed"),
+        ("lower bound", memory.lower_bound_bytes, "alive at one time: no arena can be smaller"),
+        ("scratch", memory.scratch_bytes, "the largest of a step, part of the arena"),
+        ("constants", memory.constant_bytes, "part of what is packed, and of tables"),
+        ("unshared", memory.unshared_bytes, "every value in memory of its own"),
+    ] {
+        writeln!(out, "{name:<12} {:>10}  {meaning}", bytes(size as u64))?;
+    }
+    Ok(())
+}
 
 /// A tensor of a plan.
 #[derive(Serialize)]

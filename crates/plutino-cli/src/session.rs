@@ -27,8 +27,8 @@ pub(crate) struct LimitArgs {
     /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// Refuse to plan and run where that takes more memory than this, weights aside (500000000,
-    /// 500MB, 2GB)
+    /// Refuse to load, plan and run where that takes more memory than this, packed weights
+    /// included (500000000, 500MB, 2GB); pages of the mapped file do not count
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
@@ -81,6 +81,16 @@ impl From<MemoryArg> for MemoryUse {
 }
 
 impl SessionArgs {
+    /// Loads a model, within the limits.
+    pub(crate) fn load(&self, path: &Path) -> Result<Model, Failure> {
+        self.load_within(path, &Limits::default())
+    }
+
+    /// [`SessionArgs::load`] with a deadline.
+    pub(crate) fn load_within(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
+        self.limits.load(path, limits)
+    }
+
     pub(crate) fn session(&self, model: &Model) -> Result<Session, Failure> {
         self.limits.session(model, self.memory)
     }
@@ -91,6 +101,14 @@ impl SessionArgs {
 }
 
 impl LimitArgs {
+    /// Loads a model, within the limits.
+    pub(crate) fn load(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
+        let mut options = mapped();
+        options.limits = limits.clone();
+        options.memory_budget = self.max_memory;
+        load_with(path, &options)
+    }
+
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
         Ok(model.session(self.options(memory))?)
     }
@@ -108,16 +126,14 @@ impl LimitArgs {
     }
 }
 
-/// Loads a model, with a sign of life on a terminal.
-pub(crate) fn load(path: &Path) -> Result<Model, Failure> {
-    load_within(path, &Limits::default())
+/// Files are mapped: whoever runs the command leaves them alone meanwhile.
+fn mapped() -> LoadOptions {
+    LoadOptions { mmap: true, ..LoadOptions::default() }
 }
 
-/// [`load`] with a deadline.
-pub(crate) fn load_within(path: &Path, limits: &Limits) -> Result<Model, Failure> {
-    // Whoever runs the command leaves the file alone meanwhile.
-    let options = LoadOptions { mmap: true, limits: limits.clone(), ..LoadOptions::default() };
-    let load = || Model::load_with(path, &options);
+/// Loads a model, with a sign of life on a terminal.
+fn load_with(path: &Path, options: &LoadOptions) -> Result<Model, Failure> {
+    let load = || Model::load_with(path, options);
     Ok(during(&format!("loading {}", path.display()), load)?)
 }
 
@@ -127,10 +143,10 @@ const MOST_STAND_INS: usize = 8 << 30;
 impl LimitArgs {
     /// Loads a model; where its weights are missing, zeros stand in for them.
     pub(crate) fn load_or_stand_in(&self, path: &Path) -> Result<Model, Failure> {
-        let options = LoadOptions { mmap: true, ..LoadOptions::default() };
+        let options = LoadOptions { memory_budget: self.max_memory, ..mapped() };
         match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
             Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
-                let options = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+                let options = LoadOptions { weights: Weights::Skip, ..mapped() };
                 let most = self.max_memory.unwrap_or(MOST_STAND_INS);
                 let model =
                     Model::load_with(path, ModelOptions::from(options).with_stand_ins(most))?;

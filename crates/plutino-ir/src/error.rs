@@ -56,6 +56,18 @@ pub enum LoadError {
         /// Which limit.
         error: Interrupted,
     },
+    /// The model takes more memory than the caller allows
+    /// ([`LoadOptions::memory_budget`](crate::LoadOptions::memory_budget)). Nothing of the file was
+    /// read.
+    #[error("{path}: loading needs {needed} bytes of memory, the budget is {budget}", path = path.display())]
+    Budget {
+        /// The file that exceeds it.
+        path: PathBuf,
+        /// Bytes that are needed with it.
+        needed: usize,
+        /// Bytes allowed.
+        budget: usize,
+    },
     /// The `.param` file is wrong.
     #[error("{file}:{error}")]
     Param {

@@ -40,6 +40,10 @@ pub struct LoadOptions {
     pub verify_crc: bool,
     /// Whether to read the weights at all.
     pub weights: Weights,
+    /// Bytes that loading may take: the text, what is made of it (32 bytes for each byte of the
+    /// text), and weights that are read. (Those that are mapped take memory that the system takes
+    /// back when it needs some.) Exceeding it is an error before memory is taken.
+    pub memory_budget: Option<usize>,
     /// What ends loading early: checked every few hundred operators, and every few megabytes.
     pub limits: Limits,
 }
@@ -50,6 +54,7 @@ impl Default for LoadOptions {
             mmap: false,
             verify_crc: true,
             weights: Weights::Required,
+            memory_budget: None,
             limits: Limits::default(),
         }
     }
@@ -74,6 +79,8 @@ impl Graph {
         let param_path = find_param(path.as_ref())?;
         let interrupted = |error| LoadError::Interrupted { path: param_path.clone(), error };
         options.limits.check().map_err(interrupted)?;
+        let mut budget = Budget { left: options.memory_budget, allowed: options.memory_budget };
+        budget.take(&param_path, 1 + GRAPH_FACTOR)?;
         let text = read_param(&param_path)?;
         let mut graph = param::parse_graph(&text, &options.limits).map_err(|e| match e.kind {
             ParseErrorKind::Interrupted(error) => interrupted(error),
@@ -93,6 +100,7 @@ impl Graph {
         let archive = if options.mmap {
             mmap::map(&bin_path, options.verify_crc)
         } else {
+            budget.take(&bin_path, 1)?;
             match read_within(&bin_path, &options.limits) {
                 Ok(read) => read.map_err(interrupted).map(|bytes| Ok((bytes.into(), None)))?,
                 Err(error) => Err(error),
@@ -178,6 +186,36 @@ fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Inter
         }
         if file.by_ref().take(LOOK).read_to_end(&mut bytes)? == 0 {
             return Ok(Ok(bytes));
+        }
+    }
+}
+
+/// Bytes in memory for each byte of a `.param` text: 900 bytes for an operator without parameters,
+/// its names and its operand, of which a line is 31 bytes long. With parameters it is less.
+const GRAPH_FACTOR: u64 = 32;
+
+/// What loading may still take; none: without a limit.
+struct Budget {
+    left: Option<usize>,
+    allowed: Option<usize>,
+}
+
+impl Budget {
+    /// Takes memory for a file, `times` its size; one that is not there, or cannot be asked for its
+    /// size, is an error elsewhere.
+    fn take(&mut self, path: &Path, times: u64) -> Result<(), LoadError> {
+        let (Some(left), Some(budget)) = (self.left, self.allowed) else { return Ok(()) };
+        let bytes = fs::metadata(path).map_or(0, |found| found.len()).saturating_mul(times);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match left.checked_sub(bytes) {
+            Some(rest) => {
+                self.left = Some(rest);
+                Ok(())
+            }
+            None => {
+                let needed = (budget - left).saturating_add(bytes);
+                Err(LoadError::Budget { path: path.to_owned(), needed, budget })
+            }
         }
     }
 }

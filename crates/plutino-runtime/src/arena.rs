@@ -5,7 +5,7 @@ use plutino_ops::RunError;
 use plutino_tensor::{AlignedBuf, TensorError};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A part of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,12 +112,44 @@ fn lent_twice(reads: &[Region], writes: &[Region]) -> Option<Region> {
     None
 }
 
-/// Arenas that no run uses at the moment. Shared by the plans of a session: a run takes the
-/// smallest that is large enough, so that shapes which alternate do not add up.
-#[derive(Default)]
-pub(crate) struct ArenaPool(Mutex<Vec<AlignedBuf>>);
+/// Arenas: memory of intermediate values. A run takes one from its session's pool, the smallest
+/// that is large enough, so that shapes which alternate do not add up; one is made where there is
+/// none. Afterwards the pool keeps it for the next run.
+///
+/// Sessions have pools of their own, unless they are given one that they share
+/// ([`SessionOptions::with_arena_pool`](crate::SessionOptions::with_arena_pool)): then those that
+/// run one after the other take the memory of the largest, not the sum of all. Values of earlier
+/// runs stand in an arena until others are written there; no run reads them.
+pub struct ArenaPool {
+    idle: Mutex<Vec<AlignedBuf>>,
+    most: usize,
+}
+
+impl Default for ArenaPool {
+    /// Keeps whatever runs give back.
+    fn default() -> Self {
+        Self::keeping(usize::MAX)
+    }
+}
 
 impl ArenaPool {
+    /// A pool that keeps arenas of so many bytes together at most, while no run uses them. With 0,
+    /// each run takes memory from the system and gives it back.
+    pub fn keeping(bytes: usize) -> Self {
+        Self { idle: Mutex::default(), most: bytes }
+    }
+
+    /// Bytes of the arenas that no run uses at the moment.
+    pub fn idle_bytes(&self) -> usize {
+        sum(&self.lock())
+    }
+
+    /// Gives the arenas that no run uses back to the system.
+    pub fn release(&self) {
+        let idle = std::mem::take(&mut *self.lock());
+        drop(idle); // outside of the lock
+    }
+
     /// Lends an arena of at least `bytes` to `f`.
     pub(crate) fn with<R, E: From<TensorError>>(
         &self,
@@ -129,8 +161,25 @@ impl ArenaPool {
             None => AlignedBuf::resident(bytes)?,
         };
         let result = f(&mut arena);
-        self.lock().push(arena); // lost if `f` panics: no harm done
+        self.keep(arena); // lost if `f` panics: no harm done
         result
+    }
+
+    /// Takes an arena back, unless that exceeds what may be kept: then the smaller ones go first,
+    /// for which a larger one can stand in.
+    fn keep(&self, arena: AlignedBuf) {
+        let mut gone = Vec::new();
+        let mut idle = self.lock();
+        idle.push(arena);
+        while sum(&idle) > self.most {
+            // Of one size, the one that was used longest ago.
+            match (0..idle.len()).min_by_key(|&i| (idle[i].len() <= self.most, idle[i].len())) {
+                Some(at) => gone.push(idle.remove(at)),
+                None => break,
+            }
+        }
+        drop(idle);
+        drop(gone); // outside of the lock: the system takes its time
     }
 
     /// The smallest idle arena that is large enough. Where there is none, an idle one that is too
@@ -154,9 +203,20 @@ impl ArenaPool {
         self.lock().len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<AlignedBuf>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<AlignedBuf>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl std::fmt::Debug for ArenaPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let idle = self.lock();
+        write!(f, "ArenaPool({} idle arenas, {} bytes)", idle.len(), sum(&idle))
+    }
+}
+
+fn sum(arenas: &[AlignedBuf]) -> usize {
+    arenas.iter().map(AlignedBuf::len).fold(0, usize::saturating_add)
 }
 
 #[cfg(test)]
@@ -223,5 +283,25 @@ mod tests {
         assert_eq!(address(100), (first, 4096));
         assert_eq!(address(8192).1, 8192);
         assert_eq!(pool.lock().len(), 1, "the small arena made room for the large one");
+        assert_eq!(pool.idle_bytes(), 8192);
+        pool.release();
+        assert_eq!((pool.idle(), pool.idle_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_pool_keeps_no_more_than_it_may() {
+        let pool = ArenaPool::keeping(1000);
+        let keep = |sizes: &[usize]| {
+            sizes.iter().for_each(|&n| pool.keep(AlignedBuf::zeroed(n).unwrap()));
+            let mut idle: Vec<usize> = pool.lock().iter().map(AlignedBuf::len).collect();
+            idle.sort_unstable();
+            idle
+        };
+        assert_eq!(keep(&[400, 600]), [400, 600]);
+        assert_eq!(keep(&[300]), [400, 600], "larger ones can stand in for it");
+        assert_eq!(keep(&[1001]), [400, 600], "one that is too large drives no other out");
+        let none = ArenaPool::keeping(0);
+        none.with(64, |_| Ok::<_, TensorError>(())).unwrap();
+        assert_eq!(none.idle(), 0);
     }
 }

@@ -18,7 +18,7 @@ use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
-use plutino_ops::{MemoryUse, PlanCx, Planned, ValueSpec};
+use plutino_ops::{MemoryUse, PackCache, PlanCx, Planned, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Scope, TensorSpec};
 use std::sync::{Arc, OnceLock};
@@ -40,6 +40,8 @@ pub(crate) fn build(
     let scope = Scope::current().charged_to(&ledger);
     let _scope = scope.clone().enter();
     let making = Making { model, resolved, pool, limits, ledger: &ledger };
+    making.check_budget(model.weights)?;
+    ledger.charge(model.weights)?;
     let made = making.plan(binding);
     match (made, halt::seen(&scope)) {
         (Err(error @ (SessionError::Cancelled { .. } | SessionError::Deadline { .. })), _) => {
@@ -68,7 +70,8 @@ struct Making<'a> {
     resolved: &'a Resolved,
     pool: &'a Pool,
     limits: &'a Limits,
-    /// What planning takes: tables of kernels, values computed once.
+    /// What the model and planning take: weights, as they are and packed, tables of kernels, values
+    /// computed once.
     ledger: &'a Arc<Ledger>,
 }
 
@@ -81,11 +84,11 @@ impl Making<'_> {
         alloc::charge(node_memory(net.nodes.len()))?;
         let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
-        let warnings = cx.warnings;
+        let PassCx { warnings, packs, .. } = cx;
         let types = &net.types;
 
         self.check_outputs(&net, types, &feeds)?;
-        let planned = self.plan_nodes(&net, types)?;
+        let planned = self.plan_nodes(&net, types, &packs)?;
         limits.check()?;
         let mut storage = Storage::new(&net, types, &feeds, &planned)?;
         let scratch = scratch_items(&planned);
@@ -94,9 +97,15 @@ impl Making<'_> {
         let lay = lay_out(&net, &storage, &scratch)?;
         let mut assembler = Assembler { net: &net, types, storage: &storage, lay: &lay };
         let fetches = assembler.fetches()?;
-        let report =
-            MemoryReport { tables: self.ledger.spent(), ..memory_report(&storage, &lay, &fetches) };
-        self.check_budget(report.needed())?;
+        let packed = packs.used_bytes();
+        let report = MemoryReport {
+            weights: model.weights,
+            mapped: model.mapped,
+            packed,
+            tables: self.ledger.spent().saturating_sub(packed.saturating_add(model.weights)),
+            ..memory_report(&storage, &lay, &fetches)
+        };
+        self.check_budget(report.total())?;
         if cfg!(debug_assertions) {
             verify::verify(&net, types, &storage, &planned, &placed, &lay)?;
         }
@@ -123,6 +132,7 @@ impl Making<'_> {
             late_slots: storage.late_slots,
             constants: storage.constants,
             memory: report,
+            packs,
             values,
             allocations,
             passes: reports,
@@ -173,11 +183,16 @@ impl Making<'_> {
 
     /// Plans every node that computes something, in parallel: packing weights takes most of the
     /// time.
-    fn plan_nodes(&self, net: &Net, types: &Types) -> Result<Vec<Option<Planned>>, SessionError> {
+    fn plan_nodes(
+        &self,
+        net: &Net,
+        types: &Types,
+        packs: &PackCache,
+    ) -> Result<Vec<Option<Planned>>, SessionError> {
         let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
             net.nodes.iter().map(|_| OnceLock::new()).collect();
         let plan = |i: usize| {
-            slots[i].get_or_init(|| self.plan_node(types, &net.nodes[i]));
+            slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i]));
         };
         match self.resolved.options.memory {
             MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
@@ -193,8 +208,12 @@ impl Making<'_> {
     }
 
     /// The plan of one node; none where there is nothing to run, or nothing known to plan for.
-    fn plan_node(&self, types: &Types, node: &Node) -> Result<Option<Planned>, SessionError> {
-        let Self { model, resolved, .. } = *self;
+    fn plan_node(
+        &self,
+        types: &Types,
+        packs: &PackCache,
+        node: &Node,
+    ) -> Result<Option<Planned>, SessionError> {
         halt::check(&node.location)?;
         let Some(operator) = node.operator() else { return Ok(None) };
         let (Some(inputs), Some(outputs)) = (types.all(&node.inputs), types.all(&node.outputs))
@@ -204,12 +223,8 @@ impl Making<'_> {
         if outputs.iter().all(infer::known) {
             return Ok(None);
         }
-        let cx = PlanCx {
-            inputs: &inputs,
-            outputs: &outputs,
-            setting: resolved.setting(),
-            packs: &model.packs,
-        };
+        let cx =
+            PlanCx { inputs: &inputs, outputs: &outputs, setting: self.resolved.setting(), packs };
         let planned = operator.plan(&cx);
         halt::check(&node.location)?;
         let planned = planned.map_err(|source| SessionError::Plan {
@@ -330,13 +345,13 @@ fn memory_report(storage: &Storage, lay: &Lay, fetches: &[Fetch]) -> MemoryRepor
         _ => 0,
     });
     MemoryReport {
-        total: computed.map(|l| l.place.len).fold(0, usize::saturating_add),
+        unshared: computed.map(|l| l.place.len).fold(0, usize::saturating_add),
         arena: lay.arena,
         lower_bound: lay.lower_bound,
         scratch: lay.scratch.iter().map(|(_, r)| r.len).max().unwrap_or(0),
         outputs: outputs.fold(0, usize::saturating_add),
         constants: storage.constants.iter().map(|c| c.as_bytes().len()).sum(),
-        tables: 0,
+        ..MemoryReport::default()
     }
 }
 

@@ -34,8 +34,8 @@ impl PlanCache {
         plans.last().map(|(_, plan)| Arc::clone(plan))
     }
 
-    /// The plan for this binding, made by `make` if need be. The least recently used one makes
-    /// room.
+    /// The plan for this binding, made by `make` if need be. The least recently used ones make
+    /// room, where plans are too many, or more than `fit`.
     ///
     /// # Errors
     /// Those of `make`; and where the limits end the wait for another plan that is being made.
@@ -44,6 +44,7 @@ impl PlanCache {
         binding: Binding,
         limits: &Limits,
         make: impl FnOnce(&Binding) -> Result<Plan, SessionError>,
+        fit: impl Fn(&[&Plan]) -> bool,
     ) -> Result<Arc<Plan>, SessionError> {
         let _making = self.turn(limits)?;
         if let Some(plan) = self.find(|b| *b == binding) {
@@ -55,7 +56,16 @@ impl PlanCache {
             plans.remove(0);
         }
         plans.push((binding, Arc::clone(&plan)));
+        while plans.len() > 1 && !fit(&plans.iter().map(|(_, plan)| &**plan).collect::<Vec<_>>()) {
+            plans.remove(0);
+        }
         Ok(plan)
+    }
+
+    /// Forgets all plans. Runs that have one finish with it.
+    pub(crate) fn clear(&self) {
+        let plans = std::mem::take(&mut *lock(&self.plans));
+        drop(plans); // outside of the lock
     }
 
     /// Runs `f` as if somebody made a plan.

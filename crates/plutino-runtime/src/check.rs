@@ -18,7 +18,9 @@ use crate::report::Warning;
 use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
-use plutino_ops::{MemoryUse, PlanCx, PlanError, Setting, ShapeError, StrideRule, ValueSpec};
+use plutino_ops::{
+    MemoryUse, PackCache, PlanCx, PlanError, Setting, ShapeError, StrideRule, ValueSpec,
+};
 use plutino_tensor::Scope;
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{DType, Shape, TensorSpec};
@@ -183,6 +185,8 @@ struct Search<'a> {
     differs: Vec<bool>,
     found: Inference,
     allowance: Allowance,
+    /// Of this inference alone: nothing of it is kept.
+    packs: PackCache,
     /// Of all lists so far.
     members: usize,
 }
@@ -207,6 +211,7 @@ impl Search<'_> {
                     differs: vec![false; net.values.len()],
                     found,
                     allowance: Allowance::default(),
+                    packs: PackCache::default(),
                     members: 0,
                 };
                 let (mut found, types) = search.nodes(limits)?;
@@ -254,7 +259,7 @@ impl Search<'_> {
         }
         // What inference and planning take they give back; values and lists stay.
         let outputs = alloc::temporary(|| {
-            let Some(mut outputs) = infer::node_outputs(node, inputs, &self.model.packs)? else {
+            let Some(mut outputs) = infer::node_outputs(node, inputs, &self.packs)? else {
                 return Ok(None);
             };
             let Some(operator) = node.operator() else { return Ok(Some(outputs)) };
@@ -291,7 +296,7 @@ impl Search<'_> {
         }
         let mut setting = Setting::new(Isa::best(), 1);
         setting.memory = MemoryUse::Low;
-        match operator.plan(&PlanCx { inputs, outputs, setting, packs: &self.model.packs }) {
+        match operator.plan(&PlanCx { inputs, outputs, setting, packs: &self.packs }) {
             // The value of a constant that was not looked at.
             Err(PlanError::Shape(ShapeError::NotKnown { .. })) => Ok(()),
             Err(source @ (PlanError::Unsupported(_) | PlanError::Shape(_))) => {

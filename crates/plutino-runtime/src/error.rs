@@ -53,9 +53,33 @@ pub enum ModelError {
         /// Which limit.
         error: Interrupted,
     },
+    /// The model takes more memory than [`plutino_ir::LoadOptions::memory_budget`] allows.
+    #[error("{file}: the model needs {needed} bytes of memory, the budget is {budget}")]
+    Budget {
+        /// The `.param` file.
+        file: String,
+        /// Bytes, as far as they were counted.
+        needed: usize,
+        /// Bytes allowed.
+        budget: usize,
+    },
     /// Two linked crates register the same operator type.
     #[error(transparent)]
     Registry(#[from] DuplicateKind),
+}
+
+impl ModelError {
+    /// Whether a limit set by the caller ended the work: cancellation, deadline or memory budget.
+    pub fn is_limit(&self) -> bool {
+        use plutino_ir::LoadError;
+        matches!(
+            self,
+            Self::Interrupted { .. }
+                | Self::Budget { .. }
+                | Self::StandIns { .. }
+                | Self::Load(LoadError::Interrupted { .. } | LoadError::Budget { .. })
+        )
+    }
 }
 
 /// Every operator of a model that could not be decoded.
@@ -273,14 +297,14 @@ pub enum SessionError {
         /// The operator that was computed or planned, or was the next.
         at: Option<Box<Location>>,
     },
-    /// The plan needs more memory than the budget allows. None was taken for activations and
-    /// outputs.
+    /// The model and the plan need more memory than the budget allows. None was taken for
+    /// activations and outputs.
     #[error(
-        "the plan needs {needed} bytes for activations, outputs and tables, the budget is {budget}"
+        "the model needs {needed} bytes for weights, tables, activations and outputs, the budget is {budget}"
     )]
     Budget {
-        /// Bytes of arena, output tensors, and what planning took; or of the part that exceeds the
-        /// budget alone.
+        /// Bytes in all ([`MemoryReport::total`](crate::MemoryReport::total)), or of the part that
+        /// exceeds the budget alone.
         needed: usize,
         /// Bytes allowed.
         budget: usize,

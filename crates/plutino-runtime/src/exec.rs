@@ -11,7 +11,7 @@ use crate::{Profile, SessionError, spans};
 use plutino_ir::Limits;
 use plutino_kernels::par::Trace;
 use plutino_kernels::{Par, Pool};
-use plutino_ops::{Input, Inputs, Output, Outputs, PackCache, RunCx, RunError, Setting};
+use plutino_ops::{Input, Inputs, Output, Outputs, RunCx, RunError, Setting};
 use plutino_tensor::alloc::Ledger;
 use plutino_tensor::stop::Stop;
 use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
@@ -27,7 +27,6 @@ pub(crate) struct Run<'a> {
     pub(crate) feeds: &'a [Dense<'a>],
     pub(crate) limits: &'a Limits,
     pub(crate) setting: Setting,
-    pub(crate) packs: &'a PackCache,
     /// What the run may take beside what its plan counts: values whose size depends on data, memory
     /// that kernels take for a moment, copies of feeds.
     pub(crate) ledger: Option<Arc<Ledger>>,
@@ -165,14 +164,15 @@ impl Run<'_> {
                 self.show_inputs(step, &mut blocks, &handed)?;
                 let _span = spans::step(at, step);
                 let start = clock.as_ref().map(|(trace, _)| trace.begin().elapsed());
-                let before = self.ledger.as_ref().map(|ledger| ledger.spent());
+                let before = self.ledger.as_ref().map(|l| (l, l.spent(), self.packed_by(step)));
                 let done = self.step(step, &mut blocks, &mut handed, par);
                 // Whoever saw the signal left work out: what there is is no result, whatever the
                 // kernel says of it.
                 halted().map_or(done, Err)?;
-                if let Some((ledger, before)) = self.ledger.as_ref().zip(before) {
+                if let Some((ledger, before, packed)) = before {
                     ledger.refund_to(before);
-                    ledger.charge(handed.made_by(step))?;
+                    let packed = self.packed_by(step).saturating_sub(packed);
+                    ledger.charge(handed.made_by(step).saturating_add(packed))?;
                 }
                 if let (Some((trace, times)), Some(start)) = (&mut clock, start) {
                     let duration = trace.begin().elapsed().saturating_sub(start);
@@ -184,6 +184,15 @@ impl Run<'_> {
         })?;
         self.show_results(&mut blocks, &handed)?;
         self.results(&mut blocks, &handed, results)
+    }
+
+    /// Bytes of the packed weights that the plan uses, where this step may add to them: those stay
+    /// when it is done.
+    fn packed_by(&self, step: &Step) -> usize {
+        match &step.work {
+            Work::Late(_) => self.plan.packs.used_bytes(),
+            _ => 0,
+        }
     }
 
     fn step(
@@ -345,14 +354,13 @@ impl Run<'_> {
                 inputs.iter().map(|i: &LateValue| i.spec.to_string()).collect();
             specs.join(", ")
         };
-        let outputs = late::run(late, inputs.clone(), self.setting, self.packs, par).map_err(
-            |e| match e {
+        let outputs = late::run(late, inputs.clone(), self.setting, &self.plan.packs, par)
+            .map_err(|e| match e {
                 LateError::Run(source) => failed(source),
                 LateError::Plan(source) => {
                     SessionError::Plan { location: location(), inputs: described(), source }
                 }
-            },
-        )?;
+            })?;
         for (&slot, output) in late.outputs.iter().zip(outputs) {
             handed.late[slot] = Some(output);
         }

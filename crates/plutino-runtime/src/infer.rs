@@ -91,11 +91,10 @@ pub(crate) fn node(
     if !again && !constant {
         return Ok(false);
     }
-    // What inference takes it gives back; values and lists stay.
-    let outputs = alloc::temporary(|| {
+    let mut make = || {
         let made = match (&before, again) {
             (Some(before), false) => Some(before.clone()),
-            _ => node_outputs(node, &inputs, &cx.model.packs)?,
+            _ => node_outputs(node, &inputs, &cx.packs)?,
         };
         let Some(mut outputs) = made else { return Ok(None) };
         let folded = match node.operator().filter(|_| constant) {
@@ -103,8 +102,13 @@ pub(crate) fn node(
             None => Folded::No,
         };
         Ok::<_, SessionError>(Some((outputs, folded)))
-    });
-    let Some((outputs, folded)) = outputs? else { return Ok(false) };
+    };
+    // What inference takes it gives back; values, lists and attributes stay.
+    let made = match node.action {
+        Action::Constant(_) => make(),
+        _ => alloc::temporary(make),
+    };
+    let Some((outputs, folded)) = made? else { return Ok(false) };
     let open = before.as_ref().is_none_or(|before| !before.iter().all(known));
     let changed = open && (again || matches!(folded, Folded::Known(_)));
     match folded {

@@ -49,7 +49,6 @@ mod profile;
 mod reach;
 mod report;
 mod request;
-mod residents;
 mod session;
 mod spans;
 mod stand_ins;
@@ -64,6 +63,7 @@ mod watch;
 #[cfg(test)]
 mod testkit;
 
+pub use arena::ArenaPool;
 pub use check::Inference;
 pub use error::{ModelError, SessionError, UndecodedOperators, UnsupportedKind};
 pub use model::{CheckReport, Model, ValueInfo};
@@ -75,6 +75,5 @@ pub use plutino_ops::MemoryUse;
 pub use profile::{Profile, StepTime, ThreadWork};
 pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
 pub use request::{Fed, Request};
-pub use residents::{Resident, ResidentPlace};
 pub use session::Session;
 pub use values::{Allocation, PlannedValue, Sharing, ValueKind, ValueStorage};

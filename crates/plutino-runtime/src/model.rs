@@ -13,6 +13,7 @@ use plutino_ops::{
     Weight,
 };
 use plutino_tensor::Scope;
+use plutino_tensor::alloc::Ledger;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -37,6 +38,10 @@ pub(crate) struct Inner {
     pub(crate) warnings: Vec<Warning>,
     /// Weights in the forms that kernels want, shared by all sessions.
     pub(crate) packs: PackCache,
+    /// Bytes of weights that were read, and of what operators made of them while being decoded.
+    pub(crate) weights: usize,
+    /// Bytes of weights in a mapped file.
+    pub(crate) mapped: usize,
 }
 
 /// What an operator of the graph is to the runtime.
@@ -181,6 +186,16 @@ impl Model {
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
+        // Weights that zeros stand in for count as they would if they were read.
+        let as_mapped = options.load.mmap && options.stand_ins.is_some();
+        let (weights, mapped) = weight_bytes(&graph, as_mapped);
+        let budget = options.load.memory_budget;
+        if let Some(budget) = budget.filter(|&budget| budget < weights) {
+            return Err(ModelError::Budget { file, needed: weights, budget });
+        }
+        let ledger = Ledger::new(budget.map(|budget| budget - weights));
+        let scope = Scope::current().charged_to(&ledger);
+        let _scope = scope.enter();
         tied::drop_repeated_weights(&mut graph);
         let warnings = suspects::warnings(&graph, &file);
         dtypes::restore(&mut graph);
@@ -225,7 +240,8 @@ impl Model {
             return Err(interrupted(why));
         }
         let packs = PackCache::default();
-        let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs };
+        let weights = weights.saturating_add(ledger.spent());
+        let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs, weights, mapped };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -264,6 +280,25 @@ impl Model {
         &self.inner.file
     }
 
+    /// Gives memory back to the system that can be made again: packed weights that no plan of any
+    /// session uses. Those of plans stay; [`Session::release_memory`] forgets plans as well. Pages
+    /// of a mapped file are given back, too.
+    pub fn release_memory(&self) {
+        self.inner.packs.release_unused();
+        for (_, operator) in self.inner.graph.operators() {
+            for attribute in operator.attrs.values() {
+                if let (Some(mapping), Some(data)) = (attribute.mapping(), attribute.data()) {
+                    mapping.release(data);
+                }
+            }
+        }
+    }
+
+    /// Bytes of packed weights that are in memory at the moment, for all sessions.
+    pub fn packed_bytes(&self) -> usize {
+        self.inner.packs.bytes()
+    }
+
     /// A session: the model with options and threads. Plans are made when shapes are known.
     ///
     /// # Errors
@@ -289,6 +324,20 @@ impl Inner {
 /// Where an operator of this file stands.
 pub(crate) fn location(file: &str, op: &plutino_ir::Operator) -> Location {
     Location { file: file.to_owned(), line: op.line, kind: op.kind.clone(), name: op.name.clone() }
+}
+
+/// Bytes of the weights that were read, and of those in a mapped file (of all, `as_mapped`). Where
+/// several weights are the same memory, as those that zeros stand in for, each counts: the model
+/// has them all.
+fn weight_bytes(graph: &Graph, as_mapped: bool) -> (usize, usize) {
+    let mut bytes = (0usize, 0usize);
+    for attribute in graph.operators().flat_map(|(_, op)| op.attrs.values()) {
+        let len = attribute.data().map_or(0, |data| data.len());
+        let of =
+            if as_mapped || attribute.mapping().is_some() { &mut bytes.1 } else { &mut bytes.0 };
+        *of = of.saturating_add(len);
+    }
+    bytes
 }
 
 fn value_info(graph: &Graph, operator: &str, id: OperandId) -> Option<ValueInfo> {

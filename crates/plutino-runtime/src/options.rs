@@ -1,5 +1,6 @@
 //! What a session can be asked to do differently.
 
+use crate::ArenaPool;
 use crate::SessionError;
 use crate::knobs;
 use crate::passes;
@@ -96,10 +97,17 @@ pub struct SessionOptions {
     /// The last pass that runs, but for those without which nothing can be planned: to find the one
     /// that is to blame.
     pub stop_after: Option<String>,
-    /// Bytes that a plan and a run may take for activations, outputs, constants computed while
-    /// planning, and tables of kernels; exceeding it is an error before more is taken. Weights are
-    /// as large as their file, and do not count.
+    /// Bytes that the model, a plan and a run may take together
+    /// ([`MemoryReport::total`](crate::MemoryReport::total)), and values whose shapes depend on
+    /// data besides; exceeding it is an error before more is taken. Weights that sessions share
+    /// count for each of them in full. Plans that are kept for further runs make room for new ones.
+    /// Inputs belong to the caller and do not count, unless they must be copied.
+    ///
+    /// What loading may take is said by [`LoadOptions::memory_budget`].
     pub memory_budget: Option<usize>,
+    /// Where runs take their arenas from, and give them back to; `None`: a pool of the session's
+    /// own.
+    pub arena_pool: Option<Arc<ArenaPool>>,
     /// What to spend memory on.
     pub memory: MemoryUse,
     /// Whether Winograd's algorithms may compute convolutions. Without them some models take up to
@@ -122,6 +130,7 @@ impl Default for SessionOptions {
             passes_off: BTreeSet::new(),
             stop_after: None,
             memory_budget: None,
+            arena_pool: None,
             memory: MemoryUse::default(),
             winograd: true,
             batch_invariant: false,
@@ -170,6 +179,13 @@ impl SessionOptions {
     #[must_use]
     pub fn with_memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Takes arenas from a pool that other sessions share.
+    #[must_use]
+    pub fn with_arena_pool(mut self, pool: Arc<ArenaPool>) -> Self {
+        self.arena_pool = Some(pool);
         self
     }
 

@@ -7,7 +7,7 @@ use crate::net::ValueId;
 use crate::passes::PassReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
 use crate::values::{Allocation, PlannedValue};
-use plutino_ops::{Cost, Kernel, Location, ValueSpec};
+use plutino_ops::{Cost, Kernel, Location, PackCache, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
 
@@ -24,7 +24,10 @@ pub struct Plan {
     pub(crate) direct: Vec<Direct>,
     pub(crate) heap_slots: usize,
     pub(crate) late_slots: usize,
+    /// As known when it was made; see [`Plan::memory`].
     pub(crate) memory: MemoryReport,
+    /// The packed weights that it uses.
+    pub(crate) packs: PackCache,
     pub(crate) values: Vec<PlannedValue>,
     pub(crate) allocations: Vec<Allocation>,
     pub(crate) passes: Vec<PassReport>,
@@ -157,9 +160,20 @@ impl Plan {
         self.fetched.get(of).and_then(|value| name.strip_prefix(value.as_str())).unwrap_or_default()
     }
 
-    /// Memory of a run.
+    /// Memory of the model and a run. Operators that are planned while running may add to the
+    /// packed weights.
     pub fn memory(&self) -> MemoryReport {
-        self.memory
+        MemoryReport { packed: self.packs.used_bytes(), ..self.memory }
+    }
+
+    /// What several plans of one model take when one of them runs: what they share counts once.
+    pub(crate) fn memory_together(plans: &[&Plan]) -> usize {
+        let of = |part: fn(&MemoryReport) -> usize| plans.iter().map(move |p| part(&p.memory));
+        let tables = of(|m| m.tables).fold(0, usize::saturating_add);
+        let run = of(|m| m.arena.saturating_add(m.outputs)).max().unwrap_or(0);
+        let weights = of(|m| m.weights).max().unwrap_or(0);
+        let packed = PackCache::used_by_all(plans.iter().map(|plan| &plan.packs));
+        [weights, packed, tables, run].into_iter().fold(0, usize::saturating_add)
     }
 
     /// Every tensor of the plan: what it is, who needs it when, and where it lies.

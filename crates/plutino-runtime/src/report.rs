@@ -3,32 +3,45 @@
 use plutino_ir::quote;
 use plutino_ops::{Cost, Location};
 
-/// Memory of a plan, in bytes.
+/// Memory of a model that is run by a plan, in bytes. The one place that says what counts: every
+/// total that plutino prints, compares with a budget or predicts is [`MemoryReport::total`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct MemoryReport {
-    /// Everything that operators compute, each in memory of its own: what a run without a plan
-    /// would take.
-    pub total: usize,
+    /// Weights of the file that were read into memory, and what decoding the model took besides.
+    /// Shared by all sessions of the model; each counts them in full.
+    pub weights: usize,
+    /// Weights of the file that are mapped: not part of the total, because the system takes such
+    /// pages back whenever it needs memory. What was packed of them is not needed any more.
+    pub mapped: usize,
+    /// Weights in the forms that kernels want. Shared by all sessions of the model; each counts
+    /// those in full that its plan uses.
+    pub packed: usize,
+    /// What the plan took besides: tables of kernels, values computed once.
+    pub tables: usize,
     /// The arena of a run: intermediate values and scratch.
     pub arena: usize,
-    /// The most that is alive in the arena at any one time: no arena can be smaller.
-    pub lower_bound: usize,
-    /// The greatest scratch memory of a step (part of the arena).
-    pub scratch: usize,
     /// Output tensors that steps write to directly.
     pub outputs: usize,
-    /// What planning took: tables of kernels, and values computed once. Counts towards the memory
-    /// budget.
-    pub tables: usize,
-    /// Constants: attributes of the file, and values computed while planning.
+    /// The greatest scratch memory of a step (part of the arena).
+    pub scratch: usize,
+    /// The most that is alive in the arena at any one time: no arena can be smaller.
+    pub lower_bound: usize,
+    /// Constants that steps read: attributes of the file (part of the packed weights), and values
+    /// computed while planning (part of the tables).
     pub constants: usize,
+    /// Everything that operators compute, each in memory of its own: what the arena and the
+    /// outputs spare.
+    pub unshared: usize,
 }
 
 impl MemoryReport {
-    /// What counts towards the memory budget: arena, outputs and tables.
-    pub fn needed(&self) -> usize {
-        self.arena.saturating_add(self.outputs).saturating_add(self.tables)
+    /// What the model takes while it is run once, the caller's inputs aside: weights as they were
+    /// read and as they are packed, tables, arena and outputs. Known before the run, but for values
+    /// whose shapes depend on data. This is what a memory budget is compared with.
+    pub fn total(&self) -> usize {
+        let parts = [self.weights, self.packed, self.tables, self.arena, self.outputs];
+        parts.into_iter().fold(0, usize::saturating_add)
     }
 }
 

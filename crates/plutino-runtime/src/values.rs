@@ -126,8 +126,14 @@ pub struct PlannedValue {
     pub made: Option<usize>,
     /// The first and the last step that read it, or a view of it.
     pub used: Option<(usize, usize)>,
+    /// The steps that read it, ascending, each once. Those that read a view stand at the value that
+    /// has the memory, whatever views lie between.
+    pub readers: Vec<usize>,
     /// Whether it is a result of the run.
     pub fetched: bool,
+    /// Whether its memory is needed when the last step is done: it is a result, or what has its
+    /// memory as a view, a part or a member of a tuple is one.
+    pub kept: bool,
     /// Where it lies.
     pub storage: ValueStorage,
     /// How it shares memory with another value, and the name of that.
@@ -152,11 +158,13 @@ pub struct Allocation {
 }
 
 /// Who reads a tensor.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Use {
     references: usize,
     steps: Option<(usize, usize)>,
+    readers: Vec<usize>,
     fetched: bool,
+    kept: bool,
 }
 
 impl Use {
@@ -215,8 +223,8 @@ pub(crate) struct Describing<'a> {
 impl Describing<'_> {
     /// The tensors of all values, in the order of the file.
     pub(crate) fn values(&self) -> Vec<PlannedValue> {
-        let (leaves, late) = self.uses();
         let owners = self.owners();
+        let (leaves, late) = self.uses(&owners);
         let mut values = Vec::new();
         for (at, stored) in self.storage.values.iter().enumerate() {
             let id = ValueId(at);
@@ -231,7 +239,9 @@ impl Describing<'_> {
                     references: late[*slot].references,
                     made: self.net.producer(id).and_then(|node| self.times.at(node)),
                     used: late[*slot].steps,
+                    readers: late[*slot].readers.clone(),
                     fetched: late[*slot].fetched,
+                    kept: late[*slot].kept,
                     storage: ValueStorage::Own,
                     shares: None,
                 }),
@@ -258,14 +268,7 @@ impl Describing<'_> {
         let storage = self.place(leaf)?;
         let own = leaf.value == id;
         let name_of = |leaf: usize| self.leaf_name(&self.storage.leaves[leaf]);
-        let part = || match leaf.place.home {
-            Home::Buffer(buffer) => {
-                let (whole, _) = self.storage.buffers.get(buffer)?.parent?;
-                let owner = owners.get(whole).copied().flatten()?;
-                Some((Sharing::Part, name_of(owner)))
-            }
-            _ => None,
-        };
+        let part = || Some((Sharing::Part, name_of(self.whole(leaf, owners)?)));
         let shares = match (own, leaf.shares) {
             (false, _) => Some((Sharing::Same, self.leaf_name(leaf))),
             (true, Some((how, of))) => Some((how, name_of(of))),
@@ -286,10 +289,19 @@ impl Describing<'_> {
             references: uses.references,
             made: self.times.at(leaf.born).filter(|_| leaf.written),
             used: uses.steps,
+            readers: if own { uses.readers.clone() } else { Vec::new() },
             fetched: uses.fetched,
+            kept: uses.kept,
             storage,
             shares,
         })
+    }
+
+    /// The leaf that this one is written into, as a part of it.
+    fn whole(&self, leaf: &Leaf, owners: &[Option<usize>]) -> Option<usize> {
+        let Home::Buffer(buffer) = leaf.place.home else { return None };
+        let (whole, _) = self.storage.buffers.get(buffer)?.parent?;
+        owners.get(whole).copied().flatten()
     }
 
     fn leaf_name(&self, leaf: &Leaf) -> String {
@@ -327,7 +339,7 @@ impl Describing<'_> {
     }
 
     /// Who reads each leaf, and what each late slot holds.
-    fn uses(&self) -> (Vec<Use>, Vec<Use>) {
+    fn uses(&self, owners: &[Option<usize>]) -> (Vec<Use>, Vec<Use>) {
         let storage = self.storage;
         let mut leaves = vec![Use::default(); storage.leaves.len()];
         let mut late = vec![Use::default(); storage.late_slots]; // bounded: values
@@ -335,7 +347,9 @@ impl Describing<'_> {
             let one = |uses: &mut Use| {
                 uses.references += 1;
                 uses.widen(steps);
+                uses.readers.extend(steps.map(|(step, _)| step));
                 uses.fetched |= fetched;
+                uses.kept |= fetched;
             };
             match storage.values.get(id.0) {
                 Some(Stored::Leaves(of)) => of.iter().for_each(|&leaf| one(&mut leaves[leaf])),
@@ -350,12 +364,32 @@ impl Describing<'_> {
             }
         }
         self.net.fetches.iter().for_each(|&id| note(id, None, true));
-        // Views are made after what they view.
+        // Views are made after what they view, and parts after what they are parts of was placed.
         for (at, leaf) in storage.leaves.iter().enumerate().rev() {
             if let Some((Sharing::View, of)) = leaf.shares {
-                let steps = leaves[at].steps;
+                let (steps, kept) = (leaves[at].steps, leaves[at].kept);
                 leaves[of].widen(steps);
+                leaves[of].kept |= kept;
             }
+        }
+        // Readers of views all go to the value at the beginning: one list, however long the chain.
+        let mut roots: Vec<usize> = (0..storage.leaves.len()).collect();
+        for (at, leaf) in storage.leaves.iter().enumerate() {
+            if let Some((Sharing::View, of)) = leaf.shares {
+                roots[at] = roots[of];
+                let own = std::mem::take(&mut leaves[at].readers);
+                leaves[roots[at]].readers.extend(&own);
+                leaves[at].readers = own;
+            }
+            if let Some(whole) = self.whole(leaf, owners)
+                && leaves[whole].kept
+            {
+                leaves[at].kept = true;
+            }
+        }
+        for uses in leaves.iter_mut().chain(&mut late) {
+            uses.readers.sort_unstable();
+            uses.readers.dedup();
         }
         (leaves, late)
     }
@@ -430,6 +464,28 @@ mod tests {
     }
 
     #[test]
+    fn readers_of_a_chain_of_views_are_listed_once() {
+        let plan = plan(
+            "pnnx.Input in 0 1 0
+             test.Reverse a 1 1 0 1
+             test.View v 1 1 1 2
+             test.View w 1 1 2 3
+             test.Reverse b 1 1 2 4
+             test.Reverse c 1 1 3 5
+             prim::TupleConstruct t 3 1 3 4 5 6
+             pnnx.Output o 1 0 6",
+        );
+        assert_eq!(value(&plan, "1").readers, [1, 2]);
+        assert_eq!(
+            (&value(&plan, "2").readers[..], &value(&plan, "3").readers[..]),
+            (&[1][..], &[2][..])
+        );
+        // A view of it is a result.
+        let one = value(&plan, "1");
+        assert!(one.kept && !one.fetched && value(&plan, "3").fetched);
+    }
+
+    #[test]
     fn every_sort_of_value_is_described() {
         // Steps: reverse, relu (in place), positive, scale (while running), reverse.
         let plan = plan(
@@ -479,12 +535,14 @@ mod tests {
         assert_eq!(three.shares, Some((Sharing::View, "2".into())));
         let read = (positive.min(last), positive.max(last));
         assert_eq!((three.made, three.used, three.references), (None, Some(read), 2));
+        assert_eq!(two.readers, [read.0, read.1], "read through the view");
+        assert!(one.readers == [relu] && !one.kept);
         assert_eq!(three.storage, one.storage);
         assert!(value(&plan, "4").spec.is_none() && value(&plan, "4").fetched);
         assert_eq!(value(&plan, "6").made, None);
         let seven = value(&plan, "7");
         assert_eq!(seven.storage, ValueStorage::Output { output: 0, offset: 0 });
-        assert!(seven.fetched && seven.used.is_none());
+        assert!(seven.fetched && seven.kept && seven.used.is_none());
         // The last reverse has scratch memory, as the first has.
         let scratch: Vec<usize> =
             plan.allocations().iter().filter(|a| a.values.is_empty()).map(|a| a.step).collect();

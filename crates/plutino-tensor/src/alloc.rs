@@ -21,12 +21,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Ledger {
     limit: usize,
     spent: AtomicUsize,
+    /// The ledger that this one is a part of: it is charged as well.
+    whole: Option<Arc<Ledger>>,
 }
 
 impl Ledger {
     /// A ledger of which nothing is spent; none: without a limit, to count only.
     pub fn new(limit: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { limit: limit.unwrap_or(usize::MAX), spent: AtomicUsize::new(0) })
+        let limit = limit.unwrap_or(usize::MAX);
+        Arc::new(Self { limit, spent: AtomicUsize::new(0), whole: None })
+    }
+
+    /// A ledger for a part of the work that this one is charged for: both are charged, so that
+    /// several parts at the same time stay within one limit, and what the part gave back can be
+    /// told from what others took meanwhile.
+    fn part(self: &Arc<Self>) -> Arc<Self> {
+        let whole = Some(Arc::clone(self));
+        Arc::new(Self { limit: self.limit, spent: AtomicUsize::new(0), whole })
     }
 
     /// Bytes charged so far.
@@ -34,17 +45,39 @@ impl Ledger {
         self.spent.load(Ordering::Relaxed)
     }
 
+    /// Bytes that may still be taken; none: no limit.
+    fn left(&self) -> Option<usize> {
+        match &self.whole {
+            Some(whole) => whole.left(),
+            None => (self.limit < usize::MAX).then(|| self.limit.saturating_sub(self.spent())),
+        }
+    }
+
     /// Charges memory that will be taken.
     ///
     /// # Errors
     /// [`TensorError::Budget`] where it exceeds what is left. It is not charged then.
     pub fn charge(&self, bytes: usize) -> Result<(), TensorError> {
+        if let Some(whole) = &self.whole {
+            whole.charge(bytes)?;
+            self.spent.fetch_add(bytes, Ordering::Relaxed); // no more than the whole has
+            return Ok(());
+        }
         let add = |spent: usize| spent.checked_add(bytes).filter(|&sum| sum <= self.limit);
         match self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => Ok(()),
             Err(spent) => {
                 Err(TensorError::Budget { needed: spent.saturating_add(bytes), budget: self.limit })
             }
+        }
+    }
+
+    /// Forgets so many bytes that were charged: they were given back.
+    pub fn refund(&self, bytes: usize) {
+        let less = |spent: usize| Some(spent.saturating_sub(bytes));
+        let _ = self.spent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if let Some(whole) = &self.whole {
+            whole.refund(bytes);
         }
     }
 
@@ -64,25 +97,29 @@ pub fn charged<R>(ledger: &Arc<Ledger>, f: impl FnOnce() -> R) -> R {
     with(Some(Arc::clone(ledger)), f)
 }
 
-/// Runs `f`; what it takes is charged to nobody: weights, which are as large as their file.
+/// Runs `f`; what it takes is charged to nobody.
 pub fn uncharged<R>(f: impl FnOnce() -> R) -> R {
     with(None, f)
 }
 
 /// Runs `f`, which gives back what it takes: within what is left, but nothing stays charged.
 pub fn temporary<R>(f: impl FnOnce() -> R) -> R {
-    match left() {
-        Some(left) => charged(&Ledger::new(Some(left)), f),
-        None => f(),
-    }
+    keeping(f, |_| 0)
+}
+
+/// Runs `f`, which gives back all that it takes but what `kept` says of its result: only that stays
+/// charged. Meanwhile everything is, so that several threads that do this share one limit.
+pub fn keeping<R>(f: impl FnOnce() -> R, kept: impl FnOnce(&R) -> usize) -> R {
+    let Some(ledger) = scope::look(|scope| scope.ledger.clone()) else { return f() };
+    let part = ledger.part();
+    let result = charged(&part, f);
+    part.refund(part.spent().saturating_sub(kept(&result)));
+    result
 }
 
 /// Bytes that the scope of this thread may still take; none: no limit.
 pub fn left() -> Option<usize> {
-    scope::look(|scope| {
-        let ledger = scope.ledger.as_ref().filter(|ledger| ledger.limit < usize::MAX)?;
-        Some(ledger.limit.saturating_sub(ledger.spent()))
-    })
+    scope::look(|scope| scope.ledger.as_ref()?.left())
 }
 
 /// Charges memory that is taken elsewhere, such as by a library, to the scope of this thread.
@@ -201,6 +238,20 @@ mod tests {
             assert_eq!(left(), Some(1000 - spent));
             assert!(temporary(|| filled(100, 0u8).is_ok() && filled(900, 0u8).is_err()));
             assert_eq!(ledger.spent(), spent, "what was given back is not charged");
+            let kept = keeping(
+                || {
+                    assert_eq!(left(), Some(1000 - spent), "a part has what the whole has");
+                    assert!(filled(300, 0u8).is_ok());
+                    assert_eq!(left(), Some(700 - spent), "the whole is charged meanwhile");
+                    assert!(filled(700, 0u8).is_err(), "both share one limit");
+                    temporary(|| assert!(filled(100, 0u8).is_ok()));
+                    filled(50, 0u8)
+                },
+                |kept| kept.as_ref().map_or(0, Vec::len),
+            );
+            assert_eq!((kept.unwrap().len(), ledger.spent()), (50, spent + 50));
+            ledger.refund(50);
+            assert_eq!(ledger.spent(), spent);
             let inner = Ledger::new(None);
             charged(&inner, || filled(5000, 0u8).unwrap());
             assert_eq!((inner.spent(), ledger.spent()), (5000, spent));

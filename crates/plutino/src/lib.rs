@@ -101,10 +101,10 @@ use plutino_ops as _;
 pub use plutino_kernels::Isa;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
-    Allocation, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport, MemoryUse, Model,
-    ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile, Registration,
-    Request, Resident, ResidentPlace, Session, SessionError, SessionOptions, Sharing, Sorting,
-    StepInfo, StepTime, ThreadWork, ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
+    Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport,
+    MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
+    Registration, Request, Session, SessionError, SessionOptions, Sharing, Sorting, StepInfo,
+    StepTime, ThreadWork, ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

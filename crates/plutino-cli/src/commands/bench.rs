@@ -2,8 +2,9 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
+use crate::memory_map::Totals;
 use crate::output::{Output, bytes, millis, progress};
-use crate::session::{self, SessionArgs};
+use crate::session::SessionArgs;
 use crate::system;
 use crate::timing::{Timing, as_millis};
 use plutino::Tensor;
@@ -55,14 +56,15 @@ struct Report {
     first: Duration,
     #[serde(flatten)]
     timing: Timing,
-    arena_bytes: usize,
+    /// What the model takes, as known before the first run.
+    memory: Totals,
     /// Of the whole process, where the system tells.
     peak_memory_bytes: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let start = Instant::now();
-    let model = session::load(&args.model)?;
+    let model = args.session.load(&args.model)?;
     let load = start.elapsed();
     let inputs = args.files.one(&inputs::slots(&model), &args.shapes)?;
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         plan: plan_time,
         first,
         timing: Timing::of(times),
-        arena_bytes: plan.memory().arena,
+        memory: plan.memory().into(),
         peak_memory_bytes: system::peak_memory(),
     };
     if args.json { out.json(&report) } else { print(&report, out) }
@@ -115,7 +117,7 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         writeln!(out, "{name:<8} {:>9} ms", millis(*time))?;
     }
     writeln!(out, "runs     {runs:>9}")?;
-    writeln!(out, "arena    {:>12}", bytes(report.arena_bytes as u64))?;
+    writeln!(out, "memory   {}", report.memory.sum())?;
     if let Some(peak) = report.peak_memory_bytes {
         writeln!(out, "peak     {:>12}  (whole process)", bytes(peak))?;
     }

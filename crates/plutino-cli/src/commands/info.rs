@@ -3,10 +3,10 @@
 use crate::arena_svg;
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
-use crate::memory_map::{self, AllocationRow, ValueRow};
+use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
 use crate::output::{Output, bytes, count, si};
 use crate::session::{LimitArgs, MemoryArg};
-use plutino::{MemoryReport, Model, PassReport, Plan, StepInfo, ValueInfo};
+use plutino::{Model, PassReport, Plan, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -63,7 +63,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<Memory>,
+    memory: Option<Totals>,
     /// Every tensor of the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<Vec<ValueRow>>,
@@ -98,16 +98,6 @@ struct Step {
     flops: u64,
     /// Memory traffic, about.
     bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Memory {
-    total_bytes: usize,
-    arena_bytes: usize,
-    lower_bound_bytes: usize,
-    scratch_bytes: usize,
-    output_bytes: usize,
-    constant_bytes: usize,
 }
 
 #[derive(Serialize)]
@@ -209,19 +199,6 @@ impl From<StepInfo> for Step {
     }
 }
 
-impl From<MemoryReport> for Memory {
-    fn from(memory: MemoryReport) -> Self {
-        Self {
-            total_bytes: memory.total,
-            arena_bytes: memory.arena,
-            lower_bound_bytes: memory.lower_bound,
-            scratch_bytes: memory.scratch,
-            output_bytes: memory.outputs,
-            constant_bytes: memory.constants,
-        }
-    }
-}
-
 impl From<&PassReport> for Pass {
     fn from(pass: &PassReport) -> Self {
         let notes = |notes: &[plutino::PassNote]| {
@@ -264,7 +241,10 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
                 writeln!(out)?;
                 memory_map::print_allocations(allocations, out)?;
             }
-            memory.iter().try_for_each(|memory| print_memory(memory, out))?;
+            if let Some(memory) = memory {
+                writeln!(out)?;
+                memory_map::print_totals(memory, out)?;
+            }
         }
     }
     crate::output::warn_all(&report.warnings);
@@ -308,21 +288,6 @@ fn print_passes(passes: &[Pass], out: &mut Output) -> Result<(), Failure> {
         )?;
         pass.done.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
         pass.refused.iter().try_for_each(|note| writeln!(out, "  refused: {note}"))?;
-    }
-    Ok(())
-}
-
-fn print_memory(memory: &Memory, out: &mut Output) -> Result<(), Failure> {
-    writeln!(out)?;
-    for (name, size, meaning) in [
-        ("arena", memory.arena_bytes, "intermediate values and scratch of a run"),
-        ("lower bound", memory.lower_bound_bytes, "alive at one time: no arena can be smaller"),
-        ("scratch", memory.scratch_bytes, "the largest of a step, part of the arena"),
-        ("total", memory.total_bytes, "every value in memory of its own"),
-        ("outputs", memory.output_bytes, "tensors that a run returns"),
-        ("constants", memory.constant_bytes, "attributes, and values computed while planning"),
-    ] {
-        writeln!(out, "{name:<12} {:>10}  {meaning}", bytes(size as u64))?;
     }
     Ok(())
 }

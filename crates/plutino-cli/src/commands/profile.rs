@@ -8,7 +8,7 @@ use crate::profile::against::{Against, Change};
 use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
 use crate::request::{Prepared, RequestArgs};
-use crate::session::{self, SessionArgs};
+use crate::session::SessionArgs;
 use plutino::{Limits, Model, Plan, Session, SessionError};
 use std::io::Write;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let model = session::load(&args.model)?;
+    let model = args.session.load(&args.model)?;
     let session = args.session.session(&model)?;
     let start = Instant::now();
     let (run, plan) = prepare(args, &model, &session)?;
@@ -97,6 +97,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         first_ms,
         runs: args.runs,
         slowest_ms,
+        memory: plan.memory().into(),
         ..Report::new(&plan, &profiles, args.depth)
     };
     report.allocations = args.allocations.then(|| memory_map::allocations(&plan));
@@ -254,6 +255,7 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
     if let Some(against) = &report.against {
         print_changes(against, unit, out)?;
     }
+    writeln!(out, "\nmemory {}", report.memory.sum())?;
     let Report { model, plan_ms, first_ms, runs, shown, slowest_ms, .. } = report;
     let time = |ms: f64| crate::output::time(std::time::Duration::from_secs_f64(ms / 1e3));
     Ok(writeln!(

@@ -1,6 +1,6 @@
 //! Times of operators, summed up by type and by module. What is written as JSON can be read again.
 
-use crate::memory_map::AllocationRow;
+use crate::memory_map::{AllocationRow, Totals};
 use crate::profile::against::Against;
 use plutino::{Plan, Profile, StepInfo};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,8 @@ pub(crate) struct Report {
     /// What the rows add up to.
     pub(crate) total_ms: f64,
     pub(crate) between_ms: f64,
+    /// What the model takes, as known before the first run.
+    pub(crate) memory: Totals,
     pub(crate) operators: Vec<Row>,
     pub(crate) kinds: Vec<Row>,
     pub(crate) scopes: Vec<Row>,

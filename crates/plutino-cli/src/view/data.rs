@@ -4,7 +4,10 @@ use super::scopes;
 use super::stats::{self, Stats};
 use plutino::ir::{Graph, OperatorId};
 use plutino::runtime::passes;
-use plutino::{MemoryReport, PassNote, PassReport, Plan, Resident, ResidentPlace, StepInfo};
+use plutino::{
+    MemoryReport, PassNote, PassReport, Plan, PlannedValue, Sharing, StepInfo, ValueKind,
+    ValueStorage,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -122,6 +125,9 @@ struct Note {
 #[derive(Serialize)]
 struct Memory {
     total: usize,
+    unshared: usize,
+    weights: usize,
+    packed: usize,
     arena: usize,
     lower_bound: usize,
     scratch: usize,
@@ -130,7 +136,8 @@ struct Memory {
     constants: usize,
 }
 
-/// A [`Resident`].
+/// A part of memory that a step writes, or that is there when the run starts, for as long as it is
+/// needed.
 #[derive(Serialize)]
 struct Place {
     name: String,
@@ -235,7 +242,7 @@ impl Data {
             inputs: inputs.collect(),
             passes: plan.passes().iter().map(pass).collect(),
             memory: plan.memory().into(),
-            residents: plan.residents().into_iter().map(Place::from).collect(),
+            residents: places(plan),
             steps,
             times: None,
         };
@@ -289,7 +296,10 @@ impl Step {
 impl From<MemoryReport> for Memory {
     fn from(memory: MemoryReport) -> Self {
         Self {
-            total: memory.total,
+            total: memory.total(),
+            unshared: memory.unshared,
+            weights: memory.weights.saturating_add(memory.mapped),
+            packed: memory.packed,
             arena: memory.arena,
             lower_bound: memory.lower_bound,
             scratch: memory.scratch,
@@ -300,24 +310,65 @@ impl From<MemoryReport> for Memory {
     }
 }
 
-impl From<Resident> for Place {
-    fn from(resident: Resident) -> Self {
-        let (space, offset) = match resident.place {
-            ResidentPlace::Arena(offset) => ("arena", offset),
-            ResidentPlace::Output(_, offset) => ("output", offset),
-            ResidentPlace::Input(_) => ("input", 0),
-            ResidentPlace::Constant(_) => ("constant", 0),
+/// What lies where during which steps, in the order of writing: inputs and constants that are read,
+/// values, scratch memory. Views have no bytes of their own: who reads them reads what they show.
+fn places(plan: &Plan) -> Vec<Place> {
+    let values = plan.values();
+    let by_name: HashMap<&str, &PlannedValue> =
+        values.iter().map(|value| (value.name.as_str(), value)).collect();
+    let mut places: Vec<Place> =
+        values.iter().filter_map(|value| Place::of(value, &by_name)).collect();
+    let names: Vec<String> = plan.steps().map(|step| step.location.name).collect();
+    places.extend(plan.allocations().iter().filter(|a| a.values.is_empty()).map(|a| Place {
+        name: names.get(a.step).cloned().unwrap_or_default(),
+        space: "arena",
+        offset: a.offset,
+        bytes: a.bytes,
+        by: Some(a.step),
+        readers: Vec::new(),
+        fetched: false,
+        scratch: true,
+    }));
+    places.sort_by_key(|place| place.by.map_or(0, |step| step + 1));
+    places
+}
+
+impl Place {
+    /// Of a value with memory of its own that somebody needs.
+    fn of(value: &PlannedValue, by_name: &HashMap<&str, &PlannedValue>) -> Option<Self> {
+        let mut readers = value.readers.clone();
+        match &value.shares {
+            Some((Sharing::View | Sharing::Same, _)) => return None,
+            // Who reads the whole reads its parts.
+            Some((Sharing::Part, whole)) => {
+                readers.extend(by_name.get(whole.as_str()).into_iter().flat_map(|v| &v.readers));
+                readers.sort_unstable();
+                readers.dedup();
+            }
+            _ => {}
+        }
+        let there = matches!(value.kind, ValueKind::Bound | ValueKind::Constant);
+        let needed = value.kept || !readers.is_empty();
+        // All parts of a whole that nobody computes are there themselves.
+        if !(there && needed || value.made.is_some()) {
+            return None;
+        }
+        let (space, offset) = match value.storage {
+            ValueStorage::Arena { offset } => ("arena", offset),
+            ValueStorage::Output { offset, .. } => ("output", offset),
+            ValueStorage::Feed { .. } => ("input", 0),
+            ValueStorage::Constant { .. } => ("constant", 0),
             _ => ("heap", 0),
         };
-        Self {
-            name: resident.name,
+        Some(Self {
+            name: value.name.clone(),
             space,
             offset,
-            bytes: resident.bytes,
-            by: resident.written_by,
-            readers: resident.read_by,
-            fetched: resident.fetched,
-            scratch: resident.scratch,
-        }
+            bytes: value.bytes,
+            by: value.made,
+            readers,
+            fetched: value.kept,
+            scratch: false,
+        })
     }
 }

@@ -78,10 +78,27 @@ fn plans_need_no_weights() {
     let error = fails(&[&["info", &model, "--plan"], &SHAPE[..]].concat(), 4);
     assert!(error.contains("zeros cannot stand in for weights of 4000000000"), "{error}");
     let error =
-        fails(&[&["info", &alone, "--plan", "--max-memory", "1kB"], &SHAPE[..]].concat(), 4);
-    assert!(error.contains("at most 1000 are allowed"), "{error}");
+        fails(&[&["info", &alone, "--plan", "--max-memory", "100kB"], &SHAPE[..]].concat(), 4);
+    assert!(error.contains("at most 100000 are allowed"), "{error}");
     // Running needs them.
     assert!(fails(&["bench", &alone, "-n", "1"], 3).contains("alone.pnnx.bin"));
+}
+
+/// One definition: whoever tells what a model takes tells the same.
+#[test]
+fn totals_agree() {
+    let model = digits("model");
+    let with = |command: &[&str]| {
+        let args = [command, &[&model, "--json", "-t", "2"], &SHAPE[..]].concat();
+        json(&args)["memory"].clone()
+    };
+    let memory = with(&["info", "--memory"]);
+    let part = |name: &str| memory[format!("{name}_bytes")].as_u64().unwrap();
+    let parts = ["weight", "packed", "table", "arena", "output"].map(part);
+    assert_eq!(parts.iter().sum::<u64>(), part("total"), "{memory}");
+    assert!(part("packed") > 0 && part("mapped") > 0 && part("weight") == 0, "{memory}");
+    assert_eq!(with(&["bench", "-n", "1"]), memory);
+    assert_eq!(with(&["profile", "-n", "1"]), memory);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod error;
 pub(crate) mod expand;
 mod node;
 mod operator;
+mod packs;
 mod plan;
 mod registry;
 mod run;
@@ -18,7 +19,8 @@ pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeEr
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
 pub use operator::{ChannelAffine, Cost, LayoutOf, LayoutSupport, Neighbour, Operator, Role};
-pub use plan::{Alias, Kernel, LayoutCx, MemoryUse, PackCache, PlanCx, Planned, Setting};
+pub use packs::{PackCache, Packed};
+pub use plan::{Alias, Kernel, LayoutCx, MemoryUse, PlanCx, Planned, Setting};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
 pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};

@@ -1,13 +1,8 @@
 //! Planning: from meaning to a kernel.
 
-use super::{RunCx, RunError, ValueSpec};
-use plutino_kernels::{Isa, PackKey};
-use plutino_tensor::alloc;
-use plutino_tensor::stop;
-use std::any::Any;
-use std::collections::HashMap;
+use super::{PackCache, RunCx, RunError, ValueSpec};
+use plutino_kernels::Isa;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an operator is bound to.
 pub struct PlanCx<'a> {
@@ -155,55 +150,4 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// Where a value in the data is outside what the operator accepts.
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError>;
-}
-
-type Packs = HashMap<(String, PackKey), Arc<dyn Any + Send + Sync>>;
-
-/// Weights in the forms that kernels want, keyed by weight and packing: made once for each model,
-/// shared by its sessions and plans.
-#[derive(Default)]
-pub struct PackCache {
-    packed: Mutex<Packs>,
-}
-
-impl PackCache {
-    /// The packed form of `weight` (its full name) that `key` tells from others, which the kernel
-    /// made; made by `pack` when it is asked for the first time.
-    ///
-    /// # Errors
-    /// Those of `pack`.
-    pub fn get<T: Any + Send + Sync, E>(
-        &self,
-        weight: &str,
-        key: PackKey,
-        pack: impl FnOnce() -> Result<T, E>,
-    ) -> Result<Arc<T>, E> {
-        let key = (weight.to_owned(), key);
-        let found = self.lock().get(&key).cloned();
-        if let Some(found) = found.and_then(|f| f.downcast::<T>().ok()) {
-            return Ok(found);
-        }
-        // Packed outside the lock: plans of different operators are made in parallel. Weights do
-        // not count towards the memory budget of the session that happens to be the first.
-        let made = Arc::new(alloc::uncharged(pack)?);
-        // Whoever ends a plan leaves no half-packed weights behind for others.
-        if !stop::stopped() {
-            self.lock().insert(key, Arc::clone(&made) as Arc<dyn Any + Send + Sync>);
-        }
-        Ok(made)
-    }
-
-    /// Number of packed weights.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether nothing has been packed.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Packs> {
-        self.packed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

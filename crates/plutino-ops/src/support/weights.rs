@@ -3,13 +3,12 @@
 use crate::support::assemble::leaf;
 use crate::support::halves::is_half;
 use crate::{
-    BuildError, ChannelAffine, F32View, Inputs, NodeReader, PackCache, PlanError, RunError,
+    BuildError, ChannelAffine, F32View, Inputs, NodeReader, PackCache, Packed, PlanError, RunError,
     ShapeError, TensorValue,
 };
 use crate::{ValueSpec, Weight};
 use plutino_kernels::PackKey;
 use plutino_tensor::{DType, Element, Floats, Tensor, TensorSpec};
-use std::any::Any;
 use std::sync::Arc;
 
 /// The weight and the bias of a module.
@@ -98,7 +97,7 @@ impl Source {
     }
 
     /// What `pack` makes of the weight, shared under this key (see [`PackCache::get`]).
-    pub(crate) fn packed<T: Any + Send + Sync>(
+    pub(crate) fn packed<T: Packed>(
         &self,
         inputs: &[ValueSpec],
         packs: &PackCache,

@@ -135,6 +135,19 @@ impl PackedLayer {
         PackKey::f32("recurrent", [0; 3], isa)
     }
 
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        let biases = [&self.bias].into_iter().chain(
+            self.directions.iter().filter_map(|d| d.candidate.as_ref().map(|(_, bias)| bias)),
+        );
+        let biases = biases.flatten().map(|bias| size_of_val(&bias[..]));
+        let panels = self.directions.iter().flat_map(|d| {
+            let candidate = d.candidate.as_ref().map(|(panels, _)| panels);
+            [Some(&d.recurrent), candidate, d.projection.as_ref()].into_iter().flatten()
+        });
+        self.input.bytes() + biases.sum::<usize>() + panels.map(Panels::bytes).sum::<usize>()
+    }
+
     /// Packs the weights of every direction.
     ///
     /// # Errors

@@ -31,6 +31,11 @@ pub(super) enum Plus<'a> {
 }
 
 impl Panels {
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.buf.len()
+    }
+
     /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight.
     ///
     /// # Errors

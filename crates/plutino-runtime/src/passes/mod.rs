@@ -33,7 +33,7 @@ use crate::report::Warning;
 use crate::strides;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::Limits;
-use plutino_ops::Setting;
+use plutino_ops::{PackCache, Setting};
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -174,10 +174,11 @@ pub(crate) enum Kind {
 
 /// What passes look at beside the net, and what they use up together.
 pub(crate) struct PassCx<'a> {
-    pub(crate) model: &'a Inner,
     pub(crate) feeds: &'a [TensorSpec],
     /// What the session computes with.
     pub(crate) setting: Setting,
+    /// The weights that the plan uses, as they are packed.
+    pub(crate) packs: PackCache,
     /// What ends planning early.
     pub(crate) limits: &'a Limits,
     /// Whether what is known is computed while planning.
@@ -198,15 +199,15 @@ pub(crate) struct PassCx<'a> {
 
 impl<'a> PassCx<'a> {
     pub(crate) fn new(
-        model: &'a Inner,
+        model: &Inner,
         feeds: &'a [TensorSpec],
         setting: Setting,
         limits: &'a Limits,
     ) -> Self {
         Self {
-            model,
             feeds,
             setting,
+            packs: model.packs.for_another(),
             limits,
             folds: false,
             allowance: fold::Allowance::default(),

@@ -26,7 +26,7 @@ pub struct Session {
     resolved: Resolved,
     pool: Pool,
     plans: PlanCache,
-    arenas: ArenaPool,
+    arenas: Arc<ArenaPool>,
 }
 
 impl Session {
@@ -34,7 +34,8 @@ impl Session {
         let resolved = options.resolve()?;
         let pool = Pool::new(resolved.threads);
         let plans = PlanCache::new(resolved.options.plan_cache_size);
-        Ok(Self { model, resolved, pool, plans, arenas: ArenaPool::default() })
+        let arenas = resolved.options.arena_pool.clone().unwrap_or_default();
+        Ok(Self { model, resolved, pool, plans, arenas })
     }
 
     /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
@@ -197,6 +198,21 @@ impl Session {
         self.resolved.isa
     }
 
+    /// Gives memory back to the system that is kept for further runs: plans, arenas, and packed
+    /// weights that no other session of the model uses. What runs and plans that somebody still
+    /// holds use goes when they do. The next run makes a plan first, and packs weights again.
+    ///
+    /// Where the arena pool is shared with other sessions, the arenas in it that nobody uses at the
+    /// moment go, whoever made them. Outputs belong to the caller.
+    ///
+    /// What is dropped with the session is the same, but for packed weights: they stay with the
+    /// model, for its next session, until [`Model::release_memory`] or the model goes.
+    pub fn release_memory(&self) {
+        self.plans.clear();
+        self.arenas.release();
+        self.model.release_memory();
+    }
+
     /// Number of plans kept at the moment.
     pub fn plan_count(&self) -> usize {
         self.plans.len()
@@ -238,10 +254,20 @@ impl Session {
     }
 
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
-        self.plans.get(binding, limits, |binding| {
+        let make = |binding: &Binding| {
             let _span = spans::plan(&self.model.inner.file);
             build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
-        })
+        };
+        let Some(budget) = self.resolved.options.memory_budget else {
+            return self.plans.get(binding, limits, make, |_| true);
+        };
+        let before = self.plans.len();
+        let fit = |plans: &[&Plan]| Plan::memory_together(plans) <= budget;
+        let plan = self.plans.get(binding, limits, make, fit)?;
+        if self.plans.len() <= before {
+            self.model.inner.packs.release_unused(); // those of plans that made room
+        }
+        Ok(plan)
     }
 
     /// Runs a plan; results replace `outputs`, in their memory where that fits.
@@ -255,7 +281,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
         let budget = self.resolved.options.memory_budget;
-        let left = budget.map(|b| b.saturating_sub(plan.memory.needed()));
+        let left = budget.map(|b| b.saturating_sub(plan.memory().total()));
         let ledger = left.map(|left| Ledger::new(Some(left)));
         let dense = || feeds.iter().map(|(name, fed)| fed.dense(name)).collect();
         let feeds: Result<SmallVec<[Dense<'_>; 4]>, SessionError> = match &ledger {
@@ -263,8 +289,8 @@ impl Session {
             None => dense(),
         };
         let feeds = &feeds?[..];
-        let (setting, packs) = (self.resolved.setting(), &self.model.inner.packs);
-        let run = Run { plan, feeds, limits, setting, packs, ledger, watch: observed.watch };
+        let setting = self.resolved.setting();
+        let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
         exec::run(&run, &self.pool, &self.arenas, &mut reused, observed, outputs)
     }
 }

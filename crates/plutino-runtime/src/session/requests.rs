@@ -152,7 +152,7 @@ fn memory_of_others_is_read_where_it_lies() {
     let wide = wide.broadcast_to([1 << 10]).unwrap();
     let request = Request::new().feed("0", wide);
     assert!(limited.run_with(&request).is_ok());
-    let needed = limited.plan_request(&request).unwrap().memory().needed();
+    let needed = limited.plan_request(&request).unwrap().memory().total();
     let options = SessionOptions::default().with_memory_budget(needed + (4 << 10) - 1);
     let error = session_with(CHAIN, options).run_with(&request).unwrap_err();
     assert!(matches!(&error, SessionError::Feed { name, .. } if name == "0"), "{error}");

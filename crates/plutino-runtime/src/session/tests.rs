@@ -85,7 +85,7 @@ fn in_place_is_used_where_the_input_dies() {
     assert_eq!(steps[2].inputs[0].place, "in place");
     // One buffer for 1, 2 and 3, and scratch beside it while 1 is written and 3 read.
     assert_eq!(plan.memory().arena, 128);
-    assert_eq!(plan.memory().total, 256);
+    assert_eq!(plan.memory().unshared, 256);
     assert_eq!(plan.memory().lower_bound, 128);
 }
 

@@ -89,11 +89,14 @@ function fillTab(name) {
   } else if (name === "memory") {
     const m = plan.memory;
     $("figures").replaceChildren(table(null, [
+      ["total", bytesText(m.total), "what the model takes while it runs: packed weights, tables, arena, outputs, weights that were read"],
       ["arena", bytesText(m.arena), "intermediate values and scratch of a run"],
       ["lower bound", bytesText(m.lower_bound), "alive at one time: no arena can be smaller (the dashed line)"],
       ["outputs", bytesText(m.outputs), "tensors that a run returns"], ["scratch", bytesText(m.scratch), "the largest of a step, part of the arena"],
       ["constants", bytesText(m.constants), "attributes, and values computed while planning"],
-      ["without a plan", bytesText(m.total), "every value in memory of its own"]]));
+      ["packed weights", bytesText(m.packed), "in the form that kernels want"], ["weights", bytesText(m.weights), "in the file"],
+      ["tables", bytesText(m.tables), "tables of kernels, values computed while planning"],
+      ["unshared", bytesText(m.unshared), "every value in memory of its own"]]));
     arenaView = new ArenaView($("arena"), (step) => choose({ step }));
   }
 }
