@@ -1,6 +1,6 @@
 //! Why a command ends, and with which exit code.
 
-use plutino::ir::LoadError;
+use plutino::ir::{LoadError, ParseErrorKind};
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
 use std::io;
@@ -75,8 +75,14 @@ impl From<TensorError> for Failure {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         match error {
+            ModelError::Load(LoadError::Param { error: ref fault, .. })
+                if matches!(fault.kind, ParseErrorKind::TooLarge(_)) =>
+            {
+                Self::Limit(error.to_string())
+            }
             ModelError::Interrupted { .. }
             | ModelError::StandIns { .. }
+            | ModelError::TooLarge { .. }
             | ModelError::Load(LoadError::Interrupted { .. }) => Self::Limit(error.to_string()),
             _ => Self::Model(error.to_string()),
         }

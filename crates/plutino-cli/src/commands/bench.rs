@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, bytes, millis, progress};
-use crate::session::{self, SessionArgs};
+use crate::session::SessionArgs;
 use crate::system;
 use crate::timing::{Timing, as_millis};
 use plutino::Tensor;
@@ -62,7 +62,7 @@ struct Report {
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let start = Instant::now();
-    let model = session::load(&args.model)?;
+    let model = args.session.load(&args.model)?;
     let load = start.elapsed();
     let inputs = args.files.one(&inputs::slots(&model), &args.shapes)?;
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let plan_time = start.elapsed();
 
     let bar = progress("running", (args.warmup + args.runs) as u64);
-    let mut times = Vec::with_capacity(args.runs);
+    let mut times = Vec::new();
     let mut outputs = Vec::new();
     let mut first = Duration::ZERO;
     for i in 0..args.warmup + args.runs {

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, count, during, note, warn_all};
-use crate::session::{self, IsaArg, MemoryArg, SessionArgs};
+use crate::session::{IsaArg, MemoryArg, SessionArgs};
 use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         Some(path) if !args.script => path,
         _ => return Ok(write!(out, "{SCRIPT}")?),
     };
-    let (path, model) = (model, session::load(model)?);
+    let (path, model) = (model, args.session.load(model)?);
     let reference = reference(args, &model)?;
     let mut options = CompareOptions::default();
     options.tolerance = args.tolerance;
@@ -214,7 +214,7 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     }
     let Some(path) = &args.with else { return Err(Failure::usage("give --reference or --with")) };
     let inputs = args.files.one(&slots, &args.shapes)?;
-    let other = session::load(path)?;
+    let other = args.session.load(path)?;
     let mut options = args.session.options();
     options.memory = args.other.with_memory.into();
     options.isa = args.other.with_isa.map(|isa| isa.0);

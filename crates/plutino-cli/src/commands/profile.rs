@@ -8,7 +8,7 @@ use crate::profile::against::{Against, Change};
 use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
 use crate::request::{Prepared, RequestArgs};
-use crate::session::{self, SessionArgs};
+use crate::session::SessionArgs;
 use plutino::{Limits, Model, Plan, Session, SessionError};
 use std::io::Write;
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let model = session::load(&args.model)?;
+    let model = args.session.load(&args.model)?;
     let session = args.session.session(&model)?;
     let start = Instant::now();
     let (run, plan) = prepare(args, &model, &session)?;

@@ -11,7 +11,7 @@ use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::picture::{self, PictureArgs};
 use crate::request::{Prepared, RequestArgs};
-use crate::session::{self, SessionArgs, parse_seconds};
+use crate::session::{SessionArgs, parse_seconds};
 use crate::timing::as_millis;
 use plutino::npy::npz;
 use plutino::{Limits, Session, Tensor};
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let limits = Limits { deadline, ..Limits::default() };
     let labels = Labels::read(args.labels.as_deref())?;
     let model = match &args.model {
-        Some(path) => session::load_within(path, &limits)?,
+        Some(path) => args.session.load_within(path, &limits)?,
         None => digits::model()?,
     };
     let demo = args.model.is_none();

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::inputs::{self, ConvertArgs};
 use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
-use crate::session::{self, SessionArgs};
+use crate::session::SessionArgs;
 use plutino::npy::npz;
 use plutino::{Comparison, Tensor, Tolerance};
 use serde::Serialize;
@@ -92,7 +92,7 @@ struct Errors {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let model = session::load(&args.model)?;
+    let model = args.session.load(&args.model)?;
     let slots = inputs::slots(&model);
     let inputs = inputs::arrays(&args.inputs, &slots, args.convert)?;
     let expected = expected(&args.expected)?;

@@ -36,6 +36,7 @@ use plutino_ir::Limits;
 use plutino_ops::Setting;
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
@@ -252,7 +253,7 @@ pub(crate) fn run(
     let last = options.stop_after.as_ref();
     let last = last.and_then(|last| PIPELINE.iter().position(|pass| pass.name == last));
     let mut reports = Vec::with_capacity(PIPELINE.len());
-    net.index();
+    net.index()?;
     for (at, pass) in PIPELINE.iter().enumerate() {
         let off = options.passes_off.contains(pass.name) || last.is_some_and(|last| at > last);
         let ran = pass.kind == Kind::Required || !off;
@@ -260,8 +261,10 @@ pub(crate) fn run(
         if ran {
             let _span = crate::spans::pass(pass.name);
             cx.off = without(options, pass.name);
+            let start = Instant::now();
             (pass.run)(net, cx)?;
-            cx.settle(net);
+            cx.settle(net)?;
+            cx.report.time = start.elapsed();
         }
         reports.push(std::mem::take(&mut cx.report));
     }
@@ -318,6 +321,8 @@ pub struct PassReport {
     pub name: &'static str,
     /// Whether it ran.
     pub ran: bool,
+    /// How long that took.
+    pub time: Duration,
     /// What it changed.
     pub done: Vec<PassNote>,
     /// What it could have changed but did not, and why.
