@@ -22,6 +22,7 @@ mod ops_docs;
 mod portable;
 mod python;
 mod releases;
+mod scale;
 mod tidy;
 mod view_test;
 mod walk;
@@ -60,6 +61,7 @@ enum Chore {
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Releases(releases::Args),
+    Scale(scale::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
 }
@@ -84,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Releases(args) => releases::run(&args),
+        Chore::Scale(args) => scale::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
     }
