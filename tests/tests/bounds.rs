@@ -275,7 +275,8 @@ fn bounded_load(name: &str, text: &str) -> String {
 fn long_names() {
     let long = "x".repeat(5_000_000);
     refused("a type of 5 MB", &single(&long, &["(4)f32"], ""), "5000000 characters");
-    refused("a parameter of 5 MB", &single("nn.ReLU", &["(4)f32"], &format!("foo={long}")), "foo=");
+    let parameter = single("nn.ReLU", &["(4)f32"], &format!("foo={long}"));
+    refused("a parameter of 5 MB", &parameter, "'parameter-bytes'");
     let name = single("nn.Softmax", &["(4)f32"], "dim=7").replace(" op ", &format!(" {long} "));
     refused("a name of 5 MB", &name, "dimension 7");
     let escapes = single("bad.\x1b[31m\x07\u{202e}", &["(4)f32"], "");

@@ -23,6 +23,7 @@ mod ops_docs;
 mod portable;
 mod python;
 mod releases;
+mod scale;
 mod tidy;
 mod view_test;
 mod walk;
@@ -64,6 +65,7 @@ enum Chore {
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Releases(releases::Args),
+    Scale(scale::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
 }
@@ -90,6 +92,7 @@ fn main() -> anyhow::Result<()> {
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Releases(args) => releases::run(&args),
+        Chore::Scale(args) => scale::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
     }

@@ -4,6 +4,7 @@
 //! that knows exceptions names them, so that a new one is a change that a reviewer sees.
 
 use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,6 +73,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-runtime/src/arena.rs",
     "crates/plutino-ir/src/mmap.rs",
     "tests/tests/allocations.rs", // a counting global allocator
+    "tests/tests/refusals.rs",    // one that refuses
     "tests/loom/src/",            // memory of tasks, as kernels share it
 ];
 
@@ -255,14 +257,57 @@ fn stubs(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
 }
 
 /// Crates beside [`KERNELS`] whose lists and tables are as long as files, shapes and inputs say.
-const SIZED: &[&str] = &["crates/plutino-ops/src/", "crates/plutino-runtime/src/"];
+const SIZED: &[&str] = &[
+    "crates/plutino-ir/src/",
+    "crates/plutino-tensor/src/",
+    "crates/plutino-ops/src/",
+    "crates/plutino-runtime/src/",
+    "crates/plutino-cli/src/",
+];
+
+/// Where memory is taken for others, and refused as an error.
+const TAKING: &[&str] =
+    &["crates/plutino-tensor/src/alloc.rs", "crates/plutino-runtime/src/lists.rs"];
 
 /// What makes a list of some length by force. Memory that is refused would end the process, and is
 /// on nobody's budget.
-const FORCED: &[&str] = &["vec![", "with_capacity(", "repeat_n(", ".resize("];
+const FORCED: &[&str] =
+    &["vec![", "with_capacity(", "repeat_n(", ".resize(", "].repeat(", "\".repeat(", ".reserve("];
 
 /// Words of a length that is that of something in memory already, or of a few: dimensions, threads.
-const SMALL: &[&str] = &[".len()", "rank", "dims", "slots", "threads", "()"];
+/// The length stands as it is written: `shape.numel()` is none of these.
+const SMALL: &[&str] = &[
+    ".len()",
+    "rank",
+    "dims",
+    "slots",
+    "threads",
+    "operator_count()",
+    "operand_count()",
+    "leaf_count()",
+];
+
+/// Of crates of whose files each change compiles everything anew: file, what stands there, and why
+/// it is bounded.
+const FIXED: &[(&str, &str, &str)] = &[
+    ("plutino-tensor/src/npy/header.rs", "vec![0; len]", "MAX_TEXT, 64 KiB"),
+    ("plutino-tensor/src/npy/header.rs", "repeat_n(' ', end", "ALIGN, 64 bytes"),
+    ("plutino-tensor/src/display.rs", "(0..size).map(Some)", "shown whole: 1000 elements"),
+    ("plutino-tensor/src/display.rs", "repeat_n(' ', indent", "dimensions"),
+    ("plutino-convolution/src/plain/windows.rs", "group_in() * problem.taps()", "a filter"),
+    ("plutino-products/src/recurrent/any.rs", "(0..shape.gates())", "rows of the weights"),
+];
+
+/// How often each crate says that a list is bounded (`// bounded: why`). The numbers only go down:
+/// who removes one lowers its number, who adds one has to say here why memory cannot be refused.
+const BOUNDED: &[(&str, usize)] = &[
+    ("plutino-cli", 6),
+    ("plutino-convolution", 7),
+    ("plutino-kernels", 1),
+    ("plutino-ops", 33),
+    ("plutino-products", 1),
+    ("plutino-runtime", 7),
+];
 
 /// Lists of a length that neither is that of something in memory nor is said to be bounded (`//
 /// bounded: why`).
@@ -270,7 +315,8 @@ fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let concerned = |s: &&Source| {
         let apart = ["/tests", "/testkit"].iter().any(|part| s.path.contains(part));
-        KERNELS.iter().chain(SIZED).any(|dir| s.path.starts_with(dir)) && !apart
+        let taking = TAKING.contains(&s.path.as_str());
+        KERNELS.iter().chain(SIZED).any(|dir| s.path.starts_with(dir)) && !apart && !taking
     };
     for source in sources.iter().filter(concerned) {
         for (n, line) in source.text.lines().enumerate() {
@@ -281,6 +327,7 @@ fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
             if let Some(length) = forced_length(code)
                 && !line.contains("// bounded: ")
                 && !code.contains("alloc::")
+                && !FIXED.iter().any(|(p, c, _)| source.path.ends_with(p) && code.contains(c))
                 && !SMALL.iter().any(|word| length.contains(word))
                 && !length.trim().chars().all(|c| c.is_ascii_digit() || " *+".contains(c))
             {
@@ -288,7 +335,31 @@ fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
             }
         }
     }
+    findings.extend(exceptions(sources));
     Ok(findings)
+}
+
+/// Crates whose number of exceptions is another than [`BOUNDED`] says.
+fn exceptions(sources: &[Source]) -> Vec<Finding> {
+    let marks =
+        |source: &Source| source.text.lines().filter(|l| l.contains("// bounded: ")).count();
+    let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+    for source in sources.iter().filter(|s| !TAKING.contains(&s.path.as_str())) {
+        if let Some(krate) = source.path.strip_prefix("crates/").and_then(|p| p.split('/').next()) {
+            *found.entry(krate).or_default() += marks(source);
+        }
+    }
+    let allowed: BTreeMap<&str, usize> = BOUNDED.iter().copied().collect();
+    let all: BTreeSet<&str> = found.keys().chain(allowed.keys()).copied().collect();
+    let of = |counts: &BTreeMap<&str, usize>, krate| counts.get(krate).copied().unwrap_or(0);
+    let counts = all.into_iter().map(|krate| (krate, of(&found, krate), of(&allowed, krate)));
+    let other = counts.filter(|(_, found, allowed)| found != allowed);
+    other
+        .map(|(krate, found, allowed)| match found > allowed {
+            true => format!("{krate} has {found} lists marked as bounded, {allowed} are known"),
+            false => format!("{krate} has {found} lists marked as bounded: lower the {allowed}"),
+        })
+        .collect()
 }
 
 /// Tables, formulas, pictures and addresses may be wider: they cannot be broken.
@@ -318,6 +389,7 @@ fn forced_length(code: &str) -> Option<&str> {
         let Some((_, rest)) = code.split_once(word) else { continue };
         return match *word {
             "vec![" => rest.split(']').next()?.split_once(';').map(|(_, n)| n),
+            "].repeat(" | "\".repeat(" | ".reserve(" => rest.rsplit_once(')').map(|(n, _)| n),
             "repeat_n(" => rest.split_once(',').and_then(|(_, n)| n.split(')').next()),
             _ => rest.split([',', ';']).next(),
         };
@@ -333,7 +405,20 @@ fn forced_length(code: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::forced_length;
+    use super::{Source, exceptions, forced_length};
+
+    #[test]
+    fn exceptions_are_counted() {
+        let source = |marks: usize| Source {
+            path: "crates/plutino-cli/src/x.rs".to_owned(),
+            text: "vec![0; n]; // bounded: so\n".repeat(marks),
+        };
+        let found =
+            |marks: usize| exceptions(&[source(marks)]).into_iter().find(|f| f.contains("-cli"));
+        assert_eq!(found(6), None);
+        assert!(found(7).unwrap().contains("6 are known"));
+        assert!(found(5).unwrap().contains("lower the 6"));
+    }
 
     #[test]
     fn lengths_of_lists_are_found() {
@@ -345,6 +430,7 @@ mod tests {
         assert_eq!(forced_length("(0..size).map(f).collect()"), Some("size"));
         assert_eq!(forced_length("(0..x.shape().rank()).collect()"), Some("x.shape().rank()"));
         assert_eq!(forced_length("axes.extend(repeat_n(None, n))"), Some(" n"));
+        assert_eq!(forced_length("let a = [x].repeat(n * m);"), Some("n * m"));
         assert_eq!(forced_length("let a = vec![x, y];"), None);
         assert_eq!(forced_length("for i in 0..n {"), None);
     }

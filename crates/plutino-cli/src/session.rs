@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use crate::output::{during, note};
-use plutino::ir::{LoadError, LoadOptions, Weights};
+use plutino::ir::{LoadError, LoadOptions, UnknownLimit, Weights};
 use plutino::{
     DType, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session, SessionOptions,
+    SizeLimit, SizeLimits,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(crate) struct LimitArgs {
     /// included (500000000, 500MB, 2GB); pages of the mapped file do not count
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
+    #[command(flatten)]
+    sizes: SizeArgs,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
     #[arg(long)]
@@ -45,6 +48,34 @@ pub(crate) struct LimitArgs {
     /// Leave out the passes that come after this one
     #[arg(long, value_name = "PASS")]
     stop_after: Option<String>,
+}
+
+/// Options of every command that loads a model.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct SizeArgs {
+    /// Raise or lower a limit on the size of models, such as words=4000000; may be given several
+    /// times (text-bytes, words, operators, operands, arguments, parameter-bytes,
+    /// expression-parts, rank, planned-bytes)
+    #[arg(long, value_name = "NAME=N", value_parser = parse_limit)]
+    limit: Vec<(SizeLimit, usize)>,
+}
+
+impl SizeArgs {
+    pub(crate) fn sizes(&self) -> SizeLimits {
+        self.limit.iter().fold(SizeLimits::default(), |sizes, &(limit, n)| sizes.with(limit, n))
+    }
+}
+
+fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=N")?;
+    let limit = name.parse().map_err(|e: UnknownLimit| e.to_string())?;
+    let bytes = matches!(limit, SizeLimit::TextBytes | SizeLimit::ParameterBytes)
+        || limit == SizeLimit::PlannedBytes;
+    let value = match bytes {
+        true => parse_bytes(value)?,
+        false => value.parse().map_err(|e: std::num::ParseIntError| e.to_string())?,
+    };
+    Ok((limit, value))
 }
 
 /// [`MemoryUse`] on the command line.
@@ -98,12 +129,16 @@ impl SessionArgs {
     pub(crate) fn options(&self) -> SessionOptions {
         self.limits.options(self.memory)
     }
+
+    pub(crate) fn sizes(&self) -> SizeLimits {
+        self.limits.sizes.sizes()
+    }
 }
 
 impl LimitArgs {
     /// Loads a model, within the limits.
     pub(crate) fn load(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
-        let mut options = mapped();
+        let mut options = mapped(self.sizes.sizes());
         options.limits = limits.clone();
         options.memory_budget = self.max_memory;
         load_with(path, &options)
@@ -127,8 +162,8 @@ impl LimitArgs {
 }
 
 /// Files are mapped: whoever runs the command leaves them alone meanwhile.
-fn mapped() -> LoadOptions {
-    LoadOptions { mmap: true, ..LoadOptions::default() }
+fn mapped(sizes: SizeLimits) -> LoadOptions {
+    LoadOptions { mmap: true, sizes, ..LoadOptions::default() }
 }
 
 /// Loads a model, with a sign of life on a terminal.
@@ -143,10 +178,11 @@ const MOST_STAND_INS: usize = 8 << 30;
 impl LimitArgs {
     /// Loads a model; where its weights are missing, zeros stand in for them.
     pub(crate) fn load_or_stand_in(&self, path: &Path) -> Result<Model, Failure> {
-        let options = LoadOptions { memory_budget: self.max_memory, ..mapped() };
+        let sizes = self.sizes.sizes();
+        let options = LoadOptions { memory_budget: self.max_memory, ..mapped(sizes) };
         match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
             Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
-                let options = LoadOptions { weights: Weights::Skip, ..mapped() };
+                let options = LoadOptions { weights: Weights::Skip, ..mapped(sizes) };
                 let most = self.max_memory.unwrap_or(MOST_STAND_INS);
                 let model =
                     Model::load_with(path, ModelOptions::from(options).with_stand_ins(most))?;

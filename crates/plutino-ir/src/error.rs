@@ -13,6 +13,7 @@ use crate::graph::{EditError, InvalidGraph};
 use crate::limits::Interrupted;
 use crate::parameter::ParameterError;
 use crate::quote::{quote, quote_display};
+use crate::sizes::TooLarge;
 use crate::topo::CycleError;
 
 /// A model could not be loaded.
@@ -230,16 +231,9 @@ pub enum ParseErrorKind {
     /// The caller's limits ended the work; [`LoadError::Interrupted`] where a file was loaded.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
-    /// More than the text of a graph may have.
-    #[error("the text has {found} {what}, at most {most} are read")]
-    TooLarge {
-        /// `bytes`, or `words`: words and elements of lists.
-        what: &'static str,
-        /// How many there are.
-        found: u64,
-        /// How many there may be.
-        most: u64,
-    },
+    /// More than one of [`LoadOptions::sizes`](crate::LoadOptions::sizes) allows.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     /// The file is longer than line numbers go.
     #[error("the file has too many lines")]
     TooLong,

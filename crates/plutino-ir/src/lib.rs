@@ -79,7 +79,7 @@
 //! compressed, corrupt or at odds with themselves, and weights of the wrong size are errors: of a
 //! type of their own, with line and column in the text ([`ParseError`]) or the archive's entry
 //! ([`BinError`]). No input makes the crate panic, and memory taken is in proportion to the size of
-//! the files, whatever they announce.
+//! the files, whatever they announce. How large a model may be is said by [`SizeLimits`].
 #![deny(unsafe_code)]
 
 mod attribute;
@@ -99,6 +99,7 @@ mod param;
 mod parameter;
 mod quote;
 mod save;
+mod sizes;
 pub mod topo;
 mod weights;
 
@@ -111,3 +112,4 @@ pub use load::{LoadOptions, Weights, read_regular};
 pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};
 pub use quote::{MOST_QUOTED, Quoted, escaped, quote, quote_display, told};
+pub use sizes::{SizeLimit, SizeLimits, TooLarge, UnknownLimit};

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use crate::error::{BinError, LoadError, ParseError, ParseErrorKind};
 use crate::graph::Graph;
 use crate::limits::{Interrupted, Limits};
+use crate::sizes::{SizeLimit, SizeLimits};
 use crate::{mmap, param, weights};
 
 /// Bytes that are read between two looks at the limits.
@@ -46,6 +47,8 @@ pub struct LoadOptions {
     pub memory_budget: Option<usize>,
     /// What ends loading early: checked every few hundred operators, and every few megabytes.
     pub limits: Limits,
+    /// How large the model may be. Holds for its plans as well.
+    pub sizes: SizeLimits,
 }
 
 impl Default for LoadOptions {
@@ -56,6 +59,7 @@ impl Default for LoadOptions {
             weights: Weights::Required,
             memory_budget: None,
             limits: Limits::default(),
+            sizes: SizeLimits::default(),
         }
     }
 }
@@ -81,8 +85,9 @@ impl Graph {
         options.limits.check().map_err(interrupted)?;
         let mut budget = Budget { left: options.memory_budget, allowed: options.memory_budget };
         budget.take(&param_path, 1 + GRAPH_FACTOR)?;
-        let text = read_param(&param_path)?;
-        let mut graph = param::parse_graph(&text, &options.limits).map_err(|e| match e.kind {
+        let text = read_param(&param_path, &options.sizes)?;
+        let parsed = param::parse_graph(&text, &options.limits, &options.sizes);
+        let mut graph = parsed.map_err(|e| match e.kind {
             ParseErrorKind::Interrupted(error) => interrupted(error),
             _ => LoadError::Param { file: param_path.display().to_string(), error: e.into() },
         })?;
@@ -135,7 +140,7 @@ impl Graph {
     /// # Errors
     /// If anything is wrong with either.
     pub fn from_bytes(param: impl AsRef<[u8]>, bin: impl Into<Bytes>) -> Result<Graph, LoadError> {
-        let mut graph = param::parse_graph(param.as_ref(), &Limits::default())
+        let mut graph = in_memory(param.as_ref())
             .map_err(|error| LoadError::Param { file: MEMORY.into(), error: error.into() })?;
         let bin = bin.into();
         if bin.is_empty() && graph.operators().all(|(_, operator)| operator.attrs.is_empty()) {
@@ -151,8 +156,14 @@ impl Graph {
     /// # Errors
     /// If anything in the text is wrong, with line and column.
     pub fn parse(param: &str) -> Result<Graph, ParseError> {
-        param::parse_graph(param.as_bytes(), &Limits::default())
+        in_memory(param.as_bytes())
     }
+}
+
+/// Text that the caller has in memory.
+fn in_memory(text: &[u8]) -> Result<Graph, ParseError> {
+    let LoadOptions { limits, sizes, .. } = LoadOptions::default();
+    param::parse_graph(text, &limits, &sizes)
 }
 
 impl FromStr for Graph {
@@ -221,11 +232,12 @@ impl Budget {
 }
 
 /// The text of a `.param` file: no more of it than is looked at.
-fn read_param(path: &Path) -> Result<Vec<u8>, LoadError> {
+fn read_param(path: &Path, sizes: &SizeLimits) -> Result<Vec<u8>, LoadError> {
     regular(path)?;
+    let most = u64::try_from(sizes.get(SizeLimit::TextBytes)).unwrap_or(u64::MAX);
     let read = || {
         let mut text = Vec::new();
-        fs::File::open(path)?.take(param::MAX_BYTES + 1).read_to_end(&mut text)?;
+        fs::File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut text)?;
         Ok(text)
     };
     read().map_err(|error| LoadError::Io { path: path.to_owned(), error })

@@ -6,6 +6,7 @@ use crate::concat::{self, Placed};
 use crate::halt;
 use crate::infer::{self, Types};
 use crate::late::{LateInput, LateStep};
+use crate::lists;
 use crate::memory::{self, Item};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
@@ -16,7 +17,7 @@ use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
-use plutino_ir::Limits;
+use plutino_ir::{Limits, SizeLimit};
 use plutino_kernels::Pool;
 use plutino_ops::{MemoryUse, PackCache, PlanCx, Planned, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
@@ -113,14 +114,14 @@ impl Making<'_> {
         let mut times = Vec::new();
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
             let step = assembler.step(at, planned, placed)?;
-            times.push(step.is_some().then_some(steps.len()));
-            steps.extend(step);
+            lists::push(&mut times, step.is_some().then_some(steps.len()))?;
+            lists::extend(&mut steps, step)?;
         }
         let times = Times::new(times);
         let (storage_of, lay_of) = (&storage, &lay);
         let describing =
             Describing { net: &net, types, storage: storage_of, lay: lay_of, times: &times };
-        let (values, allocations) = (describing.values(), describing.allocations());
+        let (values, allocations) = (describing.values()?, describing.allocations()?);
         let names = |ids: &[ValueId]| ids.iter().map(|&id| net.name(id).to_owned()).collect();
         Ok(Plan {
             steps,
@@ -141,11 +142,11 @@ impl Making<'_> {
         })
     }
 
-    /// Refuses what exceeds the budget.
+    /// Refuses what exceeds the budget, or what any plan of the model may need.
     fn check_budget(&self, needed: usize) -> Result<(), SessionError> {
         match self.resolved.options.memory_budget {
             Some(budget) if budget < needed => Err(SessionError::Budget { needed, budget }),
-            _ => Ok(()),
+            _ => Ok(self.model.sizes.check(SizeLimit::PlannedBytes, needed)?),
         }
     }
 
@@ -190,7 +191,7 @@ impl Making<'_> {
         packs: &PackCache,
     ) -> Result<Vec<Option<Planned>>, SessionError> {
         let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
-            net.nodes.iter().map(|_| OnceLock::new()).collect();
+            lists::collect(net.nodes.iter().map(|_| OnceLock::new()))?;
         let plan = |i: usize| {
             slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i]));
         };
@@ -204,7 +205,11 @@ impl Making<'_> {
                 // Left out, because the work is to end.
                 None => halt::check(&node.location).map(|()| None),
             });
-        planned.collect()
+        let mut all = lists::list(net.nodes.len())?;
+        for planned in planned {
+            all.push(planned?);
+        }
+        Ok(all)
     }
 
     /// The plan of one node; none where there is nothing to run, or nothing known to plan for.
@@ -260,7 +265,7 @@ pub(crate) struct Lay {
 /// Buffers that are fetched whole become output tensors, the others share the arena with scratch
 /// memory.
 fn lay_out(net: &Net, storage: &Storage, scratch: &[Item]) -> Result<Lay, SessionError> {
-    let mut buffers = vec![(0, 0); storage.buffers.len()];
+    let mut buffers = lists::filled(storage.buffers.len(), (0, 0))?;
     let mut direct: Vec<Direct> = Vec::new();
     let leaves = net.fetches.iter().flat_map(|&id| match &storage.values[id.0] {
         Stored::Leaves(leaves) => leaves.iter().map(|&l| Some(l)).collect(),
@@ -544,14 +549,15 @@ impl Assembler<'_> {
                     for &l in leaves {
                         let leaf = &self.storage.leaves[l];
                         let source = self.source(&leaf.place);
-                        fetches.push(Fetch::Leaf {
+                        let fetch = Fetch::Leaf {
                             of,
                             name: names.next().unwrap_or_else(|| self.leaf_name(leaf)),
                             dtype: leaf.dtype,
                             spec: leaf.spec.clone(),
                             source: source
                                 .ok_or_else(|| SessionError::internal("a result has no place"))?,
-                        });
+                        };
+                        lists::push(&mut fetches, fetch)?;
                     }
                 }
                 Stored::Nowhere => {

@@ -225,7 +225,8 @@ impl Search<'_> {
     fn nodes(mut self, limits: &Limits) -> Result<(Inference, Types), Interrupted> {
         for (&feed, spec) in self.net.feeds.iter().zip(&self.found.inputs) {
             if let Some(spec) = spec {
-                self.types.put(feed, spec.clone().into());
+                let known = self.types.put(feed, spec.clone().into());
+                self.found.failures.extend(known.err().map(SessionError::from));
             }
         }
         for node in &self.net.nodes {
@@ -338,7 +339,7 @@ impl Search<'_> {
                     });
                 }
             }
-            self.types.put(id, spec);
+            self.know(id, spec);
         }
     }
 
@@ -364,13 +365,18 @@ impl Search<'_> {
         node.outputs.iter().for_each(|&id| self.keep_recorded(id));
     }
 
+    fn know(&mut self, id: ValueId, spec: ValueSpec) {
+        let refused = self.types.put(id, spec).err();
+        self.found.failures.extend(refused.map(SessionError::from));
+    }
+
     fn keep_recorded(&mut self, id: ValueId) {
         let Some(recorded) = self.recorded_type(id) else { return };
         let dtype = recorded.dtype.and_then(|d| DType::from_name(d.name()));
         if let (Some(dtype), Some(shape)) = (dtype, recorded.known_shape()) {
             let spec = TensorSpec::new(dtype, shape);
             if is_sound(&spec) {
-                self.types.put(id, spec.into());
+                self.know(id, spec.into());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
 use plutino_ir::topo::CycleError;
-use plutino_ir::{Interrupted, quote};
+use plutino_ir::{Interrupted, TooLarge, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
 use plutino_tensor::{DType, TensorError};
 
@@ -22,6 +22,26 @@ pub enum ModelError {
         file: String,
         /// The members of the cycle.
         source: CycleError,
+    },
+    /// A graph that was made in memory exceeds one of
+    /// [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes); what a file exceeds is told by
+    /// [`ModelError::Load`].
+    #[error("{}: {error}", at.as_ref().map_or_else(|| file.clone(), ToString::to_string))]
+    TooLarge {
+        /// The `.param` file.
+        file: String,
+        /// The operator that is too large, where it is one.
+        at: Option<Box<Location>>,
+        /// Which limit.
+        error: TooLarge,
+    },
+    /// Memory is refused.
+    #[error("{file}: {source}")]
+    Memory {
+        /// The `.param` file.
+        file: String,
+        /// How much was asked for.
+        source: TensorError,
     },
     /// More results than a model may have.
     #[error("{file}: the model has {found} results, tuples taken apart; {most} are possible")]
@@ -69,16 +89,21 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Whether a limit set by the caller ended the work: cancellation, deadline or memory budget.
+    /// Whether a limit that the caller can move ended the work: cancellation, deadline, memory
+    /// budget, or a size.
     pub fn is_limit(&self) -> bool {
-        use plutino_ir::LoadError;
-        matches!(
-            self,
+        use plutino_ir::{LoadError, ParseErrorKind};
+        match self {
             Self::Interrupted { .. }
-                | Self::Budget { .. }
-                | Self::StandIns { .. }
-                | Self::Load(LoadError::Interrupted { .. } | LoadError::Budget { .. })
-        )
+            | Self::Budget { .. }
+            | Self::StandIns { .. }
+            | Self::TooLarge { .. }
+            | Self::Load(LoadError::Interrupted { .. } | LoadError::Budget { .. }) => true,
+            Self::Load(LoadError::Param { error, .. }) => {
+                matches!(error.kind, ParseErrorKind::TooLarge(_))
+            }
+            _ => false,
+        }
     }
 }
 
@@ -277,6 +302,14 @@ pub enum SessionError {
         /// What is wrong.
         source: RunError,
     },
+    /// A plan exceeds one of the model's [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes).
+    #[error("{}{error}", at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default())]
+    TooLarge {
+        /// The operator that is too large, where it is one.
+        at: Option<Box<Location>>,
+        /// Which limit.
+        error: TooLarge,
+    },
     /// The run was cancelled from outside.
     #[error("cancelled {}", progress(*done, *steps, at.as_deref()))]
     Cancelled {
@@ -325,11 +358,15 @@ impl SessionError {
         Self::Internal(what.into())
     }
 
-    /// Whether a limit set by the caller ended the work: cancellation, deadline or memory budget.
+    /// Whether a limit set by the caller ended the work: cancellation, deadline, memory budget, or
+    /// how large plans may be.
     pub fn is_limit(&self) -> bool {
         let budget = |e: &TensorError| matches!(e, TensorError::Budget { .. });
         match self {
-            Self::Cancelled { .. } | Self::Deadline { .. } | Self::Budget { .. } => true,
+            Self::Cancelled { .. }
+            | Self::Deadline { .. }
+            | Self::Budget { .. }
+            | Self::TooLarge { .. } => true,
             Self::Tensor(e)
             | Self::Feed { source: e, .. }
             | Self::Shape { source: ShapeError::Tensor(e), .. }
@@ -352,6 +389,13 @@ impl SessionError {
             Interrupted::Cancelled => Self::Cancelled { done, steps, at },
             Interrupted::Deadline => Self::Deadline { done, steps, at },
         }
+    }
+}
+
+impl From<TooLarge> for SessionError {
+    /// Of a plan as a whole.
+    fn from(error: TooLarge) -> Self {
+        Self::TooLarge { at: None, error }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use crate::SessionError;
 use crate::halt;
+use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::passes::PassCx;
 use crate::passes::fold::{self, Folded};
 use crate::report::Warning;
-use plutino_ir::{Dim, TensorType, quote_display};
+use plutino_ir::{Dim, SizeLimit, TensorType, quote_display};
 use plutino_kernels::PackKey;
 use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
 use plutino_tensor::{DType, Layout, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
@@ -28,11 +29,13 @@ impl Types {
     }
 
     /// Sets what is known of a value.
-    pub(crate) fn put(&mut self, id: ValueId, spec: ValueSpec) {
-        if self.0.len() <= id.0 {
-            self.0.resize(id.0 + 1, None); // bounded: values
-        }
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn put(&mut self, id: ValueId, spec: ValueSpec) -> Result<(), TensorError> {
+        lists::lengthen(&mut self.0, id.0 + 1, None)?;
         self.0[id.0] = Some(spec);
+        Ok(())
     }
 
     /// Sets the physical layout of a tensor.
@@ -58,11 +61,12 @@ pub(crate) fn known(spec: &ValueSpec) -> bool {
 /// # Errors
 /// Where an operator refuses its inputs.
 pub(crate) fn infer(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    net.types = Types(vec![None; net.values.len()]);
+    net.types = Types(lists::filled(net.values.len(), None)?);
     for (feed, spec) in net.feeds.iter().zip(cx.feeds) {
         check_rank(spec)?;
+        cx.sizes.check(SizeLimit::Rank, spec.shape.rank())?;
         spec.storage_bytes()?;
-        net.types.put(*feed, spec.clone().into());
+        net.types.put(*feed, spec.clone().into())?;
     }
     for each in &net.nodes {
         cx.limits.check()?;
@@ -109,6 +113,12 @@ pub(crate) fn node(
         _ => alloc::temporary(make),
     };
     let Some((outputs, folded)) = made? else { return Ok(false) };
+    let rank = outputs.iter().flat_map(ValueSpec::leaves).filter_map(ValueSpec::as_tensor);
+    let rank = rank.map(|t| t.spec.shape.rank()).max().unwrap_or(0);
+    cx.sizes.check(SizeLimit::Rank, rank).map_err(|error| SessionError::TooLarge {
+        at: Some(Box::new((*node.location).clone())),
+        error,
+    })?;
     let open = before.as_ref().is_none_or(|before| !before.iter().all(known));
     let changed = open && (again || matches!(folded, Folded::Known(_)));
     match folded {
@@ -124,7 +134,7 @@ pub(crate) fn node(
         cx.members = count_members(node, &inputs, &outputs, cx.members)?;
     }
     for (&id, spec) in node.outputs.iter().zip(outputs) {
-        types.put(id, spec);
+        types.put(id, spec)?;
     }
     Ok(changed)
 }

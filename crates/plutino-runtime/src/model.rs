@@ -2,12 +2,15 @@
 
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
 use crate::halt;
+use crate::lists;
 use crate::report::Warning;
 use crate::{
     Inference, ModelOptions, Session, SessionError, SessionOptions, dtypes, spans, stand_ins,
     suspects, tied,
 };
-use plutino_ir::{Graph, LoadOptions, OperandId, OperatorId, TensorType, Weights, topo};
+use plutino_ir::{
+    Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights, topo,
+};
 use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, NodeReader, Operator, PackCache, Registry,
     Weight,
@@ -36,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) outputs: Vec<ValueInfo>,
     /// What is likely wrong in the file.
     pub(crate) warnings: Vec<Warning>,
+    /// How large the model and its plans may be.
+    pub(crate) sizes: SizeLimits,
     /// Weights in the forms that kernels want, shared by all sessions.
     pub(crate) packs: PackCache,
     /// Bytes of weights that were read, and of what operators made of them while being decoded.
@@ -186,6 +191,10 @@ impl Model {
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
+        options.load.sizes.check_graph(&graph).map_err(|(at, error)| {
+            let at = at.and_then(|id| graph.operator(id)).map(|op| Box::new(location(&file, op)));
+            ModelError::TooLarge { file: file.clone(), at, error }
+        })?;
         // Weights that zeros stand in for count as they would if they were read.
         let as_mapped = options.load.mmap && options.stand_ins.is_some();
         let (weights, mapped) = weight_bytes(&graph, as_mapped);
@@ -205,7 +214,8 @@ impl Model {
         };
         let order = topo::kahn(&graph)
             .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
-        let mut roles = vec![None; graph.operator_slots()];
+        let memory = |source| ModelError::Memory { file: file.clone(), source };
+        let mut roles = lists::filled(graph.operator_slots(), None).map_err(memory)?;
         let mut faults = Faults::default();
         for (id, op) in graph.operators() {
             limits.check().map_err(interrupted)?;
@@ -241,7 +251,9 @@ impl Model {
         }
         let packs = PackCache::default();
         let weights = weights.saturating_add(ledger.spent());
-        let inner = Inner { graph, file, roles, inputs, outputs, warnings, packs, weights, mapped };
+        let sizes = options.load.sizes;
+        let inner =
+            Inner { graph, file, roles, inputs, outputs, warnings, sizes, packs, weights, mapped };
         Ok(Self { inner: Arc::new(inner) })
     }
 

@@ -2,10 +2,10 @@
 
 use crate::infer::Types;
 use crate::model::{Inner, Role};
-use crate::{SessionError, Sorting, reach};
+use crate::{SessionError, Sorting, lists, reach};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
-use plutino_tensor::TensorSpec;
+use plutino_tensor::{TensorError, TensorSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -124,10 +124,13 @@ impl Uses {
     }
 
     /// Makes room for values that were added.
-    pub(crate) fn grow(&mut self, values: usize) {
-        self.producers.resize(values, None); // bounded: values
-        self.readers.resize(values, BTreeMap::new()); // bounded: values
-        self.fetched.resize(values, false); // bounded: values
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn grow(&mut self, values: usize) -> Result<(), TensorError> {
+        lists::lengthen(&mut self.producers, values, None)?;
+        lists::lengthen(&mut self.readers, values, BTreeMap::new())?;
+        lists::lengthen(&mut self.fetched, values, false)
     }
 }
 
@@ -149,13 +152,13 @@ impl Net {
             Sorting::Kahn => topo::kahn(graph),
         };
         let order = order.map_err(|e| SessionError::internal(e.to_string()))?; // load refuses cycles
-        let mut values = vec![Value::default(); graph.operand_slots()];
+        let mut values = lists::filled(graph.operand_slots(), Value::default())?;
         for (id, operand) in graph.operands() {
             values[id.index()] = Value { name: operand.name.clone(), recorded: operand.ty.clone() };
         }
-        let mut ready = vec![false; values.len()];
+        let mut ready = lists::filled(values.len(), false)?;
         feeds.iter().for_each(|f| ready[f.0] = true);
-        let mut nodes = Vec::with_capacity(order.len());
+        let mut nodes = lists::list(order.len())?;
         for &id in &order {
             let (Some(op), Some(role)) = (graph.operator(id), &model.roles[id.index()]) else {
                 continue;
@@ -174,7 +177,8 @@ impl Net {
             let mut outputs: Vec<ValueId> = op.outputs.iter().map(|&o| o.into()).collect();
             for output in outputs.iter_mut().filter(|o| ready[o.0]) {
                 // Fed, while a sister output is needed: what the node makes goes nowhere.
-                values.push(values[output.0].clone());
+                let same = values[output.0].clone();
+                lists::push(&mut values, same)?;
                 *output = ValueId(values.len() - 1);
             }
             op.outputs.iter().for_each(|o| ready[o.index()] = true);
@@ -209,19 +213,26 @@ impl Net {
     }
 
     /// Notes who makes and who reads each value.
-    pub(crate) fn index(&mut self) {
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn index(&mut self) -> Result<(), TensorError> {
         let mut uses = Uses::default();
-        uses.grow(self.values.len());
+        uses.grow(self.values.len())?;
         self.nodes.iter().enumerate().for_each(|(at, node)| uses.enter(at, node));
         uses.fetch(&self.fetches);
         self.uses = uses;
+        Ok(())
     }
 
     /// A new value, with what is said of another one.
-    pub(crate) fn add_value(&mut self, value: Value) -> ValueId {
-        self.values.push(value);
-        self.uses.grow(self.values.len());
-        ValueId(self.values.len() - 1)
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn add_value(&mut self, value: Value) -> Result<ValueId, TensorError> {
+        self.uses.grow(self.values.len() + 1)?;
+        lists::push(&mut self.values, value)?;
+        Ok(ValueId(self.values.len() - 1))
     }
 
     /// Position of the node that makes a value.

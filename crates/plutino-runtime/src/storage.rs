@@ -8,6 +8,7 @@
 
 use crate::SessionError;
 use crate::infer::{self, Types};
+use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::values::{self, Sharing};
 use plutino_ops::{Alias, Planned, ValueSpec};
@@ -126,18 +127,18 @@ impl Storage {
     ) -> Result<Self, SessionError> {
         let mut storage = Self {
             leaves: Vec::new(),
-            values: vec![Stored::Nowhere; net.values.len()],
+            values: lists::filled(net.values.len(), Stored::Nowhere)?,
             buffers: Vec::new(),
             constants: Vec::new(),
             heap_slots: 0,
             late_slots: 0,
-            shared: vec![Vec::new(); net.nodes.len()],
+            shared: lists::filled(net.nodes.len(), Vec::new())?,
             end: net.nodes.len(),
             residents: Vec::new(),
         };
         for (at, (&id, spec)) in net.feeds.iter().zip(feeds).enumerate() {
             let place = Place { home: Home::Feed(at), offset: 0, len: spec.storage_bytes()? };
-            storage.leaves.push(Leaf {
+            let leaf = Leaf {
                 value: id,
                 member: None,
                 dtype: spec.dtype,
@@ -147,7 +148,8 @@ impl Storage {
                 last_use: 0,
                 written: false,
                 shares: None,
-            });
+            };
+            lists::push(&mut storage.leaves, leaf)?;
             storage.values[id.0] = Stored::Leaves(vec![storage.leaves.len() - 1]);
         }
         storage.make_leaves(net, types)?;
@@ -211,7 +213,7 @@ impl Storage {
                 for (member, leaf) in spec.leaves().into_iter().enumerate() {
                     leaves.push(self.leaves.len());
                     let leaf = self.new_leaf(id, (!single).then_some(member), leaf, at, known)?;
-                    self.leaves.push(leaf);
+                    lists::push(&mut self.leaves, leaf)?;
                 }
                 self.values[id.0] = Stored::Leaves(leaves);
             }
@@ -315,15 +317,16 @@ impl Storage {
                 Alias::InPlace { .. } | Alias::None => {
                     self.leaves[leaf].place =
                         Place { home: Home::Buffer(self.buffers.len()), offset: 0, len };
-                    self.buffers.push(Buffer {
+                    let buffer = Buffer {
                         len,
                         born: at,
                         dies: at,
                         last_write: at,
                         fetched: false,
                         parent: None,
-                    });
-                    self.residents.push(Vec::new());
+                    };
+                    lists::push(&mut self.buffers, buffer)?;
+                    lists::push(&mut self.residents, Vec::new())?;
                     self.settle(at, leaf);
                 }
             }

@@ -2,10 +2,11 @@
 
 use crate::build::Lay;
 use crate::infer::Types;
+use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::plan::members;
 use crate::storage::{Home, Leaf, Storage, Stored};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, TensorError, TensorSpec};
 
 /// What a value is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,7 +223,10 @@ pub(crate) struct Describing<'a> {
 
 impl Describing<'_> {
     /// The tensors of all values, in the order of the file.
-    pub(crate) fn values(&self) -> Vec<PlannedValue> {
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn values(&self) -> Result<Vec<PlannedValue>, TensorError> {
         let owners = self.owners();
         let (leaves, late) = self.uses(&owners);
         let mut values = Vec::new();
@@ -230,30 +234,36 @@ impl Describing<'_> {
             let id = ValueId(at);
             match stored {
                 Stored::Nowhere => {}
-                Stored::Late(slot) => values.push(PlannedValue {
-                    name: self.net.name(id).to_owned(),
-                    kind: ValueKind::Dynamic,
-                    dtype: None,
-                    spec: None,
-                    bytes: 0,
-                    references: late[*slot].references,
-                    made: self.net.producer(id).and_then(|node| self.times.at(node)),
-                    used: late[*slot].steps,
-                    readers: late[*slot].readers.clone(),
-                    fetched: late[*slot].fetched,
-                    kept: late[*slot].kept,
-                    storage: ValueStorage::Own,
-                    shares: None,
-                }),
+                Stored::Late(slot) => lists::push(
+                    &mut values,
+                    PlannedValue {
+                        name: self.net.name(id).to_owned(),
+                        kind: ValueKind::Dynamic,
+                        dtype: None,
+                        spec: None,
+                        bytes: 0,
+                        references: late[*slot].references,
+                        made: self.net.producer(id).and_then(|node| self.times.at(node)),
+                        used: late[*slot].steps,
+                        readers: late[*slot].readers.clone(),
+                        fetched: late[*slot].fetched,
+                        kept: late[*slot].kept,
+                        storage: ValueStorage::Own,
+                        shares: None,
+                    },
+                )?,
                 Stored::Leaves(of) => {
                     let names = self.types.get(id).map(|spec| members(self.net.name(id), spec));
                     for (name, &leaf) in names.unwrap_or_default().into_iter().zip(of) {
-                        values.extend(self.leaf(id, name, leaf, &leaves[leaf], &owners));
+                        lists::extend(
+                            &mut values,
+                            self.leaf(id, name, leaf, &leaves[leaf], &owners),
+                        )?;
                     }
                 }
             }
         }
-        values
+        Ok(values)
     }
 
     fn leaf(
@@ -395,9 +405,12 @@ impl Describing<'_> {
     }
 
     /// What steps take of the arena, in the order in which they take it.
-    pub(crate) fn allocations(&self) -> Vec<Allocation> {
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(crate) fn allocations(&self) -> Result<Vec<Allocation>, TensorError> {
         let storage = self.storage;
-        let mut names: Vec<Vec<String>> = vec![Vec::new(); storage.buffers.len()];
+        let mut names: Vec<Vec<String>> = lists::filled(storage.buffers.len(), Vec::new())?;
         for leaf in &storage.leaves {
             if let Home::Buffer(buffer) = leaf.place.home
                 && buffer < storage.buffers.len()
@@ -418,23 +431,18 @@ impl Describing<'_> {
             if let Some(step) = self.times.from(buffer.born) {
                 let freed_by = self.times.until(buffer.dies).map(|last| last.max(step));
                 let (bytes, offset) = (region.len, region.offset);
-                all.push(Allocation { step, values, bytes, offset, freed_by });
+                lists::push(&mut all, Allocation { step, values, bytes, offset, freed_by })?;
             }
         }
         for (node, region) in self.lay.scratch_regions() {
             if let Some(step) = self.times.at(node) {
                 let (bytes, offset) = (region.len, region.offset);
-                all.push(Allocation {
-                    step,
-                    values: Vec::new(),
-                    bytes,
-                    offset,
-                    freed_by: Some(step),
-                });
+                let (values, freed_by) = (Vec::new(), Some(step));
+                lists::push(&mut all, Allocation { step, values, bytes, offset, freed_by })?;
             }
         }
         all.sort_by_key(|a| (a.step, a.offset));
-        all
+        Ok(all)
     }
 }
 

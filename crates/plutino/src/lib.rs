@@ -103,8 +103,9 @@ pub use plutino_runtime::compare;
 pub use plutino_runtime::{
     Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport,
     MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
-    Registration, Request, Session, SessionError, SessionOptions, Sharing, Sorting, StepInfo,
-    StepTime, ThreadWork, ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
+    Registration, Request, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits,
+    Sorting, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport,
+    ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

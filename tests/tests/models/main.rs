@@ -14,3 +14,4 @@ mod precision;
 mod random;
 mod raw;
 mod requests;
+mod sizes;

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let plan_time = start.elapsed();
 
     let bar = progress("running", (args.warmup + args.runs) as u64);
-    let mut times = Vec::with_capacity(args.runs);
+    let mut times = Vec::new();
     let mut outputs = Vec::new();
     let mut first = Duration::ZERO;
     for i in 0..args.warmup + args.runs {

@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use crate::output::{Output, count, note, warn_all};
-use plutino::ir::{LoadError, LoadOptions};
+use crate::session::SizeArgs;
+use plutino::ir::{self, LoadError, LoadOptions};
 use plutino::runtime::UnsupportedKind;
-use plutino::{CheckReport, Inference, Model, ModelError, TensorSpec};
+use plutino::{CheckReport, Inference, Model, ModelError, SizeLimits, TensorSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     /// Print one JSON object; the exit code is the same
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    sizes: SizeArgs,
 }
 
 /// What was found.
@@ -60,7 +63,7 @@ struct Unsupported {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let (found, weights) = check(&args.model)?;
+    let (found, weights) = check(&args.model, args.sizes.sizes())?;
     let inference = found.inference.as_ref();
     let failures = inference.map_or(&[][..], |i| &i.failures);
     let certain = inference.is_some_and(|i| !i.stand_ins);
@@ -143,9 +146,9 @@ enum Weights {
 }
 
 /// Checks with the weights where they are there, since constants may decide shapes.
-fn check(path: &Path) -> Result<(CheckReport, Weights), Failure> {
+fn check(path: &Path, sizes: SizeLimits) -> Result<(CheckReport, Weights), Failure> {
     // Whoever runs the command leaves the file alone meanwhile.
-    let options = LoadOptions { mmap: true, verify_crc: false, ..LoadOptions::default() };
+    let options = LoadOptions { mmap: true, verify_crc: false, sizes, ..LoadOptions::default() };
     let weights = match Model::check_with(path, &options) {
         Ok(report) => return Ok((report, Weights::Read)),
         Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
@@ -156,7 +159,8 @@ fn check(path: &Path) -> Result<(CheckReport, Weights), Failure> {
         )) => Weights::Damaged(error.to_string()),
         Err(other) => return Err(other.into()),
     };
-    Ok((Model::check(path)?, weights))
+    let skip = LoadOptions { weights: ir::Weights::Skip, ..options };
+    Ok((Model::check_with(path, &skip)?, weights))
 }
 
 /// Inputs that a line has room for.

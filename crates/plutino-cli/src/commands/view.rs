@@ -9,7 +9,8 @@ use crate::view;
 use crate::view::data::{Data, Marks, Times};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
 use plutino::{
-    MemoryUse, Model, ModelError, Plan, Profile, Session, SessionOptions, Tensor, TensorSpec,
+    MemoryUse, Model, ModelError, Plan, Profile, Session, SessionOptions, SizeLimits, Tensor,
+    TensorSpec,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -63,7 +64,7 @@ const WARMUP: usize = 2;
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut notes = Vec::new();
     let mut marks = Marks { errors: errors(args.errors.as_deref())?, ..Marks::default() };
-    let file = load(&args.model, &mut notes, &mut marks)?;
+    let file = load(&args.model, args.session.sizes(), &mut notes, &mut marks)?;
     let graph = file.graph();
     for name in marks.errors.keys().filter(|name| graph.operator_by_name(name).is_none()) {
         notes.push(format!("--errors names '{name}', which is no operator of the model"));
@@ -104,10 +105,15 @@ impl File {
 
 /// Reads as much as is there. Why it is not all goes to `notes`, and to `marks` where it is about
 /// single operators.
-fn load(path: &Path, notes: &mut Vec<String>, marks: &mut Marks) -> Result<File, Failure> {
-    let skip = LoadOptions { weights: Weights::Skip, ..LoadOptions::default() };
+fn load(
+    path: &Path,
+    sizes: SizeLimits,
+    notes: &mut Vec<String>,
+    marks: &mut Marks,
+) -> Result<File, Failure> {
+    let skip = LoadOptions { weights: Weights::Skip, sizes, ..LoadOptions::default() };
     // Whoever runs the command leaves the file alone meanwhile.
-    let all = LoadOptions { mmap: true, ..LoadOptions::default() };
+    let all = LoadOptions { mmap: true, sizes, ..LoadOptions::default() };
     let graph = |options| Graph::load_with(path, options).map_err(ModelError::from);
     let loaded = during(&format!("loading {}", path.display()), || Model::load_with(path, &all));
     match loaded {
@@ -116,7 +122,7 @@ fn load(path: &Path, notes: &mut Vec<String>, marks: &mut Marks) -> Result<File,
             notes.push(format!("{error}: the plan is made with weights of zeros"));
             let mut graph = graph(&skip)?;
             let unread = graph.clone();
-            match zeros(&mut graph).map(|()| Model::from_graph(graph)) {
+            match zeros(&mut graph).map(|()| Model::from_graph_with(graph, &skip)) {
                 Some(Ok(model)) => Ok(File::Model { model, zeros: true }),
                 Some(Err(error)) => Ok(File::Graph(undecoded(unread, &error, notes, marks))),
                 None => {
@@ -163,7 +169,7 @@ fn zeros(graph: &mut Graph) -> Option<()> {
     if largest > MOST_ZEROS || memory.try_reserve_exact(largest).is_err() {
         return None;
     }
-    memory.resize(largest, 0u8);
+    memory.resize(largest, 0u8); // bounded: within what is reserved
     let whole = Attribute::new(plutino::ir::DType::U8, [largest], memory).ok()?;
     let whole = whole.data()?;
     for id in ids {
@@ -229,7 +235,7 @@ fn unfused(model: &Model, specs: &[TensorSpec]) -> Option<Arc<Plan>> {
 /// Times of a few runs.
 fn profile(session: &Session, inputs: &[Tensor], runs: usize) -> Result<Times, Failure> {
     let bar = progress("running", (WARMUP + runs) as u64);
-    let mut profiles = Vec::with_capacity(runs);
+    let mut profiles = Vec::new();
     for i in 0..WARMUP + runs {
         let (_, profile) = session.profile(inputs)?;
         if i >= WARMUP {
@@ -245,7 +251,7 @@ fn profile(session: &Session, inputs: &[Tensor], runs: usize) -> Result<Times, F
         runs,
         total: mean(profiles.iter().map(|p| p.total)),
         between: mean(profiles.iter().map(Profile::between)),
-        steps: (0..steps).map(|i| mean(profiles.iter().map(|p| step(i, p)))).collect(),
+        steps: (0..steps).map(|i| mean(profiles.iter().map(|p| step(i, p)))).collect(), // bounded: steps
     })
 }
 

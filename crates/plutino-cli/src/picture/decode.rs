@@ -1,6 +1,7 @@
 //! PNG and JPEG files to pixels.
 
 use super::{Size, check_pixels};
+use plutino::tensor::alloc;
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 
@@ -50,7 +51,7 @@ fn png(file: &[u8]) -> Result<Pixels, String> {
     let mut reader = decoder.read_info().map_err(text)?;
     let (color, _) = reader.output_color_type();
     let samples = color.samples();
-    let mut bytes = vec![0; size.pixels() * samples];
+    let mut bytes = alloc::filled(size.pixels() * samples, 0).map_err(|e| e.to_string())?;
     reader.next_frame(&mut bytes).map_err(text)?;
     let channels = if samples < 3 { 1 } else { 3 };
     if samples != channels {

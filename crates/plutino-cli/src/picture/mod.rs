@@ -102,7 +102,7 @@ struct Scale(Vec<(f32, f32)>);
 impl Scale {
     fn new(args: &PictureArgs, channels: usize) -> Result<Self, String> {
         let each = |name: &str, values: &[f32], default: f32| match values.len() {
-            0 => Ok(vec![default; channels]),
+            0 => Ok(vec![default; channels]), // bounded: channels of a picture
             1 => Ok(vec![values[0]; channels]),
             n if n == channels => Ok(values.to_vec()),
             n => Err(format!("--{name} has {n} numbers; give 1 or {channels}")),

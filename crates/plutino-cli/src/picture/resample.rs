@@ -70,7 +70,7 @@ fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
         };
         Weights { first, each: raw.into_iter().map(fixed).collect() }
     };
-    (0..to).map(one).collect()
+    (0..to).map(one).collect() // bounded: `check_pixels`
 }
 
 /// A weighted sum, as a byte.

@@ -49,7 +49,7 @@ pub(crate) fn stats(attribute: &Attribute) -> Option<Stats> {
     }
     let mean = sum.total / n as f64;
     // The second pass: squares of distances from the mean, which a single pass would cancel.
-    let (mut squares, mut bars) = (0.0, vec![0u64; BARS]);
+    let (mut squares, mut bars) = (0.0, vec![0u64; BARS]); // bounded: BARS
     let width = sum.max / BARS as f64 - sum.min / BARS as f64;
     each(attribute, |x| {
         if x.is_finite() {

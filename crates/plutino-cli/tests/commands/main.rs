@@ -319,6 +319,22 @@ fn exit_codes() {
 }
 
 #[test]
+fn sizes_are_limited() {
+    let model = digits("model.pnnx.param");
+    for command in ["check", "info", "view", "bench"] {
+        let message = fails(&[command, &model, "--limit", "words=10"], 4);
+        assert!(message.contains("`--limit words=N`"), "{message}");
+    }
+    let input = digits("inputs.npz");
+    let limits = ["--limit", "operators=1000", "--limit", "planned-bytes=1kB"];
+    let message = fails(&[&["run", &model, "-i", &input], &limits[..]].concat(), 4);
+    assert!(message.contains("the limit is 1000"), "{message}");
+    let message = fails(&["check", &model, "--limit", "wrds=10"], 2);
+    assert!(message.contains("text-bytes, words, operators"), "{message}");
+    ok(&["check", &model, "--limit", "words=100000"]);
+}
+
+#[test]
 fn help_is_complete() {
     let out = ok(&["--help"]);
     for word in ["run", "info", "check", "verify", "bench", "profile", "ops", "Exit codes"] {

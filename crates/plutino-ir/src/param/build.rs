@@ -9,6 +9,7 @@ use crate::error::{Lookalike, ParseError, ParseErrorKind};
 use crate::graph::{Graph, Operand, Operator, OperatorId};
 use crate::limits::Limits;
 use crate::parameter::Parameter;
+use crate::sizes::{EXPRESSION, SizeLimit, SizeLimits, TooLarge};
 use crate::topo;
 
 /// A line of the file, to place faults in it.
@@ -42,8 +43,12 @@ impl Line<'_> {
 }
 
 /// Reads the text of a `.param` file; attributes have no data yet.
-pub(crate) fn parse_graph(bytes: &[u8], limits: &Limits) -> Result<Graph, ParseError> {
-    check_size(bytes)?;
+pub(crate) fn parse_graph(
+    bytes: &[u8],
+    limits: &Limits,
+    sizes: &SizeLimits,
+) -> Result<Graph, ParseError> {
+    check_size(bytes, sizes)?;
     let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     let mut lines = numbered_lines(text);
     let first = lines.next().unwrap_or(Line { number: 1, text: "" });
@@ -74,10 +79,13 @@ pub(crate) fn parse_graph(bytes: &[u8], limits: &Limits) -> Result<Graph, ParseE
         limits.check_at(parsed.len()).map_err(|why| line.fault(line.text, why.into()))?;
         let operator = grammar::whole_line(line.text, grammar::operator)
             .map_err(|fault| line.syntax(&fault))?;
+        check_line(line, &operator, sizes)?;
         parsed.push((line, operator));
+        let operators = sizes.check(SizeLimit::Operators, parsed.len());
+        operators.map_err(|error| line.fault(line.text, error.into()))?;
     }
 
-    let graph = build(&parsed, limits)?;
+    let graph = build(&parsed, limits, sizes)?;
     for (what, declared, found) in [
         ("operators", operators, graph.operator_count()),
         ("operands", operands, graph.operand_count()),
@@ -91,27 +99,38 @@ pub(crate) fn parse_graph(bytes: &[u8], limits: &Limits) -> Result<Graph, ParseE
     Ok(graph)
 }
 
-/// Bytes of a `.param` file, at most.
-pub(crate) const MAX_BYTES: u64 = 16 << 20;
-
-/// Words of a `.param` file, and elements of its lists, at most: each takes some 100 bytes as a
-/// part of a graph, and files of real models have thousands.
-const MAX_WORDS: usize = 1 << 20;
-
 /// Refuses text whose graph would take much memory, before it is read.
-fn check_size(bytes: &[u8]) -> Result<(), ParseError> {
-    let too_large = |what, found: u64, most: u64| {
-        let kind = ParseErrorKind::TooLarge { what, found, most };
-        Err(ParseError { line: 1, column: 1, kind })
-    };
-    let size = bytes.len() as u64;
-    if size > MAX_BYTES {
-        return too_large("bytes", size, MAX_BYTES);
+fn check_size(bytes: &[u8], sizes: &SizeLimits) -> Result<(), ParseError> {
+    let at_start = |error: TooLarge| ParseError { line: 1, column: 1, kind: error.into() };
+    sizes.check(SizeLimit::TextBytes, bytes.len()).map_err(at_start)?;
+    let words = bytes.iter().filter(|b| matches!(b, b' ' | b',' | b'\n' | b'\t')).count();
+    sizes.check(SizeLimit::Words, words).map_err(at_start)
+}
+
+/// Whether one operator is small enough, before its parameters are read.
+fn check_line(
+    line: Line<'_>,
+    operator: &OperatorLine<'_>,
+    sizes: &SizeLimits,
+) -> Result<(), ParseError> {
+    let too_large = |at: &str, error: TooLarge| line.fault(at, error.into());
+    let arguments = operator.inputs.len().saturating_add(operator.outputs.len());
+    sizes.check(SizeLimit::Arguments, arguments).map_err(|e| too_large(operator.kind, e))?;
+    for field in &operator.fields {
+        match field {
+            Field::Param { key, value } => sizes
+                .check_parameter(key, value)
+                .map_err(|(at, e)| too_large(value.get(at..).unwrap_or(value), e))?,
+            Field::Weight { key, shape, .. } => {
+                sizes.check(SizeLimit::Rank, shape.len()).map_err(|e| too_large(key, e))?
+            }
+            Field::Type { operand, ty } => sizes
+                .dims(ty.shape.as_deref().unwrap_or_default())
+                .map_err(|e| too_large(operand, e))?,
+            Field::Input { .. } => {}
+        }
     }
-    match bytes.iter().filter(|b| matches!(b, b' ' | b',' | b'\n' | b'\t')).count() {
-        0..=MAX_WORDS => Ok(()),
-        words => too_large("words", words as u64, MAX_WORDS as u64),
-    }
+    Ok(())
 }
 
 fn not_utf8(bytes: &[u8], valid: usize) -> ParseError {
@@ -153,7 +172,11 @@ fn is_two_counts(line: &str) -> bool {
     grammar::whole_line(line, grammar::counts).is_ok()
 }
 
-fn build(lines: &[(Line<'_>, OperatorLine<'_>)], limits: &Limits) -> Result<Graph, ParseError> {
+fn build(
+    lines: &[(Line<'_>, OperatorLine<'_>)],
+    limits: &Limits,
+    sizes: &SizeLimits,
+) -> Result<Graph, ParseError> {
     let mut graph = Graph::new();
     // Files are in topological order as a rule but need not be: first everything that is made, then
     // everything that is read.
@@ -161,6 +184,8 @@ fn build(lines: &[(Line<'_>, OperatorLine<'_>)], limits: &Limits) -> Result<Grap
         limits.check_at(at).map_err(|why| line.fault(line.text, why.into()))?;
         refuse_ncnn(*line, operator)?;
         define(&mut graph, *line, operator)?;
+        let operands = sizes.check(SizeLimit::Operands, graph.operand_count());
+        operands.map_err(|error| line.fault(line.text, error.into()))?;
     }
     for (id, (line, operator)) in lines.iter().enumerate() {
         limits.check_at(id).map_err(|why| line.fault(line.text, why.into()))?;
@@ -351,7 +376,7 @@ pub(super) fn parameter(
     key: &str,
     value: &str,
 ) -> Result<Parameter, crate::parameter::ParameterError> {
-    if key == "expr" { Ok(Parameter::Str(value.to_owned())) } else { Parameter::parse(value) }
+    if key == EXPRESSION { Ok(Parameter::Str(value.to_owned())) } else { Parameter::parse(value) }
 }
 
 /// Keys of the inputs. A key names an operand, and one operand may be several inputs (`nn.LSTM 0 2

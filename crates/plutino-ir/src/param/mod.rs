@@ -6,5 +6,5 @@ mod grammar;
 mod tests;
 mod write;
 
-pub(crate) use build::{MAX_BYTES, parse_graph};
+pub(crate) use build::parse_graph;
 pub(crate) use write::{check_type, write_operator};

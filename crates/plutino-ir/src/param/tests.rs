@@ -2,6 +2,7 @@ use crate::attribute::AttributeError;
 use crate::error::{Lookalike, ParseErrorKind};
 use crate::graph::EditError;
 use crate::limits::Limits;
+use crate::sizes::{SizeLimit, SizeLimits, TooLarge};
 use crate::{DType, Dim, Graph, InvalidGraph, Parameter, SaveError, TensorType};
 
 /// A text from its operator lines, with the right header.
@@ -106,7 +107,9 @@ fn what_is_not_a_param_file_is_recognised() {
         magic("\u{feff}7767517", Some(Lookalike::ByteOrderMark))
     );
 
-    let bytes = |bytes: &[u8]| super::parse_graph(bytes, &Limits::default()).unwrap_err().kind;
+    let bytes = |bytes: &[u8]| {
+        super::parse_graph(bytes, &Limits::default(), &SizeLimits::default()).unwrap_err().kind
+    };
     let encoding = |hint| ParseErrorKind::Encoding { hint };
     assert_eq!(bytes(b"PK\x03\x04\xff"), encoding(Some(Lookalike::Zip)));
     assert_eq!(bytes(b"\xff\xfe7\x007\x00"), encoding(Some(Lookalike::Utf16)));
@@ -115,11 +118,16 @@ fn what_is_not_a_param_file_is_recognised() {
     let error = super::parse_graph(
         "7767517\n1 1\npnnx.Input ä\u{0} ".as_bytes().split_last().unwrap().1,
         &Limits::default(),
+        &SizeLimits::default(),
     )
     .unwrap_err();
     assert!(matches!(error.kind, ParseErrorKind::Syntax { .. }), "{error}");
-    let error =
-        super::parse_graph(b"7767517\n1 1\n\xc3\xa4b \xff", &Limits::default()).unwrap_err();
+    let error = super::parse_graph(
+        b"7767517\n1 1\n\xc3\xa4b \xff",
+        &Limits::default(),
+        &SizeLimits::default(),
+    )
+    .unwrap_err();
     assert_eq!((error.line, error.column), (3, 4), "columns count characters");
 
     let ncnn =
@@ -344,4 +352,40 @@ fn what_would_not_read_back_is_not_written() {
         graph.to_param_string(),
         Err(SaveError::Invalid(InvalidGraph::NoProducer { .. }))
     ));
+}
+
+/// Each limit, exceeded by one: the place, the limit and both numbers are told.
+#[test]
+fn sizes_are_limited() {
+    let text = "7767517\n3 2\npnnx.Input in 0 1 a #a=(2,3)f32\n\
+                pnnx.Expression op 2 1 a a b expr=add(@0,mul(@1,@0)) w=abcd @data=(1,2,3,4)f32\n\
+                pnnx.Output out 1 0 b\n";
+    let words = text.chars().filter(|c| " ,\n".contains(*c)).count();
+    let cases = [
+        (SizeLimit::TextBytes, text.len(), (1, 1)),
+        (SizeLimit::Words, words, (1, 1)),
+        (SizeLimit::Operators, 3, (5, 1)),
+        (SizeLimit::Operands, 2, (4, 1)),
+        (SizeLimit::Arguments, 3, (4, 1)),
+        (SizeLimit::ParameterBytes, 18, (4, 35)),
+        (SizeLimit::ExpressionParts, 5, (4, 48)),
+        (SizeLimit::Rank, 4, (4, 62)),
+    ];
+    for (limit, found, (line, column)) in cases {
+        let parse = |most: usize| {
+            let sizes = SizeLimits::default().with(limit, most);
+            super::parse_graph(text.as_bytes(), &Limits::default(), &sizes)
+        };
+        let graph = parse(found).unwrap();
+        let most = found - 1;
+        let error = parse(most).unwrap_err();
+        let kind = ParseErrorKind::TooLarge(TooLarge { limit, found, most });
+        assert_eq!(error, crate::ParseError { line, column, kind }, "{limit}");
+        // The same of a graph that no text was parsed for.
+        if !matches!(limit, SizeLimit::TextBytes | SizeLimit::Words) {
+            let sizes = SizeLimits::default().with(limit, most);
+            assert_eq!(sizes.check_graph(&graph).unwrap_err().1, TooLarge { limit, found, most });
+        }
+        assert_eq!(SizeLimits::default().with(limit, found).check_graph(&graph), Ok(()));
+    }
 }

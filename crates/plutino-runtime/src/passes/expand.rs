@@ -12,9 +12,10 @@ use super::patch::{NewNode, Patch};
 use crate::SessionError;
 use crate::build::node_memory;
 use crate::infer;
+use crate::lists;
 use crate::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{ExpandedStep, Expansion, Location, StepValue, ValueSpec};
-use plutino_tensor::alloc;
+use plutino_tensor::{TensorError, alloc};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ fn members(
         }
         let name = net.name(value).to_owned();
         let member = |i| Value { name: format!("{name}.{i}"), ..Value::default() };
-        let outputs: Vec<ValueId> = (0..count).map(|i| net.add_value(member(i))).collect(); // bounded: room
+        let outputs = (0..count).map(|i| net.add_value(member(i))); // bounded: room
+        let outputs = outputs.collect::<Result<Vec<ValueId>, _>>()?;
         let node = Node {
             source: None,
             location: Arc::new(Location { kind: "prim::ListUnpack".into(), name, ..of.clone() }),
@@ -189,14 +191,15 @@ fn splice(
         let name = format!("{}/{name}", whole.location.name);
         let specs = net.types.all(&inputs);
         let count = specs.and_then(|specs| operator.infer(&specs).ok()).map_or(0, |all| all.len());
-        let output = |net: &mut Net, output: usize| {
+        let output = |net: &mut Net, output: usize| -> Result<ValueId, TensorError> {
             let result = StepValue::Step(number, output);
             let outside = outputs.get(&result);
             let name = if count == 1 { name.clone() } else { format!("{name}.{output}") };
             let own = || net.add_value(Value { name, ..Value::default() });
-            outside.copied().unwrap_or_else(own)
+            outside.copied().map_or_else(own, Ok)
         };
-        let outputs: Vec<ValueId> = (0..count).map(|i| output(net, i)).collect(); // bounded: outputs
+        let outputs = (0..count).map(|i| output(net, i)); // bounded: outputs
+        let outputs = outputs.collect::<Result<Vec<ValueId>, _>>()?;
         made.push(outputs.clone());
         let location = Location { kind, name, ..(*whole.location).clone() };
         let node = Node {
@@ -223,7 +226,7 @@ fn splice(
                     return Ok(done);
                 }
             }
-            None => nodes.push(node.into()),
+            None => lists::push(nodes, node.into())?,
         }
     }
     if listed {

@@ -20,7 +20,7 @@ use crate::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{
     LayoutCx, LayoutOf, LayoutSupport, Location, Operator, Reorder, Role, ValueSpec,
 };
-use plutino_tensor::{DType, Layout, TensorSpec};
+use plutino_tensor::{DType, Layout, TensorError, TensorSpec};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) fn layout(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionEr
     let mut twins = HashMap::new();
     // The place behind the last node is that of the results.
     for at in 0..=net.nodes.len() {
-        let Some(patch) = choice.patch(net, at, &mut twins) else { continue };
+        let Some(patch) = choice.patch(net, at, &mut twins)? else { continue };
         if !cx.apply(net, patch)? {
             // Others count on it.
             return Err(SessionError::internal("a reorder was refused"));
@@ -64,7 +64,7 @@ impl Choice {
         net: &mut Net,
         at: usize,
         twins: &mut HashMap<ValueId, ValueId>,
-    ) -> Option<Patch> {
+    ) -> Result<Option<Patch>, TensorError> {
         let node = net.nodes.get(at);
         let mut lying: Vec<(ValueId, Layout)> = node
             .into_iter()
@@ -76,48 +76,52 @@ impl Choice {
             let operator: Arc<dyn Operator> = Arc::new(reorder.clone());
             let patch = Patch::replace(at, operator, node.inputs.clone(), node.outputs.clone());
             let note = format!("reorders to {} on the way", reorder.to);
-            return Some(patch.lying(lying).note(&node.location.name, note));
+            return Ok(Some(patch.lying(lying).note(&node.location.name, note)));
         }
         let slots = self.reads.get(&at).map(Vec::as_slice).unwrap_or_default();
         if slots.is_empty() && lying.is_empty() {
-            return None;
+            return Ok(None);
         }
         let reader = node.map(|node| node.location.name.clone());
         let (mut insert, mut reads, mut notes) = (Vec::new(), Vec::new(), Vec::new());
         for &slot in slots {
             let values = net.nodes.get(at).map_or(&net.fetches, |node| &node.inputs);
-            let &value = values.get(slot)?;
-            let twin = *twins.entry(value).or_insert_with(|| {
+            let Some(&value) = values.get(slot) else { return Ok(None) };
+            let twin = if let Some(&twin) = twins.get(&value) {
+                twin
+            } else {
                 let to = if self.blocked.contains(&value) { Layout::Plain } else { self.layout };
                 let name = net.name(value);
                 let reader = reader.clone().unwrap_or_else(|| name.to_owned());
                 notes.push((reader, format!("reads {name} reordered to {to}")));
-                let node = reorder(net, value, to);
+                let node = reorder(net, value, to)?;
                 lying.extend(node.outputs.iter().map(|&twin| (twin, to)));
                 insert.push(node);
-                lying.last().map_or(value, |&(twin, _)| twin)
-            });
+                let twin = lying.last().map_or(value, |&(twin, _)| twin);
+                twins.insert(value, twin);
+                twin
+            };
             reads.push((slot, twin));
         }
         let patch = Patch::before(at, insert, reads).lying(lying);
-        Some(notes.iter().fold(patch, |patch, (reader, note)| patch.note(reader, note)))
+        Ok(Some(notes.iter().fold(patch, |patch, (reader, note)| patch.note(reader, note))))
     }
 }
 
 /// A node that makes a twin of a value in this layout. It is at the producer's place in the file,
 /// for messages and profiles.
-fn reorder(net: &mut Net, value: ValueId, to: Layout) -> NewNode {
+fn reorder(net: &mut Net, value: ValueId, to: Layout) -> Result<NewNode, TensorError> {
     let Value { name, recorded } = net.values[value.0].clone();
     let producer = net.producer(value).and_then(|at| net.nodes.get(at));
     let location = producer.map_or_else(Location::default, |node| (*node.location).clone());
     let location = Location { kind: "plutino.Reorder".to_owned(), name: name.clone(), ..location };
-    let twin = net.add_value(Value { name, recorded });
-    NewNode {
+    let twin = net.add_value(Value { name, recorded })?;
+    Ok(NewNode {
         location: Some(Arc::new(location)),
         action: Action::Operator(Arc::new(Reorder { to, channels_last: false })),
         inputs: vec![value],
         outputs: vec![twin],
-    }
+    })
 }
 
 /// Decides, in execution order.

@@ -32,10 +32,11 @@ use crate::options::Resolved;
 use crate::report::Warning;
 use crate::strides;
 use crate::{SessionError, SessionOptions};
-use plutino_ir::Limits;
+use plutino_ir::{Limits, SizeLimits};
 use plutino_ops::{PackCache, Setting};
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 /// The passes, in the order in which they run.
 pub(crate) const PIPELINE: &[Pass] = &[
@@ -179,6 +180,8 @@ pub(crate) struct PassCx<'a> {
     pub(crate) setting: Setting,
     /// The weights that the plan uses, as they are packed.
     pub(crate) packs: PackCache,
+    /// How large the plan may be.
+    pub(crate) sizes: SizeLimits,
     /// What ends planning early.
     pub(crate) limits: &'a Limits,
     /// Whether what is known is computed while planning.
@@ -208,6 +211,7 @@ impl<'a> PassCx<'a> {
             feeds,
             setting,
             packs: model.packs.for_another(),
+            sizes: model.sizes,
             limits,
             folds: false,
             allowance: fold::Allowance::default(),
@@ -253,7 +257,7 @@ pub(crate) fn run(
     let last = options.stop_after.as_ref();
     let last = last.and_then(|last| PIPELINE.iter().position(|pass| pass.name == last));
     let mut reports = Vec::with_capacity(PIPELINE.len());
-    net.index();
+    net.index()?;
     for (at, pass) in PIPELINE.iter().enumerate() {
         let off = options.passes_off.contains(pass.name) || last.is_some_and(|last| at > last);
         let ran = pass.kind == Kind::Required || !off;
@@ -261,8 +265,10 @@ pub(crate) fn run(
         if ran {
             let _span = crate::spans::pass(pass.name);
             cx.off = without(options, pass.name);
+            let start = Instant::now();
             (pass.run)(net, cx)?;
-            cx.settle(net);
+            cx.settle(net)?;
+            cx.report.time = start.elapsed();
         }
         reports.push(std::mem::take(&mut cx.report));
     }
@@ -319,6 +325,8 @@ pub struct PassReport {
     pub name: &'static str,
     /// Whether it ran.
     pub ran: bool,
+    /// How long that took.
+    pub time: Duration,
     /// What it changed.
     pub done: Vec<PassNote>,
     /// What it could have changed but did not, and why.

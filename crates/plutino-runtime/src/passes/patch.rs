@@ -7,9 +7,10 @@
 use super::PassCx;
 use crate::SessionError;
 use crate::infer;
+use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
 use plutino_ops::{Location, Operator, ValueSpec};
-use plutino_tensor::{DType, Layout};
+use plutino_tensor::{DType, Layout, TensorError};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -141,9 +142,8 @@ impl Patch {
 
     /// What the new nodes make, as they infer it; an error where that is not what was promised, or
     /// where a node does not come after what it reads.
-    fn infer(&self, net: &Net) -> Result<Vec<(ValueId, ValueSpec)>, String> {
+    fn infer(&self, net: &Net, made: &mut HashMap<ValueId, ValueSpec>) -> Result<(), String> {
         let touched: BTreeSet<usize> = self.touched().collect();
-        let mut made: HashMap<ValueId, ValueSpec> = HashMap::new();
         let read = |made: &HashMap<ValueId, ValueSpec>, value: ValueId| {
             let fresh = made.get(&value);
             let there = net.producer(value).is_none_or(|p| p < self.at && !touched.contains(&p));
@@ -154,7 +154,7 @@ impl Patch {
             spec.ok_or_else(|| "an input of no known type".to_owned())
         };
         for new in &self.insert {
-            let inputs = new.inputs.iter().map(|&input| read(&made, input));
+            let inputs = new.inputs.iter().map(|&input| read(made, input));
             let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
             let outputs = match &new.action {
                 Action::Operator(operator) => operator.infer(&inputs),
@@ -182,7 +182,7 @@ impl Patch {
         }
         let reads = net.nodes.get(self.at).map_or(&net.fetches, |node| &node.inputs);
         for &(slot, instead) in &self.reads {
-            let now = read(&made, instead)?;
+            let now = read(made, instead)?;
             let before = reads.get(slot).and_then(|&before| net.types.get(before));
             if !self.stays || !before.is_some_and(|before| alike(&now, before)) {
                 return Err(format!("{} is not what was read before", net.name(instead)));
@@ -204,7 +204,7 @@ impl Patch {
                 return Err(format!("{} is made too late", net.name(*instead)));
             }
         }
-        Ok(made.into_iter().collect())
+        Ok(())
     }
 }
 
@@ -242,14 +242,19 @@ impl PassCx<'_> {
             self.refuse(&operator, why);
             return Ok(false);
         }
-        let made = patch.infer(net).map_err(|what| {
+        let mut made = HashMap::new();
+        let values = patch.insert.iter().map(|new| new.outputs.len()).sum();
+        made.try_reserve(values).map_err(|_| TensorError::OutOfMemory {
+            bytes: values.saturating_mul(size_of::<(ValueId, ValueSpec)>()),
+        })?;
+        patch.infer(net, &mut made).map_err(|what| {
             let place = net.nodes.get(patch.at).map(|node| format!("{}: ", node.location));
             let place = place.unwrap_or_default();
             SessionError::internal(format!("{place}pass {}: {what}", self.name()))
         })?;
         for (value, spec) in made {
             if net.types.get(value).is_none() {
-                net.types.put(value, spec);
+                net.types.put(value, spec)?;
             }
         }
         for (value, layout) in patch.layouts {
@@ -277,7 +282,7 @@ impl PassCx<'_> {
             let location = own.unwrap_or_else(|| Arc::clone(&location));
             Node { source, location, action, inputs, outputs, absorbed: Vec::new() }
         };
-        let mut nodes: Vec<Node> = patch.insert.into_iter().map(new).collect();
+        let mut nodes: Vec<Node> = lists::collect(patch.insert.into_iter().map(new))?;
         nodes.iter().for_each(|node| net.uses.enter(patch.at, node));
         match node {
             Some(mut node) if patch.stays => {
@@ -299,7 +304,7 @@ impl PassCx<'_> {
             }
         }
         if !nodes.is_empty() {
-            self.queued.entry(patch.at).or_default().extend(nodes);
+            lists::extend(self.queued.entry(patch.at).or_default(), nodes)?;
         }
         for (operator, what) in patch.notes {
             self.did(&operator, what);
@@ -324,15 +329,19 @@ impl PassCx<'_> {
     }
 
     /// Puts nodes where patches want them, and forgets those that are gone: positions change.
-    pub(super) fn settle(&mut self, net: &mut Net) {
-        let mut nodes = Vec::with_capacity(net.nodes.len());
+    ///
+    /// # Errors
+    /// Where memory is refused.
+    pub(super) fn settle(&mut self, net: &mut Net) -> Result<(), TensorError> {
+        let queued: usize = self.queued.values().map(Vec::len).sum();
+        let mut nodes = lists::list(net.nodes.len() + queued)?;
         for (at, node) in std::mem::take(&mut net.nodes).into_iter().enumerate() {
             nodes.extend(self.queued.remove(&at).unwrap_or_default());
             nodes.extend((!is_gone(&node)).then_some(node));
         }
         nodes.extend(std::mem::take(&mut self.queued).into_values().flatten());
         net.nodes = nodes;
-        net.index();
+        net.index()
     }
 }
 
