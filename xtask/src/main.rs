@@ -11,17 +11,22 @@ mod examples;
 mod features;
 mod fixtures;
 mod frames;
+mod fuzz;
 mod hash;
 mod hostile;
 mod hot_loops;
 mod licences;
 mod loom;
+mod miri;
 mod models;
+mod mutants;
 mod native;
 mod ops_docs;
 mod portable;
 mod python;
 mod releases;
+mod resources;
+mod soak;
 mod tidy;
 mod view_test;
 mod walk;
@@ -49,17 +54,23 @@ enum Chore {
     Downstream(downstream::Args),
     Examples(examples::Args),
     Fixtures(fixtures::Args),
+    Fuzz(fuzz::Args),
     Hash(hash::Args),
     HotLoops(hot_loops::Args),
     Hostile(hostile::Args),
     #[command(hide = true)]
     HostileOne(hostile::OneArgs),
     Loom(loom::Args),
+    Miri(miri::Args),
     Models(models::Args),
+    Mutants(mutants::Args),
+    #[command(hide = true)]
+    MutantsWorker(mutants::WorkerArgs),
     Native(native::Args),
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Releases(releases::Args),
+    Soak(soak::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
 }
@@ -74,16 +85,21 @@ fn main() -> anyhow::Result<()> {
         Chore::Downstream(args) => downstream::run(&args),
         Chore::Examples(_) => examples::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&project_root()?, &args),
         Chore::Hash(args) => hash::run(&args),
         Chore::HotLoops(args) => hot_loops::run(&args),
         Chore::Hostile(args) => hostile::run(&args),
         Chore::HostileOne(args) => hostile::run_one(&args),
         Chore::Loom(_) => loom::run(&project_root()?),
+        Chore::Miri(args) => miri::run(&project_root()?, &args),
         Chore::Models(args) => models::run(&args),
+        Chore::Mutants(args) => mutants::run(&args),
+        Chore::MutantsWorker(args) => mutants::work(&args),
         Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Releases(args) => releases::run(&args),
+        Chore::Soak(args) => soak::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
     }
