@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests: a broken fixture is a failed test
 
 pub mod cancel;
+pub mod shared;
 
 use plutino::{Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;

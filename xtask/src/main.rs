@@ -23,6 +23,7 @@ mod mutants;
 mod native;
 mod ops_docs;
 mod portable;
+mod promises;
 mod python;
 mod releases;
 mod resources;

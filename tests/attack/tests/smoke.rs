@@ -70,6 +70,6 @@ fn damage_is_the_same_always() {
         let file = format!("mutant-{number}.pnnx.param");
         let [x, y] = folders.clone().map(|folder| std::fs::read(folder.join(&file)).unwrap());
         assert_eq!(x, y);
-        folders.map(|folder| std::fs::remove_dir_all(folder).unwrap());
+        folders.iter().for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
     }
 }

@@ -13,3 +13,4 @@ mod precision;
 mod random;
 mod raw;
 mod requests;
+mod shared;
