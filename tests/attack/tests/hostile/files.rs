@@ -93,19 +93,19 @@ fn archives_that_lie_are_refused() {
         zip(&[entry])
     };
     let many: Vec<Entry> = (0..60_000).map(|_| Entry::new("x", b"")).collect();
-    let mut far = zip(&[w.clone()]);
+    let mut far = zip(std::slice::from_ref(&w));
     let end = far.len() - 6;
     far[end..end + 4].copy_from_slice(&u32::MAX.to_le_bytes());
-    let mut crowd = zip(&[w.clone()]);
+    let mut crowd = zip(std::slice::from_ref(&w));
     let end = crowd.len() - 14;
     crowd[end..end + 4].fill(0xff);
-    let mut commented = zip(&[w.clone()]);
+    let mut commented = zip(std::slice::from_ref(&w));
     let end = commented.len();
     commented[end - 2..].fill(0xff);
-    let nested = zip(&[Entry::new("p.weight", &zip(&[w.clone()]))]);
+    let nested = zip(&[Entry::new("p.weight", &zip(std::slice::from_ref(&w)))]);
     #[rustfmt::skip]
     let rows: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("right", zip(&[w.clone()]), ""),
+        ("right", zip(std::slice::from_ref(&w)), ""),
         ("nothing", Vec::new(), "not a complete zip archive: Missing end"),
         ("no entry", zip(&[]), "there is no entry 'p.weight' for weight"),
         ("another name", changed(&|e| e.name = "../p.weight"), "there is no entry 'p.weight' for weight"),
