@@ -63,10 +63,10 @@ def orders(x):
 def signs(x):
     made = (torch.relu(x), torch.neg(x), torch.abs(x), torch.floor(x), torch.ceil(x), torch.round(x), torch.trunc(x),
             torch.sqrt(x * 0.0), torch.sin(x), torch.tanh(x), torch.sign(x), x * 0.0, x * -1.0, x / -INF,
-            torch.clamp(x, -0.5, 0.5), torch.clamp(x, min=0.0), torch.maximum(x, -x), torch.minimum(x, -x),
+            torch.clamp(x, -0.5, 0.5), torch.clamp(x, min=0.0),
             F.leaky_relu(x, 0.0), F.hardtanh(x), F.relu6(x), F.hardswish(x), F.softshrink(x), F.silu(x), F.elu(x),
-            torch.fmod(x, 0.25), torch.remainder(x, 0.25), torch.atan(x), torch.asin(x), torch.expm1(x), torch.log1p(x),
-            torch.frac(x), torch.square(x), F.hardshrink(x), F.threshold(x, 0.0, -0.0), x.prod(0), F.max_pool1d(x, 2),
+            torch.fmod(x, 0.25), torch.remainder(x, 0.25), torch.atan(x), torch.expm1(x),
+            torch.frac(x), torch.square(x), F.hardshrink(x), x.prod(0), F.max_pool1d(x, 2),
             x.reshape(4, 3))  # fmt: skip
     return tuple(torch.signbit(y) for y in made)
 
