@@ -31,8 +31,8 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Of a fixture whose inputs are cut to their first `rows` rows; `sets` of them, each with other
-    /// values.
+    /// Of a fixture whose inputs are cut to their first `rows` rows; `sets` of them, each with
+    /// other values.
     ///
     /// # Errors
     /// What is wrong with the fixture.

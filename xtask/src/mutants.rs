@@ -2,8 +2,8 @@
 //!
 //! A mutant is a number (`plutino_attack::mutant`). A worker tries a batch of them, one after the
 //! other, and says which one it begins, so that the one that ends the process by force, or does not
-//! end at all, is known; it is tried again alone, and the batch goes on behind it. Panics are caught
-//! where they are, and are faults as well. Every mutant with a fault is written to a folder.
+//! end at all, is known; it is tried again alone, and the batch goes on behind it. Panics are
+//! caught where they are, and are faults as well. Every mutant with a fault is written to a folder.
 
 use anyhow::{Context, Result, bail, ensure};
 use plutino_attack::mutant::{Mutant, Nursery};

@@ -1,5 +1,5 @@
-//! What `cargo xtask mutants` and `fuzz/` do for hours, for seconds: the same bodies, always the same
-//! damage.
+//! What `cargo xtask mutants` and `fuzz/` do for hours, for seconds: the same bodies, always
+//! the same damage.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests fail by panicking
 
 use plutino_attack::chance::Chance;
