@@ -4,6 +4,7 @@
 
 pub mod cancel;
 pub mod scale;
+pub mod shared;
 
 use plutino::{Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;

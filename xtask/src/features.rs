@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 /// depend on takes long.
 const SELECTIONS: &[&str] = &[
     "plutino",
+    "plutino-attack",
     "plutino-cli",
     "plutino-convolution",
     "plutino-cpu",

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::resources::{cpu_seconds, peak_mib};
 use crate::walk;
 
 /// Runs models that mean harm, and fails where one takes more memory or time than it may
@@ -191,20 +192,4 @@ fn made_up(model: &Model) -> Result<Made, Fault> {
     let ones = specs.iter().map(|s| Tensor::ones(s.dtype, s.shape.clone()));
     let ones = ones.collect::<Result<_, _>>().map_err(|e| Fault::Inputs(e.to_string()))?;
     Ok(Made::Tensors(ones))
-}
-
-/// User and system time of this process: the 14th and 15th field of `stat`, in hundredths of a
-/// second.
-fn cpu_seconds() -> Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").context("only on Linux")?;
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|t| t.parse::<f64>());
-    Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
-}
-
-fn peak_mib() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("only on Linux")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|l| l.split_whitespace().next()).context("no VmHWM in status")?;
-    Ok(kib.parse::<f64>()? / 1024.0)
 }

@@ -11,19 +11,25 @@ mod examples;
 mod features;
 mod fixtures;
 mod frames;
+mod fuzz;
 mod hash;
 mod hostile;
 mod hot_loops;
 mod licences;
 mod loom;
 mod memory;
+mod miri;
 mod models;
+mod mutants;
 mod native;
 mod ops_docs;
 mod portable;
+mod promises;
 mod python;
 mod releases;
+mod resources;
 mod scale;
+mod soak;
 mod tidy;
 mod view_test;
 mod walk;
@@ -51,6 +57,7 @@ enum Chore {
     Downstream(downstream::Args),
     Examples(examples::Args),
     Fixtures(fixtures::Args),
+    Fuzz(fuzz::Args),
     Hash(hash::Args),
     HotLoops(hot_loops::Args),
     Hostile(hostile::Args),
@@ -60,12 +67,17 @@ enum Chore {
     Memory(memory::Args),
     #[command(hide = true)]
     MemoryOne(memory::OneArgs),
+    Miri(miri::Args),
     Models(models::Args),
+    Mutants(mutants::Args),
+    #[command(hide = true)]
+    MutantsWorker(mutants::WorkerArgs),
     Native(native::Args),
     OpsDocs(ops_docs::Args),
     Portable(portable::Args),
     Releases(releases::Args),
     Scale(scale::Args),
+    Soak(soak::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
 }
@@ -80,6 +92,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Downstream(args) => downstream::run(&args),
         Chore::Examples(_) => examples::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&project_root()?, &args),
         Chore::Hash(args) => hash::run(&args),
         Chore::HotLoops(args) => hot_loops::run(&args),
         Chore::Hostile(args) => hostile::run(&args),
@@ -87,12 +100,16 @@ fn main() -> anyhow::Result<()> {
         Chore::Loom(_) => loom::run(&project_root()?),
         Chore::Memory(args) => memory::run(&args),
         Chore::MemoryOne(args) => memory::run_one(&args),
+        Chore::Miri(args) => miri::run(&project_root()?, &args),
         Chore::Models(args) => models::run(&args),
+        Chore::Mutants(args) => mutants::run(&args),
+        Chore::MutantsWorker(args) => mutants::work(&args),
         Chore::Native(_) => native::run(),
         Chore::OpsDocs(args) => ops_docs::run(&project_root()?, &args),
         Chore::Portable(args) => portable::run(&args),
         Chore::Releases(args) => releases::run(&args),
         Chore::Scale(args) => scale::run(&args),
+        Chore::Soak(args) => soak::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{features, licences};
+use crate::{features, licences, promises};
 
 /// Check the invariants of ARCHITECTURE.md that no compiler checks
 #[derive(clap::Args)]
@@ -119,6 +119,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("sizes from outside are taken through plutino_tensor::alloc", sizes),
         ("comments are at most 100 columns wide", width),
         ("every dependency has a licence of deny.toml", |root, _| licences::refused(root)),
+        ("promises of SECURITY.md name tests", |root, _| promises::broken(root)),
         ("every selection of packages builds the same", |root, _| features::differences(root)),
     ];
     let mut findings = Vec::new();
@@ -135,7 +136,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 fn rust_files(root: &Path) -> Result<Vec<Source>> {
     let mut pending: Vec<PathBuf> =
-        ["crates", "examples", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
+        ["crates", "examples", "fuzz", "xtask", "tests"].iter().map(|d| root.join(d)).collect();
     let mut sources = Vec::new();
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {

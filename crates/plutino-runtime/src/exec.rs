@@ -14,7 +14,7 @@ use plutino_kernels::{Par, Pool};
 use plutino_ops::{Input, Inputs, Output, Outputs, RunCx, RunError, Setting};
 use plutino_tensor::alloc::Ledger;
 use plutino_tensor::stop::Stop;
-use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
+use plutino_tensor::{AlignedBuf, Scope, Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -247,6 +247,8 @@ impl Run<'_> {
         let mut emitted: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
         let dynamic = step.outputs.iter().filter(|o| matches!(o.sink, Sink::Heap { .. })).count();
         emitted.resize(dynamic, None); // bounded: outputs
+        // What a kernel cuts out of no memory is aligned as well.
+        let mut none = AlignedBuf::zeroed(0)?;
         let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
         let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
         blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;
@@ -274,7 +276,7 @@ impl Run<'_> {
                 Sink::View => None,
             });
         }
-        let scratch = written.next().unwrap_or_default();
+        let scratch = written.next().unwrap_or_else(|| none.as_mut_bytes());
         let mut cx = RunCx { inputs: Inputs(inputs), outputs: Outputs(outputs), scratch, par };
         kernel.run(&mut cx)?;
         drop(cx);

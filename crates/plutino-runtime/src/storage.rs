@@ -196,6 +196,7 @@ impl Storage {
                 continue;
             };
             if matches!(node.action, Action::Pack | Action::Unpack) {
+                self.make_known_leaves(&node.inputs, types, at)?;
                 let mut leaves = self.leaves_of(&node.inputs).unwrap_or_default().into_iter();
                 for (id, spec) in node.outputs.iter().zip(&specs) {
                     let own = leaves.by_ref().take(spec.leaf_count()).collect();
@@ -217,6 +218,31 @@ impl Storage {
                 }
                 self.values[id.0] = Stored::Leaves(leaves);
             }
+        }
+        Ok(())
+    }
+
+    /// Leaves of what is known and has none because whatever made it is gone: a list has as many
+    /// leaves as members, or those behind it are taken for others.
+    fn make_known_leaves(
+        &mut self,
+        values: &[ValueId],
+        types: &Types,
+        at: usize,
+    ) -> Result<(), SessionError> {
+        for &id in values {
+            let Some(spec) = types.get(id).filter(|spec| infer::known(spec)) else { continue };
+            if !matches!(self.values[id.0], Stored::Nowhere) {
+                continue;
+            }
+            let member = |i| matches!(spec, ValueSpec::List(_)).then_some(i);
+            let mut leaves = Vec::new();
+            for (i, leaf) in spec.leaves().into_iter().enumerate() {
+                leaves.push(self.leaves.len());
+                let leaf = self.new_leaf(id, member(i), leaf, at, true)?;
+                self.leaves.push(leaf);
+            }
+            self.values[id.0] = Stored::Leaves(leaves);
         }
         Ok(())
     }

@@ -14,4 +14,5 @@ mod precision;
 mod random;
 mod raw;
 mod requests;
+mod shared;
 mod sizes;

@@ -1,6 +1,6 @@
 //! Functions of three tensors: `addcmul`, `addcdiv`, `lerp`.
 
-use super::{Elementwise, Formula, Lowering, Term, operand};
+use super::{Elementwise, Formula, Lowering, Term, number, operand};
 use crate::support::promotion::Category;
 use crate::{Arg, BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
@@ -118,8 +118,8 @@ impl Lerp {
         let from_end = f.binary(Binary::Sub, end, step)?;
         let distance = f.unary(Unary::Abs, weight)?;
         match f.binary(Binary::Lt, distance, Term::Number(Scalar::Float(0.5)))? {
-            Term::Number(Scalar::Bool(true)) => Ok(from_start),
-            Term::Number(_) => Ok(from_end),
+            Term::Number(near) if number::is_zero(near) => Ok(from_end),
+            Term::Number(_) => Ok(from_start),
             near => f.select(near, from_start, from_end),
         }
     }

@@ -196,7 +196,7 @@ fn complex(x: Scalar) -> Complex<f64> {
     }
 }
 
-fn is_zero(x: Scalar) -> bool {
+pub(crate) fn is_zero(x: Scalar) -> bool {
     complex(x) == Complex::new(0.0, 0.0)
 }
 

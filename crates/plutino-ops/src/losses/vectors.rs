@@ -1,7 +1,7 @@
 //! Losses of distances and angles between vectors.
 
 use super::Reduction;
-use crate::support::composite::{Compose, StepText, composed};
+use crate::support::composite::{Compose, StepText, composed, number};
 use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
@@ -38,7 +38,7 @@ impl Compose for Triplet {
     }
 
     fn steps(&self, _: &[&TensorValue]) -> Result<Vec<StepText>, ShapeError> {
-        let text = format!("p={} eps={:e}", self.p, self.eps);
+        let text = format!("p={} eps={:e}", number(self.p), self.eps);
         let distance = |a, b, to: &str| StepText::new("F.pairwise_distance", &[a, b], to, &text);
         let mut steps = vec![distance("x0", "x1", "near"), distance("x0", "x2", "far")];
         let mut far = "far";

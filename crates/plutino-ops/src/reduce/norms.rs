@@ -7,7 +7,7 @@
 //! and `nuc` are made of its singular values.
 
 use super::planned;
-use crate::support::composite::{Compose, StepText, composed};
+use crate::support::composite::{Compose, StepText, composed, number};
 use crate::support::in_dtype::to_dtype;
 use crate::support::rearrange::invalid;
 use crate::{
@@ -153,7 +153,7 @@ impl Norm {
                 return Err(invalid(format!("there is no norm of order {p} of nothing: {shape}")));
             }
             let dims = dims.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-            let text = format!("p={p} dim=({dims}) keepdim={keepdim}");
+            let text = format!("p={} dim=({dims}) keepdim={keepdim}", number(p));
             steps.push(StepText::new("torch.norm", &[x], "norm", &text));
             return Ok(());
         };

@@ -1,7 +1,7 @@
 //! Statistics that are a few other operators: differences, integrals, covariances, distances of
 //! tensors.
 
-use crate::support::composite::{Compose, StepText, composed};
+use crate::support::composite::{Compose, StepText, composed, number};
 use crate::support::names::optional_tensor;
 use crate::support::promotion::Category;
 use crate::support::rearrange::invalid;
@@ -310,7 +310,7 @@ impl Compose for Dist {
     fn steps(&self, _: &[&TensorValue]) -> Result<Vec<StepText>, ShapeError> {
         Ok(vec![
             expression("sub(@0,@1)", &["x0", "x1"], "difference"),
-            StepText::new("torch.norm", &["difference"], "norm", &format!("p={}", self.p)),
+            StepText::new("torch.norm", &["difference"], "norm", &format!("p={}", number(self.p))),
         ])
     }
 }

@@ -78,7 +78,9 @@ impl Range {
                     part = part.slice(dim, start, len, step);
                 }
                 Some(&index) => {
-                    part = part.slice(dim, position(shape[dim], index)?, 1, 1);
+                    // Not that of the whole: the dimension may have been sliced before.
+                    let at = position(part.shape[dim], index)?;
+                    part = part.slice(dim, at, 1, 1);
                     dropped.push(dim);
                 }
             }

@@ -68,6 +68,11 @@ pub(crate) fn list<T: ToString>(numbers: &[T]) -> String {
     format!("({})", numbers.join(","))
 }
 
+/// A number as a parameter has it: with a point or an exponent, or it would be an integer.
+pub(crate) fn number(x: f64) -> String {
+    format!("{x:?}")
+}
+
 /// A dtype as a parameter has it: `torch.float32`.
 pub(crate) fn word(dtype: DType) -> &'static str {
     match dtype {
@@ -95,8 +100,11 @@ fn tensors(
     let mut found = Vec::with_capacity(read.len());
     for &input in read {
         match inputs.get(input) {
+            // A list is what an operator of nothing but a list takes apart.
             Some(list @ ValueSpec::List(_))
-                if list.leaves().iter().all(|leaf| leaf.as_tensor().is_some()) =>
+                if read.len() == 1
+                    && list.leaf_count() > 0
+                    && list.leaves().iter().all(|leaf| leaf.as_tensor().is_some()) =>
             {
                 let leaves = list.leaves().into_iter().cloned().enumerate();
                 found.extend(leaves.map(|(i, leaf)| (StepValue::Member(input, i), leaf)));

@@ -74,7 +74,7 @@ pub enum NpyError {
         what: String,
     },
     /// An array of an archive is wrong.
-    #[error("array '{name}': {source}")]
+    #[error("array '{}': {source}", shown(name))]
     Array {
         /// Name of the array.
         name: String,
@@ -92,6 +92,14 @@ pub enum NpyError {
     /// The tensor could not be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+}
+
+/// Names come out of files: the beginning, without what a terminal would obey.
+fn shown(name: &str) -> String {
+    const MOST: usize = 200;
+    let cut = if name.chars().nth(MOST).is_some() { " ..." } else { "" };
+    let start = name.chars().take(MOST).flat_map(char::escape_debug).collect::<String>();
+    start + cut
 }
 
 impl NpyError {

@@ -63,7 +63,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(String, Tensor)>, NpyError> {
         let path = std::str::from_utf8(path.as_bytes()).map_err(invalid)?;
         let name = path.strip_suffix(".npy").unwrap_or(path);
         if !seen.insert(name.to_owned()) {
-            return Err(invalid(format!("array '{name}' occurs twice")));
+            return Err(invalid(format!("array '{}' occurs twice", super::shown(name))));
         }
         let local = archive.get_entry(entry.wayfinder()).map_err(invalid)?;
         let (stored, size) = (local.data(), entry.uncompressed_size_hint());

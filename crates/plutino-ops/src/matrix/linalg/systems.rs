@@ -191,7 +191,9 @@ impl OfMatrices for LeastSquares {
         let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
         let inverse = DVector::from_iterator(s.len(), inverse);
         let x = v_t.transpose() * (DMatrix::from_diagonal(&inverse) * (u.transpose() * &b));
-        let residuals = match rank == m && n > m {
+        // `gels` takes the rank to be full, whatever the numbers are.
+        let full = rank == m || self.driver == Driver::Gels;
+        let residuals = match full && n > m {
             true => (&a * &x - &b).column_iter().map(|column| column.norm_squared()).collect(),
             false => Vec::new(),
         };

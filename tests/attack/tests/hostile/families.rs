@@ -1,0 +1,150 @@
+//! Every family of operators with absurd parameters.
+
+use crate::harness::{all, row, single};
+
+/// Type, inputs, parameters, and what must come of it.
+type Row = (&'static str, &'static [&'static str], &'static str, &'static str);
+
+const IMAGE: &str = "(1,4,8,8)f32";
+const X: &str = "(2,3)f32";
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    // Convolutions: strides, groups, kernels, paddings, dilations.
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(0,0) padding=(0,0) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "! parameter 'stride' must be 2 integers of at"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(1,1) padding=(0,0) dilation=(1,1) groups=0 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "! parameter 'groups' must be a divisor of 4 and"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(1,1) padding=(0,0) dilation=(0,0) groups=1 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "! parameter 'dilation' must be 2 integers of at"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(1,1) padding=(1000000000000,0) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "! budget"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(1,1) padding=(0,0) dilation=(9223372036854775807,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "! a window that spans 18446744073709551615 does"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(3,3) stride=(9223372036854775807,9223372036854775807) padding=(0,0) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,3,3)f32", "= 36.0 36.0 36.0 36.0"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(0,0) stride=(1,1) padding=(0,0) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,0,0)f32", "! parameter 'kernel_size' must be 2 integers of"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=0 kernel_size=(1,1) stride=(1,1) padding=(0,0) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(0,4,1,1)f32", "! 0 channels cannot be cut into 1 groups"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(1,1) stride=(1,1) padding=(-1,-1) dilation=(1,1) groups=1 bias=False padding_mode=zeros @weight=(4,4,1,1)f32", "! parameter 'padding' must be 2 integers of at"),
+    ("nn.Conv2d", &[IMAGE], "in_channels=4 out_channels=4 kernel_size=(1,1) stride=(1,1) padding=(99,99) dilation=(1,1) groups=1 bias=False padding_mode=reflect @weight=(4,4,1,1)f32", "! Reflect padding 99 needs a larger input than"),
+    ("nn.ConvTranspose2d", &[IMAGE], "in_channels=4 out_channels=1 kernel_size=(1,1) stride=(1000000000,1000000000) padding=(0,0) output_padding=(0,0) dilation=(1,1) groups=1 bias=False @weight=(4,1,1,1)f32", "! the sizes of the convolution overflow"),
+    ("nn.ConvTranspose2d", &[IMAGE], "in_channels=4 out_channels=1 kernel_size=(1,1) stride=(1,1) padding=(900,900) output_padding=(0,0) dilation=(1,1) groups=1 bias=False @weight=(4,1,1,1)f32", "! padding 1800 leaves nothing of an output of 8"),
+    ("nn.ConvTranspose2d", &[IMAGE], "in_channels=4 out_channels=1 kernel_size=(1,1) stride=(1,1) padding=(0,0) output_padding=(4294967296,0) dilation=(1,1) groups=1 bias=False @weight=(4,1,1,1)f32", "! output padding 4294967296 must be less than"),
+    // Pooling.
+    ("nn.MaxPool2d", &[IMAGE], "kernel_size=(0,0) stride=(1,1) padding=(0,0) dilation=(1,1) ceil_mode=False return_indices=False", "! parameter 'kernel_size' must be 2 integers of"),
+    ("nn.MaxPool2d", &[IMAGE], "kernel_size=(2,2) stride=(0,0) padding=(0,0) dilation=(1,1) ceil_mode=False return_indices=False", "! parameter 'stride' must be 2 integers of at"),
+    ("nn.MaxPool2d", &[IMAGE], "kernel_size=(2147483647,2147483647) stride=(1,1) padding=(1073741823,1073741823) dilation=(1,1) ceil_mode=False return_indices=False", "= [1,4,8,8]"),
+    ("nn.MaxPool2d", &[IMAGE], "kernel_size=(2,2) stride=(1,1) padding=(5,5) dilation=(1,1) ceil_mode=False return_indices=False", "! dimension 2 of an input (1,4,8,8): padding 5"),
+    ("nn.AvgPool2d", &[IMAGE], "kernel_size=(2,2) stride=(1,1) padding=(0,0) ceil_mode=False count_include_pad=True divisor_override=0", "! parameter 'divisor_override' must be None, or"),
+    ("nn.AdaptiveAvgPool2d", &[IMAGE], "output_size=(1000000000,1000000000)", "! shape (1,4,1000000000,1000000000) has more"),
+    ("nn.AdaptiveAvgPool2d", &[IMAGE], "output_size=(0,0)", "= [1,4,8,8]"),
+    ("F.lp_pool2d", &[IMAGE], "norm_type=0 kernel_size=(2,2) stride=(2,2) ceil_mode=False", "! parameter 'norm_type' must be a number other"),
+    ("F.max_unpool2d", &["(1,1,2,2)f32", "(1,1,2,2)i64"], "kernel_size=(2,2) stride=(1000000000,1000000000) padding=(0,0) $input=a $indices=b", "! budget"),
+    // Shapes.
+    ("Tensor.reshape", &[X], "shape=(-1,-1)", "! shape [-1, -1] has more than one -1 (input"),
+    ("Tensor.reshape", &[X], "shape=(4294967296,4294967296)", "! shape (4294967296,4294967296) has more"),
+    ("Tensor.reshape", &[X], "shape=(9223372036854775807,2)", "! shape (9223372036854775807,2) has more"),
+    ("Tensor.expand", &[X], "shape=(1000000000000,2,3)", "! budget"),
+    ("Tensor.repeat", &[X], "sizes=(1000000,1000000)", "! budget"),
+    ("Tensor.repeat", &[X], "sizes=(-1,1)", "! a tensor of shape (2,3) cannot be repeated"),
+    ("torch.tile", &[X], "dims=(1000000000000,1)", "! budget"),
+    ("torch.repeat_interleave", &[X], "repeats=1000000000000 dim=0", "! budget"),
+    ("Tensor.permute", &[X], "dims=(0,0)", "! dimension 0 is named twice in [0, 0]"),
+    ("torch.transpose", &[X], "dim0=0 dim1=9223372036854775807", "! dimension 9223372036854775807 does not exist"),
+    ("torch.flatten", &[X], "start_dim=1 end_dim=0", "! start_dim 1 comes after end_dim 0 in (2,3)"),
+    ("torch.unsqueeze", &[X], "dim=64", "! dimension 64 does not exist in a tensor of"),
+    ("torch.cat", &[X, X], "dim=-9223372036854775808", "! dimension -9223372036854775808 does not exist"),
+    ("torch.stack", &[X, X], "dim=5", "! dimension 5 does not exist in a tensor of"),
+    ("torch.split", &[X], "split_size_or_sections=0 dim=0", "! parts of size 0 never cover a dimension"),
+    ("torch.chunk", &[X], "chunks=0 dim=0", "! parameter 'chunks' must be an integer of at"),
+    ("torch.roll", &[X], "shifts=(9223372036854775807) dims=(0)", "= 1.0 1.0 1.0 1.0 1.0 1.0"),
+    ("torch.rot90", &[X], "k=9223372036854775807 dims=(0,1)", "= 1.0 1.0 1.0 1.0 1.0 1.0"),
+    ("Tensor.unfold", &[X], "dimension=1 size=2 step=0", "! windows of 2 every 0 do not fit dimension 1"),
+    ("Tensor.unfold", &[X], "dimension=1 size=9223372036854775807 step=1", "! windows of 9223372036854775807 every 1 do not"),
+    ("torch.as_strided", &[X], "size=(1000000,1000000) stride=(0,0) storage_offset=0", "! budget"),
+    ("torch.as_strided", &[X], "size=(2,2) stride=(9223372036854775807,1) storage_offset=0", "! size (2,2) with stride [9223372036854775807,"),
+    ("torch.as_strided", &[X], "size=(2,2) stride=(-1,1) storage_offset=0", "! size [2, 2] with stride [-1, 1] is negative"),
+    ("F.pad", &[X], "pad=(1000000000000,0) mode=constant value=0", "! budget"),
+    ("F.pad", &[X], "pad=(-9,0) mode=constant value=0", "! padding (-9, 0) does not suit 3 elements"),
+    ("F.pad", &[X], "pad=(9223372036854775807,9223372036854775807) mode=constant value=0", "! padding (9223372036854775807,"),
+    ("Tensor.slice", &[X], "dim=0 start=0 end=2 step=0", "! the step of a slice must be at least 1, not 0"),
+    ("Tensor.slice", &[X], "dim=0 start=-9223372036854775808 end=9223372036854775807 step=9223372036854775807", "= 1.0 1.0 1.0"),
+    ("Tensor.slice", &["(2,6,4,5)f32"], "dims=(2,1,1) ends=(0,3,0) selects=(0,2147483647,-1) starts=(0,1,0) steps=(0,1,0)", "= [2,5]"),
+    ("Tensor.select", &[X], "dim=0 index=9223372036854775807", "! index 9223372036854775807 is outside -2..2"),
+    ("torch.narrow", &[X], "dim=0 start=1 length=9223372036854775807", "! 9223372036854775807 indices from 1 on do not"),
+    ("torch.diag_embed", &["(3)f32"], "offset=1000000000 dim1=-2 dim2=-1", "! budget"),
+    ("torch.combinations", &["(64)f32"], "r=32 with_replacement=False", "! shape (1832624140942590534,32) has more"),
+    ("torch.cartesian_prod", &["(5000)f32", "(5000)f32"], "", "! budget"),
+    ("torch.tril", &[X], "diagonal=-9223372036854775808", "= 0.0 0.0 0.0 0.0 0.0 0.0"),
+    // Making tensors.
+    ("torch.zeros_like", &["(0,1000000000000)f32"], "dtype=torch.float", "= [0,1000000000000]"),
+    ("torch.eye", &[], "n=1000000000 dtype=torch.float", "! budget"),
+    ("torch.arange", &[], "start=0 end=1e18 step=1 dtype=torch.float", "! no range leads from Int(0) to Float(1e18) by"),
+    ("torch.arange", &[], "start=0 end=1 step=0 dtype=torch.float", "! no range leads from Int(0) to Int(1) by"),
+    ("torch.arange", &[], "start=0 end=1 step=1e-300 dtype=torch.float", "! no range leads from Int(0) to Int(1) by"),
+    ("torch.linspace", &[], "start=0 end=1 steps=1000000000000 dtype=torch.float", "! budget"),
+    ("torch.full", &[], "size=(99999999999,99999999999) fill_value=1 dtype=torch.float", "! shape (99999999999,99999999999) has more"),
+    ("torch.zeros", &[], "size=(-1) dtype=torch.float", "! sizes [-1] must not be negative"),
+    // Reductions and orders.
+    ("torch.sum", &[X], "dim=(0,0) keepdim=False", "! dimension 0 is named twice"),
+    ("torch.mean", &["(0,3)f32"], "dim=(0) keepdim=False", "= NaN NaN NaN"),
+    ("torch.max", &["(0,3)f32"], "dim=0 keepdim=False", "! there is no extremum of nothing: the input is"),
+    ("torch.argmax", &["(0)f32"], "dim=None keepdim=False", "! there is no extremum of nothing: the input is"),
+    ("torch.kthvalue", &[X], "k=0 dim=1 keepdim=False", "! k is 0, but there are 3 elements in a line"),
+    ("torch.cumsum", &[X], "dim=7", "! dimension 7 does not exist in a tensor of"),
+    ("torch.norm", &[X], "p=1e308 dim=(1) keepdim=False", "= 1.0 1.0"),
+    ("torch.var", &["(1)f32"], "dim=(0) correction=1 keepdim=False", "= NaN"),
+    ("torch.var", &[X], "dim=(0) correction=9223372036854775807 keepdim=False", "= NaN NaN NaN"),
+    ("torch.histc", &[X], "bins=1000000000000 min=0 max=1", "! budget"),
+    ("torch.histc", &[X], "bins=0 min=0 max=1", "! there are 0 bins: it must be at least 1"),
+    ("torch.bincount", &["(3)i64"], "minlength=1000000000000", "! budget"),
+    ("torch.logsumexp", &[X], "dim=(9) keepdim=False", "! dimension 9 does not exist in a tensor of"),
+    ("torch.diff", &[X], "n=1000000000000 dim=1", "= [2,0]"),
+    ("torch.prod", &[X], "dim=-3 keepdim=False", "! dimension -3 does not exist in a tensor of"),
+    // Norms and products.
+    ("nn.GroupNorm", &[IMAGE], "num_groups=0 num_channels=4 eps=1e-5 affine=False", "! parameter 'num_groups' must be an integer of"),
+    ("nn.GroupNorm", &[IMAGE], "num_groups=3 num_channels=4 eps=1e-5 affine=False", "! parameter 'num_channels' must be a multiple"),
+    ("nn.LayerNorm", &[X], "normalized_shape=() eps=1e-5 elementwise_affine=False", "! parameter 'normalized_shape' must be one size"),
+    ("nn.LayerNorm", &["(2,0)f32"], "normalized_shape=(0) eps=1e-5 elementwise_affine=False", "= [2,0]"),
+    ("F.local_response_norm", &[IMAGE], "size=9223372036854775807 alpha=1 beta=0.75 k=1", "= [1,4,8,8]"),
+    ("torch.matmul", &["(2,0)f32", "(0,3)f32"], "$input=a $other=b", "= 0 0 0 0 0 0"),
+    ("torch.matmul", &["(100000,1)f32", "(1,100000)f32"], "$input=a $other=b", "! budget"),
+    ("torch.matrix_power", &["(2,2)f32"], "n=9223372036854775807", "= inf inf inf inf"),
+    ("torch.kron", &["(3000,3000)f32", "(3000,3000)f32"], "$input=a $other=b", "! budget"),
+    ("torch.einsum", &[X, X], "equation=ij,ij->ijk", "! parameter 'equation' must be an equation"),
+    ("torch.einsum", &["(1000)f32", "(1000)f32", "(1000)f32", "(1000)f32"], "equation=a,b,c,d->abcd", "! budget"),
+    ("nn.Linear", &[X], "in_features=3 out_features=99999999999 bias=False @weight=(99999999999,3)f32", "! budget"),
+    ("nn.Bilinear", &[X, X], "in1_features=3 in2_features=3 out_features=0 bias=False @weight=(0,3,3)f32", "! unsupported type nn.Bilinear x1 (first: line"),
+    // Sequences and attention.
+    ("nn.LSTM", &["(2,3,4)f32"], "input_size=4 hidden_size=0 num_layers=1 bias=False batch_first=True bidirectional=False proj_size=0", "! parameter 'hidden_size' must be an integer of"),
+    ("nn.LSTM", &["(2,3,4)f32"], "input_size=4 hidden_size=4 num_layers=1000000000 bias=False batch_first=True bidirectional=False proj_size=0", "! weight '@weight_ih_l0' is missing"),
+    ("nn.Embedding", &["(2,3)i64"], "num_embeddings=1 embedding_dim=4 sparse=False padding_idx=None @weight=(1,4)f32", "! input 0: index 1 is outside 0..1"),
+    ("nn.Embedding", &["(2,3)i64"], "num_embeddings=0 embedding_dim=4 sparse=False padding_idx=None @weight=(0,4)f32", "! input 0: index 1 is outside 0..0"),
+    ("nn.MultiheadAttention", &["(2,3,4)f32"], "embed_dim=4 num_heads=0 bias=False batch_first=True add_bias_kv=False add_zero_attn=False kdim=4 vdim=4 @in_proj_weight=(12,4)f32 @out_proj.weight=(4,4)f32", "! parameter 'num_heads' must be a divisor of"),
+    ("F.scaled_dot_product_attention", &["(1,2,3,4)f32", "(1,2,5,4)f32", "(1,2,6,4)f32"], "$query=a $key=b $value=c is_causal=False dropout_p=0.0", "! query (1,2,3,4)f32, key (1,2,5,4)f32 and"),
+    ("F.one_hot", &["(3)i64"], "num_classes=1000000000000", "! budget"),
+    ("F.one_hot", &["(3)i64"], "num_classes=1", "! input 0: index 1 is outside 0..1"),
+    // Images and signals.
+    ("F.interpolate", &[IMAGE], "mode=nearest scale_factor=(1e300,1e300) recompute_scale_factor=False", "! scale_factor [1e300, 1e300] must be 2 factors"),
+    ("F.interpolate", &[IMAGE], "mode=nearest scale_factor=(0,0) recompute_scale_factor=False", "! scale_factor [0.0, 0.0] must be 2 factors"),
+    ("F.interpolate", &[IMAGE], "mode=bicubic align_corners=False scale_factor=(nan,nan) recompute_scale_factor=False", "! parameter 'scale_factor' must be numbers"),
+    ("nn.PixelShuffle", &[IMAGE], "upscale_factor=0", "! parameter 'upscale_factor' must be an integer"),
+    ("nn.PixelShuffle", &[IMAGE], "upscale_factor=4294967296", "! a factor of 4294967296 is too large"),
+    ("F.fold", &["(1,4,4)f32"], "output_size=(1000000000,1000000000) kernel_size=(2,2) stride=(1,1) padding=(0,0) dilation=(1,1)", "! windows of 4 elements at 999999998000000001"),
+    ("F.unfold", &[IMAGE], "kernel_size=(3,3) stride=(0,1) padding=(0,0) dilation=(1,1)", "! parameter 'stride' must be 2 integers of at"),
+    ("F.grid_sample", &[IMAGE, "(1,2,2,2)f32"], "mode=bilinear padding_mode=zeros align_corners=False $input=a $grid=b", "= [1,4,2,2]"),
+    ("torch.fft.fft", &[X], "dim=-1 n=0 norm=None", "! a signal of (2,0) has no elements to"),
+    ("torch.stft", &["(2,40)f32"], "center=True hop_length=0 n_fft=8 normalized=False onesided=True pad_mode=constant return_complex=True win_length=None window=None", "! parameter 'hop_length' must be an integer of"),
+    ("nn.ReflectionPad2d", &[IMAGE], "padding=(8,8,8,8)", "! padding (8, 8) is too large for 8 elements in"),
+    ("nn.Upsample", &[IMAGE], "mode=bilinear size=(0,0) align_corners=False", "! size [0, 0] must be 2 positive sizes"),
+    // Indices of data.
+    ("torch.gather", &[X, "(2,3)i64"], "dim=9 $input=a $index=b", "! dimension 9 does not exist in a tensor of"),
+    ("torch.gather", &["(1,3)f32", "(1,3)i64"], "dim=0 $input=a $index=b", "! input 1: index 1 is outside 0..1"),
+    ("torch.index_select", &["(1,3)f32", "(3)i64"], "dim=0 $input=a $index=b", "! input 1: index 1 is outside 0..1"),
+    ("torch.scatter", &["(1,3)f32", "(1,3)i64", "(1,3)f32"], "dim=0 $input=a $index=b $src=c", "! input 1: index 1 is outside 0..1"),
+    ("torch.take", &["(1)f32", "(3)i64"], "$input=a $index=b", "! input 1: index 1 is outside -1..1"),
+    ("torch.clamp", &[X], "min=nan max=nan", "= NaN NaN NaN NaN NaN NaN"),
+    ("nn.Softmax", &["(0)f32"], "dim=0", "= [0]"),
+    ("nn.Softmax", &["()f32"], "dim=9223372036854775807", "! dimension 9223372036854775807 does not exist"),
+];
+
+#[test]
+fn absurd_parameters_are_refused_or_computed() {
+    all(ROWS.iter().map(|(kind, inputs, params, expected)| {
+        row(&format!("{kind} {params}"), &single(kind, inputs, params), expected, 1)
+    }));
+}

@@ -1,0 +1,38 @@
+//! `cargo xtask miri`: what is unsafe below the kernels, interpreted.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// Run the tests of ir, tensor and the arena in miri
+///
+/// Needs a nightly toolchain with it: rustup toolchain install nightly --component miri,rust-src
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The toolchain.
+    #[arg(long, default_value = "nightly")]
+    toolchain: String,
+}
+
+/// Packages, the part of their tests whose names begin so, and tests that are left out: of files,
+/// of very many elements, and of time.
+const SELECTIONS: &[(&str, &str, &[&str])] =
+    &[("plutino-tensor", "", &[]), ("plutino-ir", "", &[]), ("plutino-runtime", "arena", &[])];
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    for (package, filter, skipped) in SELECTIONS {
+        let mut command = Command::new("cargo");
+        command.arg(format!("+{}", args.toolchain));
+        command.args(["miri", "test", "--locked", "--lib", "-p", package, "--", filter]);
+        command.args(skipped.iter().flat_map(|name| ["--skip", name]));
+        let status = command
+            .current_dir(root)
+            .env("CARGO_TARGET_DIR", root.join("target/miri"))
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
+            .status()
+            .context("cargo")?;
+        ensure!(status.success(), "miri of {package}: {status}");
+    }
+    Ok(())
+}
