@@ -25,7 +25,7 @@ fn findings(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
         for promise in section.split("\n- ").skip(1) {
             let tests: Vec<(&str, &str)> = named(promise).collect();
             if tests.is_empty() {
-                let brief: String = promise.chars().take(60).collect();
+                let brief: String = promise.trim().chars().take(60).collect();
                 found.push(format!("SECURITY.md: no test holds '{brief}'"));
             }
             for (file, test) in tests {

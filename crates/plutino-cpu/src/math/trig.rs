@@ -1,7 +1,8 @@
 //! Sine and cosine.
 //!
-//! x = n pi/2 + r with |r| <= pi/4; n mod 4 chooses the polynomial and the sign. Vectors with an
-//! argument too large for that go element by element through f64.
+//! x = n pi/2 + r with |r| <= pi/4; n mod 4 chooses the polynomial and the sign. Arguments too large
+//! for that go one by one through f64, and no others: an element must not depend on its neighbours
+//! in a vector.
 
 use super::polynomial;
 use crate::simd::Simd;
@@ -17,20 +18,16 @@ const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 /// sin x.
 #[cfg_attr(not(unoptimised), inline(always))]
 pub fn sin<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    if any_large(s, x) {
-        return by_element(s, x, f64::sin);
-    }
     let y = quadrants(s, x, 0);
-    s.select(s.eq(x, s.zero()), x, y) // -0 stays -0
+    let y = s.select(s.eq(x, s.zero()), x, y); // -0 stays -0
+    if any_large(s, x) { large_by_element(s, x, y, f64::sin) } else { y }
 }
 
 /// cos x.
 #[cfg_attr(not(unoptimised), inline(always))]
 pub fn cos<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    if any_large(s, x) {
-        return by_element(s, x, f64::cos);
-    }
-    quadrants(s, x, 1)
+    let y = quadrants(s, x, 1);
+    if any_large(s, x) { large_by_element(s, x, y, f64::cos) } else { y }
 }
 
 /// sin(x + shift pi/2), for |x| at most [`REDUCIBLE`].
@@ -61,13 +58,16 @@ fn any_large<S: Simd>(s: S, x: S::F32) -> bool {
     s.max_lane(s.select(large, s.splat(1.0), s.zero())) > 0.0
 }
 
-/// Applies `f` lane by lane, rounded once.
+/// `y`, and `f` of the large elements of `x`, rounded once.
 #[inline(always)]
-fn by_element<S: Simd>(s: S, x: S::F32, f: fn(f64) -> f64) -> S::F32 {
-    let mut lanes = [0.0f32; 16];
-    s.store(x, &mut lanes);
-    for lane in &mut lanes[..S::LANES] {
-        *lane = f(f64::from(*lane)) as f32;
+fn large_by_element<S: Simd>(s: S, x: S::F32, y: S::F32, f: fn(f64) -> f64) -> S::F32 {
+    let (mut from, mut lanes) = ([0.0f32; 16], [0.0f32; 16]);
+    s.store(x, &mut from);
+    s.store(y, &mut lanes);
+    for (lane, x) in lanes.iter_mut().zip(from) {
+        if x.abs() > REDUCIBLE {
+            *lane = f(f64::from(x)) as f32;
+        }
     }
     s.load(&lanes)
 }
