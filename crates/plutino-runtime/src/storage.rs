@@ -238,9 +238,9 @@ impl Storage {
             let member = |i| matches!(spec, ValueSpec::List(_)).then_some(i);
             let mut leaves = Vec::new();
             for (i, leaf) in spec.leaves().into_iter().enumerate() {
-                leaves.push(self.leaves.len());
+                lists::push(&mut leaves, self.leaves.len())?;
                 let leaf = self.new_leaf(id, member(i), leaf, at, true)?;
-                self.leaves.push(leaf);
+                lists::push(&mut self.leaves, leaf)?;
             }
             self.values[id.0] = Stored::Leaves(leaves);
         }
