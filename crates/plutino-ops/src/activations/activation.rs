@@ -360,7 +360,7 @@ mod tests {
             "F.relu6 c 1 1 0 1",
             "F.relu c 1 1 0 1",
         ] {
-            for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
                 let y = check(&*op(line), &[x.cast(dtype).unwrap()]);
                 let y = values::<f32>(&y[0].cast(DType::F32).unwrap());
                 let minus = y.iter().map(|y| y.is_sign_negative());

@@ -352,7 +352,7 @@ mod tests {
             (&[0.0, NAN, 1.0, NAN, 2.0], [2, 2, 2, 2, 2, 4, 5, 5], [2, 2, 2, 2, 4, 5, 5, 5]),
         ];
         for (sorted, left, right) in rows {
-            for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
                 let of = |x: &[f32]| tensor([x.len()], x).cast(dtype).unwrap();
                 let (sorted, x) = (of(sorted), of(&x));
                 for (side, expected) in [("False", left), ("True", right)] {
