@@ -188,7 +188,7 @@ struct Search<'a> {
     /// Of this inference alone: nothing of it is kept.
     packs: PackCache,
     /// Of all lists so far.
-    members: usize,
+    lists: infer::Lists,
 }
 
 impl Search<'_> {
@@ -212,7 +212,7 @@ impl Search<'_> {
                     found,
                     allowance: Allowance::default(),
                     packs: PackCache::default(),
-                    members: 0,
+                    lists: infer::Lists::default(),
                 };
                 let (mut found, types) = search.nodes(limits)?;
                 found.failures.extend(strides::bind_to(&mut net, &types).err());
@@ -232,7 +232,11 @@ impl Search<'_> {
         for node in &self.net.nodes {
             limits.check()?;
             self.found.operators += usize::from(node.operator().is_some());
-            match self.types.all(&node.inputs).map(|inputs| self.outputs(node, &inputs)) {
+            let made = match self.lists.read(node, &self.types) {
+                Ok(()) => self.types.all(&node.inputs).map(|inputs| self.outputs(node, &inputs)),
+                Err(error) => Some(Err(error)),
+            };
+            match made {
                 Some(Ok(Some(outputs))) => self.inferred(node, outputs),
                 Some(Ok(None)) | None => self.open(node),
                 Some(Err(error)) => {
@@ -273,7 +277,7 @@ impl Search<'_> {
         })?;
         if let Some(outputs) = &outputs {
             alloc::charge(infer::computed(outputs))?;
-            self.members = infer::count_members(node, inputs, outputs, self.members)?;
+            self.lists.make(node, inputs, outputs)?;
         }
         Ok(outputs)
     }

@@ -11,7 +11,7 @@ use crate::{Profile, SessionError, spans};
 use plutino_ir::Limits;
 use plutino_kernels::par::Trace;
 use plutino_kernels::{Par, Pool};
-use plutino_ops::{Input, Inputs, Output, Outputs, RunCx, RunError, Setting};
+use plutino_ops::{Input, Inputs, Members, Output, Outputs, RunCx, RunError, Setting};
 use plutino_tensor::alloc::Ledger;
 use plutino_tensor::stop::Stop;
 use plutino_tensor::{AlignedBuf, Scope, Shape, Tensor, TensorError, TensorSpec};
@@ -335,6 +335,22 @@ impl Run<'_> {
         let location = || Box::new((*step.location).clone());
         let failed = |source| SessionError::Run { location: location(), source };
         let mut inputs = Vec::with_capacity(late.inputs.len());
+        // Before they are copied: a list that data made may be read many times.
+        let mut members = Members::default();
+        for input in &late.inputs {
+            let spec = match input {
+                &LateInput::Slot(slot) => {
+                    handed.late.get(slot).and_then(Option::as_ref).map(|value| &value.spec)
+                }
+                LateInput::Planned { spec, .. } => Some(spec),
+            };
+            let counted = spec.map_or(Ok(()), |spec| members.inside(spec, 1));
+            counted.map_err(|source| SessionError::Shape {
+                location: location(),
+                inputs: format!("{} inputs", late.inputs.len()),
+                source,
+            })?;
+        }
         for input in &late.inputs {
             inputs.push(match input {
                 &LateInput::Slot(slot) => handed

@@ -9,7 +9,7 @@ use crate::passes::fold::{self, Folded};
 use crate::report::Warning;
 use plutino_ir::{Dim, SizeLimit, TensorType, quote_display};
 use plutino_kernels::PackKey;
-use plutino_ops::{MAX_MEMBERS, PackCache, PlanError, ShapeError, ValueSpec};
+use plutino_ops::{Members, PackCache, PlanError, ShapeError, ValueSpec};
 use plutino_tensor::{DType, Layout, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
 /// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run
@@ -70,6 +70,7 @@ pub(crate) fn infer(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionErr
     }
     for each in &net.nodes {
         cx.limits.check()?;
+        cx.lists.read(each, &net.types)?;
         let inferred = node(&mut net.types, each, cx, true, false);
         halt::check(&each.location)?;
         inferred?;
@@ -131,7 +132,7 @@ pub(crate) fn node(
         alloc::charge(computed(&outputs).saturating_sub(already))?;
     }
     if before.is_none() {
-        cx.members = count_members(node, &inputs, &outputs, cx.members)?;
+        cx.lists.make(node, &inputs, &outputs)?;
     }
     for (&id, spec) in node.outputs.iter().zip(outputs) {
         types.put(id, spec)?;
@@ -204,12 +205,9 @@ pub(crate) fn structure(
             Err(ShapeError::Sort { input: 0, expected: "a tuple", found: describe(inputs) })
         }
         _ => {
-            let members: usize = inputs.iter().map(ValueSpec::leaf_count).sum();
-            if members > MAX_MEMBERS {
-                return Err(ShapeError::Invalid(format!(
-                    "a tuple may have {MAX_MEMBERS} members at most"
-                )));
-            }
+            let mut members = Members::default();
+            inputs.iter().try_for_each(|input| members.add(input, 1))?;
+            members.room()?;
             Ok(vec![ValueSpec::List(inputs.to_vec())])
         }
     }
@@ -257,28 +255,72 @@ pub(crate) fn check_rank(spec: &TensorSpec) -> Result<(), TensorError> {
 /// Members of all lists of a plan.
 const MAX_ALL_MEMBERS: usize = 1 << 20;
 
-/// Counts the members of the lists that a node makes to those before it.
-pub(crate) fn count_members(
-    node: &Node,
-    inputs: &[ValueSpec],
-    outputs: &[ValueSpec],
-    before: usize,
-) -> Result<usize, SessionError> {
-    let lists = outputs.iter().filter(|value| matches!(value, ValueSpec::List(_)));
-    let made = lists.map(ValueSpec::leaf_count).fold(0, usize::saturating_add);
-    let all = before.saturating_add(made);
-    let failed = |source: ShapeError| SessionError::Shape {
-        location: Box::new((*node.location).clone()),
-        inputs: describe(inputs),
-        source,
-    };
-    if all > MAX_ALL_MEMBERS {
-        let what = format!("the lists of a plan may have {MAX_ALL_MEMBERS} members");
-        return Err(failed(ShapeError::Invalid(what)));
+/// Members that all operators of a plan read: each has a list of its own of what it reads.
+const MAX_ALL_READ: usize = 1 << 22;
+
+/// Members that are read without being charged to the memory budget: more than models have.
+const FREE_READ: usize = 1 << 16;
+
+/// What a member takes in the lists of an operator that reads it, about.
+const BYTES_A_READ: usize = 256;
+
+/// The members of the lists of a plan, counted before they are made or copied.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    made: usize,
+    read: usize,
+}
+
+impl Lists {
+    /// Counts the members of the lists that a node reads: before they are looked at together, for
+    /// that copies them.
+    ///
+    /// # Errors
+    /// Where they are too many, or exceed the budget.
+    pub(crate) fn read(&mut self, node: &Node, types: &Types) -> Result<(), SessionError> {
+        let failed = |source: ShapeError| SessionError::Shape {
+            location: Box::new((*node.location).clone()),
+            inputs: format!("{} inputs", node.inputs.len()),
+            source,
+        };
+        let mut members = Members::default();
+        let lists = node.inputs.iter().filter_map(|&input| types.get(input));
+        lists.into_iter().try_for_each(|list| members.inside(list, 1)).map_err(failed)?;
+        members.room().map_err(failed)?;
+        let before = self.read;
+        self.read = before.saturating_add(members.count());
+        if self.read > MAX_ALL_READ {
+            let what = format!("all operators together may read {MAX_ALL_READ} members of lists");
+            return Err(failed(ShapeError::Invalid(what)));
+        }
+        let charged = |read: usize| read.saturating_sub(FREE_READ).saturating_mul(BYTES_A_READ);
+        let more = charged(self.read).saturating_sub(charged(before));
+        alloc::charge(more).map_err(|e| failed(e.into()))
     }
-    alloc::charge(made.saturating_mul(size_of::<ValueSpec>()))
-        .map_err(|e| failed(ShapeError::from(e)))?;
-    Ok(all)
+
+    /// Counts the members of the lists that a node makes.
+    ///
+    /// # Errors
+    /// Where all lists have too many, or exceed the budget.
+    pub(crate) fn make(
+        &mut self,
+        node: &Node,
+        inputs: &[ValueSpec],
+        outputs: &[ValueSpec],
+    ) -> Result<(), SessionError> {
+        let made = outputs.iter().map(ValueSpec::members).fold(0, usize::saturating_add);
+        self.made = self.made.saturating_add(made);
+        let failed = |source: ShapeError| SessionError::Shape {
+            location: Box::new((*node.location).clone()),
+            inputs: describe(inputs),
+            source,
+        };
+        if self.made > MAX_ALL_MEMBERS {
+            let what = format!("the lists of a plan may have {MAX_ALL_MEMBERS} members");
+            return Err(failed(ShapeError::Invalid(what)));
+        }
+        alloc::charge(made.saturating_mul(size_of::<ValueSpec>())).map_err(|e| failed(e.into()))
+    }
 }
 
 /// Specs for messages: the first few of them.

@@ -12,8 +12,8 @@ use plutino_ir::{
     Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights, topo,
 };
 use plutino_ops::{
-    BuildError, BuildProblem, Location, MAX_MEMBERS, NodeReader, Operator, PackCache, Registry,
-    Weight,
+    BuildError, BuildProblem, Location, MAX_MEMBERS, MAX_NESTING, NodeReader, Operator, PackCache,
+    Registry, Weight,
 };
 use plutino_tensor::Scope;
 use plutino_tensor::alloc::Ledger;
@@ -379,9 +379,6 @@ fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl
 /// Results that a model may have, tuples taken apart.
 const MAX_OUTPUTS: usize = 1 << 16;
 
-/// How deep tuples may stand inside tuples.
-const MAX_NESTING: usize = 64;
-
 /// The first tuple with too many members, or too deep inside: tuples of the same tuples grow
 /// exponentially.
 fn oversized_tuple(
@@ -390,7 +387,7 @@ fn oversized_tuple(
     file: &str,
     order: &[OperatorId],
 ) -> Option<BuildError> {
-    let mut sizes = vec![(1usize, 0usize); graph.operand_slots()]; // members, nesting
+    let mut sizes = vec![(0usize, 0usize); graph.operand_slots()]; // members, nesting
     for &id in order {
         let op = graph.operator(id)?;
         let (Some(Role::Pack), [output]) = (&roles[id.index()], op.outputs.as_slice()) else {
@@ -398,7 +395,7 @@ fn oversized_tuple(
         };
         let inputs = op.inputs.iter().map(|i| sizes[i.index()]);
         let (members, nesting) = inputs.fold((0usize, 0), |(members, nesting), (m, n)| {
-            (members.saturating_add(m), nesting.max(n + 1))
+            (members.saturating_add(m).saturating_add(1), nesting.max(n + 1))
         });
         if members > MAX_MEMBERS || nesting > MAX_NESTING {
             let problem = format!(

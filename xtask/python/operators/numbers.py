@@ -67,7 +67,8 @@ def signs(x):
             F.leaky_relu(x, 0.0), F.hardtanh(x), F.relu6(x), F.hardswish(x), F.softshrink(x), F.silu(x), F.elu(x),
             torch.fmod(x, 0.25), torch.remainder(x, 0.25), torch.atan(x), torch.expm1(x),
             torch.frac(x), torch.square(x), F.hardshrink(x), x.prod(0), F.max_pool1d(x, 2),
-            x.reshape(4, 3))  # fmt: skip
+            x.reshape(4, 3), torch.fmax(x, -x), torch.fmin(x, -x), torch.max(x * 0.0, 1)[0],
+            torch.min(x * 0.0, 0)[0], torch.clamp(x.double(), min=0.0), torch.clamp(x.double(), -1.0, 0.0))  # fmt: skip
     return tuple(torch.signbit(y) for y in made)
 
 

@@ -99,6 +99,24 @@ pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], outp
     fold_any(par, fold, input, output, init, step, |best| best);
 }
 
+/// Where an extremum is 0: the first of the zeros that it is made of, whose sign is its own. For
+/// `torch.max` and `torch.min` along a dimension, which take the first of equal elements.
+pub fn first_zeros(par: &Par, fold: &Fold, input: &[f32], output: &mut [f32]) {
+    fold.check(input.len(), output.len());
+    let output = SharedMut::new(output);
+    par.split(output.len(), GRAIN, |range| {
+        // SAFETY: tasks have disjoint outputs.
+        let part = unsafe { output.slice(range.clone()) };
+        for (at, out) in range.zip(part).filter(|(_, out)| **out == 0.0) {
+            let base = offset(&fold.kept, at / fold.inner) + at % fold.inner;
+            let mut runs = (0..fold.runs()).map(|run| base + offset(&fold.reduced, run));
+            let zero =
+                runs.find_map(|at| input[at..at + fold.row].iter().copied().find(|&x| x == 0.0));
+            *out = zero.unwrap_or(*out);
+        }
+    });
+}
+
 /// The greatest (or the least) element and its number among the reduced elements: the first of
 /// equals, the first NaN where there is one. Writes those of the two that are asked for.
 pub fn arg_extremum<T: Ordered>(

@@ -17,7 +17,9 @@ mod scan;
 mod tests;
 mod vector;
 
-pub use any::{arg_extremum, extremum, fold_any, logsumexp, power_norm, product, sum, variance};
+pub use any::{
+    arg_extremum, extremum, first_zeros, fold_any, logsumexp, power_norm, product, sum, variance,
+};
 pub use scan::{Scan, running_extremum, running_logsumexp, scan, scan_any};
 pub use vector::{Reduction, logsumexp_f32, reduce_f32, variance_f32};
 

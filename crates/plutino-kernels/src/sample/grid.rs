@@ -10,6 +10,7 @@
 use crate::Par;
 use crate::number::{Float, Real};
 use crate::par::SharedMut;
+use plutino_tensor::{TensorError, alloc};
 use smallvec::SmallVec;
 
 /// Points whose pixels and weights are kept at a time.
@@ -24,6 +25,17 @@ pub enum Mode {
     Linear,
     /// Four along each dimension (Keys' kernel with a = -0.75).
     Cubic,
+}
+
+impl Mode {
+    /// Pixels along one dimension, at most.
+    fn width(self) -> usize {
+        match self {
+            Self::Nearest => 1,
+            Self::Linear => 2,
+            Self::Cubic => 4,
+        }
+    }
 }
 
 /// What lies outside of an image.
@@ -64,25 +76,39 @@ impl GridSample {
     /// Samples `[batch, channels, size...]` at `[batch, points, coordinates]`, where the coordinate
     /// of the innermost dimension comes first; the output is `[batch, channels, points]`.
     ///
+    /// # Errors
+    /// Where no memory is left for the pixels of the points that each thread has at a time.
+    ///
     /// # Panics
     /// Where a slice is not as long as the sizes say.
-    pub fn run<T: Float>(&self, par: &Par, input: &[T], grid: &[T], output: &mut [T]) {
+    pub fn run<T: Float>(
+        &self,
+        par: &Par,
+        input: &[T],
+        grid: &[T],
+        output: &mut [T],
+    ) -> Result<(), TensorError> {
         let Self { batch, channels, points, .. } = *self;
         let (rank, volume) = (self.size.len(), self.size.iter().product::<usize>());
         assert_eq!(input.len(), batch * channels * volume, "input of a sampling");
         assert_eq!(grid.len(), batch * points * rank, "grid of a sampling");
         assert_eq!(output.len(), batch * channels * points, "output of a sampling");
         let parts = points.div_ceil(POINTS);
-        let output = SharedMut::new(output);
-        par.run(batch * parts, |task| {
+        // Taken once for each thread, not by each task: a budget would count every time.
+        let most = POINTS.min(points) * (0..rank).fold(1, |taps, _| taps * self.mode.width());
+        let mut taps = alloc::filled(par.threads() * most, (0, T::Real::nearest(0.0)))?;
+        let (output, taps) = (SharedMut::new(output), SharedMut::new(&mut taps));
+        par.run_as(batch * parts, |worker, task| {
             let (n, first) = (task / parts, task % parts * POINTS);
             let count = POINTS.min(points - first);
-            let mut taps: Vec<(usize, T::Real)> = Vec::new();
+            // SAFETY: no two tasks run under the same number at the same time.
+            let taps = unsafe { taps.slice(worker * most..(worker + 1) * most) };
             let mut ends = [0; POINTS];
             let grid = &grid[(n * points + first) * rank..][..count * rank];
-            for (point, end) in grid.chunks_exact(rank).zip(&mut ends) {
-                self.taps(point, &mut taps);
-                *end = taps.len();
+            let mut end = 0;
+            for (point, place) in grid.chunks_exact(rank).zip(&mut ends) {
+                end += self.taps(point, &mut taps[end..]);
+                *place = end;
             }
             for c in 0..channels {
                 let image = &input[(n * channels + c) * volume..][..volume];
@@ -100,21 +126,28 @@ impl GridSample {
                 }
             }
         });
+        Ok(())
     }
 
-    /// Appends the pixels of a point, and their weights.
+    /// Writes the pixels of a point and their weights to the front of `taps`; returns how many.
     #[inline]
-    fn taps<T: Float>(&self, point: &[T], taps: &mut Vec<(usize, T::Real)>) {
-        let start = taps.len();
-        taps.push((0, T::Real::nearest(1.0)));
+    fn taps<T: Float>(&self, point: &[T], taps: &mut [(usize, T::Real)]) -> usize {
+        taps[0] = (0, T::Real::nearest(1.0));
+        let mut count = 1;
         // The outermost dimension's coordinate is the last.
         for (&size, x) in self.size.iter().zip(point.iter().rev()) {
             let along = self.along(x.to_real(), size);
-            let outer: SmallVec<[(usize, T::Real); 16]> = taps.drain(start..).collect();
-            for (at, weight) in outer {
-                taps.extend(along.iter().map(|&(i, w)| (at * size + i, weight * w)));
+            // Each becomes as many as there are along this dimension, from the last one on: what is
+            // written lies behind what is still to be read.
+            for outer in (0..count).rev() {
+                let (at, weight) = taps[outer];
+                for (i, &(inner, w)) in along.iter().enumerate() {
+                    taps[outer * along.len() + i] = (at * size + inner, weight * w);
+                }
             }
+            count *= along.len();
         }
+        count
     }
 
     /// The pixels along a dimension, without those outside.

@@ -21,7 +21,7 @@ fn agrees_with_the_reference() {
                     on_every_machine(
                         |_, par| {
                             let mut y = vec![f32::NAN; batch * channels * points];
-                            sample.run(par, &x, &grid, &mut y);
+                            sample.run(par, &x, &grid, &mut y).unwrap();
                             y
                         },
                         // Positions below 16 are off by a few of their last places, slopes are
@@ -51,11 +51,11 @@ fn what_is_no_position() {
         [(Padding::Zeros, [3.0, 0.0, 0.0, 0.0]), (Padding::Border, [3.0, 5.0, 3.0, 5.0])]
     {
         let mut y = [f32::NAN; 4];
-        sample(padding).run(&Par::serial(), &x, &grid, &mut y);
+        sample(padding).run(&Par::serial(), &x, &grid, &mut y).unwrap();
         assert_eq!(y, expected);
     }
     let mut y = [f32::NAN; 4];
-    sample(Padding::Reflection).run(&Par::serial(), &x, &grid, &mut y);
+    sample(Padding::Reflection).run(&Par::serial(), &x, &grid, &mut y).unwrap();
     assert!(y.iter().all(|y| (0.0..=5.0).contains(y)), "{y:?}");
 }
 

@@ -193,7 +193,8 @@ impl Formula for Clamp {
                 for (op, bound) in [(Binary::Maximum, &self.min), (Binary::Minimum, &self.max)] {
                     if let Some(bound) = bound {
                         let bound = f.arg(bound)?;
-                        x = f.binary(op, x, bound)?;
+                        // The second of equals is taken: 0 within bounds keeps its sign.
+                        x = f.binary(op, bound, x)?;
                     }
                 }
                 Ok(x)
@@ -314,7 +315,7 @@ mod tests {
     };
     use crate::{Role, registry};
     use plutino_kernels::Activation;
-    use plutino_tensor::Tensor;
+    use plutino_tensor::{DType, Tensor};
 
     /// Every line with what it is decoded to.
     const LINES: &[(&str, Activation)] = &[
@@ -345,6 +346,28 @@ mod tests {
             Activation::Threshold { threshold: 0.1, value: 20.0 },
         ),
     ];
+
+    /// As PyTorch: between a bound of 0 and an element of 0 it is the element, in every dtype.
+    #[test]
+    fn a_zero_at_a_bound_keeps_its_sign() {
+        let x = tensor([40], &[[0.0f32, -0.0]; 20].concat());
+        for line in [
+            "torch.clamp c 1 1 0 1 min=0 max=1",
+            "torch.clamp c 1 1 0 1 min=-0.0",
+            "torch.clamp c 1 1 0 1 max=0.0",
+            "torch.clamp c 1 1 0 1 min=-1.0 max=-0.0",
+            "F.hardtanh c 1 1 0 1 min_val=0.0 max_val=1.0",
+            "F.relu6 c 1 1 0 1",
+            "F.relu c 1 1 0 1",
+        ] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+                let y = check(&*op(line), &[x.cast(dtype).unwrap()]);
+                let y = values::<f32>(&y[0].cast(DType::F32).unwrap());
+                let minus = y.iter().map(|y| y.is_sign_negative());
+                assert!(minus.eq([false, true].into_iter().cycle().take(40)), "{line} {dtype}");
+            }
+        }
+    }
 
     #[test]
     fn parameters_reach_the_function() {

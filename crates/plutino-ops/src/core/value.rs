@@ -2,7 +2,7 @@
 
 use super::ShapeError;
 use plutino_ir::quote;
-use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec};
+use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec, alloc};
 use std::sync::Arc;
 
 /// Members that a list may have, those of inner lists included: parts of a tensor, members of a
@@ -19,6 +19,71 @@ pub fn check_members(n: usize) -> Result<(), ShapeError> {
         n => Err(ShapeError::Invalid(format!(
             "a list may have {MAX_MEMBERS} members at most, this one has {n}"
         ))),
+    }
+}
+
+/// How deep lists may stand inside lists.
+pub const MAX_NESTING: usize = 64;
+
+/// Counts the members of a list, or of all lists that an operator reads, before they are made:
+/// lists of the same lists grow exponentially. A list inside is a member as well, with or without
+/// tensors in it.
+#[derive(Debug, Default)]
+pub struct Members(usize);
+
+impl Members {
+    /// Counts a member that stands `depth` lists deep, without what is in it.
+    ///
+    /// # Errors
+    /// Where they exceed [`MAX_MEMBERS`], or it is deeper than [`MAX_NESTING`].
+    pub fn one(&mut self, depth: usize) -> Result<(), ShapeError> {
+        self.0 = self.0.saturating_add(1);
+        if self.0 > MAX_MEMBERS {
+            return Err(ShapeError::Invalid(format!(
+                "a list may have {MAX_MEMBERS} members at most, those of its lists included, and \
+                 so may all lists that an operator reads"
+            )));
+        }
+        if depth > MAX_NESTING {
+            let what = format!("{MAX_NESTING} lists may stand inside each other at most");
+            return Err(ShapeError::Invalid(what));
+        }
+        Ok(())
+    }
+
+    /// Counts a member that stands `depth` lists deep, and everything in it. It is as long as
+    /// [`MAX_MEMBERS`] at most that this takes, whatever is in it.
+    ///
+    /// # Errors
+    /// As [`Members::one`].
+    pub fn add(&mut self, member: &ValueSpec, depth: usize) -> Result<(), ShapeError> {
+        self.one(depth)?;
+        self.inside(member, depth + 1)
+    }
+
+    /// Counts the members of a value, where it is a list: they stand `depth` lists deep.
+    ///
+    /// # Errors
+    /// As [`Members::one`].
+    pub fn inside(&mut self, value: &ValueSpec, depth: usize) -> Result<(), ShapeError> {
+        match value {
+            ValueSpec::List(members) => members.iter().try_for_each(|m| self.add(m, depth)),
+            _ => Ok(()),
+        }
+    }
+
+    /// So many were counted.
+    pub fn count(&self) -> usize {
+        self.0
+    }
+
+    /// Asks the budget of this thread whether there is room for them; nothing stays charged.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn room(&self) -> Result<(), ShapeError> {
+        let bytes = self.0.saturating_mul(size_of::<ValueSpec>());
+        Ok(alloc::temporary(|| alloc::charge(bytes))?)
     }
 }
 
@@ -115,6 +180,15 @@ impl ValueSpec {
         }
     }
 
+    /// Members of a list, those of lists inside included, which are members as well; anything else
+    /// has none.
+    pub fn members(&self) -> usize {
+        match self {
+            Self::List(items) => items.iter().map(|item| 1 + item.members()).sum(),
+            _ => 0,
+        }
+    }
+
     /// The leaves in order.
     pub fn leaves(&self) -> Vec<&ValueSpec> {
         fn walk<'a>(v: &'a ValueSpec, out: &mut Vec<&'a ValueSpec>) {
@@ -175,24 +249,36 @@ impl ValueSpec {
 
 impl std::fmt::Display for ValueSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tensor(t) => write!(f, "{}", t.spec),
-            Self::Dynamic { dtype } => write!(f, "(?){dtype}"),
-            Self::Word(word) => write!(f, "'{}'", quote(word)),
-            Self::List(items) => {
-                f.write_str("[")?;
-                for (i, item) in items.iter().take(MOST_NAMED).enumerate() {
-                    if i > 0 {
-                        f.write_str(", ")?;
-                    }
-                    write!(f, "{item}")?;
+        /// Lists inside of those inside are only counted: a message of all that there is in lists
+        /// of lists would be as long as they.
+        fn show(
+            value: &ValueSpec,
+            inside: usize,
+            f: &mut std::fmt::Formatter<'_>,
+        ) -> std::fmt::Result {
+            match value {
+                ValueSpec::Tensor(t) => write!(f, "{}", t.spec),
+                ValueSpec::Dynamic { dtype } => write!(f, "(?){dtype}"),
+                ValueSpec::Word(word) => write!(f, "'{}'", quote(word)),
+                ValueSpec::List(items) if inside > 1 && !items.is_empty() => {
+                    write!(f, "[{} members]", items.len())
                 }
-                match items.len().checked_sub(MOST_NAMED) {
-                    Some(more @ 1..) => write!(f, ", {more} more]"),
-                    _ => f.write_str("]"),
+                ValueSpec::List(items) => {
+                    f.write_str("[")?;
+                    for (i, item) in items.iter().take(MOST_NAMED).enumerate() {
+                        if i > 0 {
+                            f.write_str(", ")?;
+                        }
+                        show(item, inside + 1, f)?;
+                    }
+                    match items.len().checked_sub(MOST_NAMED) {
+                        Some(more @ 1..) => write!(f, ", {more} more]"),
+                        _ => f.write_str("]"),
+                    }
                 }
             }
         }
+        show(self, 0, f)
     }
 }
 

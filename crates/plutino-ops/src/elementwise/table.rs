@@ -334,7 +334,8 @@ fn conjugate(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
 /// The greater or the lesser one; a NaN gives way to a number.
 fn without_nan(f: &mut Lowering<'_>, op: Binary, a: &[Term]) -> Result<Term, ShapeError> {
     let (a, b) = two(a)?;
-    let both = f.binary(op, a.clone(), b.clone())?;
+    // The second of equals is taken: of 0 and -0 the one that comes first.
+    let both = f.binary(op, b.clone(), a.clone())?;
     if !both.dtype().is_float() {
         return Ok(both);
     }
@@ -477,6 +478,23 @@ mod tests {
     fn two<A: Element, B: Element>(kind: &str, a: &[A], b: &[B]) -> Tensor {
         let inputs = [tensor([a.len()], a), tensor([b.len()], b)];
         check(&*op(&format!("{kind} f 2 1 0 1 2")), &inputs).remove(0)
+    }
+
+    /// As PyTorch, which takes the first of 0 and -0 (but for bf16, where it takes the second).
+    #[test]
+    fn the_first_zero_gives_the_sign() {
+        let signs = |y: &Tensor| {
+            let y = values::<f32>(&y.cast(DType::F32).unwrap());
+            y.iter().map(|y| y.is_sign_negative()).collect::<Vec<_>>()
+        };
+        let (plus, minus) = ([0.0f32; 40], [-0.0f32; 40]);
+        for kind in ["torch.fmax", "torch.fmin"] {
+            assert_eq!(signs(&two(kind, &plus, &minus)), [false; 40]);
+            assert_eq!(signs(&two(kind, &minus, &plus)), [true; 40]);
+            let wide = |x: [f32; 40]| x.map(f64::from);
+            assert_eq!(signs(&two(kind, &wide(plus), &wide(minus))), [false; 40]);
+            assert_eq!(signs(&two(kind, &wide(minus), &wide(plus))), [true; 40]);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::elementwise::{Elementary, Formula, Lowered, Lowering, Term, convert_number, plan};
 use crate::{
-    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
+    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, Members, NodeReader, Operator, PlanCx,
     PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, check_members,
     register_op,
 };
@@ -130,6 +130,9 @@ struct Evaluated {
 
 impl Expression {
     fn evaluate(&self, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> {
+        let mut members = Members::default();
+        count(&self.expr, inputs, 1, &mut members)?;
+        members.room()?;
         let made = evaluate(&self.expr, inputs)?;
         match &self.floored {
             Some(floored) if !is_whole(&made.spec) => {
@@ -267,11 +270,31 @@ fn number(expr: &Expr) -> Option<f32> {
     }
 }
 
+/// Counts the members of the list that an expression makes, before it is made: `depth` lists deep.
+fn count(
+    expr: &Expr,
+    inputs: &[ValueSpec],
+    depth: usize,
+    members: &mut Members,
+) -> Result<(), ShapeError> {
+    match expr {
+        Expr::List(items) => {
+            check_members(items.len())?;
+            items.iter().try_for_each(|item| {
+                members.one(depth)?;
+                count(item, inputs, depth + 1, members)
+            })
+        }
+        Expr::Input(at) => inputs.get(*at).map_or(Ok(()), |list| members.inside(list, depth)),
+        // Anything else is no list, or one of as many members as a tensor has dimensions.
+        _ => Ok(()),
+    }
+}
+
 /// A whole expression: lists are taken apart, every other value is one formula.
 fn evaluate(expr: &Expr, inputs: &[ValueSpec]) -> Result<Evaluated, ShapeError> {
     match expr {
         Expr::List(items) => {
-            check_members(items.len())?;
             let items = items.iter().map(|item| evaluate(item, inputs));
             let items = items.collect::<Result<Vec<_>, _>>()?;
             let mut list = Evaluated { spec: ValueSpec::List(Vec::new()), leaves: Vec::new() };

@@ -311,6 +311,7 @@ impl Operator for IsIn {
 mod tests {
     use crate::testkit::{error, iota, op, run, tensor, try_op};
     use num_complex::Complex;
+    use plutino_tensor::DType;
 
     #[test]
     fn before_equal_elements_or_after_them() {
@@ -332,6 +333,37 @@ mod tests {
         let y = run("torch.bucketize s 1 1 0 1 $boundaries=0 input=2", &[sorted]);
         assert_eq!(y, tensor([], &[1i64]));
         assert!(try_op("torch.searchsorted s 2 1 0 1 2 side=left right=True", &[]).is_err());
+    }
+
+    /// What PyTorch gives, also where NaN stands among the boundaries, or they are not sorted: the
+    /// same steps of a binary search.
+    #[test]
+    fn infinities_zeros_and_nan() {
+        const INF: f32 = f32::INFINITY;
+        const NAN: f32 = f32::NAN;
+        let x = [-INF, -1.0, -0.0, 0.0, 1.0, 2.0, INF, NAN];
+        let rows: [(&[f32], [i64; 8], [i64; 8]); 7] = [
+            (&[-INF, -1.0, 0.0, 1.0, INF], [0, 1, 2, 2, 3, 4, 4, 5], [1, 2, 3, 3, 4, 4, 5, 5]),
+            (&[-INF, 0.0, INF, NAN], [0, 1, 1, 1, 2, 2, 2, 4], [1, 1, 2, 2, 2, 2, 4, 4]),
+            (&[0.0, 1.0, 2.0, NAN, NAN], [0, 0, 0, 0, 1, 2, 5, 5], [0, 0, 1, 1, 2, 5, 5, 5]),
+            (&[NAN, NAN], [2; 8], [2; 8]),
+            (&[-1.0, -0.0, 0.0, 1.0], [0, 0, 1, 1, 3, 4, 4, 4], [0, 1, 3, 3, 4, 4, 4, 4]),
+            (&[NAN, 0.0, 1.0, 2.0], [1, 1, 1, 1, 2, 3, 4, 4], [1, 1, 2, 2, 3, 4, 4, 4]),
+            (&[0.0, NAN, 1.0, NAN, 2.0], [2, 2, 2, 2, 2, 4, 5, 5], [2, 2, 2, 2, 4, 5, 5, 5]),
+        ];
+        for (sorted, left, right) in rows {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::Bf16] {
+                let of = |x: &[f32]| tensor([x.len()], x).cast(dtype).unwrap();
+                let (sorted, x) = (of(sorted), of(&x));
+                for (side, expected) in [("False", left), ("True", right)] {
+                    let expected = tensor([8], &expected);
+                    let line = format!("torch.searchsorted s 2 1 0 1 2 right={side}");
+                    assert_eq!(run(&line, &[sorted.clone(), x.clone()]), expected);
+                    let line = format!("torch.bucketize s 2 1 0 1 2 right={side}");
+                    assert_eq!(run(&line, &[x.clone(), sorted.clone()]), expected);
+                }
+            }
+        }
     }
 
     #[test]

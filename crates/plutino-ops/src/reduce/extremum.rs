@@ -12,7 +12,7 @@ use crate::{
     StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_ordered;
-use plutino_kernels::reduce::{Fold, Reduction, arg_extremum, extremum, reduce_f32};
+use plutino_kernels::reduce::{Fold, Reduction, arg_extremum, extremum, first_zeros, reduce_f32};
 use plutino_tensor::{DType, Shape};
 
 #[derive(Debug)]
@@ -25,7 +25,10 @@ struct Extremum {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outputs {
+    /// Of equal elements any: of 0 and -0 either.
     Values,
+    /// Of equal elements the first.
+    First,
     Indices,
     Both,
 }
@@ -44,7 +47,8 @@ fn extremum_of(
 fn with_dim(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let max = r.kind() == "torch.max";
     let outputs = match (r.has("dim"), r.output_count()) {
-        (_, 1) => Outputs::Values,
+        (true, 1) => Outputs::First,
+        (false, 1) => Outputs::Values,
         (true, 2) => Outputs::Both,
         (dim, found) => {
             let expected = if dim { "1 or 2" } else { "1" }.into();
@@ -104,7 +108,7 @@ impl Operator for Extremum {
         let values = ValueSpec::tensor(dtype, shape.clone());
         let indices = ValueSpec::tensor(DType::I64, shape);
         Ok(match self.outputs {
-            Outputs::Values => vec![values],
+            Outputs::Values | Outputs::First => vec![values],
             Outputs::Indices => vec![indices],
             Outputs::Both => vec![values, indices],
         })
@@ -118,11 +122,14 @@ impl Operator for Extremum {
             let dims = self.dims.kept(TensorValue::at(cx.inputs, self.input)?.shape());
             return halves::widened_by(cx, Parts { dims, of: &[self.input] }, |cx| self.plan(cx));
         }
-        if (dtype, outputs) == (DType::F32, Outputs::Values) {
+        if dtype == DType::F32 && matches!(outputs, Outputs::Values | Outputs::First) {
             let reduction = if max { Reduction::Max } else { Reduction::Min };
             return Ok(planned(format!("reduce.extremum.{isa}"), move |cx| {
                 let (x, y) = (cx.inputs.get(input)?, cx.outputs.take(0)?);
                 reduce_f32(isa, cx.par, &fold, reduction, x, y);
+                if outputs == Outputs::First {
+                    first_zeros(cx.par, &fold, x, y);
+                }
                 Ok(())
             }));
         }
@@ -130,7 +137,9 @@ impl Operator for Extremum {
             T => Ok(planned("reduce.extremum.any", move |cx| {
                 let x = cx.inputs.get::<T>(input)?;
                 match outputs {
-                    Outputs::Values => extremum(cx.par, &fold, max, x, cx.outputs.take::<T>(0)?),
+                    Outputs::Values | Outputs::First => {
+                        extremum(cx.par, &fold, max, x, cx.outputs.take::<T>(0)?);
+                    }
                     Outputs::Indices => {
                         arg_extremum(cx.par, &fold, max, x, None, Some(cx.outputs.take(0)?));
                     }
@@ -183,6 +192,36 @@ mod tests {
         let at = check(&*op("torch.argmin m 1 1 0 1 dim=None keepdim=True $input=0"), &[x]);
         assert_eq!(at[0].shape().dims(), [1, 1, 1]);
         assert_eq!(all[values::<i64>(&at[0])[0] as usize], least);
+    }
+
+    /// As PyTorch, which takes the first of equal elements along a dimension (and any of them
+    /// where there is none, or for `amax`).
+    #[test]
+    fn the_first_zero_gives_the_sign() {
+        for n in [2, 8, 17, 40] {
+            let line = |first: f32| (0..n).map(|i| if i == 0 { first } else { -first }).collect();
+            let rows: [Vec<f32>; 2] = [line(0.0), line(-0.0)];
+            let columns: Vec<f32> = (0..n).flat_map(|i| [rows[0][i], rows[1][i]]).collect();
+            for kind in ["max", "min"] {
+                for (dim, x) in [(1, tensor([2, n], &rows.concat())), (0, tensor([n, 2], &columns))]
+                {
+                    for (outputs, operands) in [(1, "1"), (2, "1 2")] {
+                        let line = format!(
+                            "torch.{kind} m 1 {outputs} 0 {operands} dim={dim} keepdim=False $input=0"
+                        );
+                        for dtype in [DType::F32, DType::F64, DType::F16] {
+                            let y = check(&*op(&line), &[x.cast(dtype).unwrap()]);
+                            let y = values::<f32>(&y[0].cast(DType::F32).unwrap());
+                            assert_eq!(
+                                y.iter().map(|y| y.is_sign_negative()).collect::<Vec<_>>(),
+                                [false, true],
+                                "{line} of {n} {dtype}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -137,8 +137,7 @@ impl Kernel for SampleKernel {
         for_floats!(self.dtype,
             T => {
                 let (x, grid) = (cx.inputs.get::<T>(x)?, cx.inputs.get::<T>(grid)?);
-                self.sample.run(cx.par, x, grid, cx.outputs.take::<T>(0)?);
-                Ok(())
+                Ok(self.sample.run(cx.par, x, grid, cx.outputs.take::<T>(0)?)?)
             },
             _ => Err(RunError::Internal("samples are floats".into())),
         )

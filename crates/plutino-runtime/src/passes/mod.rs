@@ -189,7 +189,7 @@ pub(crate) struct PassCx<'a> {
     /// What may still be computed while planning.
     pub(crate) allowance: fold::Allowance,
     /// Members of all lists so far.
-    pub(crate) members: usize,
+    pub(crate) lists: crate::infer::Lists,
     /// What the user should know.
     pub(crate) warnings: Vec<Warning>,
     /// Nodes that patches put before that at a position.
@@ -215,7 +215,7 @@ impl<'a> PassCx<'a> {
             limits,
             folds: false,
             allowance: fold::Allowance::default(),
-            members: 0,
+            lists: crate::infer::Lists::default(),
             warnings: Vec::new(),
             queued: BTreeMap::new(),
             report: PassReport::default(),

@@ -55,12 +55,35 @@ fn deep_and_long_expressions_are_refused_or_computed() {
         lines.push(format!("pnnx.Expression e{i} 1 1 v{i} v{} expr=add(@0,@0)", i + 1));
     }
     lines.push("pnnx.Output out 1 0 v100".into());
-    // Lists of lists: 4096 members.
-    let mut nested = vec!["pnnx.Input in 0 1 v0 #v0=(2)f32".to_owned()];
-    for i in 0..12 {
-        nested.push(format!("pnnx.Expression e{i} 1 1 v{i} v{} expr=[@0,@0]", i + 1));
-    }
-    nested.push("pnnx.Output out 1 0 v12".into());
+    // Each has twice the members of the one before, if the first has any: of `first`, `levels`.
+    let doubled = |first: &str, levels: usize| {
+        let mut lines = vec![
+            "pnnx.Input in 0 1 a #a=(2)f32".to_owned(),
+            format!("pnnx.Expression e 1 1 a v0 expr={first}"),
+        ];
+        for i in 0..levels {
+            lines.push(format!("pnnx.Expression e{i} 1 1 v{i} v{} expr=[@0,@0]", i + 1));
+        }
+        lines.push(format!("pnnx.Output out 1 0 v{levels}"));
+        text(&lines)
+    };
+    // A list in a list in a list, operator by operator.
+    let mut deeper = vec!["pnnx.Input in 0 1 v0 #v0=(2)f32".to_owned()];
+    deeper.extend((0..5000).map(|i| format!("pnnx.Expression e{i} 1 1 v{i} v{} expr=[@0]", i + 1)));
+    deeper.push("pnnx.Output out 1 0 v5000".into());
+    // One list, of as many members as there may be, read again and again.
+    let read = |readers: usize, reader: &dyn Fn(usize) -> String| {
+        let mut lines = vec![
+            "pnnx.Input in 0 1 a #a=(65536)f32".to_owned(),
+            "torch.unbind u 1 1 a l dim=0".to_owned(),
+        ];
+        lines.extend((0..readers).map(reader));
+        let all: Vec<String> = (0..readers).map(|i| format!("v{i}")).collect();
+        lines.push(format!("pnnx.Output out {readers} 0 {}", all.join(" ")));
+        text(&lines)
+    };
+    let at_once = read(1, &|_| format!("pnnx.Expression e 1000 1 {}v0 expr=1", "l ".repeat(1000)));
+    let again = read(1000, &|i| format!("torch.stack s{i} 1 1 l v{i} dim=0"));
     let long = format!("add(@0,{})", "1".repeat(1_000_000));
     let rows = [
         ("500 deep", one(&deep(500)), "= 1 1"),
@@ -68,7 +91,24 @@ fn deep_and_long_expressions_are_refused_or_computed() {
         ("lists in lists", one(&lists), "! deep"),
         ("a wide list", one(&wide), "! a list may have 65536 members at most, this"),
         ("doubled a hundred times", text(&lines), "= 1.2676506002282294e30 1.2676506002282294e30"),
-        ("lists that double", text(&nested), "= 1 1"),
+        ("lists that double twelve times", doubled("@0", 12), "= 1 1"),
+        (
+            "lists that double forty times",
+            doubled("@0", 40),
+            "! a list may have 65536 members at most, those",
+        ),
+        (
+            "nothing that doubles forty times",
+            doubled("None", 40),
+            "! a list may have 65536 members at most, those",
+        ),
+        (
+            "a list inside a list 5,000 times",
+            text(&deeper),
+            "! 64 lists may stand inside each other at most",
+        ),
+        ("a long list 1,000 times", at_once, "! and so may all lists that an operator reads"),
+        ("a long list with 1,000 readers", again, "! budget"),
         ("a number of a million digits", one(&long), "! expected a 64-bit integer"),
     ];
     all(rows.iter().map(|(name, text, expected)| row(name, text, expected, 4)));

@@ -69,7 +69,7 @@ fn very_large_graphs_are_refused_or_computed() {
         ("100,000 readers of one operand", text(&readers), "! budget"),
         ("one operand 100,000 times", text(&often), "= [100000]"),
         ("100,000 parameters", text(&worded), "! parameter 'p0=0' is not known to this"),
-        ("100,000 dimensions", text(&ranked), "! dimensions of a tensor, the limit is 64"),
+        ("100,000 dimensions", text(&ranked), "! 100000 dimensions of a tensor, the limit is 64"),
     ];
     all(rows.iter().map(|(name, text, expected)| row(name, text, expected, LARGE)));
 }
