@@ -27,6 +27,7 @@ mod scale;
 mod tidy;
 mod view_test;
 mod walk;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 
@@ -68,6 +69,8 @@ enum Chore {
     Scale(scale::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
+    Wheel(wheel::Args),
+    WheelTest(wheel::TestArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -95,6 +98,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Scale(args) => scale::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
+        Chore::Wheel(_) => wheel::run(&project_root()?),
+        Chore::WheelTest(args) => wheel::test(&project_root()?, &args),
     }
 }
 

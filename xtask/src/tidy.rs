@@ -63,6 +63,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ),
     ("plutino-fixtures", &["plutino-ir", "plutino-tensor"]),
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
+    ("plutino-python", &["plutino"]),
 ];
 
 /// Where `unsafe` may stand beside [`KERNELS`]: the tensor crate's buffers, the runtime's arena,
