@@ -14,12 +14,13 @@ import numpy as np
 import plutino
 import support
 
-LONG = support.chain(400)
-"""With 1000 x 1000 numbers: 800 GFLOP, seconds on any machine."""
+STEPS = 2000
+LONG = support.chain(STEPS)
+"""With 1000 x 1000 numbers: 4 TFLOP, more than ten seconds on any machine."""
 
-LATE = 1.0
-"""Seconds after which a run has surely not ended at once. (What is promised is 20 ms, on a machine
-with nothing else to do: `measured` in docs/python.md; a test must hold on one that is busy.)"""
+LATE = 5.0
+"""Seconds after which a run was surely not ended by what was to end it. (It takes milliseconds,
+where the machine has nothing else to do; a test must hold where it has.)"""
 
 
 class Limits(unittest.TestCase):
@@ -39,8 +40,8 @@ class Limits(unittest.TestCase):
         run = lambda: self.session.run(None, [self.x], timeout=0.1)
         error = self.ends(plutino.DeadlineExceeded, run, [time.perf_counter() + 0.1])
         self.assertIsInstance(error, TimeoutError)
-        self.assertEqual(error.steps, 400)
-        self.assertLess(error.done, 400)
+        self.assertEqual(error.steps, STEPS)
+        self.assertLess(error.done, STEPS)
         self.assertEqual(error.kind, "torch.matmul")
         self.assertRegex(error.operator, r"^m\d+$")
         self.ends(plutino.DeadlineExceeded, lambda: self.session(self.x, timeout=0))
@@ -67,7 +68,7 @@ class Limits(unittest.TestCase):
         run = lambda: self.session.run(None, [self.x], cancel=token)
         error = self.ends(plutino.Cancelled, run, begun)
         self.assertTrue(token.cancelled)
-        self.assertEqual(error.steps, 400)
+        self.assertEqual(error.steps, STEPS)
         self.assertIn("cancelled", repr(token))
         timer.join()
 
@@ -93,12 +94,12 @@ class Limits(unittest.TestCase):
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with self.assertRaises(plutino.DeadlineExceeded):
-                self.session(self.x, timeout=0.4)
+                self.session(self.x, timeout=2)
             ended = time.perf_counter()
         finally:
             signal.signal(signal.SIGALRM, old)
         self.assertEqual(len(seen), 1)
-        self.assertLess(seen[0], ended - 0.1)
+        self.assertLess(seen[0], ended - 0.5)
 
     def test_other_threads_run_meanwhile(self):
         """The interpreter's lock is not held."""
@@ -115,7 +116,7 @@ class Limits(unittest.TestCase):
         with self.assertRaises(plutino.Cancelled):
             self.session.run(None, [self.x], cancel=token)
         thread.join()
-        self.assertGreater(count[0], 1000)
+        self.assertGreater(count[0], 100)
 
     def test_many_threads_share_a_session(self):
         session = plutino.Session(support.DIGITS, threads=2)
@@ -173,7 +174,7 @@ class Program(unittest.TestCase):
         """As from a terminal: the signal goes to the process, which says KeyboardInterrupt."""
         code = (
             "import numpy, plutino, support\n"
-            "session = plutino.Session(support.chain(400), threads=2)\n"
+            "session = plutino.Session(support.chain(2000), threads=2)\n"
             "print('ready', flush=True)\n"
             "session(numpy.zeros((1000, 1000), numpy.float32))\n"
         )

@@ -278,6 +278,36 @@ class Arrays(unittest.TestCase):
         np.testing.assert_array_equal(session(x)[0], 1)
 
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Torch(unittest.TestCase):
+    def test_tensors_are_fed(self):
+        echo = plutino.Session(support.ECHO)
+        numbers = [[0, 1, 2], [3, 100, 101]]
+        for dtype in (torch.float32, torch.float16, torch.int64, torch.bool, torch.complex64):
+            tensor = torch.tensor(numbers).to(dtype)
+            for given in (tensor, tensor.T):
+                with self.subTest(dtype=dtype):
+                    found = torch.from_numpy(echo(given))
+                    self.assertEqual(found.dtype, dtype)
+                    self.assertTrue(torch.equal(found, given))
+        weights = torch.ones(3, requires_grad=True)
+        np.testing.assert_array_equal(echo(weights), 1)
+        tensor = torch.zeros(4)
+        lent = plutino._arrays.feed("x", tensor, None)[3]
+        self.assertEqual(lent.ctypes.data, tensor.data_ptr())
+
+    def test_bfloat16(self):
+        tensor = torch.tensor([1.0, -2.5, 3e38], dtype=torch.bfloat16)
+        found = plutino.Session(support.ECHO)(tensor)
+        np.testing.assert_array_equal(found.astype(np.float32), tensor.float().numpy())
+
+
 class Operators(unittest.TestCase):
     """A sample of the graphs of one operator or a few, with PyTorch's outputs."""
 
