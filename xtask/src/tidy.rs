@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{features, licences};
+use crate::{features, licences, wheel};
 
 /// Check the invariants of ARCHITECTURE.md that no compiler checks
 #[derive(clap::Args)]
@@ -120,6 +120,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("sizes from outside are taken through plutino_tensor::alloc", sizes),
         ("comments are at most 100 columns wide", width),
         ("every dependency has a licence of deny.toml", |root, _| licences::refused(root)),
+        ("the wheel has what the workspace was tested with", |root, _| wheel::drift(root)),
         ("every selection of packages builds the same", |root, _| features::differences(root)),
     ];
     let mut findings = Vec::new();

@@ -144,14 +144,31 @@ struct Package {
     source: Option<String>,
 }
 
-fn metadata(root: &Path) -> Result<Vec<Package>> {
-    let metadata: Metadata = serde_json::from_slice(&licences::metadata(&root.join(FOLDER))?)?;
+/// The packages of a workspace, and all that they depend on.
+fn packages(workspace: &Path) -> Result<Vec<Package>> {
+    let metadata: Metadata = serde_json::from_slice(&licences::metadata(workspace)?)?;
     Ok(metadata.packages)
+}
+
+/// Dependencies of which the wheel has another version than the workspace was tested with: its lock
+/// file is one of its own.
+pub(crate) fn drift(root: &Path) -> Result<Vec<String>> {
+    let mut tested: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for package in packages(root)? {
+        tested.entry(package.name).or_default().push(package.version);
+    }
+    let built = packages(&root.join(FOLDER))?;
+    let others = built.iter().filter_map(|Package { name, version, .. }| {
+        let tested = tested.get(name).filter(|tested| !tested.contains(version))?;
+        let (tested, fix) = (tested.join(", "), "cargo update --precise in");
+        Some(format!("{name} {version}, the workspace has {tested}: {fix} {FOLDER}"))
+    });
+    Ok(others.collect())
 }
 
 /// The package stands in a workspace of its own, and cannot take its version from ours.
 fn same_version(root: &Path) -> Result<()> {
-    let packages = metadata(root)?;
+    let packages = packages(&root.join(FOLDER))?;
     let version = |name: &str| {
         let package = packages.iter().find(|package| package.name == name);
         package.map(|package| package.version.clone()).context(name.to_owned())
@@ -165,7 +182,8 @@ fn same_version(root: &Path) -> Result<()> {
 /// come under it.
 fn notices(root: &Path) -> Result<String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in metadata(root)?.iter().filter(|package| package.source.is_some()) {
+    let packages = packages(&root.join(FOLDER))?;
+    for package in packages.iter().filter(|package| package.source.is_some()) {
         let Package { name, version, license, manifest_path, .. } = package;
         let license = license.as_deref().unwrap_or_default();
         let crate_name = format!("{name} {version} ({license})");

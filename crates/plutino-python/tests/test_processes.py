@@ -104,6 +104,9 @@ class Processes(unittest.TestCase):
         for _ in range(3):
             self.assertTrue(fork(same))
             np.testing.assert_array_equal(SHARED(self.inputs), self.expected)
+        if sys.platform == "linux":
+            tasks = lambda: len(os.listdir("/proc/self/task"))
+            self.assertTrue(fork(lambda: tasks() == 1 and same() and tasks() == SHARED.threads))
         # And a child of the child, and workers that end as programs do, all objects freed.
         self.assertTrue(fork(lambda: fork(same)))
         context = multiprocessing.get_context("fork")
