@@ -4,8 +4,8 @@
 //! names, pickling, asyncio. It asks this module for what only Rust can do, in a few plain types:
 //! bytes of arrays, names, numbers.
 //!
-//! Nothing here is unsafe. Arrays come in as slices of bytes, which the crate `numpy` lends; results
-//! go out by NumPy's array interface ([`memory`]).
+//! Nothing here is unsafe. Arrays come in as slices of bytes, which the crate `numpy` lends;
+//! results go out by NumPy's array interface ([`memory`]).
 #![forbid(unsafe_code)]
 
 mod errors;

@@ -25,8 +25,8 @@ use crate::report;
 /// A run that is known to take less is not watched, and spared a thread: Ctrl-C waits for its end.
 const QUICK: Duration = Duration::from_millis(2);
 
-/// What a run that was quick before may take and still count as such: a busy machine is no reason to
-/// make it slower.
+/// What a run that was quick before may take and still count as such: a busy machine is no reason
+/// to make it slower.
 const STILL_QUICK: Duration = Duration::from_millis(10);
 
 /// Names of the instruction sets that this machine has.
@@ -156,8 +156,8 @@ impl NativeSession {
 }
 
 impl Drop for NativeSession {
-    /// In the child after a fork it is left behind: to free it would call threads that are not there,
-    /// by locks that they may have held.
+    /// In the child after a fork it is left behind: to free it would call threads that are not
+    /// there, by locks that they may have held.
     fn drop(&mut self) {
         if self.process != std::process::id() {
             std::mem::forget(Arc::clone(&self.session));
