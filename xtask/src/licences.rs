@@ -1,11 +1,14 @@
 //! The licences of all dependencies, compared with the list in deny.toml.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+
+use crate::wheel;
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -25,20 +28,30 @@ struct Package {
 pub(crate) fn refused(root: &Path) -> Result<Vec<String>> {
     let list = fs::read_to_string(root.join("deny.toml")).context("deny.toml")?;
     let allowed = allowed(&list).context("deny.toml lists no licences: [licenses] allow")?;
-    let output = Command::new("cargo")
-        .current_dir(root)
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .output()
-        .context("cargo metadata")?;
-    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-    let foreign = metadata.packages.iter().filter(|package| package.source.is_some());
+    // The package of Python is a workspace of its own.
+    let mut packages = BTreeMap::new();
+    for workspace in [root.to_owned(), root.join(wheel::FOLDER)] {
+        let all: Metadata = serde_json::from_slice(&metadata(&workspace)?)?;
+        packages.extend(all.packages.into_iter().map(|p| ((p.name.clone(), p.version.clone()), p)));
+    }
+    let foreign = packages.values().filter(|package| package.source.is_some());
     let refused = foreign.filter_map(|package| {
         let Package { name, version, license, .. } = package;
         let license = license.as_deref().unwrap_or("none");
         (!suits(license, &allowed)).then(|| format!("{name} {version}: {license}"))
     });
     Ok(refused.collect())
+}
+
+/// What `cargo metadata` says of a workspace and all that it depends on, as JSON.
+pub(crate) fn metadata(workspace: &Path) -> Result<Vec<u8>> {
+    let output = Command::new("cargo")
+        .current_dir(workspace)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .output()
+        .context("cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(output.stdout)
 }
 
 /// The words of `allow` in the section `[licenses]`.

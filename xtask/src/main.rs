@@ -33,6 +33,7 @@ mod soak;
 mod tidy;
 mod view_test;
 mod walk;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 
@@ -80,6 +81,8 @@ enum Chore {
     Soak(soak::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
+    Wheel(wheel::Args),
+    WheelTest(wheel::TestArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -112,6 +115,8 @@ fn main() -> anyhow::Result<()> {
         Chore::Soak(args) => soak::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
+        Chore::Wheel(_) => wheel::run(&project_root()?),
+        Chore::WheelTest(args) => wheel::test(&project_root()?, &args),
     }
 }
 

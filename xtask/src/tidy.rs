@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{features, licences, promises};
+use crate::{features, licences, promises, wheel};
 
 /// Check the invariants of ARCHITECTURE.md that no compiler checks
 #[derive(clap::Args)]
@@ -63,6 +63,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ),
     ("plutino-fixtures", &["plutino-ir", "plutino-tensor"]),
     ("plutino-cli", &["plutino", "plutino-fixtures"]),
+    ("plutino-python", &["plutino"]),
 ];
 
 /// Where `unsafe` may stand beside [`KERNELS`]: the tensor crate's buffers, the runtime's arena,
@@ -120,6 +121,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("comments are at most 100 columns wide", width),
         ("every dependency has a licence of deny.toml", |root, _| licences::refused(root)),
         ("promises of SECURITY.md name tests", |root, _| promises::broken(root)),
+        ("the wheel has what the workspace was tested with", |root, _| wheel::drift(root)),
         ("every selection of packages builds the same", |root, _| features::differences(root)),
     ];
     let mut findings = Vec::new();

@@ -1,0 +1,55 @@
+"""Runs PyTorch models that pnnx exported, on the CPU, without PyTorch.
+
+>>> import plutino                                            # doctest: +SKIP
+>>> session = plutino.Session("resnet18.pnnx.param")          # doctest: +SKIP
+>>> scores = session(image)                                   # doctest: +SKIP
+
+``docs/python.md`` of the project says more.
+"""
+
+from ._errors import (
+    BudgetExceeded,
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    InputError,
+    InternalError,
+    Interrupted,
+    ModelError,
+    ModelNotFound,
+    OperatorError,
+    OptionError,
+    OutOfMemory,
+    TooLarge,
+    UnsupportedOperators,
+)
+from ._native import VERSION as __version__
+from ._native import CancelToken
+from ._native import isas as instruction_sets
+from ._report import Memory, Plan, Profile
+from ._session import Session, ValueInfo
+
+__all__ = [
+    "BudgetExceeded",
+    "CancelToken",
+    "Cancelled",
+    "DeadlineExceeded",
+    "Error",
+    "InputError",
+    "InternalError",
+    "Interrupted",
+    "Memory",
+    "ModelError",
+    "ModelNotFound",
+    "OperatorError",
+    "OptionError",
+    "OutOfMemory",
+    "Plan",
+    "Profile",
+    "Session",
+    "TooLarge",
+    "UnsupportedOperators",
+    "ValueInfo",
+    "__version__",
+    "instruction_sets",
+]

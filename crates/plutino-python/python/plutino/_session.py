@@ -1,0 +1,412 @@
+"""Sessions: models that are ready to run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from functools import partial
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import _arrays, _errors, _report
+from ._native import CancelToken, NativeSession, forked
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+
+class ValueInfo(NamedTuple):
+    """An input or output of a model, as the file records it."""
+
+    name: str
+    """Name of the operand in the file."""
+    operator: str
+    """Name of the ``pnnx.Input`` or ``pnnx.Output`` operator."""
+    type: Optional[str]
+    """Dtype, as NumPy calls it; ``None`` where the file is silent."""
+    shape: Optional[Tuple[Union[int, str, None], ...]]
+    """Shape of the export, a hint: ``None`` for a size that varies, a name for one that is the same
+    in several places. ``None`` where the file is silent."""
+
+
+class Session:
+    """A model with options and threads, ready to run. May be used by many threads at once.
+
+    ``model`` is the path of the ``.param`` file (or its stem; the ``.bin`` file lies beside it), or
+    the bytes of the ``.param`` file; then ``bin`` are the bytes of the ``.bin`` file. With a path,
+    ``bin`` may be the path of a ``.bin`` file that lies elsewhere.
+
+    Options, by name:
+
+    - ``threads``: threads that compute; the cores of the machine if not given.
+    - ``memory``: ``"fast"``, or ``"low"`` for as little as possible.
+    - ``isa``: ``"scalar"``, ``"avx2"`` or ``"avx512"``; the best of the machine if not given.
+    - ``max_memory``: bytes that model, plan and run may take together; more is
+      :class:`BudgetExceeded`, before it is taken.
+    - ``batch_invariant``: a row of a batch has the bits that it has alone.
+    - ``winograd``: whether Winograd's algorithms may compute convolutions.
+    - ``plan_cache_size``: plans kept for further runs with the same shapes (8).
+    - ``passes_off``: names of optimisations to leave out, such as ``"fuse"`` or ``"fuse@conv1"``.
+    - ``mmap``: map the ``.bin`` file; you promise that nobody changes it meanwhile.
+    - ``verify``: compare the check sums of weights.
+    - ``timeout``: seconds that loading may take.
+
+    >>> session = plutino.Session("resnet18.pnnx.param")      # doctest: +SKIP
+    >>> scores = session(image)                               # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: Union[str, "os.PathLike[str]", Bytes],
+        *,
+        bin: Union[str, "os.PathLike[str]", Bytes, None] = None,
+        threads: Optional[int] = None,
+        memory: Optional[str] = None,
+        isa: Optional[str] = None,
+        max_memory: Optional[int] = None,
+        batch_invariant: bool = False,
+        winograd: bool = True,
+        plan_cache_size: Optional[int] = None,
+        passes_off: Iterable[str] = (),
+        mmap: bool = False,
+        verify: bool = True,
+        timeout: Optional[float] = None,
+    ) -> None:
+        options: Dict[str, Any] = {
+            "threads": threads,
+            "isa": isa,
+            "memory": memory,
+            "max_memory": max_memory,
+            "batch_invariant": batch_invariant,
+            "winograd": winograd,
+            "plan_cache_size": plan_cache_size,
+            "passes_off": [passes_off] if isinstance(passes_off, str) else list(passes_off),
+            "mmap": mmap,
+            "verify": verify,
+        }
+        _check(options)
+        self._open(_source(model, bin), options, timeout)
+
+    def _open(self, source: Tuple[Any, Any], options: Dict[str, Any], timeout: Any = None) -> None:
+        self._source, self._options = source, options
+        self._lock = threading.Lock()
+        self._made: Optional[NativeSession] = self._load(timeout)
+        self._left: Optional[NativeSession] = None
+        self._inputs = [_info(value) for value in self._made.inputs()]
+        self._outputs = [_info(value) for value in self._made.outputs()]
+        _sessions.add(self)
+
+    def _load(self, timeout: Any = None) -> NativeSession:
+        model, weights = self._source
+        bounds = _bounds(None, timeout)
+        if isinstance(model, bytes):
+            return NativeSession.from_bytes(model, weights, self._options, bounds)
+        return NativeSession.load(model, self._options, bounds)
+
+    @property
+    def _native(self) -> NativeSession:
+        made = self._made
+        return self._remake() if made is None else made
+
+    # What the model is
+
+    def get_inputs(self) -> List[ValueInfo]:
+        """The inputs, in order: ``name``, ``type``, ``shape``."""
+        return list(self._inputs)
+
+    def get_outputs(self) -> List[ValueInfo]:
+        """The outputs, in order, tuples taken apart."""
+        return list(self._outputs)
+
+    @property
+    def warnings(self) -> List[str]:
+        """What is likely wrong in the file: it runs, but is perhaps not what the model was."""
+        return self._native.warnings()
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return self._native.threads
+
+    @property
+    def isa(self) -> str:
+        """The instruction set in use."""
+        return self._native.isa
+
+    def __repr__(self) -> str:
+        model, _ = self._source
+        name = f"<{len(model)} bytes>" if isinstance(model, bytes) else repr(model)
+        return f"plutino.Session({name}, threads={self.threads}, isa={self.isa!r})"
+
+    # Running
+
+    def __call__(self, *inputs: Any, timeout: Optional[float] = None) -> Any:
+        """Runs the model: inputs in its order. One output comes as it is, several as a tuple."""
+        results = self.run(None, list(inputs), timeout=timeout)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(
+        self,
+        outputs: Union[str, Sequence[str], None] = None,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        *,
+        timeout: Optional[float] = None,
+        cancel: Optional[CancelToken] = None,
+        out: Union[Sequence[Any], Mapping[str, Any], None] = None,
+    ) -> List[Any]:
+        """Runs the model, or a part of it, and returns a list of arrays.
+
+        ``outputs`` are names of operands, or of the operators that make them; the model's outputs
+        if not given. ``feeds`` are inputs by name, or all of them in order. Whatever lies between
+        what is fed and what is asked for is computed, so any operand can stand in both.
+
+        ``timeout`` is in seconds; then :class:`DeadlineExceeded`. ``cancel`` ends the run from
+        another thread; Ctrl-C does as well. ``out`` are arrays to put the results in, in order or
+        by name.
+
+        Arrays are read where they lie, where their elements are dense, in order and aligned; else
+        they are copied once. Nobody may write to them meanwhile. Results are not copied.
+        """
+        results = self.run_named(outputs, feeds, timeout=timeout, cancel=cancel)
+        if out is None:
+            return [array for _, array in results]
+        if isinstance(out, Mapping):
+            unknown = set(out) - {name for name, _ in results}
+            if unknown:
+                raise _errors.InputError(
+                    f"out has {', '.join(map(repr, sorted(unknown)))}, the results are "
+                    f"{', '.join(repr(name) for name, _ in results)}"
+                )
+            return [
+                _arrays.store(out[name], array, name) if name in out else array
+                for name, array in results
+            ]
+        if len(out) != len(results):
+            raise _errors.InputError(f"out has {len(out)} arrays for {len(results)} results")
+        return [_arrays.store(to, array, name) for to, (name, array) in zip(out, results)]
+
+    def run_named(
+        self,
+        outputs: Union[str, Sequence[str], None] = None,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        *,
+        timeout: Optional[float] = None,
+        cancel: Optional[CancelToken] = None,
+    ) -> List[Tuple[str, Any]]:
+        """:meth:`run`, each result with its name; members of tuples are ``name.0``, ``name.1``."""
+        native, bounds = self._native, _bounds(cancel, timeout)
+        results = native.run(self._feeds(feeds), self._fetches(outputs), bounds)
+        return [(name, _arrays.result(memory)) for name, memory in results]
+
+    async def run_async(
+        self,
+        outputs: Union[str, Sequence[str], None] = None,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        *,
+        timeout: Optional[float] = None,
+        cancel: Optional[CancelToken] = None,
+        out: Union[Sequence[Any], Mapping[str, Any], None] = None,
+        executor: Any = None,
+    ) -> List[Any]:
+        """:meth:`run` beside the event loop, on a thread of ``executor`` (the loop's own if not
+        given). When the task is cancelled, so is the run."""
+        token = CancelToken() if cancel is None else cancel
+        run = partial(self.run, outputs, feeds, timeout=timeout, cancel=token, out=out)
+        future = asyncio.get_running_loop().run_in_executor(executor, run)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            token.cancel()
+            raise
+
+    # Looking
+
+    def plan(self, feeds: Union[Mapping[str, Any], Sequence[Any], None] = None) -> _report.Plan:
+        """The steps of a run with inputs of these shapes: arrays, or shapes as tuples; those of the
+        export if not given. The first run then costs what any other does."""
+        return _report.Plan(self._native.plan(self._specs(feeds), _bounds(None, None)))
+
+    def memory(self, feeds: Union[Mapping[str, Any], Sequence[Any], None] = None) -> _report.Memory:
+        """Bytes that the model and a run with inputs of these shapes take; see :meth:`plan`."""
+        return _report.Memory(self.plan(feeds)["memory"])
+
+    def profile(
+        self,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        outputs: Union[str, Sequence[str], None] = None,
+        *,
+        timeout: Optional[float] = None,
+        cancel: Optional[CancelToken] = None,
+    ) -> _report.Profile:
+        """Runs once and says how long each step took."""
+        feed, fetches = self._feeds(feeds), self._fetches(outputs)
+        return _report.Profile(self._native.profile(feed, fetches, _bounds(cancel, timeout)))
+
+    def release_memory(self) -> None:
+        """Gives memory back to the system that is kept for further runs: plans, arenas, packed
+        weights. The next run makes them again."""
+        self._native.release_memory()
+
+    # Arguments
+
+    def _named(self, feeds: Any) -> List[Tuple[str, Any, Optional[str]]]:
+        """What is fed, each with the operand's name and the recorded dtype."""
+        inputs = self._inputs
+        if feeds is None:
+            feeds = []
+        if isinstance(feeds, Mapping):
+            recorded = {}
+            for value in inputs:
+                recorded[value.name] = recorded[value.operator] = value.type
+            return [(name, data, recorded.get(name)) for name, data in feeds.items()]
+        if hasattr(feeds, "__array__") or hasattr(feeds, "__dlpack__"):
+            feeds = [feeds]
+        if len(feeds) != len(inputs):
+            names = ", ".join(value.name for value in inputs)
+            raise _errors.InputError(
+                f"the model has {len(inputs)} input(s) ({names}), {len(feeds)} given"
+            )
+        return [(value.name, data, value.type) for value, data in zip(inputs, feeds)]
+
+    def _feeds(self, feeds: Any) -> List[_arrays.Feed]:
+        return [
+            _arrays.feed(name, data, recorded and _arrays.pnnx_name(recorded))
+            for name, data, recorded in self._named(feeds)
+        ]
+
+    def _fetches(self, outputs: Any) -> List[str]:
+        if outputs is None:
+            return []
+        names = [outputs] if isinstance(outputs, str) else list(outputs)
+        # An output of the model may be called by its operator, where that has no other.
+        operators = [value.operator for value in self._outputs]
+        values = {v.operator: v.name for v in self._outputs if operators.count(v.operator) == 1}
+        return [values.get(name, name) for name in names]
+
+    def _specs(self, feeds: Any) -> List[Tuple[str, List[int]]]:
+        if feeds is None:
+            return [_recorded(value) for value in self._inputs]
+        if isinstance(feeds, Mapping):
+            by_name = dict(feeds)
+            missing = [v.name for v in self._inputs if not {v.name, v.operator} & by_name.keys()]
+            if missing:
+                raise _errors.InputError(f"no shape for input {missing[0]!r}", missing=missing)
+            feeds = [by_name.get(v.name, by_name.get(v.operator)) for v in self._inputs]
+        elif _is_shape(feeds):
+            feeds = [feeds]
+        specs = []
+        for name, data, recorded in self._named(feeds):
+            if _is_shape(data):
+                specs.append((_arrays.pnnx_name(recorded or "float32"), list(data)))
+            else:
+                plain = recorded and _arrays.pnnx_name(recorded)
+                _, dtype, shape, _ = _arrays.feed(name, data, plain)
+                specs.append((dtype, shape))
+        return specs
+
+    # Copies, other processes
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"source": self._source, "options": self._options}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self._open(state["source"], state["options"])
+
+    def _forked(self, busy: bool) -> None:
+        """In the child after a fork: the session's threads are not there. It is made again by the
+        next who uses it; of the same model, unless a run was under way in the parent: then locks of
+        the model may be held by a thread that is not there, and it is loaded again."""
+        self._lock = threading.Lock()
+        self._left = None if busy else self._made or self._left
+        self._made = None
+
+    def _remake(self) -> NativeSession:
+        with self._lock:
+            if self._made is None:
+                self._made = self._load() if self._left is None else self._left.again()
+                self._left = None
+            return self._made
+
+
+def _after_fork() -> None:
+    busy = forked()
+    for session in list(_sessions):
+        session._forked(busy)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def _info(value: Any) -> ValueInfo:
+    name, operator, dtype, shape = value
+    dims = None if shape is None else tuple(shape)
+    return ValueInfo(name, operator, _arrays.dtype_name(dtype), dims)
+
+
+def _recorded(value: ValueInfo) -> Tuple[str, List[int]]:
+    shape, dtype = value.shape, value.type
+    if shape is None or dtype is None or not _is_shape(shape):
+        raise _errors.InputError(
+            f"the file does not say what shape input {value.name!r} has: give arrays or shapes",
+            input=value.name,
+        )
+    return _arrays.pnnx_name(dtype), [int(size) for size in shape]  # type: ignore[arg-type]
+
+
+def _is_shape(data: Any) -> bool:
+    return isinstance(data, tuple) and all(
+        isinstance(size, (int, np.integer)) and not isinstance(size, bool) for size in data
+    )
+
+
+def _bounds(
+    cancel: Optional[CancelToken], timeout: Optional[float]
+) -> Tuple[Optional[CancelToken], Optional[float], bool]:
+    """Limits of some work, and whether it is to look for signals: only the main thread gets any."""
+    main = threading.get_ident() == threading.main_thread().ident
+    return cancel, None if timeout is None else float(timeout), main
+
+
+def _source(model: Any, weights: Any) -> Tuple[Any, Any]:
+    """The path of a model, or the bytes of its two files."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        if weights is not None and not isinstance(weights, (bytes, bytearray, memoryview)):
+            with open(weights, "rb") as file:
+                weights = file.read()
+        return bytes(model), b"" if weights is None else bytes(weights)
+    path = os.path.abspath(os.fsdecode(os.fspath(model)))
+    if weights is None:
+        return path, None
+    with open(path, "rb") as file:
+        return _source(file.read(), weights)
+
+
+_KINDS: Dict[str, Any] = {
+    "threads": int,
+    "max_memory": int,
+    "plan_cache_size": int,
+    "isa": str,
+    "memory": str,
+    "batch_invariant": bool,
+    "winograd": bool,
+    "mmap": bool,
+    "verify": bool,
+}
+
+
+def _check(options: Dict[str, Any]) -> None:
+    for name, kind in _KINDS.items():
+        value = options[name]
+        if value is None and kind is not bool:
+            continue
+        fits = isinstance(value, kind) and (kind is not int or not isinstance(value, bool))
+        if not fits or (kind is int and value < 0):
+            expected = "a number, not negative" if kind is int else f"a {kind.__name__}"
+            raise _errors.OptionError(
+                f"{name} must be {expected}, found {value!r}", option=name, expected=expected
+            )

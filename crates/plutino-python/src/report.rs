@@ -1,0 +1,78 @@
+//! Plans and profiles as plain values of Python.
+
+use std::time::Duration;
+
+use plutino::{MemoryReport, Plan, Profile};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// Bytes by what takes them, with their total: the fields of `MemoryReport`.
+pub(crate) fn memory<'py>(py: Python<'py>, memory: &MemoryReport) -> PyResult<Bound<'py, PyDict>> {
+    let bytes = PyDict::new(py);
+    for (name, value) in [
+        ("total", memory.total()),
+        ("weights", memory.weights),
+        ("mapped", memory.mapped),
+        ("packed", memory.packed),
+        ("tables", memory.tables),
+        ("arena", memory.arena),
+        ("outputs", memory.outputs),
+        ("scratch", memory.scratch),
+        ("lower_bound", memory.lower_bound),
+        ("constants", memory.constants),
+        ("unshared", memory.unshared),
+    ] {
+        bytes.set_item(name, value)?;
+    }
+    Ok(bytes)
+}
+
+/// The steps of a plan, each a dictionary.
+fn steps<'py>(py: Python<'py>, plan: &Plan) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let steps = plan.steps().map(|info| {
+        let step = PyDict::new(py);
+        step.set_item("operator", &info.location.name)?;
+        step.set_item("kind", &info.location.kind)?;
+        step.set_item("line", info.location.line)?;
+        step.set_item("kernel", &info.kernel)?;
+        step.set_item("absorbed", &info.absorbed)?;
+        let specs = |values: &[plutino::runtime::ValueReport]| {
+            values.iter().map(|value| (value.name.clone(), value.spec.clone())).collect::<Vec<_>>()
+        };
+        step.set_item("inputs", specs(&info.inputs))?;
+        step.set_item("outputs", specs(&info.outputs))?;
+        step.set_item("scratch", info.scratch)?;
+        step.set_item("flops", info.cost.flops)?;
+        step.set_item("bytes", info.cost.bytes)?;
+        Ok(step)
+    });
+    steps.collect()
+}
+
+/// A plan: steps, memory, warnings.
+pub(crate) fn plan<'py>(py: Python<'py>, plan: &Plan) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("steps", PyList::new(py, steps(py, plan)?)?)?;
+    all.set_item("memory", memory(py, &plan.memory())?)?;
+    let warnings = plan.warnings().iter().map(ToString::to_string);
+    all.set_item("warnings", warnings.collect::<Vec<_>>())?;
+    Ok(all)
+}
+
+/// A profile: the steps of its plan with their times, in seconds.
+pub(crate) fn profile<'py>(py: Python<'py>, profile: &Profile) -> PyResult<Bound<'py, PyDict>> {
+    let steps = steps(py, &profile.plan)?;
+    for (step, time) in steps.iter().zip(&profile.steps) {
+        step.set_item("start", time.start.as_secs_f64())?;
+        step.set_item("seconds", time.duration.as_secs_f64())?;
+    }
+    let all = PyDict::new(py);
+    all.set_item("steps", PyList::new(py, steps)?)?;
+    all.set_item("total", profile.total.as_secs_f64())?;
+    all.set_item("between", profile.between().as_secs_f64())?;
+    let busy = |parts: &Vec<plutino::runtime::ThreadWork>| {
+        parts.iter().map(|part| part.duration).sum::<Duration>().as_secs_f64()
+    };
+    all.set_item("threads", profile.threads.iter().map(busy).collect::<Vec<_>>())?;
+    Ok(all)
+}

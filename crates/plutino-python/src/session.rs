@@ -1,0 +1,323 @@
+//! A session, as the Python half of the package wants it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
+use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
+use plutino::{
+    DType, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request, Session, SessionOptions,
+    Tensor, TensorSpec, TensorView, ValueInfo,
+};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
+
+use crate::errors::Failure;
+use crate::interrupt::{CancelToken, detached};
+use crate::memory::TensorMemory;
+use crate::report;
+
+/// A run that is known to take less is not watched, and spared a thread: Ctrl-C waits for its end.
+const QUICK: Duration = Duration::from_millis(2);
+
+/// What a run that was quick before may take and still count as such: a busy machine is no reason
+/// to make it slower.
+const STILL_QUICK: Duration = Duration::from_millis(10);
+
+/// Names of the instruction sets that this machine has.
+#[pyfunction]
+pub(crate) fn isas() -> Vec<&'static str> {
+    Isa::available().into_iter().map(Isa::name).collect()
+}
+
+/// Options, as keywords have them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    threads: Option<usize>,
+    isa: Option<String>,
+    memory: Option<String>,
+    max_memory: Option<usize>,
+    batch_invariant: bool,
+    winograd: bool,
+    plan_cache_size: Option<usize>,
+    passes_off: Vec<String>,
+    mmap: bool,
+    verify: bool,
+}
+
+impl Options {
+    fn loading(&self, limits: Limits) -> ModelOptions {
+        let options = LoadOptions {
+            mmap: self.mmap,
+            verify_crc: self.verify,
+            memory_budget: self.max_memory,
+            limits,
+            ..LoadOptions::default()
+        };
+        options.into()
+    }
+
+    fn session(&self) -> Result<SessionOptions, Failure> {
+        let mut options = SessionOptions::default();
+        options.threads = self.threads;
+        if let Some(name) = &self.isa {
+            let isa = Isa::named(name).ok_or_else(|| {
+                Failure::option("isa", &format!("one of {}", isas().join(", ")), name)
+            })?;
+            options.isa = Some(isa);
+        }
+        options.memory = match self.memory.as_deref() {
+            None | Some("fast") => MemoryUse::Fast,
+            Some("low") => MemoryUse::Low,
+            Some(other) => return Err(Failure::option("memory", "'fast' or 'low'", other)),
+        };
+        options.memory_budget = self.max_memory;
+        options.batch_invariant = self.batch_invariant;
+        options.winograd = self.winograd;
+        options.passes_off.extend(self.passes_off.iter().cloned());
+        if let Some(size) = self.plan_cache_size {
+            options.plan_cache_size = size;
+        }
+        Ok(options)
+    }
+}
+
+/// What an operand is fed with: its name, the dtype's and the shape, and the bytes of the elements,
+/// dense and in order.
+type Feed<'py> = (String, String, Vec<usize>, PyReadonlyArray1<'py, u8>);
+
+/// What limits a run: a token, and seconds from now on; and whether signals are to be looked for.
+type Bounds<'py> = (Option<Bound<'py, CancelToken>>, Option<f64>, bool);
+
+/// An input or output: name, operator, dtype, and shape, where the file records them.
+type Info = (String, String, Option<&'static str>, Option<Vec<Option<Size>>>);
+
+/// A recorded dimension: a number, or the name of what is the same in several places.
+#[derive(IntoPyObject)]
+enum Size {
+    Known(usize),
+    Symbol(String),
+}
+
+/// A model with options, threads and plans.
+#[pyclass(frozen, module = "plutino._native")]
+pub(crate) struct NativeSession {
+    session: Arc<Session>,
+    options: SessionOptions,
+    /// The process that it was made in, and has its threads in.
+    process: u32,
+    /// What was asked for (a digest) by the last run that was quick; 0 for none.
+    quick: AtomicU64,
+}
+
+impl NativeSession {
+    fn new(model: &Model, options: SessionOptions) -> Result<Self, Failure> {
+        let session = Arc::new(model.session(options.clone())?);
+        Ok(Self { session, options, process: std::process::id(), quick: AtomicU64::new(0) })
+    }
+
+    /// Does `work` with a request, its limits set.
+    fn request<R: Send>(
+        &self,
+        py: Python<'_>,
+        feeds: &[Feed<'_>],
+        fetches: &[String],
+        bounds: &Bounds<'_>,
+        work: impl Fn(&Session, &Request<'_>) -> Result<R, plutino::SessionError> + Sync,
+    ) -> PyResult<R> {
+        let (token, limits) = limits(bounds)?;
+        let mut request = Request::new().cancel(&token);
+        if let Some(deadline) = limits.deadline {
+            request = request.deadline(deadline);
+        }
+        for (name, dtype, shape, bytes) in feeds {
+            let bytes =
+                bytes.as_slice().map_err(|error| Failure::new("InputError", error.to_string()))?;
+            let view = TensorView::from_bytes(named(dtype)?, shape.as_slice(), bytes);
+            request = request.feed(name, view.map_err(Failure::from)?);
+        }
+        request = fetches.iter().fold(request, |request, name| request.fetch(name));
+        let digest = digest(feeds, fetches);
+        let known = self.quick.load(Ordering::Relaxed) == digest;
+        let (result, time) = detached(py, bounds.2 && !known, &token, || {
+            let begun = Instant::now(); // not before: a thread may take long to start
+            (work(&self.session, &request), begun.elapsed())
+        })?;
+        let quick = result.is_ok() && time < if known { STILL_QUICK } else { QUICK };
+        self.quick.store(if quick { digest } else { 0 }, Ordering::Relaxed);
+        Ok(result.map_err(Failure::from)?)
+    }
+}
+
+impl Drop for NativeSession {
+    /// In the child after a fork it is left behind: to free it would call threads that are not
+    /// there, by locks that they may have held.
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(Arc::clone(&self.session));
+        }
+    }
+}
+
+#[pymethods]
+impl NativeSession {
+    /// Loads a model from files: the path of the `.param` file, or its stem.
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf, options: Options, bounds: Bounds<'_>) -> PyResult<Self> {
+        let (token, limits) = limits(&bounds)?;
+        let wanted = options.session()?;
+        let loading = options.loading(limits);
+        let model = detached(py, bounds.2, &token, || Model::load_with(&path, &loading))?;
+        Ok(Self::new(&model.map_err(Failure::from)?, wanted)?)
+    }
+
+    /// Reads a model from the bytes of its files. Weights are read where they lie.
+    #[staticmethod]
+    fn from_bytes(
+        py: Python<'_>,
+        param: PyBackedBytes,
+        bin: PyBackedBytes,
+        options: Options,
+        bounds: Bounds<'_>,
+    ) -> PyResult<Self> {
+        let (token, limits) = limits(&bounds)?;
+        let wanted = options.session()?;
+        let loading = options.loading(limits);
+        let bin = Bytes::from_owner(bin);
+        let model = detached(py, bounds.2, &token, || {
+            let graph =
+                Graph::from_bytes(&*param, bin.clone()).map_err(plutino::ModelError::from)?;
+            Model::from_graph_with(graph, &loading)
+        })?;
+        Ok(Self::new(&model.map_err(Failure::from)?, wanted)?)
+    }
+
+    /// The same model and options with threads of this process: after a fork, the old session's
+    /// threads are not there.
+    fn again(&self) -> PyResult<Self> {
+        Ok(Self::new(self.session.model(), self.options.clone())?)
+    }
+
+    fn inputs(&self) -> Vec<Info> {
+        self.session.model().inputs().iter().map(info).collect()
+    }
+
+    fn outputs(&self) -> Vec<Info> {
+        self.session.model().outputs().iter().map(info).collect()
+    }
+
+    /// What is likely wrong in the file.
+    fn warnings(&self) -> Vec<String> {
+        self.session.model().warnings().iter().map(ToString::to_string).collect()
+    }
+
+    #[getter]
+    fn threads(&self) -> usize {
+        self.session.threads()
+    }
+
+    #[getter]
+    fn isa(&self) -> &'static str {
+        self.session.isa().name()
+    }
+
+    #[getter]
+    fn plan_count(&self) -> usize {
+        self.session.plan_count()
+    }
+
+    fn release_memory(&self, py: Python<'_>) {
+        py.detach(|| self.session.release_memory());
+    }
+
+    /// Runs; the results with their names. Without fetches: the model's outputs.
+    fn run(
+        &self,
+        py: Python<'_>,
+        feeds: Vec<Feed<'_>>,
+        fetches: Vec<String>,
+        bounds: Bounds<'_>,
+    ) -> PyResult<Vec<(String, TensorMemory)>> {
+        let results = self.request(py, &feeds, &fetches, &bounds, |session, request| {
+            session.run_named(request)
+        })?;
+        let memory = |(name, tensor)| Ok((name, TensorMemory::new(tensor)?));
+        results.into_iter().map(memory).collect()
+    }
+
+    /// Runs, and gives the times of all steps.
+    fn profile<'py>(
+        &self,
+        py: Python<'py>,
+        feeds: Vec<Feed<'py>>,
+        fetches: Vec<String>,
+        bounds: Bounds<'py>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (_, profile): (Vec<Tensor>, Profile) =
+            self.request(py, &feeds, &fetches, &bounds, Session::profile_request)?;
+        report::profile(py, &profile)
+    }
+
+    /// The plan for inputs of these dtypes and shapes.
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        specs: Vec<(String, Vec<usize>)>,
+        bounds: Bounds<'py>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (token, limits) = limits(&bounds)?;
+        let spec = |(dtype, shape): &(String, Vec<usize>)| {
+            Ok(TensorSpec::new(named(dtype)?, shape.as_slice()))
+        };
+        let specs = specs.iter().map(spec).collect::<Result<Vec<_>, Failure>>()?;
+        let plan = detached(py, bounds.2, &token, || self.session.plan_within(&specs, &limits))?;
+        report::plan(py, &*plan.map_err(Failure::from)?)
+    }
+}
+
+/// The token of some work, one of its own where none is given, and the limits with it.
+fn limits((token, seconds, _): &Bounds<'_>) -> Result<(plutino::CancelToken, Limits), Failure> {
+    let token = token.as_ref().map(|token| token.get().0.clone()).unwrap_or_default();
+    let deadline = match seconds {
+        None => None,
+        Some(seconds) => {
+            let time = Duration::try_from_secs_f64(*seconds).map_err(|_| {
+                Failure::option("timeout", "seconds, not negative", &seconds.to_string())
+            })?;
+            Instant::now().checked_add(time) // none: beyond all time
+        }
+    };
+    Ok((token.clone(), Limits { cancel: Some(token), deadline }))
+}
+
+fn named(dtype: &str) -> Result<DType, Failure> {
+    let unknown = || Failure::new("InputError", format!("there is no dtype '{dtype}'"));
+    DType::from_name(dtype).ok_or_else(unknown)
+}
+
+fn info(value: &ValueInfo) -> Info {
+    let TensorType { shape, dtype } = &value.recorded;
+    let size = |dim: &Dim| match dim {
+        Dim::Known(size) => Some(Size::Known(*size)),
+        Dim::Symbol(name) => Some(Size::Symbol(name.clone())),
+        Dim::Unknown => None,
+    };
+    let shape = shape.as_ref().map(|dims| dims.iter().map(size).collect());
+    (value.name.clone(), value.operator.clone(), dtype.map(|dtype| dtype.name()), shape)
+}
+
+/// What decides how long a run takes, data aside; never 0.
+fn digest(feeds: &[Feed<'_>], fetches: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (name, dtype, shape, bytes) in feeds {
+        (name, dtype, shape, bytes.len()).hash(&mut hasher);
+    }
+    fetches.hash(&mut hasher);
+    hasher.finish() | 1
+}

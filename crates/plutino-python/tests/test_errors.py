@@ -1,0 +1,107 @@
+"""Errors: which class, with which fields."""
+
+import pathlib
+import pickle
+import tempfile
+import unittest
+
+import numpy as np
+
+import plutino
+import support
+
+
+class Errors(unittest.TestCase):
+    def error(self, kind, work, *arguments, **options):
+        with self.assertRaises(kind) as raised:
+            work(*arguments, **options)
+        error = raised.exception
+        self.assertIs(type(error), kind)
+        self.assertIsInstance(error, plutino.Error)
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(again), str(again)), (kind, str(error)))
+        self.assertEqual(again.__dict__, error.__dict__)
+        return error
+
+    def test_every_class_is_an_error_and_what_python_calls_it(self):
+        for name in plutino.__all__:
+            kind = getattr(plutino, name)
+            if isinstance(kind, type) and issubclass(kind, BaseException):
+                self.assertTrue(issubclass(kind, plutino.Error), name)
+        self.assertTrue(issubclass(plutino.ModelNotFound, FileNotFoundError))
+        self.assertTrue(issubclass(plutino.DeadlineExceeded, TimeoutError))
+        self.assertTrue(issubclass(plutino.BudgetExceeded, MemoryError))
+        self.assertTrue(issubclass(plutino.InputError, ValueError))
+
+    def test_no_model(self):
+        error = self.error(plutino.ModelNotFound, plutino.Session, "/nowhere/model")
+        self.assertIsInstance(error, FileNotFoundError)
+        self.assertTrue(error.file.endswith("model"))
+        self.assertIn("/nowhere/model.pnnx.param", error.tried)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "model.pnnx.param")
+            path.write_bytes(support.DIGITS.read_bytes())
+            error = self.error(plutino.ModelNotFound, plutino.Session, path)
+            self.assertIn("model.pnnx.bin", str(error))
+
+    def test_files_that_are_wrong(self):
+        text = support.param("pnnx.Input in 0 1 x", "nn.ReLU relu 1 1 x y", "pnnx.Output out 1 0 y")
+        text = text.replace(b"1 1 x y", b"one 1 x y")
+        error = self.error(plutino.ModelError, plutino.Session, text)
+        self.assertEqual((error.file, error.line), ("<memory>", 4))
+        self.assertGreater(error.column, 1)
+        weights = support.DIGITS.with_suffix(".bin").read_bytes()
+        text = support.DIGITS.read_bytes()
+        self.error(plutino.ModelError, plutino.Session, text, bin=weights[:-50])
+
+    def test_operators_that_are_not_supported(self):
+        text = support.param(
+            "pnnx.Input in 0 1 a",
+            "test.Unheard first 1 1 a b",
+            "test.Unheard second 1 1 b c",
+            "nn.Softmax third 1 1 c d dimension=1",
+            "pnnx.Output out 1 0 d",
+        )
+        error = self.error(plutino.UnsupportedOperators, plutino.Session, text)
+        self.assertEqual(error.kinds, [("test.Unheard", 2)])
+        self.assertEqual((error.operator, error.line), ("first", 4))
+        self.assertEqual(len(error.problems), 1)
+        self.assertIn("third", error.problems[0])
+
+    def test_what_is_fed(self):
+        session = plutino.Session(support.DIGITS)
+        good = np.zeros((1, 1, 8, 8), np.float32)
+        error = self.error(plutino.InputError, session, good.astype(np.float64))
+        self.assertEqual((error.input, error.expected), ("0", "f32"))
+        self.error(plutino.InputError, session)
+        self.error(plutino.InputError, session, good, good)
+        error = self.error(plutino.InputError, session.run, None, {"nothing": good})
+        self.assertEqual(error.input, "nothing")
+        error = self.error(plutino.InputError, session.run, None, {})
+        self.assertEqual(error.missing, ["0"])
+        self.error(plutino.InputError, session.run, ["nothing"], [good])
+        self.error(plutino.InputError, session.run, None, {"0": good, "pnnx_input_0": good})
+        untidy = np.array([0, 2], np.uint8).view(bool)
+        error = self.error(plutino.InputError, plutino.Session(support.ECHO), untidy)
+        self.assertEqual(error.input, "x")
+
+    def test_an_operator_refuses(self):
+        session = plutino.Session(support.DIGITS)
+        error = self.error(plutino.OperatorError, session, np.zeros((1, 2, 8, 8), np.float32))
+        self.assertEqual((error.operator, error.kind, error.line), ("convbn2d_0", "nn.Conv2d", 4))
+        self.assertEqual(error.file, str(support.DIGITS))
+        self.assertIn("(1,2,8,8)f32", error.inputs)
+
+    def test_memory_that_is_not_allowed(self):
+        error = self.error(plutino.BudgetExceeded, plutino.Session, support.DIGITS, max_memory=1000)
+        self.assertEqual(error.budget, 1000)
+        self.assertGreater(error.needed, 1000)
+        session = plutino.Session(support.DIGITS, max_memory=1 << 20)
+        session(np.zeros((1, 1, 8, 8), np.float32))
+        large = np.zeros((10000, 1, 8, 8), np.float32)
+        error = self.error(plutino.BudgetExceeded, session, large)
+        self.assertEqual(error.budget, 1 << 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
