@@ -239,8 +239,8 @@ pub(crate) struct Drawings {
 
 impl Drawings {
     /// A folder, unless the name ends in `.png`.
-    pub(crate) fn new(path: &PathBuf) -> Self {
-        Self { path: path.clone(), taken: Vec::new() }
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), taken: Vec::new() }
     }
 
     /// The file for the next picture.

@@ -60,9 +60,9 @@ fn grid(output: &Tensor) -> Result<Grid, Failure> {
             output.spec()
         ))
     };
-    let (classes, size) = match output.shape().dims() {
-        &[1, h, w] => (1, [h, w]),
-        &[1, classes @ 1..=255, h, w] => (classes, [h, w]),
+    let (classes, size) = match *output.shape().dims() {
+        [1, h, w] => (1, [h, w]),
+        [1, classes @ 1..=255, h, w] => (classes, [h, w]),
         _ => return Err(wrong()),
     };
     let pixels = size[0] * size[1];

@@ -71,7 +71,7 @@ struct BoxReport {
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let suppressor = Suppressor::new(args.iou)?;
-    let mut drawings = args.output.as_ref().map(Drawings::new);
+    let mut drawings = args.output.as_deref().map(Drawings::new);
     let mut rows = Vec::new();
     args.images.each(PictureArgs::of_detector, |shot, labels| {
         let Shot { name, pixels, placement, outputs, time, .. } = shot;

@@ -64,8 +64,8 @@ const OPACITY: f32 = 0.55;
 const GROUND: [&str; 4] = ["", "__background__", "background", "ground"];
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let mut drawings = args.output.as_ref().map(Drawings::new);
-    let mut masks = args.mask.as_ref().map(Drawings::new);
+    let mut drawings = args.output.as_deref().map(Drawings::new);
+    let mut masks = args.mask.as_deref().map(Drawings::new);
     let mut rows = Vec::new();
     args.images.each(PictureArgs::of_segmenter, |shot, labels| {
         let segments = of_picture(&shot)?;
