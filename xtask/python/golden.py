@@ -4,6 +4,7 @@
 
 crates/plutino-tensor/tests/golden/: npy files as NumPy writes them. Each holds -2 .. 3 as 2 rows of 3; what else is special
 says the name. crates/plutino-cli/src/picture/golden.in: checksums of noise as Pillow resizes it.
+crates/plutino-cli/src/detect/golden.in: checksums of what torchvision keeps of random boxes.
 """
 
 import zlib
@@ -11,7 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
+from torchvision.ops import batched_nms, nms
 
 CRATES = Path(__file__).parents[2] / "crates"
 FOLDER = CRATES / "plutino-tensor/tests/golden"
@@ -49,8 +52,33 @@ def resized():
     (CRATES / "plutino-cli/src/picture/golden.in").write_text(f"[\n{''.join(lines)}]\n")
 
 
+def boxes(seed: int, count: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    state, numbers = seed, []
+    for _ in range(count * 6):
+        state = (state * 1664525 + 1013904223) % 2**32
+        numbers.append(state >> 8)
+    rows = np.array(numbers, np.int64).reshape(count, 6)
+    x, y, w, h = (np.floor(rows[:, i] / 65536) for i in range(4))
+    corners = np.stack((x, y, x + w / 4, y + h / 4), 1).astype("f4")
+    return torch.from_numpy(corners), torch.from_numpy((rows[:, 4] / 2**24).astype("f4")), torch.from_numpy(rows[:, 5] % classes)
+
+
+def suppressed():
+    lines = []
+    for seed in range(1000):
+        count, classes, threshold = 1 + seed * 7 % 97, 1 + seed % 5, 0.05 + seed % 19 * 0.05
+        count += 1200 if seed % 50 == 0 else 0  # torchvision's other way
+        threshold = round(threshold, 2)
+        corners, scores, kinds = boxes(seed, count, classes)
+        made = nms(corners, scores, threshold), batched_nms(corners, scores, kinds, threshold)
+        checksums = ", ".join(str(zlib.crc32(kept.numpy().tobytes())) for kept in made)
+        lines.append(f"    ({count}, {classes}, {threshold:.2f}, {checksums}),\n")
+    (CRATES / "plutino-cli/src/detect/golden.in").write_text(f"[\n{''.join(lines)}]\n")
+
+
 def main():
     resized()
+    suppressed()
     FOLDER.mkdir(exist_ok=True)
     x = np.arange(-2, 4).reshape(2, 3)
     for dtype in ["b1", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"]:

@@ -2,7 +2,6 @@
 
 use crate::failure::Failure;
 use plutino::{DType, Tensor};
-use std::path::Path;
 
 /// A class with its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -46,23 +45,6 @@ fn top(probabilities: &[f64], k: usize) -> Vec<Class> {
     all.sort_by(|a, b| b.probability.total_cmp(&a.probability).then(a.index.cmp(&b.index)));
     all.truncate(k);
     all
-}
-
-/// Names of classes, one a line.
-pub(crate) struct Labels(Vec<String>);
-
-impl Labels {
-    pub(crate) fn read(path: Option<&Path>) -> Result<Self, Failure> {
-        let Some(path) = path else { return Ok(Self(Vec::new())) };
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Failure::usage(format!("cannot read '{}': {e}", path.display())))?;
-        Ok(Self(text.lines().map(|line| line.trim().to_owned()).collect()))
-    }
-
-    /// The name of a class, empty where there is none.
-    pub(crate) fn name(&self, class: usize) -> &str {
-        self.0.get(class).map_or("", String::as_str)
-    }
 }
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ pub(crate) struct Slot {
     /// Name of its `pnnx.Input` operator, such as `pnnx_input_0`.
     operator: String,
     recorded: TensorType,
+    /// The model's file.
+    model: String,
 }
 
 /// The inputs of a model, in the order in which it takes them.
@@ -111,13 +113,14 @@ pub(crate) fn slots(model: &Model) -> Vec<Slot> {
         operand: v.name.clone(),
         operator: v.operator.clone(),
         recorded: v.recorded.clone(),
+        model: model.file().to_owned(),
     };
     model.inputs().iter().map(slot).collect()
 }
 
 impl Slot {
     /// The dtype recorded in the file, f32 where it records none.
-    fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.recorded.dtype.and_then(|d| DType::from_name(d.name())).unwrap_or(DType::F32)
     }
 
@@ -133,12 +136,17 @@ impl Slot {
         self.recorded.rank().is_none_or(|rank| rank == 4)
     }
 
+    /// How many pictures it takes at once, where the file says so.
+    pub(crate) fn batch(&self) -> Option<usize> {
+        match self.recorded.shape.as_deref() {
+            Some([Dim::Known(batch), ..]) => Some(*batch),
+            _ => None,
+        }
+    }
+
     /// Whether it takes this many pictures at once.
     fn takes_batch(&self, pictures: usize) -> bool {
-        match self.recorded.shape.as_deref() {
-            Some([Dim::Known(batch), ..]) => *batch == pictures,
-            _ => true,
-        }
+        self.batch().is_none_or(|batch| batch == pictures)
     }
 
     pub(crate) fn wanted(&self) -> Wanted {
@@ -241,7 +249,8 @@ fn load(
                     None => next_picture(slots, &given),
                 };
                 let at = at.ok_or_else(|| too_many(path, slots))?;
-                let tensor = picture::decode(&bytes, slots[at].wanted(), pictures)
+                let recipe = pictures.beside(&slots[at].model, PictureArgs::default())?;
+                let tensor = picture::decode(&bytes, slots[at].wanted(), &recipe)
                     .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
                 let picture = (path.to_owned(), tensor.cast(slots[at].dtype())?);
                 match &mut given[at] {
@@ -540,6 +549,7 @@ mod tests {
 
     fn slot(operand: &str, shape: Option<Vec<Dim>>, dtype: ir::DType) -> Slot {
         Slot {
+            model: String::new(),
             operand: operand.into(),
             operator: format!("pnnx_input_{operand}"),
             recorded: TensorType { shape, dtype: Some(dtype) },

@@ -25,6 +25,12 @@ impl Output {
         Ok(writeln!(self.stdout)?)
     }
 
+    /// One value as JSON on a line of its own.
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.stdout, value).map_err(io::Error::from)?;
+        Ok(writeln!(self.stdout)?)
+    }
+
     /// Values separated by commas, in quotes where need be (RFC 4180).
     pub(crate) fn csv(&mut self, header: &[&str], rows: Vec<Vec<String>>) -> Result<(), Failure> {
         let field = |text: &str| match text.contains(['"', ',', '\n', '\r']) {

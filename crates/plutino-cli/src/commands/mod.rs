@@ -2,13 +2,16 @@
 
 mod bench;
 mod check;
+mod classify;
 mod compare;
 mod completions;
+mod detect;
 mod info;
 mod man;
 mod ops;
 mod profile;
 mod run;
+mod segment;
 mod verify;
 mod view;
 
@@ -18,6 +21,9 @@ use crate::output::Output;
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     Run(run::Args),
+    Classify(classify::Args),
+    Detect(detect::Args),
+    Segment(segment::Args),
     Info(info::Args),
     Check(check::Args),
     Verify(verify::Args),
@@ -34,6 +40,9 @@ impl Command {
     pub(crate) fn run(self, out: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Run(args) => run::run(&args, out),
+            Self::Classify(args) => classify::run(&args, out),
+            Self::Detect(args) => detect::run(&args, out),
+            Self::Segment(args) => segment::run(&args, out),
             Self::Info(args) => info::run(&args, out),
             Self::Check(args) => check::run(&args, out),
             Self::Verify(args) => verify::run(&args, out),

@@ -1,15 +1,17 @@
 //! `plutino run`
 
-use crate::classes::{Labels, likeliest};
+use crate::classes::likeliest;
 use crate::deviation::summary;
 use crate::digits;
 use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
 use crate::inputs::{self, FileArgs, Slot};
+use crate::labels::{Labels, Names};
 use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::picture::{self, PictureArgs};
+use crate::pictures::free;
 use crate::request::{Prepared, RequestArgs};
 use crate::session::{SessionArgs, parse_seconds};
 use crate::timing::as_millis;
@@ -37,9 +39,10 @@ pub(crate) struct Args {
     /// Show the K likeliest classes of the first output instead of its numbers
     #[arg(long, value_name = "K")]
     top: Option<usize>,
-    /// Names of the classes, one a line
-    #[arg(long, value_name = "FILE")]
-    labels: Option<PathBuf>,
+    /// Names of the classes: a list that ships with the command, or a file with one a line
+    /// [default: those beside the model]
+    #[arg(long, value_name = "imagenet|coco|voc|FILE")]
+    labels: Option<Names>,
     /// Look at every value, and name the operators that make NaN or infinity; exit code 1 where NaN
     /// comes up, or an output is not finite
     #[arg(long, conflicts_with = "json")]
@@ -110,11 +113,12 @@ struct ClassReport {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let limits = Limits { deadline, ..Limits::default() };
-    let labels = Labels::read(args.labels.as_deref())?;
     let model = match &args.model {
         Some(path) => args.session.load_within(path, &limits)?,
         None => digits::model()?,
     };
+    let beside = args.files.picture().beside(model.file(), PictureArgs::default())?.labels;
+    let labels = Labels::read(args.labels.as_ref().or(beside.as_ref()))?;
     let demo = args.model.is_none();
     let runs = match demo && args.files.is_empty() && args.request.is_plain() {
         true => {
@@ -216,9 +220,13 @@ fn report(
             Some(k) => Some(likeliest(output, k)?),
             None => None,
         };
+        let names = match classes {
+            Some(_) => labels.of_classes(output.shape().last().copied().unwrap_or(0))?,
+            None => Labels::default(),
+        };
         let class = |c: &crate::classes::Class| ClassReport {
             index: c.index,
-            name: labels.name(c.index).to_owned(),
+            name: names.name(c.index).to_owned(),
             probability: c.probability,
         };
         Ok(OutputReport {
@@ -256,18 +264,14 @@ fn write(path: &Path, runs: &[Prepared], written: &[Vec<(String, Tensor)>]) -> R
 /// where it came before.
 fn prefixes<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
     let mut taken: Vec<String> = Vec::new();
-    for name in names {
-        let Some(name) = name else {
-            taken.push(String::new());
-            continue;
-        };
+    let prefix = |name: Option<&str>| {
+        let Some(name) = name else { return String::new() };
         let stem = Path::new(name).file_stem().unwrap_or_default().to_string_lossy();
-        let numbered = (2..).map(|n| format!("{stem}-{n}."));
-        let mut free =
-            std::iter::once(format!("{stem}.")).chain(numbered).filter(|p| !taken.contains(p));
-        taken.push(free.next().unwrap_or_default());
-    }
-    taken
+        let name = free(&stem, &taken);
+        taken.push(name.clone());
+        format!("{name}.")
+    };
+    names.map(prefix).collect()
 }
 
 fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Vec<Tensor>, Failure> {
@@ -306,6 +310,7 @@ fn classes(
     names: &[String],
 ) -> Result<(), Failure> {
     let rows = likeliest(scores, k)?;
+    let labels = labels.of_classes(scores.shape().last().copied().unwrap_or(0))?;
     for (i, row) in rows.iter().enumerate() {
         match names.get(i).filter(|_| names.len() == rows.len()) {
             Some(name) => writeln!(out, "{name}")?,

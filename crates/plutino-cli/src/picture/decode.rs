@@ -7,17 +7,17 @@ use zune_jpeg::zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options:
 
 /// Rows of pixels from the top, each pixel a byte for each channel: grey, or red, green and blue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pixels {
-    pub(super) size: Size,
+pub(crate) struct Pixels {
+    pub(crate) size: Size,
     /// 1 or 3.
-    pub(super) channels: usize,
-    pub(super) bytes: Vec<u8>,
+    pub(crate) channels: usize,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Pixels {
     /// Reads a file, whose size is looked at before memory is taken for its pixels. Palettes and
     /// other depths become bytes; transparency is left out.
-    pub(super) fn read(file: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read(file: &[u8]) -> Result<Self, String> {
         match file.starts_with(super::PNG) {
             true => png(file),
             false => jpeg(file),
@@ -26,7 +26,7 @@ impl Pixels {
 
     /// With this number of channels, 1 or 3, as Pillow's `convert("L")` and `convert("RGB")` make
     /// them.
-    pub(super) fn into_channels(self, channels: usize) -> Self {
+    pub(crate) fn into_channels(self, channels: usize) -> Self {
         let bytes = match (self.channels, channels) {
             (3, 1) => self.bytes.chunks_exact(3).map(|p| luma([p[0], p[1], p[2]])).collect(),
             (1, 3) => self.bytes.iter().flat_map(|&grey| [grey; 3]).collect(),
@@ -37,7 +37,7 @@ impl Pixels {
 }
 
 /// Rec. 601 luma, rounded as Pillow does.
-fn luma([r, g, b]: [u8; 3]) -> u8 {
+pub(super) fn luma([r, g, b]: [u8; 3]) -> u8 {
     let sum = 19595 * u32::from(r) + 38470 * u32::from(g) + 7471 * u32::from(b);
     ((sum + 0x8000) >> 16) as u8 // the weights add up to 2^16
 }

@@ -1,37 +1,21 @@
-//! PNG and JPEG files as model inputs.
+//! Pictures as model inputs.
 
 mod decode;
+mod draw;
+mod recipe;
 mod resample;
 
-use crate::failure::Failure;
-use decode::Pixels;
+pub(crate) use decode::Pixels;
+pub(crate) use draw::{LETTER, palette, save_classes};
 use plutino::{Shape, Tensor};
+pub(crate) use recipe::{PictureArgs, Placement};
 use resample::{Filter, resize};
+use serde::Deserialize;
 use std::str::FromStr;
 
-/// How pictures become tensors.
-#[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "Pictures (png, jpeg)")]
-pub(crate) struct PictureArgs {
-    /// Subtracted from each channel once pixels are scaled to 0..1; one number, or one for each
-    /// channel in the order red, green, blue (ImageNet: 0.485,0.456,0.406) [default: 0]
-    #[arg(long, value_name = "R,G,B", value_delimiter = ',', allow_negative_numbers = true)]
-    mean: Vec<f32>,
-    /// Each channel is divided by this after --mean; same form (ImageNet: 0.229,0.224,0.225)
-    /// [default: 1]
-    #[arg(long, value_name = "R,G,B", value_delimiter = ',')]
-    std: Vec<f32>,
-    /// Resize to this height and width (the whole picture) [default: the size recorded in the
-    /// model]
-    #[arg(long, value_name = "HxW")]
-    size: Option<Size>,
-    /// How to resize: to the last bit as Pillow does, and torchvision with it [default: bilinear]
-    #[arg(long, value_name = "FILTER", value_enum)]
-    filter: Option<Filter>,
-}
-
 /// Height and width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "SizeForm")]
 pub(crate) struct Size {
     pub(crate) height: u32,
     pub(crate) width: u32,
@@ -46,6 +30,27 @@ impl FromStr for Size {
         match (side(height), side(width)) {
             (Some(height), Some(width)) => Ok(Self { height, width }),
             _ => Err("height and width as in 224x224, each from 1 to 32768".into()),
+        }
+    }
+}
+
+/// How JSON says a size: `224`, `[224, 320]` or `"224x320"`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SizeForm {
+    Side(u32),
+    Sides([u32; 2]),
+    Text(String),
+}
+
+impl TryFrom<SizeForm> for Size {
+    type Error = String;
+
+    fn try_from(form: SizeForm) -> Result<Self, String> {
+        match form {
+            SizeForm::Side(side) => side.to_string().parse(),
+            SizeForm::Sides([height, width]) => format!("{height}x{width}").parse(),
+            SizeForm::Text(text) => text.parse(),
         }
     }
 }
@@ -79,21 +84,30 @@ fn check_pixels(size: Size) -> Result<Size, String> {
 /// Decodes a picture to a tensor of shape (1, channels, height, width), dtype f32: grey for one
 /// channel, red, green, blue for three.
 pub(crate) fn decode(bytes: &[u8], wanted: Wanted, args: &PictureArgs) -> Result<Tensor, String> {
+    Ok(prepare(Pixels::read(bytes)?, wanted, args)?.0)
+}
+
+/// A picture as the model takes it, of shape (1, channels, height, width), dtype f32, and where its
+/// pixels went.
+pub(crate) fn prepare(
+    picture: Pixels,
+    wanted: Wanted,
+    args: &PictureArgs,
+) -> Result<(Tensor, Placement), String> {
     if !matches!(wanted.channels, 1 | 3) {
         let n = wanted.channels;
         return Err(format!("the model takes {n} channels; pictures have 1 or 3"));
     }
-    let picture = Pixels::read(bytes)?.into_channels(wanted.channels);
-    let size = check_pixels(args.size.or(wanted.size).unwrap_or(picture.size))?;
-    let pixels = resize(&picture, size, args.filter.unwrap_or_default()).bytes;
+    let (pixels, placement) = args.place(picture.into_channels(wanted.channels), wanted.size)?;
     let scale = Scale::new(args, wanted.channels)?;
-    let (h, w, c) = (size.height as usize, size.width as usize, wanted.channels);
+    let (h, w, c) = (pixels.size.height as usize, pixels.size.width as usize, wanted.channels);
+    let from = |channel| if args.reverses_channels() { c - 1 - channel } else { channel };
     let tensor = Tensor::from_fn(Shape::from([1, c, h, w]), |i| {
         let (channel, pixel) = (i / (h * w), i % (h * w));
-        let byte = pixels.get(pixel * c + channel).copied().unwrap_or(0);
-        scale.apply(channel, f32::from(byte) / 255.0)
+        let byte = pixels.bytes.get(pixel * c + from(channel)).copied().unwrap_or(0);
+        scale.apply(from(channel), f32::from(byte) / 255.0)
     });
-    tensor.map_err(|e| e.to_string())
+    Ok((tensor.map_err(|e| e.to_string())?, placement))
 }
 
 /// Mean and standard deviation for each channel.
@@ -128,18 +142,12 @@ pub(crate) fn is_picture(bytes: &[u8]) -> bool {
 /// The first bytes of a PNG file.
 const PNG: &[u8] = b"\x89PNG";
 
-impl PictureArgs {
-    /// An error where the options are set though no input is a picture.
-    pub(crate) fn check_used(&self, pictures: usize) -> Result<(), Failure> {
-        let Self { mean, std, size, filter } = self;
-        let unset = mean.is_empty() && std.is_empty() && size.is_none() && filter.is_none();
-        if pictures == 0 && !unset {
-            return Err(Failure::usage(
-                "--mean, --std, --size and --filter apply to pictures, and no input is one",
-            ));
-        }
-        Ok(())
-    }
+/// Of what tests compare with golden numbers.
+#[cfg(test)]
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |c, _| (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg()))
+    })
 }
 
 #[cfg(test)]
@@ -192,7 +200,7 @@ mod tests {
 
     fn args(mean: &[f32], std: &[f32], size: Option<&str>) -> PictureArgs {
         let size = size.map(|s| s.parse().unwrap());
-        PictureArgs { mean: mean.to_vec(), std: std.to_vec(), size, filter: None }
+        PictureArgs { mean: mean.to_vec(), std: std.to_vec(), size, ..PictureArgs::default() }
     }
 
     const RGB: Wanted = Wanted { channels: 3, size: None };

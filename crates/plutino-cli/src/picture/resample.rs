@@ -12,20 +12,24 @@ use super::Size;
 use super::decode::Pixels;
 
 /// Which filter resizing uses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Filter {
     /// A triangle over 2 pixels
     #[default]
     Bilinear,
     /// Keys' cubic over 4 pixels (a = -1/2)
     Bicubic,
+    /// A triangle over 2 pixels of the input, however small the output (no antialiasing): what
+    /// OpenCV does, to within 1 of 255
+    Linear,
 }
 
 impl Filter {
     /// Beyond this it is zero, on both sides.
     fn support(self) -> f64 {
         match self {
-            Self::Bilinear => 1.0,
+            Self::Bilinear | Self::Linear => 1.0,
             Self::Bicubic => 2.0,
         }
     }
@@ -34,7 +38,7 @@ impl Filter {
         const A: f64 = -0.5;
         let x = x.abs();
         match self {
-            Self::Bilinear if x < 1.0 => 1.0 - x,
+            Self::Bilinear | Self::Linear if x < 1.0 => 1.0 - x,
             Self::Bicubic if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
             Self::Bicubic if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
             _ => 0.0,
@@ -54,7 +58,7 @@ struct Weights {
 /// The weights of every output pixel along one dimension.
 fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
     let scale = from as f64 / to as f64;
-    let stretch = scale.max(1.0);
+    let stretch = if filter == Filter::Linear { 1.0 } else { scale.max(1.0) };
     let support = filter.support() * stretch;
     let one = |i: usize| {
         let center = (i as f64 + 0.5) * scale;
@@ -126,6 +130,7 @@ fn along_rows(picture: &Pixels, height: u32, filter: Filter) -> Pixels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::picture::crc32;
 
     /// A picture of noise: what `noise` in xtask/python/golden.py makes.
     fn noise(size: Size, channels: usize) -> Pixels {
@@ -149,13 +154,5 @@ mod tests {
                 assert_eq!(crc32(&made.bytes), crc, "{case}, {filter:?}");
             }
         }
-    }
-
-    fn crc32(bytes: &[u8]) -> u32 {
-        !bytes.iter().fold(!0, |crc, &byte| {
-            (0..8).fold(crc ^ u32::from(byte), |c, _| {
-                (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
-            })
-        })
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod compare;
+mod pictures;
 mod plan;
 mod profile;
 mod requests;

@@ -1,0 +1,290 @@
+//! What `classify`, `detect` and `segment` share: pictures named on the command line, run through
+//! a model one by one or in batches.
+
+use crate::failure::Failure;
+use crate::inputs::{self, Slot};
+use crate::labels::{Labels, Names};
+use crate::output::{progress, warn_all};
+use crate::picture::{self, PictureArgs, Pixels, Placement, Size, Wanted};
+use crate::session::SessionArgs;
+use plutino::{Model, Tensor, ir};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Pictures for one model.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ImageArgs {
+    /// The model
+    model: PathBuf,
+    /// Pictures: png or jpeg files, folders of them, or - for standard input. They make batches
+    /// where the model takes any number at once, else they are run one after the other
+    #[arg(short, long = "input", value_name = "PICTURE|FOLDER|-", num_args = 1.., required = true,
+          display_order = 0)]
+    inputs: Vec<PathBuf>,
+    /// Names of the classes: a list that ships with the command, or a file with one a line
+    /// [default: those beside the model]
+    #[arg(long, value_name = "imagenet|coco|voc|FILE")]
+    labels: Option<Names>,
+    #[command(flatten)]
+    picture: PictureArgs,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// A picture, and what the model makes of it.
+pub(crate) struct Shot {
+    /// Its path, or `-`.
+    pub(crate) name: String,
+    /// As it was read.
+    pub(crate) pixels: Pixels,
+    /// Where the model sees it.
+    pub(crate) placement: Placement,
+    /// The size in which the model sees it.
+    pub(crate) seen: Size,
+    /// The model's outputs for it: batches of one.
+    pub(crate) outputs: Vec<Tensor>,
+    /// Its share of the time of the run.
+    pub(crate) time: Duration,
+}
+
+/// Pictures in one batch, at most.
+const BATCH: usize = 16;
+
+/// The most that a picture's file may hold.
+const MOST_BYTES: u64 = 1 << 30;
+
+impl ImageArgs {
+    /// Runs every picture, in order, and hands on what comes out, with the names of the classes.
+    /// `custom` is how pictures are prepared where neither the command line nor a file beside the
+    /// model says it.
+    pub(crate) fn each(
+        &self,
+        custom: impl Fn(Wanted) -> PictureArgs,
+        mut use_shot: impl FnMut(Shot, &Labels) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let files = gather(&self.inputs)?;
+        let model = self.session.load(&self.model)?;
+        let slots = inputs::slots(&model);
+        let [slot] = &slots[..] else {
+            let n = slots.len();
+            return Err(Failure::Model(format!("the model has {n} inputs, not one: use `run`")));
+        };
+        let recipe = self.picture.beside(model.file(), custom(slot.wanted()))?;
+        let labels = Labels::read(self.labels.as_ref().or(recipe.labels.as_ref()))?;
+        let session = self.session.session(&model)?;
+        let bar = (files.len() > 1).then(|| progress("pictures", files.len() as u64));
+        let mut warned = false;
+        for names in files.chunks(slot.batch().unwrap_or(BATCH).clamp(1, BATCH)) {
+            let mut prepared = Vec::with_capacity(names.len());
+            for name in names {
+                prepared.push(prepare(name, slot, &recipe)?);
+            }
+            for group in groups(prepared) {
+                let tensor = batch(&group, slot)?;
+                if !warned {
+                    let plan = session.plan(&[tensor.spec()])?;
+                    warn_all(
+                        model_warnings(&model)
+                            .into_iter()
+                            .chain(plan.warnings().iter().map(ToString::to_string)),
+                    );
+                    warned = true;
+                }
+                let start = Instant::now();
+                let outputs = session.run(std::slice::from_ref(&tensor))?;
+                let time = start.elapsed() / u32::try_from(group.len()).unwrap_or(1).max(1);
+                let seen = seen(&tensor);
+                let size = tensor.shape().first().copied().unwrap_or(1);
+                for (row, Prepared { name, pixels, placement, .. }) in group.into_iter().enumerate()
+                {
+                    let outputs = outputs.iter().map(|output| one(output, row, size));
+                    let outputs = outputs.collect::<Result<_, Failure>>()?;
+                    use_shot(Shot { name, pixels, placement, seen, outputs, time }, &labels)?;
+                    bar.iter().for_each(|bar| bar.inc(1));
+                }
+            }
+        }
+        bar.iter().for_each(|bar| bar.finish_and_clear());
+        Ok(())
+    }
+}
+
+/// Height and width of a batch.
+fn seen(batch: &Tensor) -> Size {
+    let side = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    match batch.shape().dims() {
+        &[.., height, width] => Size { height: side(height), width: side(width) },
+        _ => Size { height: 1, width: 1 },
+    }
+}
+
+fn model_warnings(model: &Model) -> Vec<String> {
+    model.warnings().iter().map(ToString::to_string).collect()
+}
+
+/// A picture as the model takes it.
+struct Prepared {
+    name: String,
+    pixels: Pixels,
+    placement: Placement,
+    tensor: Tensor,
+}
+
+/// Pictures that follow each other in one size.
+fn groups(prepared: Vec<Prepared>) -> Vec<Vec<Prepared>> {
+    let mut groups: Vec<Vec<Prepared>> = Vec::new();
+    for one in prepared {
+        match groups.last_mut() {
+            Some(group) if group.iter().all(|p| p.tensor.shape() == one.tensor.shape()) => {
+                group.push(one);
+            }
+            _ => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
+/// Pictures of one size as a batch; the last once more where the model takes a number of them that
+/// is not reached.
+fn batch(group: &[Prepared], slot: &Slot) -> Result<Tensor, Failure> {
+    let size = slot.batch().unwrap_or(group.len());
+    if size > BATCH {
+        return Err(Failure::Model(format!("the model takes {size} pictures at once, not one")));
+    }
+    let views = group.iter().chain(std::iter::repeat(&group[group.len() - 1]));
+    let views: Vec<_> = views.take(size).map(|p| p.tensor.view()).collect();
+    Ok(plutino::tensor::concat(&views, 0)?)
+}
+
+/// The part of an output that belongs to one picture of a batch.
+fn one(output: &Tensor, row: usize, size: usize) -> Result<Tensor, Failure> {
+    match output.shape().first() {
+        Some(&rows) if rows == size => Ok(output.view().slice(0, row..row + 1, 1)?.to_tensor()?),
+        _ => Err(Failure::Model(format!(
+            "the output {} has no row for each of the {size} pictures",
+            output.spec()
+        ))),
+    }
+}
+
+fn prepare(path: &Path, slot: &Slot, recipe: &PictureArgs) -> Result<Prepared, Failure> {
+    let name = path.display().to_string();
+    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read '{name}': {e}"));
+    let bytes = match path == Path::new("-") {
+        true => standard_input().map_err(cannot)?,
+        false => ir::read_regular(path)
+            .map_err(|e| Failure::usage(format!("cannot read '{name}': {e}")))?
+            .to_vec(),
+    };
+    if !picture::is_picture(&bytes) {
+        return Err(Failure::usage(format!("{name}: neither png nor jpeg")));
+    }
+    let in_file = |e: String| Failure::usage(format!("{name}: {e}"));
+    let pixels = Pixels::read(&bytes).map_err(in_file)?;
+    let (tensor, placement) =
+        picture::prepare(pixels.clone(), slot.wanted(), recipe).map_err(in_file)?;
+    let tensor = tensor.cast(slot.dtype())?;
+    Ok(Prepared { name, pixels, placement, tensor })
+}
+
+fn standard_input() -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The pictures that arguments name: of a folder those that lie in it, by name.
+fn gather(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for argument in arguments {
+        let cannot = |e: std::io::Error| {
+            Failure::usage(format!("cannot read '{}': {e}", argument.display()))
+        };
+        if !argument.is_dir() {
+            files.push(argument.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(argument).map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            if path.is_file() && starts_as_picture(&path).map_err(cannot)? {
+                found.push(path);
+            }
+        }
+        if found.is_empty() {
+            return Err(Failure::usage(format!("no picture lies in '{}'", argument.display())));
+        }
+        found.sort();
+        files.append(&mut found);
+    }
+    if files.iter().filter(|path| path.as_path() == Path::new("-")).count() > 1 {
+        return Err(Failure::usage("-: standard input holds one picture"));
+    }
+    Ok(files)
+}
+
+fn starts_as_picture(path: &Path) -> std::io::Result<bool> {
+    let mut first = Vec::new();
+    std::fs::File::open(path)?.take(16).read_to_end(&mut first)?;
+    Ok(picture::is_picture(&first))
+}
+
+/// Where what was drawn goes: to a file, or into a folder under the names of the pictures.
+pub(crate) struct Drawings {
+    path: PathBuf,
+    /// Names that were given, so that no picture replaces another.
+    taken: Vec<String>,
+}
+
+impl Drawings {
+    /// A folder, unless the name ends in `.png`.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), taken: Vec::new() }
+    }
+
+    /// The file for the next picture.
+    pub(crate) fn path(&mut self, picture: &str) -> Result<PathBuf, Failure> {
+        let path = self.path.display().to_string();
+        let stem = Path::new(picture).file_stem().unwrap_or_default().to_string_lossy();
+        if path.ends_with(".png") {
+            if !self.taken.is_empty() {
+                return Err(Failure::usage(format!(
+                    "{path} is for one picture: give a folder for several"
+                )));
+            }
+            self.taken.push(stem.into_owned());
+            return Ok(self.path.clone());
+        }
+        std::fs::create_dir_all(&self.path)
+            .map_err(|e| Failure::usage(format!("cannot make the folder '{path}': {e}")))?;
+        let name = free(&stem, &self.taken);
+        let file = self.path.join(format!("{name}.png"));
+        self.taken.push(name);
+        Ok(file)
+    }
+}
+
+/// The name, numbered where it is taken.
+pub(crate) fn free(name: &str, taken: &[String]) -> String {
+    let numbered = (2..).map(|n| format!("{name}-{n}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| !taken.contains(name)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_file_or_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = Drawings::new(&folder.path().join("a.png"));
+        assert_eq!(one.path("x/y.jpg").unwrap(), folder.path().join("a.png"));
+        assert!(one.path("x/z.jpg").is_err());
+        let mut many = Drawings::new(&folder.path().join("made"));
+        let made = |name: &str| folder.path().join("made").join(name);
+        let names = ["x/y.jpg", "z/y.png", "-"].map(|name| many.path(name).unwrap());
+        assert_eq!(names, [made("y.png"), made("y-2.png"), made("-.png")]);
+    }
+}
