@@ -150,7 +150,8 @@ fn the_model_is_found_by_its_stem() {
 #[test]
 fn labels_name_the_classes() {
     let folder = Folder::new();
-    let labels = folder.write("labels.txt", "zero\none\ntwo\nthree\n");
+    let labels = format!("zero\none\ntwo\nthree\n{}", "more\n".repeat(6));
+    let labels = folder.write("labels.txt", labels);
     let out = ok(&["run", "--labels", &labels, "--top", "1"]);
     assert!(out.contains("three"), "{out}");
 }
