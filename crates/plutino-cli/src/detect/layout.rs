@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn other_outputs_are_passed_over_or_refused() {
         let other = Tensor::zeros(DType::F32, [1, 3, 8, 8]).unwrap();
-        assert!(decode(&[other.clone()], None, 0.25).is_err());
+        assert!(decode(std::slice::from_ref(&other), None, 0.25).is_err());
         let boxes = Tensor::zeros(DType::F32, [1, 84, 400]).unwrap();
         let decoded = decode(&[other, boxes], None, 0.25).unwrap();
         assert_eq!((decoded.layout, decoded.classes), (Layout::Yolov8, Some(80)));
