@@ -74,6 +74,9 @@ class Limits(unittest.TestCase):
 
     @unittest.skipIf(sys.platform == "win32", "signals are sent otherwise")
     def test_ctrl_c(self):
+        # A shell lets jobs in the background ignore the signal, and Python keeps to that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         begun = []
 
         def interrupt():
@@ -173,7 +176,8 @@ class Program(unittest.TestCase):
     def test_ctrl_c_ends_a_program(self):
         """As from a terminal: the signal goes to the process, which says KeyboardInterrupt."""
         code = (
-            "import numpy, plutino, support\n"
+            "import numpy, plutino, signal, support\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "session = plutino.Session(support.chain(2000), threads=2)\n"
             "print('ready', flush=True)\n"
             "session(numpy.zeros((1000, 1000), numpy.float32))\n"
@@ -185,6 +189,7 @@ class Program(unittest.TestCase):
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.addCleanup(program.kill)
         self.assertEqual(program.stdout.readline(), "ready\n")
         time.sleep(0.3)
         start = time.perf_counter()
