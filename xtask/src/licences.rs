@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -15,13 +15,21 @@ struct Metadata {
     packages: Vec<Package>,
 }
 
+/// What cargo says of a package.
 #[derive(Deserialize)]
-struct Package {
-    name: String,
-    version: String,
-    license: Option<String>,
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) license: Option<String>,
+    pub(crate) manifest_path: PathBuf,
     /// None for crates of ours.
-    source: Option<String>,
+    pub(crate) source: Option<String>,
+}
+
+/// The packages of a workspace, and all that they depend on.
+pub(crate) fn packages(workspace: &Path) -> Result<Vec<Package>> {
+    let metadata: Metadata = serde_json::from_slice(&metadata(workspace)?)?;
+    Ok(metadata.packages)
 }
 
 /// The dependencies of which no alternative of their licence is allowed.
@@ -31,8 +39,8 @@ pub(crate) fn refused(root: &Path) -> Result<Vec<String>> {
     // The package of Python is a workspace of its own.
     let mut packages = BTreeMap::new();
     for workspace in [root.to_owned(), root.join(wheel::FOLDER)] {
-        let all: Metadata = serde_json::from_slice(&metadata(&workspace)?)?;
-        packages.extend(all.packages.into_iter().map(|p| ((p.name.clone(), p.version.clone()), p)));
+        let all = self::packages(&workspace)?;
+        packages.extend(all.into_iter().map(|p| ((p.name.clone(), p.version.clone()), p)));
     }
     let foreign = packages.values().filter(|package| package.source.is_some());
     let refused = foreign.filter_map(|package| {
@@ -44,7 +52,7 @@ pub(crate) fn refused(root: &Path) -> Result<Vec<String>> {
 }
 
 /// What `cargo metadata` says of a workspace and all that it depends on, as JSON.
-pub(crate) fn metadata(workspace: &Path) -> Result<Vec<u8>> {
+fn metadata(workspace: &Path) -> Result<Vec<u8>> {
     let output = Command::new("cargo")
         .current_dir(workspace)
         .args(["metadata", "--format-version", "1", "--locked"])

@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 
-use crate::licences;
+use crate::licences::{Package, packages};
 use crate::python::{self, succeed};
 
 /// Build the wheel of the Python package: target/python/wheels/plutino-*.whl
@@ -127,27 +126,6 @@ fn newest(folder: &Path) -> Result<PathBuf> {
         Ok([wheel]) => Ok(wheel),
         Err(wheels) => bail!("{} wheels in {}, not one", wheels.len(), folder.display()),
     }
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    name: String,
-    version: String,
-    license: Option<String>,
-    manifest_path: PathBuf,
-    /// None for crates of ours.
-    source: Option<String>,
-}
-
-/// The packages of a workspace, and all that they depend on.
-fn packages(workspace: &Path) -> Result<Vec<Package>> {
-    let metadata: Metadata = serde_json::from_slice(&licences::metadata(workspace)?)?;
-    Ok(metadata.packages)
 }
 
 /// Dependencies of which the wheel has another version than the workspace was tested with: its lock
