@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::resources::bytes;
 use crate::{models, project_root};
 
 /// Compare the memory that networks take with what their plans say before the run
@@ -156,7 +157,7 @@ fn measure(args: &OneArgs) -> Result<Told> {
     peak = peak.max(own()?);
     if !args.mmap {
         // What was not its own at the end was not at the peak either: code is never taken back.
-        peak = peak.max(status("VmHWM")?.saturating_sub(status("RssFile")?));
+        peak = peak.max(bytes("VmHWM")?.saturating_sub(bytes("RssFile")?));
     }
     drop(outputs);
     session.release_memory();
@@ -192,12 +193,5 @@ fn inputs(args: &OneArgs) -> Result<Vec<Tensor>> {
 
 /// Bytes that are this process's alone.
 fn own() -> Result<usize> {
-    status("RssAnon")
-}
-
-fn status(field: &str) -> Result<usize> {
-    let text = std::fs::read_to_string("/proc/self/status").context("only on Linux")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    let kib = line.and_then(|l| l.split_whitespace().next()).context("a field is missing")?;
-    Ok(kib.parse::<usize>()? << 10)
+    bytes("RssAnon")
 }

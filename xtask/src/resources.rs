@@ -23,6 +23,11 @@ pub(crate) fn status(names: &[&str]) -> Result<Vec<f64>> {
     names.iter().map(number).collect()
 }
 
+/// Memory of `status`, in bytes.
+pub(crate) fn bytes(name: &str) -> Result<usize> {
+    Ok((status(&[name])?[0] * f64::from(1 << 20)) as usize) // exact: of whole KiB
+}
+
 /// The most memory that the process has had, since its start or the last [`forget_peak`], in MiB.
 pub(crate) fn peak_mib() -> Result<f64> {
     Ok(status(&["VmHWM"])?[0])

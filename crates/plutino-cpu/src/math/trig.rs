@@ -1,8 +1,8 @@
 //! Sine and cosine.
 //!
-//! x = n pi/2 + r with |r| <= pi/4; n mod 4 chooses the polynomial and the sign. Arguments too large
-//! for that go one by one through f64, and no others: an element must not depend on its neighbours
-//! in a vector.
+//! x = n pi/2 + r with |r| <= pi/4; n mod 4 chooses the polynomial and the sign. Arguments too
+//! large for that go one by one through f64, and no others: an element must not depend on its
+//! neighbours in a vector.
 
 use super::polynomial;
 use crate::simd::Simd;
