@@ -12,6 +12,7 @@ mod deviation;
 mod digits;
 mod elements;
 mod failure;
+mod findings;
 mod finite;
 mod inputs;
 mod labels;

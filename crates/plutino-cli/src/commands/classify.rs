@@ -2,6 +2,7 @@
 
 use crate::classes::likeliest;
 use crate::failure::Failure;
+use crate::findings::{Finding, FormatArgs};
 use crate::output::{Output, time};
 use crate::picture::PictureArgs;
 use crate::pictures::{ImageArgs, Shot};
@@ -24,12 +25,8 @@ pub(crate) struct Args {
     /// How many classes to show
     #[arg(long, value_name = "K", default_value_t = 5)]
     top: usize,
-    /// Print one JSON object a line for each picture
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print a line of values, separated by commas, for each class of each picture
-    #[arg(long)]
-    csv: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// What is printed as JSON.
@@ -53,7 +50,8 @@ struct Guess {
 const BAR: usize = 24;
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let mut rows = Vec::new();
+    let mut printer =
+        args.format.printer(out, &["picture", "rank", "class", "name", "probability"]);
     args.images.each(PictureArgs::of_classifier, |shot, labels| {
         let Shot { name, outputs, time, .. } = shot;
         let scores = scores(&outputs)?;
@@ -64,20 +62,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             probability: class.probability,
         };
         let classes = likeliest(&scores, args.top)?.into_iter().flatten().map(guess).collect();
-        let report = Report { picture: name, time, classes };
-        match (args.json, args.csv) {
-            (true, _) => out.json_line(&report),
-            (_, true) => {
-                rows.extend(report.rows());
-                Ok(())
-            }
-            _ => report.print(out),
-        }
+        printer.show(Report { picture: name, time, classes })
     })?;
-    match args.csv {
-        true => out.csv(&["picture", "rank", "class", "name", "probability"], rows),
-        false => Ok(()),
-    }
+    printer.finish()
 }
 
 /// The scores of one picture's classes, in one dimension.
@@ -92,7 +79,7 @@ fn scores(outputs: &[Tensor]) -> Result<Tensor, Failure> {
     }
 }
 
-impl Report {
+impl Finding for Report {
     fn rows(self) -> impl Iterator<Item = Vec<String>> {
         let Self { picture, classes, .. } = self;
         classes.into_iter().zip(1..).map(move |(guess, rank)| {

@@ -2,6 +2,7 @@
 
 use crate::detect::{Detection, Layout, Suppressor, decode};
 use crate::failure::Failure;
+use crate::findings::{Finding, FormatArgs};
 use crate::labels::Labels;
 use crate::output::{Output, count, time};
 use crate::picture::{self, LETTER, PictureArgs, Pixels};
@@ -36,12 +37,8 @@ pub(crate) struct Args {
     /// What the numbers of the output mean [default: by its shape]
     #[arg(long, value_enum)]
     layout: Option<Layout>,
-    /// Print one JSON object a line for each picture
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print a line of values, separated by commas, for each box
-    #[arg(long)]
-    csv: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// For clap: a number from 0 to 1.
@@ -72,7 +69,8 @@ struct BoxReport {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let suppressor = Suppressor::new(args.iou)?;
     let mut drawings = args.output.as_deref().map(Drawings::new);
-    let mut rows = Vec::new();
+    let mut printer =
+        args.format.printer(out, &["picture", "class", "name", "score", "x1", "y1", "x2", "y2"]);
     args.images.each(PictureArgs::of_detector, |shot, labels| {
         let Shot { name, pixels, placement, outputs, time, .. } = shot;
         let decoded = decode(&outputs, args.layout, args.score)?;
@@ -95,20 +93,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             score: one.score,
             corners: one.corners,
         });
-        let report = Report { picture: name, time, boxes: boxes.collect() };
-        match (args.json, args.csv) {
-            (true, _) => out.json_line(&report),
-            (_, true) => {
-                rows.extend(report.rows());
-                Ok(())
-            }
-            _ => report.print(out),
-        }
+        printer.show(Report { picture: name, time, boxes: boxes.collect() })
     })?;
-    match args.csv {
-        true => out.csv(&["picture", "class", "name", "score", "x1", "y1", "x2", "y2"], rows),
-        false => Ok(()),
-    }
+    printer.finish()
 }
 
 /// The picture with frames and names, the best on top.
@@ -136,7 +123,7 @@ fn draw(pixels: Pixels, found: &[Detection], labels: &Labels) -> Result<Pixels, 
     Ok(canvas)
 }
 
-impl Report {
+impl Finding for Report {
     fn rows(self) -> impl Iterator<Item = Vec<String>> {
         let Self { picture, boxes, .. } = self;
         boxes.into_iter().map(move |one| {

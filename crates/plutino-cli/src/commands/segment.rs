@@ -1,6 +1,7 @@
 //! `plutino segment`
 
 use crate::failure::Failure;
+use crate::findings::{Finding, FormatArgs};
 use crate::labels::Labels;
 use crate::output::{Output, time};
 use crate::picture::{self, LETTER, PictureArgs, Pixels};
@@ -29,12 +30,8 @@ pub(crate) struct Args {
     /// the number of a pixel is its class, or a folder
     #[arg(long, value_name = "OUT.png|FOLDER")]
     mask: Option<PathBuf>,
-    /// Print one JSON object a line for each picture
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print a line of values, separated by commas, for each class of each picture
-    #[arg(long)]
-    csv: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// What is printed as JSON.
@@ -66,7 +63,7 @@ const GROUND: [&str; 4] = ["", "__background__", "background", "ground"];
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut drawings = args.output.as_deref().map(Drawings::new);
     let mut masks = args.mask.as_deref().map(Drawings::new);
-    let mut rows = Vec::new();
+    let mut printer = args.format.printer(out, &["picture", "class", "name", "pixels", "share"]);
     args.images.each(PictureArgs::of_segmenter, |shot, labels| {
         let segments = of_picture(&shot)?;
         let labels = labels.of_classes(segments.count)?;
@@ -78,20 +75,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         if let Some(drawings) = &mut drawings {
             draw(pixels, &segments, &classes)?.save(&drawings.path(&name)?)?;
         }
-        let report = Report { picture: name, time, classes };
-        match (args.json, args.csv) {
-            (true, _) => out.json_line(&report),
-            (_, true) => {
-                rows.extend(report.rows());
-                Ok(())
-            }
-            _ => report.print(out),
-        }
+        printer.show(Report { picture: name, time, classes })
     })?;
-    match args.csv {
-        true => out.csv(&["picture", "class", "name", "pixels", "share"], rows),
-        false => Ok(()),
-    }
+    printer.finish()
 }
 
 /// How much each class takes.
@@ -146,7 +132,7 @@ fn draw(pixels: Pixels, segments: &Segments, areas: &[Area]) -> Result<Pixels, F
     Ok(canvas)
 }
 
-impl Report {
+impl Finding for Report {
     fn rows(self) -> impl Iterator<Item = Vec<String>> {
         let Self { picture, classes, .. } = self;
         classes.into_iter().map(move |Area { class, name, pixels, share }| {
