@@ -3,17 +3,19 @@
     python xtask/python/golden.py
 
 crates/plutino-tensor/tests/golden/: npy files as NumPy writes them. Each holds -2 .. 3 as 2 rows of 3; what else is special
-says the name. crates/plutino-cli/src/picture/golden.in: checksums of noise as Pillow resizes it.
-crates/plutino-cli/src/detect/golden.in: checksums of what torchvision keeps of random boxes.
+says the name. crates/plutino-vision/src/resample.in: checksums of noise as Pillow resizes it.
+crates/plutino-vision/src/detect/suppress.in: checksums of what torchvision keeps of random boxes.
+crates/plutino-vision/tests/pictures and src/decode/decode.in: small pictures, and checksums of what Pillow reads.
 """
 
+import struct
 import zlib
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torchvision.ops import batched_nms, nms
 
 CRATES = Path(__file__).parents[2] / "crates"
@@ -49,7 +51,7 @@ def resized():
         channels, h, w, height, width = map(int, case.split())
         made = [noise(channels, h, w).resize((width, height), f) for f in [Image.BILINEAR, Image.BICUBIC]]
         lines.append(f'    ("{case}", &[{", ".join(str(zlib.crc32(m.tobytes())) for m in made)}]),\n')
-    (CRATES / "plutino-cli/src/picture/golden.in").write_text(f"[\n{''.join(lines)}]\n")
+    (CRATES / "plutino-vision/src/resample.in").write_text(f"[\n{''.join(lines)}]\n")
 
 
 def boxes(seed: int, count: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -73,10 +75,60 @@ def suppressed():
         made = nms(corners, scores, threshold), batched_nms(corners, scores, kinds, threshold)
         checksums = ", ".join(str(zlib.crc32(kept.numpy().tobytes())) for kept in made)
         lines.append(f"    ({count}, {classes}, {threshold:.2f}, {checksums}),\n")
-    (CRATES / "plutino-cli/src/detect/golden.in").write_text(f"[\n{''.join(lines)}]\n")
+    (CRATES / "plutino-vision/src/detect/suppress.in").write_text(f"[\n{''.join(lines)}]\n")
+
+
+def run_length(picture: Image.Image) -> bytes:
+    """A bitmap of 8 bits whose rows are run-length encoded, which Pillow reads and does not write."""
+    rows = np.asarray(picture.convert("L"))[::-1]
+    data = b"".join(b"".join(bytes([1, pixel]) for pixel in row) + b"\0\0" for row in rows.tolist()) + b"\0\1"
+    palette = b"".join(bytes([i, i, i, 0]) for i in range(256))
+    start = 14 + 40 + len(palette)
+    header = struct.pack("<2sIHHI", b"BM", start + len(data), 0, 0, start)
+    sizes = struct.pack("<IiiHHIIiiII", 40, rows.shape[1], rows.shape[0], 1, 8, 1, len(data), 2835, 2835, 256, 0)
+    return header + sizes + palette + data
+
+
+def decoded():
+    folder = CRATES / "plutino-vision/tests/pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    x, y = np.meshgrid(np.arange(14), np.arange(9))
+    colours = np.stack((200 + 4 * x % 50, 90 * (y % 2) + x, 250 - 28 * y), 2)
+    upright = Image.fromarray(colours.astype("u1"))  # blue above
+    upright = upright.transpose(Image.Transpose.FLIP_TOP_BOTTOM)
+    alpha = upright.copy()
+    alpha.putalpha(Image.fromarray((x * 17).astype("u1")))
+    turned = upright.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[274] = 6  # turn it to the right
+    lossless = {"lossless": True, "exact": True}
+    files = {
+        "rgb.png": (upright, {}), "grey.png": (upright.convert("L"), {}), "alpha.png": (alpha, {}),
+        "palette.png": (upright.quantize(16), {}), "turned.png": (turned, {"exif": exif}),
+        "rgb.bmp": (upright, {}), "grey.bmp": (upright.convert("L"), {}), "alpha.bmp": (alpha, {}),
+        "palette.bmp": (upright.quantize(16), {}), "bits.bmp": (upright.convert("1"), {}),
+        "lossless.webp": (upright, lossless), "lossy.webp": (upright, {"quality": 60}),
+        "alpha.webp": (alpha, lossless), "turned.webp": (turned, lossless | {"exif": exif}),
+    }
+    for name, (picture, options) in files.items():
+        picture.save(folder / name, **options)
+    (folder / "rle.bmp").write_bytes(run_length(upright))
+    # Decoders of JPEG differ by little: red above, blue below, and not compared to the last bit.
+    halves = np.zeros((48, 32, 3), "u1")
+    halves[:24, :, 0], halves[24:, :, 2] = 255, 255
+    Image.fromarray(halves).transpose(Image.Transpose.ROTATE_90).save(folder / "turned.jpg", exif=exif)
+    lines = []
+    for name in [*files, "rle.bmp"]:
+        if name == "bits.bmp":
+            continue  # refused
+        read = ImageOps.exif_transpose(Image.open(folder / name))
+        rgb = read.convert("RGBA").convert("RGB") if read.mode == "P" else read.convert("RGB")
+        lines.append(f'    ("{name}", {zlib.crc32(rgb.tobytes())}),\n')
+    (CRATES / "plutino-vision/src/decode/decode.in").write_text(f"[\n{''.join(lines)}]\n")
 
 
 def main():
+    decoded()
     resized()
     suppressed()
     FOLDER.mkdir(exist_ok=True)

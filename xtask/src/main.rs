@@ -12,6 +12,7 @@ mod features;
 mod fixtures;
 mod frames;
 mod fuzz;
+mod gallery;
 mod hash;
 mod hostile;
 mod hot_loops;
@@ -59,6 +60,7 @@ enum Chore {
     Examples(examples::Args),
     Fixtures(fixtures::Args),
     Fuzz(fuzz::Args),
+    Gallery(gallery::Args),
     Hash(hash::Args),
     HotLoops(hot_loops::Args),
     Hostile(hostile::Args),
@@ -96,6 +98,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Examples(_) => examples::run(&project_root()?),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Fuzz(args) => fuzz::run(&project_root()?, &args),
+        Chore::Gallery(args) => gallery::run(&project_root()?, &args),
         Chore::Hash(args) => hash::run(&args),
         Chore::HotLoops(args) => hot_loops::run(&args),
         Chore::Hostile(args) => hostile::run(&args),

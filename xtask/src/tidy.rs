@@ -62,7 +62,8 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"],
     ),
     ("plutino-fixtures", &["plutino-ir", "plutino-tensor"]),
-    ("plutino-cli", &["plutino", "plutino-fixtures"]),
+    ("plutino-vision", &["plutino"]),
+    ("plutino-cli", &["plutino", "plutino-fixtures", "plutino-vision"]),
     ("plutino-python", &["plutino"]),
 ];
 

@@ -2,6 +2,7 @@
 
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
+use plutino_vision::VisionError;
 use std::io;
 use std::process::ExitCode;
 
@@ -95,6 +96,18 @@ impl From<SessionError> for Failure {
             | SessionError::Symbol { .. } => Self::Usage(message),
             SessionError::Tensor(e) => e.into(),
             _ => Self::Model(message),
+        }
+    }
+}
+
+impl From<VisionError> for Failure {
+    fn from(error: VisionError) -> Self {
+        match error {
+            VisionError::Output { .. } => Self::Model(error.to_string()),
+            VisionError::Tensor(error) => error.into(),
+            VisionError::Model(error) => error.into(),
+            VisionError::Session(error) => error.into(),
+            _ => Self::Usage(error.to_string()),
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use crate::failure::Failure;
 use crate::numpy;
-use crate::picture::{self, PictureArgs, Size, Wanted};
 use plutino::ir::{self, Dim, TensorType};
 use plutino::npy::{self, npz};
 use plutino::{DType, Model, Shape, Tensor, TensorSpec};
+use plutino_vision::{Format, Pixels, Placement, Recipe, VisionError, Wanted};
 use std::path::Path;
 
 /// Inputs from files, on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct FileArgs {
-    /// An input: npy, npz (each array is an input), png or jpeg. NAME is the operand's name, or
+    /// An input: npy, npz (each array is an input), png, jpeg, webp or bmp. NAME is the operand's name, or
     /// in0, in1, ... by position; without it, files fill the inputs in order. Several pictures for
     /// one input are a batch where the model takes any number, else they are taken one after the
     /// other
@@ -20,7 +20,7 @@ pub(crate) struct FileArgs {
     #[command(flatten)]
     convert: ConvertArgs,
     #[command(flatten)]
-    picture: PictureArgs,
+    picture: Recipe,
 }
 
 /// What to do with arrays of another dtype.
@@ -59,7 +59,7 @@ impl FileArgs {
     }
 
     /// How pictures become tensors.
-    pub(crate) fn picture(&self) -> &PictureArgs {
+    pub(crate) fn picture(&self) -> &Recipe {
         &self.picture
     }
 
@@ -82,7 +82,7 @@ impl FileArgs {
     /// The inputs of the only run: those of the files, or else made up in the shapes of `specs`.
     pub(crate) fn one(&self, slots: &[Slot], shapes: &[ShapeArg]) -> Result<Vec<Tensor>, Failure> {
         if self.is_empty() {
-            self.picture.check_used(0)?;
+            check_used(&self.picture, 0)?;
             return make_up(&specs(shapes, slots, Open::One)?);
         }
         if !shapes.is_empty() {
@@ -150,21 +150,7 @@ impl Slot {
     }
 
     pub(crate) fn wanted(&self) -> Wanted {
-        let dims = self.recorded.shape.as_deref().unwrap_or_default();
-        let known = |dim: Option<&Dim>| match dim {
-            Some(Dim::Known(n)) => Some(*n),
-            _ => None,
-        };
-        let side = |dim: Option<&Dim>| known(dim).and_then(|n| u32::try_from(n).ok());
-        match dims {
-            [_, channels, height, width] => Wanted {
-                channels: known(Some(channels)).unwrap_or(3),
-                size: side(Some(height))
-                    .zip(side(Some(width)))
-                    .map(|(height, width)| Size { height, width }),
-            },
-            _ => Wanted { channels: 3, size: None },
-        }
+        Wanted::of(&self.recorded)
     }
 }
 
@@ -202,11 +188,46 @@ pub(crate) fn read(path: &Path) -> Result<Content, Failure> {
     } else if bytes.starts_with(b"PK") {
         let arrays = npz::read(&bytes).map_err(in_file)?;
         Ok(Content::Arrays(arrays.into_iter().map(|(name, t)| (Some(name), t)).collect()))
-    } else if picture::is_picture(&bytes) {
+    } else if Format::of(&bytes).is_some() {
         Ok(Content::Picture(bytes))
     } else {
-        Err(Failure::usage(format!("{}: neither npy, npz, png nor jpeg", path.display())))
+        Err(Failure::usage(format!("{}: neither npy, npz, {}", path.display(), Format::NAMES)))
     }
+}
+
+/// A picture's pixels; errors name it.
+pub(crate) fn pixels(bytes: &[u8], name: &str, recipe: &Recipe) -> Result<Pixels, Failure> {
+    let read = if recipe.no_exif { Pixels::read_as_stored } else { Pixels::read };
+    read(bytes).map_err(|error| in_picture(name, error))
+}
+
+/// A picture as the model takes it, and where it went; errors name it.
+pub(crate) fn prepare(
+    pixels: &Pixels,
+    name: &str,
+    wanted: Wanted,
+    recipe: &Recipe,
+) -> Result<(Tensor, Placement), Failure> {
+    recipe.prepare(pixels, wanted).map_err(|error| in_picture(name, error))
+}
+
+fn in_picture(name: &str, error: VisionError) -> Failure {
+    match Failure::from(error) {
+        Failure::Usage(what) => Failure::Usage(format!("{name}: {what}")),
+        Failure::Limit(what) => Failure::Limit(format!("{name}: {what}")),
+        other => other,
+    }
+}
+
+/// An error where options for pictures are set though no input is one.
+fn check_used(recipe: &Recipe, pictures: usize) -> Result<(), Failure> {
+    if pictures == 0 && *recipe != Recipe::default() {
+        return Err(Failure::usage(
+            "--mean, --std, --size, --short, --crop, --letterbox, --filter, --order and --no-exif \
+             apply to pictures, and no input is one",
+        ));
+    }
+    Ok(())
 }
 
 /// The inputs of one run, which are arrays of one file.
@@ -216,7 +237,7 @@ pub(crate) fn arrays(
     convert: ConvertArgs,
 ) -> Result<Vec<Tensor>, Failure> {
     let inputs = vec![path.to_owned()];
-    FileArgs { inputs, convert, picture: PictureArgs::default() }.one(slots, &[])
+    FileArgs { inputs, convert, picture: Recipe::default() }.one(slots, &[])
 }
 
 /// What the arguments give one input.
@@ -233,7 +254,7 @@ enum Given {
 fn load(
     arguments: &[String],
     slots: &[Slot],
-    pictures: &PictureArgs,
+    pictures: &Recipe,
     convert: ConvertArgs,
     need: Need,
 ) -> Result<Vec<Feed>, Failure> {
@@ -249,9 +270,9 @@ fn load(
                     None => next_picture(slots, &given),
                 };
                 let at = at.ok_or_else(|| too_many(path, slots))?;
-                let recipe = pictures.beside(&slots[at].model, PictureArgs::default())?;
-                let tensor = picture::decode(&bytes, slots[at].wanted(), &recipe)
-                    .map_err(|e| Failure::usage(format!("{path}: {e}")))?;
+                let recipe = pictures.for_model(&slots[at].model, Recipe::default())?;
+                let pixels = pixels(&bytes, path, &recipe)?;
+                let tensor = prepare(&pixels, path, slots[at].wanted(), &recipe)?.0;
                 let picture = (path.to_owned(), tensor.cast(slots[at].dtype())?);
                 match &mut given[at] {
                     Given::Pictures(all) => all.push(picture),
@@ -278,7 +299,7 @@ fn load(
             }
         }
     }
-    pictures.check_used(picture_count)?;
+    check_used(pictures, picture_count)?;
     let missing = given.iter().position(|g| matches!(g, Given::Nothing));
     if let Some(missing) = missing.filter(|_| need == Need::All) {
         return Err(Failure::usage(format!(
@@ -546,6 +567,7 @@ impl std::str::FromStr for ShapeArg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plutino_vision::Size;
 
     fn slot(operand: &str, shape: Option<Vec<Dim>>, dtype: ir::DType) -> Slot {
         Slot {

@@ -5,9 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arena_svg;
-mod classes;
 mod commands;
-mod detect;
 mod deviation;
 mod digits;
 mod elements;
@@ -15,16 +13,13 @@ mod failure;
 mod findings;
 mod finite;
 mod inputs;
-mod labels;
 mod markup;
 mod memory_map;
 mod numpy;
 mod output;
-mod picture;
 mod pictures;
 mod profile;
 mod request;
-mod segments;
 mod session;
 mod system;
 mod timing;

@@ -3,11 +3,10 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Slot};
-use crate::labels::{Labels, Names};
 use crate::output::{progress, warn_all};
-use crate::picture::{self, PictureArgs, Pixels, Placement, Size, Wanted};
 use crate::session::SessionArgs;
 use plutino::{Model, Tensor, ir};
+use plutino_vision::{Format, Labels, Names, Pixels, Placement, Recipe, Size, Wanted};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct ImageArgs {
     /// The model
     model: PathBuf,
-    /// Pictures: png or jpeg files, folders of them, or - for standard input. They make batches
+    /// Pictures: png, jpeg, webp or bmp files, folders of them, or - for standard input. They make batches
     /// where the model takes any number at once, else they are run one after the other
     #[arg(short, long = "input", value_name = "PICTURE|FOLDER|-", num_args = 1.., required = true,
           display_order = 0)]
@@ -27,7 +26,7 @@ pub(crate) struct ImageArgs {
     #[arg(long, value_name = "imagenet|coco|voc|FILE")]
     labels: Option<Names>,
     #[command(flatten)]
-    picture: PictureArgs,
+    picture: Recipe,
     #[command(flatten)]
     session: SessionArgs,
 }
@@ -60,7 +59,7 @@ impl ImageArgs {
     /// model says it.
     pub(crate) fn each(
         &self,
-        custom: impl Fn(Wanted) -> PictureArgs,
+        custom: impl Fn(Wanted) -> Recipe,
         mut use_shot: impl FnMut(Shot, &Labels) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let files = gather(&self.inputs)?;
@@ -70,7 +69,7 @@ impl ImageArgs {
             let n = slots.len();
             return Err(Failure::Model(format!("the model has {n} inputs, not one: use `run`")));
         };
-        let recipe = self.picture.beside(model.file(), custom(slot.wanted()))?;
+        let recipe = self.picture.for_model(model.file(), custom(slot.wanted()))?;
         let labels = Labels::read(self.labels.as_ref().or(recipe.labels.as_ref()))?;
         let session = self.session.session(&model)?;
         let bar = (files.len() > 1).then(|| progress("pictures", files.len() as u64));
@@ -168,7 +167,7 @@ fn one(output: &Tensor, row: usize, size: usize) -> Result<Tensor, Failure> {
     }
 }
 
-fn prepare(path: &Path, slot: &Slot, recipe: &PictureArgs) -> Result<Prepared, Failure> {
+fn prepare(path: &Path, slot: &Slot, recipe: &Recipe) -> Result<Prepared, Failure> {
     let name = path.display().to_string();
     let cannot = |e: std::io::Error| Failure::usage(format!("cannot read '{name}': {e}"));
     let bytes = match path == Path::new("-") {
@@ -177,13 +176,8 @@ fn prepare(path: &Path, slot: &Slot, recipe: &PictureArgs) -> Result<Prepared, F
             .map_err(|e| Failure::usage(format!("cannot read '{name}': {e}")))?
             .to_vec(),
     };
-    if !picture::is_picture(&bytes) {
-        return Err(Failure::usage(format!("{name}: neither png nor jpeg")));
-    }
-    let in_file = |e: String| Failure::usage(format!("{name}: {e}"));
-    let pixels = Pixels::read(&bytes).map_err(in_file)?;
-    let (tensor, placement) =
-        picture::prepare(pixels.clone(), slot.wanted(), recipe).map_err(in_file)?;
+    let pixels = inputs::pixels(&bytes, &name, recipe)?;
+    let (tensor, placement) = inputs::prepare(&pixels, &name, slot.wanted(), recipe)?;
     let tensor = tensor.cast(slot.dtype())?;
     Ok(Prepared { name, pixels, placement, tensor })
 }
@@ -226,8 +220,8 @@ fn gather(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 
 fn starts_as_picture(path: &Path) -> std::io::Result<bool> {
     let mut first = Vec::new();
-    std::fs::File::open(path)?.take(16).read_to_end(&mut first)?;
-    Ok(picture::is_picture(&first))
+    std::fs::File::open(path)?.take(32).read_to_end(&mut first)?;
+    Ok(Format::of(&first).is_some())
 }
 
 /// Where what was drawn goes: to a file, or into a folder under the names of the pictures.

@@ -2,14 +2,14 @@
 
 use std::fmt::{self, Write};
 
-/// Characters of a file's text that a message quotes at most.
+/// Characters that a message shows of a file's text, at most.
 pub const MOST_QUOTED: usize = 200;
 
 /// Characters of a message that was put together elsewhere.
 const MOST_TOLD: usize = 600;
 
-/// Text of a file for a message: at most [`MOST_QUOTED`] characters of it, with control characters,
-/// and those that change the direction of text, escaped (`\u{1b}`).
+/// Text of a file for a message: at most [`MOST_QUOTED`] characters, with control characters, and
+/// those that change the direction of text, escaped (`\u{1b}`).
 ///
 /// ```
 /// assert_eq!(plutino_ir::quote("a\x1b[31m").to_string(), r"a\u{1b}[31m");
@@ -53,7 +53,7 @@ pub fn quote_display(value: &impl fmt::Display) -> String {
     let mut out = String::new();
     let mut writer = Brief::new(&mut out, MOST_QUOTED, false);
     let _ = write!(writer, "{value}"); // ends early where the text is too long
-    if writer.left == 0 && writer.cut {
+    if writer.cut {
         out.push_str("...");
     }
     out
@@ -81,12 +81,15 @@ impl<'a, W: Write> Brief<'a, W> {
 impl<W: Write> Write for Brief<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
-            if self.left == 0 {
+            let shown = is_safe(c) || (self.lines && c == '\n');
+            // An escape counts as what is shown: ten characters may stand for one of the file.
+            let width = if shown { 1 } else { c.escape_unicode().len() };
+            if self.left < width {
                 self.cut = true;
                 return Err(fmt::Error);
             }
-            self.left -= 1;
-            if is_safe(c) || (self.lines && c == '\n') {
+            self.left -= width;
+            if shown {
                 self.to.write_char(c)?;
             } else {
                 write!(self.to, "{}", c.escape_unicode())?;
@@ -130,5 +133,13 @@ mod tests {
         assert_eq!(told(&long).to_string().len(), 600 + "... (5000 characters)".len());
         assert_eq!(quote_display(&long), format!("{}...", &long[..200]));
         assert_eq!(quote_display(&12), "12");
+    }
+
+    #[test]
+    fn escapes_count_as_they_are_shown() {
+        let controls = "\x12".repeat(300);
+        let shown = r"\u{12}".repeat(MOST_QUOTED / 6);
+        assert_eq!(quote(&controls).to_string(), format!("{shown}... (300 characters)"));
+        assert_eq!(quote_display(&controls), format!("{shown}..."));
     }
 }

@@ -1,13 +1,11 @@
 //! `plutino classify`
 
-use crate::classes::likeliest;
 use crate::failure::Failure;
 use crate::findings::{Finding, FormatArgs};
 use crate::output::{Output, time};
-use crate::picture::PictureArgs;
 use crate::pictures::{ImageArgs, Shot};
 use crate::timing::as_millis;
-use plutino::Tensor;
+use plutino_vision::{Class, Recipe, likeliest, scores};
 use serde::Serialize;
 use std::io::Write;
 use std::time::Duration;
@@ -52,11 +50,11 @@ const BAR: usize = 24;
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut printer =
         args.format.printer(out, &["picture", "rank", "class", "name", "probability"]);
-    args.images.each(PictureArgs::of_classifier, |shot, labels| {
+    args.images.each(Recipe::of_classifier, |shot, labels| {
         let Shot { name, outputs, time, .. } = shot;
         let scores = scores(&outputs)?;
         let labels = labels.of_classes(scores.numel())?;
-        let guess = |class: crate::classes::Class| Guess {
+        let guess = |class: Class| Guess {
             index: class.index,
             name: labels.name(class.index).to_owned(),
             probability: class.probability,
@@ -65,18 +63,6 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         printer.show(Report { picture: name, time, classes })
     })?;
     printer.finish()
-}
-
-/// The scores of one picture's classes, in one dimension.
-fn scores(outputs: &[Tensor]) -> Result<Tensor, Failure> {
-    let first = outputs.first().ok_or_else(|| Failure::Model("the model has no output".into()))?;
-    match first.shape().dims().iter().filter(|n| **n != 1).count() {
-        0 | 1 => Ok(first.clone().reshape([first.numel()])?),
-        _ => Err(Failure::Model(format!(
-            "a classifier's output has one score for each class, this one is {}",
-            first.spec()
-        ))),
-    }
 }
 
 impl Finding for Report {
@@ -118,15 +104,5 @@ mod tests {
         assert_eq!(bar(0.0), "");
         assert_eq!(bar(1.0 / 48.0), "▌");
         assert_eq!(bar(f64::NAN), "");
-    }
-
-    #[test]
-    fn one_score_for_each_class() {
-        let of = |shape: &[usize]| {
-            scores(&[Tensor::zeros(plutino::DType::F32, shape).unwrap()]).map(|t| t.numel())
-        };
-        assert_eq!(of(&[1, 10, 1, 1]).unwrap(), 10);
-        assert!(of(&[1, 10, 2]).is_err());
-        assert!(scores(&[]).is_err());
     }
 }

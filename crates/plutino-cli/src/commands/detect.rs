@@ -1,13 +1,13 @@
 //! `plutino detect`
 
-use crate::detect::{Detection, Layout, Suppressor, decode};
 use crate::failure::Failure;
 use crate::findings::{Finding, FormatArgs};
-use crate::labels::Labels;
 use crate::output::{Output, count, time};
-use crate::picture::{self, LETTER, PictureArgs, Pixels};
 use crate::pictures::{Drawings, ImageArgs, Shot};
 use crate::timing::as_millis;
+use plutino_vision::{
+    Boxes, Detection, LETTER, Labels, Layout, Pixels, Recipe, Suppressor, palette,
+};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -71,16 +71,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut drawings = args.output.as_deref().map(Drawings::new);
     let mut printer =
         args.format.printer(out, &["picture", "class", "name", "score", "x1", "y1", "x2", "y2"]);
-    args.images.each(PictureArgs::of_detector, |shot, labels| {
+    args.images.each(Recipe::of_detector, |shot, labels| {
         let Shot { name, pixels, placement, outputs, time, .. } = shot;
-        let decoded = decode(&outputs, args.layout, args.score)?;
+        let decoded = Boxes::read(&outputs, args.layout, args.score)?;
         let mut found = match decoded.layout {
             Layout::EndToEnd => decoded.found,
             _ => suppressor.suppress(decoded.found, args.most)?,
         };
         found.truncate(args.most);
         for one in &mut found {
-            *one = one.in_picture(&placement, pixels.size);
+            *one = one.in_picture(&placement, pixels.size());
         }
         let named = found.iter().map(|d| d.class + 1).max().unwrap_or(0);
         let labels = labels.of_classes(decoded.classes.unwrap_or(named))?;
@@ -100,13 +100,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 
 /// The picture with frames and names, the best on top.
 fn draw(pixels: Pixels, found: &[Detection], labels: &Labels) -> Result<Pixels, Failure> {
-    let size = pixels.size;
+    let size = pixels.size();
     let mut canvas = pixels.canvas(0)?;
     // In proportion: what can be read of a large picture covers a small one.
     let thick = (size.height.max(size.width) / 320).max(1);
     let scale = thick.div_ceil(2);
     for one in found.iter().rev() {
-        let colour = picture::palette(one.class + 1);
+        let colour = palette(one.class + 1);
         canvas.frame(one.corners, thick, colour);
         let [x, y, _, bottom] = one.corners.map(|at| at.round() as i64);
         let text = match labels.name(one.class) {

@@ -1,22 +1,20 @@
 //! `plutino run`
 
-use crate::classes::likeliest;
 use crate::deviation::summary;
 use crate::digits;
 use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
 use crate::inputs::{self, FileArgs, Slot};
-use crate::labels::{Labels, Names};
 use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
-use crate::picture::{self, PictureArgs};
 use crate::pictures::free;
 use crate::request::{Prepared, RequestArgs};
 use crate::session::{SessionArgs, parse_seconds};
 use crate::timing::as_millis;
 use plutino::npy::npz;
 use plutino::{Limits, Session, Tensor};
+use plutino_vision::{Class, Labels, Names, Pixels, Recipe, likeliest};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -117,7 +115,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         Some(path) => args.session.load_within(path, &limits)?,
         None => digits::model()?,
     };
-    let beside = args.files.picture().beside(model.file(), PictureArgs::default())?.labels;
+    let beside = args.files.picture().for_model(model.file(), Recipe::default())?.labels;
     let labels = Labels::read(args.labels.as_ref().or(beside.as_ref()))?;
     let demo = args.model.is_none();
     let runs = match demo && args.files.is_empty() && args.request.is_plain() {
@@ -224,7 +222,7 @@ fn report(
             Some(_) => labels.of_classes(output.shape().last().copied().unwrap_or(0))?,
             None => Labels::default(),
         };
-        let class = |c: &crate::classes::Class| ClassReport {
+        let class = |c: &Class| ClassReport {
             index: c.index,
             name: names.name(c.index).to_owned(),
             probability: c.probability,
@@ -274,10 +272,10 @@ fn prefixes<'a>(names: impl Iterator<Item = Option<&'a str>>) -> Vec<String> {
     names.map(prefix).collect()
 }
 
-fn sample(slots: &[Slot], args: &PictureArgs) -> Result<Vec<Tensor>, Failure> {
-    args.check_used(1)?;
+fn sample(slots: &[Slot], recipe: &Recipe) -> Result<Vec<Tensor>, Failure> {
     let slot = slots.first().ok_or_else(|| Failure::Model("the model has no input".into()))?;
-    let tensor = picture::decode(digits::SAMPLE, slot.wanted(), args).map_err(Failure::Usage)?;
+    let pixels = Pixels::read(digits::SAMPLE)?;
+    let tensor = recipe.prepare(&pixels, slot.wanted())?.0;
     Ok(vec![tensor])
 }
 

@@ -2,12 +2,10 @@
 
 use crate::failure::Failure;
 use crate::findings::{Finding, FormatArgs};
-use crate::labels::Labels;
 use crate::output::{Output, time};
-use crate::picture::{self, LETTER, PictureArgs, Pixels};
 use crate::pictures::{Drawings, ImageArgs, Shot};
-use crate::segments::{Segments, of_picture};
 use crate::timing::as_millis;
+use plutino_vision::{LETTER, Labels, Pixels, Recipe, Segments, palette, save_classes};
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,13 +62,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut drawings = args.output.as_deref().map(Drawings::new);
     let mut masks = args.mask.as_deref().map(Drawings::new);
     let mut printer = args.format.printer(out, &["picture", "class", "name", "pixels", "share"]);
-    args.images.each(PictureArgs::of_segmenter, |shot, labels| {
-        let segments = of_picture(&shot)?;
+    args.images.each(Recipe::of_segmenter, |shot, labels| {
+        let Shot { name, pixels, placement, seen, outputs, time } = shot;
+        let segments = Segments::read(&outputs, seen, &placement, pixels.size())?;
         let labels = labels.of_classes(segments.count)?;
-        let Shot { name, pixels, time, .. } = shot;
         let classes = areas(&segments, &labels);
         if let Some(masks) = &mut masks {
-            picture::save_classes(&masks.path(&name)?, pixels.size, &segments.classes)?;
+            save_classes(&masks.path(&name)?, pixels.size(), &segments.classes)?;
         }
         if let Some(drawings) = &mut drawings {
             draw(pixels, &segments, &classes)?.save(&drawings.path(&name)?)?;
@@ -109,7 +107,7 @@ impl Area {
 
 /// The picture with every class in its colour, and what the colours mean below.
 fn draw(pixels: Pixels, segments: &Segments, areas: &[Area]) -> Result<Pixels, Failure> {
-    let size = pixels.size;
+    let size = pixels.size();
     let scale = (size.width / 480).max(1);
     let line = LETTER * scale + 2 * scale;
     let coloured: Vec<&Area> = areas.iter().filter(|area| !area.is_ground()).collect();
@@ -119,11 +117,11 @@ fn draw(pixels: Pixels, segments: &Segments, areas: &[Area]) -> Result<Pixels, F
         (0..i64::from(size.height)).flat_map(|y| (0..i64::from(size.width)).map(move |x| (x, y)));
     for ((x, y), &class) in places.zip(&segments.classes) {
         if class > 0 || !ground {
-            canvas.mix(x, y, picture::palette(class.into()), OPACITY);
+            canvas.mix(x, y, palette(class.into()), OPACITY);
         }
     }
     for (area, top) in coloured.iter().zip((size.height..).step_by(line as usize)) {
-        let (colour, top) = (picture::palette(area.class), i64::from(top + scale));
+        let (colour, top) = (palette(area.class), i64::from(top + scale));
         let letter = LETTER * scale;
         canvas.fill([i64::from(scale), top], [letter * 2, letter], colour);
         let text = format!("{} {:.1}%", area.label(), area.share * 100.0);

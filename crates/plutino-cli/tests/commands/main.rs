@@ -375,7 +375,7 @@ fn damaged_pictures_are_errors() {
     let cut = folder.write("cut.png", &png[..png.len() / 2]);
     fails(&["run", "-i", &cut], 2);
     let text = folder.write("text.png", "not a picture");
-    assert!(fails(&["run", "-i", &text], 2).contains("neither npy, npz, png nor jpeg"));
+    assert!(fails(&["run", "-i", &text], 2).contains("neither npy, npz, png, jpeg, webp nor bmp"));
 }
 
 #[test]

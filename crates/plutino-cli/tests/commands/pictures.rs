@@ -45,6 +45,26 @@ fn classify_reads_folders_and_standard_input() {
     assert!(fails(&["classify", &model, "-i", "-", "-"], 2).contains("standard input"));
 }
 
+/// As a camera held on its side has written it, whatever the format.
+#[test]
+fn pictures_are_upright_unless_that_is_unwanted() {
+    let model = digits("model.pnnx.param");
+    let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/../plutino-vision/tests/pictures");
+    let probability = |args: &[&str]| {
+        let args = [&["classify", &model, "--json", "--top", "10", "-i"], args].concat();
+        let mut classes = lines(&args).remove(0)["classes"].as_array().unwrap().clone();
+        classes.sort_by_key(|class| class["index"].as_i64());
+        classes.iter().map(|class| class["probability"].to_string()).collect::<Vec<_>>()
+    };
+    let of = |name: &str| format!("{pictures}/{name}");
+    let upright = probability(&[&of("rgb.png")]);
+    for same in ["turned.png", "turned.webp", "lossless.webp", "rgb.bmp"] {
+        assert_eq!(probability(&[&of(same)]), upright, "{same}");
+    }
+    assert_ne!(probability(&[&of("turned.png"), "--no-exif"]), upright);
+    assert!(fails(&["classify", &model, "-i", &of("bits.bmp")], 2).contains("1 bits a pixel"));
+}
+
 #[test]
 fn labels_that_are_too_few_are_refused() {
     let (model, picture) = (digits("model.pnnx.param"), digits("samples/3.png"));

@@ -1,10 +1,12 @@
-//! Names of classes: lists that ship with the command, files, and lists in a model's
+//! Names of classes: lists that ship, files, and lists in a model's
 //! `preprocess.json`.
 
-use crate::failure::Failure;
-use serde::Deserialize;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::VisionError;
 
 /// The lists that ship: names as torchvision gives them in the metadata of its weights.
 const LISTS: [(&str, &str); 3] = [
@@ -20,13 +22,18 @@ const NO_THINGS: [&str; 2] = ["N/A", "__background__"];
 /// Which names.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "NamesForm")]
-pub(crate) enum Names {
-    /// Of [`LISTS`], by its place.
-    Shipped(usize),
+pub enum Names {
+    /// Of a list that ships.
+    Shipped(Shipped),
     /// One a line.
     File(PathBuf),
+    /// These, by number.
     These(Vec<String>),
 }
+
+/// A list that ships: `imagenet`, `coco` or `voc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shipped(usize);
 
 /// How JSON says names: those of a list that ships, or the names themselves. Files that a file
 /// names are not opened.
@@ -38,7 +45,7 @@ enum NamesForm {
 }
 
 fn shipped(name: &str) -> Option<Names> {
-    LISTS.iter().position(|list| list.0 == name).map(Names::Shipped)
+    LISTS.iter().position(|list| list.0 == name).map(|at| Names::Shipped(Shipped(at)))
 }
 
 impl TryFrom<NamesForm> for Names {
@@ -54,7 +61,8 @@ impl TryFrom<NamesForm> for Names {
     }
 }
 
-fn known() -> String {
+/// Names of the lists that ship.
+pub(crate) fn known() -> String {
     LISTS.map(|list| list.0).join(", ")
 }
 
@@ -68,30 +76,29 @@ impl FromStr for Names {
 
 /// Names of classes by number; none at all where nobody gave any.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Labels {
+pub struct Labels {
     names: Vec<String>,
     /// Where they come from, for messages.
     source: String,
 }
 
 impl Labels {
-    pub(crate) fn read(names: Option<&Names>) -> Result<Self, Failure> {
+    /// Those that are meant; none at all for `None`.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn read(names: Option<&Names>) -> Result<Self, VisionError> {
         let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect();
         let (names, source) = match names {
             None => return Ok(Self::default()),
             Some(Names::These(names)) => (names.clone(), "the labels beside the model".into()),
-            Some(Names::Shipped(at)) => {
+            Some(Names::Shipped(Shipped(at))) => {
                 let (name, text) = LISTS.get(*at).copied().unwrap_or_default();
                 (lines(text), name.to_owned())
             }
             Some(Names::File(path)) => {
-                let text = std::fs::read_to_string(path).map_err(|e| {
-                    Failure::usage(format!(
-                        "--labels {}: {e}; these lists ship with the command: {}",
-                        path.display(),
-                        known()
-                    ))
-                })?;
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| VisionError::Names { path: path.clone(), error })?;
                 (lines(&text), path.display().to_string())
             }
         };
@@ -100,23 +107,28 @@ impl Labels {
 
     /// The names for a model of so many classes. Where a list counts as many only without its
     /// entries for no thing, these are left out.
-    pub(crate) fn of_classes(&self, classes: usize) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// [`VisionError::FewLabels`].
+    pub fn of_classes(&self, classes: usize) -> Result<Self, VisionError> {
         let things = || self.names.iter().filter(|name| !NO_THINGS.contains(&name.as_str()));
         let found = self.names.len();
         if found > classes && things().count() == classes {
             return Ok(Self { names: things().cloned().collect(), source: self.source.clone() });
         }
         if found > 0 && found < classes || found == 0 && !self.source.is_empty() {
-            return Err(Failure::usage(format!(
-                "--labels: {} has {found} names, and the model {classes} classes",
-                self.source
-            )));
+            return Err(VisionError::FewLabels {
+                source_name: self.source.clone(),
+                found,
+                classes,
+            });
         }
         Ok(self.clone())
     }
 
     /// The name of a class, empty where there is none.
-    pub(crate) fn name(&self, class: usize) -> &str {
+    #[must_use]
+    pub fn name(&self, class: usize) -> &str {
         self.names.get(class).map_or("", String::as_str)
     }
 }

@@ -1,20 +1,23 @@
 //! Drawing on pictures: frames, areas, text.
 
-use super::{Pixels, Size};
-use crate::failure::Failure;
-use font8x8::legacy::BASIC_LEGACY;
-use plutino::tensor::alloc;
 use std::path::Path;
 
+use font8x8::legacy::BASIC_LEGACY;
+use plutino::tensor::alloc;
+
+use crate::pixels::luma;
+use crate::{Format, Pixels, Size, VisionError};
+
 /// Red, green, blue.
-pub(crate) type Colour = [u8; 3];
+pub type Colour = [u8; 3];
 
 /// Pixels of a letter's side at scale 1.
-pub(crate) const LETTER: u32 = 8;
+pub const LETTER: u32 = 8;
 
 /// The colour of a class in the palette of Pascal VOC: the bits of its number, dealt out to red,
 /// green and blue from the highest on.
-pub(crate) fn palette(class: usize) -> Colour {
+#[must_use]
+pub fn palette(class: usize) -> Colour {
     let mut colour = [0; 3];
     for bit in 0..8 {
         for (channel, value) in colour.iter_mut().enumerate() {
@@ -26,7 +29,10 @@ pub(crate) fn palette(class: usize) -> Colour {
 
 impl Pixels {
     /// The picture with three channels, to be drawn on, and `more` black rows below it.
-    pub(crate) fn canvas(self, more: u32) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn canvas(self, more: u32) -> Result<Self, VisionError> {
         let mut picture = self.into_channels(3);
         if more > 0 {
             picture.size.height = picture.size.height.saturating_add(more);
@@ -38,7 +44,7 @@ impl Pixels {
     }
 
     /// Mixes a colour into a pixel; nothing outside of the picture.
-    pub(crate) fn mix(&mut self, x: i64, y: i64, colour: Colour, opacity: f32) {
+    pub fn mix(&mut self, x: i64, y: i64, colour: Colour, opacity: f32) {
         let (width, height) = (i64::from(self.size.width), i64::from(self.size.height));
         if !(0..width).contains(&x) || !(0..height).contains(&y) {
             return;
@@ -52,7 +58,7 @@ impl Pixels {
     }
 
     /// Fills a rectangle, of which the part inside of the picture is drawn.
-    pub(crate) fn fill(&mut self, [x, y]: [i64; 2], [width, height]: [u32; 2], colour: Colour) {
+    pub fn fill(&mut self, [x, y]: [i64; 2], [width, height]: [u32; 2], colour: Colour) {
         let clip = |from: i64, length: u32, most: u32| {
             from.max(0)..from.saturating_add(i64::from(length)).min(i64::from(most))
         };
@@ -63,7 +69,7 @@ impl Pixels {
     }
 
     /// Draws a frame whose outer edge is the box.
-    pub(crate) fn frame(&mut self, corners: [f32; 4], thick: u32, colour: Colour) {
+    pub fn frame(&mut self, corners: [f32; 4], thick: u32, colour: Colour) {
         // Far outside is outside; what is no number becomes 0.
         let [x1, y1, x2, y2] = corners.map(|at| at.clamp(-1e6, 1e6).round() as i64);
         let side = |from: i64, to: i64| u32::try_from(to - from).unwrap_or(0).max(thick);
@@ -76,9 +82,9 @@ impl Pixels {
 
     /// Writes text on a ground of the given colour, black or white, whatever can be read better;
     /// `?` stands for what is not ASCII.
-    pub(crate) fn text(&mut self, [x, y]: [i64; 2], scale: u32, text: &str, ground: Colour) {
+    pub fn text(&mut self, [x, y]: [i64; 2], scale: u32, text: &str, ground: Colour) {
         let side = LETTER * scale;
-        let ink = if super::decode::luma(ground) > 127 { [0; 3] } else { [255; 3] };
+        let ink = if luma(ground) > 127 { [0; 3] } else { [255; 3] };
         for (letter, left) in text.chars().zip((0..).map(|i| x + i * i64::from(side))) {
             self.fill([left, y], [side; 2], ground);
             let glyph = BASIC_LEGACY.get(letter as usize).unwrap_or(&BASIC_LEGACY[b'?' as usize]);
@@ -92,7 +98,10 @@ impl Pixels {
     }
 
     /// Writes a PNG file.
-    pub(crate) fn save(&self, path: &Path) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), VisionError> {
         let colour =
             if self.channels == 3 { png::ColorType::Rgb } else { png::ColorType::Grayscale };
         write(path, self.size, colour, None, &self.bytes)
@@ -100,7 +109,10 @@ impl Pixels {
 }
 
 /// Writes classes as a PNG file with VOC's palette: the number of a pixel is its class.
-pub(crate) fn save_classes(path: &Path, size: Size, classes: &[u8]) -> Result<(), Failure> {
+///
+/// # Errors
+/// The file cannot be written, or `classes` are not height x width.
+pub fn save_classes(path: &Path, size: Size, classes: &[u8]) -> Result<(), VisionError> {
     let colours = (0..256).flat_map(palette).collect();
     write(path, size, png::ColorType::Indexed, Some(colours), classes)
 }
@@ -111,7 +123,7 @@ fn write(
     colour: png::ColorType,
     colours: Option<Vec<u8>>,
     bytes: &[u8],
-) -> Result<(), Failure> {
+) -> Result<(), VisionError> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, size.width, size.height);
     encoder.set_color(colour);
@@ -122,11 +134,9 @@ fn write(
         writer.write_image_data(bytes)?;
         writer.finish()
     };
-    let cannot = |e: &dyn std::fmt::Display| {
-        Failure::usage(format!("cannot write '{}': {e}", path.display()))
-    };
-    encode(encoder).map_err(|e| cannot(&e))?;
-    std::fs::write(path, file).map_err(|e| cannot(&e))
+    encode(encoder)
+        .map_err(|e| VisionError::Decode { format: Format::Png, reason: e.to_string() })?;
+    std::fs::write(path, file).map_err(|error| VisionError::Io { path: path.to_owned(), error })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Non-maximum suppression, by the engine's own operator: what `torchvision.ops.nms` and
 //! `batched_nms` keep.
 
-use super::Detection;
-use crate::failure::Failure;
 use plutino::{Model, Session, SessionOptions, Tensor, ir};
+
+use super::Detection;
+use crate::VisionError;
 
 /// Boxes that are looked at, at most: the best, as ultralytics limits them.
 const MOST: usize = 30_000;
@@ -13,11 +14,15 @@ const MOST: usize = 30_000;
 const AT_ONCE: usize = 1000;
 
 /// Suppresses boxes that overlap a better one of their class by more than a threshold.
-pub(crate) struct Suppressor(Session);
+#[derive(Debug)]
+pub struct Suppressor(Session);
 
 impl Suppressor {
     /// `threshold` is the largest quotient of intersection and union that is kept.
-    pub(crate) fn new(threshold: f32) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn new(threshold: f32) -> Result<Self, VisionError> {
         let param = format!(
             "7767517\n4 3\n\
              pnnx.Input boxes 0 1 boxes #boxes=(?,4)f32\n\
@@ -33,7 +38,7 @@ impl Suppressor {
     }
 
     /// `torchvision.ops.nms`: which boxes are kept, best first.
-    fn nms(&self, boxes: &[[f32; 4]], scores: &[f32]) -> Result<Vec<usize>, Failure> {
+    fn nms(&self, boxes: &[[f32; 4]], scores: &[f32]) -> Result<Vec<usize>, VisionError> {
         let boxes = Tensor::from_slice(boxes.as_flattened(), [boxes.len(), 4])?;
         let scores = Tensor::from_slice(scores, [scores.len()])?;
         let kept = self.0.run(&[boxes, scores])?;
@@ -43,7 +48,7 @@ impl Suppressor {
     }
 
     /// `torchvision.ops.batched_nms`: which boxes are kept, best first.
-    fn batched(&self, all: &[Detection]) -> Result<Vec<usize>, Failure> {
+    fn batched(&self, all: &[Detection]) -> Result<Vec<usize>, VisionError> {
         let scores: Vec<f32> = all.iter().map(|d| d.score).collect();
         if all.len() <= AT_ONCE {
             let corners = all.iter().flat_map(|d| d.corners);
@@ -70,11 +75,14 @@ impl Suppressor {
 
     /// The best `most` boxes, best first, none of which overlaps a better one of its class too
     /// much.
-    pub(crate) fn suppress(
+    ///
+    /// # Errors
+    /// Too little memory.
+    pub fn suppress(
         &self,
         mut found: Vec<Detection>,
         most: usize,
-    ) -> Result<Vec<Detection>, Failure> {
+    ) -> Result<Vec<Detection>, VisionError> {
         if found.is_empty() {
             return Ok(found);
         }
@@ -90,7 +98,7 @@ impl Suppressor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::crc32;
+    use crate::crc32;
 
     /// Boxes, as `boxes` in xtask/python/golden.py makes them.
     fn boxes(seed: u32, count: usize, classes: usize) -> Vec<Detection> {
@@ -113,7 +121,7 @@ mod tests {
 
     #[test]
     fn as_torchvision_keeps_them() {
-        let golden: &[(usize, usize, f32, u32, u32)] = &include!("golden.in");
+        let golden: &[(usize, usize, f32, u32, u32)] = &include!("suppress.in");
         assert_eq!(golden.len(), 1000);
         for (seed, &(count, classes, threshold, plain, batched)) in (0..).zip(golden) {
             let all = boxes(seed, count, classes);

@@ -1,17 +1,17 @@
 //! From a segmenter's output to a class for every pixel of the picture.
 
-use crate::failure::Failure;
-use crate::picture::Size;
-use crate::pictures::Shot;
 use plutino::tensor::alloc;
 use plutino::{DType, Tensor};
 
+use crate::{Placement, Size, VisionError, Wants};
+
 /// Classes of the pixels of a picture, row by row; 255 where the model has not looked.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Segments {
-    pub(crate) classes: Vec<u8>,
+pub struct Segments {
+    /// Row by row.
+    pub classes: Vec<u8>,
     /// How many classes the model has; of numbers of classes, how many occur.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 /// What the model has not looked at: VOC's number for what has no class.
@@ -24,42 +24,61 @@ struct Grid {
     count: usize,
 }
 
-/// The classes of the picture's pixels: each that of the output's pixel in which it lies.
-pub(crate) fn of_picture(shot: &Shot) -> Result<Segments, Failure> {
-    let first = shot.outputs.first();
-    let grid = grid(first.ok_or_else(|| Failure::Model("the model has no output".into()))?)?;
-    let Size { height, width } = shot.pixels.size;
-    let mut classes = alloc::filled(height as usize * width as usize, UNSEEN)?;
-    // The pixel of the output along one axis, where there is one.
-    let at = |i: u32, axis: usize, seen: u32, length: usize| {
-        let seen_at =
-            (f64::from(i) + 0.5) * shot.placement.scale[axis] + shot.placement.offset[axis];
-        let at = (seen_at * length as f64 / f64::from(seen.max(1))).floor();
-        (at >= 0.0 && at < length as f64).then_some(at as usize)
-    };
-    let [rows, columns] = grid.size;
-    let mut columns_at = alloc::filled(width as usize, None)?;
-    for (x, column) in (0..).zip(&mut columns_at) {
-        *column = at(x, 0, shot.seen.width, columns);
+impl Segments {
+    /// The classes of a picture's pixels: each that of the output's pixel in which it lies.
+    ///
+    /// `outputs` are the model's for this picture alone, of which the first is read: scores of
+    /// classes, (1, classes, height, width), or numbers of classes. The picture has the size
+    /// `picture`, went where `placement` says, and the model saw it in the size `seen`.
+    ///
+    /// # Errors
+    /// [`VisionError::Output`], and too little memory.
+    pub fn read(
+        outputs: &[Tensor],
+        seen: Size,
+        placement: &Placement,
+        picture: Size,
+    ) -> Result<Self, VisionError> {
+        let Some(first) = outputs.first() else {
+            return Err(VisionError::Output { wanted: Wants::Segments, outputs: Vec::new() });
+        };
+        grid(first)?.under(seen, placement, picture)
     }
-    for (y, row) in (0..height).zip(classes.chunks_exact_mut(width.max(1) as usize)) {
-        let Some(from) = at(y, 1, shot.seen.height, rows) else { continue };
-        for (class, column) in row.iter_mut().zip(&columns_at) {
-            let found = column.and_then(|column| grid.classes.get(from * columns + column));
-            *class = found.copied().unwrap_or(UNSEEN);
-        }
-    }
-    Ok(Segments { classes, count: grid.count })
 }
 
-fn grid(output: &Tensor) -> Result<Grid, Failure> {
-    let wrong = || {
-        Failure::Model(format!(
-            "a segmenter's output is (1, classes, height, width), or holds numbers of at most 255 \
-             classes; this one is {}",
-            output.spec()
-        ))
-    };
+impl Grid {
+    fn under(
+        self,
+        seen: Size,
+        placement: &Placement,
+        picture: Size,
+    ) -> Result<Segments, VisionError> {
+        let Size { height, width } = picture;
+        let mut classes = alloc::filled(height as usize * width as usize, UNSEEN)?;
+        // The pixel of the output along one axis, where there is one.
+        let at = |i: u32, axis: usize, seen: u32, length: usize| {
+            let seen_at = (f64::from(i) + 0.5) * placement.scale[axis] + placement.offset[axis];
+            let at = (seen_at * length as f64 / f64::from(seen.max(1))).floor();
+            (at >= 0.0 && at < length as f64).then_some(at as usize)
+        };
+        let [rows, columns] = self.size;
+        let mut columns_at = alloc::filled(width as usize, None)?;
+        for (x, column) in (0..).zip(&mut columns_at) {
+            *column = at(x, 0, seen.width, columns);
+        }
+        for (y, row) in (0..height).zip(classes.chunks_exact_mut(width.max(1) as usize)) {
+            let Some(from) = at(y, 1, seen.height, rows) else { continue };
+            for (class, column) in row.iter_mut().zip(&columns_at) {
+                let found = column.and_then(|column| self.classes.get(from * columns + column));
+                *class = found.copied().unwrap_or(UNSEEN);
+            }
+        }
+        Ok(Segments { classes, count: self.count })
+    }
+}
+
+fn grid(output: &Tensor) -> Result<Grid, VisionError> {
+    let wrong = || VisionError::Output { wanted: Wants::Segments, outputs: vec![output.spec()] };
     let (classes, size) = match *output.shape().dims() {
         [1, h, w] => (1, [h, w]),
         [1, classes @ 1..=255, h, w] => (classes, [h, w]),
@@ -102,29 +121,15 @@ fn grid(output: &Tensor) -> Result<Grid, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::{Pixels, Placement};
-    use std::time::Duration;
-
-    fn shot(output: Tensor, size: Size, placement: Placement) -> Shot {
-        let bytes = vec![0; (size.height * size.width) as usize];
-        let pixels = Pixels { size, channels: 1, bytes };
-        let seen = Size { height: 4, width: 4 };
-        Shot {
-            name: String::new(),
-            pixels,
-            placement,
-            seen,
-            outputs: vec![output],
-            time: Duration::ZERO,
-        }
-    }
 
     #[test]
     fn every_pixel_has_the_class_of_where_it_went() {
         // An output of half the size; the picture's two rows lie in the middle of the model's four.
         let scores = Tensor::from_slice(&[0.0f32, 9.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [1, 2, 2, 2]);
         let placement = Placement { scale: [1.0; 2], offset: [0.0, 1.0] };
-        let made = of_picture(&shot(scores.unwrap(), Size { height: 2, width: 5 }, placement));
+        let seen = Size { height: 4, width: 4 };
+        let picture = Size { height: 2, width: 5 };
+        let made = Segments::read(&[scores.unwrap()], seen, &placement, picture);
         let expected = vec![1, 1, 0, 0, 255, 1, 1, 1, 1, 255];
         assert_eq!(made.unwrap(), Segments { classes: expected, count: 2 });
     }

@@ -3,22 +3,25 @@
 mod layout;
 mod suppress;
 
-use crate::picture::{Placement, Size};
-pub(crate) use layout::{Layout, decode};
-pub(crate) use suppress::Suppressor;
+use crate::{Placement, Size};
+pub use layout::{Boxes, Layout};
+pub use suppress::Suppressor;
 
 /// A box with its class.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Detection {
+pub struct Detection {
     /// x1, y1, x2, y2, in pixels.
-    pub(crate) corners: [f32; 4],
-    pub(crate) score: f32,
-    pub(crate) class: usize,
+    pub corners: [f32; 4],
+    /// From 0 to 1.
+    pub score: f32,
+    /// Its number.
+    pub class: usize,
 }
 
 impl Detection {
     /// In the pixels of the picture, which it does not leave.
-    pub(crate) fn in_picture(self, placement: &Placement, size: Size) -> Self {
+    #[must_use]
+    pub fn in_picture(self, placement: &Placement, size: Size) -> Self {
         let [x1, y1, x2, y2] = self.corners.map(f64::from);
         let back = |at: f64, axis: usize, most: u32| {
             let at = (at - placement.offset[axis]) / placement.scale[axis];

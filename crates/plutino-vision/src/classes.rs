@@ -1,30 +1,51 @@
 //! The likeliest classes of a classifier's output.
 
-use crate::failure::Failure;
 use plutino::{DType, Tensor};
+
+use crate::{VisionError, Wants};
 
 /// A class with its probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Class {
-    pub(crate) index: usize,
-    pub(crate) probability: f64,
+pub struct Class {
+    /// Its number.
+    pub index: usize,
+    /// From 0 to 1.
+    pub probability: f64,
 }
 
 /// The `k` likeliest classes of each row (last dimension). Scores become probabilities by softmax,
 /// unless they are probabilities already: none negative, sum 1.
-pub(crate) fn likeliest(scores: &Tensor, k: usize) -> Result<Vec<Vec<Class>>, Failure> {
+///
+/// # Errors
+/// The tensor holds no floats, or its last dimension is empty.
+pub fn likeliest(scores: &Tensor, k: usize) -> Result<Vec<Vec<Class>>, VisionError> {
     let classes = match scores.shape().last() {
         Some(&n) if n > 0 && scores.dtype().is_float() => n,
         _ => {
-            let spec = scores.spec();
-            return Err(Failure::usage(format!(
-                "--top: the output {spec} holds no scores of classes"
-            )));
+            let outputs = vec![scores.spec()];
+            return Err(VisionError::Output { wanted: Wants::Scores, outputs });
         }
     };
     let scores = scores.cast(DType::F64)?;
     let rows = scores.as_slice::<f64>()?.chunks_exact(classes);
     Ok(rows.map(|row| top(&probabilities(row), k)).collect())
+}
+
+/// The scores of one picture's classes, in one dimension: the first output of a model that was run
+/// for one picture.
+///
+/// # Errors
+/// There is none, or it has several dimensions.
+pub fn scores(outputs: &[Tensor]) -> Result<Tensor, VisionError> {
+    match outputs.first() {
+        Some(first) if first.shape().dims().iter().filter(|n| **n != 1).count() <= 1 => {
+            Ok(first.clone().reshape([first.numel()])?)
+        }
+        first => Err(VisionError::Output {
+            wanted: Wants::Scores,
+            outputs: first.iter().map(|output| output.spec()).collect(),
+        }),
+    }
 }
 
 fn probabilities(row: &[f64]) -> Vec<f64> {
@@ -69,6 +90,16 @@ mod tests {
         let p = probabilities(&[1000.0, 1000.0]);
         assert_eq!(p, [0.5, 0.5]);
         assert!((probabilities(&[0.0, 3f64.ln()])[1] - 0.75).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_score_for_each_class() {
+        let of = |shape: &[usize]| {
+            scores(&[Tensor::zeros(DType::F32, shape).unwrap()]).map(|t| t.numel())
+        };
+        assert_eq!(of(&[1, 10, 1, 1]).unwrap(), 10);
+        assert!(of(&[1, 10, 2]).is_err());
+        assert!(scores(&[]).is_err());
     }
 
     #[test]

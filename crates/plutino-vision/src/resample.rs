@@ -8,13 +8,13 @@
 //! picture shrinks (antialiasing). Columns and rows apart, each rounded to bytes; weights are
 //! integers of 22 bits.
 
-use super::Size;
-use super::decode::Pixels;
+use crate::{Pixels, Size};
 
 /// Which filter resizing uses.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Filter {
+pub enum Filter {
     /// A triangle over 2 pixels
     #[default]
     Bilinear,
@@ -74,7 +74,7 @@ fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
         };
         Weights { first, each: raw.into_iter().map(fixed).collect() }
     };
-    (0..to).map(one).collect() // bounded: `check_pixels`
+    (0..to).map(one).collect() // bounded: `Size::checked`
 }
 
 /// A weighted sum, as a byte.
@@ -85,7 +85,7 @@ fn sum(weights: &Weights, byte: impl Fn(usize) -> u8) -> u8 {
 }
 
 /// The picture in another size.
-pub(super) fn resize(picture: &Pixels, to: Size, filter: Filter) -> Pixels {
+pub(crate) fn resize(picture: &Pixels, to: Size, filter: Filter) -> Pixels {
     let from = picture.size;
     // Pillow 13 begins with rows where that saves much (as its results tell: no page says so).
     let fewer = |from: u32, to: u32| i64::from(from) - i64::from(to);
@@ -130,7 +130,7 @@ fn along_rows(picture: &Pixels, height: u32, filter: Filter) -> Pixels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::crc32;
+    use crate::crc32;
 
     /// A picture of noise: what `noise` in xtask/python/golden.py makes.
     fn noise(size: Size, channels: usize) -> Pixels {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn as_pillow_resizes() {
-        let golden: &[(&str, &[u32])] = &include!("golden.in");
+        let golden: &[(&str, &[u32])] = &include!("resample.in");
         for (case, crcs) in golden {
             let sizes: Vec<u32> = case.split(' ').map(|n| n.parse().unwrap()).collect();
             let &[channels, h, w, height, width] = &sizes[..] else { panic!("{case}") };

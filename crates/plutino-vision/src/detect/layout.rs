@@ -1,13 +1,16 @@
 //! Outputs of detectors: which number means what.
 
-use super::Detection;
-use crate::failure::Failure;
 use plutino::tensor::alloc;
 use plutino::{DType, Tensor};
 
+use super::Detection;
+use crate::{VisionError, Wants};
+
 /// What the numbers of an output mean; boxes are in pixels of the model's input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Layout {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[non_exhaustive]
+pub enum Layout {
     /// (1, boxes, 5 + classes): centre, size, whether there is anything, probabilities (YOLOv5, v7)
     Yolov5,
     /// (1, 4 + classes, boxes): centre, size, probabilities (YOLOv8, 9, 11)
@@ -44,50 +47,53 @@ impl Layout {
     }
 }
 
-/// What an output holds.
+/// What an output holds. Boxes are in pixels of the model's input.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Decoded {
-    pub(crate) layout: Layout,
+pub struct Boxes {
+    /// What its numbers mean.
+    pub layout: Layout,
     /// How many classes the model has, where the output tells.
-    pub(crate) classes: Option<usize>,
+    pub classes: Option<usize>,
     /// Those with a score above the least, in their order.
-    pub(crate) found: Vec<Detection>,
+    pub found: Vec<Detection>,
 }
 
-/// Boxes with scores above `least`: of the first output that has the shape of one.
-pub(crate) fn decode(
-    outputs: &[Tensor],
-    layout: Option<Layout>,
-    least: f32,
-) -> Result<Decoded, Failure> {
-    let fits = |output: &Tensor| match output.shape().dims() {
-        &[1, rows, columns] if output.dtype().is_float() => {
-            let layout = layout.or_else(|| Layout::of(rows, columns))?;
-            Some((layout, layout.classes(rows, columns)?, columns))
-        }
-        _ => None,
-    };
-    let found = outputs.iter().find_map(|output| Some((output, fits(output)?)));
-    let Some((output, (layout, classes, columns))) = found else {
-        let shapes: Vec<String> = outputs.iter().map(|o| o.spec().to_string()).collect();
-        return Err(Failure::Model(format!(
-            "no output has the shape of boxes: (1, boxes, 5 + classes), (1, 4 + classes, boxes) or \
-             (1, boxes, 6), see --layout; the outputs are {}",
-            shapes.join(", ")
-        )));
-    };
-    let numbers = output.cast(DType::F32)?;
-    let numbers = numbers.as_slice::<f32>()?;
-    let found = match layout {
-        Layout::Yolov5 => {
-            numbers.chunks_exact(columns).filter_map(|row| row_of_v5(row, least)).collect()
-        }
-        Layout::Yolov8 => columns_of_v8(numbers, columns, least)?,
-        Layout::EndToEnd => {
-            numbers.chunks_exact(6).filter_map(|row| final_row(row, least)).collect()
-        }
-    };
-    Ok(Decoded { layout, classes: Some(classes).filter(|n| *n > 0), found })
+impl Boxes {
+    /// Boxes with scores above `least`: of the first output that has the shape of
+    /// some, or where `layout` is said, of that.
+    ///
+    /// # Errors
+    /// [`VisionError::Output`], and too little memory.
+    pub fn read(
+        outputs: &[Tensor],
+        layout: Option<Layout>,
+        least: f32,
+    ) -> Result<Self, VisionError> {
+        let fits = |output: &Tensor| match output.shape().dims() {
+            &[1, rows, columns] if output.dtype().is_float() => {
+                let layout = layout.or_else(|| Layout::of(rows, columns))?;
+                Some((layout, layout.classes(rows, columns)?, columns))
+            }
+            _ => None,
+        };
+        let found = outputs.iter().find_map(|output| Some((output, fits(output)?)));
+        let Some((output, (layout, classes, columns))) = found else {
+            let outputs = outputs.iter().map(Tensor::spec).collect();
+            return Err(VisionError::Output { wanted: Wants::Boxes, outputs });
+        };
+        let numbers = output.cast(DType::F32)?;
+        let numbers = numbers.as_slice::<f32>()?;
+        let found = match layout {
+            Layout::Yolov5 => {
+                numbers.chunks_exact(columns).filter_map(|row| row_of_v5(row, least)).collect()
+            }
+            Layout::Yolov8 => columns_of_v8(numbers, columns, least)?,
+            Layout::EndToEnd => {
+                numbers.chunks_exact(6).filter_map(|row| final_row(row, least)).collect()
+            }
+        };
+        Ok(Self { layout, classes: Some(classes).filter(|n| *n > 0), found })
+    }
 }
 
 fn corners(x: f32, y: f32, w: f32, h: f32) -> [f32; 4] {
@@ -108,7 +114,7 @@ fn row_of_v5(row: &[f32], least: f32) -> Option<Detection> {
     Some(best).filter(|best| best.class != usize::MAX)
 }
 
-fn columns_of_v8(numbers: &[f32], boxes: usize, least: f32) -> Result<Vec<Detection>, Failure> {
+fn columns_of_v8(numbers: &[f32], boxes: usize, least: f32) -> Result<Vec<Detection>, VisionError> {
     let (sides, scores) = numbers.split_at((4 * boxes).min(numbers.len()));
     // Class by class, as the numbers lie in memory.
     let mut best = alloc::filled(boxes, (least, usize::MAX))?;
@@ -160,7 +166,7 @@ mod tests {
 
     fn found(numbers: &[f32], shape: &[usize], layout: Layout) -> Vec<Detection> {
         let output = Tensor::from_slice(numbers, shape).unwrap();
-        decode(&[output], Some(layout), 0.25).unwrap().found
+        Boxes::read(&[output], Some(layout), 0.25).unwrap().found
     }
 
     #[test]
@@ -177,9 +183,9 @@ mod tests {
     #[test]
     fn other_outputs_are_passed_over_or_refused() {
         let other = Tensor::zeros(DType::F32, [1, 3, 8, 8]).unwrap();
-        assert!(decode(std::slice::from_ref(&other), None, 0.25).is_err());
+        assert!(Boxes::read(std::slice::from_ref(&other), None, 0.25).is_err());
         let boxes = Tensor::zeros(DType::F32, [1, 84, 400]).unwrap();
-        let decoded = decode(&[other, boxes], None, 0.25).unwrap();
+        let decoded = Boxes::read(&[other, boxes], None, 0.25).unwrap();
         assert_eq!((decoded.layout, decoded.classes), (Layout::Yolov8, Some(80)));
     }
 }
