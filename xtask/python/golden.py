@@ -3,7 +3,8 @@
     python xtask/python/golden.py
 
 crates/plutino-tensor/tests/golden/: npy files as NumPy writes them. Each holds -2 .. 3 as 2 rows of 3; what else is special
-says the name. crates/plutino-vision/src/resample.in: checksums of noise as Pillow resizes it.
+says the name. crates/plutino-vision/src/resample/antialiased.in: checksums of noise as Pillow resizes it.
+crates/plutino-vision/src/resample/letterbox.in: of noise as ultralytics (with OpenCV) letterboxes it.
 crates/plutino-vision/src/detect/suppress.in: checksums of what torchvision keeps of random boxes.
 crates/plutino-vision/tests/pictures and src/decode/decode.in: small pictures, and checksums of what Pillow reads.
 """
@@ -51,7 +52,27 @@ def resized():
         channels, h, w, height, width = map(int, case.split())
         made = [noise(channels, h, w).resize((width, height), f) for f in [Image.BILINEAR, Image.BICUBIC]]
         lines.append(f'    ("{case}", &[{", ".join(str(zlib.crc32(m.tobytes())) for m in made)}]),\n')
-    (CRATES / "plutino-vision/src/resample.in").write_text(f"[\n{''.join(lines)}]\n")
+    (CRATES / "plutino-vision/src/resample/antialiased.in").write_text(f"[\n{''.join(lines)}]\n")
+
+
+# Height and width before, and of the letterbox.
+LETTERBOXES = """
+1080 810 640 640|427 640 640 640|640 427 640 640|480 640 640 640|3 3 64 64|1 5 32 32|5 1 32 32|7 9 16 16|64 64 32 32|128 64 32 32
+33 65 96 96|65 33 96 96|97 101 64 64|200 50 48 48|50 200 48 48|99 98 96 96|98 99 96 96|120 160 320 320|31 29 96 64|29 31 64 96
+13 17 17 13|300 300 224 224|256 192 96 96|17 13 640 32|13 17 32 640|72 71 71 72|150 149 75 75|2 2 3 5|2 3 7 2|60 90 30 45
+"""
+
+
+def letterboxed():
+    from ultralytics.data.augment import LetterBox
+
+    lines = []
+    for case in LETTERBOXES.replace("\n", "|").strip("|").split("|"):
+        h, w, height, width = map(int, case.split())
+        made = LetterBox((height, width), auto=False)(image=np.ascontiguousarray(noise(3, h, w)))
+        assert made.shape == (height, width, 3), made.shape
+        lines.append(f'    ("{case}", {zlib.crc32(made.tobytes())}),\n')
+    (CRATES / "plutino-vision/src/resample/letterbox.in").write_text(f"[\n{''.join(lines)}]\n")
 
 
 def boxes(seed: int, count: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -129,6 +150,7 @@ def decoded():
 
 def main():
     decoded()
+    letterboxed()
     resized()
     suppressed()
     FOLDER.mkdir(exist_ok=True)

@@ -211,7 +211,7 @@ impl Recipe {
             None => self.size.or(wanted.filter(|_| crop.is_none())).unwrap_or(from),
         };
         let to = to.checked()?;
-        let resized = resize(picture, to, self.filter.unwrap_or_default());
+        let resized = resize(picture, to, self.filter.unwrap_or_default())?;
         let ratio = |to: u32, from: u32| f64::from(to) / f64::from(from);
         let scale = [ratio(to.width, from.width), ratio(to.height, from.height)];
         let Some(crop) = crop else {
@@ -233,7 +233,7 @@ impl Recipe {
             ((f64::from(outer) - f64::from(inner)) / 2.0 - 0.1).round_ties_even() as i64
         };
         let (left, top) = (before(into.width, to.width), before(into.height, to.height));
-        let resized = resize(picture, to, self.filter.unwrap_or(Filter::Linear));
+        let resized = resize(picture, to, self.filter.unwrap_or(Filter::Linear))?;
         let placement = Placement { scale: [scale; 2], offset: [left as f64, top as f64] };
         Ok((resized.onto(into, left, top, GREY)?, placement))
     }

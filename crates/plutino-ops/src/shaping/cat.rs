@@ -8,7 +8,7 @@ use crate::support::rearrange::{Geometry, invalid};
 use crate::{
     BuildError, BuildProblem, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Shape, alloc};
 
 /// The leaves of some inputs, which may be tensors or lists of tensors.
 pub(crate) fn tensors<'a>(inputs: &'a [ValueSpec]) -> Result<Vec<&'a TensorValue>, ShapeError> {
@@ -82,7 +82,7 @@ impl Assemble for Cat {
             return None;
         }
         let pairs = |(i, channels)| (0..channels).map(move |c| (i, c));
-        Some(channels.into_iter().enumerate().flat_map(pairs).collect()) // bounded: MOST_CHANNELS
+        alloc::grow(channels.into_iter().enumerate().flat_map(pairs)).ok()
     }
 
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {

@@ -13,7 +13,7 @@ use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, check_members,
     register_op,
 };
-use plutino_tensor::Layout;
+use plutino_tensor::{Layout, alloc};
 
 /// Where a dimension is cut.
 #[derive(Debug)]
@@ -221,9 +221,11 @@ impl Rearrange for Split {
         let ranges = self.cuts_channels(x, inputs)?;
         // Not a list of them; parts may overlap.
         let all = ranges.iter().fold(0usize, |sum, &(_, len)| sum.saturating_add(len));
-        let channels = |(start, len)| (start..start + len).collect();
-        (ranges.len() == self.outputs && all <= MOST_CHANNELS)
-            .then(|| ranges.into_iter().map(channels).collect())
+        if ranges.len() != self.outputs || all > MOST_CHANNELS {
+            return None;
+        }
+        let channels = |(start, len)| alloc::collect(start..start + len).ok();
+        ranges.into_iter().map(channels).collect()
     }
 
     fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {

@@ -33,7 +33,7 @@ use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_cpu::simd::Simd;
 use plutino_cpu::{Isa, PackKey};
-use plutino_tensor::{Floats, TensorError};
+use plutino_tensor::{Floats, TensorError, alloc};
 use product::Plus;
 use std::ops::Range;
 
@@ -171,17 +171,20 @@ impl PackedLayer {
         let input = PackedMatrix::new(target, Side::Right, &stack, columns, shape.features, &par)?;
         // Columns of the gates that are simply added to X.
         let added = if shape.cell == Cell::Gru { 2 * hidden } else { gates };
-        let bias = |w: &Weights<Floats<'_>>| {
-            let (ih, hh) = w.bias?;
-            let sum = |i| if i < added { ih.get(i) + hh.get(i) } else { ih.get(i) };
-            Some((0..gates).map(sum).collect::<Vec<f32>>()) // bounded: as many as the bias has
-        };
+        let pairs: Option<Vec<_>> = weights.iter().map(|w| w.bias).collect();
+        let bias = pairs.map(|pairs| {
+            alloc::grow(pairs.into_iter().flat_map(|(ih, hh)| {
+                (0..gates).map(move |i| if i < added { ih.get(i) + hh.get(i) } else { ih.get(i) })
+            }))
+        });
         let direction = |w: &Weights<Floats<'_>>| {
             let (first, second) = w.recurrent.split_at(added * state);
             let candidate = match shape.cell {
                 Cell::Gru => Some((
                     Panels::new(target.isa, second, hidden, state)?,
-                    w.bias.map(|(_, hh)| (added..gates).map(|i| hh.get(i)).collect()),
+                    (w.bias)
+                        .map(|(_, hh)| alloc::collect((added..gates).map(|i| hh.get(i))))
+                        .transpose()?,
                 )),
                 _ => None,
             };
@@ -195,7 +198,7 @@ impl PackedLayer {
         };
         Ok(Self {
             input,
-            bias: weights.iter().map(bias).collect::<Option<Vec<_>>>().map(|b| b.concat()),
+            bias: bias.transpose()?,
             directions: weights.iter().map(direction).collect::<Result<_, TensorError>>()?,
         })
     }

@@ -29,7 +29,7 @@ use crate::{
 };
 use equation::{Equation, Label};
 use kernel::{Buffer, Einsum, Step};
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Shape, TensorError, alloc};
 
 #[derive(Debug)]
 struct EinsumOp {
@@ -283,17 +283,23 @@ impl Program {
             .collect();
         let y = self.place(labels, shape)?;
         let strides = |of: &Operand, labels: &[Label]| even(&of.part(labels)).unwrap_or(0);
-        let offsets = |of: &Operand| offsets(&of.part(&batch));
+        // A result without elements has no products, however many matrices there would be.
+        let empty = y.geometry.shape.numel() == 0;
+        let offsets = |of: &Operand| match empty {
+            true => Ok(Vec::new()),
+            false => offsets(&of.part(&batch)),
+        };
+        let (from_a, from_b) = (offsets(&a)?, offsets(&b)?);
         self.steps.push(Step::Product {
             size: plutino_kernels::gemm::Size {
-                batch: counts.numel(),
+                batch: if empty { 0 } else { counts.numel() },
                 m: sizes(&a, &rows).numel(),
                 n: sizes(&b, &columns).numel(),
                 k: sizes(&a, &depth).numel(),
             },
             a: (a.buffer.clone(), (strides(&a, &rows), strides(&a, &depth))),
             b: (b.buffer.clone(), (strides(&b, &depth), strides(&b, &columns))),
-            offsets: offsets(&a).into_iter().zip(offsets(&b)).collect(),
+            offsets: alloc::grow(from_a.into_iter().zip(from_b))?,
             to: y.buffer.clone(),
         });
         Ok(y)
@@ -328,14 +334,14 @@ fn even(g: &Geometry) -> Option<usize> {
     usize::try_from(step).ok()
 }
 
-/// Where each element lies, in order.
-fn offsets(g: &Geometry) -> Vec<usize> {
+/// Where each element lies, in order: of a shape that has some.
+fn offsets(g: &Geometry) -> Result<Vec<usize>, TensorError> {
     let mut all = vec![g.offset];
     for (&size, &stride) in g.shape.iter().zip(&g.strides) {
         let stride = stride.unsigned_abs(); // those of einsum are never negative
-        all = all.iter().flat_map(|&at| (0..size).map(move |i| at + i * stride)).collect();
+        all = alloc::grow(all.iter().flat_map(|&at| (0..size).map(move |i| at + i * stride)))?;
     }
-    all
+    Ok(all)
 }
 
 impl Operator for EinsumOp {
