@@ -26,6 +26,7 @@ from ._errors import (
 from ._native import VERSION as __version__
 from ._native import CancelToken
 from ._native import isas as instruction_sets
+from ._preprocess import save_preprocess
 from ._report import Memory, Plan, Profile
 from ._session import Session, ValueInfo
 
@@ -52,4 +53,5 @@ __all__ = [
     "ValueInfo",
     "__version__",
     "instruction_sets",
+    "save_preprocess",
 ]
