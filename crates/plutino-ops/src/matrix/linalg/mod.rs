@@ -236,6 +236,10 @@ impl MatrixKernel {
         let (rows, columns) = arg.size;
         let outside = || RunError::Internal("a matrix lies outside its batch".into());
         let len = rows.saturating_mul(columns);
+        if len == 0 && rows.max(columns) > MOST_OF_NOTHING {
+            let what = format!("{rows} x {columns}: a matrix without elements is too long");
+            return Err(RunError::Value { input: arg.leaf, what });
+        }
         let start = self.place(arg, at).saturating_mul(len);
         let of = start..start.saturating_add(len);
         Ok(match cx.inputs.spec(arg.leaf)?.dtype {
@@ -250,6 +254,10 @@ impl MatrixKernel {
         })
     }
 }
+
+/// Rows or columns of a matrix without elements: no memory bounds them, and nalgebra walks along
+/// them.
+const MOST_OF_NOTHING: usize = 1 << 20;
 
 impl Kernel for MatrixKernel {
     fn name(&self) -> &str {
