@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plutino::compare::{CompareReport, Verdict};
 use plutino::{MemoryReport, Plan, Profile};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -74,5 +75,40 @@ pub(crate) fn profile<'py>(py: Python<'py>, profile: &Profile) -> PyResult<Bound
         parts.iter().map(|part| part.duration).sum::<Duration>().as_secs_f64()
     };
     all.set_item("threads", profile.threads.iter().map(busy).collect::<Vec<_>>())?;
+    Ok(all)
+}
+
+/// Values that were compared with a reference, each a dictionary, in the order of the run.
+pub(crate) fn comparison<'py>(
+    py: Python<'py>,
+    report: &CompareReport,
+) -> PyResult<Bound<'py, PyDict>> {
+    let values = report.values.iter().map(|value| {
+        let item = PyDict::new(py);
+        item.set_item("operand", &value.operand)?;
+        item.set_item("operator", &value.location.name)?;
+        item.set_item("kind", &value.location.kind)?;
+        item.set_item("line", value.location.line)?;
+        item.set_item("kernel", &value.kernel)?;
+        item.set_item("inputs", &value.inputs)?;
+        item.set_item("spec", &value.spec)?;
+        item.set_item("wrong", value.verdict.is_wrong())?;
+        let (verdict, why) = match &value.verdict {
+            Verdict::Match => ("match", None),
+            Verdict::Differs => ("differs", None),
+            Verdict::Spec(why) => ("spec", Some(why)),
+            Verdict::Failed(why) => ("failed", Some(why)),
+            Verdict::Skipped(why) => ("skipped", Some(why)),
+            _ => ("other", None),
+        };
+        item.set_item("verdict", verdict)?;
+        item.set_item("why", why)?;
+        item.set_item("error", value.error.as_ref().map(|error| error.scaled))?;
+        item.set_item("tolerance", value.error.as_ref().map(|error| error.tolerance))?;
+        Ok(item)
+    });
+    let all = PyDict::new(py);
+    all.set_item("values", values.collect::<PyResult<Vec<_>>>()?)?;
+    all.set_item("unseen", &report.unseen)?;
     Ok(all)
 }

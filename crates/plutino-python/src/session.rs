@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
+use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
     DType, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request, Session, SessionOptions,
@@ -262,6 +263,34 @@ impl NativeSession {
         let (_, profile): (Vec<Tensor>, Profile) =
             self.request(py, &feeds, &fetches, &bounds, Session::profile_request)?;
         report::profile(py, &profile)
+    }
+
+    /// Compares the values of a run with those of a reference, by name of the operand; `alone`:
+    /// each operator by itself, on the reference's inputs.
+    fn compare<'py>(
+        &self,
+        py: Python<'py>,
+        reference: Vec<Feed<'py>>,
+        tolerance: Option<f64>,
+        alone: bool,
+        bounds: Bounds<'py>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (token, _) = limits(&bounds)?;
+        let array = |(name, dtype, shape, bytes): &Feed<'_>| {
+            let bytes =
+                bytes.as_slice().map_err(|error| Failure::new("InputError", error.to_string()))?;
+            let tensor = Tensor::from_bytes(named(dtype)?, shape.as_slice(), bytes);
+            Ok((name.clone(), tensor.map_err(Failure::from)?))
+        };
+        let arrays = reference.iter().map(array).collect::<Result<Vec<_>, Failure>>()?;
+        let reference = Reference::new(arrays);
+        let mut options = CompareOptions::default();
+        options.tolerance = tolerance;
+        let found = detached(py, bounds.2, &token, || match alone {
+            true => self.session.isolate(&reference, &options, &[]),
+            false => self.session.compare(&reference, &options),
+        })?;
+        report::comparison(py, &found.map_err(Failure::from)?)
     }
 
     /// The plan for inputs of these dtypes and shapes.

@@ -71,13 +71,16 @@ impl<'a> NodeReader<'a> {
         call: &'a Call,
     ) -> Self {
         let mut reader = Self { graph: Some(graph), call: Some(call), ..Self::new(file, op) };
-        for (i, name) in call.names.iter().enumerate() {
-            if let Some(name) = name {
-                reader.name_input(i, name);
-            }
-        }
-        if call.names.is_empty() {
+        if call.params.is_some() {
+            reader.names.clone_from(&call.names);
+        } else if call.names.is_empty() {
             reader.offer(call);
+        } else {
+            for (i, name) in call.names.iter().enumerate() {
+                if let Some(name) = name {
+                    reader.name_input(i, name);
+                }
+            }
         }
         reader.named_constants.extend(call.implied.iter().map(|(name, value)| (*name, value)));
         reader
@@ -198,8 +201,13 @@ impl<'a> NodeReader<'a> {
         self.look(key)
     }
 
+    /// The parameters, by the names under which builders ask for them.
+    fn params(&self) -> &'a BTreeMap<String, Parameter> {
+        self.call.and_then(|call| call.params.as_ref()).unwrap_or(&self.op.params)
+    }
+
     fn look(&mut self, key: &str) -> Option<&'a Parameter> {
-        if let Some((key, _)) = self.op.params.get_key_value(key) {
+        if let Some((key, _)) = self.params().get_key_value(key) {
             self.read_params.insert(key);
         } else if let Some((key, _)) = self.named_constants.get_key_value(key) {
             self.read_params.insert(key);
@@ -213,7 +221,7 @@ impl<'a> NodeReader<'a> {
     fn value(&self, key: &str) -> Option<&'a Parameter> {
         let named = || self.named_constants.get(key).copied();
         let offered = || self.offered(key).map(|(_, _, value)| value);
-        self.op.param(key).or_else(named).or_else(offered)
+        self.params().get(key).or_else(named).or_else(offered)
     }
 
     /// Whether the node has this parameter, be it `None`.
@@ -476,11 +484,13 @@ impl<'a> NodeReader<'a> {
             none || self.call.is_some_and(|call| call.optional.contains(&key))
         };
         let constants = self.named_constants.iter().map(|(key, value)| (*key, *value));
-        let mut params = self.op.params.iter().map(|(key, value)| (key.as_str(), value));
+        // Arguments that the native schema has and the builder does not may have their defaults.
+        let named = self.call.is_some_and(|call| call.params.is_some());
+        let mut params = self.params().iter().map(|(key, value)| (key.as_str(), value));
         let mut offered = self.offered.iter().filter(|(_, (at, _))| !self.read_inputs.contains(at));
         let idle = offered.clone().filter(|(key, _)| optional(key)).count();
         let unknown = params
-            .find(|(key, _)| unread(key))
+            .find(|(key, _)| unread(key) && !(named && optional(key)))
             .or_else(|| constants.clone().find(|(key, _)| unread(key) && !optional(key)))
             .or_else(|| offered.find(|(key, _)| !optional(key)).map(|(key, (_, v))| (*key, *v)));
         if let Some((key, value)) = unknown {

@@ -5,13 +5,15 @@
 //! names the arguments by the table of native functions, turns constants into parameters, and finds
 //! the type whose builder decodes the operator. A function that is known as `torch.NAME`,
 //! `Tensor.NAME` or `F.NAME` is thereby read in its raw form, too, in-place (`NAME_`), as
-//! `NAME_copy` and as `unsafe_NAME`; [`aliases`] lists what is called otherwise.
+//! `NAME_copy` and as `unsafe_NAME`; [`aliases`] lists what is called otherwise. [`named`] reads
+//! the same operators with their arguments by name, as plutino's exporter writes them.
 //!
 //! Files of pnnx's optlevel 0 and 1 have constants as inputs of operators under their public names,
 //! too, as `prim::Constant` or `pnnx.Expression`: they count as parameters where the builder asks
 //! for one ([`Call::constants`]).
 
 mod aliases;
+mod named;
 mod signature;
 
 use crate::Registry;
@@ -20,6 +22,7 @@ use aliases::{Alias, Change};
 use plutino_ir::expr::Expr;
 use plutino_ir::{Graph, Operator, Parameter};
 use signature::{Argument, Given, Signature, Sort, function_of, overloads};
+use std::collections::BTreeMap;
 
 /// How the types of raw operators begin.
 pub(crate) const RAW: &str = "aten::";
@@ -54,11 +57,17 @@ pub(crate) struct Call {
     pub(crate) optional: Vec<&'static str>,
     /// Parameters that the function implies.
     pub(crate) implied: Vec<(&'static str, Parameter)>,
+    /// Of a raw operator that spells its arguments by name: its parameters, under the names that
+    /// the builder asks for; see [`named`].
+    pub(crate) params: Option<BTreeMap<String, Parameter>>,
 }
 
 /// Reads a raw operator by its native schema; any other operator has nothing to be told.
 pub(crate) fn call(registry: &Registry, graph: &Graph, op: &Operator) -> Call {
     let Some(native) = op.kind.strip_prefix(RAW) else { return offered(graph, op) };
+    if named::is_spelled_by_name(op) {
+        return named::call(registry, graph, op, native);
+    }
     let mut call = Call {
         constants: op.inputs.iter().map(|&i| constant(graph, i)).collect(),
         ..Call::default()
@@ -66,19 +75,9 @@ pub(crate) fn call(registry: &Registry, graph: &Graph, op: &Operator) -> Call {
     let given = given(graph, op, &call.constants);
     let spellings = spellings(native);
     let chosen = spellings.iter().find_map(|name| overload(name, &given));
-    let own = registry.get(&op.kind).is_some();
-    let alias = chosen.and_then(|s| {
-        spellings.iter().find_map(|function| Alias::find(function, &respelled(s, function)))
-    });
-    if !own {
-        let by_name = || spellings.iter().find_map(|function| public(registry, function));
-        call.kind = match alias {
-            Some(alias) => registry.find(alias.kind).map(|(kind, _)| kind),
-            None => by_name(),
-        };
-    }
+    let alias = call.find_kind(registry, op, &spellings, chosen);
     if let Some(signature) = chosen {
-        call.apply(signature, alias.filter(|_| !own));
+        call.apply(signature, alias);
     }
     call
 }
@@ -164,35 +163,76 @@ pub(crate) fn is_known(registry: &Registry, kind: &str) -> bool {
 }
 
 impl Call {
+    /// Finds the type whose builder decodes the operator, of which `chosen` is the overload, and
+    /// the alias by which it was found.
+    fn find_kind(
+        &mut self,
+        registry: &Registry,
+        op: &Operator,
+        spellings: &[&str],
+        chosen: Option<&Signature>,
+    ) -> Option<&'static Alias> {
+        if registry.get(&op.kind).is_some() {
+            return None;
+        }
+        let mut functions = spellings.iter();
+        let alias =
+            chosen.and_then(|s| functions.find_map(|name| Alias::find(name, &respelled(s, name))));
+        self.kind = match alias {
+            Some(alias) => registry.find(alias.kind).map(|(kind, _)| kind),
+            None => {
+                // A type of its own may be registered without the overload.
+                let own = || spellings.iter().find_map(|f| registry.find(&format!("{RAW}{f}")));
+                let public = || spellings.iter().find_map(|function| public(registry, function));
+                own().map(|(kind, _)| kind).or_else(public)
+            }
+        };
+        alias
+    }
+
     /// Names the inputs after the arguments of a signature.
     fn apply(&mut self, signature: &Signature, alias: Option<&'static Alias>) {
         for (argument, constant) in signature.arguments.iter().zip(&mut self.constants) {
-            let mut name = argument.name;
-            let mut optional = argument.sort == Sort::Place || WITHOUT_EFFECT.contains(&name);
-            for change in alias.into_iter().flat_map(Alias::changes) {
-                match change {
-                    Change::Rename(theirs, ours) if theirs == argument.name => name = ours,
-                    Change::Only(theirs, value) if theirs == argument.name => {
-                        optional |= constant.as_ref().is_some_and(|c| same(c, value));
-                    }
-                    _ => {}
-                }
-            }
+            let (name, optional) = asked(argument, alias, constant.as_ref());
             if let Some(value) = constant {
-                let default = argument.default.is_some_and(|default| same(value, default));
-                if optional || default || value.is_null() {
-                    self.optional.push(name);
-                }
+                self.optional.extend(optional.then_some(name));
                 decode(argument, value);
             }
             self.names.push(Some(name));
         }
+        self.imply(alias);
+    }
+
+    /// Adds the parameters that the function implies.
+    fn imply(&mut self, alias: Option<&'static Alias>) {
         let changes = alias.into_iter().flat_map(Alias::changes);
         self.implied.extend(changes.filter_map(|change| match change {
             Change::Add(name, value) => Some((name, Parameter::parse(value).ok()?)),
             Change::Rename(..) | Change::Only(..) => None,
         }));
     }
+}
+
+/// The name under which the builder asks for an argument, and whether it need not ask where the
+/// argument has this constant value.
+fn asked(
+    argument: &Argument,
+    alias: Option<&'static Alias>,
+    value: Option<&Parameter>,
+) -> (&'static str, bool) {
+    let mut name = argument.name;
+    let mut optional = argument.sort == Sort::Place || WITHOUT_EFFECT.contains(&name);
+    for change in alias.into_iter().flat_map(Alias::changes) {
+        match change {
+            Change::Rename(theirs, ours) if theirs == argument.name => name = ours,
+            Change::Only(theirs, only) if theirs == argument.name => {
+                optional |= value.is_some_and(|value| same(value, only));
+            }
+            _ => {}
+        }
+    }
+    let default = value.zip(argument.default).is_some_and(|(value, text)| same(value, text));
+    (name, optional || default || value.is_some_and(Parameter::is_null))
 }
 
 /// The functions that a raw name may stand for: itself, and the one that it is a variant of.

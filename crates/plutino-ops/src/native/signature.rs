@@ -119,7 +119,7 @@ impl Argument {
     }
 
     /// How badly an input suits this argument; none where it does not.
-    fn distance(&self, given: &Given) -> Option<usize> {
+    pub(super) fn distance(&self, given: &Given) -> Option<usize> {
         let value = match given {
             Given::List => return self.list.then_some(0),
             // A list may be one value as well: the members of a tuple.

@@ -12,9 +12,11 @@ from ._errors import (
     Cancelled,
     DeadlineExceeded,
     Error,
+    ExportError,
     InputError,
     InternalError,
     Interrupted,
+    MismatchError,
     ModelError,
     ModelNotFound,
     OperatorError,
@@ -23,6 +25,8 @@ from ._errors import (
     TooLarge,
     UnsupportedOperators,
 )
+from ._compile import CompiledModule, compile
+from ._export import Export, export
 from ._native import VERSION as __version__
 from ._native import CancelToken
 from ._native import isas as instruction_sets
@@ -34,12 +38,16 @@ __all__ = [
     "BudgetExceeded",
     "CancelToken",
     "Cancelled",
+    "CompiledModule",
     "DeadlineExceeded",
     "Error",
+    "Export",
+    "ExportError",
     "InputError",
     "InternalError",
     "Interrupted",
     "Memory",
+    "MismatchError",
     "ModelError",
     "ModelNotFound",
     "OperatorError",
@@ -52,6 +60,8 @@ __all__ = [
     "UnsupportedOperators",
     "ValueInfo",
     "__version__",
+    "compile",
+    "export",
     "instruction_sets",
     "save_preprocess",
 ]

@@ -121,3 +121,24 @@ class TooLarge(Error, ValueError):
 
 class InternalError(Error):
     """A defect of plutino: please report it."""
+
+
+class ExportError(Error):
+    """A module could not be written as a PNNX model."""
+
+    reason: Optional[str] = None
+    """What the exporter that was asked said."""
+
+
+class MismatchError(ExportError):
+    """An exported model does not compute what the module does."""
+
+    error: Optional[float] = None
+    """The largest error of an output, relative to its largest magnitude."""
+    tolerance: Optional[float] = None
+    """What it may be."""
+    output: Optional[int] = None
+    """Number of that output."""
+    operators: List[Dict[str, Any]] = []
+    """Operators that are wrong by themselves, the first one first, as :meth:`Session.isolate` has
+    them; none where each is right on its own."""

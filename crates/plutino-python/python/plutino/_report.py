@@ -106,3 +106,27 @@ class Profile(_Report):
             for step in steps
         )
         return [("operator", "type", "kernel", "time", "share", "Gflop/s"), *rows]
+
+
+class Comparison(_Report):
+    """Values of a run beside those of a reference: ``values``, in order, each a dictionary, and
+    ``unseen``, names that the plan has no value for."""
+
+    @property
+    def wrong(self) -> List[Dict[str, Any]]:
+        """The values that differ, the first one first."""
+        return [value for value in self["values"] if value["wrong"]]
+
+    def _title(self) -> str:
+        wrong = self.wrong
+        return f"{len(wrong)} of {len(self['values'])} values differ" if wrong else "all match"
+
+    def _table(self) -> List[Sequence[str]]:
+        def number(size: Any) -> str:
+            return "" if size is None else f"{size:.1e}"
+
+        rows: List[Sequence[str]] = [("operand", "type", "operator", "error", "allowed")]
+        for value in self.wrong:
+            found = (value["operand"], value["kind"], value["operator"])
+            rows.append((*found, value["why"] or number(value["error"]), number(value["tolerance"])))
+        return rows

@@ -244,6 +244,30 @@ class Session:
         feed, fetches = self._feeds(feeds), self._fetches(outputs)
         return _report.Profile(self._native.profile(feed, fetches, _bounds(cancel, timeout)))
 
+    def compare(
+        self, reference: Mapping[str, Any], *, tolerance: Optional[float] = None
+    ) -> _report.Comparison:
+        """Runs the model and compares every value that exists in the plan with those of
+        ``reference``: arrays by name of the operand, the inputs among them.
+
+        What may differ follows from dtypes and the length of sums, or is ``tolerance``, relative to
+        the largest magnitude. ``docs/compare.md`` says more."""
+        return self._compared(reference, tolerance, False)
+
+    def isolate(
+        self, reference: Mapping[str, Any], *, tolerance: Optional[float] = None
+    ) -> _report.Comparison:
+        """Runs each operator alone, on the reference's inputs, and compares its outputs: what is
+        wrong in the result is wrong by itself. See :meth:`compare`."""
+        return self._compared(reference, tolerance, True)
+
+    def _compared(
+        self, reference: Mapping[str, Any], tolerance: Optional[float], alone: bool
+    ) -> _report.Comparison:
+        arrays = [_arrays.feed(name, data, None) for name, data in reference.items()]
+        bounds = _bounds(None, None)
+        return _report.Comparison(self._native.compare(arrays, tolerance, alone, bounds))
+
     def release_memory(self) -> None:
         """Gives memory back to the system that is kept for further runs: plans, arenas, packed
         weights. The next run makes them again."""

@@ -1,0 +1,135 @@
+"""Modules of PyTorch that plutino computes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import numpy as np
+
+from ._export import Export, State, export
+from ._export.signature import Signature
+from ._session import Session
+
+
+class CompiledModule:
+    """What :func:`compile` returns: called as the module is, with tensors in and tensors out.
+
+    Inputs are read where they lie, where they are dense and on the CPU; results are tensors in the
+    memory that the run wrote to. It is pickled with its weights. Gradients are not computed.
+    """
+
+    def __init__(self, session: Session, found: Export) -> None:
+        assert found.signature is not None
+        self.session = session
+        """The session that computes: for plans, profiles, memory."""
+        self.exporter = found.exporter
+        """Which exporter wrote the model."""
+        self.fallback = found.fallback
+        """Why ``torch.export`` did not, where pnnx stands in for it."""
+        self.error = found.error
+        """The largest error on the example, relative to the largest magnitude of an output."""
+        self._signature: Signature = found.signature
+        self._states: List[State] = found.states
+        self._mutated = found.mutated
+        self._inputs = [value.name for value in session.get_inputs()]
+        self.reset()
+
+    def reset(self) -> None:
+        """Gives buffers that the module writes to the values that they had when it was exported."""
+        self._values = {state.input: state.initial.clone() for state in self._states}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        feeds = self._signature.flatten(args, kwargs)
+        results = self._run({**feeds, **self._values})
+        for state in self._states:
+            self._values[state.input] = results[state.number]
+        if self._mutated:
+            leaves = list(feeds.values())
+            for leaf, output in self._mutated:
+                leaves[leaf].copy_(results[output])
+        return self._signature.unflatten(results)
+
+    def _run(self, feeds: Dict[str, Any]) -> List[Any]:
+        """All outputs as tensors."""
+        session = self.session
+        values = list(feeds.values())
+        # The exporter names operands, pnnx numbers them: then they stand in order.
+        named = feeds if feeds.keys() == set(self._inputs) else dict(zip(self._inputs, values))
+        bounds = (None, None, _is_main())
+        results = session._native.run(session._feeds(named), [], bounds)
+        return [_tensor(memory) for _, memory in results]
+
+    def __repr__(self) -> str:
+        return f"plutino.CompiledModule({self.session!r}, exporter={self.exporter!r})"
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def compile(
+    module: Any,
+    example_inputs: Any = (),
+    *,
+    kwargs: Optional[Mapping[str, Any]] = None,
+    dynamic: Any = None,
+    exporter: Optional[str] = None,
+    check: bool = True,
+    tolerance: Optional[float] = None,
+    **options: Any,
+) -> CompiledModule:
+    """A module of PyTorch as plutino computes it: exported, loaded, compared with the module on the
+    example, and called as the module is.
+
+    >>> fast = plutino.compile(model.eval(), (image,))        # doctest: +SKIP
+    >>> scores = fast(image)                                  # doctest: +SKIP
+
+    Arguments are those of :func:`export`; ``options`` are those of :class:`Session`, such as
+    ``threads``. A model that deviates by more than ``tolerance`` is a :class:`MismatchError`.
+    """
+    with tempfile.TemporaryDirectory(prefix="plutino-") as folder:
+        found = export(
+            module,
+            os.path.join(folder, "model"),
+            example_inputs,
+            kwargs=kwargs,
+            dynamic=dynamic,
+            exporter=exporter,
+            check=check,
+            tolerance=tolerance,
+        )
+        param, weights = _contents(found)
+    return CompiledModule(Session(param, bin=weights, **options), found)
+
+
+def _contents(found: Export) -> Tuple[bytes, bytes]:
+    with open(found.param, "rb") as file:
+        param = file.read()
+    if not os.path.exists(found.bin):
+        return param, b""
+    with open(found.bin, "rb") as file:
+        return param, file.read()
+
+
+def _is_main() -> bool:
+    import threading
+
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _tensor(memory: Any) -> Any:
+    """A tensor in the memory of a result."""
+    import torch
+
+    array = np.asarray(memory)
+    if memory.dtype == "bf16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if memory.dtype == "c32":
+        return torch.view_as_complex(torch.from_numpy(array))
+    return torch.from_numpy(array)
+
+

@@ -1,0 +1,228 @@
+"""Exporting modules of PyTorch, which is imported when it is needed and not before."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, List, Mapping, Optional, Tuple, Union
+
+from .. import _errors
+from .._session import Session
+from . import capture, pnnx, program, verify
+from .program import State, Written
+from .signature import Signature, given
+
+Path = Union[str, "os.PathLike[str]"]
+
+EXPORTERS = ("torch.export", "pnnx")
+
+
+@dataclass
+class Export:
+    """What :func:`export` wrote."""
+
+    param: str
+    """Path of the ``.param`` file."""
+    bin: str
+    """Path of the ``.bin`` file."""
+    exporter: str
+    """Which exporter wrote it."""
+    fallback: Optional[str] = None
+    """Why ``torch.export`` did not, where pnnx stands in for it."""
+    error: Optional[float] = None
+    """The largest error of an output, relative to its largest magnitude; ``None`` where nothing was
+    compared."""
+    tolerance: Optional[float] = None
+    """What it might have been."""
+    states: List[State] = field(default_factory=list)
+    """Buffers that the module writes to: inputs and outputs of the model."""
+    signature: Optional[Signature] = field(default=None, repr=False)
+    mutated: List[Tuple[int, int]] = field(default_factory=list, repr=False)
+
+
+def export(
+    module: Any,
+    path: Path,
+    example_inputs: Any = (),
+    *,
+    kwargs: Optional[Mapping[str, Any]] = None,
+    dynamic: Any = None,
+    exporter: Optional[str] = None,
+    check: bool = True,
+    tolerance: Optional[float] = None,
+) -> Export:
+    """Writes a module of PyTorch as a PNNX model: ``path.pnnx.param`` and ``path.pnnx.bin``.
+
+    ``example_inputs`` are its arguments: a tuple, a mapping by name, or one tensor; ``kwargs`` adds
+    some by name. ``dynamic`` says which sizes vary: ``True`` for all that can, or by argument and
+    dimension, ``{"x": {0: "batch"}}``, as ``torch.export`` has it (``dynamic_shapes``).
+
+    ``exporter`` is ``"torch.export"`` (the default from PyTorch 2.5 on) or ``"pnnx"``. If none is
+    named, pnnx stands in where ``torch.export`` refuses a module; ``fallback`` then says why.
+
+    With ``check`` the model is run on the example and compared with the module. What deviates by
+    more than ``tolerance`` of the largest magnitude is a :class:`MismatchError`, which names the
+    first operator that is wrong; the files are there to be looked at. (1e-4 if not given, 2e-2 in
+    half precision, or 8 times what PyTorch itself deviates from f64.)
+
+    A module that is training is refused: call ``eval()`` first.
+    """
+    _check(module, exporter)
+    signature = Signature.of(module)
+    call = signature.arguments(*given(example_inputs, kwargs))
+    param, bin = _paths(path)
+    found = Export(param, bin, "pnnx", signature=signature)
+    expected = _expected(module, call, signature)
+    captured = None
+    if exporter != "pnnx" and capture.available():
+        try:
+            captured, written = _with_torch_export(module, call, dynamic, found)
+        except Exception as error:
+            found.fallback = _reason(error)
+            if exporter is not None or dynamic not in (None, False):
+                raise _refusal(error, found.fallback) from error
+    elif exporter == "torch.export":
+        raise _errors.OptionError(
+            f"exporter='torch.export' needs PyTorch {'.'.join(map(str, capture.LEAST))}",
+            option="exporter",
+        )
+    if captured is None:
+        try:
+            written = pnnx.write(module, call, signature, param, bin)
+        except _errors.ExportError as error:
+            if found.fallback is None:
+                raise
+            raise _errors.ExportError(
+                f"torch.export: {found.fallback}; {error}", reason=found.fallback
+            ) from error
+    signature.inputs, signature.constants = written.inputs, written.constants
+    if captured is not None:
+        signature.outputs = written.outputs
+    found.states, found.mutated = written.states, written.mutated
+    if check and not written.random:
+        _compare(found, module, call, expected, captured, written, tolerance)
+    return found
+
+
+def _check(module: Any, exporter: Optional[str]) -> None:
+    if exporter is not None and exporter not in EXPORTERS:
+        raise _errors.OptionError(
+            f"exporter must be one of {', '.join(EXPORTERS)}, found {exporter!r}",
+            option="exporter",
+            expected=", ".join(EXPORTERS),
+        )
+    try:
+        import torch
+    except ImportError as error:
+        raise _errors.ExportError(
+            f"PyTorch is not installed ({error}): pip install plutino[torch]", reason=str(error)
+        ) from None
+    if not isinstance(module, torch.nn.Module):
+        raise _errors.ExportError(f"a torch.nn.Module is exported, found {type(module).__name__}")
+    if module.training:
+        raise _errors.ExportError("the module is training: call eval() before it is exported")
+
+
+def _paths(path: Path) -> Tuple[str, str]:
+    stem = os.fsdecode(os.fspath(path))
+    for end in (".param", ".pnnx", ".pt", ".pth"):
+        stem = stem[: -len(end)] if stem.endswith(end) else stem
+    return f"{stem}.pnnx.param", f"{stem}.pnnx.bin"
+
+
+def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
+    """The module's own results, flat; buffers that it writes to are put back."""
+    import copy
+
+    import torch
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = copy.deepcopy(call)
+    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        leaves, signature.out_spec = pytree.tree_flatten(module(*args, **kwargs))
+        for name, buffer in module.named_buffers():
+            if name in kept and buffer.shape == kept[name].shape:
+                buffer.copy_(kept[name])
+    _, signature.in_spec = pytree.tree_flatten(call)
+    # What pnnx gives: tensors alone.
+    count = iter(range(len(leaves)))
+    signature.outputs = [
+        next(count) if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves
+    ]
+    return leaves
+
+
+def _with_torch_export(
+    module: Any, call: Any, dynamic: Any, found: Export
+) -> Tuple[Any, Written]:
+    captured, names = capture.capture(module, *call, dynamic)
+    written = program.write(captured, names)
+    written.graph.save(found.param, found.bin)
+    found.exporter = "torch.export"
+    return captured, written
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what an exporter says: others are advice to its developers."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+
+
+def _refusal(error: Exception, reason: str) -> Exception:
+    if isinstance(error, _errors.Error):
+        return error
+    return _errors.ExportError(f"torch.export refuses the module: {reason}", reason=reason)
+
+
+def _compare(
+    found: Export,
+    module: Any,
+    call: Any,
+    leaves: List[Any],
+    captured: Any,
+    written: Written,
+    tolerance: Optional[float],
+) -> None:
+    """Runs the model on the example, and compares."""
+    import torch
+
+    signature = found.signature
+    assert signature is not None
+    session = Session(found.param)
+    feeds = feeds_of(session, signature, found.states, call)
+    results = session.run(None, feeds)
+    expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+    actual = [results[at] for at in signature.outputs if isinstance(at, int)]
+    if len(actual) != len(expected):
+        raise _errors.MismatchError(
+            f"the module has {len(expected)} results, the model {len(actual)}"
+        )
+    actual = [a.astype(b.dtype) if a.dtype.name == "bfloat16" else a for a, b in zip(actual, expected)]
+    error, output = verify.worst(actual, expected)
+    found.error = error
+    if tolerance is None:
+        halves = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
+        halves |= any(getattr(leaf, "dtype", None) in (torch.float16, torch.bfloat16) for leaf in leaves)
+        tolerance = verify.allowed(expected, halves)
+        if error > tolerance > 0:
+            tolerance = max(tolerance, verify.OWN * verify.own_error(module, *call, expected))
+    found.tolerance = tolerance
+    if error <= tolerance:
+        return
+    operators = None
+    if captured is not None:
+        operators = verify.blame(session, captured, written, feeds)
+    raise verify.refuse(error, tolerance, output, operators)
+
+
+def feeds_of(session: Session, signature: Signature, states: List[State], call: Any) -> Any:
+    """What a session is fed for these arguments: states first have their initial values."""
+    feeds = signature.flatten(*call)
+    feeds.update({state.input: state.initial for state in states})
+    if all(name is None or name.startswith("in") for name in signature.inputs) and not states:
+        # pnnx numbers its operands: by position.
+        names = [value.name for value in session.get_inputs()]
+        if set(feeds) != set(names):
+            return list(feeds.values())
+    return feeds

@@ -1,0 +1,91 @@
+"""A module as a program of ``torch.export``, functional and without what only training needs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Dict, Mapping, Sequence, Tuple
+
+LEAST = (2, 5)
+"""The first release of PyTorch whose exporter is good enough."""
+
+
+def available() -> bool:
+    """Whether PyTorch is recent enough."""
+    import torch
+
+    parts = torch.__version__.split("+")[0].split(".")
+    try:
+        return tuple(int(part) for part in parts[:2]) >= LEAST
+    except ValueError:
+        return False
+
+
+def capture(
+    module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], dynamic: Any
+) -> Tuple[Any, Dict[str, str]]:
+    """The program, and names of its symbols where the user gave any.
+
+    ``dynamic``: sizes that vary, as ``torch.export`` has them (``dynamic_shapes``), with words for
+    dimensions (``{"x": {0: "batch"}}``), or ``True`` for all that can.
+    """
+    import torch
+
+    dims: Dict[str, Any] = {}
+    shapes = _shapes(dynamic, args, kwargs, dims)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            module, args, kwargs, dynamic_shapes=shapes, strict=False
+        )
+        program = program.run_decompositions({})
+    return program, _names(program, shapes, args, kwargs)
+
+
+def _shapes(dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: Dict[str, Any]) -> Any:
+    import torch
+    from torch.export import Dim
+    from torch.utils import _pytree as pytree
+
+    if dynamic is None or dynamic is False:
+        return None
+    if dynamic is True:
+
+        def every(leaf: Any) -> Any:
+            return {at: Dim.AUTO for at in range(leaf.dim())} if isinstance(leaf, torch.Tensor) else None
+
+        shapes = pytree.tree_map(every, (tuple(args), dict(kwargs)))
+        return {**dict(shapes[1])} if kwargs and not args else shapes[0] if not kwargs else shapes
+
+    def named(value: Any) -> Any:
+        if isinstance(value, str):
+            return dims.setdefault(value, Dim(value))
+        if isinstance(value, Mapping):
+            return {key: named(each) for key, each in value.items()}
+        if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+            return type(value)(named(each) for each in value)
+        return value
+
+    shapes = named(dynamic)
+    if isinstance(shapes, Mapping) and kwargs:
+        # What is not mentioned does not vary.
+        return {**{name: None for name in kwargs}, **shapes}
+    return shapes
+
+
+def _names(program: Any, shapes: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, str]:
+    """Names that the user gave to sizes, by symbol of the program."""
+    if not isinstance(shapes, Mapping) or args:
+        return {}
+    found: Dict[str, str] = {}
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    for argument, spec in shapes.items():
+        value = values.get(argument)
+        pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
+        for at, dim in pairs:
+            name = getattr(dim, "__name__", None)
+            if name is None or not hasattr(value, "shape") or not isinstance(at, int):
+                continue
+            size = value.shape[at]
+            if not isinstance(size, int) and size.node.expr.is_Symbol:
+                found[str(size.node.expr)] = name
+    return found

@@ -1,0 +1,101 @@
+"""The other exporter: pnnx, which starts from a trace of TorchScript."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import warnings
+from typing import Any, Iterator, List, Optional, Tuple
+
+from .. import _errors
+from .graph import Graph
+from .program import Written
+from .signature import Signature
+
+
+def write(
+    module: Any, call: Tuple[Any, Any], signature: Signature, param: str, bin: str
+) -> Written:
+    """Exports through pnnx. Its inputs are the tensors among the arguments, in order."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    try:
+        import pnnx
+    except ImportError as error:
+        raise _errors.ExportError(
+            f"pnnx is not installed ({error}): pip install pnnx", reason=str(error)
+        ) from None
+    args, kwargs = call
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    class Flat(torch.nn.Module):  # type: ignore[misc, unused-ignore]
+        """The module with tensors in and tensors out, as TorchScript traces them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: Any) -> Any:
+            filled = list(leaves)
+            for position, tensor in zip(at, tensors):
+                filled[position] = tensor
+            args, kwargs = pytree.tree_unflatten(filled, spec)
+            results = pytree.tree_leaves(self.module(*args, **kwargs))
+            return tuple(leaf for leaf in results if isinstance(leaf, torch.Tensor))
+
+    plain = not kwargs and len(at) == len(leaves) and len(leaves) == len(args)
+    with tempfile.TemporaryDirectory(prefix="plutino-pnnx-") as folder, torch.no_grad():
+        stem = pathlib.Path(folder) / "model"
+        reason = _run(pnnx, module if plain else Flat().eval(), stem, [leaves[i] for i in at])
+        made = stem.with_name("model.pnnx.param"), stem.with_name("model.pnnx.bin")
+        if not made[0].exists():
+            raise _errors.ExportError(f"pnnx wrote no graph: {reason}", reason=reason)
+        shutil.move(str(made[0]), param)
+        if made[1].exists():
+            shutil.move(str(made[1]), bin)
+    written = Written(Graph())
+    written.inputs = [f"in{at.index(i)}" if i in at else None for i in range(len(leaves))]
+    written.constants = [None if i in at else leaf for i, leaf in enumerate(leaves)]
+    return written
+
+
+def _run(pnnx: Any, module: Any, stem: pathlib.Path, inputs: List[Any]) -> Optional[str]:
+    """Runs pnnx where its by-products do no harm. Older releases end with an error once the graph
+    is written; what it was."""
+    here = os.getcwd()
+    os.chdir(stem.parent)
+    try:
+        with warnings.catch_warnings(), _silence():
+            warnings.simplefilter("ignore")
+            pnnx.export(module, str(stem.with_suffix(".pt")), tuple(inputs))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        os.chdir(here)
+    return None
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps what the converter prints, which is a program of its own, from the terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, kept in zip((1, 2), saved):
+            os.dup2(kept, number)
+            os.close(kept)
+        os.close(nothing)

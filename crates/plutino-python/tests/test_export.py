@@ -1,0 +1,314 @@
+"""Modules of PyTorch as models. Skipped where PyTorch is not installed."""
+
+import copy
+import math
+import os
+import pathlib
+import pickle
+import tempfile
+import unittest
+
+import numpy as np
+
+import plutino
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+from plutino._export import capture
+
+if not capture.available():
+    raise unittest.SkipTest("this release of PyTorch has no exporter that is good enough")
+
+
+class Net(nn.Module):
+    """Modules, functions, a loop over a list, a dictionary as a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, image, scale=None):
+        x = self.stem(image)
+        parts = torch.split(x, 4, dim=1)
+        x = torch.cat([part * (i + 1) for i, part in enumerate(parts)], dim=1).mean((2, 3))
+        scores = self.head(nn.functional.gelu(self.norm(x)))
+        if scale is not None:
+            scores = scores * scale
+        return {"scores": scores, "best": (scores.argmax(-1), x)}
+
+
+class Attention(nn.Module):
+    def __init__(self, width=16, heads=4):
+        super().__init__()
+        self.qkv, self.heads = nn.Linear(width, 3 * width), heads
+
+    def forward(self, x):
+        b, length, width = x.shape
+        q, k, v = self.qkv(x).view(b, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(length, length, dtype=torch.bool).tril()
+        y = (q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)).masked_fill(~mask, -math.inf)
+        return (y.softmax(-1) @ v).transpose(1, 2).reshape(b, length, width)
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x):
+        self.total.add_(x.sum(0))
+        return x - self.total
+
+
+class Indexing(nn.Module):
+    def forward(self, x, at):
+        y = x.clone()
+        y[:, 1] = 5.0
+        y[:, :, ::2] += 1
+        return y[at], y[:, at, None], y[..., -1], torch.where(x > 0, x, -1)
+
+
+class Broken(nn.Module):
+    """Something that depends on data: no program, and no trace either."""
+
+    def forward(self, x):
+        return x * 2 if float(x.sum()) > 0 else x.nonzero()
+
+
+def lines(param, kind):
+    text = pathlib.Path(param).read_text().splitlines()
+    return [line.split() for line in text if line.startswith(kind + " ")]
+
+
+class Compiling(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def same(self, module, *args, bound=1e-5, **kwargs):
+        found = plutino.compile(module.eval(), args, kwargs=kwargs)
+        self.assertEqual(found.exporter, "torch.export")
+        with torch.no_grad():
+            expected = module(*args, **kwargs)
+        torch.testing.assert_close(found(*args, **kwargs), expected, rtol=bound, atol=bound)
+        return found
+
+    def test_a_module_and_its_signature(self):
+        net, image = Net().eval(), torch.randn(2, 3, 9, 9)
+        found = self.same(net, image, scale=torch.tensor(2.0))
+        by_position = found(image, torch.tensor(2.0))
+        by_name = found(scale=torch.tensor(2.0), image=image)
+        self.assertIsInstance(by_name["best"], tuple)
+        self.assertTrue(torch.equal(by_position["scores"], by_name["scores"]))
+        self.assertLess(found.error, 1e-5)
+        with self.assertRaisesRegex(plutino.InputError, "exported with arguments"):
+            found(image)
+        self.same(net, image)
+
+    def test_arguments_by_name(self):
+        net = Net().eval()
+        found = plutino.compile(net, {"image": torch.randn(1, 3, 5, 5)})
+        x = torch.randn(1, 3, 5, 5)
+        torch.testing.assert_close(found(x)["scores"], net(x)["scores"].detach(), rtol=1e-5, atol=1e-5)
+
+    def test_pickled_it_gives_equal_bits(self):
+        net, image = Net().eval(), torch.randn(2, 3, 9, 9)
+        found = plutino.compile(net, image)
+        for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+            self.assertTrue(torch.equal(again(image)["scores"], found(image)["scores"]))
+
+    def test_sizes_that_vary(self):
+        net = Attention().eval()
+        found = plutino.compile(net, torch.randn(2, 6, 16), dynamic={"x": {0: "batch", 1: "length"}})
+        self.assertEqual(found.session.get_inputs()[0].shape, ("batch", "length", 16))
+        for shape in ((2, 6, 16), (1, 9, 16), (5, 2, 16)):
+            x = torch.randn(*shape)
+            torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+        every = plutino.compile(Net().eval(), torch.randn(2, 3, 9, 9), dynamic=True)
+        self.assertEqual(every(torch.randn(3, 3, 7, 5))["scores"].shape, (3, 4))
+
+    def test_indexing_and_writing(self):
+        self.same(Indexing(), torch.randn(3, 4, 5), torch.tensor([2, 0, 1]))
+
+    def test_recurrent_layers(self):
+        x = torch.randn(2, 7, 6)
+        self.same(nn.LSTM(6, 8, 2, bidirectional=True, batch_first=True), x)
+        self.same(nn.LSTM(6, 8, proj_size=4, batch_first=True), x)
+        self.same(nn.GRU(6, 8, bias=False), x, torch.randn(1, 7, 8))
+        self.same(nn.RNN(6, 8, nonlinearity="relu"), x)
+
+    def test_convolutions_and_norms(self):
+        x = torch.randn(2, 4, 9, 9)
+        for module in (
+            nn.Conv2d(4, 6, 3, stride=2, padding="valid", groups=2, bias=False),
+            nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"),
+            nn.Conv2d(4, 8, (1, 3), padding="same", dilation=(1, 2)),
+            nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+            nn.GroupNorm(2, 4),
+            nn.InstanceNorm2d(4, affine=True),
+            nn.BatchNorm2d(4, affine=False),
+            nn.LayerNorm([9, 9], bias=False),
+            nn.RMSNorm(9),
+            nn.PReLU(4),
+        ):
+            with self.subTest(module=module):
+                self.same(module, x)
+
+    def test_dtypes(self):
+        for dtype, bound in ((torch.float64, 1e-12), (torch.bfloat16, 3e-2), (torch.float16, 5e-3)):
+            with self.subTest(dtype=dtype):
+                net = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 4)).to(dtype)
+                found = self.same(net, torch.randn(3, 8, dtype=dtype), bound=bound)
+                self.assertEqual(found(torch.randn(3, 8, dtype=dtype)).dtype, dtype)
+
+        class Other(nn.Module):
+            def forward(self, x, i):
+                f = torch.fft.fft(x)
+                return f * 2j, f.abs(), i // 2, i.to(torch.uint8), i > 2
+
+        self.same(Other(), torch.randn(8), torch.arange(5))
+
+    def test_buffers_that_are_written_are_states(self):
+        net = Counter().eval()
+        found = plutino.compile(net, torch.ones(2, 3))
+        x = torch.rand(2, 3)
+        expected = [net(x).clone() for _ in range(3)]
+        for each in expected:
+            torch.testing.assert_close(found(x), each)
+        found.reset()
+        torch.testing.assert_close(found(x), expected[0])
+
+    def test_arguments_that_are_written(self):
+        class Fill(nn.Module):
+            def forward(self, x, out):
+                out.copy_(x * 2)
+                return x + 1
+
+        found = plutino.compile(Fill().eval(), (torch.ones(3), torch.zeros(3)))
+        x, out = torch.rand(3), torch.zeros(3)
+        torch.testing.assert_close(found(x, out), x + 1)
+        torch.testing.assert_close(out, x * 2)
+
+    def test_results_that_are_inputs_constants_or_no_tensors(self):
+        class Echo(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("table", torch.arange(4.0))
+
+            def forward(self, x):
+                return x, self.table, None, 7, [x.reshape(-1)]
+
+        found = plutino.compile(Echo().eval(), torch.ones(2, 2))
+        x, table, none, seven, (flat,) = found(torch.eye(2))
+        self.assertTrue(torch.equal(x, torch.eye(2)) and torch.equal(table, torch.arange(4.0)))
+        self.assertEqual((none, seven, flat.tolist()), (None, 7, [1, 0, 0, 1]))
+
+    def test_options_are_those_of_sessions(self):
+        found = plutino.compile(nn.Linear(2, 2).eval(), torch.ones(1, 2), threads=1, memory="low")
+        self.assertEqual(found.session.threads, 1)
+        with self.assertRaises(plutino.OptionError):
+            plutino.compile(nn.Linear(2, 2).eval(), torch.ones(1, 2), memory="none")
+
+    def test_inputs_are_not_copied_nor_changed(self):
+        found = plutino.compile(nn.ReLU().eval(), torch.ones(4))
+        x = torch.randn(6).requires_grad_()
+        self.assertFalse(found(x).requires_grad)
+        torch.testing.assert_close(found(x[::2]), x[::2].relu().detach())
+
+
+class Exporting(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "model")
+
+    def test_the_files_keep_names_shapes_and_modules(self):
+        found = plutino.export(Net().eval(), self.path + ".pt", torch.randn(2, 3, 9, 9))
+        self.assertEqual(found.param, self.path + ".pnnx.param")
+        self.assertLess(found.error, found.tolerance)
+        (conv,) = lines(found.param, "nn.Conv2d")
+        self.assertEqual(conv[1], "stem.0")
+        self.assertIn("@weight=(8,3,3,3)f32", conv)
+        self.assertTrue(any(word.endswith("=(2,8,9,9)f32") for word in conv))
+        self.assertEqual(lines(found.param, "nn.LayerNorm")[0][1], "norm")
+        session = plutino.Session(found.param)
+        self.assertEqual([value.name for value in session.get_inputs()], ["image"])
+
+    def test_tied_weights_are_written_once(self):
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embedding, self.head = nn.Embedding(30, 16), nn.Linear(16, 30, bias=False)
+                self.head.weight = self.embedding.weight
+
+            def forward(self, tokens):
+                return self.head(self.embedding(tokens))
+
+        found = plutino.export(Tied().eval(), self.path, torch.tensor([[1, 2, 3]]))
+        self.assertLess(os.path.getsize(found.bin), 30 * 16 * 4 + 500)
+
+    def test_a_model_that_differs_names_the_operator(self):
+        net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+        forward = net.forward
+
+        def other(input):  # what the module computes when nobody exports it
+            y = forward(input)
+            return y if torch.compiler.is_exporting() else y + 0.5
+
+        net.forward = other
+        with self.assertRaises(plutino.MismatchError) as caught:
+            plutino.export(net, self.path, torch.rand(2, 4))
+        error = caught.exception
+        self.assertGreater(error.error, error.tolerance)
+        self.assertEqual((error.output, error.operators), (0, []))
+        self.assertIn("each operator is right by itself", str(error))
+        plutino.export(net, self.path, torch.rand(2, 4), check=False)
+
+    def test_what_is_asked_for_must_make_sense(self):
+        net, x = nn.Linear(2, 2), torch.ones(1, 2)
+        with self.assertRaisesRegex(plutino.ExportError, "call eval"):
+            plutino.export(net, self.path, x)
+        with self.assertRaises(plutino.OptionError):
+            plutino.export(net.eval(), self.path, x, exporter="onnx")
+
+    def test_control_flow_is_not_yet(self):
+        class Branch(nn.Module):
+            def forward(self, x):
+                return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+        with self.assertRaises(plutino.ExportError) as caught:
+            plutino.export(Branch().eval(), self.path, torch.ones(3), exporter="torch.export")
+        self.assertEqual(caught.exception.kind, "torch.cond")
+        self.assertIn("plutino.If", str(caught.exception))
+
+    def test_what_torch_export_refuses_says_why(self):
+        with self.assertRaises(plutino.ExportError) as caught:
+            plutino.export(Broken().eval(), self.path, torch.ones(3), exporter="torch.export")
+        self.assertIn("GuardOnDataDependent", caught.exception.reason)
+
+    def test_pnnx_stands_in(self):
+        try:
+            import pnnx  # noqa: F401
+        except ImportError:
+            self.skipTest("pnnx is not installed")
+
+        class Traced(nn.Module):
+            def forward(self, x, flag=True):
+                return {"y": x * 2 if float(x.sum()) > 0 else x * 3}
+
+        found = plutino.compile(Traced().eval(), torch.ones(2, 3))
+        self.assertEqual(found.exporter, "pnnx")
+        self.assertIn("GuardOnDataDependent", found.fallback)
+        torch.testing.assert_close(found(torch.ones(2, 3))["y"], torch.full((2, 3), 2.0))
+        asked = plutino.compile(Net().eval(), torch.randn(1, 3, 8, 8), exporter="pnnx")
+        self.assertEqual((asked.exporter, asked.fallback), ("pnnx", None))
+        self.assertEqual(asked(torch.randn(1, 3, 8, 8))["best"][0].dtype, torch.int64)
+
+
+if __name__ == "__main__":
+    unittest.main()

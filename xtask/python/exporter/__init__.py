@@ -1,0 +1,1 @@
+"""Shows on many models what `plutino.export` writes; see `run.py`."""

@@ -1,0 +1,86 @@
+"""Exports many models, each in a process of its own with a time limit, and writes the table of docs/exporting.md.
+
+    PYTHONPATH=<folder of plutino> python -m exporter.run [--only WORD] [--timeout 300] [--document ../../docs/exporting.md]
+
+Results are kept in a file of JSON lines (`--results`); models that are in it are not run again unless `--again` says so.
+"""
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from .cases import CASES, library
+from .child import prepare, run
+
+BEGIN, END = "<!-- models: begin -->", "<!-- models: end -->"
+
+
+def read(path: Path) -> dict[str, dict]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {found["name"]: found for found in map(json.loads, lines)}
+
+
+def cause(found: dict) -> str:
+    """Why a model is not right, in a line."""
+    text = found.get("why", "").replace("|", "\\|").replace("\n", " ")
+    return text if len(text) < 240 else text[:240] + " ..."
+
+
+def table(results: dict[str, dict]) -> str:
+    """Counts by library, then each model that is not right, then what deviates."""
+    by_library = defaultdict(Counter)
+    for name, found in results.items():
+        by_library[library(name)][found["verdict"]] += 1
+        by_library[library(name)]["pnnx"] += found.get("exporter") == "pnnx" and found["verdict"] == "right"
+    lines = ["| library | models | right | of these through pnnx | not right |", "|---|---|---|---|---|"]
+    total = Counter()
+    for name, counts in sorted(by_library.items(), key=lambda item: -sum(item[1].values())):
+        models = sum(count for verdict, count in counts.items() if verdict not in ("pnnx", "not made"))
+        total.update(models=models, right=counts["right"], pnnx=counts["pnnx"])
+        lines.append(f"| {name} | {models} | {counts['right']} | {counts['pnnx']} | {models - counts['right']} |")
+    share = 100 * total["right"] / max(total["models"], 1)
+    lines.append(f"| all | {total['models']} | {total['right']} ({share:.1f} %) | {total['pnnx']} | {total['models'] - total['right']} |")
+    wrong = {name: found for name, found in results.items() if found["verdict"] not in ("right", "not made")}
+    lines += ["", "| model | what came of it | cause |", "|---|---|---|"]
+    lines += [f"| {name} | {found['verdict']} | {cause(found)} |" for name, found in sorted(wrong.items())]
+    right = sorted(name for name, found in results.items() if found["verdict"] == "right")
+    names = defaultdict(list)
+    for name in right:
+        names[library(name)].append(name.removeprefix(f"{library(name)} "))
+    lines += ["", "Right:", ""]
+    lines += [f"- {key}: {', '.join(sorted(value))}" for key, value in sorted(names.items())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], help="models whose name has this word")
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--exporter", choices=("default", "torch.export", "pnnx"), default="default")
+    parser.add_argument("--results", type=Path, default=Path("exporter.jsonl"))
+    parser.add_argument("--again", action="store_true", help="run what has a result that is not right, too")
+    parser.add_argument("--document", type=Path, help="a page that has the marks of the table")
+    args = parser.parse_args()
+    results = read(args.results)
+    chosen = [name for name in CASES if not args.only or any(word in name for word in args.only)]
+    todo = [n for n in chosen if n not in results or (args.again and results[n]["verdict"] != "right")]
+    if todo:
+        prepare()
+    for name in todo:
+        found = run(name, args.exporter, args.timeout)
+        results[name] = {"name": name, **found}
+        why = found.get("why", found.get("fallback")) or ""
+        print(f"{name}: {found['verdict']} {found.get('error') or ''} {why[:160]}".strip(), flush=True)
+        args.results.write_text("".join(json.dumps(found) + "\n" for found in results.values()))
+    text = table({name: results[name] for name in CASES if name in results})
+    if args.document:
+        page = args.document.read_text()
+        head, rest = page.split(BEGIN)
+        args.document.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
