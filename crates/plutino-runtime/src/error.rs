@@ -1,5 +1,6 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
+use crate::state::StateError;
 use plutino_ir::topo::CycleError;
 use plutino_ir::{Interrupted, TooLarge, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
@@ -342,6 +343,9 @@ pub enum SessionError {
         /// Bytes allowed.
         budget: usize,
     },
+    /// A value cannot be carried from run to run.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Memory or tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),

@@ -99,13 +99,15 @@ pub use plutino_tensor as tensor;
 use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
+#[cfg(feature = "npy")]
+pub use plutino_runtime::StateFileError;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
     Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport,
     MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
     Registration, Request, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits,
-    Sorting, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport,
-    ValueStorage, Warning,
+    Sorting, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind,
+    ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;
