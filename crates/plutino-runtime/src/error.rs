@@ -84,6 +84,21 @@ pub enum ModelError {
         /// Bytes allowed.
         budget: usize,
     },
+    /// A model without a `.bin` file of its own needs a weight that the model does not have whose
+    /// weights it shares.
+    #[error(
+        "{file} has no .bin file, and {other} has no weight '{weight}' of {ty}", weight = quote(weight)
+    )]
+    NotShared {
+        /// The `.param` file.
+        file: String,
+        /// The `.param` file of the other model.
+        other: String,
+        /// The weight: `operator.attribute`.
+        weight: String,
+        /// Its shape and dtype, as the `.param` file has them.
+        ty: String,
+    },
     /// Two linked crates register the same operator type.
     #[error(transparent)]
     Registry(#[from] DuplicateKind),

@@ -51,6 +51,7 @@ mod reach;
 mod report;
 mod request;
 mod session;
+mod shared;
 mod spans;
 mod stand_ins;
 mod state;
