@@ -77,18 +77,22 @@
 //!
 //! # Features
 //!
-//! All but the last are on by default, and each can be left out: `avx512` and `avx2` (kernels for
-//! these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
-//! `families`, the chapters of operators `distance`, `losses`, `quantized`, `recurrent`, `samples`
-//! and `vision`. A model that needs what was left out is refused with the operator's name. With
-//! `tracing`, loading, planning, running and each step are spans for whoever subscribes with the
-//! crate of that name.
+//! All but the last two are on by default, and each can be left out: `avx512` and `avx2` (kernels
+//! for these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`,
+//! `generate` (text generation: the module of that name), and `families`, the chapters of operators
+//! `distance`, `losses`, `quantized`, `recurrent`, `samples` and `vision`. A model that needs what
+//! was left out is refused with the operator's name. With `tokenizers`, the crate of that name
+//! reads the kinds of `tokenizer.json` that plutino does not read itself (90 s more to compile).
+//! With `tracing`, loading, planning, running and each step are spans for whoever subscribes with
+//! the crate of that name.
 //!
 //! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
 //! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
 //! operators their meaning.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "generate")]
+pub use plutino_generate as generate;
 pub use plutino_ir as ir;
 pub use plutino_kernels as kernels;
 pub use plutino_ops as ops;
