@@ -19,11 +19,13 @@ import operators  # noqa: E402
 import precision  # noqa: E402
 import reference  # noqa: E402
 import shapes  # noqa: E402
+import story  # noqa: E402
+import words  # noqa: E402
 
 CASES = {f"ops/{operators.FOLDERS[name]}/{name}": case for name, case in operators.CASES.items()}
 CHAINS = [f"precision/{name}" for name in precision.chains()]
 WRITERS = (
-    {"digits": digits.write, "compare": reference.write, "shapes": shapes.write}
+    {"digits": digits.write, "compare": reference.write, "shapes": shapes.write, "story": story.write, "tokenizers": words.write}
     | dict.fromkeys(networks.NETWORKS, networks.write)
     | dict.fromkeys(CASES, operators.write)
     | dict.fromkeys(CHAINS, precision.write)

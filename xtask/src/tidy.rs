@@ -57,9 +57,17 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         "plutino-runtime",
         &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-fixtures"],
     ),
+    ("plutino-generate", &["plutino-ir", "plutino-tensor", "plutino-ops", "plutino-runtime"]),
     (
         "plutino",
-        &["plutino-ir", "plutino-tensor", "plutino-kernels", "plutino-ops", "plutino-runtime"],
+        &[
+            "plutino-ir",
+            "plutino-tensor",
+            "plutino-kernels",
+            "plutino-ops",
+            "plutino-runtime",
+            "plutino-generate",
+        ],
     ),
     ("plutino-fixtures", &["plutino-ir", "plutino-tensor"]),
     ("plutino-vision", &["plutino"]),
@@ -266,6 +274,7 @@ const SIZED: &[&str] = &[
     "crates/plutino-tensor/src/",
     "crates/plutino-ops/src/",
     "crates/plutino-runtime/src/",
+    "crates/plutino-generate/src/",
     "crates/plutino-cli/src/",
 ];
 

@@ -1,5 +1,6 @@
 //! Why a command ends, and with which exit code.
 
+use plutino::generate::{GenerateError, SamplingError, TokenizerError};
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
 use plutino_vision::VisionError;
@@ -58,6 +59,28 @@ impl From<io::Error> for Failure {
 impl From<NpyError> for Failure {
     fn from(error: NpyError) -> Self {
         Self::Usage(error.to_string())
+    }
+}
+
+impl From<TokenizerError> for Failure {
+    fn from(error: TokenizerError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+impl From<GenerateError> for Failure {
+    fn from(error: GenerateError) -> Self {
+        match error {
+            GenerateError::Model(error) => error.into(),
+            GenerateError::Session(error) => error.into(),
+            GenerateError::Tensor(error) => error.into(),
+            GenerateError::Tokenizer(error) => error.into(),
+            GenerateError::Sampling(SamplingError::Memory(error)) => error.into(),
+            GenerateError::Sampling(SamplingError::Option { .. })
+            | GenerateError::EmptyPrompt { .. }
+            | GenerateError::Context { .. } => Self::Usage(error.to_string()),
+            _ => Self::Model(error.to_string()),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The `plutino` command: runs, inspects, shows, checks, verifies, compares, times and profiles
-//! PNNX models.
+//! PNNX models, and writes text with them.
 //!
 //! One file for each subcommand; [`output`] is the only place that prints.
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ mod pictures;
 mod profile;
 mod request;
 mod session;
+mod story;
 mod system;
 mod timing;
 mod view;

@@ -109,6 +109,11 @@ pub(crate) fn note(message: &str) {
     let _ = writeln!(io::stderr(), "note: {}", escaped(message));
 }
 
+/// Tells the user something that is no part of what was asked for.
+pub(crate) fn aside(message: &str) {
+    let _ = writeln!(io::stderr(), "{}", escaped(message));
+}
+
 /// Warnings that one command prints; there may be one for each operator of a model.
 const MOST_WARNINGS: usize = 20;
 

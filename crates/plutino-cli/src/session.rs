@@ -130,6 +130,11 @@ impl SessionArgs {
         self.limits.options(self.memory)
     }
 
+    /// How models are loaded, within the limits.
+    pub(crate) fn loading(&self, limits: &Limits) -> LoadOptions {
+        self.limits.loading(limits)
+    }
+
     pub(crate) fn sizes(&self) -> SizeLimits {
         self.limits.sizes.sizes()
     }
@@ -138,10 +143,14 @@ impl SessionArgs {
 impl LimitArgs {
     /// Loads a model, within the limits.
     pub(crate) fn load(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
+        load_with(path, &self.loading(limits))
+    }
+
+    fn loading(&self, limits: &Limits) -> LoadOptions {
         let mut options = mapped(self.sizes.sizes());
         options.limits = limits.clone();
         options.memory_budget = self.max_memory;
-        load_with(path, &options)
+        options
     }
 
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {

@@ -1,5 +1,6 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
+use crate::state::StateError;
 use plutino_ir::topo::CycleError;
 use plutino_ir::{Interrupted, TooLarge, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
@@ -82,6 +83,21 @@ pub enum ModelError {
         needed: usize,
         /// Bytes allowed.
         budget: usize,
+    },
+    /// A model without a `.bin` file of its own needs a weight that the model does not have whose
+    /// weights it shares.
+    #[error(
+        "{file} has no .bin file, and {other} has no weight '{weight}' of {ty}", weight = quote(weight)
+    )]
+    NotShared {
+        /// The `.param` file.
+        file: String,
+        /// The `.param` file of the other model.
+        other: String,
+        /// The weight: `operator.attribute`.
+        weight: String,
+        /// Its shape and dtype, as the `.param` file has them.
+        ty: String,
     },
     /// Two linked crates register the same operator type.
     #[error(transparent)]
@@ -342,6 +358,9 @@ pub enum SessionError {
         /// Bytes allowed.
         budget: usize,
     },
+    /// A value cannot be carried from run to run.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// Memory or tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),

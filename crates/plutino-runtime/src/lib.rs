@@ -51,8 +51,10 @@ mod reach;
 mod report;
 mod request;
 mod session;
+mod shared;
 mod spans;
 mod stand_ins;
+mod state;
 mod storage;
 mod strides;
 mod suspects;
@@ -77,4 +79,7 @@ pub use profile::{Profile, StepTime, ThreadWork};
 pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
 pub use request::{Fed, Request};
 pub use session::Session;
+#[cfg(feature = "npy")]
+pub use state::StateFileError;
+pub use state::{State, StateError};
 pub use values::{Allocation, PlannedValue, Sharing, ValueKind, ValueStorage};

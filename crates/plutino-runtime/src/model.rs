@@ -187,7 +187,17 @@ impl Model {
         Ok(report)
     }
 
-    fn decode(mut graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
+    fn decode(graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
+        Self::decode_with(graph, file, options, PackCache::default())
+    }
+
+    /// A model whose packed weights are kept in `packs`.
+    pub(crate) fn decode_with(
+        mut graph: Graph,
+        file: String,
+        options: &ModelOptions,
+        packs: PackCache,
+    ) -> Result<Self, ModelError> {
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
@@ -249,7 +259,6 @@ impl Model {
         if let Some(why) = halt::seen(&Scope::current()) {
             return Err(interrupted(why));
         }
-        let packs = PackCache::default();
         let weights = weights.saturating_add(ledger.spent());
         let sizes = options.load.sizes;
         let inner =

@@ -23,6 +23,9 @@ pub struct MemoryReport {
     pub arena: usize,
     /// Output tensors that steps write to directly.
     pub outputs: usize,
+    /// Values that a [`State`](crate::State) carries from run to run, as they were before this one;
+    /// 0 in what a plan alone reports.
+    pub state: usize,
     /// The greatest scratch memory of a step (part of the arena).
     pub scratch: usize,
     /// The most that is alive in the arena at any one time: no arena can be smaller.
@@ -37,11 +40,12 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// What the model takes while it is run once, the caller's inputs aside: weights as they were
-    /// read and as they are packed, tables, arena and outputs. Known before the run, but for values
+    /// read and as they are packed, tables, arena, outputs and state. Known before the run, but for values
     /// whose shapes depend on data. This is what a memory budget is compared with.
     pub fn total(&self) -> usize {
-        let parts = [self.weights, self.packed, self.tables, self.arena, self.outputs];
-        parts.into_iter().fold(0, usize::saturating_add)
+        let run = [self.arena, self.outputs, self.state];
+        let parts = [self.weights, self.packed, self.tables].into_iter().chain(run);
+        parts.fold(0, usize::saturating_add)
     }
 }
 

@@ -77,18 +77,22 @@
 //!
 //! # Features
 //!
-//! All but the last are on by default, and each can be left out: `avx512` and `avx2` (kernels for
-//! these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`, and
-//! `families`, the chapters of operators `distance`, `losses`, `quantized`, `recurrent`, `samples`
-//! and `vision`. A model that needs what was left out is refused with the operator's name. With
-//! `tracing`, loading, planning, running and each step are spans for whoever subscribes with the
-//! crate of that name.
+//! All but the last two are on by default, and each can be left out: `avx512` and `avx2` (kernels
+//! for these instruction sets; which is used is found at run time), `mmap`, `npy`, `fft`, `linalg`,
+//! `generate` (text generation: the module of that name), and `families`, the chapters of operators
+//! `distance`, `losses`, `quantized`, `recurrent`, `samples` and `vision`. A model that needs what
+//! was left out is refused with the operator's name. With `tokenizers`, the crate of that name
+//! reads the kinds of `tokenizer.json` that plutino does not read itself (90 s more to compile).
+//! With `tracing`, loading, planning, running and each step are spans for whoever subscribes with
+//! the crate of that name.
 //!
 //! The layers below are crates of their own: [`ir`] reads, edits and writes PNNX files, [`tensor`]
 //! holds tensors and reads and writes NumPy's files, [`kernels`] computes, [`ops`] gives PyTorch's
 //! operators their meaning.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "generate")]
+pub use plutino_generate as generate;
 pub use plutino_ir as ir;
 pub use plutino_kernels as kernels;
 pub use plutino_ops as ops;
@@ -99,13 +103,15 @@ pub use plutino_tensor as tensor;
 use plutino_ops as _;
 
 pub use plutino_kernels::Isa;
+#[cfg(feature = "npy")]
+pub use plutino_runtime::StateFileError;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
     Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport,
     MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
     Registration, Request, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits,
-    Sorting, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport,
-    ValueStorage, Warning,
+    Sorting, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind,
+    ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

@@ -6,6 +6,7 @@ mod classify;
 mod compare;
 mod completions;
 mod detect;
+mod generate;
 mod info;
 mod man;
 mod ops;
@@ -24,6 +25,7 @@ pub(crate) enum Command {
     Classify(classify::Args),
     Detect(detect::Args),
     Segment(segment::Args),
+    Generate(generate::Args),
     Info(info::Args),
     Check(check::Args),
     Verify(verify::Args),
@@ -43,6 +45,7 @@ impl Command {
             Self::Classify(args) => classify::run(&args, out),
             Self::Detect(args) => detect::run(&args, out),
             Self::Segment(args) => segment::run(&args, out),
+            Self::Generate(args) => generate::run(&args, out),
             Self::Info(args) => info::run(&args, out),
             Self::Check(args) => check::run(&args, out),
             Self::Verify(args) => verify::run(&args, out),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod compare;
+mod generate;
 mod pictures;
 mod plan;
 mod profile;

@@ -70,6 +70,8 @@ type Forms = Mutex<HashMap<Key, Form>>;
 pub struct PackCache {
     /// All that there are: shared by all users of a model.
     all: Arc<Forms>,
+    /// Where the forms of weights lie that the model has in common with others.
+    common: Arc<HashMap<String, Arc<Forms>>>,
     used: Forms,
 }
 
@@ -77,7 +79,27 @@ impl PackCache {
     /// For another user of the same weights, who uses none yet.
     #[must_use]
     pub fn for_another(&self) -> Self {
-        Self { all: Arc::clone(&self.all), used: Forms::default() }
+        Self {
+            all: Arc::clone(&self.all),
+            common: Arc::clone(&self.common),
+            used: Forms::default(),
+        }
+    }
+
+    /// For another model that has these weights in common with the one whose cache this is: the
+    /// same numbers under the same full names. What is packed of them is shared, the rest is not.
+    #[must_use]
+    pub fn for_another_model(&self, weights: impl IntoIterator<Item = String>) -> Self {
+        let common = weights.into_iter().map(|weight| {
+            let forms = Arc::clone(self.forms(&weight));
+            (weight, forms)
+        });
+        Self { common: Arc::new(common.collect()), ..Self::default() }
+    }
+
+    /// Where the forms of a weight lie.
+    fn forms(&self, weight: &str) -> &Arc<Forms> {
+        self.common.get(weight).unwrap_or(&self.all)
     }
 
     /// The packed form of `weight` (its full name) that `key` tells from others, which the kernel
@@ -100,10 +122,11 @@ impl PackCache {
             return Ok(found);
         }
         let get = || {
-            let found = lock(&self.all).get(&key).cloned();
-            if let Some((form, weight)) = found.and_then(|f| f.downcast().map(|w| (f, w))) {
+            let all = self.forms(weight);
+            let found = lock(all).get(&key).cloned();
+            if let Some((form, packed)) = found.and_then(|f| f.downcast().map(|p| (f, p))) {
                 alloc::charge(form.bytes)?;
-                return Ok((weight, self.note(key, form)));
+                return Ok((packed, self.note(key, form)));
             }
             // Packed outside the locks: plans of different operators are made in parallel.
             let made = Arc::new(pack()?);
@@ -113,9 +136,9 @@ impl PackCache {
                 return Ok((made, form.bytes));
             }
             // Another thread may have been faster: one form in memory is enough.
-            let form = lock(&self.all).entry(key.clone()).or_insert(form).clone();
-            let weight = form.downcast().unwrap_or(made);
-            Ok((weight, self.note(key, form)))
+            let form = lock(all).entry(key.clone()).or_insert(form).clone();
+            let packed = form.downcast().unwrap_or(made);
+            Ok((packed, self.note(key, form)))
         };
         alloc::keeping(get, |got| got.as_ref().map_or(0, |(_, kept)| *kept)).map(|(got, _)| got)
     }
@@ -145,18 +168,31 @@ impl PackCache {
 
     /// Bytes of all that there are, whoever uses them.
     pub fn bytes(&self) -> usize {
-        sum(&self.all)
+        self.places().map(|forms| sum(forms)).fold(0, usize::saturating_add)
     }
 
     /// Gives back the memory of forms that no other user of the same weights has asked for and
     /// still lives.
     pub fn release_unused(&self) {
-        lock(&self.all).retain(|_, form| Arc::strong_count(&form.weight) > 1);
+        self.places().for_each(|forms| {
+            lock(forms).retain(|_, form| Arc::strong_count(&form.weight) > 1);
+        });
     }
 
     /// Number of forms, whoever uses them.
     pub fn len(&self) -> usize {
-        lock(&self.all).len()
+        self.places().map(|forms| lock(forms).len()).sum()
+    }
+
+    /// Where forms lie, each place once.
+    fn places(&self) -> impl Iterator<Item = &Arc<Forms>> {
+        let mut places = vec![&self.all];
+        for forms in self.common.values() {
+            if !places.iter().any(|place| Arc::ptr_eq(place, forms)) {
+                places.push(forms);
+            }
+        }
+        places.into_iter()
     }
 
     /// Whether nothing has been packed.
@@ -214,6 +250,23 @@ mod tests {
         let third = first.for_another();
         assert!(alloc::charged(&small, || third.get("w", KEY, || zeros(100))).is_err());
         assert_eq!((small.spent(), third.used_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn models_share_what_they_have_in_common() {
+        let first = PackCache::default();
+        let second = first.for_another_model(["a".to_owned()]);
+        let third = second.for_another_model(["a".to_owned(), "b".to_owned()]);
+        let get = |user: &PackCache, weight| user.get(weight, KEY, || zeros(10)).unwrap();
+        let of = |weight| [&first, &second, &third].map(|user| get(&user.for_another(), weight));
+        let ([a, also_a, a_too], [b, other_b, same_b]) = (of("a"), of("b"));
+        assert!(Arc::ptr_eq(&a, &also_a) && Arc::ptr_eq(&a, &a_too));
+        assert!(!Arc::ptr_eq(&b, &other_b) && Arc::ptr_eq(&other_b, &same_b));
+        assert_eq!([&first, &second, &third].map(PackCache::bytes), [20, 30, 30]);
+        drop((a, also_a, a_too, other_b, same_b));
+        third.release_unused();
+        assert_eq!([&first, &second, &third].map(PackCache::len), [1, 1, 1], "b of the first");
+        drop(b);
     }
 
     #[test]

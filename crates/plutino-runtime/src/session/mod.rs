@@ -225,16 +225,26 @@ impl Session {
     /// As [`Session::plan`]; where what is fed does not suffice for what is fetched; where the
     /// limits end planning.
     pub fn plan_request(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
+        let wanted = bind::wanted(&self.model.inner, request)?;
+        self.plan_fed(&request.feeds, wanted, &request.limits)
+    }
+
+    /// The plan for these feeds and fetches.
+    pub(crate) fn plan_fed(
+        &self,
+        feeds: &[(&str, Fed<'_>)],
+        wanted: Wanted,
+        limits: &Limits,
+    ) -> Result<Arc<Plan>, SessionError> {
         let model = &self.model.inner;
-        let ids = request.feeds.iter().map(|(name, _)| bind::operand(model, name));
+        let ids = feeds.iter().map(|(name, _)| bind::operand(model, name));
         let ids = ids.collect::<Result<SmallVec<[ValueId; 4]>, _>>()?;
-        let wanted = bind::wanted(model, request)?;
-        let fed = || ids.iter().copied().zip(request.feeds.iter().map(|(_, fed)| fed));
+        let fed = || ids.iter().copied().zip(feeds.iter().map(|(_, fed)| fed));
         match self.plans.find(|b| b.matches(fed(), &wanted)) {
             Some(plan) => Ok(plan),
             None => {
-                let feeds = request.feeds.iter().map(|(name, fed)| (*name, fed.spec()));
-                self.plan_for(Binding::named(model, feeds, wanted)?, &request.limits)
+                let feeds = feeds.iter().map(|(name, fed)| (*name, fed.spec()));
+                self.plan_for(Binding::named(model, feeds, wanted)?, limits)
             }
         }
     }
@@ -279,9 +289,29 @@ impl Session {
         observed: Observed<'_>,
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
-        let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
+        let mut reused: Reused = outputs.drain(..).map(Some).collect();
+        let lent = Lent { reused: &mut reused, held: 0 };
+        self.execute_with(plan, feeds, limits, observed, lent, outputs)
+    }
+
+    /// [`Session::execute`] with memory that the caller keeps for it.
+    pub(crate) fn execute_with(
+        &self,
+        plan: &Plan,
+        feeds: &[(&str, Fed<'_>)],
+        limits: &Limits,
+        observed: Observed<'_>,
+        Lent { reused, held }: Lent<'_>,
+        outputs: &mut Vec<Tensor>,
+    ) -> Result<(), SessionError> {
         let budget = self.resolved.options.memory_budget;
-        let left = budget.map(|b| b.saturating_sub(plan.memory().total()));
+        let needed = plan.memory().total().saturating_add(held);
+        let left = match budget {
+            Some(budget) if held > 0 && needed > budget => {
+                return Err(SessionError::Budget { needed, budget });
+            }
+            _ => budget.map(|budget| budget.saturating_sub(needed)),
+        };
         let ledger = left.map(|left| Ledger::new(Some(left)));
         let dense = || feeds.iter().map(|(name, fed)| fed.dense(name)).collect();
         let feeds: Result<SmallVec<[Dense<'_>; 4]>, SessionError> = match &ledger {
@@ -291,8 +321,18 @@ impl Session {
         let feeds = &feeds?[..];
         let setting = self.resolved.setting();
         let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
-        exec::run(&run, &self.pool, &self.arenas, &mut reused, observed, outputs)
+        exec::run(&run, &self.pool, &self.arenas, reused, observed, outputs)
     }
+}
+
+/// Tensors whose memory results may take over, by number of the result.
+pub(crate) type Reused = SmallVec<[Option<Tensor>; 4]>;
+
+/// What a caller keeps for a run.
+pub(crate) struct Lent<'a> {
+    pub(crate) reused: &'a mut Reused,
+    /// Bytes of values that the run reads and that count as its memory.
+    pub(crate) held: usize,
 }
 
 /// Feeds by position, in the form of those of a request.
