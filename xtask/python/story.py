@@ -127,7 +127,7 @@ def write(name: str, target: Path) -> str:
         "tolerance": TOLERANCE,
         "written": written,
     }
-    files.write_json(target / "fixture.json", fixture)
+    files.write_json(target / "written.json", fixture)
     return f"loss {loss:.3f}, f32 error {max(errors):.1e}; {written[0]['text']!r}"
 
 

@@ -39,7 +39,7 @@ impl Greedy {
             Some(numbers.as_slice::<i64>().unwrap().iter().map(|&t| t as u32).collect())
         };
         let all = |what: &str| (0..).map_while(|i| tokens(format!("{what}{i}"))).collect();
-        let json = std::fs::read(file("fixture.json")).unwrap();
+        let json = std::fs::read(file("written.json")).unwrap();
         let fixture: serde_json::Value = serde_json::from_slice(&json).unwrap();
         Self {
             prompts: all("prompt"),

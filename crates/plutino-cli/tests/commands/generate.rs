@@ -14,7 +14,7 @@ fn story(name: &str) -> String {
 /// What PyTorch wrote.
 fn written() -> Vec<(String, String)> {
     let fixture: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(story("fixture.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(story("written.json")).unwrap()).unwrap();
     let text = |entry: &serde_json::Value, key: &str| entry[key].as_str().unwrap().to_owned();
     let all = fixture["written"].as_array().unwrap();
     all.iter().map(|entry| (text(entry, "prompt"), text(entry, "text"))).collect()
