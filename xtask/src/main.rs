@@ -85,6 +85,7 @@ enum Chore {
     ViewTest(view_test::Args),
     Wheel(wheel::Args),
     WheelTest(wheel::TestArgs),
+    Clusters(wheel::ClusterArgs),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -120,6 +121,7 @@ fn main() -> anyhow::Result<()> {
         Chore::ViewTest(args) => view_test::run(&args),
         Chore::Wheel(_) => wheel::run(&project_root()?),
         Chore::WheelTest(args) => wheel::test(&project_root()?, &args),
+        Chore::Clusters(args) => wheel::clusters(&project_root()?, &args),
     }
 }
 

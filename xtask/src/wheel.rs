@@ -35,6 +35,19 @@ pub(crate) struct TestArgs {
     no_build: bool,
 }
 
+/// Run the examples of the Python package on joblib, Dask, Ray and Spark, with two local workers each
+///
+/// Installs these in an environment of their own; Spark needs a Java runtime and is left out without.
+#[derive(clap::Args)]
+pub(crate) struct ClusterArgs {
+    /// The interpreter to run with.
+    #[arg(long, default_value = "python3")]
+    python: PathBuf,
+    /// Run with the wheel that is there.
+    #[arg(long)]
+    no_build: bool,
+}
+
 /// The package, below the project's root.
 pub(crate) const FOLDER: &str = "crates/plutino-python";
 
@@ -68,6 +81,30 @@ pub(crate) fn test(root: &Path, args: &TestArgs) -> Result<()> {
     let tests = root.join(FOLDER).join("tests");
     let discover = ["-m", "unittest", "discover", "--start-directory"];
     succeed(Command::new(&python).current_dir(&venv).args(discover).arg(tests))
+}
+
+pub(crate) fn clusters(root: &Path, args: &ClusterArgs) -> Result<()> {
+    if !args.no_build {
+        run(root)?;
+    }
+    let out = root.join(OUT);
+    let (wheel, venv) = (newest(&out.join("wheels"))?, out.join("clusters"));
+    let examples = root.join(FOLDER).join("examples");
+    let python = interpreter(&venv);
+    if !python.exists() {
+        succeed(Command::new(&args.python).args(["-m", "venv"]).arg(&venv))?;
+        succeed(pip(&python).arg("--requirement").arg(examples.join("requirements.txt")))?;
+    }
+    succeed(pip(&python).args(["--force-reinstall", "--no-deps"]).arg(&wheel))?;
+    let java = Command::new("java").arg("-version").output().is_ok_and(|o| o.status.success());
+    let all = ["joblib_pool", "dask_cluster", "ray_data", "spark"];
+    for example in all.into_iter().filter(|&example| java || example != "spark") {
+        succeed(Command::new(&python).arg(examples.join(example).with_extension("py")))?;
+    }
+    if !java {
+        println!("spark: left out, there is no Java");
+    }
+    Ok(())
 }
 
 /// Builds the wheel; its path.

@@ -32,16 +32,19 @@ impl Shape {
     }
 
     /// Number of elements, or an error where it exceeds the address space (`isize::MAX`).
+    ///
+    /// A shape without elements is asked as if its zeros were ones: then strides, and sizes of parts,
+    /// are numbers as well (NumPy refuses the same shapes).
+    ///
+    /// # Errors
+    /// [`TensorError::Overflow`].
     pub fn checked_numel(&self) -> Result<usize, TensorError> {
-        // A zero anywhere makes the product zero, whatever the others are.
-        if self.0.contains(&0) {
-            return Ok(0);
+        let counted = self.0.iter().try_fold(1usize, |a, &d| a.checked_mul(d.max(1)));
+        match counted.filter(|&n| isize::try_from(n).is_ok()) {
+            Some(_) if self.0.contains(&0) => Ok(0),
+            Some(n) => Ok(n),
+            None => Err(TensorError::Overflow { shape: self.clone() }),
         }
-        self.0
-            .iter()
-            .try_fold(1usize, |a, &d| a.checked_mul(d))
-            .filter(|&n| isize::try_from(n).is_ok())
-            .ok_or_else(|| TensorError::Overflow { shape: self.clone() })
     }
 
     /// The dimensions.
