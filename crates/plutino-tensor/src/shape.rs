@@ -34,7 +34,7 @@ impl Shape {
     /// Number of elements, or an error where it exceeds the address space (`isize::MAX`).
     ///
     /// A shape without elements is asked as if its zeros were ones: then strides, and sizes of parts,
-    /// are numbers as well (NumPy refuses the same shapes).
+    /// are numbers as well (PyTorch and NumPy refuse the same shapes).
     ///
     /// # Errors
     /// [`TensorError::Overflow`].
@@ -199,7 +199,9 @@ mod tests {
     #[test]
     fn overflow_is_an_error() {
         assert!(Shape::from([usize::MAX, 2]).checked_numel().is_err());
-        assert_eq!(Shape::from([usize::MAX, 2, 0]).checked_numel(), Ok(0));
+        // PyTorch ("Storage size calculation overflowed") and NumPy refuse this one, too.
+        assert!(Shape::from([1 << 62, 4, 0]).checked_numel().is_err());
+        assert_eq!(Shape::from([1 << 40, 0]).checked_numel(), Ok(0));
     }
 
     #[test]
