@@ -11,6 +11,7 @@ mod mutations;
 mod operators;
 mod passes;
 mod precision;
+mod programs;
 mod random;
 mod raw;
 mod requests;
