@@ -17,27 +17,30 @@ import digits  # noqa: E402
 import networks  # noqa: E402
 import operators  # noqa: E402
 import precision  # noqa: E402
+import programs  # noqa: E402
 import reference  # noqa: E402
 import shapes  # noqa: E402
 import story  # noqa: E402
 import words  # noqa: E402
 
 CASES = {f"ops/{operators.FOLDERS[name]}/{name}": case for name, case in operators.CASES.items()}
+PROGRAMS = [f"programs/{name}" for name in programs.PROGRAMS]
 CHAINS = [f"precision/{name}" for name in precision.chains()]
 WRITERS = (
     {"digits": digits.write, "compare": reference.write, "shapes": shapes.write, "story": story.write, "tokenizers": words.write}
     | dict.fromkeys(networks.NETWORKS, networks.write)
     | dict.fromkeys(CASES, operators.write)
     | dict.fromkeys(CHAINS, precision.write)
+    | dict.fromkeys(PROGRAMS, programs.write)
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("names", nargs="*", help="only these fixtures; `ops` and `precision` stand for all of theirs")
+    parser.add_argument("names", nargs="*", help="only these fixtures; `ops`, `precision` and `programs` stand for all of theirs")
     args = parser.parse_args()
-    for group, names in (("ops", CASES), ("precision", CHAINS)):
+    for group, names in (("ops", CASES), ("precision", CHAINS), ("programs", PROGRAMS)):
         if group in args.names:
             args.names.remove(group)
             args.names += names

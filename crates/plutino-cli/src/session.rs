@@ -2,12 +2,12 @@
 
 use crate::failure::Failure;
 use crate::output::{during, note};
-use plutino::ir::{LoadError, LoadOptions, UnknownLimit, Weights};
+use plutino::ir::{Definition, Definitions, LoadError, LoadOptions, UnknownLimit, Weights};
 use plutino::{
     DType, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session, SessionOptions,
     SizeLimit, SizeLimits,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Options of every command that runs a model.
@@ -33,7 +33,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
     #[command(flatten)]
-    sizes: SizeArgs,
+    files: LoadArgs,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
     #[arg(long)]
@@ -52,17 +52,73 @@ pub(crate) struct LimitArgs {
 
 /// Options of every command that loads a model.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct SizeArgs {
+pub(crate) struct LoadArgs {
     /// Raise or lower a limit on the size of models, such as words=4000000; may be given several
     /// times (text-bytes, words, operators, operands, arguments, parameter-bytes,
     /// expression-parts, rank, planned-bytes)
     #[arg(long, value_name = "NAME=N", value_parser = parse_limit)]
     limit: Vec<(SizeLimit, usize)>,
+    /// Let another model say what operators of a type are, such as a module that pnnx kept whole
+    /// (moduleop=); of a folder, each .param file defines the type of its name. May be given
+    /// several times; the last one counts
+    #[arg(long, value_name = "TYPE=MODEL|FOLDER", value_parser = DefineArg::parse)]
+    define: Vec<DefineArg>,
 }
 
-impl SizeArgs {
-    pub(crate) fn sizes(&self) -> SizeLimits {
+/// A definition on the command line.
+#[derive(Debug, Clone)]
+pub(crate) enum DefineArg {
+    Type { kind: String, path: PathBuf },
+    Folder(PathBuf),
+}
+
+impl DefineArg {
+    fn parse(text: &str) -> Result<Self, String> {
+        let folder = Path::new(text);
+        match text.split_once('=') {
+            _ if folder.is_dir() => Ok(Self::Folder(folder.to_owned())),
+            Some((kind, path)) if !kind.is_empty() && !path.is_empty() => {
+                Ok(Self::Type { kind: kind.to_owned(), path: path.into() })
+            }
+            _ => Err("expected TYPE=MODEL, or a folder".to_owned()),
+        }
+    }
+}
+
+impl LoadArgs {
+    fn sizes(&self) -> SizeLimits {
         self.limit.iter().fold(SizeLimits::default(), |sizes, &(limit, n)| sizes.with(limit, n))
+    }
+
+    /// How a model is loaded: files are mapped, since whoever runs the command leaves them alone
+    /// meanwhile.
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        LoadOptions { mmap: true, sizes: self.sizes(), ..LoadOptions::default() }
+    }
+
+    /// [`ModelOptions`] with the definitions that are asked for, read as `load` says.
+    pub(crate) fn options(&self, load: LoadOptions) -> Result<ModelOptions, Failure> {
+        let mut definitions = Definitions::new();
+        for define in &self.define {
+            match define {
+                DefineArg::Type { kind, path } => {
+                    let definition = Definition::load(path, &load).map_err(ModelError::from)?;
+                    definitions.define(kind.clone(), definition);
+                }
+                DefineArg::Folder(folder) => {
+                    let read = definitions.load_folder(folder, &load).map_err(ModelError::from)?;
+                    if read == 0 {
+                        let folder = folder.display();
+                        return Err(Failure::usage(format!("no .param file in folder '{folder}'")));
+                    }
+                }
+            }
+        }
+        let options = ModelOptions::from(load);
+        match definitions.is_empty() {
+            true => Ok(options),
+            false => Ok(options.with_definitions(definitions)),
+        }
     }
 }
 
@@ -135,19 +191,19 @@ impl SessionArgs {
         self.limits.loading(limits)
     }
 
-    pub(crate) fn sizes(&self) -> SizeLimits {
-        self.limits.sizes.sizes()
+    pub(crate) fn files(&self) -> &LoadArgs {
+        &self.limits.files
     }
 }
 
 impl LimitArgs {
     /// Loads a model, within the limits.
     pub(crate) fn load(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
-        load_with(path, &self.loading(limits))
+        load_with(path, &self.files.options(self.loading(limits))?)
     }
 
     fn loading(&self, limits: &Limits) -> LoadOptions {
-        let mut options = mapped(self.sizes.sizes());
+        let mut options = self.files.load_options();
         options.limits = limits.clone();
         options.memory_budget = self.max_memory;
         options
@@ -170,13 +226,8 @@ impl LimitArgs {
     }
 }
 
-/// Files are mapped: whoever runs the command leaves them alone meanwhile.
-fn mapped(sizes: SizeLimits) -> LoadOptions {
-    LoadOptions { mmap: true, sizes, ..LoadOptions::default() }
-}
-
 /// Loads a model, with a sign of life on a terminal.
-fn load_with(path: &Path, options: &LoadOptions) -> Result<Model, Failure> {
+fn load_with(path: &Path, options: &ModelOptions) -> Result<Model, Failure> {
     let load = || Model::load_with(path, options);
     Ok(during(&format!("loading {}", path.display()), load)?)
 }
@@ -187,14 +238,15 @@ const MOST_STAND_INS: usize = 8 << 30;
 impl LimitArgs {
     /// Loads a model; where its weights are missing, zeros stand in for them.
     pub(crate) fn load_or_stand_in(&self, path: &Path) -> Result<Model, Failure> {
-        let sizes = self.sizes.sizes();
-        let options = LoadOptions { memory_budget: self.max_memory, ..mapped(sizes) };
+        let mut load = self.files.load_options();
+        load.memory_budget = self.max_memory;
+        let options = self.files.options(load)?;
         match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
             Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
-                let options = LoadOptions { weights: Weights::Skip, ..mapped(sizes) };
+                let skip = LoadOptions { weights: Weights::Skip, ..self.files.load_options() };
                 let most = self.max_memory.unwrap_or(MOST_STAND_INS);
-                let model =
-                    Model::load_with(path, ModelOptions::from(options).with_stand_ins(most))?;
+                let options = self.files.options(skip)?.with_stand_ins(most);
+                let model = Model::load_with(path, options)?;
                 note(&format!("{error}; zeros stand in for them"));
                 let integers = integer_constants(&model);
                 if !integers.is_empty() {

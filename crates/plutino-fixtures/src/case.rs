@@ -37,7 +37,29 @@ impl OpCase {
     /// # Errors
     /// If there is none, or its description is not right.
     pub fn named(chapter: &str, name: &str) -> Result<OpCase, FixtureError> {
-        let path = folder().join("ops").join(chapter).join(name);
+        Self::at(folder().join("ops").join(chapter).join(name), chapter, name)
+    }
+
+    /// The program of that name: a folder of `fixtures/programs`, with definitions of types in a
+    /// folder `definitions` of its own.
+    ///
+    /// # Errors
+    /// As [`OpCase::named`].
+    pub fn program(name: &str) -> Result<OpCase, FixtureError> {
+        Self::at(folder().join("programs").join(name), "programs", name)
+    }
+
+    /// Every program, by name.
+    ///
+    /// # Errors
+    /// As [`OpCase::all`].
+    pub fn programs() -> Result<Vec<OpCase>, FixtureError> {
+        let mut names = subfolders(&folder().join("programs"))?;
+        names.sort();
+        names.iter().map(|name| OpCase::program(name)).collect()
+    }
+
+    fn at(path: PathBuf, chapter: &str, name: &str) -> Result<OpCase, FixtureError> {
         let Meta { ops: operators, rtol, atol } = read_json(path.join("meta.json"))?;
         let (name, chapter) = (name.to_owned(), chapter.to_owned());
         Ok(OpCase { name, chapter, operators, tolerance: Tolerance { rtol, atol }, path })

@@ -73,6 +73,10 @@
 //! [`Graph::save`] writes both files. It refuses what would not read back equal, for instance a
 //! parameter whose text means something else.
 //!
+//! # Definitions
+//! A module that pnnx keeps whole is a node of a type of its own. [`Definitions`] say what such
+//! types are, each by another model, and [`Graph::inline`] puts those in their places.
+//!
 //! # Strictness
 //! Files come from anywhere, so nothing in them is taken on trust. Wrong magic, counts that
 //! disagree, unknown or doubly made operands, cycles, malformed numbers, archives that are cut off,
@@ -83,6 +87,7 @@
 #![deny(unsafe_code)]
 
 mod attribute;
+mod define;
 mod dtype;
 mod error;
 pub mod expr;
@@ -104,6 +109,9 @@ pub mod topo;
 mod weights;
 
 pub use attribute::{Attribute, AttributeError, Element};
+pub use define::{
+    DefineError, DefineProblem, Definition, Definitions, MOST_DEFINITION_LEVELS, Origin, Site,
+};
 pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
 pub use graph::{EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId};

@@ -203,7 +203,7 @@ fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Inter
 
 /// Bytes in memory for each byte of a `.param` text: 900 bytes for an operator without parameters,
 /// its names and its operand, of which a line is 31 bytes long. With parameters it is less.
-const GRAPH_FACTOR: u64 = 32;
+pub(crate) const GRAPH_FACTOR: u64 = 32;
 
 /// What loading may still take; none: without a limit.
 struct Budget {
@@ -253,7 +253,8 @@ fn regular(path: &Path) -> Result<&Path, LoadError> {
     }
 }
 
-fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
+/// The `.param` file at a path, or that it is the stem of.
+pub(crate) fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
     let with = |suffix: &str| {
         let mut name = OsString::from(path);
         name.push(suffix);

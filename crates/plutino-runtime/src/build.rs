@@ -3,6 +3,7 @@
 use crate::arena::Region;
 use crate::bind::Binding;
 use crate::concat::{self, Placed};
+use crate::control::{self, Shared};
 use crate::halt;
 use crate::infer::{self, Types};
 use crate::late::{LateInput, LateStep};
@@ -33,6 +34,7 @@ pub(crate) fn build(
     model: &Inner,
     resolved: &Resolved,
     pool: &Pool,
+    shared: &Arc<Shared>,
     binding: &Binding,
     limits: &Limits,
 ) -> Result<Plan, SessionError> {
@@ -40,7 +42,15 @@ pub(crate) fn build(
     let _limits = halt::enter(limits);
     let scope = Scope::current().charged_to(&ledger);
     let _scope = scope.clone().enter();
-    let making = Making { model, resolved, pool, limits, ledger: &ledger };
+    let making = Making {
+        model,
+        resolved,
+        pool: Some(pool),
+        limits,
+        ledger: &ledger,
+        budget: resolved.options.memory_budget,
+        shared,
+    };
     making.check_budget(model.weights)?;
     ledger.charge(model.weights)?;
     let made = making.plan(binding);
@@ -52,6 +62,41 @@ pub(crate) fn build(
         (_, Some(why)) => Err(why.into()),
         (made, None) => made,
     }
+}
+
+/// Makes a plan of a body of a control operator, within the scope of whoever plans or runs that, and
+/// on this thread: it may be one of those that plan together. What the plan takes is charged.
+///
+/// # Errors
+/// As [`build`].
+pub(crate) fn body(
+    model: &Inner,
+    shared: &Arc<Shared>,
+    binding: &Binding,
+) -> Result<Plan, SessionError> {
+    let outer = Scope::current();
+    let left = alloc::left();
+    let ledger = Ledger::new(left);
+    let scope = outer.clone().charged_to(&ledger);
+    let entered = scope.clone().enter();
+    let making = Making {
+        model,
+        resolved: &shared.resolved,
+        pool: None,
+        limits: &Limits::default(),
+        ledger: &ledger,
+        budget: left.map(|left| left.saturating_add(model.weights)),
+        shared,
+    };
+    let made = making.plan(binding);
+    if let Some(why) = halt::seen(&scope) {
+        return Err(why.into());
+    }
+    let plan = made?;
+    drop(entered);
+    // The weights are those of the model around.
+    alloc::charge(plan.memory.total().saturating_sub(model.weights))?;
+    Ok(plan)
 }
 
 /// Nodes of a plan that are not charged to the memory budget: more than models have.
@@ -69,11 +114,16 @@ pub(crate) fn node_memory(nodes: usize) -> usize {
 struct Making<'a> {
     model: &'a Inner,
     resolved: &'a Resolved,
-    pool: &'a Pool,
+    /// Who plans operators together; none: this thread alone.
+    pool: Option<&'a Pool>,
     limits: &'a Limits,
     /// What the model and planning take: weights, as they are and packed, tables of kernels, values
     /// computed once.
     ledger: &'a Arc<Ledger>,
+    /// Bytes that weights, tables, arena and outputs may take together.
+    budget: Option<usize>,
+    /// What control operators plan and run with.
+    shared: &'a Arc<Shared>,
 }
 
 impl Making<'_> {
@@ -82,6 +132,7 @@ impl Making<'_> {
         let options = &resolved.options;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
         let mut net = Net::new(model, options.sorting, feed_ids, &binding.wanted)?;
+        control::bind(&mut net, &model.controls, self.shared);
         alloc::charge(node_memory(net.nodes.len()))?;
         let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
@@ -144,7 +195,7 @@ impl Making<'_> {
 
     /// Refuses what exceeds the budget, or what any plan of the model may need.
     fn check_budget(&self, needed: usize) -> Result<(), SessionError> {
-        match self.resolved.options.memory_budget {
+        match self.budget {
             Some(budget) if budget < needed => Err(SessionError::Budget { needed, budget }),
             _ => Ok(self.model.sizes.check(SizeLimit::PlannedBytes, needed)?),
         }
@@ -158,7 +209,7 @@ impl Making<'_> {
         types: &Types,
         feeds: &[TensorSpec],
     ) -> Result<(), SessionError> {
-        let Some(budget) = self.resolved.options.memory_budget else { return Ok(()) };
+        let Some(budget) = self.budget else { return Ok(()) };
         let bytes = |spec: &TensorSpec| spec.storage_bytes().unwrap_or(usize::MAX);
         let given = feeds.iter().map(bytes).fold(0, usize::saturating_add);
         let of = |id: &ValueId| {
@@ -195,9 +246,10 @@ impl Making<'_> {
         let plan = |i: usize| {
             slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i]));
         };
-        match self.resolved.options.memory {
-            MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
-            MemoryUse::Low => (0..net.nodes.len()).for_each(plan), // one weight in memory twice at a time
+        match (self.resolved.options.memory, self.pool) {
+            (MemoryUse::Fast, Some(pool)) => pool.enter(|par| par.run(net.nodes.len(), plan)),
+            // With little memory: one weight in memory twice at a time.
+            (MemoryUse::Low, _) | (_, None) => (0..net.nodes.len()).for_each(plan),
         }
         let planned =
             slots.into_iter().zip(&net.nodes).map(|(slot, node)| match slot.into_inner() {

@@ -2,7 +2,7 @@
 
 use crate::state::StateError;
 use plutino_ir::topo::CycleError;
-use plutino_ir::{Interrupted, TooLarge, quote};
+use plutino_ir::{DefineError, Interrupted, TooLarge, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
 use plutino_tensor::{DType, TensorError};
 
@@ -16,6 +16,9 @@ pub enum ModelError {
     /// Some operators could not be decoded: all of them are listed.
     #[error(transparent)]
     Operators(#[from] UndecodedOperators),
+    /// A definition does not fit a node of its type.
+    #[error(transparent)]
+    Define(#[from] DefineError),
     /// Operators wait for each other.
     #[error("{file}: {source}")]
     Cycle {
@@ -118,6 +121,7 @@ impl ModelError {
             Self::Load(LoadError::Param { error, .. }) => {
                 matches!(error.kind, ParseErrorKind::TooLarge(_))
             }
+            Self::Define(error) => error.problem.is_limit(),
             _ => false,
         }
     }
@@ -152,6 +156,13 @@ pub struct UnsupportedKind {
 }
 
 impl UnsupportedKind {
+    /// Whether the type is a name of the model's own, such as a module that was kept whole, so that
+    /// a definition is what is missing ([`ModelOptions::define`](crate::ModelOptions::define)).
+    pub fn may_be_defined(&self) -> bool {
+        let known = ["aten::", "prim::", "quantized::", "nn.", "F.", "torch.", "Tensor.", "pnnx."];
+        !known.iter().any(|space| self.kind.starts_with(space))
+    }
+
     /// What to do about types that no engine could run, because the file lacks what they are about.
     pub fn remedy(&self) -> Option<&'static str> {
         match self.kind.as_str() {
@@ -188,6 +199,11 @@ impl std::fmt::Display for UndecodedOperators {
                 (None, Some(nearest)) => write!(f, "; nearest known: {nearest})")?,
                 (None, None) => f.write_str(")")?,
             }
+        }
+        if self.kinds.iter().any(UnsupportedKind::may_be_defined) {
+            f.write_str(
+                "\n  a type can be given as another PNNX model: --define TYPE=MODEL (ModelOptions::define)",
+            )?;
         }
         self.nodes.iter().take(MOST_LISTED).try_for_each(|node| write!(f, "\n  {node}"))?;
         let kinds = self.kinds.iter().skip(MOST_LISTED).map(|k| k.count).sum::<usize>();
@@ -318,6 +334,16 @@ pub enum SessionError {
         /// What is wrong.
         source: RunError,
     },
+    /// A body of a control operator failed.
+    #[error("{location}: in {part}: {source}")]
+    Inside {
+        /// The control operator.
+        location: Box<Location>,
+        /// Which body, and in which trip of a loop.
+        part: String,
+        /// What is wrong there.
+        source: Box<SessionError>,
+    },
     /// A plan exceeds one of the model's [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes).
     #[error("{}{error}", at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default())]
     TooLarge {
@@ -392,6 +418,7 @@ impl SessionError {
             | Self::Plan { source: PlanError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
             | Self::Run { source: RunError::Tensor(e), .. } => budget(e),
+            Self::Inside { source, .. } => source.is_limit(),
             _ => false,
         }
     }

@@ -1,6 +1,7 @@
 //! Running a plan: one loop over its steps.
 
 use crate::arena::{ArenaPool, Blocks};
+use crate::control;
 use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
@@ -12,7 +13,7 @@ use plutino_ir::Limits;
 use plutino_kernels::par::Trace;
 use plutino_kernels::{Par, Pool};
 use plutino_ops::{Input, Inputs, Members, Output, Outputs, RunCx, RunError, Setting};
-use plutino_tensor::alloc::Ledger;
+use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::stop::Stop;
 use plutino_tensor::{AlignedBuf, Scope, Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
@@ -84,6 +85,7 @@ pub(crate) fn run(
     let _span = spans::run(run.plan);
     let _limits = halt::enter(run.limits);
     let trace = profile.as_ref().map(|_| Arc::new(Trace::new(pool.threads())));
+    let recording = trace.as_ref().map(|trace| control::Recording::start(trace.begin()));
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
     for d in &run.plan.direct {
         let old = reused.get_mut(d.fetch).and_then(Option::take);
@@ -97,8 +99,58 @@ pub(crate) fn run(
             memory.push(tensor.as_mut_bytes()?);
         }
         let clock = trace.as_ref().zip(times.as_mut());
-        run.steps(Blocks::new(memory.into_iter()), pool, (reused, names), clock)
+        run.steps(Blocks::new(memory.into_iter()), Threads::All(pool), (reused, names), clock)
     })?;
+    finish(results, &direct, outputs)?;
+    if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
+        profile.steps = times;
+        profile.total = trace.begin().elapsed();
+        profile.take_threads(&trace);
+        (profile.frames, profile.frames_left_out) =
+            recording.map(control::Recording::finish).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Runs the plan of a body of a control operator, which is a step of another run: with the threads
+/// of that, and within its scope. The arena and the results that steps write to directly are those
+/// that were charged when the plan was made. `times` are those of the steps, since their start.
+pub(crate) fn run_within(
+    run: &Run<'_>,
+    par: &Par,
+    arenas: &ArenaPool,
+    reused: &mut [Option<Tensor>],
+    mut times: Option<&mut Vec<StepTime>>,
+    outputs: &mut Vec<Tensor>,
+) -> Result<(), SessionError> {
+    let scope = Scope::current();
+    alloc::uncharged(|| {
+        let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
+        for d in &run.plan.direct {
+            let old = reused.get_mut(d.fetch).and_then(Option::take);
+            direct.push(reuse_or_new(old, &d.spec)?);
+        }
+        let results = arenas.with(run.plan.memory.arena, |arena| {
+            let _scope = scope.enter();
+            let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+            memory.push(arena.as_mut_bytes());
+            for tensor in &mut direct {
+                memory.push(tensor.as_mut_bytes()?);
+            }
+            let trace = times.as_ref().map(|_| Arc::new(Trace::new(1)));
+            let clock = trace.as_ref().zip(times.as_deref_mut());
+            run.steps(Blocks::new(memory.into_iter()), Threads::These(par), (reused, None), clock)
+        })?;
+        finish(results, &direct, outputs)
+    })
+}
+
+/// Hands over the results, in order.
+fn finish(
+    results: SmallVec<[Done; 4]>,
+    direct: &[Tensor],
+    outputs: &mut Vec<Tensor>,
+) -> Result<(), SessionError> {
     for result in results {
         outputs.push(match result {
             Done::Tensor(tensor) => tensor,
@@ -108,12 +160,25 @@ pub(crate) fn run(
             },
         });
     }
-    if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
-        profile.steps = times;
-        profile.total = trace.begin().elapsed();
-        profile.take_threads(&trace);
-    }
     Ok(())
+}
+
+/// Who computes.
+#[derive(Clone, Copy)]
+enum Threads<'a> {
+    /// The threads of a pool, which attend until the run ends.
+    All(&'a Pool),
+    /// Those that attend already.
+    These(&'a Par),
+}
+
+impl Threads<'_> {
+    fn enter<R>(self, trace: Option<&Arc<Trace>>, f: impl FnOnce(&Par) -> R) -> R {
+        match self {
+            Self::All(pool) => pool.enter_traced(trace, f),
+            Self::These(par) => f(par),
+        }
+    }
 }
 
 /// A result, while the output tensors are still lent to the blocks.
@@ -137,7 +202,7 @@ impl Run<'_> {
     fn steps(
         &self,
         mut blocks: Blocks<'_>,
-        pool: &Pool,
+        threads: Threads<'_>,
         results: (&mut [Option<Tensor>], Option<&mut ResultNames>),
         mut clock: Option<(&Arc<Trace>, &mut Vec<StepTime>)>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
@@ -152,7 +217,7 @@ impl Run<'_> {
         }
         let _charged = self.ledger.is_some().then(|| scope.clone().enter());
         let trace = clock.as_ref().map(|(trace, _)| Arc::clone(trace));
-        pool.enter_traced(trace.as_ref(), |par| {
+        threads.enter(trace.as_ref(), |par| {
             for (at, step) in steps.iter().enumerate() {
                 let halted = || {
                     let why = halt::seen(&scope)?;
@@ -164,6 +229,9 @@ impl Run<'_> {
                 self.show_inputs(step, &mut blocks, &handed)?;
                 let _span = spans::step(at, step);
                 let start = clock.as_ref().map(|(trace, _)| trace.begin().elapsed());
+                if start.is_some() {
+                    control::Recording::at(at);
+                }
                 let before = self.ledger.as_ref().map(|l| (l, l.spent(), self.packed_by(step)));
                 let done = self.step(step, &mut blocks, &mut handed, par);
                 // Whoever saw the signal left work out: what there is is no result, whatever the
@@ -202,8 +270,10 @@ impl Run<'_> {
         handed: &mut Handed,
         par: &Par,
     ) -> Result<(), SessionError> {
-        let failed =
-            |source| SessionError::Run { location: Box::new((*step.location).clone()), source };
+        let failed = |source| match control::failure(&step.location) {
+            Some(inside) => inside,
+            None => SessionError::Run { location: Box::new((*step.location).clone()), source },
+        };
         match &step.work {
             Work::Kernel(kernel) => {
                 self.kernel(step, kernel.as_ref(), blocks, handed, par).map_err(failed)
@@ -333,7 +403,10 @@ impl Run<'_> {
         par: &Par,
     ) -> Result<(), SessionError> {
         let location = || Box::new((*step.location).clone());
-        let failed = |source| SessionError::Run { location: location(), source };
+        let failed = |source| match control::failure(&step.location) {
+            Some(inside) => inside,
+            None => SessionError::Run { location: location(), source },
+        };
         let mut inputs = Vec::with_capacity(late.inputs.len());
         // Before they are copied: a list that data made may be read many times.
         let mut members = Members::default();

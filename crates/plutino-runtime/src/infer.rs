@@ -1,6 +1,7 @@
 //! Dtypes, shapes and known values of everything in a net, from those of its feeds.
 
 use crate::SessionError;
+use crate::control;
 use crate::halt;
 use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
@@ -92,7 +93,12 @@ pub(crate) fn node(
 ) -> Result<bool, SessionError> {
     let Some(inputs) = types.all(&node.inputs) else { return Ok(false) };
     let before = types.all(&node.outputs);
-    let constant = fold && cx.folds && inputs.iter().all(known) && cx.allows(&node.location.name);
+    // How long a loop takes is not known before it has run.
+    let constant = fold
+        && cx.folds
+        && inputs.iter().all(known)
+        && cx.allows(&node.location.name)
+        && !control::is_control(&node.location.kind);
     if !again && !constant {
         return Ok(false);
     }

@@ -1,5 +1,6 @@
 //! A model: the graph of a file with every operator decoded.
 
+use crate::control::{self, Controls, Decoding};
 use crate::error::{ModelError, UndecodedOperators, UnsupportedKind};
 use crate::halt;
 use crate::lists;
@@ -16,7 +17,7 @@ use plutino_ops::{
     Registry, Weight,
 };
 use plutino_tensor::Scope;
-use plutino_tensor::alloc::Ledger;
+use plutino_tensor::alloc::{self, Ledger};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) weights: usize,
     /// Bytes of weights in a mapped file.
     pub(crate) mapped: usize,
+    /// The operators of control flow.
+    pub(crate) controls: Controls,
 }
 
 /// What an operator of the graph is to the runtime.
@@ -118,12 +121,11 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let (path, options) = (path.as_ref(), options.into());
         let _span = spans::load(path);
-        let mut graph = Graph::load_with(path, &options.load)?;
-        let file = path.display().to_string();
+        let (mut graph, file) = (options.graph(path)?, path.display().to_string());
         if let Some(most) = options.stand_ins {
             stand_ins::fill(&mut graph, &file, most)?;
         }
-        Self::decode(graph, file, &options)
+        Self::of_graph(graph, file, &options)
     }
 
     /// A model of a graph that was built or edited in memory.
@@ -142,7 +144,9 @@ impl Model {
         graph: Graph,
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
-        Self::decode(graph, "<graph>".into(), &options.into())
+        let (file, options, mut graph) = ("<graph>", options.into(), graph);
+        options.inline(&mut graph, file)?;
+        Self::of_graph(graph, file.into(), &options)
     }
 
     /// Which operators the model needs, which of them cannot be run, and whether what is inferred
@@ -163,8 +167,7 @@ impl Model {
         options: impl Into<ModelOptions>,
     ) -> Result<CheckReport, ModelError> {
         let (path, options) = (path.as_ref(), options.into());
-        let graph = Graph::load_with(path, &options.load)?;
-        let file = path.display().to_string();
+        let (graph, file) = (options.graph(path)?, path.display().to_string());
         let notes = suspects::notes(&graph, &file);
         let mut kinds = BTreeMap::new();
         for (_, op) in graph.operators() {
@@ -172,7 +175,7 @@ impl Model {
         }
         let mut report =
             CheckReport { kinds, undecoded: None, inference: None, warnings: Vec::new(), notes };
-        match Self::decode(graph, file, &options) {
+        match Self::of_graph(graph, file, &options) {
             Ok(model) => {
                 let interrupted =
                     |error| ModelError::Interrupted { file: path.display().to_string(), error };
@@ -187,22 +190,36 @@ impl Model {
         Ok(report)
     }
 
-    fn decode(graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
-        Self::decode_with(graph, file, options, PackCache::default())
+    /// A model of a graph that has all definitions in their places.
+    fn of_graph(graph: Graph, file: String, options: &ModelOptions) -> Result<Self, ModelError> {
+        Self::of_graph_with(graph, file, options, PackCache::default())
     }
 
-    /// A model whose packed weights are kept in `packs`.
-    pub(crate) fn decode_with(
-        mut graph: Graph,
+    /// [`Model::of_graph`], whose packed weights are kept in `packs`.
+    pub(crate) fn of_graph_with(
+        graph: Graph,
         file: String,
         options: &ModelOptions,
         packs: PackCache,
     ) -> Result<Self, ModelError> {
+        let inner = Self::decode(graph, file, packs, &mut Decoding::new(options))?;
+        Ok(Self { inner })
+    }
+
+    /// Decodes a model, or a body of its control operators.
+    pub(crate) fn decode(
+        mut graph: Graph,
+        file: String,
+        packs: PackCache,
+        cx: &mut Decoding<'_>,
+    ) -> Result<Arc<Inner>, ModelError> {
+        let options = cx.options();
         let limits = &options.load.limits;
         let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
         options.load.sizes.check_graph(&graph).map_err(|(at, error)| {
-            let at = at.and_then(|id| graph.operator(id)).map(|op| Box::new(location(&file, op)));
+            let at =
+                at.and_then(|id| graph.operator(id)).map(|op| Box::new(Location::of(&file, op)));
             ModelError::TooLarge { file: file.clone(), at, error }
         })?;
         // Weights that zeros stand in for count as they would if they were read.
@@ -212,9 +229,21 @@ impl Model {
         if let Some(budget) = budget.filter(|&budget| budget < weights) {
             return Err(ModelError::Budget { file, needed: weights, budget });
         }
+        cx.mapped = cx.mapped.saturating_add(mapped);
+        let over = |needed| ModelError::Budget {
+            file: file.clone(),
+            needed,
+            budget: budget.unwrap_or_default(),
+        };
         let ledger = Ledger::new(budget.map(|budget| budget - weights));
-        let scope = Scope::current().charged_to(&ledger);
-        let _scope = scope.enter();
+        // What a body takes is a part of what the model around it does.
+        let _scope = match cx.is_inside() {
+            true => {
+                alloc::charge(weights).map_err(|_| over(weights))?;
+                None
+            }
+            false => Some(Scope::current().charged_to(&ledger).enter()),
+        };
         tied::drop_repeated_weights(&mut graph);
         let warnings = suspects::warnings(&graph, &file);
         dtypes::restore(&mut graph);
@@ -227,8 +256,20 @@ impl Model {
         let memory = |source| ModelError::Memory { file: file.clone(), source };
         let mut roles = lists::filled(graph.operator_slots(), None).map_err(memory)?;
         let mut faults = Faults::default();
+        let mut controls = Controls::new();
         for (id, op) in graph.operators() {
             limits.check().map_err(interrupted)?;
+            if control::is_control(&op.kind) && registry.get(&op.kind).is_none() {
+                match cx.control(&file, op) {
+                    Ok(control) => {
+                        roles[id.index()] = Some(Role::Operator(Arc::new(cx.unbound(&control))));
+                        controls.push((id, control));
+                    }
+                    Err(control::Fault::Node(fault)) => faults.add(fault),
+                    Err(control::Fault::Model(error)) => return Err(error),
+                }
+                continue;
+            }
             match role(&registry, &file, &graph, op) {
                 Ok(role) => roles[id.index()] = Some(role),
                 Err(fault) => faults.add(fault),
@@ -260,10 +301,21 @@ impl Model {
             return Err(interrupted(why));
         }
         let weights = weights.saturating_add(ledger.spent());
+        let mapped = if cx.is_inside() { mapped } else { cx.mapped };
         let sizes = options.load.sizes;
-        let inner =
-            Inner { graph, file, roles, inputs, outputs, warnings, sizes, packs, weights, mapped };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Arc::new(Inner {
+            graph,
+            file,
+            roles,
+            inputs,
+            outputs,
+            warnings,
+            sizes,
+            packs,
+            weights,
+            mapped,
+            controls,
+        }))
     }
 
     /// The inputs, in the order in which [`Session::run`] takes them.
@@ -338,13 +390,8 @@ impl std::fmt::Debug for Model {
 impl Inner {
     /// Where an operator stands.
     pub(crate) fn location(&self, id: OperatorId) -> Location {
-        self.graph.operator(id).map_or_else(Location::default, |op| location(&self.file, op))
+        self.graph.operator(id).map_or_else(Location::default, |op| Location::of(&self.file, op))
     }
-}
-
-/// Where an operator of this file stands.
-pub(crate) fn location(file: &str, op: &plutino_ir::Operator) -> Location {
-    Location { file: file.to_owned(), line: op.line, kind: op.kind.clone(), name: op.name.clone() }
 }
 
 /// Bytes of the weights that were read, and of those in a mapped file (of all, `as_mapped`). Where

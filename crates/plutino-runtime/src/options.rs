@@ -1,13 +1,14 @@
 //! What a session can be asked to do differently.
 
 use crate::ArenaPool;
-use crate::SessionError;
 use crate::knobs;
 use crate::passes;
-use plutino_ir::LoadOptions;
+use crate::{ModelError, SessionError};
+use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
 use plutino_kernels::Isa;
 use plutino_ops::{MemoryUse, Registry, Setting};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 /// How a model is loaded: how its files are read, and which operators there are.
@@ -23,9 +24,65 @@ pub struct ModelOptions {
     /// then has the shapes, kernels, memory and costs of the model, but not its values. Shapes that
     /// depend on the values of constants may differ.
     pub stand_ins: Option<usize>,
+    /// Operator types that are models themselves: see [`ModelOptions::define`].
+    pub definitions: Option<Arc<Definitions>>,
 }
 
 impl ModelOptions {
+    /// Lets another model say what operators of this type are: a module that pnnx kept whole
+    /// (`moduleop=`), or any type at all. The operators of the definition take the place of the
+    /// node's, called by its name and their own (`focus.conv`), with the node's weights where it
+    /// has them: see [`Graph::inline`](plutino_ir::Graph::inline). The last definition that is
+    /// given for a type counts.
+    ///
+    /// ```no_run
+    /// use plutino_ir::Graph;
+    /// use plutino_runtime::{Model, ModelOptions};
+    ///
+    /// let focus = Graph::load("focus")?;
+    /// let options = ModelOptions::default().define("models.common.Focus", focus);
+    /// let model = Model::load_with("yolov5s", options)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn define(mut self, kind: impl Into<String>, definition: impl Into<Definition>) -> Self {
+        let mut definitions = self.definitions.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        definitions.define(kind, definition);
+        self.definitions = Some(Arc::new(definitions));
+        self
+    }
+
+    /// These definitions, instead of those that were given before.
+    #[must_use]
+    pub fn with_definitions(mut self, definitions: impl Into<Arc<Definitions>>) -> Self {
+        self.definitions = Some(definitions.into());
+        self
+    }
+
+    /// The graph of a model's files as it is decoded, with all definitions in their places.
+    ///
+    /// # Errors
+    /// Where a file cannot be read or is malformed, or a definition does not fit.
+    pub fn graph(&self, path: impl AsRef<Path>) -> Result<Graph, ModelError> {
+        let path = path.as_ref();
+        let mut graph = Graph::load_with(path, &self.load)?;
+        self.inline(&mut graph, &path.display().to_string())?;
+        Ok(graph)
+    }
+
+    /// Puts the definitions in their places.
+    pub(crate) fn inline(&self, graph: &mut Graph, file: &str) -> Result<(), ModelError> {
+        let Some(definitions) = &self.definitions else { return Ok(()) };
+        let LoadOptions { sizes, limits, memory_budget, .. } = &self.load;
+        let inlined = graph.inline(file, definitions, sizes, limits, *memory_budget);
+        inlined.map_err(|error| match error.problem {
+            DefineProblem::Interrupted(error) => {
+                ModelError::Interrupted { file: file.to_owned(), error }
+            }
+            _ => error.into(),
+        })
+    }
+
     /// Reads files so.
     #[must_use]
     pub fn with_load(mut self, load: LoadOptions) -> Self {

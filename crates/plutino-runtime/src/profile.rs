@@ -1,6 +1,6 @@
 //! Times of one run.
 
-use crate::Plan;
+use crate::{Frame, Plan};
 use plutino_kernels::par::Trace;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,11 @@ pub struct Profile {
     /// What each thread computed together with others, the caller's first; each list in order of
     /// time. Empty lists for a session of one thread: it computes every step alone.
     pub threads: Vec<Vec<ThreadWork>>,
+    /// What control operators ran: branches, and the trips of loops, in order of time; the first few
+    /// thousand of them.
+    pub frames: Vec<Frame>,
+    /// Frames beyond those.
+    pub frames_left_out: usize,
     /// From the start of the run to its end: output tensors made, threads called, results copied.
     pub total: Duration,
 }
@@ -49,7 +54,8 @@ pub struct ThreadWork {
 impl Profile {
     pub(crate) fn new(plan: Arc<Plan>) -> Self {
         let steps = Vec::with_capacity(plan.steps.len());
-        Self { plan, steps, threads: Vec::new(), total: Duration::ZERO }
+        let (threads, frames) = (Vec::new(), Vec::new());
+        Self { plan, steps, threads, frames, frames_left_out: 0, total: Duration::ZERO }
     }
 
     /// Takes what the threads noted. The steps are those of the same run, timed by the same clock.

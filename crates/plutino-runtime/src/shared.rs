@@ -49,6 +49,7 @@ impl Model {
         file: String,
         options: &ModelOptions,
     ) -> Result<Self, ModelError> {
+        options.inline(&mut graph, &file)?;
         let mut common = Vec::new();
         let operators: Vec<_> = graph.operators().map(|(id, op)| (id, op.name.clone())).collect();
         for (id, name) in operators {
@@ -75,7 +76,7 @@ impl Model {
             }
         }
         let packs = self.inner.packs.for_another_model(common);
-        Self::decode_with(graph, file, options, packs)
+        Self::of_graph_with(graph, file, options, packs)
     }
 }
 

@@ -5,10 +5,10 @@
 //! way to the file. Nothing of that can be mended here; it can be said.
 
 use crate::dtypes;
-use crate::model::location;
 use crate::report::Warning;
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ir::{Attribute, DType, Dim, Graph, OperandId, Operator, quote};
+use plutino_ops::Location;
 use std::collections::BTreeMap;
 
 /// How the names of constants begin that pnnx computed itself.
@@ -19,7 +19,8 @@ const MOST: usize = 100;
 
 /// What in the file is likely wrong, in its order.
 pub(crate) fn warnings(graph: &Graph, file: &str) -> Vec<Warning> {
-    let warn = |op: &Operator, what: String| Warning::File { location: location(file, op), what };
+    let warn =
+        |op: &Operator, what: String| Warning::File { location: Location::of(file, op), what };
     let mut warnings = Vec::new();
     for (_, op) in graph.operators() {
         let found = [overwritten, leftovers, halves, either_mask].map(|suspect| suspect(graph, op));
@@ -194,7 +195,7 @@ pub(crate) fn notes(graph: &Graph, file: &str) -> Vec<String> {
     let mut found: BTreeMap<&'static str, (usize, String)> = BTreeMap::new();
     for (_, op) in graph.operators() {
         for what in doubts(graph, op) {
-            found.entry(what).or_insert_with(|| (0, location(file, op).to_string())).0 += 1;
+            found.entry(what).or_insert_with(|| (0, Location::of(file, op).to_string())).0 += 1;
         }
     }
     let each = found.into_iter();

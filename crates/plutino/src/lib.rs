@@ -102,16 +102,17 @@ pub use plutino_tensor as tensor;
 // Operators register themselves; a crate that nobody names is not linked at all.
 use plutino_ops as _;
 
+pub use plutino_ir::{Definition, Definitions};
 pub use plutino_kernels::Isa;
 #[cfg(feature = "npy")]
 pub use plutino_runtime::StateFileError;
 pub use plutino_runtime::compare;
 pub use plutino_runtime::{
-    Allocation, ArenaPool, CancelToken, CheckReport, Fed, Inference, Limits, MemoryReport,
+    Allocation, ArenaPool, CancelToken, CheckReport, Fed, Frame, Inference, Limits, MemoryReport,
     MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
-    Registration, Request, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits,
-    Sorting, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind,
-    ValueReport, ValueStorage, Warning,
+    Program, Registration, Request, ScanOptions, Session, SessionError, SessionOptions, Sharing,
+    SizeLimit, SizeLimits, Sorting, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge,
+    ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
 };
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;

@@ -12,6 +12,7 @@ mod mutations;
 mod operators;
 mod passes;
 mod precision;
+mod programs;
 mod random;
 mod raw;
 mod requests;

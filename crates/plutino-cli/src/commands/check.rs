@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::output::{Output, count, note, warn_all};
-use crate::session::SizeArgs;
+use crate::session::LoadArgs;
 use plutino::ir::{self, LoadError, LoadOptions};
 use plutino::runtime::UnsupportedKind;
-use plutino::{CheckReport, Inference, Model, ModelError, SizeLimits, TensorSpec};
+use plutino::{CheckReport, Inference, Model, ModelError, TensorSpec};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sizes: SizeArgs,
+    files: LoadArgs,
 }
 
 /// What was found.
@@ -63,7 +63,7 @@ struct Unsupported {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let (found, weights) = check(&args.model, args.sizes.sizes())?;
+    let (found, weights) = check(&args.model, &args.files)?;
     let inference = found.inference.as_ref();
     let failures = inference.map_or(&[][..], |i| &i.failures);
     let certain = inference.is_some_and(|i| !i.stand_ins);
@@ -146,10 +146,9 @@ enum Weights {
 }
 
 /// Checks with the weights where they are there, since constants may decide shapes.
-fn check(path: &Path, sizes: SizeLimits) -> Result<(CheckReport, Weights), Failure> {
-    // Whoever runs the command leaves the file alone meanwhile.
-    let options = LoadOptions { mmap: true, verify_crc: false, sizes, ..LoadOptions::default() };
-    let weights = match Model::check_with(path, &options) {
+fn check(path: &Path, files: &LoadArgs) -> Result<(CheckReport, Weights), Failure> {
+    let options = LoadOptions { verify_crc: false, ..files.load_options() };
+    let weights = match Model::check_with(path, files.options(options.clone())?) {
         Ok(report) => return Ok((report, Weights::Read)),
         Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
             Weights::Missing(format!("{error}; checked without"))
@@ -160,7 +159,7 @@ fn check(path: &Path, sizes: SizeLimits) -> Result<(CheckReport, Weights), Failu
         Err(other) => return Err(other.into()),
     };
     let skip = LoadOptions { weights: ir::Weights::Skip, ..options };
-    Ok((Model::check_with(path, &skip)?, weights))
+    Ok((Model::check_with(path, files.options(skip)?)?, weights))
 }
 
 /// Inputs that a line has room for.

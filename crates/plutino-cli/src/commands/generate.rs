@@ -202,8 +202,8 @@ impl Args {
             None => path.with_file_name("tokenizer.json"),
         };
         let tokenizer = Tokenizer::load(&file)?;
-        let loading = self.session.loading(limits);
-        let load = || Decoder::load_with(path, loading.into(), self.session.options());
+        let loading = self.session.files().options(self.session.loading(limits))?;
+        let load = || Decoder::load_with(path, loading, self.session.options());
         Ok((during(&format!("loading {}", path.display()), load)?, tokenizer))
     }
 }

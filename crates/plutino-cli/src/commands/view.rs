@@ -4,12 +4,12 @@ use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
 use crate::output::{Output, bytes, during, progress, warn};
 use crate::profile::report::{faster_half, mean};
-use crate::session::SessionArgs;
+use crate::session::{LoadArgs, SessionArgs};
 use crate::view;
 use crate::view::data::{Data, Marks, Times};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
 use plutino::{
-    MemoryUse, Model, ModelError, Plan, Profile, Session, SessionOptions, SizeLimits, Tensor,
+    MemoryUse, Model, ModelError, ModelOptions, Plan, Profile, Session, SessionOptions, Tensor,
     TensorSpec,
 };
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ const WARMUP: usize = 2;
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut notes = Vec::new();
     let mut marks = Marks { errors: errors(args.errors.as_deref())?, ..Marks::default() };
-    let file = load(&args.model, args.session.sizes(), &mut notes, &mut marks)?;
+    let file = load(&args.model, args.session.files(), &mut notes, &mut marks)?;
     let graph = file.graph();
     for name in marks.errors.keys().filter(|name| graph.operator_by_name(name).is_none()) {
         notes.push(format!("--errors names '{name}', which is no operator of the model"));
@@ -107,14 +107,14 @@ impl File {
 /// single operators.
 fn load(
     path: &Path,
-    sizes: SizeLimits,
+    files: &LoadArgs,
     notes: &mut Vec<String>,
     marks: &mut Marks,
 ) -> Result<File, Failure> {
-    let skip = LoadOptions { weights: Weights::Skip, sizes, ..LoadOptions::default() };
-    // Whoever runs the command leaves the file alone meanwhile.
-    let all = LoadOptions { mmap: true, sizes, ..LoadOptions::default() };
-    let graph = |options| Graph::load_with(path, options).map_err(ModelError::from);
+    let all = files.options(files.load_options())?;
+    let skip = LoadOptions { weights: Weights::Skip, ..files.load_options() };
+    let skip = files.options(skip)?;
+    let graph = |options: &ModelOptions| options.graph(path);
     let loaded = during(&format!("loading {}", path.display()), || Model::load_with(path, &all));
     match loaded {
         Ok(model) => Ok(File::Model { model, zeros: false }),

@@ -166,15 +166,25 @@ fn sums(
 
 /// The module of PyTorch that a step belongs to, as its name tells: operators are called as the
 /// modules are, `layer1.0.conv1`. Names that pnnx made up (`convbn2d_3`, `pnnx_expr_12`) tell
-/// nothing; then that of an operator that the step absorbed does, where there is one.
+/// nothing; then that of an operator that the step absorbed does, where there is one. What a
+/// definition put in the place of a node belongs to that.
 fn scope(step: &StepInfo, depth: Option<usize>) -> String {
-    let own = [&step.location.name].into_iter().filter(|name| !is_kind(name));
-    let names = own.chain(&step.absorbed);
-    let mut scopes = names.filter_map(|name| name.rsplit_once('.').map(|(scope, _)| scope));
-    let scope = scopes.next().unwrap_or_default();
+    let module = |name: &'_ String| name.rsplit_once('.').map(|(scope, _)| scope.to_owned());
+    let scope = match &step.location.origin {
+        Some(origin) => {
+            let name = &step.location.name;
+            let own = name.strip_prefix(&origin.node.name).and_then(|own| own.strip_prefix('.'));
+            let deeper = own.is_some_and(|own| !is_kind(own));
+            module(name).filter(|_| deeper).unwrap_or_else(|| origin.node.name.clone())
+        }
+        None => {
+            let own = [&step.location.name].into_iter().filter(|name| !is_kind(name));
+            own.chain(&step.absorbed).find_map(module).unwrap_or_default()
+        }
+    };
     match depth {
         Some(depth) => scope.split('.').take(depth).collect::<Vec<_>>().join("."),
-        None => scope.to_owned(),
+        None => scope,
     }
 }
 

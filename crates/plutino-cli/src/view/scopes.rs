@@ -125,11 +125,20 @@ fn own(op: &Operator) -> Option<Scope> {
     if matches!(op.kind.as_str(), "pnnx.Input" | "pnnx.Output") {
         return Some(Scope::new());
     }
+    let path = |path: &str| path.split('.').take(DEEPEST).map(str::to_owned).collect();
+    // What a definition put in the place of a node belongs to that.
+    if let Some(origin) = &op.origin {
+        let node = &origin.node.name;
+        let own = op.name.strip_prefix(node.as_str()).and_then(|own| own.strip_prefix('.'));
+        let module = own.filter(|own| !FUNCTIONS.iter().any(|space| own.starts_with(space)));
+        let module = module.and_then(|_| op.name.rsplit_once('.'));
+        return Some(path(module.map_or(node, |(module, _)| module)));
+    }
     let numbered = op.name.rsplit_once('_').is_some_and(|(_, n)| n.parse::<u32>().is_ok());
     let function = FUNCTIONS.iter().any(|space| op.name.starts_with(space)) && numbered;
     match op.name.rsplit_once('.') {
         _ if op.name.starts_with(&op.kind) || op.name.starts_with("pnnx_") || function => None,
-        Some((path, _)) => Some(path.split('.').take(DEEPEST).map(str::to_owned).collect()),
+        Some((module, _)) => Some(path(module)),
         None if numbered => None,
         None => Some(Scope::new()),
     }
@@ -181,6 +190,21 @@ mod tests {
         assert_eq!(scope_of(&graph, "torch.flatten_0"), "layer1.0");
         assert_eq!(scope_of(&graph, "in"), "");
         assert_eq!(scope_of(&graph, "out"), "");
+    }
+
+    #[test]
+    fn what_a_definition_holds_belongs_to_the_node() {
+        let lines = "7767517\n5 4\npnnx.Input in 0 1 0\nnn.ReLU part.act 1 1 0 1\n\
+                     F.relu F.relu_0 1 1 1 2\nnn.ReLU relu 1 1 2 3\npnnx.Output out 1 0 3\n";
+        let mut definitions = plutino::ir::Definitions::new();
+        definitions.define("m.Block", Graph::parse(lines).unwrap());
+        let lines =
+            "7767517\n3 2\npnnx.Input in 0 1 0\nm.Block stem.b 1 1 0 1\npnnx.Output out 1 0 1\n";
+        let mut graph = Graph::parse(lines).unwrap();
+        graph.inline("f", &definitions, &Default::default(), &Default::default(), None).unwrap();
+        assert_eq!(scope_of(&graph, "stem.b.part.act"), "stem.b.part");
+        assert_eq!(scope_of(&graph, "stem.b.F.relu_0"), "stem.b");
+        assert_eq!(scope_of(&graph, "stem.b.relu"), "stem.b");
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Graph {
             params: BTreeMap::new(),
             attrs: BTreeMap::new(),
             line: None,
+            origin: None,
         }))
     }
 

@@ -9,8 +9,10 @@ mod validate;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Index;
+use std::sync::Arc;
 
 use crate::attribute::Attribute;
+use crate::define::Origin;
 use crate::dtype::TensorType;
 use crate::parameter::Parameter;
 
@@ -79,6 +81,9 @@ pub struct Operator {
     pub attrs: BTreeMap<String, Attribute>,
     /// Line in the `.param` file, from 1; `None` if the operator was made by an edit.
     pub line: Option<u32>,
+    /// The node in whose place a definition put this operator; the line is one of the definition's
+    /// file then. `None` for an operator of the model itself.
+    pub origin: Option<Arc<Origin>>,
 }
 
 impl Operator {

@@ -253,6 +253,7 @@ fn define(graph: &mut Graph, line: Line<'_>, parsed: &OperatorLine<'_>) -> Resul
         params,
         attrs,
         line: Some(line.number),
+        origin: None,
     });
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Errors of operators: structured first, worded second.
 
-use plutino_ir::{quote, told};
+use plutino_ir::{Origin, quote, told};
 use plutino_tensor::{DType, Shape, TensorError};
+use std::sync::Arc;
 
 /// Where in which file an operator stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -14,6 +15,23 @@ pub struct Location {
     pub kind: String,
     /// Name, such as `layer1.0.conv1`.
     pub name: String,
+    /// The node in whose place the operator stands, where a definition put it there: file and line
+    /// are the definition's then.
+    pub origin: Option<Arc<Origin>>,
+}
+
+impl Location {
+    /// Where an operator of a graph stands that was read from `file`.
+    pub fn of(file: &str, operator: &plutino_ir::Operator) -> Self {
+        let origin = operator.origin.clone();
+        Self {
+            file: origin.as_ref().map_or(file, |origin| &origin.file).to_owned(),
+            line: operator.line,
+            kind: operator.kind.clone(),
+            name: operator.name.clone(),
+            origin,
+        }
+    }
 }
 
 impl std::fmt::Display for Location {
@@ -22,7 +40,8 @@ impl std::fmt::Display for Location {
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
-        write!(f, ": {} '{}'", quote(&self.kind), quote(&self.name))
+        write!(f, ": {} '{}'", quote(&self.kind), quote(&self.name))?;
+        self.origin.as_ref().map_or(Ok(()), |origin| origin.fmt(f))
     }
 }
 

@@ -180,13 +180,7 @@ impl<'a> NodeReader<'a> {
 
     /// An error about this node.
     pub fn error(&self, problem: BuildProblem) -> BuildError {
-        let location = Location {
-            file: self.file.to_owned(),
-            line: self.op.line,
-            kind: self.op.kind.clone(),
-            name: self.op.name.clone(),
-        };
-        BuildError { location: Box::new(location), problem }
+        BuildError { location: Box::new(Location::of(self.file, self.op)), problem }
     }
 
     /// An error about the value of parameter `key`.

@@ -113,7 +113,7 @@ impl Each<'_> {
     fn without(&self, op: &Operator, operand: &str, verdict: Verdict) -> ValueComparison {
         ValueComparison {
             operand: operand.to_owned(),
-            location: crate::model::location(self.session.model().file(), op),
+            location: plutino_ops::Location::of(self.session.model().file(), op),
             kernel: String::new(),
             absorbed: Vec::new(),
             inputs: Vec::new(),

@@ -275,6 +275,19 @@ pub(crate) fn run(
     Ok(reports)
 }
 
+/// Finds dtypes and shapes of everything, with constants computed, and does nothing else.
+///
+/// # Errors
+/// Where an operator refuses its inputs, or a limit is exceeded.
+pub(crate) fn types(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+    net.index()?;
+    for pass in [dead::dead, infer::infer, fold::fold] {
+        pass(net, cx)?;
+        cx.settle(net)?;
+    }
+    Ok(())
+}
+
 /// The operators for which a pass is left out.
 fn without(options: &SessionOptions, pass: &str) -> BTreeSet<String> {
     let named = options.passes_off.iter().filter_map(|name| name.split_once('@'));

@@ -4,6 +4,7 @@ use crate::arena::ArenaPool;
 use crate::bind::{self, Binding};
 use crate::build;
 use crate::cache::PlanCache;
+use crate::control::Shared;
 use crate::exec::{self, Observed, Run};
 use crate::net::{ValueId, Wanted};
 use crate::options::Resolved;
@@ -23,10 +24,11 @@ use std::sync::Arc;
 /// A run with shapes that are new makes a plan first; the last few plans are kept.
 pub struct Session {
     model: Model,
-    resolved: Resolved,
     pool: Pool,
     plans: PlanCache,
     arenas: Arc<ArenaPool>,
+    /// What control operators plan and run with.
+    shared: Arc<Shared>,
 }
 
 impl Session {
@@ -35,7 +37,8 @@ impl Session {
         let pool = Pool::new(resolved.threads);
         let plans = PlanCache::new(resolved.options.plan_cache_size);
         let arenas = resolved.options.arena_pool.clone().unwrap_or_default();
-        Ok(Self { model, resolved, pool, plans, arenas })
+        let shared = Shared::new(resolved, Arc::clone(&arenas));
+        Ok(Self { model, pool, plans, arenas, shared })
     }
 
     /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
@@ -190,12 +193,12 @@ impl Session {
 
     /// The options, with nothing left open.
     pub(crate) fn resolved(&self) -> &Resolved {
-        &self.resolved
+        &self.shared.resolved
     }
 
     /// The instruction set.
     pub fn isa(&self) -> Isa {
-        self.resolved.isa
+        self.resolved().isa
     }
 
     /// Gives memory back to the system that is kept for further runs: plans, arenas, and packed
@@ -209,6 +212,7 @@ impl Session {
     /// model, for its next session, until [`Model::release_memory`] or the model goes.
     pub fn release_memory(&self) {
         self.plans.clear();
+        self.shared.clear();
         self.arenas.release();
         self.model.release_memory();
     }
@@ -266,9 +270,10 @@ impl Session {
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
         let make = |binding: &Binding| {
             let _span = spans::plan(&self.model.inner.file);
-            build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
+            let model = &self.model.inner;
+            build::build(model, self.resolved(), &self.pool, &self.shared, binding, limits)
         };
-        let Some(budget) = self.resolved.options.memory_budget else {
+        let Some(budget) = self.resolved().options.memory_budget else {
             return self.plans.get(binding, limits, make, |_| true);
         };
         let before = self.plans.len();
@@ -304,7 +309,7 @@ impl Session {
         Lent { reused, held }: Lent<'_>,
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
-        let budget = self.resolved.options.memory_budget;
+        let budget = self.resolved().options.memory_budget;
         let needed = plan.memory().total().saturating_add(held);
         let left = match budget {
             Some(budget) if held > 0 && needed > budget => {
@@ -319,7 +324,7 @@ impl Session {
             None => dense(),
         };
         let feeds = &feeds?[..];
-        let setting = self.resolved.setting();
+        let setting = self.resolved().setting();
         let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
         exec::run(&run, &self.pool, &self.arenas, reused, observed, outputs)
     }

@@ -1,0 +1,267 @@
+//! A part of a model, as a model of its own.
+
+use plutino_ir::{Graph, OperandId, Operator, OperatorId, quote};
+use std::collections::{BTreeSet, HashMap};
+
+/// A part cannot be taken out of a graph.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// There is no operand of this name, nor an operator that makes one operand and no other.
+    #[error(
+        "there is no operand '{name}', nor an operator of that name that makes one operand and no other",
+        name = quote(name)
+    )]
+    NoSuchOperand {
+        /// The name.
+        name: String,
+    },
+    /// An operand is named twice.
+    #[error("operand '{name}' is named twice", name = quote(name))]
+    Twice {
+        /// The name.
+        name: String,
+    },
+    /// No operand to compute is named.
+    #[error("at least one operand to compute must be named")]
+    Nothing,
+    /// The part needs inputs of the model that are none of its own.
+    #[error(
+        "'{to}' needs {}, which none of the operands to begin with stands before: name it as well, or one \
+         between", list(missing), to = quote(to)
+    )]
+    Missing {
+        /// The operand to compute.
+        to: String,
+        /// The inputs of the model that it needs.
+        missing: Vec<String>,
+    },
+    /// The graph that was made is not valid: a defect of plutino, or of the graph.
+    #[error("the part is no valid graph: {0}")]
+    Invalid(String),
+}
+
+/// Names that a message lists.
+const MOST_NAMED: usize = 8;
+
+fn list(names: &[String]) -> String {
+    let shown: Vec<String> =
+        names.iter().take(MOST_NAMED).map(|name| format!("input '{}'", quote(name))).collect();
+    match names.len().saturating_sub(MOST_NAMED) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// The operators between operands, with the weights that they need and no others. The inputs are
+/// `from`, in that order, or where none are named the inputs of the model that are needed; the
+/// outputs are `to`, in that order. Operands are called by their names or, where an operator makes
+/// one and no other, by its name; they keep their names.
+///
+/// # Errors
+/// Where there is no such operand, or `to` needs inputs of the model for which nothing in `from`
+/// stands.
+pub fn extract(graph: &Graph, from: &[&str], to: &[&str]) -> Result<Graph, ExtractError> {
+    let find = |name: &&str| operand(graph, name);
+    let from: Vec<OperandId> = from.iter().map(find).collect::<Result<_, _>>()?;
+    let to: Vec<OperandId> = to.iter().map(find).collect::<Result<_, _>>()?;
+    let name_of = |id: OperandId| graph.operand(id).map(|o| o.name.clone()).unwrap_or_default();
+    let mut given = BTreeSet::new();
+    if let Some(&twice) = from.iter().find(|id| !given.insert(id.index())) {
+        return Err(ExtractError::Twice { name: name_of(twice) });
+    }
+    if to.is_empty() {
+        return Err(ExtractError::Nothing);
+    }
+    let mut needed = BTreeSet::new();
+    for &result in &to {
+        let mut missing = Vec::new();
+        let mut left = vec![result];
+        while let Some(id) = left.pop() {
+            let producer = graph.operand(id).and_then(|operand| operand.producer);
+            let Some(producer) = producer.filter(|_| !given.contains(&id.index())) else {
+                continue;
+            };
+            let Some(operator) = graph.operator(producer) else { continue };
+            if operator.kind == "pnnx.Input" && !from.is_empty() {
+                missing.push(name_of(id));
+            } else if needed.insert(producer.index()) {
+                left.extend(&operator.inputs);
+            }
+        }
+        if !missing.is_empty() {
+            missing.sort();
+            missing.dedup();
+            return Err(ExtractError::Missing { to: name_of(result), missing });
+        }
+    }
+    Copy::of(graph, &from, &to, &needed).map_err(|error| ExtractError::Invalid(error.to_string()))
+}
+
+/// The operand of this name, or the only one that the operator of this name makes.
+fn operand(graph: &Graph, name: &str) -> Result<OperandId, ExtractError> {
+    let by_operator = || match graph.operator(graph.operator_by_name(name)?)?.outputs[..] {
+        [output] => Some(output),
+        _ => None,
+    };
+    let found = graph.operand_by_name(name).or_else(by_operator);
+    found.ok_or_else(|| ExtractError::NoSuchOperand { name: name.to_owned() })
+}
+
+/// A graph that is made of operators of another one.
+struct Copy<'a> {
+    source: &'a Graph,
+    graph: Graph,
+    operands: HashMap<usize, OperandId>,
+}
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+impl<'a> Copy<'a> {
+    fn of(
+        source: &'a Graph,
+        from: &[OperandId],
+        to: &[OperandId],
+        needed: &BTreeSet<usize>,
+    ) -> Fallible<Graph> {
+        let mut copy = Self { source, graph: Graph::new(), operands: HashMap::new() };
+        for (number, &id) in from.iter().enumerate() {
+            let place = copy.operand(id)?;
+            let name = copy.free(&format!("pnnx_input_{number}"), needed);
+            let input = copy.graph.new_operator("pnnx.Input", &name)?;
+            copy.graph.connect_output(input, place)?;
+        }
+        for (id, operator) in source.operators() {
+            if needed.contains(&id.index()) {
+                copy.operator(operator)?;
+            }
+        }
+        let mut results = Vec::new();
+        for &id in to {
+            results.push(copy.operand(id)?);
+        }
+        if results.len() > 1 {
+            // As pnnx writes several results.
+            let name = copy.free("pnnx_results", needed);
+            let pack = copy.graph.new_operator("prim::TupleConstruct", &name)?;
+            for result in results {
+                copy.graph.connect_input(pack, result)?;
+            }
+            let mut name = "results".to_owned();
+            while source.operand_by_name(&name).is_some() {
+                name.push('_');
+            }
+            let tuple = copy.graph.new_operand(&name)?;
+            copy.graph.connect_output(pack, tuple)?;
+            results = vec![tuple];
+        }
+        let name = copy.free("pnnx_output_0", needed);
+        let output = copy.graph.new_operator("pnnx.Output", &name)?;
+        for result in results {
+            copy.graph.connect_input(output, result)?;
+        }
+        copy.graph.validate()?;
+        Ok(copy.graph)
+    }
+
+    /// A name that no operator has which is taken over.
+    fn free(&self, name: &str, needed: &BTreeSet<usize>) -> String {
+        let taken = |name: &str| {
+            let theirs = self.source.operator_by_name(name);
+            theirs.is_some_and(|id| needed.contains(&id.index()))
+                || self.graph.operator_by_name(name).is_some()
+        };
+        let mut name = name.to_owned();
+        while taken(&name) {
+            name.push('_');
+        }
+        name
+    }
+
+    fn operand(&mut self, id: OperandId) -> Fallible<OperandId> {
+        if let Some(&place) = self.operands.get(&id.index()) {
+            return Ok(place);
+        }
+        let operand = self.source.operand(id).ok_or("an operand is gone")?;
+        let place = self.graph.new_operand(&operand.name)?;
+        self.graph.set_type(place, operand.ty.clone())?;
+        self.operands.insert(id.index(), place);
+        Ok(place)
+    }
+
+    fn operator(&mut self, operator: &Operator) -> Fallible<OperatorId> {
+        let id = self.graph.new_operator(&operator.kind, &operator.name)?;
+        for (&input, key) in operator.inputs.iter().zip(&operator.input_names) {
+            let place = self.operand(input)?;
+            match key {
+                Some(key) => self.graph.connect_named_input(id, key, place)?,
+                None => self.graph.connect_input(id, place)?,
+            }
+        }
+        for &output in &operator.outputs {
+            let mut place = self.operand(output)?;
+            if self.graph.operand(place).is_some_and(|operand| operand.producer.is_some()) {
+                // It is given, while a sister output is needed: what is made here goes nowhere.
+                let mut name =
+                    self.graph.operand(place).map(|o| o.name.clone()).unwrap_or_default();
+                while self.source.operand_by_name(&name).is_some()
+                    || self.graph.operand_by_name(&name).is_some()
+                {
+                    name.push('_');
+                }
+                place = self.graph.new_operand(&name)?;
+            }
+            self.graph.connect_output(id, place)?;
+        }
+        *self.graph.params_mut(id)? = operator.params.clone();
+        *self.graph.attrs_mut(id)? = operator.attrs.clone();
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::graph;
+
+    const LINES: &str = "
+        pnnx.Input in 0 1 x
+        pnnx.Input other 0 1 y
+        nn.Linear a 1 1 x 1 bias=False in_features=2 out_features=2 @weight=(2,2)f32
+        nn.ReLU b 1 1 1 2
+        pnnx.Expression c 2 1 2 y 3 expr=add(@0,@1)
+        torch.chunk d 1 2 3 4 5 chunks=2 dim=0
+        nn.Linear e 1 1 5 6 bias=False in_features=2 out_features=2 @weight=(2,2)f32
+        pnnx.Output out 2 0 4 6";
+
+    fn lines(graph: &Graph) -> Vec<String> {
+        graph.operators().map(|(_, op)| op.name.clone()).collect()
+    }
+
+    #[test]
+    fn a_part_has_what_it_needs() {
+        let whole = graph(LINES);
+        let part = extract(&whole, &["2", "y"], &["e"]).unwrap();
+        assert_eq!(lines(&part), ["pnnx_input_0", "pnnx_input_1", "c", "d", "e", "pnnx_output_0"]);
+        let all = extract(&whole, &[], &["2"]).unwrap();
+        assert_eq!(lines(&all), ["in", "a", "b", "pnnx_output_0"]);
+        let two = extract(&whole, &["3"], &["6", "4"]).unwrap();
+        assert_eq!(lines(&two)[3..], ["pnnx_results", "pnnx_output_0"]);
+        // One of two sisters is given, the other is computed.
+        let sister = extract(&whole, &["4", "3"], &["4", "5"]).unwrap();
+        sister.validate().unwrap();
+        assert_eq!(sister[sister.operator_by_name("d").unwrap()].outputs.len(), 2);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let whole = graph(LINES);
+        let missing = ExtractError::Missing { to: "6".into(), missing: vec!["y".into()] };
+        assert_eq!(extract(&whole, &["2"], &["e"]).unwrap_err(), missing);
+        let error = extract(&whole, &["x", "in"], &["2"]).unwrap_err();
+        assert_eq!(error, ExtractError::Twice { name: "x".into() });
+        let error = extract(&whole, &[], &["d"]).unwrap_err();
+        assert_eq!(error, ExtractError::NoSuchOperand { name: "d".into() });
+        assert_eq!(extract(&whole, &[], &[]).unwrap_err(), ExtractError::Nothing);
+    }
+}
