@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 from dataclasses import dataclass, field
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _errors
 from .._session import Session
@@ -88,7 +90,8 @@ def export(
         )
     if captured is None:
         try:
-            written = pnnx.write(module, call, signature, param, bin)
+            with _unchanged(module):
+                written = pnnx.write(module, call, param, bin)
         except _errors.ExportError as error:
             if found.fallback is None:
                 raise
@@ -132,18 +135,12 @@ def _paths(path: Path) -> Tuple[str, str]:
 
 def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     """The module's own results, flat; buffers that it writes to are put back."""
-    import copy
-
     import torch
     from torch.utils import _pytree as pytree
 
     args, kwargs = copy.deepcopy(call)
-    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), _unchanged(module):
         leaves, signature.out_spec = pytree.tree_flatten(module(*args, **kwargs))
-        for name, buffer in module.named_buffers():
-            if name in kept and buffer.shape == kept[name].shape:
-                buffer.copy_(kept[name])
     _, signature.in_spec = pytree.tree_flatten(call)
     # What pnnx gives: tensors alone.
     count = iter(range(len(leaves)))
@@ -151,6 +148,18 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
         next(count) if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves
     ]
     return leaves
+
+
+@contextlib.contextmanager
+def _unchanged(module: Any) -> Iterator[None]:
+    """Puts buffers back that a module writes to when it is called."""
+    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in module.named_buffers():
+            if name in kept and buffer.shape == kept[name].shape:
+                buffer.detach().copy_(kept[name])
 
 
 def _with_torch_export(
