@@ -238,6 +238,17 @@ class Exporting(unittest.TestCase):
         self.assertEqual(lines(found.param, "nn.LayerNorm")[0][1], "norm")
         session = plutino.Session(found.param)
         self.assertEqual([value.name for value in session.get_inputs()], ["image"])
+        self.assertEqual(
+            [value.operator for value in session.get_outputs()], ["scores", "best.0", "best.1"]
+        )
+
+    def test_states_stand_behind_what_the_caller_gives(self):
+        found = plutino.export(Counter().eval(), self.path, torch.ones(2, 3))
+        session = plutino.Session(found.param)
+        self.assertEqual([v.operator for v in session.get_inputs()], ["x", "total"])
+        self.assertEqual([v.operator for v in session.get_outputs()], ["out0", "total.next"])
+        (state,) = found.states
+        self.assertEqual((state.name, state.number, state.initial.tolist()), ("total", 1, [0] * 3))
 
     def test_tied_weights_are_written_once(self):
         class Tied(nn.Module):

@@ -140,7 +140,10 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
 
     args, kwargs = copy.deepcopy(call)
     with torch.no_grad(), _unchanged(module):
-        leaves, signature.out_spec = pytree.tree_flatten(module(*args, **kwargs))
+        results = module(*args, **kwargs)
+    leaves, signature.out_spec = pytree.tree_flatten(results)
+    paths, _ = pytree.tree_flatten_with_path(results)
+    signature.results = [_word(path) for path, _ in paths]
     _, signature.in_spec = pytree.tree_flatten(call)
     # What pnnx gives: tensors alone.
     count = iter(range(len(leaves)))
@@ -162,11 +165,19 @@ def _unchanged(module: Any) -> Iterator[None]:
                 buffer.detach().copy_(kept[name])
 
 
+def _word(path: Any) -> Optional[str]:
+    """The name of a result in a dictionary: ``logits``, ``attentions.0``."""
+    keys = [getattr(part, "key", getattr(part, "idx", getattr(part, "name", None))) for part in path]
+    return ".".join(map(str, keys)) if any(isinstance(key, str) for key in keys) else None
+
+
 def _with_torch_export(
     module: Any, call: Any, dynamic: Any, found: Export
 ) -> Tuple[Any, Written]:
-    captured, names = capture.capture(module, *call, dynamic)
-    written = program.write(captured, names)
+    assert found.signature is not None
+    with _unchanged(module):
+        captured, names = capture.capture(module, *call, dynamic)
+    written = program.write(captured, names, found.signature.results)
     written.graph.save(found.param, found.bin)
     found.exporter = "torch.export"
     return captured, written
@@ -198,7 +209,7 @@ def _compare(
 
     signature = found.signature
     assert signature is not None
-    session = Session(found.param)
+    session = Session(found.param, threads=1)  # others may need the cores; results are the same
     feeds = feeds_of(session, signature, found.states, call)
     results = session.run(None, feeds)
     expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])

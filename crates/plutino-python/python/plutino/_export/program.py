@@ -73,21 +73,29 @@ class Written:
     """Whether numbers are drawn."""
 
 
-def write(program: Any, names: Optional[Dict[str, str]] = None) -> Written:
-    """Writes a program that has no in-place operators (``run_decompositions({})``). ``names``: of
-    symbols, where the user gave any.
+def write(
+    program: Any,
+    symbols: Optional[Dict[str, str]] = None,
+    results: Sequence[Optional[str]] = (),
+) -> Written:
+    """Writes a program that has no in-place operators (``run_decompositions({})``). ``symbols``
+    and ``results``: names of sizes that vary and of the leaves of the results, as far as there are
+    any.
 
     Raises :class:`ExportError` for what PNNX has no operators for.
     """
-    return _Walk(program, names or {}).run()
+    return _Walk(program, symbols or {}, results).run()
 
 
 class _Walk:
-    def __init__(self, program: Any, names: Dict[str, str]) -> None:
+    def __init__(
+        self, program: Any, names: Dict[str, str], results: Sequence[Optional[str]]
+    ) -> None:
         self.program = program
         self.graph = Graph()
         self.written = Written(self.graph)
         self.symbols = names
+        self.results = results
         self.nodes = list(program.graph.nodes)
         # Nodes that are written already, and those whose value another operand has.
         self.operands: Dict[Any, str] = {}
@@ -141,6 +149,7 @@ class _Walk:
             if spec.kind == OutputKind.BUFFER_MUTATION
         }
         specs = {spec.arg.name: spec for spec in signature.input_specs}
+        states = []
         for node in self.nodes:
             if node.op != "placeholder":
                 continue
@@ -155,9 +164,11 @@ class _Walk:
                     self.written.states.append(
                         State(spec.target, node.name, -1, tensor.detach().clone())
                     )
-                    self._make_input(node)
+                    states.append((node, spec.target))
                 else:
                     self.constants[node] = (spec.target, tensor)
+        for node, name in states:  # behind what the caller gives
+            self._make_input(node, name)
         for node in self.nodes:
             for source in node.all_input_nodes:
                 if source in self.constants and node in self.needed:
@@ -188,9 +199,9 @@ class _Walk:
         self.written.constants.append(None)
         self._make_input(node)
 
-    def _make_input(self, node: Any) -> None:
+    def _make_input(self, node: Any, name: Optional[str] = None) -> None:
         self._record(node.name, node.meta["val"])
-        self.graph.add("pnnx.Input", node.name, [], [node.name])
+        self.graph.add("pnnx.Input", name or node.name, [], [node.name])
         self.operands[node] = node.name
 
     def _attribute(self, node: Any) -> None:
@@ -210,20 +221,25 @@ class _Walk:
         states = {state.name: state for state in self.written.states}
         leaves = {name: at for at, name in enumerate(self.written.inputs) if name is not None}
         count = 0
-        for value, spec in zip(output.args[0], specs):
+        pairs = list(zip(output.args[0], specs))
+        # The caller's results, then what the next call needs.
+        for value, spec in sorted(pairs, key=lambda p: p[1].kind != OutputKind.USER_OUTPUT):
+            kind = spec.kind
+            leaf = len(self.written.outputs)
+            if kind == OutputKind.USER_OUTPUT:
+                self.written.outputs.append(count if _is_node(value) else (value,))
             if not _is_node(value):
-                if spec.kind == OutputKind.USER_OUTPUT:
-                    self.written.outputs.append((value,))
                 continue
-            self.graph.add("pnnx.Output", f"out{count}", [self._operand(value)])
-            if spec.kind == OutputKind.USER_OUTPUT:
-                self.written.outputs.append(count)
-            elif spec.kind == OutputKind.BUFFER_MUTATION:
-                states[spec.target].number = count
-            elif spec.kind == OutputKind.USER_INPUT_MUTATION:
+            if kind == OutputKind.USER_OUTPUT:
+                name = self.results[leaf] if leaf < len(self.results) else None
+            elif kind == OutputKind.BUFFER_MUTATION:
+                states[spec.target].number, name = count, f"{spec.target}.next"
+            elif kind == OutputKind.USER_INPUT_MUTATION:
                 self.written.mutated.append((leaves[spec.target], count))
+                name = f"{spec.target}.next"
             else:
-                raise _errors.ExportError(f"the program has an output of kind {spec.kind.name}")
+                raise _errors.ExportError(f"the program has an output of kind {kind.name}")
+            self.graph.add("pnnx.Output", name or f"out{count}", [self._operand(value)])
             count += 1
 
     # Operands
