@@ -8,6 +8,7 @@ mod ci;
 mod conformance;
 mod downstream;
 mod examples;
+mod exporter;
 mod features;
 mod fixtures;
 mod frames;
@@ -58,6 +59,7 @@ enum Chore {
     Ci(ci::Args),
     Downstream(downstream::Args),
     Examples(examples::Args),
+    Exporter(exporter::Args),
     Fixtures(fixtures::Args),
     Fuzz(fuzz::Args),
     Gallery(gallery::Args),
@@ -97,6 +99,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Downstream(args) => downstream::run(&args),
         Chore::Examples(_) => examples::run(&project_root()?),
+        Chore::Exporter(args) => exporter::run(&project_root()?, &args),
         Chore::Fixtures(args) => fixtures::run(&args),
         Chore::Fuzz(args) => fuzz::run(&project_root()?, &args),
         Chore::Gallery(args) => gallery::run(&project_root()?, &args),

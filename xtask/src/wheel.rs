@@ -27,9 +27,12 @@ pub(crate) struct TestArgs {
     /// The interpreter to test with.
     #[arg(long, default_value = "python3")]
     python: PathBuf,
-    /// Further packages to install, for the tests that want them: ml_dtypes, torch.
+    /// Further packages to install, for the tests that want them: ml_dtypes.
     #[arg(long = "with")]
     packages: Vec<String>,
+    /// Install PyTorch and pnnx as well, for the tests of the exporter.
+    #[arg(long)]
+    torch: bool,
     /// Test the wheel that is there.
     #[arg(long)]
     no_build: bool,
@@ -76,7 +79,8 @@ pub(crate) fn test(root: &Path, args: &TestArgs) -> Result<()> {
     }
     succeed(Command::new(&args.python).args(["-m", "venv"]).arg(&venv))?;
     let python = interpreter(&venv);
-    succeed(pip(&python).arg("numpy").arg(&wheel).args(&args.packages))?;
+    let torch = if args.torch { &["torch", "torchvision", "pnnx"][..] } else { &[] };
+    succeed(pip(&python).arg("numpy").arg(&wheel).args(&args.packages).args(torch))?;
     // Not in the package's folder: what is tested is what was installed.
     let tests = root.join(FOLDER).join("tests");
     let discover = ["-m", "unittest", "discover", "--start-directory"];
@@ -143,14 +147,14 @@ fn interpreter(venv: &Path) -> PathBuf {
     venv.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" })
 }
 
-fn pip(python: &Path) -> Command {
+pub(crate) fn pip(python: &Path) -> Command {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     pip
 }
 
 /// The one wheel of a folder.
-fn newest(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn newest(folder: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut wheels = Vec::new();
     for entry in entries {

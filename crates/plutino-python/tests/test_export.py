@@ -1,6 +1,8 @@
 """Modules of PyTorch as models. Skipped where PyTorch is not installed."""
 
+import contextlib
 import copy
+import io
 import math
 import os
 import pathlib
@@ -8,9 +10,8 @@ import pickle
 import tempfile
 import unittest
 
-import numpy as np
-
 import plutino
+import support
 
 try:
     import torch
@@ -238,6 +239,17 @@ class Exporting(unittest.TestCase):
         self.assertEqual(lines(found.param, "nn.LayerNorm")[0][1], "norm")
         session = plutino.Session(found.param)
         self.assertEqual([value.name for value in session.get_inputs()], ["image"])
+        self.assertEqual(
+            [value.operator for value in session.get_outputs()], ["scores", "best.0", "best.1"]
+        )
+
+    def test_states_stand_behind_what_the_caller_gives(self):
+        found = plutino.export(Counter().eval(), self.path, torch.ones(2, 3))
+        session = plutino.Session(found.param)
+        self.assertEqual([v.operator for v in session.get_inputs()], ["x", "total"])
+        self.assertEqual([v.operator for v in session.get_outputs()], ["out0", "total.next"])
+        (state,) = found.states
+        self.assertEqual((state.name, state.number, state.initial.tolist()), ("total", 1, [0] * 3))
 
     def test_tied_weights_are_written_once(self):
         class Tied(nn.Module):
@@ -308,6 +320,24 @@ class Exporting(unittest.TestCase):
         asked = plutino.compile(Net().eval(), torch.randn(1, 3, 8, 8), exporter="pnnx")
         self.assertEqual((asked.exporter, asked.fallback), ("pnnx", None))
         self.assertEqual(asked(torch.randn(1, 3, 8, 8))["best"][0].dtype, torch.int64)
+
+
+class Documentation(unittest.TestCase):
+    def test_examples_of_the_page_run(self):
+        """Every block of docs/exporting.md, in one program."""
+        text = (support.ROOT / "docs" / "exporting.md").read_text()
+        blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+        self.assertGreater(len(blocks), 3)
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            try:
+                program = {"__name__": "example"}
+                for number, block in enumerate(blocks):
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        exec(compile(block, f"docs/exporting.md, block {number}", "exec"), program)
+            finally:
+                os.chdir(before)
 
 
 if __name__ == "__main__":

@@ -128,15 +128,19 @@ def heads(kind: str, head: str, inputs: Callable = padded, **more) -> Callable:
     return make
 
 
-CAUSAL = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mistral", "phi", "phi3", "gpt2", "gpt_neo", "gpt_neox", "gptj", "opt",
-          "bloom", "mpt", "falcon", "stablelm", "starcoder2", "olmo", "olmo2", "cohere", "glm", "granite", "codegen", "nemotron",
+CAUSAL = ("llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mistral", "phi", "phi3", "gpt2", "gpt_neox", "opt",
+          "bloom", "mpt", "falcon", "stablelm", "starcoder2", "olmo", "olmo2", "cohere", "glm", "granite", "nemotron",
           "smollm3", "helium", "ernie4_5", "biogpt", "xglm", "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe",
-          "gpt_oss", "mamba", "mamba2", "rwkv", "openai-gpt", "ctrl", "deepseek_v3")  # fmt: skip
+          "gpt_oss", "mamba", "rwkv", "openai-gpt", "ctrl")  # fmt: skip
 
 CASES: dict[str, Callable] = {
     **{kind: causal(kind) for kind in CAUSAL},
     "gpt_neo": causal("gpt_neo", attention_types=[[["global", "local"], 1]], num_layers=2),
     "gptj": causal("gptj", rotary_dim=8),
+    "codegen": causal("codegen", rotary_dim=8),
+    "deepseek_v3": causal("deepseek_v3", num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=8,
+                          v_head_dim=16, head_dim=8, n_group=1, topk_group=1, first_k_dense_replace=1, n_shared_experts=1),
+    "mamba2": causal("mamba2", num_heads=8, head_dim=16, n_groups=1, state_size=16),
     **{kind: encoder(kind) for kind in ("bert", "roberta", "electra", "albert", "distilbert", "mpnet", "deberta", "deberta-v2", "camembert",
                                         "xlm-roberta", "ernie", "modernbert", "squeezebert", "mobilebert", "roformer", "nystromformer",
                                         "convbert", "fnet", "layoutlm", "esm", "megatron-bert", "data2vec-text", "ibert", "rembert", "xlm",
@@ -148,7 +152,7 @@ CASES: dict[str, Callable] = {
                                        "siglip_vision_model", "clip_vision_model", "dinov3_vit", "hiera", "pvt", "pvt_v2", "swin", "swinv2",
                                        "segformer", "mobilevit", "mobilevitv2", "poolformer", "resnet", "regnet", "convnext", "convnextv2",
                                        "bit", "levit", "cvt", "focalnet", "efficientnet", "mobilenet_v1", "mobilenet_v2", "dpt", "glpn",
-                                       "yolos", "efficientformer", "swiftformer", "van", "textnet", "timesformer")},
+                                       "yolos", "swiftformer", "textnet", "timesformer")},
     **{kind: audio(kind) for kind in ("wav2vec2", "hubert", "wavlm", "sew", "unispeech", "wav2vec2-conformer", "data2vec-audio")},
     "whisper": whisper,
     "clip": clip,

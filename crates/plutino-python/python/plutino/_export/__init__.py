@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 from dataclasses import dataclass, field
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _errors
 from .._session import Session
@@ -88,7 +90,8 @@ def export(
         )
     if captured is None:
         try:
-            written = pnnx.write(module, call, signature, param, bin)
+            with _unchanged(module):
+                written = pnnx.write(module, call, param, bin)
         except _errors.ExportError as error:
             if found.fallback is None:
                 raise
@@ -132,18 +135,15 @@ def _paths(path: Path) -> Tuple[str, str]:
 
 def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     """The module's own results, flat; buffers that it writes to are put back."""
-    import copy
-
     import torch
     from torch.utils import _pytree as pytree
 
     args, kwargs = copy.deepcopy(call)
-    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    with torch.no_grad():
-        leaves, signature.out_spec = pytree.tree_flatten(module(*args, **kwargs))
-        for name, buffer in module.named_buffers():
-            if name in kept and buffer.shape == kept[name].shape:
-                buffer.copy_(kept[name])
+    with torch.no_grad(), _unchanged(module):
+        results = module(*args, **kwargs)
+    leaves, signature.out_spec = pytree.tree_flatten(results)
+    paths, _ = pytree.tree_flatten_with_path(results)
+    signature.results = [_word(path) for path, _ in paths]
     _, signature.in_spec = pytree.tree_flatten(call)
     # What pnnx gives: tensors alone.
     count = iter(range(len(leaves)))
@@ -153,11 +153,31 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     return leaves
 
 
+@contextlib.contextmanager
+def _unchanged(module: Any) -> Iterator[None]:
+    """Puts buffers back that a module writes to when it is called."""
+    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        yield
+    finally:
+        for name, buffer in module.named_buffers():
+            if name in kept and buffer.shape == kept[name].shape:
+                buffer.detach().copy_(kept[name])
+
+
+def _word(path: Any) -> Optional[str]:
+    """The name of a result in a dictionary: ``logits``, ``attentions.0``."""
+    keys = [getattr(part, "key", getattr(part, "idx", getattr(part, "name", None))) for part in path]
+    return ".".join(map(str, keys)) if any(isinstance(key, str) for key in keys) else None
+
+
 def _with_torch_export(
     module: Any, call: Any, dynamic: Any, found: Export
 ) -> Tuple[Any, Written]:
-    captured, names = capture.capture(module, *call, dynamic)
-    written = program.write(captured, names)
+    assert found.signature is not None
+    with _unchanged(module):
+        captured, names = capture.capture(module, *call, dynamic)
+    written = program.write(captured, names, found.signature.results)
     written.graph.save(found.param, found.bin)
     found.exporter = "torch.export"
     return captured, written
@@ -189,7 +209,7 @@ def _compare(
 
     signature = found.signature
     assert signature is not None
-    session = Session(found.param)
+    session = Session(found.param, threads=1)  # others may need the cores; results are the same
     feeds = feeds_of(session, signature, found.states, call)
     results = session.run(None, feeds)
     expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])

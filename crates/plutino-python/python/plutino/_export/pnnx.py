@@ -14,12 +14,9 @@ from typing import Any, Iterator, List, Optional, Tuple
 from .. import _errors
 from .graph import Graph
 from .program import Written
-from .signature import Signature
 
 
-def write(
-    module: Any, call: Tuple[Any, Any], signature: Signature, param: str, bin: str
-) -> Written:
+def write(module: Any, call: Tuple[Any, Any], param: str, bin: str) -> Written:
     """Exports through pnnx. Its inputs are the tensors among the arguments, in order."""
     import torch
     from torch.utils import _pytree as pytree

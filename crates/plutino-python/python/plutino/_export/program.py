@@ -13,6 +13,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import _errors
 from . import dtypes, symbols
+from .creation import as_full
+from .formulas import LARGEST, Formula, formula, number, rounds
 from .graph import OPEN_END, Graph, Type, Weight
 from .modules import Arguments, Module, as_module
 
@@ -71,21 +73,29 @@ class Written:
     """Whether numbers are drawn."""
 
 
-def write(program: Any, names: Optional[Dict[str, str]] = None) -> Written:
-    """Writes a program that has no in-place operators (``run_decompositions({})``). ``names``: of
-    symbols, where the user gave any.
+def write(
+    program: Any,
+    symbols: Optional[Dict[str, str]] = None,
+    results: Sequence[Optional[str]] = (),
+) -> Written:
+    """Writes a program that has no in-place operators (``run_decompositions({})``). ``symbols``
+    and ``results``: names of sizes that vary and of the leaves of the results, as far as there are
+    any.
 
     Raises :class:`ExportError` for what PNNX has no operators for.
     """
-    return _Walk(program, names or {}).run()
+    return _Walk(program, symbols or {}, results).run()
 
 
 class _Walk:
-    def __init__(self, program: Any, names: Dict[str, str]) -> None:
+    def __init__(
+        self, program: Any, names: Dict[str, str], results: Sequence[Optional[str]]
+    ) -> None:
         self.program = program
         self.graph = Graph()
         self.written = Written(self.graph)
         self.symbols = names
+        self.results = results
         self.nodes = list(program.graph.nodes)
         # Nodes that are written already, and those whose value another operand has.
         self.operands: Dict[Any, str] = {}
@@ -93,6 +103,8 @@ class _Walk:
         """Placeholders of parameters and the like: full name, tensor."""
         self.uses: Dict[Tuple[Any, ...], int] = {}
         self.attributes: Dict[Tuple[Any, ...], str] = {}
+        self.formulas: Dict[Any, Formula] = {}
+        """Values that the one expression which reads them is to spell out."""
         self.needed = self._needed()
         self.calls = self._calls_by_module()
 
@@ -137,6 +149,7 @@ class _Walk:
             if spec.kind == OutputKind.BUFFER_MUTATION
         }
         specs = {spec.arg.name: spec for spec in signature.input_specs}
+        states = []
         for node in self.nodes:
             if node.op != "placeholder":
                 continue
@@ -151,9 +164,11 @@ class _Walk:
                     self.written.states.append(
                         State(spec.target, node.name, -1, tensor.detach().clone())
                     )
-                    self._make_input(node)
+                    states.append((node, spec.target))
                 else:
                     self.constants[node] = (spec.target, tensor)
+        for node, name in states:  # behind what the caller gives
+            self._make_input(node, name)
         for node in self.nodes:
             for source in node.all_input_nodes:
                 if source in self.constants and node in self.needed:
@@ -184,9 +199,9 @@ class _Walk:
         self.written.constants.append(None)
         self._make_input(node)
 
-    def _make_input(self, node: Any) -> None:
+    def _make_input(self, node: Any, name: Optional[str] = None) -> None:
         self._record(node.name, node.meta["val"])
-        self.graph.add("pnnx.Input", node.name, [], [node.name])
+        self.graph.add("pnnx.Input", name or node.name, [], [node.name])
         self.operands[node] = node.name
 
     def _attribute(self, node: Any) -> None:
@@ -206,20 +221,25 @@ class _Walk:
         states = {state.name: state for state in self.written.states}
         leaves = {name: at for at, name in enumerate(self.written.inputs) if name is not None}
         count = 0
-        for value, spec in zip(output.args[0], specs):
+        pairs = list(zip(output.args[0], specs))
+        # The caller's results, then what the next call needs.
+        for value, spec in sorted(pairs, key=lambda p: p[1].kind != OutputKind.USER_OUTPUT):
+            kind = spec.kind
+            leaf = len(self.written.outputs)
+            if kind == OutputKind.USER_OUTPUT:
+                self.written.outputs.append(count if _is_node(value) else (value,))
             if not _is_node(value):
-                if spec.kind == OutputKind.USER_OUTPUT:
-                    self.written.outputs.append((value,))
                 continue
-            self.graph.add("pnnx.Output", f"out{count}", [self._operand(value)])
-            if spec.kind == OutputKind.USER_OUTPUT:
-                self.written.outputs.append(count)
-            elif spec.kind == OutputKind.BUFFER_MUTATION:
-                states[spec.target].number = count
-            elif spec.kind == OutputKind.USER_INPUT_MUTATION:
+            if kind == OutputKind.USER_OUTPUT:
+                name = self.results[leaf] if leaf < len(self.results) else None
+            elif kind == OutputKind.BUFFER_MUTATION:
+                states[spec.target].number, name = count, f"{spec.target}.next"
+            elif kind == OutputKind.USER_INPUT_MUTATION:
                 self.written.mutated.append((leaves[spec.target], count))
+                name = f"{spec.target}.next"
             else:
-                raise _errors.ExportError(f"the program has an output of kind {spec.kind.name}")
+                raise _errors.ExportError(f"the program has an output of kind {kind.name}")
+            self.graph.add("pnnx.Output", name or f"out{count}", [self._operand(value)])
             count += 1
 
     # Operands
@@ -287,7 +307,12 @@ class _Walk:
         if torch.Tag.nondeterministic_seeded in target.tags:
             self.written.random |= _draws(arguments)
         module = as_module(function, arguments)
-        if module is None or not self._module(node, module):
+        if module is not None and self._module(node, module):
+            return
+        found = formula(function, arguments, node)
+        if found is not None:
+            self._formula(node, found)
+        else:
             self._native(node, function, arguments)
 
     def _same(self, node: Any, source: Any) -> None:
@@ -334,9 +359,13 @@ class _Walk:
         if schema.name.partition("::")[0] != "aten":
             self._custom(node)
             return
-        if isinstance(arguments.get("other"), complex):
-            self._complex(node, function, arguments)
-            return
+        made = as_full(function, arguments, node.meta["val"])
+        if made is not None:
+            import torch
+
+            full = torch.ops.aten.full.default._schema
+            arguments = {each.name: made.get(each.name) for each in full.arguments}
+            function, schema = "full", full
         params: Dict[str, Any] = {}
         inputs: List[Union[str, Tuple[str, str]]] = []
         variadic = function in VARIADIC
@@ -358,21 +387,42 @@ class _Walk:
         kind = f"torch.{function}" if variadic else f"aten::{_overloaded(schema)}"
         self.graph.add(kind, self._name(node), inputs, self._results(node), params)
 
-    def _complex(self, node: Any, function: str, arguments: Arguments) -> None:
-        """A function of a complex number, which PNNX has in expressions alone."""
-        number = arguments["other"]
-        text = f"{number.real!r}{number.imag:+}j"
-        if function not in ("add", "sub", "mul", "div", "pow") or arguments.get("alpha", 1) != 1:
-            raise _errors.ExportError(
-                f"aten::{function} has the complex number {number}, which PNNX has no place for",
-                operator=node.name,
-                kind=f"aten::{function}",
-            )
-        expression = {"expr": f"{function}(@0,{text})"}
-        inputs = [self._operand(arguments["input"])]
-        self.graph.add(
-            "pnnx.Expression", self._name(node), inputs, self._results(node), expression
-        )
+    def _formula(self, node: Any, found: Formula) -> None:
+        """Writes a call as an expression, with what only it reads; or leaves that to its reader."""
+        readers = [user for user in node.users if user in self.needed or user.op == "output"]
+        if len(readers) == 1 and rounds(node) and self._reads_once(readers[0], node):
+            if self._length(found) < LARGEST // 2:
+                self.formulas[node] = found
+                return
+        operands: List[str] = []
+
+        def text(part: Any) -> str:
+            if isinstance(part, tuple):
+                return f"{part[0]}({','.join(map(text, part[1:]))})"
+            if not _is_node(part):
+                return number(part)
+            if part in self.formulas:
+                return text(self.formulas[part])
+            operand = self._operand(part)
+            if operand not in operands:
+                operands.append(operand)
+            return f"@{operands.index(operand)}"
+
+        params = {"expr": text(found)}
+        self.graph.add("pnnx.Expression", self._name(node), operands, self._results(node), params)
+
+    def _reads_once(self, reader: Any, node: Any) -> bool:
+        """Whether the reader of a value is an expression that has it once."""
+        if reader.op != "call_function" or not hasattr(reader.target, "_schema"):
+            return False
+        function = reader.target._schema.name.partition("::")[2]
+        found = formula(function, _arguments(reader), reader)
+        return found is not None and _flat(found).count(node) == 1 and rounds(reader)
+
+    def _length(self, found: Formula) -> int:
+        """Functions in a formula, with those that it spells out."""
+        parts = (self.formulas.get(part, ()) for part in _flat(found) if _is_node(part))
+        return 1 + sum(self._length(part) for part in parts if part)
 
     def _custom(self, node: Any) -> None:
         """An operator of another library, as pnnx writes it: its arguments by number."""
@@ -441,6 +491,14 @@ class _Walk:
         if leaf and self.calls.get(path) == 1:
             return path
         return f"{path}.{node.name}"
+
+
+def _flat(found: Formula) -> List[Any]:
+    """Arguments of a formula, also of those inside."""
+    parts: List[Any] = []
+    for part in found[1:]:
+        parts += _flat(part) if isinstance(part, tuple) else [part]
+    return parts
 
 
 def _is_node(value: Any) -> bool:

@@ -33,6 +33,8 @@ class Signature:
     constants: List[Any] = field(default_factory=list)
     outputs: List[Union[int, Tuple[Any]]] = field(default_factory=list)
     """Of each leaf of the results the number of the model's output, or its value."""
+    results: List[Optional[str]] = field(default_factory=list)
+    """Of each leaf of the results its name, where it has one."""
 
     @staticmethod
     def of(module: Any) -> "Signature":

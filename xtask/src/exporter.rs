@@ -1,0 +1,60 @@
+//! `cargo xtask exporter`: what `plutino.export` writes, shown on many models.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::python::{self, SCRIPTS, succeed};
+use crate::wheel;
+
+/// Export many models of PyTorch's libraries, compare each with its module, and write the table of
+/// docs/exporting.md
+///
+/// Builds the wheel. Takes an hour. Results are kept in target/python/exporter.jsonl: what is in
+/// it is not run again.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only models whose name has this word.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Run models again that were not right.
+    #[arg(long)]
+    again: bool,
+    /// Use the wheel that is there.
+    #[arg(long)]
+    no_build: bool,
+    /// Seconds that a model may take.
+    #[arg(long, default_value_t = 300)]
+    timeout: u32,
+}
+
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    if !args.no_build {
+        wheel::run(root)?;
+    }
+    let python = python::interpreter(root, &["requirements.txt", "exporter/requirements.txt"])?;
+    let site = installed(root, &python)?;
+    let mut run = Command::new(python);
+    run.current_dir(root.join(SCRIPTS)).env("PYTHONPATH", site).env("OMP_NUM_THREADS", "1");
+    run.args(["-m", "exporter.run", "--timeout", &args.timeout.to_string()]);
+    run.arg("--results").arg(root.join("target/python/exporter.jsonl"));
+    run.args(args.only.iter().flat_map(|word| ["--only", word]));
+    if args.again {
+        run.arg("--again");
+    }
+    if args.only.is_empty() {
+        run.arg("--document").arg(root.join("docs/exporting.md"));
+    }
+    succeed(&mut run)
+}
+
+/// The folder in which the wheel lies unpacked, for an interpreter that has all else.
+fn installed(root: &Path, python: &Path) -> Result<PathBuf> {
+    let out = root.join("target/python");
+    let site = out.join("site");
+    let mut pip = wheel::pip(python);
+    pip.args(["--no-deps", "--upgrade", "--target"]).arg(&site);
+    succeed(pip.arg(wheel::newest(&out.join("wheels"))?))?;
+    Ok(site)
+}
