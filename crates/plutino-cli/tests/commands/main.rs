@@ -5,6 +5,7 @@ mod compare;
 mod pictures;
 mod plan;
 mod profile;
+mod programs;
 mod requests;
 mod view;
 
