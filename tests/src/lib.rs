@@ -9,6 +9,11 @@ pub mod shared;
 use plutino::{Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;
 
+/// The examples of docs/programs.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/programs.md")]
+pub struct ProgramsPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -2,7 +2,9 @@
 
 use crate::failure::Failure;
 use crate::output::{during, note};
-use plutino::ir::{Definition, Definitions, LoadError, LoadOptions, UnknownLimit, Weights};
+use plutino::ir::{
+    Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
+};
 use plutino::{
     DType, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session, SessionOptions,
     SizeLimit, SizeLimits,
@@ -260,6 +262,25 @@ impl LimitArgs {
             other => Ok(other?),
         }
     }
+}
+
+/// Writes a model: `OUT.pnnx.param`, or that file itself, and the weights beside it. Returns the
+/// path of the first.
+pub(crate) fn save(graph: &Graph, output: &Path) -> Result<PathBuf, Failure> {
+    let param = match output.extension().is_some_and(|extension| extension == "param") {
+        true => output.to_owned(),
+        false => {
+            let mut name = output.as_os_str().to_owned();
+            name.push(".pnnx.param");
+            name.into()
+        }
+    };
+    let saved = graph.save(&param, param.with_extension("bin"));
+    saved.map_err(|error| match error {
+        SaveError::Io { .. } | SaveError::Write(_) => Failure::usage(error.to_string()),
+        _ => Failure::Model(error.to_string()),
+    })?;
+    Ok(param)
 }
 
 /// Constants that may be sizes or indices.

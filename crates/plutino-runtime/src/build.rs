@@ -64,8 +64,8 @@ pub(crate) fn build(
     }
 }
 
-/// Makes a plan of a body of a control operator, within the scope of whoever plans or runs that, and
-/// on this thread: it may be one of those that plan together. What the plan takes is charged.
+/// Makes a plan of a body of a control operator, within the scope of whoever plans or runs that,
+/// and on this thread: it may be one of those that plan together. What the plan takes is charged.
 ///
 /// # Errors
 /// As [`build`].

@@ -169,7 +169,7 @@ impl UnsupportedKind {
             "prim::If" | "prim::Loop" => Some(
                 "pnnx writes no bodies of scripted control flow; trace the model instead of scripting it \
                  (torch.jit.trace, or pnnx.export, which does), or export each body as a model of its own \
-                 and call it from the program; a part that scripts itself while it is traced, such as \
+                 and name it in a plutino.If or plutino.While (docs/programs.md); a part that scripts itself while it is traced, such as \
                  torchvision's batched_nms in its detectors, is best left out of the export",
             ),
             "prim::CallMethod" | "prim::CallFunction" => Some(

@@ -357,19 +357,12 @@ impl Model {
     /// session uses. Those of plans stay; [`Session::release_memory`] forgets plans as well. Pages
     /// of a mapped file are given back, too.
     pub fn release_memory(&self) {
-        self.inner.packs.release_unused();
-        for (_, operator) in self.inner.graph.operators() {
-            for attribute in operator.attrs.values() {
-                if let (Some(mapping), Some(data)) = (attribute.mapping(), attribute.data()) {
-                    mapping.release(data);
-                }
-            }
-        }
+        self.inner.parts().iter().for_each(|part| part.release_memory());
     }
 
     /// Bytes of packed weights that are in memory at the moment, for all sessions.
     pub fn packed_bytes(&self) -> usize {
-        self.inner.packs.bytes()
+        self.inner.parts().iter().map(|part| part.packs.bytes()).fold(0, usize::saturating_add)
     }
 
     /// A session: the model with options and threads. Plans are made when shapes are known.
@@ -388,6 +381,30 @@ impl std::fmt::Debug for Model {
 }
 
 impl Inner {
+    /// The model, and the bodies of its control operators, each once.
+    fn parts(&self) -> Vec<&Self> {
+        let (mut parts, mut left): (Vec<&Self>, Vec<&Self>) = (Vec::new(), vec![self]);
+        while let Some(part) = left.pop() {
+            if !parts.iter().any(|&other| std::ptr::eq(other, part)) {
+                parts.push(part);
+                let bodies = part.controls.iter().flat_map(|(_, control)| control.flow.bodies());
+                left.extend(bodies.map(|body| &*body.inner));
+            }
+        }
+        parts
+    }
+
+    fn release_memory(&self) {
+        self.packs.release_unused();
+        for (_, operator) in self.graph.operators() {
+            for attribute in operator.attrs.values() {
+                if let (Some(mapping), Some(data)) = (attribute.mapping(), attribute.data()) {
+                    mapping.release(data);
+                }
+            }
+        }
+    }
+
     /// Where an operator stands.
     pub(crate) fn location(&self, id: OperatorId) -> Location {
         self.graph.operator(id).map_or_else(Location::default, |op| Location::of(&self.file, op))

@@ -16,8 +16,8 @@ pub struct Profile {
     /// What each thread computed together with others, the caller's first; each list in order of
     /// time. Empty lists for a session of one thread: it computes every step alone.
     pub threads: Vec<Vec<ThreadWork>>,
-    /// What control operators ran: branches, and the trips of loops, in order of time; the first few
-    /// thousand of them.
+    /// What control operators ran: branches, and the trips of loops, in order of time; the first
+    /// few thousand of them.
     pub frames: Vec<Frame>,
     /// Frames beyond those.
     pub frames_left_out: usize,

@@ -6,10 +6,12 @@ mod classify;
 mod compare;
 mod completions;
 mod detect;
+mod extract;
 mod generate;
 mod info;
 mod man;
 mod ops;
+mod optimize;
 mod profile;
 mod run;
 mod segment;
@@ -33,6 +35,8 @@ pub(crate) enum Command {
     Bench(bench::Args),
     Profile(profile::Args),
     View(view::Args),
+    Extract(extract::Args),
+    Optimize(optimize::Args),
     Ops(ops::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -53,6 +57,8 @@ impl Command {
             Self::Bench(args) => bench::run(&args, out),
             Self::Profile(args) => profile::run(&args, out),
             Self::View(args) => view::run(&args, out),
+            Self::Extract(args) => extract::run(&args, out),
+            Self::Optimize(args) => optimize::run(&args, out),
             Self::Ops(args) => ops::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
             Self::Man(args) => man::run(&args, out),

@@ -248,6 +248,15 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         writeln!(out)?;
         out.table(&header("module"), sums(&report.scopes, module))?;
     }
+    if !report.frames.is_empty() {
+        writeln!(out)?;
+        let row = |row: &Row| {
+            let names = [row.name.clone(), row.kind.clone(), row.count.to_string()];
+            names.into_iter().chain(row.numbers(unit)).collect()
+        };
+        let header = ["control flow", "body", "runs", unit.name, "%", "GFLOP/s", "GB/s"];
+        out.table(&header, report.frames.iter().map(row).collect())?;
+    }
     if let Some(allocations) = &report.allocations {
         writeln!(out)?;
         memory_map::print_allocations(allocations, out)?;

@@ -2,7 +2,7 @@
 
 use crate::memory_map::{AllocationRow, Totals};
 use crate::profile::against::Against;
-use plutino::{Plan, Profile, StepInfo};
+use plutino::{Frame, Plan, Profile, StepInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,6 +56,9 @@ pub(crate) struct Report {
     pub(crate) operators: Vec<Row>,
     pub(crate) kinds: Vec<Row>,
     pub(crate) scopes: Vec<Row>,
+    /// What control operators ran: one row for each of their bodies, with the number of its runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) frames: Vec<Row>,
     /// What steps take of the arena.
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub(crate) allocations: Option<Vec<AllocationRow>>,
@@ -102,6 +105,7 @@ impl Report {
             operators,
             kinds,
             scopes,
+            frames: frames(plan, profiles, total_ms),
             ..Self::default()
         }
     }
@@ -162,6 +166,36 @@ fn sums(
     let mut named: Vec<Row> = named.collect();
     named.sort_by(|a, b| b.ms.total_cmp(&a.ms));
     named
+}
+
+/// The bodies that control operators ran, those within bodies with the names of all operators on
+/// the way: `scan/choice else=Grow`. Times are means of the runs, counts those of the fastest.
+fn frames(plan: &Plan, profiles: &[Profile], whole: f64) -> Vec<Row> {
+    fn walk(plan: &Plan, frames: &[Frame], above: &str, each: &mut impl FnMut(String, &Frame)) {
+        let names: Vec<String> = plan.steps().map(|step| step.location.name).collect();
+        for frame in frames {
+            let name = names.get(frame.step).map_or("?", String::as_str);
+            let path = if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+            walk(&frame.plan, &frame.frames, &path, each);
+            each(path, frame);
+        }
+    }
+    let mut sums: BTreeMap<(String, &'static str, String), Row> = BTreeMap::new();
+    for (number, profile) in profiles.iter().enumerate() {
+        walk(plan, &profile.frames, "", &mut |path, frame| {
+            let row = sums.entry((path, frame.part, frame.kind.clone())).or_default();
+            row.count += usize::from(number == 0);
+            row.ms += in_millis(frame.duration) / profiles.len() as f64;
+            for cost in frame.plan.steps().map(|step| step.cost).filter(|_| number == 0) {
+                row.flops += cost.flops as f64;
+                row.bytes += cost.bytes as f64;
+            }
+        });
+    }
+    let rows = sums.into_iter().map(|((path, part, kind), row)| {
+        Row { name: path, kind: format!("{part}={kind}"), ..row }.rated(whole)
+    });
+    rows.collect()
 }
 
 /// The module of PyTorch that a step belongs to, as its name tells: operators are called as the

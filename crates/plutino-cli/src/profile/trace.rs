@@ -5,7 +5,7 @@
 //! events (`X`) that lie inside or beside each other on a row, counters (`C`), names (`M`); times
 //! are microseconds.
 
-use plutino::{Profile, StepInfo, ThreadWork};
+use plutino::{Frame, Profile, StepInfo, ThreadWork};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -69,6 +69,7 @@ impl Trace {
             // The caller works on every step from its start to its end.
             trace.span(1, "kernel", &info.kernel, (start, dur), describe(at, info, dur));
         }
+        trace.frames(&profile.frames);
         trace.counter(profile);
         let jobs = Jobs::of(profile);
         for part in caller {
@@ -85,6 +86,22 @@ impl Trace {
             trace.wait(1 + thread, free, micros(profile.total));
         }
         trace
+    }
+
+    /// What control operators ran, inside of their steps; and the steps of that.
+    fn frames(&mut self, frames: &[Frame]) {
+        for frame in frames {
+            let start = micros(frame.start);
+            let name = format!("{}={} {}", frame.part, frame.kind, frame.trip);
+            let args = json!({ "trip": frame.trip });
+            self.span(STEPS, "frame", &name, (start, micros(frame.duration)), args);
+            for (at, (info, time)) in frame.plan.steps().zip(&frame.steps).enumerate() {
+                let (start, dur) = (start + micros(time.start), micros(time.duration));
+                let args = describe(at, &info, dur);
+                self.span(STEPS, "step", &info.location.name, (start, dur), args);
+            }
+            self.frames(&frame.frames);
+        }
     }
 
     fn name(&mut self, what: &str, tid: usize, name: &str) {

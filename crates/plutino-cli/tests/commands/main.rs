@@ -6,6 +6,7 @@ mod generate;
 mod pictures;
 mod plan;
 mod profile;
+mod programs;
 mod requests;
 mod view;
 

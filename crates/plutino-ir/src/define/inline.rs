@@ -23,8 +23,8 @@ const UNNAMED: &str = "pnnx_";
 
 impl Graph {
     /// Puts definitions in the places of the operators whose types they define, and the definitions
-    /// of their operators' types in theirs; a graph without such operators stays as it is. `file` is that
-    /// of the graph, for messages.
+    /// of their operators' types in theirs; a graph without such operators stays as it is. `file`
+    /// is that of the graph, for messages.
     ///
     /// The operators of a definition are called by the node's name and their own, with a dot
     /// between. A weight is the node's if that has one of the weight's name within the definition

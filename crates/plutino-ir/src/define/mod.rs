@@ -41,8 +41,8 @@ impl Definition {
         Self { graph: Arc::new(graph), file: file.into(), skipped: false }
     }
 
-    /// Reads a definition: `path` as for [`Graph::load`]. The `.bin` file may be missing; then every
-    /// weight must come from the nodes.
+    /// Reads a definition: `path` as for [`Graph::load`]. The `.bin` file may be missing; then
+    /// every weight must come from the nodes.
     ///
     /// # Errors
     /// If a file cannot be read, or anything in it is wrong.

@@ -385,7 +385,7 @@ impl Bound {
         specs: &[TensorSpec],
         carried: usize,
     ) -> Result<Vec<ValueSpec>, ShapeError> {
-        let mut state = Vec::with_capacity(carried);
+        let mut state = Vec::new();
         for (n, (made, spec)) in made.iter().zip(specs).take(carried).enumerate() {
             state.push(either(&format!("state {n}"), &plain(spec).into(), made)?);
         }

@@ -62,6 +62,18 @@ pub(crate) enum Flow {
     },
 }
 
+impl Flow {
+    /// The models that it runs.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &Body> {
+        let (first, second) = match self {
+            Self::If { then, otherwise } => (Some(then), otherwise),
+            Self::While { cond, body, .. } => (cond.as_ref(), body),
+            Self::Scan { body, .. } => (None, body),
+        };
+        first.into_iter().chain([second])
+    }
+}
+
 /// A model that a control operator runs.
 #[derive(Clone)]
 pub(crate) struct Body {
@@ -175,7 +187,7 @@ impl<'a> Decoding<'a> {
                 let reverse = reader.or("reverse", false)?;
                 let last: Vec<i64> = reader.or("last", Vec::new())?;
                 if let [axis] = axes[..] {
-                    axes = vec![axis; scanned.min(inputs)]; // bounded: inputs
+                    axes = std::iter::repeat_n(axis, scanned.min(inputs)).collect();
                 }
                 let made = outputs.checked_sub(carried);
                 let whole = |n: i64| usize::try_from(n).ok().filter(|&n| Some(n) < made);
@@ -197,7 +209,7 @@ impl<'a> Decoding<'a> {
                     };
                     return Err(too_few(&reader, what));
                 };
-                let mut alone = vec![false; made]; // bounded: outputs
+                let mut alone: Vec<bool> = std::iter::repeat_n(false, made).collect();
                 for &n in &last {
                     match whole(n).and_then(|n| alone.get_mut(n)) {
                         Some(alone) => *alone = true,

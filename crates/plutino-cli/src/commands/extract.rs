@@ -1,0 +1,42 @@
+//! `plutino extract`
+
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use crate::session::{self, LoadArgs};
+use plutino::runtime::extract;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Write a part of a model as a model of its own: what lies between operands, with the weights that
+/// it needs
+///
+/// Operands are called by their names in the file, or by that of the operator that makes one and no
+/// other. The part computes, to the bit, what the whole does between them. With --define,
+/// definitions are put in their places first.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+    /// Operands to begin with: the inputs of the part, in this order [default: the inputs of the
+    /// model that it needs]
+    #[arg(long, value_name = "OPERAND,...", value_delimiter = ',')]
+    from: Vec<String>,
+    /// Operands to compute: the outputs of the part, in this order
+    #[arg(long, value_name = "OPERAND,...", value_delimiter = ',', required = true)]
+    to: Vec<String>,
+    /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    #[command(flatten)]
+    files: LoadArgs,
+}
+
+pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let graph = args.files.options(args.files.load_options())?.graph(&args.model)?;
+    let from: Vec<&str> = args.from.iter().map(String::as_str).collect();
+    let to: Vec<&str> = args.to.iter().map(String::as_str).collect();
+    let part = extract(&graph, &from, &to).map_err(|e| Failure::usage(e.to_string()))?;
+    let path = session::save(&part, &args.output)?;
+    let (of, operators) = (graph.operator_count(), count(part.operator_count(), "operator"));
+    Ok(writeln!(out, "{}: {operators} of {of}", path.display())?)
+}

@@ -1,0 +1,50 @@
+//! `plutino optimize`
+
+use crate::failure::Failure;
+use crate::output::{Output, count};
+use crate::session::{self, LoadArgs};
+use plutino::Model;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Write a model with less in it: constants computed, layers left out that nobody reads or that do
+/// nothing, batch norms in the weights of the layers before them
+///
+/// The operators are those of PyTorch all the same; what a plan fuses beyond that, a file cannot
+/// say. Results are those of the model, up to rounding where a layer took over a batch norm. With
+/// --define, definitions are put in their places first.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+    /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Name every operator that went
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    files: LoadArgs,
+}
+
+pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let model = Model::load_with(&args.model, args.files.options(args.files.load_options())?)?;
+    let done = model.optimized()?;
+    let path = session::save(&done.graph, &args.output)?;
+    let (before, after) = (model.graph().operator_count(), done.graph.operator_count());
+    writeln!(out, "{}: {} of {before}", path.display(), count(after, "operator"))?;
+    for (names, what) in [
+        (&done.folded, "computed"),
+        (&done.batch_norms, "in the layer before"),
+        (&done.identities, "without effect"),
+        (&done.dead, "read by nobody"),
+    ] {
+        if !names.is_empty() {
+            writeln!(out, "  {} {what}", names.len())?;
+        }
+        for name in names.iter().filter(|_| args.verbose) {
+            writeln!(out, "    {}", plutino::ir::quote(name))?;
+        }
+    }
+    Ok(())
+}

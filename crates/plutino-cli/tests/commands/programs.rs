@@ -1,0 +1,124 @@
+//! Definitions, control flow, parts of models and smaller models, on the command line.
+
+use crate::{Folder, fails, json, ok, run};
+use std::path::Path;
+
+/// A file of a folder of `fixtures/programs`.
+fn program(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/programs")
+        .join(name)
+        .display()
+        .to_string()
+}
+
+#[test]
+fn definitions_are_given_by_type_and_by_folder() {
+    let model = program("kept_whole/model.pnnx.param");
+    let (_, err) = run(&["check", &model], 3);
+    assert!(err.contains("unsupported type models.focus.Focus x2"), "{err}");
+    assert!(err.contains("--define TYPE=MODEL"), "{err}");
+    let folder = program("kept_whole/definitions");
+    let file = format!("models.focus.Focus={folder}/models.focus.Focus.pnnx.param");
+    for define in [&folder, &file] {
+        let (out, _) = run(&["check", &model, "--define", define], 0);
+        assert!(out.contains("all supported"), "{out}");
+    }
+    let inputs = program("kept_whole/inputs.npz");
+    let outputs = program("kept_whole/outputs.npz");
+    let args = ["verify", &model, "--inputs", &inputs, "--expected", &outputs, "--define", &folder];
+    let (out, err) = run(&args, 0);
+    assert!(out.contains("ok"), "{out}{err}");
+    // Sums by module show the node.
+    let report = json(&["profile", &model, "--define", &folder, "-n", "1", "--json"]);
+    let scopes: Vec<&str> =
+        report["scopes"].as_array().unwrap().iter().filter_map(|r| r["scope"].as_str()).collect();
+    assert!(scopes.contains(&"first.block") && scopes.contains(&"second"), "{scopes:?}");
+    let out = ok(&["info", &model, "--define", &folder, "--plan"]);
+    assert!(out.contains("second.block.conv"), "{out}");
+}
+
+#[test]
+fn definitions_that_do_not_fit_are_told() {
+    let model = program("kept_whole/model.pnnx.param");
+    let other = program("newton/definitions/newton.Step.pnnx.param");
+    let err = fails(&["check", &model, "--define", &format!("models.focus.Focus={other}")], 3);
+    assert!(err.contains("model.pnnx.param:5: models.focus.Focus 'first': "), "{err}");
+    assert!(err.contains("newton.Step.pnnx.param"), "{err}");
+    let folder = Folder::new();
+    let err = fails(&["check", &model, "--define", &folder.path("")], 2);
+    assert!(err.contains("no .param file in folder"), "{err}");
+    run(&["check", &model, "--define", "nothing"], 2);
+}
+
+#[test]
+fn control_flow_shows_in_profiles() {
+    let model = program("gru_scan/model.pnnx.param");
+    let define = program("gru_scan/definitions");
+    let inputs = program("gru_scan/inputs.npz");
+    let args = ["profile", &model, "--define", &define, "-i", &inputs, "-n", "1"];
+    let report = json(&[&args[..], &["--json"]].concat());
+    let frame = &report["frames"][0];
+    assert_eq!(
+        (frame["name"].as_str(), frame["kind"].as_str()),
+        (Some("gru"), Some("body=rnn.Cell"))
+    );
+    assert_eq!(frame["count"], 9);
+    let out = ok(&args);
+    assert!(out.contains("control flow") && out.contains("body=rnn.Cell"), "{out}");
+    let folder = Folder::new();
+    let trace = folder.path("trace.json");
+    ok(&[&args[..], &["--trace", &trace]].concat());
+    let trace = std::fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("body=rnn.Cell 8"), "{trace}");
+}
+
+#[test]
+fn loops_end_with_the_deadline() {
+    let folder = Folder::new();
+    let lines = |lines: &str, operands: usize| {
+        format!("7767517\n{} {operands}\n{lines}\n", lines.lines().count())
+    };
+    let model = folder.write(
+        "loop.pnnx.param",
+        lines(
+            "pnnx.Input in 0 1 x #x=(?)f32\nplutino.While w 1 1 x y cond=Yes body=Same\npnnx.Output out 1 0 y",
+            2,
+        ),
+    );
+    let yes = folder.write(
+        "Yes.param",
+        lines("pnnx.Input in 0 1 x\ntorch.max m 1 1 x y\ntorch.ge g 1 1 y c other=-1e9\npnnx.Output out 1 0 c", 3),
+    );
+    let same = folder.write(
+        "Same.param",
+        lines("pnnx.Input in 0 1 x\npnnx.Expression e 1 1 x y expr=mul(@0,0.5)\npnnx.Output out 1 0 y", 2),
+    );
+    let (yes, same) = (format!("Yes={yes}"), format!("Same={same}"));
+    let inputs = program("newton/inputs.npz");
+    let args =
+        ["run", &model, "-i", &inputs, "--define", &yes, "--define", &same, "--timeout", "0.2"];
+    let err = fails(&args, 4);
+    assert!(err.contains("deadline"), "{err}");
+}
+
+#[test]
+fn parts_and_smaller_models_are_written() {
+    let folder = Folder::new();
+    let model = program("kept_whole/model.pnnx.param");
+    let define = program("kept_whole/definitions");
+    let part = folder.path("part");
+    let args =
+        ["extract", &model, "--define", &define, "--from", "0,1", "--to", "first.block.conv"];
+    let out = ok(&[&args[..], &["-o", &part]].concat());
+    assert!(out.contains("part.pnnx.param: "), "{out}");
+    let err = fails(&["extract", &part, "--to", "nothing", "-o", &folder.path("x")], 2);
+    assert!(err.contains("no operand 'nothing'"), "{err}");
+    let small = folder.path("small.pnnx.param");
+    let out = ok(&["optimize", &model, "--define", &define, "-o", &small, "--verbose"]);
+    assert!(out.contains("2 in the layer before") && out.contains("first.block.bn"), "{out}");
+    // No definition is needed any more.
+    let inputs = program("kept_whole/inputs.npz");
+    let outputs = program("kept_whole/outputs.npz");
+    run(&["verify", &small, "--inputs", &inputs, "--expected", &outputs], 0);
+}
