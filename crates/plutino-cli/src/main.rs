@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arena_svg;
+mod carry;
 mod commands;
 mod deviation;
 mod digits;

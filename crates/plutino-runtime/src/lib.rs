@@ -45,6 +45,7 @@ mod lists;
 mod memory;
 mod model;
 mod net;
+mod open;
 mod optimize;
 mod options;
 mod passes;

@@ -5,7 +5,7 @@ use super::{Body, Control, Controls, Flow};
 use crate::arena::ArenaPool;
 use crate::bind::Binding;
 use crate::build;
-use crate::cache::PlanCache;
+use crate::cache::{Made, PlanCache};
 use crate::model::Inner;
 use crate::net::{Action, Net, ValueId, Wanted};
 use crate::options::Resolved;
@@ -76,7 +76,10 @@ impl Shared {
             return Ok(plan);
         }
         let limits = Limits::default(); // those of the scope hold
-        let make = |binding: &Binding| build::body(&body.inner, self, binding);
+        let make = |binding: Binding, _: &[Arc<Plan>]| {
+            let plan = build::body(&body.inner, self, binding)?;
+            Ok(Made { plan, instead: None })
+        };
         known.plans.get(binding, &limits, make, |_| true)
     }
 
@@ -89,7 +92,8 @@ impl Shared {
         let inputs = &body.inner.inputs;
         let fed = || inputs.iter().map(|i| ValueId::from(i.id)).zip(feeds);
         let known = self.known(&body.inner);
-        let fits = |b: &Binding| feeds.len() == inputs.len() && b.matches(fed(), &Wanted::Outputs);
+        let fits =
+            |b: &Binding| feeds.len() == inputs.len() && b.matches(fed(), &Wanted::Outputs, &[]);
         match known.plans.find(fits) {
             Some(plan) => Ok(plan),
             None => self.plan(body, feeds.iter().map(Fed::spec)),
