@@ -38,9 +38,10 @@ pub(crate) struct TestArgs {
     no_build: bool,
 }
 
-/// Run the examples of the Python package on joblib, Dask, Ray and Spark, with two local workers each
+/// Run the Python package's examples on joblib, Dask, Ray and Spark, with two local workers each
 ///
-/// Installs these in an environment of their own; Spark needs a Java runtime and is left out without.
+/// Installs these in an environment of their own; Spark needs a Java runtime and is left out
+/// without.
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
     /// The interpreter to run with.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct ImageArgs {
     /// The model
     model: PathBuf,
-    /// Pictures: png, jpeg, webp or bmp files, folders of them, or - for standard input. They make batches
-    /// where the model takes any number at once, else they are run one after the other
+    /// Pictures: png, jpeg, webp or bmp files, folders of them, or - for standard input. They make
+    /// batches where the model takes any number at once, else they are run one after the other
     #[arg(short, long = "input", value_name = "PICTURE|FOLDER|-", num_args = 1.., required = true,
           display_order = 0)]
     inputs: Vec<PathBuf>,

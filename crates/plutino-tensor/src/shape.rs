@@ -33,8 +33,8 @@ impl Shape {
 
     /// Number of elements, or an error where it exceeds the address space (`isize::MAX`).
     ///
-    /// A shape without elements is asked as if its zeros were ones: then strides, and sizes of parts,
-    /// are numbers as well (PyTorch and NumPy refuse the same shapes).
+    /// A shape without elements is asked as if its zeros were ones: then strides, and sizes of
+    /// parts, are numbers as well (PyTorch and NumPy refuse the same shapes).
     ///
     /// # Errors
     /// [`TensorError::Overflow`].

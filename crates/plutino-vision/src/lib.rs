@@ -1,13 +1,13 @@
 //! Pictures for models: files become what a model takes, and what it puts out becomes classes,
 //! boxes and masks.
 //!
-//! - [`Pixels`] are read from PNG, JPEG, WebP and BMP files, turned as a camera's note in them says.
+//! - [`Pixels`] are read from PNG, JPEG, WebP and BMP files, turned as a camera noted in them.
 //! - A [`Recipe`] says how they become a tensor: resized to the last bit as [Pillow] and
-//!   [torchvision] do it, cut, letterboxed as ultralytics does, scaled. It may stand beside the model
-//!   ([`Recipe::beside`]).
-//! - [`scores`] and [`likeliest`] read what a classifier puts out, [`Boxes`] that of a detector, [`Segments`] that of
-//!   a segmenter; a [`Suppressor`] leaves out boxes that overlap a better one as
-//!   `torchvision.ops.batched_nms` does; [`Labels`] know names of classes.
+//!   [torchvision] do it, cut, letterboxed as ultralytics does, scaled. It may stand beside the
+//!   model ([`Recipe::beside`]).
+//! - [`scores`] and [`likeliest`] read what a classifier puts out, [`Boxes`] that of a detector,
+//!   [`Segments`] that of a segmenter; a [`Suppressor`] leaves out boxes that overlap a better one
+//!   as `torchvision.ops.batched_nms` does; [`Labels`] know names of classes.
 //! - [`Pixels`] can be drawn on, and saved.
 //!
 //! ```
@@ -33,6 +33,7 @@
 //!
 //! [Pillow]: https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.resize
 //! [torchvision]: https://docs.pytorch.org/vision/stable/transforms.html
+#![forbid(unsafe_code)]
 
 mod classes;
 mod decode;

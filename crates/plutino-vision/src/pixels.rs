@@ -147,8 +147,8 @@ impl Pixels {
         if !(2..=8).contains(&orientation) {
             return Ok(self);
         }
-        // A pixel of what comes out is at (x, y) or, where the picture is turned, (y, x), counted from
-        // the right or from the bottom.
+        // A pixel of what comes out is at (x, y) or, where the picture is turned, (y, x), counted
+        // from the right or from the bottom.
         let turned = orientation >= 5;
         let (from_right, from_bottom) =
             (matches!(orientation, 2 | 3 | 7 | 8), matches!(orientation, 3 | 4 | 6 | 7));

@@ -1,8 +1,8 @@
 //! Inputs without elements and of huge dimensions: memory is no limit to them, so a list or a loop
 //! as long as a dimension is not stopped by the budget, and a list ends the process.
 //!
-//! In every fixture of `fixtures/ops` all dimensions of one size become huge, and those of another 0,
-//! so that shapes go on fitting together.
+//! In every fixture of `fixtures/ops` all dimensions of one size become huge, and those of another
+//! 0, so that shapes go on fitting together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // tests fail by panicking
 
 use plutino::{

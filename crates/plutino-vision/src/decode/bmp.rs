@@ -21,7 +21,7 @@ pub(super) fn decode(file: &[u8]) -> Result<Raw, Trouble> {
     let side = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let (width, height) = decoder.dimensions().ok_or_else(|| Trouble::decoder("no size"))?;
     let size = Size { height: side(height), width: side(width) }.checked()?;
-    // zune-bmp 0.5.2 does not skip what pads the rows of 1, 2 and 4 bits, and reads another picture.
+    // zune-bmp 0.5.2 does not skip what pads rows of 1, 2 and 4 bits, and reads another picture.
     let at = if file.get(14) == Some(&12) { 24 } else { 28 };
     let bits = file.get(at).copied().map_or(0, usize::from);
     if bits < 8 && !(width.saturating_mul(bits)).is_multiple_of(32) {

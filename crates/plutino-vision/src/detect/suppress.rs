@@ -144,34 +144,4 @@ mod tests {
         assert_eq!(suppressor.suppress(all.to_vec(), 2).unwrap(), [all[1], all[2]]);
         assert_eq!(suppressor.suppress(all.to_vec(), 9).unwrap().len(), 3);
     }
-
-    /// `cargo test --release -p plutino-vision -- --ignored --nocapture`: milliseconds for a picture
-    /// of 1080 x 810 that is fitted into 640 x 640, and for what YOLOv5s finds in a full one.
-    #[test]
-    #[ignore = "measures"]
-    #[allow(clippy::print_stdout)]
-    fn cost() {
-        use crate::{Pixels, Recipe, Size, Wanted};
-        let size = Size { height: 1080, width: 810 };
-        let picture =
-            Pixels { size, channels: 3, bytes: (0..size.pixels() * 3).map(|i| i as u8).collect() };
-        let wanted = Wanted { channels: 3, size: Some(Size { height: 640, width: 640 }) };
-        let recipe = Recipe::of_detector(wanted);
-        let suppressor = Suppressor::new(0.45).unwrap();
-        let found = boxes(1, 400, 80);
-        let median = |work: &dyn Fn()| {
-            let mut times: Vec<f64> = (0..25)
-                .map(|_| {
-                    let start = std::time::Instant::now();
-                    work();
-                    start.elapsed().as_secs_f64() * 1e3
-                })
-                .collect();
-            times.sort_by(f64::total_cmp);
-            times[12]
-        };
-        let fit = median(&|| assert!(recipe.prepare(&picture, wanted).is_ok()));
-        let suppress = median(&|| assert!(suppressor.suppress(found.clone(), 300).is_ok()));
-        println!("fit {fit:.2} ms, suppress {suppress:.2} ms");
-    }
 }

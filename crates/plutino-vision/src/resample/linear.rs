@@ -1,6 +1,6 @@
-//! Resizing as OpenCV does bytes with `INTER_LINEAR`, to the last bit: two pixels of the input for one
-//! of the output along each axis, however small the output. Weights are integers of 11 bits; columns
-//! keep all digits, rows drop four before and the rest after they are weighted.
+//! Resizing as OpenCV does bytes with `INTER_LINEAR`, to the last bit: two pixels of the input for
+//! one of the output along each axis, however small the output. Weights are integers of 11 bits;
+//! columns keep all digits, rows drop four before and the rest after they are weighted.
 
 use plutino::tensor::alloc;
 

@@ -60,7 +60,7 @@ struct Weights {
 }
 
 /// The weights of every output pixel along one dimension.
-fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
+fn weights(filter: Filter, from: usize, to: usize) -> Result<Vec<Weights>, VisionError> {
     let scale = from as f64 / to as f64;
     let stretch = scale.max(1.0);
     let support = filter.support() * stretch;
@@ -78,7 +78,7 @@ fn weights(filter: Filter, from: usize, to: usize) -> Vec<Weights> {
         };
         Weights { first, each: raw.into_iter().map(fixed).collect() }
     };
-    (0..to).map(one).collect() // bounded: `Size::checked`
+    Ok(alloc::collect((0..to).map(one))?)
 }
 
 /// A weighted sum, as a byte.
@@ -116,7 +116,7 @@ fn along_columns(picture: &Pixels, width: u32, filter: Filter) -> Result<Pixels,
         return Ok(picture.clone());
     }
     let length = picture.size.width as usize * channels;
-    let columns = weights(filter, picture.size.width as usize, width as usize);
+    let columns = weights(filter, picture.size.width as usize, width as usize)?;
     let mut bytes = alloc::filled(size.pixels() * channels, 0)?;
     let made = bytes.chunks_exact_mut(width as usize * channels);
     for (to, row) in made.zip(picture.bytes.chunks_exact(length)) {
@@ -136,7 +136,7 @@ fn along_rows(picture: &Pixels, height: u32, filter: Filter) -> Result<Pixels, V
         return Ok(picture.clone());
     }
     let length = picture.size.width as usize * channels;
-    let rows = weights(filter, picture.size.height as usize, height as usize);
+    let rows = weights(filter, picture.size.height as usize, height as usize)?;
     let mut bytes = alloc::filled(size.pixels() * channels, 0)?;
     // Sums of a whole row at once, as its pixels lie in memory.
     let mut sums = alloc::filled(length, 0i32)?;
