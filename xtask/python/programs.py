@@ -166,8 +166,8 @@ pnnx.Output              output                   1 0 y""",
         (values(2, 7), values(1, 2, 5)),
         {"rnn.Cell": Part(lambda net: Cell(net.gru), (values(3, 7), values(3, 5)))},
         """\
-pnnx.Input               state                    0 1 h #h=(?,7)f32
-pnnx.Input               rows                     0 1 x #x=(?,?,5)f32
+pnnx.Input               state                    0 1 h #h=(%batch,7)f32
+pnnx.Input               rows                     0 1 x #x=(%rows,%batch,5)f32
 plutino.Scan             gru                      2 2 h x last y body=rnn.Cell carried=1 scanned=1
 pnnx.Output              output                   2 0 last y""",
     ),

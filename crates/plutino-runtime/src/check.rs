@@ -8,6 +8,7 @@
 //! cannot be inferred leaves what the file records of its outputs, so that one report names all
 //! that is wrong.
 
+use crate::control;
 use crate::halt;
 use crate::infer::{self, Types, agrees};
 use crate::model::Inner;
@@ -268,7 +269,9 @@ impl Search<'_> {
                 return Ok(None);
             };
             let Some(operator) = node.operator() else { return Ok(Some(outputs)) };
-            if inputs.iter().chain(&outputs).all(is_small) {
+            // How long a loop takes is not known before it has run.
+            let loops = control::is_control(&node.location.kind);
+            if !loops && inputs.iter().chain(&outputs).all(is_small) {
                 let (isa, allowance) = (Isa::best(), &mut self.allowance);
                 passes::fold::compute(operator, inputs, &mut outputs, isa, allowance);
             }
@@ -293,6 +296,9 @@ impl Search<'_> {
         let (Some(operator), Some(source)) = (node.operator(), node.source) else { return Ok(()) };
         if matches!(operator.stride_rule(inputs), StrideRule::Storage(_)) {
             return Ok(()); // bound to the storage later
+        }
+        if control::is_control(&node.location.kind) {
+            return Ok(()); // its bodies have weights
         }
         let weights = self.model.graph.operator(source).map(|op| op.attrs.len());
         let known = outputs.iter().all(infer::known);

@@ -128,7 +128,7 @@ pub(crate) fn run_within(
     par: &Par,
     arenas: &ArenaPool,
     reused: &mut [Option<Tensor>],
-    mut times: Option<&mut Vec<StepTime>>,
+    times: Option<&mut Vec<StepTime>>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
     let scope = Scope::current();
@@ -146,7 +146,7 @@ pub(crate) fn run_within(
                 memory.push(tensor.as_mut_bytes()?);
             }
             let trace = times.as_ref().map(|_| Arc::new(Trace::new(1)));
-            let clock = trace.as_ref().zip(times.as_deref_mut());
+            let clock = trace.as_ref().zip(times);
             run.steps(Blocks::new(memory.into_iter()), Threads::These(par), (reused, None), clock)
         })?;
         finish(results, &direct, outputs)

@@ -4,6 +4,7 @@
 //! model is run; batch norms go into the weights of the layer before. Operators stay PyTorch's:
 //! what a plan fuses beyond that, a file cannot say.
 
+use crate::compare::is_random;
 use crate::control::Shared;
 use crate::net::{Net, ValueId, Wanted};
 use crate::passes::{self, PassCx};
@@ -72,7 +73,9 @@ impl Model {
         let order = order.map_err(|e| SessionError::internal(e.to_string()))?;
         let mut wanted = Vec::new();
         for operator in order.iter().filter_map(|&id| inner.graph.operator(id)) {
-            let fixed = operator.inputs.iter().all(|i| ready.get(i.index()) == Some(&true));
+            // Whoever reads the file draws numbers of its own.
+            let fixed = operator.inputs.iter().all(|i| ready.get(i.index()) == Some(&true))
+                && !is_random(&operator.kind);
             if fixed && !matches!(operator.kind.as_str(), "pnnx.Input" | "pnnx.Output") {
                 for output in &operator.outputs {
                     if let Some(ready) = ready.get_mut(output.index()) {

@@ -45,6 +45,7 @@ mod tests;
 pub use blame::PassBlame;
 pub use finite::{FiniteReport, Origin, Seed};
 pub use measure::ValueError;
+pub(crate) use outline::is_random;
 
 use crate::{Model, SessionError};
 use plutino_ir::OperandId;

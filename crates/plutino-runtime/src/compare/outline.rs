@@ -163,7 +163,7 @@ fn feedable(spec: &ValueSpec) -> bool {
 }
 
 /// Whether operators of this type draw their results at random.
-fn is_random(kind: &str) -> bool {
+pub(crate) fn is_random(kind: &str) -> bool {
     const DRAWN: &[&str] = &[
         "rand",
         "randn",

@@ -256,7 +256,7 @@ pub(super) fn scanned(
             expected: format!("dimension {axis}, so more"),
             found: spec.shape.clone(),
         })?;
-        let size = spec.shape.iter().nth(dim).copied().unwrap_or_default();
+        let size = spec.shape.get(dim).copied().unwrap_or_default();
         let expected = *length.get_or_insert(size);
         if size != expected {
             let (expected, found) = (expected.to_string(), spec.shape.clone());

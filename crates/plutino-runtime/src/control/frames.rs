@@ -6,11 +6,12 @@
 use crate::plan::Plan;
 use crate::{SessionError, StepTime};
 use plutino_ops::Location;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Frames that a profile keeps of one run of a plan. More are counted only.
+/// Frames that a profile keeps of one run, with those within others. More are counted only.
 const MOST_FRAMES: usize = 4096;
 
 /// One run of a body: of the branch that was taken, of a loop's condition, or of a loop's body in
@@ -44,6 +45,17 @@ struct Notes {
     step: usize,
     frames: Vec<Frame>,
     left_out: usize,
+    /// Frames of the whole run so far.
+    all: Rc<Cell<usize>>,
+}
+
+impl Notes {
+    /// Whether there is room for another frame, which is taken then.
+    fn reserve(&self) -> bool {
+        let free = self.all.get() < MOST_FRAMES;
+        self.all.set(self.all.get() + usize::from(free));
+        free
+    }
 }
 
 thread_local! {
@@ -60,15 +72,20 @@ pub(crate) struct Recording {
 impl Recording {
     /// Notes the frames of a run that began at `begin`.
     pub(crate) fn start(begin: Instant) -> Self {
-        let notes = Notes { begin, step: 0, frames: Vec::new(), left_out: 0 };
-        let around = NOTES.with(|all| all.borrow_mut().replace(notes));
+        Self::counting(begin, Rc::default())
+    }
+
+    fn counting(begin: Instant, all: Rc<Cell<usize>>) -> Self {
+        let notes = Notes { begin, step: 0, frames: Vec::new(), left_out: 0, all };
+        let around = NOTES.with(|notes_of| notes_of.borrow_mut().replace(notes));
         Self { around, done: false }
     }
 
     /// Of a body, if those of the run around are noted; with the beginning of that.
     fn nested() -> Option<(Self, Instant)> {
-        let begin = NOTES.with(|all| all.borrow().as_ref().map(|notes| notes.begin))?;
-        Some((Self::start(begin), begin))
+        let around = |notes: &Notes| (notes.begin, Rc::clone(&notes.all));
+        let (begin, all) = NOTES.with(|notes| notes.borrow().as_ref().map(around))?;
+        Some((Self::counting(begin, all), begin))
     }
 
     /// What follows is done by this step.
@@ -112,6 +129,8 @@ pub(crate) fn frame<R>(
     f: impl FnOnce(Option<&mut Vec<StepTime>>) -> R,
 ) -> R {
     let Some((recording, begin)) = Recording::nested() else { return f(None) };
+    // Before it runs: those within it may be more than are kept.
+    let kept = NOTES.with(|all| all.borrow().as_ref().is_some_and(Notes::reserve));
     let start = Instant::now();
     let mut steps = Vec::new();
     let result = f(Some(&mut steps));
@@ -120,11 +139,11 @@ pub(crate) fn frame<R>(
     NOTES.with(|all| {
         let mut all = all.borrow_mut();
         let Some(notes) = all.as_mut() else { return };
-        if notes.frames.len() >= MOST_FRAMES {
+        notes.left_out += left_out;
+        if !kept {
             notes.left_out += 1;
             return;
         }
-        notes.left_out += left_out;
         notes.frames.push(Frame {
             step: notes.step,
             part: opening.part,

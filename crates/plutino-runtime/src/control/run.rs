@@ -240,7 +240,7 @@ impl Call<'_> {
         let sliced = given.iter().skip(carried).zip(scan.axes);
         let dims: Vec<usize> = sliced.map(|(v, &a)| axis(v, a)).collect::<Result<_, _>>()?;
         let length = match (given.get(carried), dims.first()) {
-            (Some(view), Some(&dim)) => view.shape().iter().nth(dim).copied().unwrap_or_default(),
+            (Some(view), Some(&dim)) => view.shape().get(dim).copied().unwrap_or_default(),
             _ => 0,
         };
         let mut state: Vec<Value<'v>> =

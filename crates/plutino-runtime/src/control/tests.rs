@@ -1,9 +1,7 @@
 //! Control flow: what is computed, what is planned, and what is refused.
 
 use crate::testkit::vector;
-use crate::{
-    Limits, Model, ModelError, ModelOptions, Request, Session, SessionError, SessionOptions,
-};
+use crate::{Model, ModelError, ModelOptions, Request, Session, SessionError, SessionOptions};
 use plutino_ir::{DefineProblem, Graph};
 use plutino_tensor::{DType, Tensor};
 use std::time::{Duration, Instant};
@@ -163,7 +161,7 @@ fn what_trips_need_is_within_the_budget_however_many_there_are() {
     // Two buffers of state take turns.
     let budget = plan.memory().total() + 4 * (4 << 14);
     let session = made.session(SessionOptions::default().with_memory_budget(budget)).unwrap();
-    assert!(session.run(&[x.clone()]).is_ok());
+    assert!(session.run(std::slice::from_ref(&x)).is_ok());
     let few = SessionOptions::default().with_memory_budget(100_000);
     let error = made.session(few).unwrap().run(&[x]).unwrap_err();
     assert!(error.is_limit(), "{error}");
@@ -194,7 +192,6 @@ fn loops_without_end_are_ended_by_deadline_and_cancellation() {
         session.run_with(&Request::new().feed("x", &x).cancel(token)).unwrap_err()
     });
     assert!(matches!(error, SessionError::Cancelled { .. }), "{error}");
-    let _ = Limits::default();
 }
 
 const SUM: &str = "
@@ -272,6 +269,43 @@ fn control_flow_nests() {
     let first = &profile.frames[0];
     assert_eq!((first.kind.as_str(), first.frames[0].part), ("Each", "else"));
     assert_eq!(first.frames[0].frames.iter().filter(|f| f.part == "body").count(), 6);
+}
+
+#[test]
+fn profiles_of_long_loops_stay_small_and_constants_are_no_loops() {
+    let lines = "
+        pnnx.Input in 0 1 x
+        plutino.While w 1 1 x y body=Inner max=100
+        pnnx.Output out 1 0 y";
+    let inner = "
+        pnnx.Input in 0 1 x
+        plutino.While w 1 1 x y body=Minus max=100
+        pnnx.Output out 1 0 y";
+    let session = session(lines, &[("Inner", inner), ("Minus", MINUS)]);
+    let (outputs, profile) = session.profile(&[vector(&[2.0])]).unwrap();
+    assert_eq!(values(&outputs[0]), [2.0]);
+    let kept: usize = profile.frames.iter().map(|f| 1 + f.frames.len()).sum();
+    assert_eq!((kept, profile.frames_left_out), (4096, 100 * 101 - 4096));
+    // Neither planning nor inference runs a loop, though all that it takes is known.
+    let always = "
+        pnnx.Input in 0 1 x
+        torch.eq e 1 1 x c other=1.0 $input=x
+        pnnx.Output out 1 0 c";
+    let same = "
+        pnnx.Input in 0 1 x
+        pnnx.Expression e 1 1 x y expr=mul(@0,1)
+        pnnx.Output out 1 0 y";
+    let lines = "
+        torch.ones one 0 1 x size=(1)
+        plutino.While w 1 1 x y cond=Always body=Same
+        pnnx.Output out 1 0 y";
+    let model = model(lines, &[("Always", always), ("Same", same)]).unwrap();
+    assert!(model.inference().failures.is_empty());
+    let session = model.session(SessionOptions::default()).unwrap();
+    session.plan(&[]).unwrap();
+    let soon = Instant::now() + Duration::from_millis(20);
+    let error = session.run_with(&Request::new().deadline(soon)).unwrap_err();
+    assert!(matches!(error, SessionError::Deadline { .. }), "{error}");
 }
 
 #[test]
