@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arena_svg;
+mod carry;
 mod classes;
 mod commands;
 mod detect;

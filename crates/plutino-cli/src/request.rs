@@ -37,11 +37,13 @@ impl RequestArgs {
         !self.feeds.is_empty()
     }
 
-    /// What each run is fed with: the inputs that files are given for, and operands.
+    /// What each run is fed with: the inputs that files are given for, and operands. A plain run
+    /// needs files as `need` says.
     pub(crate) fn prepare(
         &self,
         model: &Model,
         files: &FileArgs,
+        need: Need,
     ) -> Result<Vec<Prepared>, Failure> {
         let slots = inputs::slots(model);
         let (mut of_inputs, mut operands) = (Vec::new(), Vec::new());
@@ -54,7 +56,7 @@ impl RequestArgs {
                 None => operands.push((name.to_owned(), array(model, files, name, path)?)),
             }
         }
-        let need = if self.is_plain() { Need::All } else { Need::Some };
+        let need = if self.is_plain() { need } else { Need::Some };
         let feeds = files.feeds(&slots, &of_inputs, need)?.into_iter();
         let prepared = feeds.map(|feed| Prepared {
             picture: feed.name,

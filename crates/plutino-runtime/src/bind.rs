@@ -13,6 +13,20 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct Binding {
     pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
     pub(crate) wanted: Wanted,
+    /// What is carried from run to run and grows: fed value, fetched value, dimension. Where the
+    /// plan can, it appends to it where it lies.
+    pub(crate) growing: Vec<Growing>,
+}
+
+/// A value that is carried from each run to the next, and grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growing {
+    /// What is fed.
+    pub(crate) input: ValueId,
+    /// What the next run is fed with.
+    pub(crate) output: ValueId,
+    /// The dimension that grows.
+    pub(crate) dim: usize,
 }
 
 impl Binding {
@@ -33,7 +47,7 @@ impl Binding {
             });
         }
         let feeds = model.inputs.iter().map(|i| i.id.into()).zip(specs).collect();
-        Self { feeds, wanted: Wanted::Outputs }.checked(model)
+        Self { feeds, wanted: Wanted::Outputs, growing: Vec::new() }.checked(model)
     }
 
     /// Operands by name.
@@ -54,7 +68,7 @@ impl Binding {
             }
             fed.push((id, spec));
         }
-        Self { feeds: fed, wanted }.checked(model)
+        Self { feeds: fed, wanted, growing: Vec::new() }.checked(model)
     }
 
     /// Whether a run with these feeds and fetches can use a plan for this binding.
@@ -62,12 +76,25 @@ impl Binding {
         &self,
         feeds: impl ExactSizeIterator<Item = (ValueId, &'a Fed<'a>)>,
         wanted: &Wanted,
+        growing: &[Growing],
     ) -> bool {
         self.wanted == *wanted
+            && self.growing == growing
             && self.feeds.len() == feeds.len()
             && self.feeds.iter().zip(feeds).all(|((id, spec), (fed, data))| {
                 *id == fed && spec.dtype == data.dtype() && spec.shape == *data.shape()
             })
+    }
+
+    /// Whether the other one differs from this in sizes of dimensions alone.
+    pub(crate) fn is_related(&self, other: &Self) -> bool {
+        let alike = |((id, a), (other, b)): (&(ValueId, TensorSpec), &(ValueId, TensorSpec))| {
+            id == other && a.dtype == b.dtype && a.shape.rank() == b.shape.rank()
+        };
+        self.feeds.len() == other.feeds.len()
+            && self.growing == other.growing
+            && self.wanted == other.wanted
+            && self.feeds.iter().zip(&other.feeds).all(alike)
     }
 
     /// Checks dtypes and symbols of the model's inputs.

@@ -10,10 +10,11 @@ use crate::lists;
 use crate::memory::{self, Item};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
+use crate::open::{self, Open, Opening, Resident};
 use crate::options::Resolved;
-use crate::passes::{self, PassCx};
+use crate::passes::{self, PassCx, PassReport};
 use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
-use crate::report::MemoryReport;
+use crate::report::{MemoryReport, Warning};
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
@@ -33,9 +34,26 @@ pub(crate) fn build(
     model: &Inner,
     resolved: &Resolved,
     pool: &Pool,
-    binding: &Binding,
+    binding: Binding,
     limits: &Limits,
 ) -> Result<Plan, SessionError> {
+    within(model, resolved, pool, limits, |making| {
+        let prepared = making.prepare(&binding)?;
+        making.finish(binding, prepared, None)
+    })
+}
+
+/// Makes something of a model, within the budget and the limits.
+///
+/// # Errors
+/// Those of `make`; where the limits end the work, or the model alone exceeds the budget.
+pub(crate) fn within<R>(
+    model: &Inner,
+    resolved: &Resolved,
+    pool: &Pool,
+    limits: &Limits,
+    make: impl FnOnce(&Making<'_>) -> Result<R, SessionError>,
+) -> Result<R, SessionError> {
     let ledger = Ledger::new(resolved.options.memory_budget);
     let _limits = halt::enter(limits);
     let scope = Scope::current().charged_to(&ledger);
@@ -43,7 +61,7 @@ pub(crate) fn build(
     let making = Making { model, resolved, pool, limits, ledger: &ledger };
     making.check_budget(model.weights)?;
     ledger.charge(model.weights)?;
-    let made = making.plan(binding);
+    let made = make(&making);
     match (made, halt::seen(&scope)) {
         (Err(error @ (SessionError::Cancelled { .. } | SessionError::Deadline { .. })), _) => {
             Err(error)
@@ -66,9 +84,9 @@ pub(crate) fn node_memory(nodes: usize) -> usize {
 }
 
 /// What stays the same while a plan is made.
-struct Making<'a> {
-    model: &'a Inner,
-    resolved: &'a Resolved,
+pub(crate) struct Making<'a> {
+    pub(crate) model: &'a Inner,
+    pub(crate) resolved: &'a Resolved,
     pool: &'a Pool,
     limits: &'a Limits,
     /// What the model and planning take: weights, as they are and packed, tables of kernels, values
@@ -77,26 +95,44 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn plan(&self, binding: &Binding) -> Result<Plan, SessionError> {
+    /// The net for this binding, after all passes.
+    pub(crate) fn prepare(&self, binding: &Binding) -> Result<Prepared, SessionError> {
         let Self { model, resolved, limits, .. } = *self;
-        let options = &resolved.options;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
-        let mut net = Net::new(model, options.sorting, feed_ids, &binding.wanted)?;
+        let mut net = Net::new(model, resolved.options.sorting, feed_ids, &binding.wanted)?;
         alloc::charge(node_memory(net.nodes.len()))?;
         let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
         let PassCx { warnings, packs, .. } = cx;
-        let types = &net.types;
+        Ok(Prepared { net, packs, reports, warnings })
+    }
 
+    /// The plan of a net; where `opening` says how, one that can be bound to other lengths.
+    pub(crate) fn finish(
+        &self,
+        binding: Binding,
+        prepared: Prepared,
+        mut opening: Option<Opening>,
+    ) -> Result<Plan, SessionError> {
+        let Self { model, limits, .. } = *self;
+        let Prepared { net, packs, reports, warnings } = prepared;
+        let feeds: Vec<_> = binding.feeds.iter().map(|(_, spec)| spec.clone()).collect();
+        let types = &net.types;
         self.check_outputs(&net, types, &feeds)?;
-        let planned = self.plan_nodes(&net, types, &packs)?;
+        let residents: Arc<[Resident]> =
+            opening.as_ref().map(|o| o.residents.clone()).unwrap_or_default().into();
+        let mut planned = self.plan_nodes(&net, types, &packs, &residents)?;
         limits.check()?;
         let mut storage = Storage::new(&net, types, &feeds, &planned)?;
+        if let Some(opening) = &mut opening {
+            opening.settle(&net, &storage, &mut planned)?;
+        }
         let scratch = scratch_items(&planned);
         let placed = concat::place(&net, &mut storage, &planned, &scratch);
         limits.check()?;
-        let lay = lay_out(&net, &storage, &scratch)?;
-        let mut assembler = Assembler { net: &net, types, storage: &storage, lay: &lay };
+        let lay = lay_out(&net, &storage, &scratch, &residents)?;
+        let mut assembler =
+            Assembler { net: &net, types, storage: &storage, lay: &lay, residents: &residents };
         let fetches = assembler.fetches()?;
         let packed = packs.used_bytes();
         let report = MemoryReport {
@@ -106,39 +142,51 @@ impl Making<'_> {
             tables: self.ledger.spent().saturating_sub(packed.saturating_add(model.weights)),
             ..memory_report(&storage, &lay, &fetches)
         };
-        self.check_budget(report.total())?;
+        // The state that carries the caches is charged for them as well.
+        let caches = open::bytes(&residents, &net);
+        self.check_budget(report.total().saturating_add(caches))?;
         if cfg!(debug_assertions) {
             verify::verify(&net, types, &storage, &planned, &placed, &lay)?;
         }
         let mut steps = Vec::new();
         let mut times = Vec::new();
+        let mut rebound = opening.map(|opening| opening.noting(&net, &planned));
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
             let step = assembler.step(at, planned, placed)?;
             lists::push(&mut times, step.is_some().then_some(steps.len()))?;
-            lists::extend(&mut steps, step)?;
+            lists::extend(&mut steps, step.map(Arc::new))?;
+        }
+        if let Some(noted) = &mut rebound {
+            noted.note_steps(&times);
         }
         let times = Times::new(times);
         let (storage_of, lay_of) = (&storage, &lay);
         let describing =
             Describing { net: &net, types, storage: storage_of, lay: lay_of, times: &times };
         let (values, allocations) = (describing.values()?, describing.allocations()?);
-        let names = |ids: &[ValueId]| ids.iter().map(|&id| net.name(id).to_owned()).collect();
+        let names = |ids: &[ValueId]| -> Arc<[String]> {
+            ids.iter().map(|&id| net.name(id).to_owned()).collect()
+        };
         Ok(Plan {
             steps,
-            feeds: binding.feeds.clone(),
             fetches,
             fetched: names(&net.fetches),
-            direct: lay.direct,
+            direct: lay.direct.clone(),
             heap_slots: storage.heap_slots,
             late_slots: storage.late_slots,
-            constants: storage.constants,
+            constants: storage.constants.clone().into(),
             memory: report,
-            packs,
-            values,
-            allocations,
-            passes: reports,
-            warnings,
+            packs: Arc::new(packs),
+            values: values.into(),
+            allocations: allocations.into(),
+            passes: reports.into(),
+            warnings: warnings.into(),
             input_names: names(&net.feeds),
+            appends: open::appends(&residents, &net)?,
+            residents,
+            open: rebound
+                .map(|noted| Arc::new(Open::new(noted, binding.clone(), net, storage, lay))),
+            binding,
         })
     }
 
@@ -189,11 +237,12 @@ impl Making<'_> {
         net: &Net,
         types: &Types,
         packs: &PackCache,
+        residents: &[Resident],
     ) -> Result<Vec<Option<Planned>>, SessionError> {
         let slots: Vec<OnceLock<Result<Option<Planned>, SessionError>>> =
             lists::collect(net.nodes.iter().map(|_| OnceLock::new()))?;
         let plan = |i: usize| {
-            slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i]));
+            slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i], residents));
         };
         match self.resolved.options.memory {
             MemoryUse::Fast => self.pool.enter(|par| par.run(net.nodes.len(), plan)),
@@ -218,6 +267,7 @@ impl Making<'_> {
         types: &Types,
         packs: &PackCache,
         node: &Node,
+        residents: &[Resident],
     ) -> Result<Option<Planned>, SessionError> {
         halt::check(&node.location)?;
         let Some(operator) = node.operator() else { return Ok(None) };
@@ -230,7 +280,7 @@ impl Making<'_> {
         }
         let cx =
             PlanCx { inputs: &inputs, outputs: &outputs, setting: self.resolved.setting(), packs };
-        let planned = operator.plan(&cx);
+        let planned = operator.plan_with_room(&cx, &open::rooms(node, residents));
         halt::check(&node.location)?;
         let planned = planned.map_err(|source| SessionError::Plan {
             location: Box::new((*node.location).clone()),
@@ -240,6 +290,14 @@ impl Making<'_> {
         self.check_budget(planned.scratch)?; // before more is planned
         Ok(Some(planned))
     }
+}
+
+/// A net that is ready to be planned, and what passes had to say.
+pub(crate) struct Prepared {
+    pub(crate) net: Net,
+    pub(crate) packs: PackCache,
+    reports: Vec<PassReport>,
+    warnings: Vec<Warning>,
 }
 
 /// Scratch memory, as buffers that live for one node.
@@ -257,16 +315,39 @@ pub(crate) struct Lay {
     buffers: Vec<(usize, usize)>,
     /// Node and offset of each piece of scratch memory.
     scratch: Vec<(usize, Region)>,
-    direct: Vec<Direct>,
+    pub(crate) direct: Vec<Direct>,
     arena: usize,
     lower_bound: usize,
 }
 
 /// Buffers that are fetched whole become output tensors, the others share the arena with scratch
 /// memory.
-fn lay_out(net: &Net, storage: &Storage, scratch: &[Item]) -> Result<Lay, SessionError> {
+fn lay_out(
+    net: &Net,
+    storage: &Storage,
+    scratch: &[Item],
+    residents: &[Resident],
+) -> Result<Lay, SessionError> {
     let mut buffers = lists::filled(storage.buffers.len(), (0, 0))?;
     let mut direct: Vec<Direct> = Vec::new();
+    let cache = |resident: &Resident| match &storage.values[resident.output.0] {
+        Stored::Leaves(leaves) => {
+            match (&leaves[..], leaves.first().map(|&l| &storage.leaves[l])) {
+                ([_], Some(leaf)) if leaf.written => match leaf.place.home {
+                    Home::Buffer(buffer) if storage.buffers[buffer].parent.is_none() => {
+                        Some(buffer)
+                    }
+                    _ => None,
+                },
+                _ => None,
+            }
+        }
+        _ => None,
+    };
+    let caches: Option<Vec<usize>> = residents.iter().map(cache).collect();
+    let caches = caches.ok_or_else(|| SessionError::internal("a cache lies elsewhere"))?;
+    // None of the arena's, nor of what is handed to the caller.
+    caches.iter().for_each(|&buffer| buffers[buffer].0 = usize::MAX);
     let leaves = net.fetches.iter().flat_map(|&id| match &storage.values[id.0] {
         Stored::Leaves(leaves) => leaves.iter().map(|&l| Some(l)).collect(),
         _ => vec![None],
@@ -283,6 +364,9 @@ fn lay_out(net: &Net, storage: &Storage, scratch: &[Item]) -> Result<Lay, Sessio
             direct.push(Direct { fetch, spec: spec.clone() });
             buffers[b].0 = direct.len();
         }
+    }
+    for (number, &buffer) in caches.iter().enumerate() {
+        buffers[buffer].0 = 1 + direct.len() + number;
     }
     let mut items = Vec::new();
     let mut owners = Vec::new();
@@ -361,16 +445,17 @@ fn memory_report(storage: &Storage, lay: &Lay, fetches: &[Fetch]) -> MemoryRepor
 }
 
 /// Turns nodes into steps.
-struct Assembler<'a> {
-    net: &'a Net,
-    types: &'a Types,
-    storage: &'a Storage,
-    lay: &'a Lay,
+pub(crate) struct Assembler<'a> {
+    pub(crate) net: &'a Net,
+    pub(crate) types: &'a Types,
+    pub(crate) storage: &'a Storage,
+    pub(crate) lay: &'a Lay,
+    pub(crate) residents: &'a [Resident],
 }
 
 impl Assembler<'_> {
     /// The step of a node; none where there is nothing to do while running.
-    fn step(
+    pub(crate) fn step(
         &mut self,
         at: usize,
         planned: Option<Planned>,
@@ -399,6 +484,10 @@ impl Assembler<'_> {
             scratch: planned.scratch,
             cost: operator.cost(&inputs, &outputs),
         };
+        if let Some(resident) = self.residents.iter().position(|resident| resident.node == at) {
+            step.scratch = 0;
+            return self.append(step, resident, &input_leaves, &output_leaves).map(Some);
+        }
         if let Some(placed) = placed {
             return Ok(self.copies(step, &input_leaves, &output_leaves, &placed));
         }
@@ -423,6 +512,30 @@ impl Assembler<'_> {
         step.work = Work::Kernel(kernel);
         step.writes.extend(self.lay.scratch(at));
         Ok(Some(step))
+    }
+
+    /// What is appended to a cache: all of its memory is lent, the new rows are written.
+    fn append(
+        &self,
+        mut step: Step,
+        resident: usize,
+        inputs: &[usize],
+        outputs: &[usize],
+    ) -> Result<Step, SessionError> {
+        let wrong = |what: &str| SessionError::internal(format!("{}: {what}", step.location));
+        let ([_, new], [cache]) = (inputs, outputs) else {
+            return Err(wrong("two inputs and an output are a cache's"));
+        };
+        let input = self.input(*new, false).ok_or_else(|| wrong("an input has no place"))?;
+        let (output, region) = self.output(*cache).ok_or_else(|| wrong("no place for a cache"))?;
+        if let Source::Lent(region) = input.source {
+            step.reads.push(region);
+        }
+        step.writes.extend(region);
+        step.inputs.push(input);
+        step.outputs.push(output);
+        step.work = Work::Append(resident);
+        Ok(step)
     }
 
     /// The copies that a placed concatenation still needs.
@@ -536,9 +649,16 @@ impl Assembler<'_> {
     }
 
     /// Where results are found at the end.
-    fn fetches(&self) -> Result<Vec<Fetch>, SessionError> {
+    pub(crate) fn fetches(&self) -> Result<Vec<Fetch>, SessionError> {
         let mut fetches = Vec::new();
         for (of, &id) in self.net.fetches.iter().enumerate() {
+            if self.residents.iter().any(|resident| resident.output == id) {
+                let spec = self.types.get(id).and_then(ValueSpec::as_tensor);
+                let spec = spec.ok_or_else(|| SessionError::internal("a cache of no type"))?;
+                let (name, spec) = (self.net.name(id).to_owned(), spec.spec.clone());
+                fetches.push(Fetch::Resident { of, value: id, name, spec });
+                continue;
+            }
             match &self.storage.values[id.0] {
                 &Stored::Late(slot) => {
                     fetches.push(Fetch::Late { of, name: self.net.name(id).to_owned(), slot })

@@ -4,15 +4,23 @@ use crate::SessionError;
 use crate::bind::Binding;
 use crate::plan::Plan;
 use plutino_ir::Limits;
+use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Time between two looks whether a wait is to end.
 const LOOK: Duration = Duration::from_micros(200);
 
+/// A new plan.
+pub(crate) struct Made {
+    pub(crate) plan: Plan,
+    /// The one that it takes the place of.
+    pub(crate) instead: Option<Arc<Plan>>,
+}
+
 /// Plans, the least recently used first.
 pub(crate) struct PlanCache {
-    plans: Mutex<Vec<(Binding, Arc<Plan>)>>,
+    plans: Mutex<Vec<Arc<Plan>>>,
     /// Held while a plan is made, so that two runs with the same new shape do not both make it.
     making: Mutex<()>,
     size: usize,
@@ -27,15 +35,17 @@ impl PlanCache {
     /// The plan whose binding `matches`; it becomes the most recently used.
     pub(crate) fn find(&self, matches: impl Fn(&Binding) -> bool) -> Option<Arc<Plan>> {
         let mut plans = lock(&self.plans);
-        let at = plans.iter().rposition(|(binding, _)| matches(binding))?;
+        let at = plans.iter().rposition(|plan| matches(&plan.binding))?;
         if at + 1 < plans.len() {
             plans[at..].rotate_left(1);
         }
-        plans.last().map(|(_, plan)| Arc::clone(plan))
+        plans.last().map(Arc::clone)
     }
 
-    /// The plan for this binding, made by `make` if need be. The least recently used ones make
-    /// room, where plans are too many, or more than `fit`.
+    /// The plan for this binding, made by `make` if need be, which is told of plans that differ
+    /// from it in sizes alone, the most recently used first, and says which of them the new one
+    /// takes the place of. The least recently used ones make room, where plans are too many, or
+    /// more than `fit`.
     ///
     /// # Errors
     /// Those of `make`; and where the limits end the wait for another plan that is being made.
@@ -43,20 +53,28 @@ impl PlanCache {
         &self,
         binding: Binding,
         limits: &Limits,
-        make: impl FnOnce(&Binding) -> Result<Plan, SessionError>,
+        make: impl FnOnce(Binding, &[Arc<Plan>]) -> Result<Made, SessionError>,
         fit: impl Fn(&[&Plan]) -> bool,
     ) -> Result<Arc<Plan>, SessionError> {
         let _making = self.turn(limits)?;
         if let Some(plan) = self.find(|b| *b == binding) {
             return Ok(plan);
         }
-        let plan = Arc::new(make(&binding)?);
+        let related: SmallVec<[Arc<Plan>; 4]> = {
+            let plans = lock(&self.plans);
+            plans.iter().rev().filter(|p| p.binding.is_related(&binding)).cloned().collect()
+        };
+        let Made { plan, instead } = make(binding, &related)?;
+        let plan = Arc::new(plan);
         let mut plans = lock(&self.plans);
+        if let Some(old) = instead {
+            plans.retain(|plan| !Arc::ptr_eq(plan, &old));
+        }
         if plans.len() >= self.size {
             plans.remove(0);
         }
-        plans.push((binding, Arc::clone(&plan)));
-        while plans.len() > 1 && !fit(&plans.iter().map(|(_, plan)| &**plan).collect::<Vec<_>>()) {
+        plans.push(Arc::clone(&plan));
+        while plans.len() > 1 && !fit(&plans.iter().map(|plan| &**plan).collect::<Vec<_>>()) {
             plans.remove(0);
         }
         Ok(plan)

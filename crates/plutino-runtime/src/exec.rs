@@ -71,13 +71,20 @@ impl Handed {
     }
 }
 
-/// Runs the plan; results go to the end of `outputs`. `reused` are tensors whose memory results may
-/// take over.
+/// Memory that the caller keeps for a run.
+pub(crate) struct Memory<'a> {
+    /// Tensors whose memory results may take over, by number of the result.
+    pub(crate) reused: &'a mut [Option<Tensor>],
+    /// That of [`Plan::residents`], in order.
+    pub(crate) caches: SmallVec<[&'a mut [u8]; 4]>,
+}
+
+/// Runs the plan; results go to the end of `outputs`.
 pub(crate) fn run(
     run: &Run<'_>,
     pool: &Pool,
     arenas: &ArenaPool,
-    reused: &mut [Option<Tensor>],
+    Memory { reused, mut caches }: Memory<'_>,
     Observed { profile, names, .. }: Observed<'_>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
@@ -96,6 +103,7 @@ pub(crate) fn run(
         for tensor in &mut direct {
             memory.push(tensor.as_mut_bytes()?);
         }
+        memory.extend(caches.iter_mut().map(|cache| &mut **cache));
         let clock = trace.as_ref().zip(times.as_mut());
         run.steps(Blocks::new(memory.into_iter()), pool, (reused, names), clock)
     })?;
@@ -209,6 +217,7 @@ impl Run<'_> {
                 self.kernel(step, kernel.as_ref(), blocks, handed, par).map_err(failed)
             }
             Work::Copy => self.copy(step, blocks, handed, par).map_err(failed),
+            &Work::Append(at) => self.append(step, at, blocks, handed).map_err(failed),
             Work::Late(late) => self.late(step, late, blocks, handed, par),
         }
     }
@@ -324,6 +333,26 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// A few rows: not worth the threads.
+    fn append(
+        &self,
+        step: &Step,
+        at: usize,
+        blocks: &mut Blocks<'_>,
+        handed: &Handed,
+    ) -> Result<(), RunError> {
+        let (mut read, mut written) = (None, None);
+        blocks.lend(&step.reads, &step.writes, |r| read = Some(r), |w| written = Some(w))?;
+        let missing = || RunError::Internal("a cache, or what is appended, is missing".into());
+        let input = step.inputs.first().ok_or_else(missing)?;
+        let append = self.plan.appends.get(at).ok_or_else(missing)?;
+        let from = match self.outside(input.source, &handed.heap)? {
+            Some(bytes) => bytes,
+            None => read.ok_or_else(missing)?,
+        };
+        append.run(from, written.ok_or_else(missing)?)
+    }
+
     fn late(
         &self,
         step: &Step,
@@ -436,6 +465,7 @@ impl Run<'_> {
         let mut results = SmallVec::new();
         for (at, fetch) in self.plan.fetches.iter().enumerate() {
             match fetch {
+                Fetch::Resident { .. } => {}
                 Fetch::Late { of, name, slot } => {
                     let value = handed.late.get(*slot).and_then(Option::as_ref);
                     let value = value.ok_or_else(|| {

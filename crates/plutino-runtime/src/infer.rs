@@ -45,6 +45,15 @@ impl Types {
         }
     }
 
+    /// Sets the size of a dimension of a tensor.
+    pub(crate) fn set_size(&mut self, id: ValueId, dim: usize, size: usize) {
+        if let Some(Some(ValueSpec::Tensor(t))) = self.0.get_mut(id.0)
+            && let Some(old) = t.spec.shape.get_mut(dim)
+        {
+            *old = size;
+        }
+    }
+
     /// Whether the value itself is known.
     pub(crate) fn is_known(&self, id: ValueId) -> bool {
         self.get(id).is_some_and(known)

@@ -43,6 +43,7 @@ mod lists;
 mod memory;
 mod model;
 mod net;
+mod open;
 mod options;
 mod passes;
 mod plan;

@@ -2,8 +2,10 @@
 //! left to decide.
 
 use crate::arena::Region;
+use crate::bind::Binding;
 use crate::late::LateStep;
 use crate::net::ValueId;
+use crate::open::{Append, Open, Resident};
 use crate::passes::PassReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
 use crate::values::{Allocation, PlannedValue};
@@ -14,25 +16,32 @@ use std::sync::Arc;
 /// A model bound to shapes, an instruction set and threads. Made by
 /// [`Session::plan`](crate::Session::plan), and by every run with new shapes.
 pub struct Plan {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) feeds: Vec<(ValueId, TensorSpec)>,
-    pub(crate) constants: Vec<Tensor>,
+    pub(crate) steps: Vec<Arc<Step>>,
+    /// What it was made for.
+    pub(crate) binding: Binding,
+    pub(crate) constants: Arc<[Tensor]>,
     pub(crate) fetches: Vec<Fetch>,
     /// Names of the fetched values, each of which may be several results.
-    pub(crate) fetched: Vec<String>,
+    pub(crate) fetched: Arc<[String]>,
     /// Results that steps write to directly; block `1 + i` is entry `i`.
     pub(crate) direct: Vec<Direct>,
+    /// Caches that steps append to where they lie; their blocks follow those of `direct`.
+    pub(crate) residents: Arc<[Resident]>,
+    /// What is copied to each of them: all that their steps need to know of the lengths.
+    pub(crate) appends: Vec<Append>,
+    /// How it is bound to other lengths of the inputs, where that is possible.
+    pub(crate) open: Option<Arc<Open>>,
     pub(crate) heap_slots: usize,
     pub(crate) late_slots: usize,
     /// As known when it was made; see [`Plan::memory`].
     pub(crate) memory: MemoryReport,
     /// The packed weights that it uses.
-    pub(crate) packs: PackCache,
-    pub(crate) values: Vec<PlannedValue>,
-    pub(crate) allocations: Vec<Allocation>,
-    pub(crate) passes: Vec<PassReport>,
-    pub(crate) warnings: Vec<Warning>,
-    pub(crate) input_names: Vec<String>,
+    pub(crate) packs: Arc<PackCache>,
+    pub(crate) values: Arc<[PlannedValue]>,
+    pub(crate) allocations: Arc<[Allocation]>,
+    pub(crate) passes: Arc<[PassReport]>,
+    pub(crate) warnings: Arc<[Warning]>,
+    pub(crate) input_names: Arc<[String]>,
 }
 
 /// One step.
@@ -56,6 +65,8 @@ pub(crate) enum Work {
     Kernel(Box<dyn Kernel>),
     /// Copies every input to the output beside it, byte by byte.
     Copy,
+    /// Copies the input to the end of a cache, as this entry of [`Plan::appends`] says.
+    Append(usize),
     /// Infers, plans and runs an operator whose inputs were not known before.
     Late(Box<LateStep>),
 }
@@ -106,11 +117,14 @@ pub(crate) enum Sink {
 pub(crate) enum Fetch {
     /// One tensor of the fetched value `of`.
     Leaf { of: usize, name: String, dtype: DType, spec: Option<TensorSpec>, source: Source },
+    /// What a cache holds at the end: it stays where it lies, and is no result.
+    Resident { of: usize, value: ValueId, name: String, spec: TensorSpec },
     /// Whatever comes out of a late step: any number of tensors.
     Late { of: usize, name: String, slot: usize },
 }
 
 /// A result that steps write to directly.
+#[derive(Debug, Clone)]
 pub(crate) struct Direct {
     /// Position among [`Plan::fetches`].
     pub(crate) fetch: usize,
@@ -137,12 +151,13 @@ pub(crate) fn members(name: &str, spec: &ValueSpec) -> Vec<String> {
 impl Plan {
     /// The steps, in order.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = StepInfo> + '_ {
-        self.steps.iter().map(Step::info)
+        self.steps.iter().map(|step| step.info())
     }
 
     /// Names and specs of the inputs that the plan was made for.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = (&str, &TensorSpec)> + '_ {
-        self.input_names.iter().map(String::as_str).zip(self.feeds.iter().map(|(_, spec)| spec))
+        let specs = self.binding.feeds.iter().map(|(_, spec)| spec);
+        self.input_names.iter().map(String::as_str).zip(specs)
     }
 
     /// Names of the results, with their specs where those are known before the run: that of the
@@ -151,6 +166,7 @@ impl Plan {
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&TensorSpec>)> + '_ {
         self.fetches.iter().map(|fetch| match fetch {
             Fetch::Leaf { name, spec, .. } => (name.as_str(), spec.as_ref()),
+            Fetch::Resident { name, spec, .. } => (name.as_str(), Some(spec)),
             Fetch::Late { name, .. } => (name.as_str(), None),
         })
     }
@@ -172,11 +188,13 @@ impl Plan {
         let tables = of(|m| m.tables).fold(0, usize::saturating_add);
         let run = of(|m| m.arena.saturating_add(m.outputs)).max().unwrap_or(0);
         let weights = of(|m| m.weights).max().unwrap_or(0);
-        let packed = PackCache::used_by_all(plans.iter().map(|plan| &plan.packs));
+        let packed = PackCache::used_by_all(plans.iter().map(|plan| &*plan.packs));
         [weights, packed, tables, run].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// Every tensor of the plan: what it is, who needs it when, and where it lies.
+    /// Every tensor of the plan: what it is, who needs it when, and where it lies. A plan whose
+    /// inputs grow from run to run has memory in reserve: sizes are the greatest for which it
+    /// lasts.
     pub fn values(&self) -> &[PlannedValue] {
         &self.values
     }
@@ -190,7 +208,7 @@ impl Plan {
     pub fn live_bytes(&self) -> Vec<usize> {
         let steps = self.steps.len();
         let mut taken = vec![(0usize, 0usize); steps + 1]; // bounded: steps
-        for a in &self.allocations {
+        for a in self.allocations.iter() {
             let freed = a.freed_by.map_or(steps, |last| (last + 1).min(steps));
             taken[a.step.min(steps)].0 += a.bytes;
             taken[freed].1 += a.bytes;
@@ -262,6 +280,7 @@ impl Step {
         match &self.work {
             Work::Kernel(kernel) => kernel.name(),
             Work::Copy => "copy",
+            Work::Append(_) => "append",
             Work::Late(_) => "planned while running",
         }
     }

@@ -40,8 +40,8 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// What the model takes while it is run once, the caller's inputs aside: weights as they were
-    /// read and as they are packed, tables, arena, outputs and state. Known before the run, but for values
-    /// whose shapes depend on data. This is what a memory budget is compared with.
+    /// read and as they are packed, tables, arena, outputs and state. Known before the run, but for
+    /// values whose shapes depend on data. This is what a memory budget is compared with.
     pub fn total(&self) -> usize {
         let run = [self.arena, self.outputs, self.state];
         let parts = [self.weights, self.packed, self.tables].into_iter().chain(run);

@@ -77,6 +77,8 @@ enum Kind<'a> {
     Tensor(&'a Tensor),
     /// In a box, so that a tensor, which nearly every feed is, takes two words.
     View(Box<TensorView<'a>>),
+    /// A cache of this spec to which the plan appends where it lies: nobody reads it as a feed.
+    Resident(&'a TensorSpec),
 }
 
 impl<'a> From<&'a Tensor> for Fed<'a> {
@@ -92,10 +94,16 @@ impl<'a> From<TensorView<'a>> for Fed<'a> {
 }
 
 impl<'a> Fed<'a> {
+    /// A cache that lies where the plan appends to it.
+    pub(crate) fn resident(spec: &'a TensorSpec) -> Self {
+        Self(Kind::Resident(spec))
+    }
+
     pub(crate) fn dtype(&self) -> DType {
         match &self.0 {
             Kind::Tensor(tensor) => tensor.dtype(),
             Kind::View(view) => view.dtype(),
+            Kind::Resident(spec) => spec.dtype,
         }
     }
 
@@ -103,6 +111,7 @@ impl<'a> Fed<'a> {
         match &self.0 {
             Kind::Tensor(tensor) => tensor.shape(),
             Kind::View(view) => view.shape(),
+            Kind::Resident(spec) => &spec.shape,
         }
     }
 
@@ -117,6 +126,7 @@ impl<'a> Fed<'a> {
     pub(crate) fn dense(&self, name: &str) -> Result<Dense<'a>, SessionError> {
         let view = match &self.0 {
             Kind::Tensor(tensor) => return Ok(Dense::Tensor(tensor)),
+            Kind::Resident(_) => return Ok(Dense::Lent(&[])),
             Kind::View(view) => view,
         };
         let dense = || match view.as_bytes() {

@@ -124,6 +124,7 @@ impl Run<'_> {
         let Some(watch) = self.watch else { return Ok(()) };
         for fetch in &self.plan.fetches {
             match fetch {
+                Fetch::Resident { .. } => {}
                 Fetch::Late { name, slot, .. } => {
                     let value = handed.late.get(*slot).and_then(Option::as_ref);
                     show_late(name, value, |name, leaf| match watch.wants(name) {

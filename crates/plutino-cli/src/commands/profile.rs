@@ -1,7 +1,7 @@
 //! `plutino profile`
 
 use crate::failure::Failure;
-use crate::inputs::{self, FileArgs, Open, ShapeArg};
+use crate::inputs::{self, FileArgs, Need, Open, ShapeArg};
 use crate::memory_map;
 use crate::output::{Output, progress};
 use crate::profile::against::{Against, Change};
@@ -140,7 +140,7 @@ fn prepare(
     if !args.files.is_empty() && !args.shapes.is_empty() {
         return Err(Failure::usage("--shape is for inputs that are made up: not with -i"));
     }
-    let mut runs = args.request.prepare(model, &args.files)?;
+    let mut runs = args.request.prepare(model, &args.files, Need::All)?;
     let (Some(mut run), true) = (runs.pop(), runs.is_empty()) else {
         return Err(Failure::usage("the model takes one picture at a time: give one"));
     };

@@ -1,12 +1,13 @@
 //! `plutino run`
 
+use crate::carry::CarryArgs;
 use crate::classes::likeliest;
 use crate::deviation::summary;
 use crate::digits;
 use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
-use crate::inputs::{self, FileArgs, Slot};
+use crate::inputs::{self, FileArgs, Need, Slot};
 use crate::labels::{Labels, Names};
 use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
@@ -16,7 +17,7 @@ use crate::request::{Prepared, RequestArgs};
 use crate::session::{SessionArgs, parse_seconds};
 use crate::timing::as_millis;
 use plutino::npy::npz;
-use plutino::{Limits, Session, Tensor};
+use plutino::{Limits, Session, State, Tensor};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     labels: Option<Names>,
     /// Look at every value, and name the operators that make NaN or infinity; exit code 1 where NaN
     /// comes up, or an output is not finite
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "carries"])]
     check_finite: bool,
     /// Print one JSON object; numbers of outputs of up to 1000 elements are part of it
     #[arg(long)]
@@ -54,6 +55,8 @@ pub(crate) struct Args {
     files: FileArgs,
     #[command(flatten)]
     request: RequestArgs,
+    #[command(flatten)]
+    carry: CarryArgs,
     /// Give up after this time, from the start of loading on
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
     timeout: Option<Duration>,
@@ -125,7 +128,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             let slots = inputs::slots(&model);
             vec![Prepared::plain(&model, sample(&slots, args.files.picture())?)]
         }
-        false => args.request.prepare(&model, &args.files)?,
+        false => {
+            let need = if args.carry.is_given() { Need::Some } else { Need::All };
+            args.request.prepare(&model, &args.files, need)?
+        }
     };
     if demo
         && !args.json
@@ -137,12 +143,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         writeln!(out)?;
     }
     let session = args.session.session(&model)?;
+    let (mut state, runs) = match args.carry.is_given() {
+        true => args.carry.begin(&session, runs).map(|(state, runs)| (Some(state), runs))?,
+        false => (None, runs),
+    };
     let mut reports = Vec::new();
     let mut written = Vec::new();
     let mut warnings = Vec::new();
     let mut finite = true;
     for (i, run) in runs.iter().enumerate() {
-        let (outputs, spent, planned) = compute(args, &session, run, &limits)?;
+        let (outputs, spent, planned) = compute(args, &session, run, &limits, state.as_mut())?;
         if i == 0 {
             warnings = model.warnings().iter().map(ToString::to_string).chain(planned).collect();
             if !args.json {
@@ -175,6 +185,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     }
     if let Some(path) = &args.output {
         write(path, &runs, &written)?;
+    }
+    if let Some(state) = &state {
+        args.carry.end(state)?;
     }
     if finite { Ok(()) } else { Err(Failure::Mismatch) }
 }
@@ -288,12 +301,19 @@ fn compute(
     session: &Session,
     run: &Prepared,
     limits: &Limits,
+    state: Option<&mut State>,
 ) -> Result<(Vec<(String, Tensor)>, Duration, Vec<String>), Failure> {
     let request = run.request(limits);
-    let plan = during("planning", || session.plan_request(&request))?;
+    let plan = during("planning", || match &state {
+        Some(state) => session.plan_with_state(state, &request),
+        None => session.plan_request(&request),
+    })?;
     let warnings = plan.warnings().iter().map(ToString::to_string).collect();
     let start = Instant::now();
-    let mut outputs = during("running", || session.run_named(&request))?;
+    let mut outputs = during("running", || match state {
+        Some(state) => session.run_named_with_state(state, &request),
+        None => session.run_named(&request),
+    })?;
     let time = start.elapsed();
     if !args.request.names_results() {
         outputs.iter_mut().enumerate().for_each(|(i, (name, _))| *name = format!("out{i}"));

@@ -1,7 +1,7 @@
 //! The operator: meaning, independent of shapes.
 
 use super::{
-    Expansion, LayoutCx, PlanCx, PlanError, Planned, ShapeError, StorageView, StrideRule,
+    Expansion, LayoutCx, PlanCx, PlanError, Planned, Room, ShapeError, StorageView, StrideRule,
     TensorValue, ValueSpec,
 };
 use crate::elementwise::Elementary;
@@ -69,6 +69,32 @@ pub trait Operator: Debug + Send + Sync + 'static {
         StrideRule::Unknown
     }
 
+    /// The dimension along which the output is input 0 followed by input 1, both of this rank and
+    /// read by nothing else here: a cache to which something is appended; none for most.
+    fn appends(&self, rank: usize) -> Option<usize> {
+        let _ = rank;
+        None
+    }
+
+    /// Whether [`Operator::plan_with_room`] takes this input with room to grow in this dimension.
+    fn takes_room(&self, inputs: &[ValueSpec], input: usize, dim: usize) -> bool {
+        let _ = (inputs, input, dim);
+        false
+    }
+
+    /// [`Operator::plan`] where some inputs, which it takes so, lie in memory with room to grow.
+    /// Shapes in `cx` are those of what is there; while running, the specs and the bytes of such
+    /// inputs are those of the whole memory. What is beyond the end is nobody's: it is not read.
+    ///
+    /// # Errors
+    /// As [`Operator::plan`].
+    fn plan_with_room(&self, cx: &PlanCx<'_>, rooms: &[Room]) -> Result<Planned, PlanError> {
+        match rooms {
+            [] => self.plan(cx),
+            _ => Err(PlanError::Unsupported("an input with room to grow".into())),
+        }
+    }
+
     /// Arithmetic and memory traffic of one run.
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::moved(inputs, outputs)
@@ -92,6 +118,9 @@ pub enum Neighbour {
     Affine(ChannelAffine),
     /// Before: so many zeros before and after each dimension.
     Zeros(Vec<(usize, usize)>),
+    /// Before: each index of the dimension before the last two of this input so many times in a
+    /// row, which becomes the input as it was before.
+    Repeated(usize, usize),
     /// Before: views of memory. The input that [`StrideRule::Storage`] names is this part of the
     /// row-major value that becomes the input in its place.
     View(StorageView),
@@ -139,6 +168,8 @@ pub enum Role {
     Same(usize),
     /// The elements of the input in another shape.
     Reshape(usize),
+    /// The input, with each index of this dimension so many times in a row.
+    Repeat(usize, usize, usize),
     /// The mean of each row of the input: of its last dimension, which stays as 1.
     MeanOfRows(usize),
     /// Arithmetic on the inputs.

@@ -76,6 +76,25 @@ pub enum MemoryUse {
     Low,
 }
 
+/// An input that lies in memory with room to grow: as part of a dense tensor that is longer in one
+/// dimension, of which it is the first part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// The input, which is a tensor.
+    pub input: usize,
+    /// The dimension in which there is room.
+    pub dim: usize,
+    /// Its size in memory.
+    pub capacity: usize,
+}
+
+impl Room {
+    /// The room of this input.
+    pub fn of(rooms: &[Self], input: usize) -> Option<Self> {
+        rooms.iter().find(|room| room.input == input).copied()
+    }
+}
+
 /// A kernel and what it needs from the executor.
 pub struct Planned {
     /// What to run; none where there is nothing to do (all outputs are views or known).

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A weight: raw bytes of the file (often memory-mapped, not aligned) with dtype and shape. Cheap
 /// to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Weight {
     /// `<operator name>.<weight name>`: unique in a model, the key under which packed forms are
     /// shared.
@@ -20,6 +20,15 @@ pub struct Weight {
     pub(super) mapping: Option<Mapping>,
     /// What each index of the first dimension is multiplied with when it is read; f32 only.
     pub(super) scale: Option<Arc<[f64]>>,
+}
+
+impl std::fmt::Debug for Weight {
+    /// All but the data, which the name tells from that of others in the model.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Weight");
+        shown.field("name", &self.name).field("spec", &self.spec);
+        shown.field("scale", &self.scale).finish_non_exhaustive()
+    }
 }
 
 impl Weight {

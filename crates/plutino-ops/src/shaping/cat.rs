@@ -90,6 +90,11 @@ impl Assemble for Cat {
         let whole = |channels: Vec<usize>| channels.iter().all(|c| c.is_multiple_of(block));
         self.channels_of(inputs).is_some_and(whole)
     }
+
+    fn appends(&self, rank: usize) -> Option<usize> {
+        let dim = self.dim.checked_add(if self.dim < 0 { rank as i64 } else { 0 })?;
+        usize::try_from(dim).ok().filter(|&dim| dim < rank && self.joined == 2)
+    }
 }
 
 /// The leaves of the inputs, read in these shapes, one after the other along `dim`.
@@ -290,6 +295,18 @@ mod tests {
             };
             assert_eq!(operator.plan(&cx).unwrap().placement, places);
         }
+    }
+
+    #[test]
+    fn two_tensors_are_an_appended_one() {
+        let appends = |line: &str, rank: usize| op(line).appends(rank);
+        assert_eq!(appends("torch.cat c 2 1 0 1 2 dim=-2", 4), Some(2));
+        assert_eq!(appends("torch.cat c 2 1 0 1 2 dim=0", 1), Some(0));
+        assert_eq!(appends("torch.cat c 2 1 0 1 2 dim=4", 4), None);
+        assert_eq!(appends("torch.cat c 2 1 0 1 2 dim=-5", 4), None);
+        assert_eq!(appends("torch.cat c 3 1 0 1 2 3 dim=1", 2), None);
+        assert_eq!(appends("torch.cat c 1 1 0 3 dim=1", 2), None);
+        assert_eq!(appends("torch.stack c 2 1 0 1 2 dim=0", 2), None);
     }
 
     #[test]

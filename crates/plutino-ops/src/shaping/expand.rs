@@ -121,11 +121,30 @@ impl Rearrange for Repeat {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, iota, op, values};
-    use plutino_tensor::Tensor;
+    use crate::testkit::{check, error, iota, op, specs, values};
+    use plutino_tensor::{Shape, Tensor};
 
     fn run(line: &str, x: &Tensor) -> Tensor {
         check(&*op(line), std::slice::from_ref(x)).remove(0)
+    }
+
+    #[test]
+    fn what_is_repeated_in_a_row_says_so() {
+        let role = |line: &str, shape: &[usize]| {
+            op(line).role(&specs(&[iota(shape.iter().copied().collect::<Shape>())]))
+        };
+        let repeat = |dim, times| Some(crate::Role::Repeat(0, dim, times));
+        let expand = "Tensor.expand e 1 1 0 1 sizes=(2,4,3,5) $input=0";
+        assert_eq!(role(expand, &[2, 1, 3, 5]), repeat(1, 4));
+        assert_eq!(role(expand, &[2, 1, 1, 5]), None, "in two dimensions");
+        assert_eq!(role(expand, &[1, 3, 5]), None, "a new dimension beside");
+        assert_ne!(role(expand, &[2, 4, 3, 5]), repeat(1, 4));
+        let interleave = "torch.repeat_interleave r 1 1 0 1 dim=1 repeats=3 $input=0";
+        assert_eq!(role(interleave, &[2, 4, 5]), repeat(1, 3));
+        let flat = "torch.repeat_interleave r 1 1 0 1 dim=None repeats=3 $input=0";
+        assert_eq!(role(flat, &[2, 4]), None);
+        let whole = "Tensor.repeat r 1 1 0 1 sizes=(1,3,1) $input=0";
+        assert_eq!(role(whole, &[2, 4, 5]), None, "one after the other");
     }
 
     #[test]

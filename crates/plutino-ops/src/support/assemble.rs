@@ -69,6 +69,12 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
         let _ = (inputs, block);
         false
     }
+
+    /// See [`Operator::appends`].
+    fn appends(&self, rank: usize) -> Option<usize> {
+        let _ = rank;
+        None
+    }
 }
 
 /// Values as they lie in memory: tensors in channel blocks get the shape of their memory.
@@ -113,6 +119,10 @@ impl Operator for Assembled {
             return Some(Role::Same(0));
         }
         Some(Role::Channels(vec![self.0.channels(inputs)?]))
+    }
+
+    fn appends(&self, rank: usize) -> Option<usize> {
+        self.0.appends(rank)
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {

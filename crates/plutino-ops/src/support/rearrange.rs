@@ -286,6 +286,12 @@ impl Operator for Rearranged {
         {
             return Some(Role::Reshape(input));
         }
+        if let Ok(parts) = self.0.parts(x, inputs)
+            && let [part] = parts.as_slice()
+            && let Some((dim, times)) = repeated(part, x)
+        {
+            return Some(Role::Repeat(input, dim, times));
+        }
         let image = x.dtype() == DType::F32
             && matches!(x.shape().dims(), &[_, c, _, _] if c <= MOST_CHANNELS);
         let outputs = image.then(|| self.0.channels(x, inputs))??;
@@ -326,6 +332,31 @@ impl Operator for Rearranged {
         planned.alias = alias;
         Ok(planned)
     }
+}
+
+/// The dimension of which each index occurs so many times in a row, where nothing else is done.
+fn repeated(part: &Part, x: &TensorValue) -> Option<(usize, usize)> {
+    let dense = Geometry::dense(x.shape());
+    let rank = dense.shape.rank();
+    let from = &part.from;
+    let found = (0..rank).find_map(|dim| {
+        // Beside the dimension, or in its place where that has one index.
+        let (mut beside, mut instead) = (dense.clone(), dense.clone());
+        let times = *from.shape.get(dim + 1).unwrap_or(&1);
+        beside = beside.repeat(dim + 1, times);
+        let one = dense.shape[dim] == 1;
+        instead.shape[dim] = *from.shape.get(dim)?;
+        instead.strides[dim] = 0;
+        match () {
+            () if *from == beside => Some((dim, times)),
+            () if one && *from == instead => Some((dim, instead.shape[dim])),
+            () => None,
+        }
+    });
+    let (dim, times) = found.filter(|&(_, times)| times > 1)?;
+    let mut shape = x.shape().clone();
+    shape[dim] = shape[dim].checked_mul(times)?;
+    (part.shape == shape && part.dtype == x.dtype()).then_some((dim, times))
 }
 
 /// The input that the operator is applied to: `$input` or whatever the file calls it. Asked for

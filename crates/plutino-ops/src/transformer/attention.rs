@@ -6,8 +6,8 @@ use crate::support::halves;
 use crate::support::rearrange::{Geometry, invalid};
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, Inputs, Kernel, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, Inputs, Kernel, Neighbour, NodeReader, Operator, PlanCx,
+    PlanError, Planned, Room, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::attention::attention_any;
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
@@ -18,7 +18,7 @@ use plutino_tensor::{DType, Shape, TensorSpec, alloc};
 use smallvec::SmallVec;
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ScaledDotProduct {
     query: usize,
     key: usize,
@@ -35,7 +35,7 @@ struct ScaledDotProduct {
 }
 
 /// In which order dimensions are read and written; none where as they come.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Orders {
     /// Those of query, key and value.
     read: [Option<Vec<usize>>; 3],
@@ -179,6 +179,10 @@ struct Call {
 
 impl ScaledDotProduct {
     fn call(&self, inputs: &[ValueSpec]) -> Result<Call, ShapeError> {
+        self.call_with_room(inputs, &[])
+    }
+
+    fn call_with_room(&self, inputs: &[ValueSpec], rooms: &[Room]) -> Result<Call, ShapeError> {
         let spec = |i: usize| TensorValue::at(inputs, i).map(|t| &t.spec);
         let [q, k, v] = [spec(self.query)?, spec(self.key)?, spec(self.value)?];
         for (input, t) in [(self.query, q), (self.key, k), (self.value, v)] {
@@ -193,8 +197,10 @@ impl ScaledDotProduct {
             }
         }
         let [q_order, k_order, v_order] = &self.orders.read;
-        let (qm, km) = (Matrices::new(q, q_order)?, Matrices::new(k, k_order)?);
-        let vm = Matrices::new(v, v_order)?;
+        let room = |input| Room::of(rooms, input);
+        let qm = Matrices::new(q, q_order, room(self.query))?;
+        let km = Matrices::new(k, k_order, room(self.key))?;
+        let vm = Matrices::new(v, v_order, room(self.value))?;
         let ([queries, depth], [keys, values]) = (qm.size, vm.size);
         if km.size != [keys, depth] {
             return Err(invalid(format!(
@@ -298,8 +304,19 @@ type Steps = SmallVec<[usize; 4]>;
 
 impl Matrices {
     /// Of a tensor of rank 2 at least.
-    fn new(spec: &TensorSpec, order: &Option<Vec<usize>>) -> Result<Self, ShapeError> {
-        let dense = Geometry::dense(&spec.shape);
+    fn new(
+        spec: &TensorSpec,
+        order: &Option<Vec<usize>>,
+        room: Option<Room>,
+    ) -> Result<Self, ShapeError> {
+        let mut dense = Geometry::dense(&spec.shape);
+        if let Some(Room { dim, capacity, .. }) = room {
+            let mut whole = spec.shape.clone();
+            let size = whole.get_mut(dim).ok_or_else(|| invalid("room in no dimension"))?;
+            *size = capacity.max(*size);
+            whole.checked_numel()?;
+            dense = Geometry { shape: spec.shape.clone(), ..Geometry::dense(&whole) };
+        }
         let x = match order {
             Some(order) => dense.permute(&checked_order(order, dense.shape.rank())?),
             None => dense,
@@ -404,7 +421,43 @@ impl Operator for ScaledDotProduct {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let Call { dtype, problem, heads, .. } = self.call(cx.inputs)?;
+        self.plan_with_room(cx, &[])
+    }
+
+    fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let &Neighbour::Repeated(input, times) = neighbour else { return None };
+        let order = match input {
+            _ if input == self.query || Some(input) == self.mask => return None,
+            _ if input == self.key && input == self.value => return None,
+            _ if input == self.key => &self.orders.read[1],
+            _ if input == self.value => &self.orders.read[2],
+            _ => return None,
+        };
+        // The same index of the query's heads, before and after.
+        let heads = |t: &TensorSpec, order: &Option<Vec<usize>>| {
+            Matrices::new(t, order, None).ok()?.batch.last().copied()
+        };
+        let query = &TensorValue::at(inputs, self.query).ok()?.spec;
+        let repeated = &TensorValue::at(inputs, input).ok()?.spec;
+        let same = heads(query, &self.orders.read[0])? == heads(repeated, order)?;
+        let in_order = order.as_ref().is_none_or(|o| o.iter().copied().eq(0..o.len()));
+        let whole = repeated.shape.rank() >= 3 && times > 0 && in_order;
+        (same && whole)
+            .then(|| Box::new(Self { grouped: true, ..self.clone() }) as Box<dyn Operator>)
+    }
+
+    fn takes_room(&self, inputs: &[ValueSpec], input: usize, _: usize) -> bool {
+        // Halves are widened as a whole.
+        let full = |t: &TensorValue| !halves::is_half(t.dtype());
+        let read = [self.key, self.value].iter().filter(|&&i| i == input).count();
+        read > 0
+            && input != self.query
+            && Some(input) != self.mask
+            && TensorValue::at(inputs, input).is_ok_and(full)
+    }
+
+    fn plan_with_room(&self, cx: &PlanCx<'_>, rooms: &[Room]) -> Result<Planned, PlanError> {
+        let Call { dtype, problem, heads, .. } = self.call_with_room(cx.inputs, rooms)?;
         if halves::is_half(dtype) {
             return halves::widened(cx, |cx| self.plan(cx));
         }
@@ -590,6 +643,57 @@ mod tests {
             assert_close(&matrix(&y[0], i), &expected, BOUND);
         }
         error(&*op(LINE), &[q, k, v]);
+    }
+
+    #[test]
+    fn keys_and_values_may_lie_with_room() {
+        use crate::{PackCache, PlanCx, Room, Setting, eager};
+        use plutino_kernels::{Isa, Par};
+        // (2, 3, 9, ..) at the beginning of (2, 3, 14, ..), whose other rows are NaN.
+        let roomy = |x: &Tensor| {
+            let mut rows = Vec::new();
+            for matrix in values::<f32>(x).chunks(9 * x.shape()[3]) {
+                rows.extend_from_slice(matrix);
+                rows.extend(std::iter::repeat_n(f32::NAN, 5 * x.shape()[3]));
+            }
+            tensor([2, 3, 14, x.shape()[3]], &rows)
+        };
+        let (q, k, v) =
+            (random([2, 6, 4, 10], 1), random([2, 3, 9, 10], 2), random([2, 3, 9, 8], 3));
+        let line = LINE.replace("is_causal=False", "is_causal=False enable_gqa=True");
+        let op = op(&line);
+        let expected = check(&*op, &[q.clone(), k.clone(), v.clone()]);
+        let inputs = crate::testkit::specs(&[q.clone(), k.clone(), v.clone()]);
+        assert!(!op.takes_room(&inputs, 0, 2));
+        assert!(op.takes_room(&inputs, 1, 2) && op.takes_room(&inputs, 2, 2));
+        let outputs = op.infer(&inputs).unwrap();
+        for isa in Isa::available() {
+            let (packs, setting) = (PackCache::default(), Setting::new(isa, 1));
+            let cx = PlanCx { inputs: &inputs, outputs: &outputs, setting, packs: &packs };
+            let rooms = [1, 2].map(|input| Room { input, dim: 2, capacity: 14 });
+            let planned = op.plan_with_room(&cx, &rooms).unwrap();
+            let data = [q.clone(), roomy(&k), roomy(&v)];
+            let y = eager::execute(&planned, &outputs, &data, &Par::serial()).unwrap();
+            let dense = op.plan(&cx).unwrap();
+            let data = [q.clone(), k.clone(), v.clone()];
+            let same = eager::execute(&dense, &outputs, &data, &Par::serial()).unwrap();
+            assert_eq!(y, same, "{isa}");
+            assert_close(&y[0], &expected[0], BOUND);
+        }
+    }
+
+    #[test]
+    fn repeated_heads_are_taken_as_they_are() {
+        let (q, k, v) =
+            (random([2, 6, 4, 10], 1), random([2, 3, 9, 10], 2), random([2, 6, 9, 8], 3));
+        let repeat = op("torch.repeat_interleave r 1 1 0 1 dim=1 repeats=2 $input=0");
+        let wide = check(&*repeat, std::slice::from_ref(&k)).remove(0);
+        let attention = op(LINE);
+        let expected = check(&*attention, &[q.clone(), wide.clone(), v.clone()]);
+        let inputs = crate::testkit::specs(&[q.clone(), wide, v.clone()]);
+        let absorb = |input| attention.absorb(&crate::Neighbour::Repeated(input, 2), &inputs);
+        assert!(absorb(0).is_none() && absorb(3).is_none());
+        assert_eq!(check(&*absorb(1).unwrap(), &[q, k, v]), expected);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) mod dead;
 mod expand;
 pub(crate) mod fold;
 mod fuse;
+mod heads;
 mod identity;
 mod layout;
 mod norm;
@@ -116,6 +117,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "attention",
         about: "computes attention that is spelled out as products and a softmax in one step",
         run: attention::attention,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "heads",
+        about: "lets attention read heads of keys and values that queries share where they lie",
+        run: heads::heads,
         kind: Kind::Optional,
     },
     Pass {

@@ -1,11 +1,11 @@
 //! A session: a model with options, threads and plans.
 
 use crate::arena::ArenaPool;
-use crate::bind::{self, Binding};
-use crate::build;
+use crate::bind::{self, Binding, Growing};
 use crate::cache::PlanCache;
-use crate::exec::{self, Observed, Run};
+use crate::exec::{self, Memory, Observed, Run};
 use crate::net::{ValueId, Wanted};
+use crate::open::Openings;
 use crate::options::Resolved;
 use crate::request::{Dense, Fed, Request};
 use crate::watch::Watch;
@@ -26,6 +26,7 @@ pub struct Session {
     resolved: Resolved,
     pool: Pool,
     plans: PlanCache,
+    openings: Openings,
     arenas: Arc<ArenaPool>,
 }
 
@@ -35,7 +36,7 @@ impl Session {
         let pool = Pool::new(resolved.threads);
         let plans = PlanCache::new(resolved.options.plan_cache_size);
         let arenas = resolved.options.arena_pool.clone().unwrap_or_default();
-        Ok(Self { model, resolved, pool, plans, arenas })
+        Ok(Self { model, resolved, pool, plans, openings: Openings::default(), arenas })
     }
 
     /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
@@ -226,7 +227,7 @@ impl Session {
     /// limits end planning.
     pub fn plan_request(&self, request: &Request<'_>) -> Result<Arc<Plan>, SessionError> {
         let wanted = bind::wanted(&self.model.inner, request)?;
-        self.plan_fed(&request.feeds, wanted, &request.limits)
+        self.plan_fed(&request.feeds, wanted, &[], &request.limits)
     }
 
     /// The plan for these feeds and fetches.
@@ -234,17 +235,19 @@ impl Session {
         &self,
         feeds: &[(&str, Fed<'_>)],
         wanted: Wanted,
+        growing: &[Growing],
         limits: &Limits,
     ) -> Result<Arc<Plan>, SessionError> {
         let model = &self.model.inner;
         let ids = feeds.iter().map(|(name, _)| bind::operand(model, name));
         let ids = ids.collect::<Result<SmallVec<[ValueId; 4]>, _>>()?;
         let fed = || ids.iter().copied().zip(feeds.iter().map(|(_, fed)| fed));
-        match self.plans.find(|b| b.matches(fed(), &wanted)) {
+        match self.plans.find(|b| b.matches(fed(), &wanted, growing)) {
             Some(plan) => Ok(plan),
             None => {
                 let feeds = feeds.iter().map(|(name, fed)| (*name, fed.spec()));
-                self.plan_for(Binding::named(model, feeds, wanted)?, limits)
+                let binding = Binding::named(model, feeds, wanted)?;
+                self.plan_for(Binding { growing: growing.to_vec(), ..binding }, limits)
             }
         }
     }
@@ -253,7 +256,7 @@ impl Session {
         let inputs = &self.model.inner.inputs;
         let fed = || inputs.iter().map(|i| ValueId::from(i.id)).zip(feeds.iter().map(|(_, f)| f));
         let matching =
-            |b: &Binding| feeds.len() == inputs.len() && b.matches(fed(), &Wanted::Outputs);
+            |b: &Binding| feeds.len() == inputs.len() && b.matches(fed(), &Wanted::Outputs, &[]);
         match self.plans.find(matching) {
             Some(plan) => Ok(plan),
             None => {
@@ -264,9 +267,16 @@ impl Session {
     }
 
     fn plan_for(&self, binding: Binding, limits: &Limits) -> Result<Arc<Plan>, SessionError> {
-        let make = |binding: &Binding| {
+        let make = |binding: Binding, related: &[Arc<Plan>]| {
             let _span = spans::plan(&self.model.inner.file);
-            build::build(&self.model.inner, &self.resolved, &self.pool, binding, limits)
+            self.openings.make(
+                &self.model.inner,
+                &self.resolved,
+                &self.pool,
+                limits,
+                binding,
+                related,
+            )
         };
         let Some(budget) = self.resolved.options.memory_budget else {
             return self.plans.get(binding, limits, make, |_| true);
@@ -290,7 +300,8 @@ impl Session {
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
         let mut reused: Reused = outputs.drain(..).map(Some).collect();
-        let lent = Lent { reused: &mut reused, held: 0 };
+        let memory = Memory { reused: &mut reused, caches: SmallVec::new() };
+        let lent = Lent { memory, held: 0 };
         self.execute_with(plan, feeds, limits, observed, lent, outputs)
     }
 
@@ -301,7 +312,7 @@ impl Session {
         feeds: &[(&str, Fed<'_>)],
         limits: &Limits,
         observed: Observed<'_>,
-        Lent { reused, held }: Lent<'_>,
+        Lent { memory, held }: Lent<'_>,
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
         let budget = self.resolved.options.memory_budget;
@@ -321,7 +332,7 @@ impl Session {
         let feeds = &feeds?[..];
         let setting = self.resolved.setting();
         let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
-        exec::run(&run, &self.pool, &self.arenas, reused, observed, outputs)
+        exec::run(&run, &self.pool, &self.arenas, memory, observed, outputs)
     }
 }
 
@@ -330,7 +341,7 @@ pub(crate) type Reused = SmallVec<[Option<Tensor>; 4]>;
 
 /// What a caller keeps for a run.
 pub(crate) struct Lent<'a> {
-    pub(crate) reused: &'a mut Reused,
+    pub(crate) memory: Memory<'a>,
     /// Bytes of values that the run reads and that count as its memory.
     pub(crate) held: usize,
 }

@@ -3,6 +3,7 @@
 //! Nothing is copied: the tensor that a run made is what the next one reads, and the one that the
 //! run before made is written over by the next. So two buffers take turns for each value.
 
+mod cache;
 mod error;
 mod run;
 
@@ -11,8 +12,10 @@ pub use error::StateError;
 use crate::bind;
 use crate::model::{Inner, Model, ValueInfo};
 use crate::net::ValueId;
+use crate::open;
 use crate::report::MemoryReport;
 use crate::{Plan, SessionError};
+use cache::Cache;
 use plutino_ir::{Dim, TensorType};
 use plutino_tensor::{DType, Shape, Tensor, TensorSpec};
 use std::sync::Arc;
@@ -68,10 +71,37 @@ struct Carry {
     recorded: TensorType,
     /// What the first run is fed with; none where nobody said.
     start: Option<Start>,
+    /// The dimension in which the output is the input and more, as far as the graph tells.
+    grows: Option<usize>,
     /// What the next run is fed with; none before the first.
-    value: Option<Tensor>,
-    /// What the run before the last one made: its memory is written over.
-    spare: Option<Tensor>,
+    value: Option<Held>,
+    /// What is not needed any more: its memory is written over.
+    spare: Option<Held>,
+}
+
+/// A value, in memory of the state.
+#[derive(Clone)]
+enum Held {
+    Tensor(Tensor),
+    /// Runs append to it where it lies.
+    Cache(Cache),
+}
+
+impl Held {
+    /// A copy of a cache, else the tensor itself.
+    fn to_tensor(&self) -> Result<Tensor, SessionError> {
+        match self {
+            Self::Tensor(tensor) => Ok(tensor.clone()),
+            Self::Cache(cache) => Ok(cache.to_tensor()?),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Tensor(tensor) => tensor.as_bytes().len(),
+            Self::Cache(cache) => cache.bytes(),
+        }
+    }
 }
 
 /// What the first run is fed with.
@@ -93,8 +123,12 @@ impl State {
     /// [`Model::outputs`] and [`Model::inputs`].
     ///
     /// The first run takes zeros where the file records one shape for both; nothing, in the
-    /// dimension that grows, where it records shapes that differ in one dimension (a cache). In all
-    /// other cases it must be told ([`State::start`], [`State::start_empty`]).
+    /// dimension that grows, where it records shapes that differ in one dimension, or the output is
+    /// a concatenation of the input and something else (a cache). In all other cases it must be
+    /// told ([`State::start`], [`State::start_empty`]).
+    ///
+    /// A cache lies in memory with room for more, and runs append to it where it lies, if it is a
+    /// concatenation that attention alone reads, and that is not fetched besides.
     ///
     /// # Errors
     /// Where there is no such operand, it is carried to already, or dtypes or shapes that the file
@@ -123,10 +157,11 @@ impl State {
                 StateError::Shape { input: to_name, expected, from: from_name, found }.into()
             );
         };
+        let rank = fed.shape.as_ref().map(Vec::len);
+        let dim = rank.and_then(|rank| open::grows(model, from, to, rank));
         let start = match grows {
-            Growth::Same(shape) => Some(shape),
-            Growth::Along(shape) => Some(shape),
-            Growth::Unknown => None,
+            Growth::Same(shape) | Growth::Along(shape) => Some(shape),
+            Growth::Unknown => dim.and_then(|dim| empty(&fed, dim)),
         };
         let start = start.zip(dtype(&fed)).map(|(shape, dtype)| TensorSpec::new(dtype, shape));
         self.carries.push(Carry {
@@ -136,6 +171,7 @@ impl State {
             to: to_name.into(),
             recorded: fed,
             start: start.map(Start::Zeros),
+            grows: dim,
             value: None,
             spare: None,
         });
@@ -148,8 +184,10 @@ impl State {
     /// # Errors
     /// Where nothing is carried to the input, or dtype or rank differ from what the file records.
     pub fn start(&mut self, input: &str, value: Tensor) -> Result<&mut Self, SessionError> {
+        let model = self.model.clone();
         let carry = self.carry_to(input)?;
         carry.check("the start", &value.spec())?;
+        carry.learn(&model.inner, value.shape().rank());
         carry.start = Some(Start::Given(value));
         Ok(self)
     }
@@ -169,13 +207,7 @@ impl State {
             let (input, recorded) = (carry.to.to_string(), recorded());
             return Err(StateError::NoDimension { input, dim, recorded }.into());
         }
-        let size = |(d, size): (usize, &Dim)| match size {
-            _ if d == dim => Some(0),
-            Dim::Known(size) => Some(*size),
-            Dim::Unknown | Dim::Symbol(_) => None,
-        };
-        let shape: Option<Shape> = dims.iter().enumerate().map(size).collect();
-        let shape = shape.ok_or_else(no_start)?;
+        let shape = empty(&carry.recorded, dim).ok_or_else(no_start)?;
         let dtype = dtype(&carry.recorded).ok_or_else(no_start)?;
         carry.start = Some(Start::Zeros(TensorSpec::new(dtype, shape)));
         Ok(self)
@@ -186,14 +218,17 @@ impl State {
     /// # Errors
     /// As [`State::start`].
     pub fn set(&mut self, input: &str, value: Tensor) -> Result<&mut Self, SessionError> {
+        let model = self.model.clone();
         let carry = self.carry_to(input)?;
         carry.check("what is set", &value.spec())?;
-        carry.put(value);
+        carry.learn(&model.inner, value.shape().rank());
+        carry.put(Held::Tensor(value));
         Ok(self)
     }
 
     /// What the next run takes for an input; none where it is the first, and there is no start yet.
     /// The tensor shares its memory with the state: while somebody holds it, runs write elsewhere.
+    /// Of a cache that runs append to it is a copy.
     ///
     /// # Errors
     /// Where nothing is carried to the input, or memory is refused.
@@ -276,10 +311,21 @@ impl State {
         MemoryReport { state: self.held(), ..plan.memory() }
     }
 
+    /// Where the value for an input lies.
+    #[cfg(test)]
+    pub(crate) fn address(&self, input: &str) -> usize {
+        let carry = self.carries.iter().find(|carry| &*carry.to == input);
+        match carry.and_then(|carry| carry.value.as_ref()) {
+            Some(Held::Tensor(tensor)) => tensor.as_bytes().as_ptr().addr(),
+            Some(Held::Cache(cache)) => cache.address(),
+            None => 0,
+        }
+    }
+
     /// Bytes of what the next run reads.
     fn held(&self) -> usize {
-        let bytes = |c: &Carry| c.value.as_ref().map_or(0, |v| v.as_bytes().len());
-        self.carries.iter().map(bytes).fold(0, usize::saturating_add)
+        let values = self.carries.iter().filter_map(|carry| carry.value.as_ref());
+        values.map(Held::bytes).fold(0, usize::saturating_add)
     }
 
     fn carry_to(&mut self, input: &str) -> Result<&mut Carry, SessionError> {
@@ -300,7 +346,8 @@ impl Carry {
     /// What the next run is fed with; none where nobody said.
     fn next(&self) -> Result<Option<Tensor>, SessionError> {
         Ok(match (&self.value, &self.start) {
-            (Some(value), _) | (None, Some(Start::Given(value))) => Some(value.clone()),
+            (Some(value), _) => Some(value.to_tensor()?),
+            (None, Some(Start::Given(value))) => Some(value.clone()),
             (None, Some(Start::Zeros(spec))) => {
                 Some(Tensor::zeros(spec.dtype, spec.shape.clone())?)
             }
@@ -308,18 +355,31 @@ impl Carry {
         })
     }
 
+    /// Notes the dimension that grows, once the rank is known.
+    fn learn(&mut self, model: &Inner, rank: usize) {
+        if self.grows.is_none() {
+            self.grows = open::grows(model, self.output, self.input, rank);
+        }
+    }
+
     /// Keeps what the next run is fed with; the memory of what was there is written over by the
     /// next run, unless it is somebody else's.
-    fn put(&mut self, value: Tensor) {
+    fn put(&mut self, value: Held) {
         let old = self.value.replace(value);
-        let shares = |other: &Option<Tensor>, old: &Tensor| {
-            other.as_ref().is_some_and(|t| t.as_bytes().as_ptr() == old.as_bytes().as_ptr())
-        };
         let start = match &self.start {
-            Some(Start::Given(start)) => Some(start.clone()),
+            Some(Start::Given(start)) => Some(start),
             _ => None,
         };
-        self.spare = old.filter(|old| !shares(&self.value, old) && !shares(&start, old));
+        let value = match &self.value {
+            Some(Held::Tensor(value)) => Some(value),
+            _ => None,
+        };
+        let shares = |old: &Tensor| {
+            let same = |t: &&Tensor| t.as_bytes().as_ptr() == old.as_bytes().as_ptr();
+            start.iter().chain(&value).any(same)
+        };
+        let spare = old.filter(|old| !matches!(old, Held::Tensor(old) if shares(old)));
+        self.spare = spare.or(self.spare.take());
     }
 
     /// Whether the input can be fed with this.
@@ -359,7 +419,7 @@ impl Carry {
     }
 
     fn bytes(&self) -> usize {
-        let bytes = |t: &Option<Tensor>| t.as_ref().map_or(0, |t| t.as_bytes().len());
+        let bytes = |held: &Option<Held>| held.as_ref().map_or(0, Held::bytes);
         bytes(&self.value).saturating_add(bytes(&self.spare))
     }
 }
@@ -384,6 +444,16 @@ fn operand(model: &Inner, id: ValueId) -> Option<(String, TensorType)> {
     let mut operands = model.graph.operands();
     let (_, operand) = operands.find(|(other, _)| ValueId::from(*other) == id)?;
     Some((operand.name.clone(), operand.ty.clone()))
+}
+
+/// The recorded shape with nothing in one dimension, where the others are known.
+fn empty(recorded: &TensorType, dim: usize) -> Option<Shape> {
+    let size = |(d, size): (usize, &Dim)| match size {
+        _ if d == dim => Some(0),
+        Dim::Known(size) => Some(*size),
+        Dim::Unknown | Dim::Symbol(_) => None,
+    };
+    recorded.shape.as_ref()?.iter().enumerate().map(size).collect()
 }
 
 fn dtype(recorded: &TensorType) -> Option<DType> {

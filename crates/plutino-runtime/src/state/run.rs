@@ -1,13 +1,15 @@
 //! Runs that carry values.
 
-use super::{Carry, State, StateError};
-use crate::exec::{Observed, ResultNames};
+use super::cache::Cache;
+use super::{Carry, Held, State, StateError};
+use crate::bind::Growing;
+use crate::exec::{Memory, Observed, ResultNames};
 use crate::net::{ValueId, Wanted};
 use crate::plan::{Fetch, Plan};
 use crate::request::{Fed, Request};
 use crate::session::{Lent, Reused};
 use crate::{Profile, Session, SessionError, bind};
-use plutino_tensor::Tensor;
+use plutino_tensor::{Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -102,8 +104,8 @@ impl Session {
     ) -> Result<Arc<Plan>, SessionError> {
         let values = self.next_values(state, request)?;
         let feeds = feeds(&values, request);
-        let wanted = self.wanted(state, request)?;
-        self.plan_fed(&feeds, wanted, &request.limits)
+        let (wanted, growing) = self.wanted(state, request)?;
+        self.plan_fed(&feeds, wanted, &growing, &request.limits)
     }
 
     /// A run: the state takes what it carries, the caller gets what it asked for, with names.
@@ -113,10 +115,11 @@ impl Session {
         request: &Request<'_>,
         profile: Option<&mut Option<Profile>>,
     ) -> Result<Vec<(String, Tensor)>, SessionError> {
-        let wanted = self.wanted(state, request)?;
-        let values = self.next_values(state, request)?;
+        let (wanted, growing) = self.wanted(state, request)?;
+        let mut values = self.next_values(state, request)?;
         let fed = feeds(&values, request);
-        let plan = self.plan_fed(&fed, wanted.clone(), &request.limits)?;
+        let plan = self.plan_fed(&fed, wanted.clone(), &growing, &request.limits)?;
+        drop(fed);
         let fetched = Fetched::new(state, &plan, &wanted);
         fetched.check(state, &plan, &values)?;
 
@@ -124,12 +127,25 @@ impl Session {
         let (mut outputs, mut names) = (Vec::new(), ResultNames::new());
         let observed =
             Observed { names: Some(&mut names), profile: timed.as_mut(), ..Observed::default() };
-        let held = state.held();
-        let lent = Lent { reused: &mut fetched.reused(state, &plan), held };
-        self.execute_with(&plan, &fed, &request.limits, observed, lent, &mut outputs)?;
-        let made = fetched.carried(state, &names, &outputs, &values)?;
+        let mut caches = Caches::take(state, &plan, &mut values)?;
+        let held = state.held().saturating_add(caches.bytes());
+        let mut reused = fetched.reused(state, &plan);
+        let ran = match caches.memory() {
+            Ok(memory) => {
+                let lent = Lent { memory: Memory { reused: &mut reused, caches: memory }, held };
+                let fed = feeds(&values, request);
+                self.execute_with(&plan, &fed, &request.limits, observed, lent, &mut outputs)
+            }
+            Err(error) => Err(error.into()),
+        };
+        let ran = ran.and_then(|()| fetched.carried(state, &names, &outputs, &values));
+        caches.give_back(state, &plan, ran.is_ok());
+        let made = ran?;
+        drop(values); // what the state holds alone may be written over by the next run
         for (carry, value) in state.carries.iter_mut().zip(made) {
-            carry.put(value);
+            if let Some(value) = value {
+                carry.put(Held::Tensor(value));
+            }
         }
         if let Some(profile) = profile {
             *profile = timed;
@@ -165,27 +181,41 @@ impl Session {
             }
         }
         let value = |carry: &Carry| {
+            let name = Arc::clone(&carry.to);
+            if let Some(Held::Cache(cache)) = &carry.value {
+                return Ok((name, Value::Cache(cache.spec().clone())));
+            }
             let value = carry.next()?.ok_or_else(|| {
                 let (input, recorded) = (carry.to.to_string(), carry.recorded.to_string());
                 StateError::NoStart { input, recorded }
             })?;
-            Ok((Arc::clone(&carry.to), value))
+            Ok((name, Value::Tensor(value)))
         };
         state.carries.iter().map(value).collect()
     }
 
-    /// What is fetched: what is carried first, then what the caller asks for.
-    fn wanted(&self, state: &State, request: &Request<'_>) -> Result<Wanted, SessionError> {
+    /// What is fetched: what is carried first, then what the caller asks for. And what grows.
+    fn wanted(
+        &self,
+        state: &State,
+        request: &Request<'_>,
+    ) -> Result<(Wanted, SmallVec<[Growing; 4]>), SessionError> {
         let model = &self.model().inner;
         let carried = |id: &ValueId| state.carries.iter().any(|c| c.output == *id);
         let asked: Vec<ValueId> = match bind::wanted(model, request)? {
-            Wanted::All => return Ok(Wanted::All),
+            Wanted::All => return Ok((Wanted::All, SmallVec::new())),
             Wanted::Outputs => {
                 let outputs = model.outputs.iter().map(|output| output.id.into());
                 outputs.filter(|id| !carried(id)).collect()
             }
             Wanted::These(asked) => asked,
         };
+        let growing = state.carries.iter().filter(|carry| !asked.contains(&carry.output));
+        let growing = growing.filter_map(|carry| {
+            let Carry { input, output, grows, .. } = *carry;
+            Some(Growing { input, output, dim: grows? })
+        });
+        let growing = growing.collect();
         let mut wanted: Vec<ValueId> = Vec::with_capacity(state.carries.len() + asked.len());
         for carry in &state.carries {
             if !wanted.contains(&carry.output) {
@@ -193,16 +223,138 @@ impl Session {
             }
         }
         wanted.extend(asked);
-        Ok(Wanted::These(wanted))
+        Ok((Wanted::These(wanted), growing))
+    }
+}
+
+/// What a state feeds a run with.
+enum Value {
+    Tensor(Tensor),
+    /// What the cache of the state holds.
+    Cache(TensorSpec),
+}
+
+impl Value {
+    fn spec(&self) -> TensorSpec {
+        match self {
+            Self::Tensor(tensor) => tensor.spec(),
+            Self::Cache(spec) => spec.clone(),
+        }
+    }
+}
+
+/// The caches of a state while a run appends to them.
+struct Caches(SmallVec<[Taken; 8]>);
+
+struct Taken {
+    /// Which of the state's values it is.
+    carry: usize,
+    cache: Cache,
+    /// Whether it holds what the first run starts with.
+    start: bool,
+}
+
+impl Caches {
+    /// Takes them from the state, in memory as the plan wants it. Caches that the plan wants as
+    /// tensors are copied to `values`.
+    ///
+    /// # Errors
+    /// Where memory is refused; the state is as before then.
+    fn take(state: &mut State, plan: &Plan, values: &mut Values) -> Result<Self, SessionError> {
+        let mut caches = SmallVec::new();
+        let resident = |carry: &Carry| plan.residents.iter().find(|r| r.input == carry.input);
+        for (carry, (_, value)) in state.carries.iter().zip(values.iter_mut()) {
+            if let (Some(Held::Cache(cache)), None) = (&carry.value, resident(carry)) {
+                *value = Value::Tensor(cache.to_tensor()?);
+            }
+        }
+        for resident in plan.residents.iter() {
+            let at = state.carries.iter().position(|carry| carry.input == resident.input);
+            let (at, (_, value)) = at
+                .and_then(|at| Some((at, values.get_mut(at)?)))
+                .ok_or_else(|| SessionError::internal("a cache that nobody carries"))?;
+            let carry = &mut state.carries[at];
+            let lies = (resident.dim, resident.capacity);
+            let made = match (&carry.value, &*value) {
+                (Some(Held::Cache(cache)), _) if cache.lies(lies.0, lies.1) => None,
+                (Some(Held::Cache(cache)), _) => Some(cache.in_capacity(lies.1)),
+                (_, Value::Tensor(tensor)) => {
+                    let old = match carry.spare.take() {
+                        Some(Held::Cache(old)) => Some(old),
+                        _ => None,
+                    };
+                    Some(Cache::new(tensor, lies, old))
+                }
+                (_, Value::Cache(_)) => {
+                    return Err(SessionError::internal("a cache that is not there"));
+                }
+            };
+            // What was taken goes back where one of the others cannot be made.
+            let made = match made.transpose() {
+                Ok(made) => made,
+                Err(error) => {
+                    Self(caches).give_back(state, plan, false);
+                    return Err(error.into());
+                }
+            };
+            let start = carry.value.is_none();
+            let cache = match (made, carry.value.take()) {
+                (Some(made), _) | (None, Some(Held::Cache(made))) => made,
+                (None, _) => return Err(SessionError::internal("a cache that is not there")),
+            };
+            *value = Value::Cache(cache.spec().clone());
+            caches.push(Taken { carry: at, cache, start });
+        }
+        Ok(Self(caches))
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|taken| taken.cache.bytes()).fold(0, usize::saturating_add)
+    }
+
+    /// Their memory, in the order of the plan's.
+    fn memory(&mut self) -> Result<SmallVec<[&mut [u8]; 4]>, TensorError> {
+        self.0.iter_mut().map(|taken| taken.cache.as_mut_bytes()).collect()
+    }
+
+    /// Gives them back: with what was appended, or as they were. (What a run that failed appended
+    /// lies beyond the end.)
+    fn give_back(self, state: &mut State, plan: &Plan, ran: bool) {
+        for Taken { carry, mut cache, start } in self.0 {
+            let Some(carry) = state.carries.get_mut(carry) else { continue };
+            let resident = plan.residents.iter().find(|r| r.input == carry.input);
+            let spec = plan.fetches.iter().find_map(|fetch| match fetch {
+                Fetch::Resident { value, spec, .. }
+                    if Some(*value) == resident.map(|r| r.output) =>
+                {
+                    Some(spec)
+                }
+                _ => None,
+            });
+            match (ran, start, spec) {
+                (true, _, Some(spec)) => {
+                    cache.set_spec(spec);
+                    carry.value = Some(Held::Cache(cache));
+                }
+                (_, true, _) => carry.spare = Some(Held::Cache(cache)),
+                _ => carry.value = Some(Held::Cache(cache)),
+            }
+        }
     }
 }
 
 /// What a state feeds a run with, by the names of the operands.
-type Values = SmallVec<[(Arc<str>, Tensor); 4]>;
+type Values = SmallVec<[(Arc<str>, Value); 4]>;
 
 /// What the state feeds, then what the request does.
 fn feeds<'a>(values: &'a Values, request: &'a Request<'_>) -> SmallVec<[(&'a str, Fed<'a>); 4]> {
-    let carried = values.iter().map(|(name, value)| (&**name, Fed::from(value)));
+    let carried = values.iter().map(|(name, value)| {
+        let fed = match value {
+            Value::Tensor(tensor) => Fed::from(tensor),
+            Value::Cache(spec) => Fed::resident(spec),
+        };
+        (&**name, fed)
+    });
     carried.chain(request.feeds.iter().map(|(name, fed)| (*name, fed.clone()))).collect()
 }
 
@@ -245,6 +397,10 @@ impl Fetched {
                             carry.check_next(&value.spec(), spec)?;
                         }
                     }
+                    Fetch::Resident { of, spec, .. } if *of == place => {
+                        found += 1;
+                        carry.check_next(&value.spec(), spec)?;
+                    }
                     Fetch::Late { of, .. } if *of == place => found += 1,
                     _ => {}
                 }
@@ -260,33 +416,39 @@ impl Fetched {
     fn reused(&self, state: &mut State, plan: &Plan) -> Reused {
         let mut reused = Reused::new();
         for (carry, &place) in state.carries.iter_mut().zip(&self.places) {
-            let Some(spare) = carry.spare.take() else { continue };
+            let Some(Held::Tensor(spare)) = &carry.spare else { continue };
             let at = plan.fetches.iter().position(|fetch| match fetch {
                 Fetch::Leaf { of, spec: Some(spec), .. } => *of == place && spare.spec() == *spec,
                 _ => false,
             });
-            if let Some(at) = at {
-                reused.resize_with(reused.len().max(at + 1), || None); // bounded: fetches
+            let spare = carry.spare.take();
+            if let (Some(at), Some(Held::Tensor(spare))) = (at, spare) {
+                while reused.len() <= at {
+                    reused.push(None);
+                }
                 reused[at] = Some(spare);
             }
         }
         reused
     }
 
-    /// What came out for each carry.
+    /// What came out for each carry; none where it was appended to what is there.
     fn carried(
         &self,
         state: &State,
         names: &ResultNames,
         outputs: &[Tensor],
         before: &Values,
-    ) -> Result<SmallVec<[Tensor; 4]>, SessionError> {
-        let value = |((carry, place), (_, before)): ((&Carry, &usize), &(_, Tensor))| {
+    ) -> Result<SmallVec<[Option<Tensor>; 4]>, SessionError> {
+        let value = |((carry, place), (_, before)): ((&Carry, &usize), &(_, Value))| {
+            if matches!(before, Value::Cache(_)) {
+                return Ok(None);
+            }
             let mut made = names.iter().zip(outputs).filter(|((of, _), _)| of == place);
             match (made.next(), made.count()) {
                 (Some((_, tensor)), 0) => {
                     carry.check_next(&before.spec(), &tensor.spec())?;
-                    Ok(tensor.clone())
+                    Ok(Some(tensor.clone()))
                 }
                 (first, more) => {
                     let found = more + usize::from(first.is_some());
