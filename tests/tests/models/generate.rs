@@ -128,9 +128,9 @@ fn scores_are_those_of_pytorch() {
     check(0, &outputs[0]);
 
     let mut state = step.state();
-    for i in 1..outputs.len() {
+    for (i, cache) in outputs.iter().enumerate().skip(1) {
         state.carry(&format!("out{i}"), &format!("in{}", i + 2)).unwrap();
-        state.set(&format!("in{}", i + 2), outputs[i].clone()).unwrap();
+        state.set(&format!("in{}", i + 2), cache.clone()).unwrap();
     }
     for (i, &token) in greedy.tokens[0].iter().enumerate().take(greedy.tokens[0].len() - 1) {
         let mask = Tensor::from_slice(&vec![0.0f32; width + i + 1], [1, 1, 1, width + i + 1]);
