@@ -114,7 +114,9 @@ class Compiling(unittest.TestCase):
         net = Net().eval()
         found = plutino.compile(net, {"image": torch.randn(1, 3, 5, 5)})
         x = torch.randn(1, 3, 5, 5)
-        torch.testing.assert_close(found(x)["scores"], net(x)["scores"].detach(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found(x)["scores"], net(x)["scores"].detach(), rtol=1e-5, atol=1e-5
+        )
 
     def test_pickled_it_gives_equal_bits(self):
         net, image = Net().eval(), torch.randn(2, 3, 9, 9)
@@ -124,7 +126,9 @@ class Compiling(unittest.TestCase):
 
     def test_sizes_that_vary(self):
         net = Attention().eval()
-        found = plutino.compile(net, torch.randn(2, 6, 16), dynamic={"x": {0: "batch", 1: "length"}})
+        found = plutino.compile(
+            net, torch.randn(2, 6, 16), dynamic={"x": {0: "batch", 1: "length"}}
+        )
         self.assertEqual(found.session.get_inputs()[0].shape, ("batch", "length", 16))
         for shape in ((2, 6, 16), (1, 9, 16), (5, 2, 16)):
             x = torch.randn(*shape)

@@ -46,7 +46,9 @@ class Format(unittest.TestCase):
         params = {"in_features": 2, "out_features": 3, "bias": False}
         graph.add("nn.Linear", "head", ["x"], ["y"], params, {"weight": weight(matrix, "f32")})
         # Arguments by name, as the native function has them.
-        graph.add("aten::sum.dim_IntList", "total", [("input", "y")], ["z"], {"dim": [1], "keepdim": True})
+        graph.add(
+            "aten::sum.dim_IntList", "total", [("input", "y")], ["z"], {"dim": [1], "keepdim": True}
+        )
         graph.add("pnnx.Output", "out", ["z"])
         with tempfile.TemporaryDirectory() as folder:
             param, bin = pathlib.Path(folder, "m.pnnx.param"), pathlib.Path(folder, "m.pnnx.bin")
@@ -88,14 +90,18 @@ class Comparing(unittest.TestCase):
 
     def test_equal_values_match(self):
         found = self.session.isolate(self.right)
-        self.assertEqual(([v["verdict"] for v in found["values"]], found.wrong), (["match"] * 2, []))
+        self.assertEqual(
+            ([v["verdict"] for v in found["values"]], found.wrong), (["match"] * 2, [])
+        )
         self.assertEqual(self.session.compare(self.right).wrong, [])
 
     def test_the_operator_that_is_wrong_by_itself_is_named(self):
         # z is right for the y that the reference has.
         wrong = {**self.right, "y": self.right["y"] + 1, "z": -self.right["y"] - 1}
         (value,) = self.session.isolate(wrong).wrong
-        self.assertEqual((value["operator"], value["verdict"], value["kind"]), ("e", "differs", "torch.exp"))
+        self.assertEqual(
+            (value["operator"], value["verdict"], value["kind"]), ("e", "differs", "torch.exp")
+        )
         self.assertGreater(value["error"], value["tolerance"])
         self.assertEqual(self.session.isolate(wrong, tolerance=1.0).wrong, [])
         self.assertIn("torch.exp", repr(self.session.isolate(wrong)))

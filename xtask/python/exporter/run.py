@@ -55,7 +55,7 @@ def table(results: dict[str, dict]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="models whose name has this word")
+    parser.add_argument("--only", action="append", default=[], help="models whose name has this word; several in this order")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--exporter", choices=("default", "torch.export", "pnnx"), default="default")
     parser.add_argument("--results", type=Path, default=Path("exporter.jsonl"))
@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--document", type=Path, help="a page that has the marks of the table")
     args = parser.parse_args()
     results = read(args.results)
-    chosen = [name for name in CASES if not args.only or any(word in name for word in args.only)]
+    words = args.only or [""]
+    chosen = list(dict.fromkeys(name for word in words for name in CASES if word in name))
     todo = [n for n in chosen if n not in results or (args.again and results[n]["verdict"] != "right")]
     if todo:
         prepare()
@@ -71,7 +72,7 @@ def main() -> None:
         found = run(name, args.exporter, args.timeout)
         results[name] = {"name": name, **found}
         why = found.get("why", found.get("fallback")) or ""
-        print(f"{name}: {found['verdict']} {found.get('error') or ''} {why[:160]}".strip(), flush=True)
+        print(f"{name}: {found['verdict']} {found.get('error', '')} {why[:160]}".strip(), flush=True)
         args.results.write_text("".join(json.dumps(found) + "\n" for found in results.values()))
     text = table({name: results[name] for name in CASES if name in results})
     if args.document:

@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from ._export import Export, State, export
+from ._export import Export, export
+from ._export.program import State
 from ._export.signature import Signature
 from ._session import Session
 
@@ -131,5 +132,3 @@ def _tensor(memory: Any) -> Any:
     if memory.dtype == "c32":
         return torch.view_as_complex(torch.from_numpy(array))
     return torch.from_numpy(array)
-
-

@@ -142,8 +142,11 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     with torch.no_grad(), _unchanged(module):
         results = module(*args, **kwargs)
     leaves, signature.out_spec = pytree.tree_flatten(results)
-    paths, _ = pytree.tree_flatten_with_path(results)
-    signature.results = [_word(path) for path, _ in paths]
+    try:
+        paths, _ = pytree.tree_flatten_with_path(results)
+        signature.results = [_word(path) for path, _ in paths]
+    except ValueError:  # a class that says how it is flattened, and not under which names
+        signature.results = []
     _, signature.in_spec = pytree.tree_flatten(call)
     # What pnnx gives: tensors alone.
     count = iter(range(len(leaves)))
@@ -167,16 +170,16 @@ def _unchanged(module: Any) -> Iterator[None]:
 
 def _word(path: Any) -> Optional[str]:
     """The name of a result in a dictionary: ``logits``, ``attentions.0``."""
-    keys = [getattr(part, "key", getattr(part, "idx", getattr(part, "name", None))) for part in path]
+    keys = [
+        getattr(part, "key", getattr(part, "idx", getattr(part, "name", None))) for part in path
+    ]
     return ".".join(map(str, keys)) if any(isinstance(key, str) for key in keys) else None
 
 
-def _with_torch_export(
-    module: Any, call: Any, dynamic: Any, found: Export
-) -> Tuple[Any, Written]:
+def _with_torch_export(module: Any, call: Any, dynamic: Any, found: Export) -> Tuple[Any, Written]:
     assert found.signature is not None
     with _unchanged(module):
-        captured, names = capture.capture(module, *call, dynamic)
+        captured, names = capture.capture(module, call, dynamic)
     written = program.write(captured, names, found.signature.results)
     written.graph.save(found.param, found.bin)
     found.exporter = "torch.export"
@@ -218,15 +221,19 @@ def _compare(
         raise _errors.MismatchError(
             f"the module has {len(expected)} results, the model {len(actual)}"
         )
-    actual = [a.astype(b.dtype) if a.dtype.name == "bfloat16" else a for a, b in zip(actual, expected)]
+    actual = [
+        a.astype(b.dtype) if a.dtype.name == "bfloat16" else a for a, b in zip(actual, expected)
+    ]
     error, output = verify.worst(actual, expected)
     found.error = error
     if tolerance is None:
         halves = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
-        halves |= any(getattr(leaf, "dtype", None) in (torch.float16, torch.bfloat16) for leaf in leaves)
+        halves |= any(
+            getattr(leaf, "dtype", None) in (torch.float16, torch.bfloat16) for leaf in leaves
+        )
         tolerance = verify.allowed(expected, halves)
         if error > tolerance > 0:
-            tolerance = max(tolerance, verify.OWN * verify.own_error(module, *call, expected))
+            tolerance = max(tolerance, verify.OWN * verify.own_error(module, call, expected))
     found.tolerance = tolerance
     if error <= tolerance:
         return

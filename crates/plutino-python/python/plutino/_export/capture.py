@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
+from .signature import Arguments
+
 LEAST = (2, 5)
 """The first release of PyTorch whose exporter is good enough."""
 
@@ -20,9 +22,7 @@ def available() -> bool:
         return False
 
 
-def capture(
-    module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], dynamic: Any
-) -> Tuple[Any, Dict[str, str]]:
+def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, str]]:
     """The program, and names of its symbols where the user gave any.
 
     ``dynamic``: sizes that vary, as ``torch.export`` has them (``dynamic_shapes``), with words for
@@ -30,18 +30,19 @@ def capture(
     """
     import torch
 
+    args, kwargs = call
     dims: Dict[str, Any] = {}
     shapes = _shapes(dynamic, args, kwargs, dims)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.export.export(
-            module, args, kwargs, dynamic_shapes=shapes, strict=False
-        )
+        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         program = program.run_decompositions({})
     return program, _names(program, shapes, args, kwargs)
 
 
-def _shapes(dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: Dict[str, Any]) -> Any:
+def _shapes(
+    dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: Dict[str, Any]
+) -> Any:
     import torch
     from torch.export import Dim
     from torch.utils import _pytree as pytree
@@ -51,7 +52,11 @@ def _shapes(dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: 
     if dynamic is True:
 
         def every(leaf: Any) -> Any:
-            return {at: Dim.AUTO for at in range(leaf.dim())} if isinstance(leaf, torch.Tensor) else None
+            return (
+                {at: Dim.AUTO for at in range(leaf.dim())}
+                if isinstance(leaf, torch.Tensor)
+                else None
+            )
 
         shapes = pytree.tree_map(every, (tuple(args), dict(kwargs)))
         return {**dict(shapes[1])} if kwargs and not args else shapes[0] if not kwargs else shapes
@@ -72,18 +77,22 @@ def _shapes(dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: 
     return shapes
 
 
-def _names(program: Any, shapes: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, str]:
+def _names(
+    program: Any, shapes: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Dict[str, str]:
     """Names that the user gave to sizes, by symbol of the program."""
     if not isinstance(shapes, Mapping) or args:
         return {}
     found: Dict[str, str] = {}
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    values = {
+        node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"
+    }
     for argument, spec in shapes.items():
         value = values.get(argument)
         pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
         for at, dim in pairs:
             name = getattr(dim, "__name__", None)
-            if name is None or not hasattr(value, "shape") or not isinstance(at, int):
+            if name is None or value is None or not isinstance(at, int):
                 continue
             size = value.shape[at]
             if not isinstance(size, int) and size.node.expr.is_Symbol:

@@ -29,7 +29,7 @@ def _scaled(a: Arguments, name: str) -> Formula:
 
 def _divided(a: Arguments) -> Optional[Formula]:
     name = {None: "div", "floor": "floor_divide"}.get(a.get("rounding_mode"))
-    return name and (name, a["input"], a["other"])
+    return (name, a["input"], a["other"]) if name else None
 
 
 def _power(a: Arguments) -> Formula:

@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from .. import _errors
 
+Path = Union[str, "os.PathLike[str]"]
+
 Dim = Union[int, str, None]
 """A recorded size: known, the same wherever this name stands, or unknown."""
 
@@ -115,14 +117,21 @@ class Graph:
         return "\n".join(lines) + "\n"
 
     def _line(self, operator: Operator) -> str:
-        words = [operator.kind, operator.name, str(len(operator.inputs)), str(len(operator.outputs))]
+        words = [
+            operator.kind,
+            operator.name,
+            str(len(operator.inputs)),
+            str(len(operator.outputs)),
+        ]
         words += operator.inputs + operator.outputs
         words += [f"{key}={literal(value)}" for key, value in operator.params.items()]
         words += [f"@{key}={Type(w.shape, w.dtype)}" for key, w in operator.weights.items()]
         pairs = zip(operator.keys, operator.inputs)
         words += [f"${key}={operand}" for key, operand in pairs if key is not None]
         recorded = dict.fromkeys(operator.inputs + operator.outputs)
-        words += [f"#{operand}={self.types[operand]}" for operand in recorded if operand in self.types]
+        words += [
+            f"#{operand}={self.types[operand]}" for operand in recorded if operand in self.types
+        ]
         for word in words:
             if not word or any(c.isspace() for c in word):
                 raise _errors.ExportError(
@@ -132,7 +141,7 @@ class Graph:
                 )
         return " ".join(words)
 
-    def save(self, param: "os.PathLike[str]", bin: "os.PathLike[str]") -> None:
+    def save(self, param: Path, bin: Path) -> None:
         """Writes both files; weights one after the other, so that none is held twice."""
         text = self.text()
         with zipfile.ZipFile(bin, "w", zipfile.ZIP_STORED) as archive:

@@ -7,42 +7,15 @@ such (:mod:`.modules`). Names of operands are those of the program's nodes.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import _errors
-from . import dtypes, symbols
+from . import calls, dtypes, symbols
 from .creation import as_full
 from .formulas import LARGEST, Formula, formula, number, rounds
-from .graph import OPEN_END, Graph, Type, Weight
+from .graph import Graph, Type, Weight
 from .modules import Arguments, Module, as_module
-
-NOTHING = {"alias", "clone", "contiguous", "detach", "lift_fresh", "lift_fresh_copy", "lift"}
-"""Functions whose result is their input: there is one memory, and nobody writes to it."""
-
-VARIADIC = {
-    "block_diag",
-    "broadcast_tensors",
-    "cartesian_prod",
-    "cat",
-    "column_stack",
-    "concat",
-    "dstack",
-    "einsum",
-    "hstack",
-    "meshgrid",
-    "stack",
-    "vstack",
-}
-"""Functions whose one list of tensors PNNX has as so many inputs, of ``torch.NAME``."""
-
-CUSTOM = {
-    "transformers::grouped_mm_fallback": ("aten::_grouped_mm", {"weight": "mat2"}),
-}
-"""Operators of other libraries that are one of PyTorch's own: its type, and what it calls arguments."""
-
-CONTROL_FLOW = {"cond": "If", "while_loop": "While", "scan": "Scan"}
 
 
 @dataclass
@@ -106,7 +79,7 @@ class _Walk:
         self.formulas: Dict[Any, Formula] = {}
         """Values that the one expression which reads them is to spell out."""
         self.needed = self._needed()
-        self.calls = self._calls_by_module()
+        self.by_scope = self._calls_by_module()
 
     # What there is
 
@@ -122,12 +95,12 @@ class _Walk:
         return found
 
     def _calls_by_module(self) -> Dict[str, int]:
-        calls: Dict[str, int] = {}
+        count: Dict[str, int] = {}
         for node in self.nodes:
-            if node in self.needed and _is_call(node) and not _is_item(node):
+            if node in self.needed and calls.is_call(node) and not calls.is_item(node):
                 path = _scope(node)[0]
-                calls[path] = calls.get(path, 0) + 1
-        return calls
+                count[path] = count.get(path, 0) + 1
+        return count
 
     def run(self) -> Written:
         self._placeholders()
@@ -227,8 +200,8 @@ class _Walk:
             kind = spec.kind
             leaf = len(self.written.outputs)
             if kind == OutputKind.USER_OUTPUT:
-                self.written.outputs.append(count if _is_node(value) else (value,))
-            if not _is_node(value):
+                self.written.outputs.append(count if calls.is_node(value) else (value,))
+            if not calls.is_node(value):
                 continue
             if kind == OutputKind.USER_OUTPUT:
                 name = self.results[leaf] if leaf < len(self.results) else None
@@ -276,11 +249,11 @@ class _Walk:
         names = [f"{node.name}_{at}" for at in range(len(value))][:most]
         taken = self.graph.operand_names()
         for user in node.users:
-            if _is_item(user) and user.args[1] < len(names):
+            if calls.is_item(user) and user.args[1] < len(names):
                 names[user.args[1]] = user.name
         names = [f"{name}_" if name in taken else name for name in names]
         for user in node.users:
-            if _is_item(user):
+            if calls.is_item(user):
                 self.operands[user] = names[user.args[1]]
         for name, each in zip(names, value):
             self._record(name, each)
@@ -291,21 +264,21 @@ class _Walk:
     def _call(self, node: Any) -> None:
         import torch
 
-        if _is_item(node) and node in self.operands:
+        if calls.is_item(node) and node in self.operands:
             return
         target = node.target
         if isinstance(target, torch._ops.HigherOrderOperator):
-            raise _not_yet(node)
+            raise calls.not_yet(node)
         if not isinstance(target, torch._ops.OpOverload):
             self._number(node)
             return
         function = target._schema.name.partition("::")[2]
-        arguments = _arguments(node)
+        arguments = calls.arguments(node)
         if self._is_nothing(function, node, arguments):
             self._same(node, arguments["input"])
             return
         if torch.Tag.nondeterministic_seeded in target.tags:
-            self.written.random |= _draws(arguments)
+            self.written.random |= calls.draws(arguments)
         module = as_module(function, arguments)
         if module is not None and self._module(node, module):
             return
@@ -322,7 +295,7 @@ class _Walk:
             self.operands[node] = self._operand(source)
 
     def _is_nothing(self, function: str, node: Any, arguments: Arguments) -> bool:
-        if function in NOTHING:
+        if function in calls.NOTHING:
             return True
         if function in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
             return not arguments["train"] or arguments["p"] == 0
@@ -368,23 +341,25 @@ class _Walk:
             function, schema = "full", full
         params: Dict[str, Any] = {}
         inputs: List[Union[str, Tuple[str, str]]] = []
-        variadic = function in VARIADIC
+        variadic = function in calls.VARIADIC
         for argument in schema.arguments:
             key = "input" if argument.name == "self" else argument.name
             value, kind = arguments[key], str(argument.real_type)
             if value is None and "Optional" not in kind and "?" not in kind:
                 continue
-            if _is_place(key, kind) or (argument.has_default_value() and _is_default(argument, value)):
+            if calls.is_place(key) or (
+                argument.has_default_value() and calls.is_default(argument, value)
+            ):
                 continue
             if variadic and "List[Tensor]" in kind:
                 inputs += [self._operand(tensor) for tensor in value]
-            elif _is_node(value):
+            elif calls.is_node(value):
                 inputs.append((key, self._operand(value)))
-            elif isinstance(value, (list, tuple)) and any(map(_is_node, value)):
+            elif isinstance(value, (list, tuple)) and any(map(calls.is_node, value)):
                 inputs.append((key, self._list(node, key, value)))
             else:
-                params[key] = _parameter(value)
-        kind = f"torch.{function}" if variadic else f"aten::{_overloaded(schema)}"
+                params[key] = calls.parameter(value)
+        kind = f"torch.{function}" if variadic else f"aten::{calls.overloaded(schema)}"
         self.graph.add(kind, self._name(node), inputs, self._results(node), params)
 
     def _formula(self, node: Any, found: Formula) -> None:
@@ -399,7 +374,7 @@ class _Walk:
         def text(part: Any) -> str:
             if isinstance(part, tuple):
                 return f"{part[0]}({','.join(map(text, part[1:]))})"
-            if not _is_node(part):
+            if not calls.is_node(part):
                 return number(part)
             if part in self.formulas:
                 return text(self.formulas[part])
@@ -416,26 +391,26 @@ class _Walk:
         if reader.op != "call_function" or not hasattr(reader.target, "_schema"):
             return False
         function = reader.target._schema.name.partition("::")[2]
-        found = formula(function, _arguments(reader), reader)
+        found = formula(function, calls.arguments(reader), reader)
         return found is not None and _flat(found).count(node) == 1 and rounds(reader)
 
     def _length(self, found: Formula) -> int:
         """Functions in a formula, with those that it spells out."""
-        parts = (self.formulas.get(part, ()) for part in _flat(found) if _is_node(part))
+        parts = (self.formulas.get(part, ()) for part in _flat(found) if calls.is_node(part))
         return 1 + sum(self._length(part) for part in parts if part)
 
     def _custom(self, node: Any) -> None:
         """An operator of another library, as pnnx writes it: its arguments by number."""
         name = node.target._schema.name
-        kind, theirs = CUSTOM.get(name, (f"pnnx.custom_op.{name.replace('::', '.')}", None))
+        kind, theirs = calls.CUSTOM.get(name, (f"pnnx.custom_op.{name.replace('::', '.')}", None))
         params: Dict[str, Any] = {}
         inputs: List[Union[str, Tuple[str, str]]] = []
-        for at, (argument, value) in enumerate(_arguments(node).items()):
+        for at, (argument, value) in enumerate(calls.arguments(node).items()):
             key = f"arg_{at}" if theirs is None else theirs.get(argument, argument)
-            if _is_node(value):
+            if calls.is_node(value):
                 inputs.append((key, self._operand(value)))
             else:
-                params[key] = _parameter(value)
+                params[key] = calls.parameter(value)
         self.graph.add(kind, self._name(node), inputs, self._results(node), params)
 
     def _list(self, node: Any, key: str, values: Sequence[Any]) -> str:
@@ -443,7 +418,7 @@ class _Walk:
         operands: List[str] = []
         members = []
         for value in values:
-            if _is_node(value):
+            if calls.is_node(value):
                 operands.append(self._operand(value))
                 members.append(f"@{len(operands) - 1}")
             else:
@@ -452,7 +427,7 @@ class _Walk:
         while name in self.graph.operand_names():
             name += "_"
         expression = {"expr": f"[{','.join(members)}]"}
-        if len(operands) == len(values) and _is_tensor(values[0]):
+        if len(operands) == len(values) and calls.is_tensor(values[0]):
             self.graph.add("prim::ListConstruct", name, operands, [name])
         else:
             self.graph.add("pnnx.Expression", name, operands, [name], expression)
@@ -463,7 +438,7 @@ class _Walk:
         operands: List[str] = []
 
         def text(value: Any) -> str:
-            if not _is_node(value):
+            if not calls.is_node(value):
                 return str(value)
             operand = self._operand(value)
             if operand not in operands:
@@ -488,7 +463,7 @@ class _Walk:
         path, leaf = _scope(node)
         if not path:
             return str(node.name)
-        if leaf and self.calls.get(path) == 1:
+        if leaf and self.by_scope.get(path) == 1:
             return path
         return f"{path}.{node.name}"
 
@@ -499,22 +474,6 @@ def _flat(found: Formula) -> List[Any]:
     for part in found[1:]:
         parts += _flat(part) if isinstance(part, tuple) else [part]
     return parts
-
-
-def _is_node(value: Any) -> bool:
-    return hasattr(value, "all_input_nodes")
-
-
-def _is_tensor(node: Any) -> bool:
-    return hasattr(node.meta.get("val"), "dtype")
-
-
-def _is_call(node: Any) -> bool:
-    return bool(node.op == "call_function")
-
-
-def _is_item(node: Any) -> bool:
-    return _is_call(node) and node.target is operator.getitem
 
 
 def _scope(node: Any) -> Tuple[str, bool]:
@@ -535,63 +494,3 @@ def _owner(weight: str) -> str:
     if name in ("weight", "bias", "running_mean", "running_var") or name.endswith("_l0"):
         return path or name
     return weight[: -len("_weight")] if weight.endswith("_weight") else weight
-
-
-def _arguments(node: Any) -> Arguments:
-    """Arguments of a call by name, with defaults; ``input`` for ``self``."""
-    found: Arguments = {}
-    for at, argument in enumerate(node.target._schema.arguments):
-        if at < len(node.args):
-            value = node.args[at]
-        else:
-            value = node.kwargs.get(argument.name, argument.default_value)
-        found["input" if argument.name == "self" else argument.name] = value
-    return found
-
-
-def _draws(arguments: Arguments) -> bool:
-    """Whether a call of a function that may draw numbers does."""
-    for name in ("dropout_p", "dropout", "p"):
-        if name in arguments and not _is_node(arguments[name]):
-            return bool(arguments[name] and arguments.get("train", True))
-    return True
-
-
-def _is_place(key: str, kind: str) -> bool:
-    """Whether an argument says where a tensor lies, or how: nothing that results depend on."""
-    return key in ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking")
-
-
-def _is_default(argument: Any, value: Any) -> bool:
-    if _is_node(value) or (isinstance(value, (list, tuple)) and any(map(_is_node, value))):
-        return False
-    default = argument.default_value
-    return type(value) is type(default) and bool(value == default)
-
-
-def _overloaded(schema: Any) -> str:
-    """``mean.dim``."""
-    name = schema.name.partition("::")[2]
-    return f"{name}.{schema.overload_name}" if schema.overload_name else name
-
-
-def _parameter(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.dtype):
-        return dtypes.word(value)
-    if isinstance(value, (list, tuple)):
-        return [_parameter(each) for each in value]
-    if isinstance(value, int) and not isinstance(value, bool) and value == 2**63 - 1:
-        return OPEN_END
-    return value
-
-
-def _not_yet(node: Any) -> _errors.ExportError:
-    name = getattr(node.target, "__name__", str(node.target))
-    becomes = CONTROL_FLOW.get(name)
-    if becomes is None:
-        message = f"torch.{name} is not exported"
-    else:
-        message = f"torch.{name} is not exported yet: plutino.{becomes} is what it is to become"
-    return _errors.ExportError(message, operator=node.name, kind=f"torch.{name}")

@@ -74,5 +74,9 @@ def expression(node: Any, text: Callable[[Any], str]) -> Optional[str]:
     make = make or _TORCH.get(getattr(node.target, "__name__", ""))
     if make is None:
         return None
-    args = node.args[0] if len(node.args) == 1 and isinstance(node.args[0], (list, tuple)) else node.args
+    args = (
+        node.args[0]
+        if len(node.args) == 1 and isinstance(node.args[0], (list, tuple))
+        else node.args
+    )
     return make(*(text(arg) for arg in args))

@@ -67,7 +67,7 @@ def allowed(expected: Sequence[Any], halves: bool) -> float:
     return HALVES if halves else FLOATS
 
 
-def own_error(module: Any, args: Any, kwargs: Any, expected: Sequence[Any]) -> float:
+def own_error(module: Any, call: Any, expected: Sequence[Any]) -> float:
     """How far PyTorch's results are from those that it computes in f64; 0 where it cannot."""
     import torch
     from torch.utils import _pytree as pytree
@@ -78,7 +78,7 @@ def own_error(module: Any, args: Any, kwargs: Any, expected: Sequence[Any]) -> f
 
     try:
         wide = copy.deepcopy(module).double()
-        args, kwargs = pytree.tree_map(widened, (args, kwargs))
+        args, kwargs = pytree.tree_map(widened, call)
         with torch.no_grad():
             leaves = pytree.tree_leaves(wide(*args, **kwargs))
     except Exception:  # whatever a module does not like about f64
@@ -125,7 +125,9 @@ def values(program: Any, written: Written, feeds: Dict[str, Any]) -> Dict[str, A
     return found
 
 
-def blame(session: Any, program: Any, written: Written, feeds: Dict[str, Any]) -> List[Dict[str, Any]]:
+def blame(
+    session: Any, program: Any, written: Written, feeds: Dict[str, Any]
+) -> List[Dict[str, Any]]:
     """Operators that are wrong by themselves, on PyTorch's inputs, in order of the run."""
     try:
         reference = values(program, written, feeds)
