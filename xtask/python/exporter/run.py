@@ -7,6 +7,7 @@ Results are kept in a file of JSON lines (`--results`); models that are in it ar
 
 import argparse
 import json
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def read(path: Path) -> dict[str, dict]:
 
 def cause(found: dict) -> str:
     """Why a model is not right, in a line."""
-    text = found.get("why", "").replace("|", "\\|").replace("\n", " ")
+    text = re.sub(r"\S*/(model\.pnnx)", r"\1", found.get("why", "")).replace("|", "\\|").replace("\n", " ")
     return text if len(text) < 240 else text[:240] + " ..."
 
 
