@@ -56,8 +56,10 @@ impl Trouble {
     }
 }
 
-/// Formats: their names, what tells a file of them, and their decoders.
-const FORMATS: [(Format, &str, fn(&[u8]) -> bool, Decoder); 4] = [
+/// A format: its name, what tells a file of it, its decoder.
+type Row = (Format, &'static str, fn(&[u8]) -> bool, Decoder);
+
+const FORMATS: [Row; 4] = [
     (Format::Png, "png", |bytes| bytes.starts_with(b"\x89PNG"), png::decode),
     (Format::Jpeg, "jpeg", |bytes| bytes.starts_with(b"\xff\xd8\xff"), jpeg::decode),
     (
