@@ -94,7 +94,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         }
         write!(page, "```console\n$ plutino {command}\n")?;
         let told = if args.check { told } else { timed(root, &plutino, show, &told)? };
-        write!(page, "{told}```\n")?;
+        writeln!(page, "{told}```")?;
         if let Some(fresh) = fresh {
             write!(page, "\n![{}](pictures/{})\n", show.title.to_lowercase(), show.picture)?;
             let path = root.join(PICTURES).join(show.picture);
