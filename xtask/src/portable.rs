@@ -51,7 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 
     // Each feature without the others: what it needs is there.
-    for features in ["", "avx2", "avx512", "families", "fft", "generate", "linalg", "mmap", "npy", "tracing"] {
+    for features in
+        ["", "avx2", "avx512", "families", "fft", "generate", "linalg", "mmap", "npy", "tracing"]
+    {
         let least = ["check", "--package", "plutino", "--no-default-features", "--features"];
         cargo(&root, &[&least[..], &[features]].concat())?;
     }
