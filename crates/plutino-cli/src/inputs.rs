@@ -622,7 +622,10 @@ mod tests {
         assert!(message(load(&twice)).contains("given twice"));
         assert!(message(load(&[path("none.npy")])).contains("cannot read"));
         std::fs::write(path("text.npy"), "hello").unwrap();
-        assert!(message(load(&[path("text.npy")])).contains("neither npy, npz, png nor jpeg"));
+        assert!(
+            message(load(&[path("text.npy")]))
+                .contains("neither npy, npz, png, jpeg, webp nor bmp")
+        );
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Making<'_> {
         let feeds: Vec<_> = binding.feeds.iter().map(|(_, spec)| spec.clone()).collect();
         let types = &net.types;
         self.check_outputs(&net, types, &feeds)?;
-        let residents: Arc<[Resident]> =
+        let residents: Arc<Vec<Resident>> =
             opening.as_ref().map(|o| o.residents.clone()).unwrap_or_default().into();
         let mut planned = self.plan_nodes(&net, types, &packs, &residents)?;
         limits.check()?;
@@ -217,8 +217,8 @@ impl Making<'_> {
         let describing =
             Describing { net: &net, types, storage: storage_of, lay: lay_of, times: &times };
         let (values, allocations) = (describing.values()?, describing.allocations()?);
-        let names = |ids: &[ValueId]| -> Arc<[String]> {
-            ids.iter().map(|&id| net.name(id).to_owned()).collect()
+        let names = |ids: &[ValueId]| -> Arc<Vec<String>> {
+            Arc::new(ids.iter().map(|&id| net.name(id).to_owned()).collect())
         };
         Ok(Plan {
             steps,

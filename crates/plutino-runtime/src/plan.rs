@@ -19,14 +19,14 @@ pub struct Plan {
     pub(crate) steps: Vec<Arc<Step>>,
     /// What it was made for.
     pub(crate) binding: Binding,
-    pub(crate) constants: Arc<[Tensor]>,
+    pub(crate) constants: Arc<Vec<Tensor>>,
     pub(crate) fetches: Vec<Fetch>,
     /// Names of the fetched values, each of which may be several results.
-    pub(crate) fetched: Arc<[String]>,
+    pub(crate) fetched: Arc<Vec<String>>,
     /// Results that steps write to directly; block `1 + i` is entry `i`.
     pub(crate) direct: Vec<Direct>,
     /// Caches that steps append to where they lie; their blocks follow those of `direct`.
-    pub(crate) residents: Arc<[Resident]>,
+    pub(crate) residents: Arc<Vec<Resident>>,
     /// What is copied to each of them: all that their steps need to know of the lengths.
     pub(crate) appends: Vec<Append>,
     /// How it is bound to other lengths of the inputs, where that is possible.
@@ -37,11 +37,11 @@ pub struct Plan {
     pub(crate) memory: MemoryReport,
     /// The packed weights that it uses.
     pub(crate) packs: Arc<PackCache>,
-    pub(crate) values: Arc<[PlannedValue]>,
-    pub(crate) allocations: Arc<[Allocation]>,
-    pub(crate) passes: Arc<[PassReport]>,
-    pub(crate) warnings: Arc<[Warning]>,
-    pub(crate) input_names: Arc<[String]>,
+    pub(crate) values: Arc<Vec<PlannedValue>>,
+    pub(crate) allocations: Arc<Vec<Allocation>>,
+    pub(crate) passes: Arc<Vec<PassReport>>,
+    pub(crate) warnings: Arc<Vec<Warning>>,
+    pub(crate) input_names: Arc<Vec<String>>,
 }
 
 /// One step.

@@ -390,6 +390,26 @@ impl Generator {
                 let dims = [n, h * w, c];
                 self.push("torch.permute", &[&flat], (&dims, x.most, x.error), "dims=(0,2,1)");
             }
+            17 => {
+                // Attention whose queries share the heads of keys and values.
+                let rest = "dim=1 repeats=2 $input=".to_owned() + &x.name;
+                let (dims, same) = ([n, 2 * c, h, w], (x.most, x.error));
+                let bounds = (&dims[..], same.0, same.1);
+                let wide = self.push("torch.repeat_interleave", &[x], bounds, &rest);
+                let query = self.push("torch.cat", &[x, x], bounds, "dim=1");
+                let (width, steps, most) = (w as f64, h as f64, x.most);
+                let product = width.sqrt() * most * most;
+                let error = width.sqrt() * (2.0 * most * x.error + (width + 3.0) * most * most);
+                let soft = 2.0 * error + 4.0 * product + steps + 8.0;
+                let error = x.error + steps * most * soft + steps * most;
+                let rest = format!(
+                    "attn_mask=None dropout_p=0.0 is_causal=False $query={} $key={key} $value={key}",
+                    query.name,
+                    key = wide.name
+                );
+                let kind = "F.scaled_dot_product_attention";
+                self.push(kind, &[&query, &wide, &wide], (&dims, most, error), &rest);
+            }
             _ => {
                 self.binary(x);
             }
