@@ -136,7 +136,7 @@ pub(crate) struct Making<'a> {
     pub(crate) resolved: &'a Resolved,
     /// Who plans operators together; none: this thread alone.
     pool: Option<&'a Pool>,
-    limits: &'a Limits,
+    pub(crate) limits: &'a Limits,
     /// What the model and planning take: weights, as they are and packed, tables of kernels, values
     /// computed once.
     ledger: &'a Arc<Ledger>,

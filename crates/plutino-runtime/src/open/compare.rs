@@ -1,5 +1,6 @@
 //! What of a net depends on lengths, found by comparing the nets of two.
 
+use super::original::Original;
 use super::{Depends, Dim, Dims, Form, Noted, Resident};
 use crate::SessionError;
 use crate::bind::Binding;
@@ -23,6 +24,7 @@ pub(crate) struct Opening {
     /// with the first node that needs it.
     prelude: Vec<(usize, Node)>,
     pub(crate) residents: Vec<Resident>,
+    original: Original,
 }
 
 impl Opening {
@@ -33,7 +35,7 @@ impl Opening {
     /// Where memory is refused.
     pub(crate) fn find(
         making: &Making<'_>,
-        binding: &Binding,
+        (binding, lower): (&Binding, &Binding),
         dims: &[Dim],
         net: &Net,
         other: &Net,
@@ -57,7 +59,8 @@ impl Opening {
         let residents = residents
             .filter_map(|growing| resident(net, growing.input, growing.output, growing.dim));
         let residents = residents.collect();
-        Ok(Some(Self { dims: dims.to_vec(), depends, nodes, prelude, residents }))
+        let original = Original::find(making, binding, lower)?;
+        Ok(Some(Self { dims: dims.to_vec(), depends, nodes, prelude, residents, original }))
     }
 
     /// Adds the nodes that read what lies elsewhere for other lengths, whatever its size is: views.
@@ -110,7 +113,13 @@ impl Opening {
             planned: planned.get(at).and_then(Option::as_ref).map(Form::of),
         };
         let there = self.nodes.into_iter().filter(|&at| at < net.nodes.len());
-        Noted { dims: self.dims, prelude: self.prelude, nodes: there.map(depends).collect() }
+        Noted {
+            dims: self.dims,
+            prelude: self.prelude,
+            nodes: there.map(depends).collect(),
+            depends: self.depends,
+            original: self.original,
+        }
     }
 }
 
@@ -142,7 +151,7 @@ fn alike(a: &Net, b: &Net) -> bool {
 }
 
 /// Whether nothing tells two values apart.
-fn same(a: Option<&ValueSpec>, b: Option<&ValueSpec>) -> bool {
+pub(super) fn same(a: Option<&ValueSpec>, b: Option<&ValueSpec>) -> bool {
     match (a, b) {
         (None, None) => true,
         (Some(ValueSpec::Tensor(a)), Some(ValueSpec::Tensor(b))) => {

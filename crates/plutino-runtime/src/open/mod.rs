@@ -12,6 +12,7 @@
 //! appends to it where it lies (a [`Resident`]): readers see the valid part of a longer tensor.
 
 mod compare;
+mod original;
 mod rebind;
 
 pub(crate) use compare::Opening;
@@ -25,6 +26,7 @@ use crate::model::{Inner, Role};
 use crate::net::{Net, Node, ValueId};
 use crate::plan::Plan;
 use crate::storage::Storage;
+use original::Original;
 use plutino_ir::Limits;
 use plutino_kernels::Pool;
 use plutino_ops::{Alias, Planned, Room, RunError};
@@ -152,11 +154,14 @@ pub(crate) struct Open {
     prelude: Vec<(usize, Node)>,
     /// The nodes that depend on the lengths, in order.
     nodes: Vec<Depends>,
+    /// For each value whether it does.
+    depends: Vec<bool>,
 }
 
 struct Bound {
     net: Net,
     storage: Storage,
+    original: Original,
 }
 
 /// A node that depends on the lengths, and how it was planned.
@@ -202,6 +207,8 @@ pub(crate) struct Noted {
     dims: Dims,
     prelude: Vec<(usize, Node)>,
     nodes: Vec<Depends>,
+    depends: Vec<bool>,
+    original: Original,
 }
 
 impl Noted {
@@ -215,13 +222,14 @@ impl Noted {
 
 impl Open {
     pub(crate) fn new(
-        Noted { dims, prelude, nodes }: Noted,
+        Noted { dims, prelude, nodes, depends, original }: Noted,
         capacity: Binding,
         net: Net,
         storage: Storage,
         lay: Lay,
     ) -> Self {
-        Self { bound: Mutex::new(Bound { net, storage }), lay, capacity, dims, prelude, nodes }
+        let bound = Mutex::new(Bound { net, storage, original });
+        Self { bound, lay, capacity, dims, prelude, nodes, depends }
     }
 
     /// Whether the plan can be bound so: all open dimensions are as much shorter than the capacity,
@@ -423,15 +431,15 @@ fn opened(
             }
             binding
         };
-        let upper = longer(slack);
-        let (a, b) = match (making.prepare(&upper), making.prepare(&longer(slack - slack.min(1)))) {
+        let (upper, lower) = (longer(slack), longer(slack - slack.min(1)));
+        let (a, b) = match (making.prepare(&upper), making.prepare(&lower)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(error), _) | (_, Err(error)) => {
                 failed = Some(error);
                 continue;
             }
         };
-        let Some(opening) = Opening::find(making, &upper, dims, &a.net, &b.net)? else {
+        let Some(opening) = Opening::find(making, (&upper, &lower), dims, &a.net, &b.net)? else {
             return Ok(None);
         };
         let base = making.finish(upper, a, Some(opening))?;

@@ -1,5 +1,6 @@
 //! Binding a plan to other lengths.
 
+use super::compare::same;
 use super::{Depends, Open, Resident, rooms};
 use crate::SessionError;
 use crate::bind::Binding;
@@ -33,7 +34,15 @@ pub(crate) fn rebind(
     };
     let mut bound = open.bound();
     let bound = &mut *bound;
-    let mut binder = Binder { net: &mut bound.net, storage: &mut bound.storage, constants: false };
+    if !bound.original.agrees(binding, resolved.isa)? {
+        return Ok(None);
+    }
+    let mut binder = Binder {
+        net: &mut bound.net,
+        storage: &mut bound.storage,
+        depends: &open.depends,
+        constants: false,
+    };
     for (feed, (id, spec)) in binding.feeds.iter().enumerate() {
         if open.dims.iter().any(|(open, _)| *open == feed) {
             binder.net.types.put(*id, spec.clone().into())?;
@@ -47,7 +56,9 @@ pub(crate) fn rebind(
             let Some(outputs) = evaluate(&binder.net.types, node, &inputs, resolved.isa) else {
                 return Ok(None);
             };
-            binder.put(node.outputs.iter().copied().zip(outputs))?;
+            if !binder.put(node.outputs.iter().copied().zip(outputs))? {
+                return Ok(None);
+            }
         }
         if let Some(at) = base.residents.iter().position(|r| r.node == depends.at) {
             // The step stays: it lies where it lay.
@@ -110,6 +121,8 @@ pub(crate) fn rebind(
 struct Binder<'a> {
     net: &'a mut Net,
     storage: &'a mut Storage,
+    /// For each value whether it may be another one than before.
+    depends: &'a [bool],
     /// Whether constants of the plan changed.
     constants: bool,
 }
@@ -130,12 +143,19 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Sets what is known of values, and the constants that they are.
+    /// Sets what is known of values, and the constants that they are; false where one differs that
+    /// must not.
     fn put(
         &mut self,
         values: impl Iterator<Item = (crate::net::ValueId, ValueSpec)>,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         for (id, spec) in values {
+            if !self.depends.get(id.0).copied().unwrap_or(false) {
+                if !same(self.net.types.get(id), Some(&spec)) {
+                    return Ok(false);
+                }
+                continue;
+            }
             if let Some(Stored::Leaves(leaves)) = self.storage.values.get(id.0) {
                 for (&leaf, value) in leaves.iter().zip(spec.leaves()) {
                     let Some(known) = value.as_tensor().and_then(|t| t.known.as_ref()) else {
@@ -153,7 +173,7 @@ impl Binder<'_> {
             }
             self.net.types.put(id, spec)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Infers and plans a node anew. None where that does not fit what there is; none inside where
@@ -172,8 +192,7 @@ impl Binder<'_> {
         };
         let ids = node.outputs.clone();
         let Some((form, operator)) = depends.planned.as_ref().zip(node.operator()) else {
-            self.put(ids.into_iter().zip(outputs))?;
-            return Ok(Some(None));
+            return Ok(self.put(ids.into_iter().zip(outputs))?.then_some(None));
         };
         let cx = PlanCx {
             inputs: &inputs,
@@ -189,7 +208,9 @@ impl Binder<'_> {
         let specs: Option<Vec<TensorSpec>> =
             outputs.iter().map(|value| value.as_tensor().map(|t| t.spec.clone())).collect();
         let Some(specs) = specs else { return Ok(None) };
-        self.put(ids.iter().copied().zip(outputs))?;
+        if !self.put(ids.iter().copied().zip(outputs))? {
+            return Ok(None);
+        }
         Ok(self.place(depends.at, &planned, &specs)?.then_some(Some(planned)))
     }
 
@@ -249,7 +270,12 @@ impl Binder<'_> {
 
 /// What a node makes of these inputs, in the layouts that were chosen before; none where it is of
 /// another kind than before.
-fn evaluate(types: &Types, node: &Node, inputs: &[ValueSpec], isa: Isa) -> Option<Vec<ValueSpec>> {
+pub(super) fn evaluate(
+    types: &Types,
+    node: &Node,
+    inputs: &[ValueSpec],
+    isa: Isa,
+) -> Option<Vec<ValueSpec>> {
     let mut outputs = match &node.action {
         Action::Operator(operator) => operator.infer(inputs).ok()?,
         action => infer::structure(action, inputs, node.outputs.len()).ok()?,

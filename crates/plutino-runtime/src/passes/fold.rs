@@ -35,7 +35,7 @@ impl Default for Allowance {
 
 /// Computes what depends on known values alone, in execution order; what that makes known is
 /// inferred again.
-pub(super) fn fold(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
+pub(crate) fn fold(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     let mut news = vec![false; net.values.len()];
     cx.folds = true;
     for node in &net.nodes {
