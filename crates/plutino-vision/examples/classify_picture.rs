@@ -1,7 +1,7 @@
 //! Says what a picture shows.
 //!
 //! ```console
-//! $ cargo run --release -p plutino-vision --example classify -- MODEL.pnnx.param PICTURE
+//! $ cargo run --release -p plutino-vision --example classify_picture -- MODEL.pnnx.param PICTURE
 //! ```
 //! Without arguments, a handwritten digit of the repository's `fixtures/digits`.
 #![allow(clippy::print_stdout)] // examples report on the terminal
