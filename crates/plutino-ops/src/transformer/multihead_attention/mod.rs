@@ -18,7 +18,7 @@ use crate::{
 use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::Target;
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Shape, alloc};
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
 #[derive(Debug, Clone)]

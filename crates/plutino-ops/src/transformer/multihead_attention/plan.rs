@@ -75,8 +75,10 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
     let mask = plan_mask(op, &whole, cx, &mut memory, &mut problem)?;
     let depth = e / op.heads;
-    let mut heads = Vec::new();
-    for sequence in 0..whole.batch {
+    // Without queries there is nothing to compute, however large the batch.
+    let sequences = if whole.queries == 0 { 0 } else { whole.batch };
+    let mut heads = alloc::list(sequences.saturating_mul(op.heads))?;
+    for sequence in 0..sequences {
         let n = sequence % s.batch;
         for h in 0..op.heads {
             heads.push(Head {
