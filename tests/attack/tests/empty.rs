@@ -74,5 +74,5 @@ fn huge_dimensions_of_nothing_end_in_results_or_errors() {
         }
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
-    assert!(ran > 1000 || !from.is_empty(), "{ran} ran: shapes no longer fit");
+    assert!(ran > 500 || !from.is_empty(), "{ran} ran: shapes no longer fit");
 }

@@ -133,6 +133,8 @@ impl<T: Ordered> Slices<'_, T> {
     /// The elements of two slices, in pairs.
     fn pairs(&self, a: i64, b: i64) -> impl Iterator<Item = (T, T)> {
         let [outer, len, inner] = self.sizes;
+        // Without elements nothing bounds the outer dimensions.
+        let outer = if self.x.is_empty() { 0 } else { outer };
         (0..outer).flat_map(move |o| {
             let start = |k: i64| (o * len + k as usize) * inner;
             let (a, b) = (start(a), start(b));
@@ -210,6 +212,7 @@ impl Kernel for UniqueKernel {
                 let mut values = Tensor::zeros(self.dtype, shape)?;
                 let ([outer, len, inner], count) = (self.sizes, groups.first.len());
                 let to = values.as_mut_slice::<T>()?;
+                let outer = if to.is_empty() { 0 } else { outer };
                 for o in 0..outer {
                     for (n, &k) in groups.first.iter().enumerate() {
                         let (from, at) = ((o * len + k as usize) * inner, (o * count + n) * inner);
