@@ -242,6 +242,9 @@ impl Kernel for Run {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        if self.sizes.queries == 0 || self.sizes.batch == 0 {
+            return Ok(()); // the results have no elements
+        }
         let scratch = cx.take_scratch::<f32>()?;
         let (memory, work) = scratch.split_at_mut(self.used.min(scratch.len()));
         if let Some(sum @ MaskSum { at: Some(at), .. }) = &self.mask {
