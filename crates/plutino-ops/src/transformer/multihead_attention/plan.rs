@@ -330,6 +330,9 @@ impl Run {
     /// Adds all masks up; keys that were added are never hidden.
     fn add_masks(&self, cx: &RunCx<'_>, sum: &MaskSum, out: &mut [f32]) -> Result<(), RunError> {
         let [batch, heads, queries, all_keys] = sum.dims;
+        if all_keys == 0 {
+            return Ok(());
+        }
         out[..batch * heads * queries * all_keys].fill(0.0);
         for part in &sum.parts {
             let (floats, bools): (&[f32], &[bool]) = match part.hides {
