@@ -36,13 +36,13 @@ impl Original {
         a: &Binding,
         b: &Binding,
     ) -> Result<Self, SessionError> {
-        let (net, types) = (raw(making, a)?, inferred(making, a)?);
-        let other = inferred(making, b)?;
+        let Net { nodes, types, values, .. } = inferred(making, a)?;
+        let other = inferred(making, b)?.types;
         let differs = |at| !same(types.get(ValueId(at)), other.get(ValueId(at)));
-        let depends = lists::collect((0..net.values.len()).map(differs))?;
+        let depends = lists::collect((0..values.len()).map(differs))?;
         let on_length = |id: &ValueId| depends.get(id.0).copied().unwrap_or(false);
         let touched = |node: &Node| node.inputs.iter().chain(&node.outputs).any(on_length);
-        let nodes = net.nodes.into_iter().filter(touched).collect();
+        let nodes = nodes.into_iter().filter(touched).collect();
         Ok(Self { nodes, types, depends })
     }
 
@@ -72,18 +72,13 @@ impl Original {
     }
 }
 
-/// The net, before all passes.
-fn raw(making: &Making<'_>, binding: &Binding) -> Result<Net, SessionError> {
-    let feeds = binding.feeds.iter().map(|(id, _)| *id).collect();
-    Net::new(making.model, making.resolved.options.sorting, feeds, &binding.wanted)
-}
-
-/// Dtypes, shapes and values, as far as they are known before the run.
-fn inferred(making: &Making<'_>, binding: &Binding) -> Result<Types, SessionError> {
-    let mut net = raw(making, binding)?;
-    let feeds: Vec<_> = binding.feeds.iter().map(|(_, spec)| spec.clone()).collect();
+/// The net as the file has it, with dtypes, shapes and values as far as they are known before the
+/// run: neither of the two passes changes a node.
+fn inferred(making: &Making<'_>, binding: &Binding) -> Result<Net, SessionError> {
+    let (ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
+    let mut net = Net::new(making.model, making.resolved.options.sorting, ids, &binding.wanted)?;
     let mut cx = PassCx::new(making.model, &feeds, making.resolved.setting(), making.limits);
     infer::infer(&mut net, &mut cx)?;
     fold::fold(&mut net, &mut cx)?;
-    Ok(net.types)
+    Ok(net)
 }
