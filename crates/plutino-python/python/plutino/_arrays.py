@@ -12,7 +12,7 @@ from . import _errors
 Feed = Tuple[str, str, List[int], "np.ndarray[Any, np.dtype[np.uint8]]"]
 """Operand, PNNX's name of the dtype, shape, bytes."""
 
-_NAMES = {
+NAMES = {
     "float32": "f32",
     "float64": "f64",
     "float16": "f16",
@@ -26,9 +26,9 @@ _NAMES = {
     "complex64": "c64",
     "complex128": "c128",
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
 
-DTYPES = tuple(_NAMES)
+DTYPES = tuple(NAMES)
 """Dtypes of NumPy (and ``ml_dtypes``) that operands may have."""
 
 
@@ -50,12 +50,12 @@ def _bfloat16() -> Optional["np.dtype[Any]"]:
 def pnnx_name(dtype: Any) -> str:
     """PNNX's name of a dtype of NumPy, or of its name."""
     try:
-        name = _NAMES.get(str(dtype)) or _NAMES.get(np.dtype(dtype).name)
+        name = NAMES.get(str(dtype)) or NAMES.get(np.dtype(dtype).name)
     except TypeError:
         name = None
     if name is None:
         raise _errors.InputError(
-            f"there is no dtype '{dtype}' in PNNX models; there are {', '.join(_NAMES)}"
+            f"there is no dtype '{dtype}' in PNNX models; there are {', '.join(NAMES)}"
         )
     return name
 

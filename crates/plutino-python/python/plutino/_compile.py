@@ -11,7 +11,7 @@ import numpy as np
 from ._export import Export, export
 from ._export.program import State
 from ._export.signature import Signature
-from ._session import Session
+from ._session import Session, _bounds
 
 
 class CompiledModule:
@@ -58,8 +58,7 @@ class CompiledModule:
         values = list(feeds.values())
         # The exporter names operands, pnnx numbers them: then they stand in order.
         named = feeds if feeds.keys() == set(self._inputs) else dict(zip(self._inputs, values))
-        bounds = (None, None, _is_main())
-        results = session._native.run(session._feeds(named), [], bounds)
+        results = session._native.run(session._feeds(named), [], _bounds(None, None))
         return [_tensor(memory) for _, memory in results]
 
     def __repr__(self) -> str:
@@ -114,12 +113,6 @@ def _contents(found: Export) -> Tuple[bytes, bytes]:
         return param, b""
     with open(found.bin, "rb") as file:
         return param, file.read()
-
-
-def _is_main() -> bool:
-    import threading
-
-    return threading.get_ident() == threading.main_thread().ident
 
 
 def _tensor(memory: Any) -> Any:

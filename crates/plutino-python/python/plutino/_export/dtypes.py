@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Dict, Tuple
 
-from .. import _errors
+from .. import _arrays, _errors
 from .graph import Weight
 
-_PNNX = {
-    "float32": "f32",
-    "float64": "f64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "uint8": "u8",
-    "bool": "bool",
-    "complex64": "c64",
-    "complex128": "c128",
-    "complex32": "c32",
-}
+_PNNX = {**_arrays.NAMES, "complex32": "c32"}
+"""NumPy has no name for the last."""
 
 _WORDS = {
     "float32": "torch.float",
