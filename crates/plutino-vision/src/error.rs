@@ -38,6 +38,19 @@ pub enum VisionError {
         /// Height times width, at most.
         most: u64,
     },
+    /// A picture in memory has other bytes than its size and channels say.
+    #[error(
+        "{found} bytes for {size} pixels of {channels} channels: height x width x channels are \
+         wanted, for 1 or 3 channels"
+    )]
+    Bytes {
+        /// Its size.
+        size: Size,
+        /// Its channels.
+        channels: usize,
+        /// How many bytes there are.
+        found: usize,
+    },
     /// The model takes another number of channels than pictures can have.
     #[error("the model takes {channels} channels; pictures have 1 or 3")]
     Channels {

@@ -95,6 +95,29 @@ pub struct Pixels {
 }
 
 impl Pixels {
+    /// A picture that is in memory already, such as a camera's frame: rows from the top, a byte for
+    /// each channel of each pixel.
+    ///
+    /// ```
+    /// use plutino_vision::{Pixels, Size};
+    ///
+    /// let frame = vec![0; 480 * 640 * 3];
+    /// let picture = Pixels::new(Size { height: 480, width: 640 }, 3, frame)?;
+    /// assert_eq!(picture.channels(), 3);
+    /// # Ok::<(), plutino_vision::VisionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`VisionError::Size`]; [`VisionError::Bytes`] where there are not height x width x
+    /// `channels` bytes, or `channels` is neither 1 nor 3.
+    pub fn new(size: Size, channels: usize, bytes: Vec<u8>) -> Result<Self, VisionError> {
+        let pixels = size.checked()?.pixels();
+        match channels {
+            1 | 3 if bytes.len() == pixels * channels => Ok(Self { size, channels, bytes }),
+            _ => Err(VisionError::Bytes { size, channels, found: bytes.len() }),
+        }
+    }
+
     /// Reads a file, as [`read`](Self::read) does.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! From pixels to the numbers that a model takes.
 
-use plutino::{Shape, Tensor};
+use plutino::{DType, Tensor};
 
 use crate::{Pixels, Placement, Recipe, VisionError, Wanted};
 
@@ -28,11 +28,15 @@ impl Recipe {
         };
         let (h, w, c) = (pixels.size.height as usize, pixels.size.width as usize, channels);
         let from = |channel| if self.reverses_channels() { c - 1 - channel } else { channel };
-        let tensor = Tensor::from_fn(Shape::from([1, c, h, w]), |i| {
-            let (channel, pixel) = (i / (h * w), i % (h * w));
-            let byte = pixels.bytes.get(pixel * c + from(channel)).copied().unwrap_or(0);
-            scale.apply(from(channel), f32::from(byte) / 255.0)
-        })?;
+        let mut tensor = Tensor::zeros(DType::F32, [1, c, h, w])?;
+        let planes = tensor.as_mut_slice::<f32>()?.chunks_exact_mut((h * w).max(1));
+        for (channel, plane) in planes.enumerate() {
+            let table = scale.of_bytes(from(channel));
+            let bytes = pixels.bytes.iter().skip(from(channel)).step_by(c);
+            for (to, &byte) in plane.iter_mut().zip(bytes) {
+                *to = table[usize::from(byte)];
+            }
+        }
         Ok((tensor, placement))
     }
 }
@@ -55,9 +59,10 @@ impl Scale {
         Ok(Self(each("mean", &recipe.mean, 0.0)?.into_iter().zip(std).collect()))
     }
 
-    fn apply(&self, channel: usize, value: f32) -> f32 {
+    /// What each byte of a channel becomes.
+    fn of_bytes(&self, channel: usize) -> [f32; 256] {
         let (mean, std) = self.0.get(channel).copied().unwrap_or((0.0, 1.0));
-        (value - mean) / std
+        std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std)
     }
 }
 
