@@ -41,7 +41,7 @@ pub fn run(
         setting: Setting::new(isa, par.threads()),
         packs: &packs,
     };
-    let planned = operator.plan(&cx)?;
+    let planned = Planned::of(operator, &cx, &[])?;
     Ok(execute(&planned, &outputs, data, par)?)
 }
 

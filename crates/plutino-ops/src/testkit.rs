@@ -14,7 +14,8 @@
 
 use crate::eager::{self, EagerError, Memory};
 use crate::{
-    BuildError, Operator, PackCache, PlanCx, PlanError, Setting, ShapeError, ValueSpec, registry,
+    BuildError, Operator, PackCache, PlanCx, PlanError, Planned, Setting, ShapeError, ValueSpec,
+    registry,
 };
 use plutino_ir::{Attribute, Graph};
 use plutino_kernels::{Isa, Pool};
@@ -192,7 +193,7 @@ pub fn check_each(
                         setting: Setting::new(isa, threads),
                         packs: &packs,
                     };
-                    let planned = operator.plan(&cx)?;
+                    let planned = Planned::of(operator, &cx, &[])?;
                     Ok::<_, EagerError>(eager::execute_in(&planned, &outputs, data, par, memory)?)
                 })
             })

@@ -334,7 +334,7 @@ impl Making<'_> {
         }
         let cx =
             PlanCx { inputs: &inputs, outputs: &outputs, setting: self.resolved.setting(), packs };
-        let planned = operator.plan_with_room(&cx, &open::rooms(node, residents));
+        let planned = Planned::of(operator, &cx, &open::rooms(node, residents));
         halt::check(&node.location)?;
         let planned = planned.map_err(|source| SessionError::Plan {
             location: Box::new((*node.location).clone()),
@@ -560,8 +560,12 @@ impl Assembler<'_> {
             step.outputs.push(output);
         }
         let Some(kernel) = planned.kernel else {
-            let all_views = step.outputs.iter().all(|o| o.sink == Sink::View);
-            return if all_views { Ok(None) } else { Err(wrong("nothing computes its output")) };
+            let idle = step.outputs.iter().all(|output| match &output.sink {
+                Sink::View => true,
+                Sink::Lent(spec) => spec.shape.numel() == 0,
+                Sink::Heap { .. } => false,
+            });
+            return if idle { Ok(None) } else { Err(wrong("nothing computes its output")) };
         };
         step.work = Work::Kernel(kernel);
         step.writes.extend(self.lay.scratch(at));

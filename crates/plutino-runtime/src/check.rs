@@ -20,7 +20,7 @@ use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
 use plutino_ops::{
-    MemoryUse, PackCache, PlanCx, PlanError, Setting, ShapeError, StrideRule, ValueSpec,
+    MemoryUse, PackCache, PlanCx, PlanError, Planned, Setting, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_tensor::Scope;
 use plutino_tensor::alloc::{self, Ledger};
@@ -307,7 +307,8 @@ impl Search<'_> {
         }
         let mut setting = Setting::new(Isa::best(), 1);
         setting.memory = MemoryUse::Low;
-        match operator.plan(&PlanCx { inputs, outputs, setting, packs: &self.packs }) {
+        let cx = PlanCx { inputs, outputs, setting, packs: &self.packs };
+        match Planned::of(operator, &cx, &[]) {
             // The value of a constant that was not looked at.
             Err(PlanError::Shape(ShapeError::NotKnown { .. })) => Ok(()),
             Err(source @ (PlanError::Unsupported(_) | PlanError::Shape(_))) => {

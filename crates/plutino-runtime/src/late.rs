@@ -6,7 +6,8 @@ use crate::net::Action;
 use crate::plan::Source;
 use plutino_kernels::Par;
 use plutino_ops::{
-    Operator, PackCache, PlanCx, PlanError, RunError, Setting, ShapeError, ValueSpec, eager,
+    Operator, PackCache, PlanCx, PlanError, Planned, RunError, Setting, ShapeError, ValueSpec,
+    eager,
 };
 use plutino_tensor::Tensor;
 
@@ -115,7 +116,7 @@ pub(crate) fn run(
             infer::check_sizes(&outputs)?;
             let data: Vec<Tensor> = inputs.into_iter().flat_map(|i| i.leaves).collect();
             let cx = PlanCx { inputs: &specs, outputs: &outputs, setting, packs };
-            let planned = op.plan(&cx)?;
+            let planned = Planned::of(op.as_ref(), &cx, &[])?;
             let results = eager::execute(&planned, &outputs, &data, par)?;
             (outputs, data, results)
         }

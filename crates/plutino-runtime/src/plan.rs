@@ -275,6 +275,21 @@ impl Step {
         }
     }
 
+    /// In the place of this step, where its outputs have no elements: copies nothing.
+    pub(crate) fn idle(&self) -> Self {
+        Self {
+            location: Arc::clone(&self.location),
+            absorbed: self.absorbed.clone(),
+            work: Work::Copy,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            scratch: 0,
+            cost: Cost::default(),
+        }
+    }
+
     /// The algorithm.
     pub(crate) fn kernel_name(&self) -> &str {
         match &self.work {

@@ -29,6 +29,9 @@ struct Block(BTreeMap<usize, (usize, Label, usize)>);
 impl Block {
     /// The labels of a range, cut to it; gaps are left out.
     fn read(&self, start: usize, end: usize) -> Vec<(usize, usize, Label, usize)> {
+        if start >= end {
+            return Vec::new();
+        }
         let first = self.0.range(..=start).next_back().map_or(start, |(&s, _)| s);
         let hits = self.0.range(first..end).filter(|(_, (e, ..))| *e > start);
         hits.map(|(&s, &(e, label, at))| {

@@ -5,6 +5,7 @@ mod batch;
 mod cancel;
 mod coverage;
 mod determinism;
+mod empty;
 mod fixtures;
 mod generate;
 mod memory;

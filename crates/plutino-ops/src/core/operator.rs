@@ -95,6 +95,12 @@ pub trait Operator: Debug + Send + Sync + 'static {
         }
     }
 
+    /// Whether data are refused even where no output has an element: indices that nothing has,
+    /// matrices without an inverse. Elsewhere such an operator is not run ([`Planned::of`]).
+    fn refuses_data(&self) -> bool {
+        false
+    }
+
     /// Arithmetic and memory traffic of one run.
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::moved(inputs, outputs)

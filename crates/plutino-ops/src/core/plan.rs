@@ -1,6 +1,6 @@
 //! Planning: from meaning to a kernel.
 
-use super::{PackCache, RunCx, RunError, ValueSpec};
+use super::{Operator, PackCache, PlanError, RunCx, RunError, ValueSpec};
 use plutino_kernels::Isa;
 use std::ops::Deref;
 
@@ -110,6 +110,29 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The plan of an operator; one without a kernel where no output has an element and no data
+    /// matter ([`Operator::refuses_data`]), so that kernels meet dimensions of any size only where
+    /// memory bounds them: beside a dimension of 0, nothing does. For inputs with room to grow, see
+    /// [`Operator::plan_with_room`].
+    ///
+    /// # Errors
+    /// Where no kernel computes these inputs.
+    pub fn of(
+        operator: &dyn Operator,
+        cx: &PlanCx<'_>,
+        rooms: &[Room],
+    ) -> Result<Self, PlanError> {
+        match is_nothing(cx.outputs) && !operator.refuses_data() {
+            true => Ok(Self::views(Vec::new())),
+            false => operator.plan_with_room(cx, rooms),
+        }
+    }
+
+    /// Whether there is nothing to run, and no memory to share.
+    pub fn is_idle(&self) -> bool {
+        self.kernel.is_none() && self.alias.is_empty()
+    }
+
     /// A kernel without scratch or aliases.
     pub fn new(kernel: impl Kernel + 'static) -> Self {
         Self { kernel: Some(Box::new(kernel)), scratch: 0, alias: Vec::new(), placement: None }
@@ -139,6 +162,13 @@ impl Planned {
         self.alias = vec![Alias::InPlace { input }];
         self
     }
+}
+
+/// Whether no leaf of these values has an element. A known one has its place among the constants,
+/// empty or not.
+fn is_nothing(values: &[ValueSpec]) -> bool {
+    let mut leaves = values.iter().flat_map(ValueSpec::leaves);
+    leaves.all(|leaf| leaf.as_tensor().is_some_and(|t| t.spec.shape.numel() == 0))
 }
 
 /// How an output may share the memory of an input. Inputs are counted by leaves.

@@ -81,6 +81,10 @@ impl Operator for Embedding {
             row_bytes: columns.saturating_mul(dtype.size_of()),
         }))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 /// Copies rows out of the table, which stays where the file has it.

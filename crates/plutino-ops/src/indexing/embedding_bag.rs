@@ -264,6 +264,10 @@ impl Operator for EmbeddingBag {
         let read = (s.indices as u64).saturating_mul(s.columns as u64);
         Cost { flops: read, bytes: read.saturating_mul(s.dtype.size_of() as u64) }
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Debug)]

@@ -114,6 +114,10 @@ impl Operator for IndexSelect {
         let at = [self.input, self.index].map(|i| leaf(cx.inputs, i));
         Ok(Planned::new(SelectRows { at, sizes }))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 struct SelectRows {
@@ -324,6 +328,10 @@ impl Operator for Scatter {
         let [x, index] = [self.input, self.index].map(|i| leaf(cx.inputs, i));
         let reduce = self.reduce;
         Ok(Planned::new(ScatterKernel { x, index, src, src_strides, fit, reduce }).in_place(x))
+    }
+
+    fn refuses_data(&self) -> bool {
+        true
     }
 }
 

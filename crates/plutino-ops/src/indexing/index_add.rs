@@ -135,6 +135,10 @@ impl Operator for IndexAdd {
         let kernel = IndexAddKernel { x, index, source, factor, slices, reduce, fill };
         Ok(Planned::new(kernel).in_place(x))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 struct IndexAddKernel {

@@ -135,9 +135,6 @@ impl RepeatEach {
         let x = TensorValue::at(inputs, self.what.input)?;
         let (shape, dim, counts) = self.counts(inputs)?;
         let out = self.output(&shape, dim, &counts)?;
-        if out.numel() == 0 {
-            return Ok(([0; 3], Vec::new()));
-        }
         let mut blocks = alloc::list(out[dim])?;
         for (i, &n) in counts.iter().enumerate() {
             blocks.extend(std::iter::repeat_n(i as i64, n)); // bounded: reserved
@@ -173,9 +170,6 @@ impl Kernel for Blocks {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        if self.blocks.is_empty() {
-            return Ok(());
-        }
         let ([outer, size, block], (_, dst)) = (self.sizes, cx.outputs.take_bytes(0)?);
         take(cx.par, cx.inputs.bytes(self.input)?, dst, outer, size, block, &self.blocks)
             .map_err(internal)

@@ -63,6 +63,10 @@ impl Operator for ScatterReduce {
         let kernel = Scattered { dtype, x, index, src, src_strides, fit, combine, include_self };
         Ok(Planned::new(kernel).in_place(x))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 struct Scattered {

@@ -46,6 +46,10 @@ impl Operator for Take {
         let [x, index] = [self.input, self.index].map(|i| leaf(cx.inputs, i));
         Ok(Planned::new(TakeKernel { x, index }))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 struct TakeKernel {
@@ -115,6 +119,10 @@ impl Operator for Put {
         let [x, index, source] = [self.input, self.index, self.source].map(|i| leaf(cx.inputs, i));
         let accumulate = self.accumulate;
         Ok(Planned::new(PutKernel { x, index, source, accumulate }).in_place(x))
+    }
+
+    fn refuses_data(&self) -> bool {
+        true
     }
 }
 

@@ -219,6 +219,11 @@ impl Operator for Search {
         let row = TensorValue::at(inputs, self.sorted).map_or(0, |x| x.shape().numel());
         Cost::elementwise(inputs, outputs, u64::from(row.checked_ilog2().unwrap_or(0)) + 1)
     }
+
+    /// Positions of the order are looked at first.
+    fn refuses_data(&self) -> bool {
+        self.sorter.is_some()
+    }
 }
 
 /// Whether elements are among others.

@@ -3,8 +3,8 @@
 
 use super::steps::{Composed, Composite};
 use crate::{
-    ExpandedStep, Expansion, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, StepValue, TensorValue, ValueSpec,
+    ExpandedStep, Expansion, Operator, PlanCx, PlanError, Planned, ShapeError, StepValue,
+    TensorValue, ValueSpec,
 };
 use plutino_tensor::DType;
 use std::sync::Arc;
@@ -106,18 +106,6 @@ impl Operator for Nothing {
     }
 
     fn plan(&self, _: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        Ok(Planned::new(Nowhere))
-    }
-}
-
-struct Nowhere;
-
-impl Kernel for Nowhere {
-    fn name(&self) -> &str {
-        "nothing"
-    }
-
-    fn run(&self, _: &mut RunCx<'_>) -> Result<(), RunError> {
-        Ok(())
+        Ok(Planned::views(Vec::new()))
     }
 }

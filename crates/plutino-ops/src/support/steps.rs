@@ -48,6 +48,11 @@ impl<C: Composed> Operator for Composite<C> {
         Some(self.0.expansion(inputs))
     }
 
+    /// Its steps are asked one by one.
+    fn refuses_data(&self) -> bool {
+        true
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let whole = || -> Result<Cost, ShapeError> {
             let expansion = self.0.expansion(inputs)?;
@@ -122,7 +127,8 @@ pub(crate) fn plan(
     for (step, outputs) in expansion.steps.iter().zip(&made) {
         let inputs = specs(&step.inputs, cx.inputs, &made)?;
         let from = leaves(&step.inputs, cx.inputs, &places)?;
-        let planned = step.operator.plan(&PlanCx { inputs: &inputs, outputs, ..*cx })?;
+        let cx = PlanCx { inputs: &inputs, outputs, ..*cx };
+        let planned = Planned::of(&*step.operator, &cx, &[])?;
         places.push(planner.step(planned, &inputs, from, outputs)?);
     }
     planner.finish(name, leaves(&expansion.outputs, cx.inputs, &places)?, cx.outputs, 1)
@@ -203,8 +209,14 @@ impl Planner {
                     }
                     (_, None) => {
                         filled.push(None);
-                        let known = value.known.clone();
-                        Place::Known(known.ok_or_else(|| refuse("a step that does nothing"))?)
+                        match value.known.clone() {
+                            Some(known) => Place::Known(known),
+                            None if spec.shape.numel() == 0 => {
+                                self.slots.push(Slot { bytes: 0, output: None });
+                                Place::Slot(self.slots.len() - 1, 0)
+                            }
+                            None => return Err(refuse("a step that does nothing")),
+                        }
                     }
                 };
                 of_output.push(place);

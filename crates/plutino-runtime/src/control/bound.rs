@@ -378,6 +378,11 @@ impl Operator for Bound {
         let (control, shared) = (Arc::clone(&self.control), Arc::clone(&self.shared));
         Ok(Planned::new(Running { control, shared }))
     }
+
+    /// What a body refuses, and how often it runs, is not known before it does.
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 impl Bound {

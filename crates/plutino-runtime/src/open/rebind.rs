@@ -71,9 +71,11 @@ pub(crate) fn rebind(
         let Some(planned) = binder.plan(depends, base, resolved)? else { return Ok(None) };
         let Some(planned) = planned else { continue };
         let mut assembler = binder.assembler(open, &base.residents);
+        let idle = planned.is_idle();
         let step = assembler.step(depends.at, Some(planned), None)?;
         match (depends.step.and_then(|at| steps.get_mut(at)), step) {
             (Some(place), Some(step)) => *place = Arc::new(step),
+            (Some(place), None) if idle => *place = Arc::new(place.idle()),
             (None, None) => {}
             _ => return Ok(None),
         }
@@ -200,9 +202,9 @@ impl Binder<'_> {
             setting: resolved.setting(),
             packs: &base.packs,
         };
-        let planned = operator.plan_with_room(&cx, &rooms(node, &base.residents));
+        let planned = Planned::of(operator, &cx, &rooms(node, &base.residents));
         let Ok(planned) = planned else { return Ok(None) };
-        if !form.covers(&planned) {
+        if !planned.is_idle() && !form.covers(&planned) {
             return Ok(None);
         }
         let specs: Option<Vec<TensorSpec>> =
@@ -238,6 +240,7 @@ impl Binder<'_> {
             let shares = storage.leaves[leaf].shares;
             let place = match (before.home, shares, alias) {
                 (Home::Constant(_), ..) => continue,
+                _ if planned.is_idle() => Place { offset: 0, len: 0, ..before },
                 (_, Some((Sharing::View, of)), Alias::View { input, offset }) => {
                     let source = &storage.leaves[of];
                     let start = offset.checked_mul(source.dtype.size_of());

@@ -374,6 +374,10 @@ impl Operator for Index {
         let dynamic = expand(&shape, &slots)?.is_none();
         Ok(Planned::new(Pick { input: leaf(cx.inputs, self.input), shape, slots, dynamic }))
     }
+
+    fn refuses_data(&self) -> bool {
+        true
+    }
 }
 
 struct Pick {
@@ -458,6 +462,10 @@ impl Operator for IndexPut {
         let slots = self.indices.slots(cx.inputs)?;
         let reduce = if self.accumulate { Reduce::Add } else { Reduce::Replace };
         Ok(Planned::new(Put { input, shape, slots, values, values_shape, reduce }).in_place(input))
+    }
+
+    fn refuses_data(&self) -> bool {
+        true
     }
 }
 

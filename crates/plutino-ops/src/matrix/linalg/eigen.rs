@@ -1,7 +1,7 @@
 //! Eigenvalues and eigenvectors of matrices that need not be symmetric: complex numbers.
 
 use super::spectral::{failed, most_rounds, scaled};
-use super::{Batched, OfMatrices, Own, Size};
+use super::{Batched, OfMatrices, Own, Size, elements};
 use crate::support::rearrange::{invalid, subject};
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use nalgebra::linalg::Schur;
@@ -39,6 +39,12 @@ impl OfMatrices for Eigen {
             results.push(Own::Each(complex_of(dtype), vec![n, n]));
         }
         Ok(results)
+    }
+
+    fn work(&self, sizes: &[Size]) -> usize {
+        let n = sizes.first().map_or(0, |size| size.0);
+        // Complex vectors, those of the transpose and the results are as large as two.
+        elements(&[(if self.vectors { 14 } else { 6 }, n, n)])
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {

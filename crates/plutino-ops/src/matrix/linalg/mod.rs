@@ -73,6 +73,21 @@ trait OfMatrices: Debug + Clone + Send + Sync + 'static {
     /// # Errors
     /// What is wrong with the values.
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String>;
+
+    /// Elements that [`OfMatrices::compute`] has at one time, at most: the matrices it is given,
+    /// what it makes of them, and its results. See [`elements`].
+    fn work(&self, sizes: &[Size]) -> usize;
+
+    /// As [`Operator::refuses_data`].
+    fn refuses_data(&self) -> bool {
+        false
+    }
+}
+
+/// Elements of so many matrices of so many rows and columns.
+fn elements(matrices: &[(usize, usize, usize)]) -> usize {
+    let each = matrices.iter().map(|(n, rows, columns)| rows.saturating_mul(*columns).saturating_mul(*n));
+    each.fold(0, usize::saturating_add)
 }
 
 /// Makes an operator of a function of matrices.
@@ -169,6 +184,7 @@ impl<F: OfMatrices> Operator for Batched<F> {
             outer: outer.clone(),
         });
         let (name, function) = (self.function.name(), self.function.clone());
+        let sizes: Vec<Size> = bound.sizes.iter().map(|(size, _)| *size).collect();
         // Beyond that, what is smaller than f32 tells from zero.
         let eps = if bound.dtype == DType::F32 { f32::EPSILON.into() } else { f64::EPSILON };
         Ok(Planned::new(MatrixKernel {
@@ -178,8 +194,13 @@ impl<F: OfMatrices> Operator for Batched<F> {
             count,
             eps,
             results: bound.results,
+            work: function.work(&sizes).saturating_mul(size_of::<f64>()),
             compute: Box::new(move |matrices, eps| function.compute(matrices, eps)),
         }))
+    }
+
+    fn refuses_data(&self) -> bool {
+        self.function.refuses_data()
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -211,6 +232,8 @@ struct MatrixKernel {
     count: usize,
     eps: f64,
     results: Vec<Own>,
+    /// Bytes that a matrix takes while it is computed.
+    work: usize,
     compute: Compute,
 }
 
@@ -271,6 +294,9 @@ impl Kernel for MatrixKernel {
                 Own::EachOrNothing(..) => Filled::Open(Vec::new()),
                 _ => Filled::Fixed(cx.outputs.take_bytes(i)?.1),
             });
+        }
+        if self.count > 0 {
+            alloc::probe(self.work)?; // one matrix after the other has that
         }
         for at in 0..self.count {
             stop::check()?;

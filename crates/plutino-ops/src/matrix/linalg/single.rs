@@ -2,7 +2,7 @@
 
 use super::factor::{Lu, Triangle, cholesky, qr, solve_triangular};
 use super::spectral::{complete, eigh, exponential, pseudo_inverse, svd};
-use super::{Batched, OfMatrices, Own, Size, rows};
+use super::{Batched, OfMatrices, Own, Size, elements, rows};
 use crate::support::rearrange::{invalid, subject};
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use nalgebra::DMatrix;
@@ -287,6 +287,39 @@ impl OfMatrices for Single {
             Self::Lu => vec![vec![n, n], vec![n, k], vec![k, m]],
         };
         Ok(own.into_iter().map(|own| Own::Each(dtype, own)).collect())
+    }
+
+    fn work(&self, sizes: &[Size]) -> usize {
+        let &[(n, m)] = sizes else { return 0 };
+        let k = n.min(m);
+        // Of A, and of the factors, before and after they are sorted.
+        let svd = [(4, n, m), (4, n, k), (4, k, m)];
+        match *self {
+            Self::Determinant | Self::SignAndLog | Self::Log => elements(&[(2, n, m)]),
+            Self::Inverse
+            | Self::InverseAndInfo
+            | Self::Cholesky { .. }
+            | Self::CholeskyAndInfo { .. }
+            | Self::CholeskyInverse { .. } => elements(&[(5, n, n)]),
+            Self::Qr(mode) => {
+                let q = if mode == Mode::Complete { n } else { k };
+                elements(&[(1, n, m), (1, n, k), (3, n, q), (3, q, m)])
+            }
+            Self::Svd { full, .. } => {
+                let whole = if full { elements(&[(3, n, n), (3, m, m)]) } else { 0 };
+                elements(&svd).saturating_add(whole)
+            }
+            Self::SingularValues | Self::Rank { .. } => elements(&svd),
+            Self::Condition(
+                MatrixNorm::Greatest | MatrixNorm::Least | MatrixNorm::Nuclear,
+            ) => elements(&svd).saturating_add(elements(&[(3, n, n)])),
+            Self::Condition(_) => elements(&[(5, n, n)]),
+            Self::PseudoInverse { .. } => elements(&svd).saturating_add(elements(&[(3, n, m)])),
+            Self::Eigh { .. } | Self::Eigenvalues { .. } => elements(&[(7, n, n)]),
+            Self::LuFactor => elements(&[(3, n, m)]),
+            Self::Lu => elements(&[(1, n, m), (4, n, n), (3, n, k), (3, k, m)]),
+            Self::Exponential => elements(&[(14, n, n)]),
+        }
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {

@@ -2,7 +2,7 @@
 
 use super::factor::{Lu, Triangle, solve_triangular};
 use super::spectral::svd;
-use super::{Batched, OfMatrices, Own, Size, rows};
+use super::{Batched, OfMatrices, Own, Size, elements, rows};
 use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use nalgebra::{DMatrix, DVector};
@@ -75,6 +75,11 @@ impl OfMatrices for System {
         Ok(vec![Own::Each(dtype, vec![rows, columns])])
     }
 
+    fn work(&self, sizes: &[Size]) -> usize {
+        let &[(n, _), (rows, columns)] = sizes else { return 0 };
+        elements(&[(3, n, n), (4, rows, columns)])
+    }
+
     fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {
         let Ok([a, b]) = <[DMatrix<f64>; 2]>::try_from(matrices) else {
             return Err("of another argument".into());
@@ -104,6 +109,11 @@ impl OfMatrices for System {
             }
         }
         Ok(vec![rows(&if self.left() { b } else { b.transpose() })])
+    }
+
+    /// A matrix without an inverse, whatever it is to be applied to.
+    fn refuses_data(&self) -> bool {
+        matches!(self, Self::Full { .. })
     }
 }
 
@@ -174,6 +184,12 @@ impl OfMatrices for LeastSquares {
             _ => Own::Nothing(dtype),
         };
         Ok(vec![Own::Each(dtype, vec![m, columns]), residuals, rank, values])
+    }
+
+    fn work(&self, sizes: &[Size]) -> usize {
+        let &[(n, m), (_, columns)] = sizes else { return 0 };
+        let k = n.min(m);
+        elements(&[(5, n, m), (5, n, k), (5, k, m), (4, n, columns), (4, m, columns)])
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {

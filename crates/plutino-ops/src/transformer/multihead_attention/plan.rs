@@ -75,10 +75,8 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
     let mask = plan_mask(op, &whole, cx, &mut memory, &mut problem)?;
     let depth = e / op.heads;
-    // Without queries there is nothing to compute, however large the batch.
-    let sequences = if whole.queries == 0 { 0 } else { whole.batch };
-    let mut heads = alloc::list(sequences.saturating_mul(op.heads))?;
-    for sequence in 0..sequences {
+    let mut heads = alloc::list(whole.batch.saturating_mul(op.heads))?;
+    for sequence in 0..whole.batch {
         let n = sequence % s.batch;
         for h in 0..op.heads {
             heads.push(Head {
@@ -242,9 +240,6 @@ impl Kernel for Run {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        if self.sizes.queries == 0 || self.sizes.batch == 0 {
-            return Ok(()); // the results have no elements
-        }
         let scratch = cx.take_scratch::<f32>()?;
         let (memory, work) = scratch.split_at_mut(self.used.min(scratch.len()));
         if let Some(sum @ MaskSum { at: Some(at), .. }) = &self.mask {
