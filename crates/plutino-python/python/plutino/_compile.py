@@ -102,17 +102,25 @@ def compile(
             check=check,
             tolerance=tolerance,
         )
-        param, weights = _contents(found)
-    return CompiledModule(Session(param, bin=weights, **options), found)
+        param, weights = _contents(found.param)
+        definitions = {
+            entry[: -len(".pnnx.param")]: _contents(os.path.join(found.definitions or "", entry))
+            for entry in (os.listdir(found.definitions) if found.definitions else ())
+            if entry.endswith(".pnnx.param")
+        }
+    session = Session(param, bin=weights, definitions=definitions, **options)
+    return CompiledModule(session, found)
 
 
-def _contents(found: Export) -> Tuple[bytes, bytes]:
-    with open(found.param, "rb") as file:
-        param = file.read()
-    if not os.path.exists(found.bin):
-        return param, b""
-    with open(found.bin, "rb") as file:
-        return param, file.read()
+def _contents(param: str) -> Tuple[bytes, bytes]:
+    """The two files of a model."""
+    weights = param[: -len(".param")] + ".bin"
+    with open(param, "rb") as file:
+        text = file.read()
+    if not os.path.exists(weights):
+        return text, b""
+    with open(weights, "rb") as file:
+        return text, file.read()
 
 
 def _tensor(memory: Any) -> Any:

@@ -27,6 +27,8 @@ class Export:
     """Path of the ``.param`` file."""
     bin: str
     """Path of the ``.bin`` file."""
+    definitions: Optional[str]
+    """The folder of what branches and loops run, where there are any."""
     exporter: str
     """Which exporter wrote it."""
     fallback: Optional[str] = None
@@ -53,7 +55,9 @@ def export(
     check: bool = True,
     tolerance: Optional[float] = None,
 ) -> Export:
-    """Writes a module of PyTorch as a PNNX model: ``path.pnnx.param`` and ``path.pnnx.bin``.
+    """Writes a module of PyTorch as a PNNX model: ``path.pnnx.param`` and ``path.pnnx.bin``, and
+    where it has branches or loops (``torch.cond``, ``while_loop``, ``scan``) what these run, in the
+    folder ``path.definitions``.
 
     ``example_inputs`` are its arguments: a tuple, a mapping by name, or one tensor; ``kwargs`` adds
     some by name. ``dynamic`` says which sizes vary: ``True`` for all that can, or by argument and
@@ -73,7 +77,7 @@ def export(
     signature = Signature.of(module)
     call = signature.arguments(*given(example_inputs, kwargs))
     param, bin = _paths(path)
-    found = Export(param, bin, "pnnx", signature=signature)
+    found = Export(param, bin, None, "pnnx", signature=signature)
     expected = _expected(module, call, signature)
     captured = None
     if exporter != "pnnx" and capture.available():
@@ -182,8 +186,26 @@ def _with_torch_export(module: Any, call: Any, dynamic: Any, found: Export) -> T
         captured, names = capture.capture(module, call, dynamic)
     written = program.write(captured, names, found.signature.results)
     written.graph.save(found.param, found.bin)
+    found.definitions = _save_definitions(found.param, written)
     found.exporter = "torch.export"
     return captured, written
+
+
+def _save_definitions(param: str, written: Written) -> Optional[str]:
+    """Writes what branches and loops run beside the model, in the place of what an earlier export
+    wrote there; the folder, if there are any."""
+    folder = param[: -len(".pnnx.param")] + ".definitions"
+    if os.path.isdir(folder):
+        for entry in os.listdir(folder):
+            if entry.endswith((".pnnx.param", ".pnnx.bin")):
+                os.remove(os.path.join(folder, entry))
+    if not written.definitions:
+        return None
+    os.makedirs(folder, exist_ok=True)
+    for kind, graph in written.definitions.items():
+        path = os.path.join(folder, kind)
+        graph.save(f"{path}.pnnx.param", f"{path}.pnnx.bin")
+    return folder
 
 
 def _reason(error: Exception) -> str:
