@@ -10,9 +10,10 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _errors
 from .._session import Session
-from . import capture, pnnx, program, verify
+from . import assume, capture, pnnx, program, verify
+from .assume import Assumption
 from .program import State, Written
-from .signature import Signature, given
+from .signature import Item, Signature, given
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -40,6 +41,9 @@ class Export:
     """What it might have been."""
     states: List[State] = field(default_factory=list)
     """Buffers that the module writes to: inputs and outputs of the model."""
+    assumptions: List[Assumption] = field(default_factory=list)
+    """Where Python's ``if`` asks for a value of a tensor: what it was for the example. The model has
+    that branch alone, and a further output for each, ``assumed.0``, by which a run is checked."""
     signature: Optional[Signature] = field(default=None, repr=False)
     mutated: List[Tuple[int, int]] = field(default_factory=list, repr=False)
 
@@ -82,7 +86,7 @@ def export(
     captured = None
     if exporter != "pnnx" and capture.available():
         try:
-            captured, written = _with_torch_export(module, call, dynamic, found)
+            captured, written = _with_torch_export(module, call, dynamic, found, len(expected))
         except Exception as error:
             found.fallback = _reason(error)
             if exporter is not None or dynamic not in (None, False):
@@ -104,7 +108,7 @@ def export(
             ) from error
     signature.inputs, signature.constants = written.inputs, written.constants
     if captured is not None:
-        signature.outputs = written.outputs
+        signature.outputs = written.outputs[: len(expected)]
     found.states, found.mutated = written.states, written.mutated
     if check and not written.random:
         _compare(found, module, call, expected, captured, written, tolerance)
@@ -180,11 +184,28 @@ def _word(path: Any) -> Optional[str]:
     return ".".join(map(str, keys)) if any(isinstance(key, str) for key in keys) else None
 
 
-def _with_torch_export(module: Any, call: Any, dynamic: Any, found: Export) -> Tuple[Any, Written]:
+def _with_torch_export(
+    module: Any, call: Any, dynamic: Any, found: Export, results: int
+) -> Tuple[Any, Written]:
     assert found.signature is not None
     with _unchanged(module):
-        captured, names = capture.capture(module, call, dynamic)
-    written = program.write(captured, names, found.signature.results)
+        noted = None
+        try:
+            captured, names = capture.capture(module, call, dynamic)
+        except Exception:
+            noted = assume.note(module, copy.deepcopy(call))
+            if not noted.useful:
+                raise
+        if noted is not None:
+            with assume.assumed(module, noted):
+                captured, names = capture.capture(module, call, dynamic)
+    words = found.signature.results or [None] * results
+    useful = [] if noted is None else noted.useful
+    words = [*words, *(f"assumed.{number}" for number in range(len(useful)))]
+    written = program.write(captured, names, words)
+    for (where, value), output in zip(useful, written.outputs[results:]):
+        if isinstance(output, int):
+            found.assumptions.append(Assumption(where, value, output))
     written.graph.save(found.param, found.bin)
     found.definitions = _save_definitions(found.param, written)
     found.exporter = "torch.export"
@@ -238,7 +259,8 @@ def _compare(
     feeds = feeds_of(session, signature, found.states, call)
     results = session.run(None, feeds)
     expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    actual = [results[at] for at in signature.outputs if isinstance(at, int)]
+    tensors = (at for at in signature.outputs if isinstance(at, int))
+    actual = [results[at] for at in tensors if not isinstance(at, Item)]
     if len(actual) != len(expected):
         raise _errors.MismatchError(
             f"the module has {len(expected)} results, the model {len(actual)}"

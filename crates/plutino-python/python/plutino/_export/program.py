@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 from .. import _errors
 from . import calls
 from .graph import Graph
+from .signature import Item
 from .walk import Shared, Walk
 
 
@@ -141,7 +142,11 @@ class _Program(Walk):
             kind = spec.kind
             leaf = len(self.written.outputs)
             if kind == OutputKind.USER_OUTPUT:
-                self.written.outputs.append(count if calls.is_node(value) else (value,))
+                if calls.is_node(value):
+                    number = count if calls.is_tensor(value) else Item(count)
+                    self.written.outputs.append(number)
+                else:
+                    self.written.outputs.append((value,))
             if not calls.is_node(value):
                 continue
             if kind == OutputKind.USER_OUTPUT:

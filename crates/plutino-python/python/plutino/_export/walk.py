@@ -415,6 +415,10 @@ def _scope(node: Any) -> Tuple[str, bool]:
 def _owner(weight: str) -> str:
     """The module that a weight belongs to, or its own name where that says more."""
     path, _, name = weight.rpartition(".")
-    if name in ("weight", "bias", "running_mean", "running_var") or name.endswith("_l0"):
+    if name in _WEIGHTS or name.endswith("_l0"):
         return path or name
     return weight[: -len("_weight")] if weight.endswith("_weight") else weight
+
+
+_WEIGHTS = ("weight", "bias", "running_mean", "running_var", "weight_ih", "weight_hh")
+"""What modules call the first of their weights."""
