@@ -1,8 +1,8 @@
 //! A picture of the arena over time, as SVG: steps from left to right, bytes from below.
 
-use crate::markup::escape;
 use crate::output::bytes;
 use plutino::{Allocation, Plan};
+use plutino_view::escape;
 use std::fmt::Write;
 
 /// The plot, in pixels.

@@ -14,7 +14,6 @@ mod failure;
 mod findings;
 mod finite;
 mod inputs;
-mod markup;
 mod memory_map;
 mod numpy;
 mod output;
@@ -25,7 +24,6 @@ mod session;
 mod story;
 mod system;
 mod timing;
-mod view;
 
 use clap::Parser;
 use output::Output;

@@ -6,7 +6,7 @@
 use plutino::ir::{LoadError, quote};
 use plutino::ops::{Location, PlanError, RunError, ShapeError};
 use plutino::runtime::UndecodedOperators;
-use plutino::{ModelError, SessionError, TensorError};
+use plutino::{ModelError, SessionError, StateError, TensorError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -246,6 +246,7 @@ impl From<SessionError> for Failure {
                 };
                 operator(inner, location)
             }
+            SessionError::State(error) => class("StateError").with("input", carried(error)),
             SessionError::TooLarge { at, .. } => class("TooLarge").at(at.as_deref()),
             SessionError::Cancelled { done, steps, at } => {
                 class("Cancelled").with("done", *done).with("steps", *steps).at(at.as_deref())
@@ -261,6 +262,20 @@ impl From<SessionError> for Failure {
             SessionError::Internal(_) => class("InternalError"),
             _ => class("Error"),
         }
+    }
+}
+
+/// The operand that an error of a state is about.
+fn carried(error: &StateError) -> Field {
+    match error {
+        StateError::CarriedTwice { input, .. }
+        | StateError::NotCarried { input, .. }
+        | StateError::FedAndCarried { input, .. }
+        | StateError::NoStart { input, .. }
+        | StateError::DType { input, .. }
+        | StateError::Shape { input, .. }
+        | StateError::NoDimension { input, .. } => input.as_str().into(),
+        _ => Field::Nothing(None),
     }
 }
 

@@ -13,6 +13,7 @@ mod interrupt;
 mod memory;
 mod report;
 mod session;
+mod state;
 
 use pyo3::prelude::*;
 
@@ -25,6 +26,8 @@ mod _native {
     use crate::memory::TensorMemory;
     #[pymodule_export]
     use crate::session::{NativeSession, isas};
+    #[pymodule_export]
+    use crate::state::NativeState;
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plutino::compare::{CompareReport, Verdict};
-use plutino::{MemoryReport, Plan, Profile};
+use plutino::{Frame, MemoryReport, Plan, Profile};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -18,6 +18,7 @@ pub(crate) fn memory<'py>(py: Python<'py>, memory: &MemoryReport) -> PyResult<Bo
         ("tables", memory.tables),
         ("arena", memory.arena),
         ("outputs", memory.outputs),
+        ("state", memory.state),
         ("scratch", memory.scratch),
         ("lower_bound", memory.lower_bound),
         ("constants", memory.constants),
@@ -75,7 +76,26 @@ pub(crate) fn profile<'py>(py: Python<'py>, profile: &Profile) -> PyResult<Bound
         parts.iter().map(|part| part.duration).sum::<Duration>().as_secs_f64()
     };
     all.set_item("threads", profile.threads.iter().map(busy).collect::<Vec<_>>())?;
+    all.set_item("frames", frames(py, &profile.plan, &profile.frames)?)?;
+    all.set_item("frames_left_out", profile.frames_left_out)?;
     Ok(all)
+}
+
+/// What control operators of a plan ran, each a dictionary, with the frames within.
+fn frames<'py>(py: Python<'py>, plan: &Plan, all: &[Frame]) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let names: Vec<String> = plan.steps().map(|step| step.location.name).collect();
+    let frames = all.iter().map(|frame| {
+        let item = PyDict::new(py);
+        item.set_item("operator", names.get(frame.step))?;
+        item.set_item("part", frame.part)?;
+        item.set_item("kind", &frame.kind)?;
+        item.set_item("trip", frame.trip)?;
+        item.set_item("start", frame.start.as_secs_f64())?;
+        item.set_item("seconds", frame.duration.as_secs_f64())?;
+        item.set_item("frames", frames(py, &frame.plan, &frame.frames)?)?;
+        Ok(item)
+    });
+    frames.collect()
 }
 
 /// Values that were compared with a reference, each a dictionary, in the order of the run.

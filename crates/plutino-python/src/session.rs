@@ -11,9 +11,10 @@ use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
 use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
-    DType, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request, Session, SessionOptions,
-    Tensor, TensorSpec, TensorView, ValueInfo,
+    DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request,
+    Session, SessionOptions, Tensor, TensorSpec, TensorView, ValueInfo,
 };
+use plutino_view::{Data, Marks, Times};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
@@ -22,6 +23,7 @@ use crate::errors::Failure;
 use crate::interrupt::{CancelToken, detached};
 use crate::memory::TensorMemory;
 use crate::report;
+use crate::state::NativeState;
 
 /// A run that is known to take less is not watched, and spared a thread: Ctrl-C waits for its end.
 const QUICK: Duration = Duration::from_millis(2);
@@ -52,16 +54,26 @@ struct Options {
     verify: bool,
 }
 
+/// What defines an operator type: the path of a model, or the bytes of its two files. A path
+/// without a type is a folder of definitions.
+type Defined = (Option<String>, Files);
+
+/// A model on disk or in memory.
+#[derive(FromPyObject)]
+pub(crate) enum Files {
+    Bytes((PyBackedBytes, PyBackedBytes)),
+    Path(PathBuf),
+}
+
 impl Options {
-    fn loading(&self, limits: Limits) -> ModelOptions {
-        let options = LoadOptions {
+    fn loading(&self, limits: Limits) -> LoadOptions {
+        LoadOptions {
             mmap: self.mmap,
             verify_crc: self.verify,
             memory_budget: self.max_memory,
             limits,
             ..LoadOptions::default()
-        };
-        options.into()
+        }
     }
 
     fn session(&self) -> Result<SessionOptions, Failure> {
@@ -91,7 +103,7 @@ impl Options {
 
 /// What an operand is fed with: its name, the dtype's and the shape, and the bytes of the elements,
 /// dense and in order.
-type Feed<'py> = (String, String, Vec<usize>, PyReadonlyArray1<'py, u8>);
+pub(crate) type Feed<'py> = (String, String, Vec<usize>, PyReadonlyArray1<'py, u8>);
 
 /// What limits a run: a token, and seconds from now on; and whether signals are to be looked for.
 type Bounds<'py> = (Option<Bound<'py, CancelToken>>, Option<f64>, bool);
@@ -137,10 +149,8 @@ impl NativeSession {
         if let Some(deadline) = limits.deadline {
             request = request.deadline(deadline);
         }
-        for (name, dtype, shape, bytes) in feeds {
-            let bytes =
-                bytes.as_slice().map_err(|error| Failure::new("InputError", error.to_string()))?;
-            let view = TensorView::from_bytes(named(dtype)?, shape.as_slice(), bytes);
+        for feed @ (name, dtype, shape, _) in feeds {
+            let view = TensorView::from_bytes(named(dtype)?, shape.as_slice(), bytes(feed)?);
             request = request.feed(name, view.map_err(Failure::from)?);
         }
         request = fetches.iter().fold(request, |request, name| request.fetch(name));
@@ -168,34 +178,30 @@ impl Drop for NativeSession {
 
 #[pymethods]
 impl NativeSession {
-    /// Loads a model from files: the path of the `.param` file, or its stem.
+    /// Loads a model: from files (the path of the `.param` file, or its stem), or from their bytes.
+    /// Weights in bytes are read where they lie.
     #[staticmethod]
-    fn load(py: Python<'_>, path: PathBuf, options: Options, bounds: Bounds<'_>) -> PyResult<Self> {
-        let (token, limits) = limits(&bounds)?;
-        let wanted = options.session()?;
-        let loading = options.loading(limits);
-        let model = detached(py, bounds.2, &token, || Model::load_with(&path, &loading))?;
-        Ok(Self::new(&model.map_err(Failure::from)?, wanted)?)
-    }
-
-    /// Reads a model from the bytes of its files. Weights are read where they lie.
-    #[staticmethod]
-    fn from_bytes(
+    fn load(
         py: Python<'_>,
-        param: PyBackedBytes,
-        bin: PyBackedBytes,
+        files: Files,
+        definitions: Vec<Defined>,
         options: Options,
         bounds: Bounds<'_>,
     ) -> PyResult<Self> {
         let (token, limits) = limits(&bounds)?;
         let wanted = options.session()?;
         let loading = options.loading(limits);
-        let bin = Bytes::from_owner(bin);
-        let model = detached(py, bounds.2, &token, || {
-            let graph =
-                Graph::from_bytes(&*param, bin.clone()).map_err(plutino::ModelError::from)?;
-            Model::from_graph_with(graph, &loading)
-        })?;
+        let load = || {
+            let mut options = ModelOptions::from(loading.clone());
+            if !definitions.is_empty() {
+                options = options.with_definitions(defined(&definitions, &loading)?);
+            }
+            match &files {
+                Files::Path(path) => Model::load_with(path, options),
+                Files::Bytes(bytes) => Model::from_graph_with(graph(bytes)?, options),
+            }
+        };
+        let model = detached(py, bounds.2, &token, load)?;
         Ok(Self::new(&model.map_err(Failure::from)?, wanted)?)
     }
 
@@ -237,31 +243,48 @@ impl NativeSession {
         py.detach(|| self.session.release_memory());
     }
 
-    /// Runs; the results with their names. Without fetches: the model's outputs.
+    /// A state that carries nothing yet.
+    fn state(&self) -> NativeState {
+        NativeState::new(self.session.state())
+    }
+
+    /// Runs; the results with their names. Without fetches: the model's outputs, but for those that
+    /// the state carries.
+    #[pyo3(signature = (feeds, fetches, bounds, state=None))]
     fn run(
         &self,
         py: Python<'_>,
         feeds: Vec<Feed<'_>>,
         fetches: Vec<String>,
         bounds: Bounds<'_>,
+        state: Option<Bound<'_, NativeState>>,
     ) -> PyResult<Vec<(String, TensorMemory)>> {
-        let results = self.request(py, &feeds, &fetches, &bounds, |session, request| {
-            session.run_named(request)
-        })?;
+        let state = state.as_ref().map(Bound::get);
+        let results =
+            self.request(py, &feeds, &fetches, &bounds, |session, request| match state {
+                None => session.run_named(request),
+                Some(state) => session.run_named_with_state(&mut state.lock(), request),
+            })?;
         let memory = |(name, tensor)| Ok((name, TensorMemory::new(tensor)?));
         results.into_iter().map(memory).collect()
     }
 
     /// Runs, and gives the times of all steps.
+    #[pyo3(signature = (feeds, fetches, bounds, state=None))]
     fn profile<'py>(
         &self,
         py: Python<'py>,
         feeds: Vec<Feed<'py>>,
         fetches: Vec<String>,
         bounds: Bounds<'py>,
+        state: Option<Bound<'py, NativeState>>,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let state = state.as_ref().map(Bound::get);
         let (_, profile): (Vec<Tensor>, Profile) =
-            self.request(py, &feeds, &fetches, &bounds, Session::profile_request)?;
+            self.request(py, &feeds, &fetches, &bounds, |session, request| match state {
+                None => session.profile_request(request),
+                Some(state) => session.profile_with_state(&mut state.lock(), request),
+            })?;
         report::profile(py, &profile)
     }
 
@@ -276,13 +299,7 @@ impl NativeSession {
         bounds: Bounds<'py>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (token, _) = limits(&bounds)?;
-        let array = |(name, dtype, shape, bytes): &Feed<'_>| {
-            let bytes =
-                bytes.as_slice().map_err(|error| Failure::new("InputError", error.to_string()))?;
-            let tensor = Tensor::from_bytes(named(dtype)?, shape.as_slice(), bytes);
-            Ok((name.clone(), tensor.map_err(Failure::from)?))
-        };
-        let arrays = reference.iter().map(array).collect::<Result<Vec<_>, Failure>>()?;
+        let arrays = reference.iter().map(tensor).collect::<Result<Vec<_>, Failure>>()?;
         let reference = Reference::new(arrays);
         let mut options = CompareOptions::default();
         options.tolerance = tolerance;
@@ -293,6 +310,48 @@ impl NativeSession {
         report::comparison(py, &found.map_err(Failure::from)?)
     }
 
+    /// The page of the model, with the plan for inputs of these dtypes and shapes, and the times of
+    /// so many runs (beside one that warms up) where there is something to feed.
+    fn view(
+        &self,
+        py: Python<'_>,
+        title: String,
+        specs: Vec<(String, Vec<usize>)>,
+        feeds: Vec<Feed<'_>>,
+        runs: usize,
+        bounds: Bounds<'_>,
+    ) -> PyResult<String> {
+        let mut profiles: Vec<Profile> = Vec::new();
+        for run in 0..if feeds.is_empty() { 0 } else { runs.saturating_add(1) } {
+            let (_, profile): (Vec<Tensor>, Profile) =
+                self.request(py, &feeds, &[], &bounds, Session::profile_request)?;
+            if run > 0 {
+                profiles.push(profile);
+            }
+        }
+        profiles.sort_by_key(|profile| profile.total);
+        profiles.truncate(profiles.len().div_ceil(2)); // the faster half
+        let (token, limits) = limits(&bounds)?;
+        let specs = planned(&specs)?;
+        let page = detached(py, bounds.2, &token, || {
+            let model = self.session.model();
+            let mut data = Data::new(title.clone(), model.graph(), &Marks::default(), true);
+            data.notes.extend(model.warnings().iter().map(ToString::to_string));
+            if !specs.is_empty() || model.inputs().is_empty() {
+                let plan = self.session.plan_within(&specs, &limits)?;
+                data.add_unfused(model, &specs);
+                data.add_plan(&plan);
+                data.notes.extend(plan.warnings().iter().map(ToString::to_string));
+                if !profiles.is_empty() {
+                    data.set_times(Times::of(runs, &profiles));
+                }
+            }
+            plutino_view::page(&data)
+                .map_err(|error| Failure::new("InternalError", error.to_string()))
+        })?;
+        Ok(page?)
+    }
+
     /// The plan for inputs of these dtypes and shapes.
     fn plan<'py>(
         &self,
@@ -301,13 +360,56 @@ impl NativeSession {
         bounds: Bounds<'py>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let (token, limits) = limits(&bounds)?;
-        let spec = |(dtype, shape): &(String, Vec<usize>)| {
-            Ok(TensorSpec::new(named(dtype)?, shape.as_slice()))
-        };
-        let specs = specs.iter().map(spec).collect::<Result<Vec<_>, Failure>>()?;
+        let specs = planned(&specs)?;
         let plan = detached(py, bounds.2, &token, || self.session.plan_within(&specs, &limits))?;
         report::plan(py, &*plan.map_err(Failure::from)?)
     }
+}
+
+/// What a plan is made for.
+fn planned(specs: &[(String, Vec<usize>)]) -> Result<Vec<TensorSpec>, Failure> {
+    let spec = |(dtype, shape): &(String, Vec<usize>)| {
+        Ok(TensorSpec::new(named(dtype)?, shape.as_slice()))
+    };
+    specs.iter().map(spec).collect()
+}
+
+fn bytes<'a>((_, _, _, bytes): &'a Feed<'_>) -> Result<&'a [u8], Failure> {
+    bytes.as_slice().map_err(|error| Failure::new("InputError", error.to_string()))
+}
+
+/// A copy of what is fed, with its name.
+pub(crate) fn tensor(feed: &Feed<'_>) -> Result<(String, Tensor), Failure> {
+    let (name, dtype, shape, _) = feed;
+    let tensor = Tensor::from_bytes(named(dtype)?, shape.as_slice(), bytes(feed)?);
+    Ok((name.clone(), tensor.map_err(Failure::from)?))
+}
+
+/// A graph of the bytes of its two files.
+fn graph((param, bin): &(PyBackedBytes, PyBackedBytes)) -> Result<Graph, plutino::ModelError> {
+    let owned = Python::attach(|py| bin.clone_ref(py));
+    Ok(Graph::from_bytes(&**param, Bytes::from_owner(owned))?)
+}
+
+/// Definitions, read; of several for a type the last one counts.
+fn defined(all: &[Defined], loading: &LoadOptions) -> Result<Definitions, plutino::ModelError> {
+    let mut definitions = Definitions::new();
+    for (kind, files) in all {
+        match (kind, files) {
+            (None, Files::Path(folder)) => {
+                definitions.load_folder(folder, loading)?;
+            }
+            (Some(kind), Files::Path(path)) => {
+                definitions.define(kind.clone(), Definition::load(path, loading)?);
+            }
+            (kind, Files::Bytes(bytes)) => {
+                let kind = kind.clone().unwrap_or_default();
+                let definition = Definition::new(format!("<{kind}>"), graph(bytes)?);
+                definitions.define(kind, definition);
+            }
+        }
+    }
+    Ok(definitions)
 }
 
 /// The token of some work, one of its own where none is given, and the limits with it.

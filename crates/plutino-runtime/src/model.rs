@@ -101,7 +101,8 @@ pub struct CheckReport {
 }
 
 impl Model {
-    /// Loads a model: `path` is the `.param` file or its stem, the `.bin` file is found beside it.
+    /// Loads a model: `path` is the `.param` file or its stem, the `.bin` file is found beside it,
+    /// and so is the folder of its definitions (`STEM.definitions`), where it has any.
     ///
     /// # Errors
     /// Where a file cannot be read or is malformed, or operators are unsupported: all of them are
@@ -119,9 +120,10 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
-        let (path, options) = (path.as_ref(), options.into());
+        let path = path.as_ref();
         let _span = spans::load(path);
-        let (mut graph, file) = (options.graph(path)?, path.display().to_string());
+        let options = options.into().with_own_definitions(path)?;
+        let (mut graph, file) = (options.whole(path)?, path.display().to_string());
         if let Some(most) = options.stand_ins {
             stand_ins::fill(&mut graph, &file, most)?;
         }
@@ -166,8 +168,9 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<CheckReport, ModelError> {
-        let (path, options) = (path.as_ref(), options.into());
-        let (graph, file) = (options.graph(path)?, path.display().to_string());
+        let path = path.as_ref();
+        let options = options.into().with_own_definitions(path)?;
+        let (graph, file) = (options.whole(path)?, path.display().to_string());
         let notes = suspects::notes(&graph, &file);
         let mut kinds = BTreeMap::new();
         for (_, op) in graph.operators() {

@@ -24,7 +24,8 @@ pub struct ModelOptions {
     /// then has the shapes, kernels, memory and costs of the model, but not its values. Shapes that
     /// depend on the values of constants may differ.
     pub stand_ins: Option<usize>,
-    /// Operator types that are models themselves: see [`ModelOptions::define`].
+    /// Operator types that are models themselves: see [`ModelOptions::define`]. A model that is
+    /// loaded by its path has those of the folder `STEM.definitions` beside it as well.
     pub definitions: Option<Arc<Definitions>>,
 }
 
@@ -59,15 +60,32 @@ impl ModelOptions {
         self
     }
 
-    /// The graph of a model's files as it is decoded, with all definitions in their places.
+    /// The graph of a model's files as it is decoded, with all definitions in their places, those
+    /// in the folder beside it among them.
     ///
     /// # Errors
     /// Where a file cannot be read or is malformed, or a definition does not fit.
     pub fn graph(&self, path: impl AsRef<Path>) -> Result<Graph, ModelError> {
         let path = path.as_ref();
+        self.clone().with_own_definitions(path)?.whole(path)
+    }
+
+    /// [`ModelOptions::graph`], once all definitions are there.
+    pub(crate) fn whole(&self, path: &Path) -> Result<Graph, ModelError> {
         let mut graph = Graph::load_with(path, &self.load)?;
         self.inline(&mut graph, &path.display().to_string())?;
         Ok(graph)
+    }
+
+    /// With the definitions that lie beside a model: what is defined here counts before those.
+    pub(crate) fn with_own_definitions(mut self, path: &Path) -> Result<Self, ModelError> {
+        if Definitions::folder_beside(path).is_dir() {
+            let given = self.definitions.take().map(Arc::unwrap_or_clone);
+            let mut definitions = given.unwrap_or_default();
+            definitions.load_beside(path, &self.load)?;
+            self.definitions = Some(Arc::new(definitions));
+        }
+        Ok(self)
     }
 
     /// Puts the definitions in their places.

@@ -9,9 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What the folder of definitions is called beside `net.pnnx.param`: `net.definitions`.
-const FOLDER: &str = "definitions";
-
 /// A graph of models: calls of definitions, branches and loops over them, and whatever operators
 /// lie between. It is a PNNX graph like others, and is saved as one, beside a folder of its
 /// definitions.
@@ -284,13 +281,13 @@ impl Program {
     }
 
     /// Writes `STEM.pnnx.param` and `STEM.pnnx.bin`, and a file for each definition in the folder
-    /// `STEM.definitions`: what `plutino run STEM --define STEM.definitions` takes.
+    /// `STEM.definitions`: what [`Model::load`] and `plutino run STEM` read.
     ///
     /// # Errors
     /// Where something cannot be written, or would be read back differently.
     pub fn save(&self, stem: impl AsRef<Path>) -> Result<(), SaveError> {
         let stem = stem.as_ref();
-        let folder = beside(stem, FOLDER);
+        let folder = Definitions::folder_beside(stem);
         fs::create_dir_all(&folder)
             .map_err(|error| SaveError::Io { path: folder.clone(), error })?;
         for (kind, definition) in self.definitions.iter() {
@@ -315,7 +312,7 @@ impl Program {
         let stem = stem.as_ref();
         let graph = Graph::load_with(stem, options)?;
         let mut definitions = Definitions::new();
-        definitions.load_folder(beside(stem, FOLDER), options)?;
+        definitions.load_folder(Definitions::folder_beside(stem), options)?;
         Ok(Self { values: graph.operand_count(), graph, definitions })
     }
 
@@ -353,7 +350,7 @@ fn word(text: &str) -> Parameter {
     Parameter::Str(text.to_owned())
 }
 
-/// `net` -> `net.definitions`
+/// `net` -> `net.pnnx.param`
 fn beside(stem: &Path, what: &str) -> PathBuf {
     let mut name = stem.as_os_str().to_owned();
     name.push(".");
@@ -412,19 +409,25 @@ mod tests {
         let stem = folder.join("net");
         program.save(&stem).unwrap();
         let again = Program::load(&stem).unwrap();
+        let loaded = Model::load(&stem).unwrap();
+        // What the caller defines counts before what lies beside the model.
+        let options = ModelOptions::default().define("Thrice", scale(2.0));
+        let other = Model::load_with(folder.join("net.pnnx.param"), options).unwrap();
+        assert!(Model::check(&stem).unwrap().undecoded.is_none());
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(again.graph(), program.graph());
         let kinds =
             |p: &Program| p.definitions().iter().map(|(k, _)| k.to_owned()).collect::<Vec<_>>();
         assert_eq!(kinds(&again), ["Below", "Thrice", "Twice"]);
-        for program in [&program, &again] {
-            let session = program.model().unwrap().session(SessionOptions::default()).unwrap();
-            let run = |x: f32| {
-                let outputs = session.run(&[Tensor::from_slice(&[x], [1]).unwrap()]).unwrap();
-                outputs[0].as_slice::<f32>().unwrap()[0]
-            };
-            assert_eq!(run(1.0), 2.0 * 3.0 * 3.0 * 8.0 * 2.0);
-            assert_eq!(run(20.0), 60.0 * 8.0 * 2.0);
+        let run = |model: &Model, x: f32| {
+            let session = model.session(SessionOptions::default()).unwrap();
+            let outputs = session.run(&[Tensor::from_slice(&[x], [1]).unwrap()]).unwrap();
+            outputs[0].as_slice::<f32>().unwrap()[0]
+        };
+        for model in [program.model().unwrap(), again.model().unwrap(), loaded] {
+            assert_eq!(run(&model, 1.0), 2.0 * 3.0 * 3.0 * 8.0 * 2.0);
+            assert_eq!(run(&model, 20.0), 60.0 * 8.0 * 2.0);
         }
+        assert_eq!(run(&other, 1.0), 2.0 * 2.0 * 2.0 * 2.0 * 8.0 * 2.0);
     }
 }

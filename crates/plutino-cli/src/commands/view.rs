@@ -3,20 +3,14 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
 use crate::output::{Output, bytes, during, progress, warn};
-use crate::profile::report::{faster_half, mean};
+use crate::profile::report::faster_half;
 use crate::session::{LoadArgs, SessionArgs};
-use crate::view;
-use crate::view::data::{Data, Marks, Times};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
-use plutino::{
-    MemoryUse, Model, ModelError, ModelOptions, Plan, Profile, Session, SessionOptions, Tensor,
-    TensorSpec,
-};
+use plutino::{Model, ModelError, ModelOptions, Session, Tensor};
+use plutino_view::{Data, Marks, Times};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Write a page that shows a model: its graph, plan, times, memory and weights
 ///
@@ -55,9 +49,6 @@ pub(crate) struct Args {
 /// Bytes of the largest weight that zeros stand in for.
 const MOST_ZEROS: usize = 4 << 30;
 
-/// Bytes that a plan may take that nobody runs.
-const MOST_UNFUSED: usize = 4 << 30;
-
 /// Runs before timing starts.
 const WARMUP: usize = 2;
 
@@ -82,7 +73,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     }
     notes.iter().for_each(|note| warn(note));
     data.notes = notes;
-    let page = view::page(&data).map_err(|e| Failure::usage(format!("no page: {e}")))?;
+    let page = plutino_view::page(&data).map_err(|e| Failure::usage(format!("no page: {e}")))?;
     write(args, &page, out)
 }
 
@@ -206,9 +197,7 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
         Ok(plan) => plan,
         Err(error) => return soft(error.into()),
     };
-    if let Some(every) = during("inferring shapes", || unfused(model, &specs)) {
-        data.add_specs(&every);
-    }
+    during("inferring shapes", || data.add_unfused(model, &specs));
     data.add_plan(&plan);
     let mut notes: Vec<String> = plan.warnings().iter().map(ToString::to_string).collect();
     if let Some(tensors) = tensors.filter(|_| !args.no_profile) {
@@ -219,17 +208,6 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
         }
     }
     Ok(notes)
-}
-
-/// A plan in which every operator has a step of its own, for the shapes of values that are not
-/// there once operators are fused. None where there is none in so little memory: then less is told.
-fn unfused(model: &Model, specs: &[TensorSpec]) -> Option<Arc<Plan>> {
-    let options = SessionOptions::default()
-        .stop_after("infer")
-        .with_memory(MemoryUse::Low)
-        .with_memory_budget(MOST_UNFUSED)
-        .with_threads(1);
-    model.session(options).ok()?.plan(specs).ok()
 }
 
 /// Times of a few runs.
@@ -244,15 +222,7 @@ fn profile(session: &Session, inputs: &[Tensor], runs: usize) -> Result<Times, F
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let profiles = faster_half(profiles);
-    let step = |i: usize, p: &Profile| p.steps.get(i).map_or(Duration::ZERO, |s| s.duration);
-    let steps = profiles.first().map_or(0, |p| p.steps.len());
-    Ok(Times {
-        runs,
-        total: mean(profiles.iter().map(|p| p.total)),
-        between: mean(profiles.iter().map(Profile::between)),
-        steps: (0..steps).map(|i| mean(profiles.iter().map(|p| step(i, p)))).collect(), // bounded: steps
-    })
+    Ok(Times::of(runs, &faster_half(profiles)))
 }
 
 /// Reads `--errors`: none where an error is infinite.

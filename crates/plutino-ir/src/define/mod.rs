@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::LoadError;
@@ -147,6 +147,45 @@ impl Definitions {
         let count = found.len();
         for (kind, path) in found {
             self.define(kind, Definition::load(path, options)?);
+        }
+        Ok(count)
+    }
+
+    /// The folder that is a model's own: `net.definitions` beside `net.pnnx.param` (`path` as for
+    /// [`Graph::load`]). Whoever loads the model by its path takes the definitions there, as it
+    /// takes the `.bin` file.
+    pub fn folder_beside(path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        let name = path.file_name().unwrap_or_default();
+        let mut stem = PathBuf::from(name);
+        for extension in ["param", "pnnx"] {
+            if stem.extension().is_some_and(|found| found == extension) {
+                stem.set_extension("");
+            }
+        }
+        let mut name = stem.into_os_string();
+        name.push(".definitions");
+        path.with_file_name(name)
+    }
+
+    /// Takes what is in the folder that is a model's own, if there is one. What is defined already
+    /// stays as it is. Returns how many definitions were read.
+    ///
+    /// # Errors
+    /// As [`Definitions::load_folder`].
+    pub fn load_beside(
+        &mut self,
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+    ) -> Result<usize, LoadError> {
+        let folder = Self::folder_beside(path);
+        if !folder.is_dir() {
+            return Ok(0);
+        }
+        let mut own = Self::new();
+        let count = own.load_folder(folder, options)?;
+        for (kind, definition) in own.kinds {
+            self.kinds.entry(kind).or_insert(definition);
         }
         Ok(count)
     }

@@ -22,6 +22,7 @@ from ._errors import (
     OperatorError,
     OptionError,
     OutOfMemory,
+    StateError,
     TooLarge,
     UnsupportedOperators,
 )
@@ -31,13 +32,16 @@ from ._native import VERSION as __version__
 from ._native import CancelToken
 from ._native import isas as instruction_sets
 from ._preprocess import save_preprocess
-from ._report import Memory, Plan, Profile
+from ._report import Comparison, Memory, Plan, Profile
 from ._session import Session, ValueInfo
+from ._state import State
+from ._view import View
 
 __all__ = [
     "BudgetExceeded",
     "CancelToken",
     "Cancelled",
+    "Comparison",
     "CompiledModule",
     "DeadlineExceeded",
     "Error",
@@ -56,9 +60,12 @@ __all__ = [
     "Plan",
     "Profile",
     "Session",
+    "State",
+    "StateError",
     "TooLarge",
     "UnsupportedOperators",
     "ValueInfo",
+    "View",
     "__version__",
     "compile",
     "export",

@@ -111,6 +111,13 @@ def feed(operand: str, data: Any, recorded: Optional[str]) -> Feed:
     return operand, name, shape, array.reshape(-1).view(np.uint8)
 
 
+def again(operand: str, memory: Any) -> Feed:
+    """What is fed to have this result again, bit by bit."""
+    array = np.asarray(memory)
+    shape = array.shape[:-1] if memory.dtype == "c32" else array.shape  # pairs of halves
+    return operand, memory.dtype, list(shape), array.reshape(-1).view(np.uint8)
+
+
 def result(memory: Any) -> "np.ndarray[Any, Any]":
     """The array of a result: in the memory that the run wrote to."""
     array = np.asarray(memory)

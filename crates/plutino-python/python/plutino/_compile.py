@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 
-from ._export import Export, export
+from ._export import Export, assume, export
 from ._export.program import State
 from ._export.signature import Signature
 from ._session import Session, _bounds
@@ -31,6 +31,8 @@ class CompiledModule:
         """Why ``torch.export`` did not, where pnnx stands in for it."""
         self.error = found.error
         """The largest error on the example, relative to the largest magnitude of an output."""
+        self.assumptions = found.assumptions
+        """What is taken for granted of data, and checked in every run: see :class:`Export`."""
         self._signature: Signature = found.signature
         self._states: List[State] = found.states
         self._mutated = found.mutated
@@ -44,6 +46,7 @@ class CompiledModule:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feeds = self._signature.flatten(args, kwargs)
         results = self._run({**feeds, **self._values})
+        assume.check(self.assumptions, results)
         for state in self._states:
             self._values[state.input] = results[state.number]
         if self._mutated:
@@ -102,17 +105,25 @@ def compile(
             check=check,
             tolerance=tolerance,
         )
-        param, weights = _contents(found)
-    return CompiledModule(Session(param, bin=weights, **options), found)
+        param, weights = _contents(found.param)
+        definitions = {
+            entry[: -len(".pnnx.param")]: _contents(os.path.join(found.definitions or "", entry))
+            for entry in (os.listdir(found.definitions) if found.definitions else ())
+            if entry.endswith(".pnnx.param")
+        }
+    session = Session(param, bin=weights, definitions=definitions, **options)
+    return CompiledModule(session, found)
 
 
-def _contents(found: Export) -> Tuple[bytes, bytes]:
-    with open(found.param, "rb") as file:
-        param = file.read()
-    if not os.path.exists(found.bin):
-        return param, b""
-    with open(found.bin, "rb") as file:
-        return param, file.read()
+def _contents(param: str) -> Tuple[bytes, bytes]:
+    """The two files of a model."""
+    weights = param[: -len(".param")] + ".bin"
+    with open(param, "rb") as file:
+        text = file.read()
+    if not os.path.exists(weights):
+        return text, b""
+    with open(weights, "rb") as file:
+        return text, file.read()
 
 
 def _tensor(memory: Any) -> Any:

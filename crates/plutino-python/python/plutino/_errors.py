@@ -77,6 +77,10 @@ class InputError(Error, ValueError):
     """Operands each of which could be fed instead."""
 
 
+class StateError(InputError):
+    """A :class:`State` cannot carry what it is to carry, or belongs to another model."""
+
+
 class OperatorError(Error):
     """An operator refuses the shapes, dtypes or values that reach it."""
 

@@ -13,8 +13,16 @@ import numpy as np
 
 from . import _arrays, _errors, _report
 from ._native import CancelToken, NativeSession, forked
+from ._state import State
+from ._view import View
 
 Bytes = Union[bytes, bytearray, memoryview]
+
+Files = Union[str, Tuple[bytes, bytes]]
+"""The path of a model, or the contents of its two files."""
+
+Defined = Tuple[Optional[str], Files]
+"""An operator type and the model that it is; a path without a type is a folder of them."""
 
 
 class ValueInfo(NamedTuple):
@@ -37,6 +45,10 @@ class Session:
     ``model`` is the path of the ``.param`` file (or its stem; the ``.bin`` file lies beside it), or
     the bytes of the ``.param`` file; then ``bin`` are the bytes of the ``.bin`` file. With a path,
     ``bin`` may be the path of a ``.bin`` file that lies elsewhere.
+
+    Operator types that are models themselves, such as the branches of ``plutino.If``, are read from
+    the folder beside the model (``net.definitions``), and from ``definitions``: a folder, or by
+    type the path of a model or the bytes of its two files.
 
     Options, by name:
 
@@ -62,6 +74,7 @@ class Session:
         model: Union[str, "os.PathLike[str]", Bytes],
         *,
         bin: Union[str, "os.PathLike[str]", Bytes, None] = None,
+        definitions: Union[str, "os.PathLike[str]", Mapping[str, Any], None] = None,
         threads: Optional[int] = None,
         memory: Optional[str] = None,
         isa: Optional[str] = None,
@@ -87,10 +100,12 @@ class Session:
             "verify": verify,
         }
         _check(options)
-        self._open(_source(model, bin), options, timeout)
+        self._open(_source(model, bin), _defined(definitions), options, timeout)
 
-    def _open(self, source: Tuple[Any, Any], options: Dict[str, Any], timeout: Any = None) -> None:
-        self._source, self._options = source, options
+    def _open(
+        self, source: Files, defined: List[Defined], options: Dict[str, Any], timeout: Any = None
+    ) -> None:
+        self._source, self._defined, self._options = source, defined, options
         self._lock = threading.Lock()
         self._made: Optional[NativeSession] = self._load(timeout)
         self._left: Optional[NativeSession] = None
@@ -99,11 +114,8 @@ class Session:
         _sessions.add(self)
 
     def _load(self, timeout: Any = None) -> NativeSession:
-        model, weights = self._source
         bounds = _bounds(None, timeout)
-        if isinstance(model, bytes):
-            return NativeSession.from_bytes(model, weights, self._options, bounds)
-        return NativeSession.load(model, self._options, bounds)
+        return NativeSession.load(self._source, self._defined, self._options, bounds)
 
     @property
     def _native(self) -> NativeSession:
@@ -136,9 +148,11 @@ class Session:
         return self._native.isa
 
     def __repr__(self) -> str:
-        model, _ = self._source
-        name = f"<{len(model)} bytes>" if isinstance(model, bytes) else repr(model)
-        return f"plutino.Session({name}, threads={self.threads}, isa={self.isa!r})"
+        return f"plutino.Session({self._title()}, threads={self.threads}, isa={self.isa!r})"
+
+    def _title(self) -> str:
+        source = self._source
+        return repr(source) if isinstance(source, str) else f"<{len(source[0])} bytes>"
 
     # Running
 
@@ -155,6 +169,7 @@ class Session:
         timeout: Optional[float] = None,
         cancel: Optional[CancelToken] = None,
         out: Union[Sequence[Any], Mapping[str, Any], None] = None,
+        state: Optional[State] = None,
     ) -> List[Any]:
         """Runs the model, or a part of it, and returns a list of arrays.
 
@@ -166,10 +181,13 @@ class Session:
         another thread; Ctrl-C does as well. ``out`` are arrays to put the results in, in order or
         by name.
 
+        With ``state`` the run takes what the last one with that state left: ``feeds`` are the other
+        inputs, results the outputs that are not carried (:meth:`state`).
+
         Arrays are read where they lie, where their elements are dense, in order and aligned; else
         they are copied once. Nobody may write to them meanwhile. Results are not copied.
         """
-        results = self.run_named(outputs, feeds, timeout=timeout, cancel=cancel)
+        results = self.run_named(outputs, feeds, timeout=timeout, cancel=cancel, state=state)
         if out is None:
             return [array for _, array in results]
         if isinstance(out, Mapping):
@@ -194,10 +212,12 @@ class Session:
         *,
         timeout: Optional[float] = None,
         cancel: Optional[CancelToken] = None,
+        state: Optional[State] = None,
     ) -> List[Tuple[str, Any]]:
         """:meth:`run`, each result with its name; members of tuples are ``name.0``, ``name.1``."""
         native, bounds = self._native, _bounds(cancel, timeout)
-        results = native.run(self._feeds(feeds), self._fetches(outputs), bounds)
+        feed, carried = self._feeds(feeds, state), None if state is None else state._native
+        results = native.run(feed, self._fetches(outputs), bounds, carried)
         return [(name, _arrays.result(memory)) for name, memory in results]
 
     async def run_async(
@@ -208,18 +228,24 @@ class Session:
         timeout: Optional[float] = None,
         cancel: Optional[CancelToken] = None,
         out: Union[Sequence[Any], Mapping[str, Any], None] = None,
+        state: Optional[State] = None,
         executor: Any = None,
     ) -> List[Any]:
         """:meth:`run` beside the event loop, on a thread of ``executor`` (the loop's own if not
         given). When the task is cancelled, so is the run."""
         token = CancelToken() if cancel is None else cancel
-        run = partial(self.run, outputs, feeds, timeout=timeout, cancel=token, out=out)
+        run = partial(self.run, outputs, feeds, timeout=timeout, cancel=token, out=out, state=state)
         future = asyncio.get_running_loop().run_in_executor(executor, run)
         try:
             return await future
         except asyncio.CancelledError:
             token.cancel()
             raise
+
+    def state(self, carried: Optional[Mapping[str, str]] = None) -> State:
+        """A state: what is carried from run to run, ``carried`` says from which output to which
+        input (``{"hn": "h"}``); see :class:`State`."""
+        return State(self, carried)
 
     # Looking
 
@@ -239,10 +265,41 @@ class Session:
         *,
         timeout: Optional[float] = None,
         cancel: Optional[CancelToken] = None,
+        state: Optional[State] = None,
     ) -> _report.Profile:
         """Runs once and says how long each step took."""
-        feed, fetches = self._feeds(feeds), self._fetches(outputs)
-        return _report.Profile(self._native.profile(feed, fetches, _bounds(cancel, timeout)))
+        feed, fetches = self._feeds(feeds, state), self._fetches(outputs)
+        carried = None if state is None else state._native
+        bounds = _bounds(cancel, timeout)
+        return _report.Profile(self._native.profile(feed, fetches, bounds, carried))
+
+    def view(
+        self,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        path: Union[str, "os.PathLike[str]", None] = None,
+        *,
+        runs: int = 5,
+    ) -> View:
+        """The page of the model: its graph, and the plan, memory and weights, with times where
+        ``feeds`` are arrays; shapes (tuples) will do for the plan alone, and without any those of
+        the export. A notebook shows it; ``path`` is a file to write it to, for any browser.
+
+        It is what ``plutino view`` writes: one file that fetches nothing. ``docs/view.md`` says
+        more."""
+        arrays = feeds is not None and not _shapes_alone(feeds)
+        try:
+            specs = self._specs(feeds)
+        except _errors.InputError:
+            if feeds is not None:
+                raise
+            specs = []  # the file does not say: then there is no plan to show
+        feed = self._feeds(feeds) if arrays else []
+        title = self._title().strip("'\"")
+        page = self._native.view(title, specs, feed, runs, _bounds(None, None))
+        view = View(page, title, len(self._inputs), len(self._outputs))
+        if path is not None:
+            view.save(path)
+        return view
 
     def compare(
         self, reference: Mapping[str, Any], *, tolerance: Optional[float] = None
@@ -275,9 +332,14 @@ class Session:
 
     # Arguments
 
-    def _named(self, feeds: Any) -> List[Tuple[str, Any, Optional[str]]]:
+    def _named(
+        self, feeds: Any, state: Optional[State] = None
+    ) -> List[Tuple[str, Any, Optional[str]]]:
         """What is fed, each with the operand's name and the recorded dtype."""
         inputs = self._inputs
+        if state is not None and not isinstance(feeds, Mapping):
+            carried = state.carried
+            inputs = [value for value in inputs if value.name not in carried]
         if feeds is None:
             feeds = []
         if isinstance(feeds, Mapping):
@@ -289,15 +351,16 @@ class Session:
             feeds = [feeds]
         if len(feeds) != len(inputs):
             names = ", ".join(value.name for value in inputs)
+            whose = "the model has" if state is None else "beside the state the model has"
             raise _errors.InputError(
-                f"the model has {len(inputs)} input(s) ({names}), {len(feeds)} given"
+                f"{whose} {len(inputs)} input(s) ({names}), {len(feeds)} given"
             )
         return [(value.name, data, value.type) for value, data in zip(inputs, feeds)]
 
-    def _feeds(self, feeds: Any) -> List[_arrays.Feed]:
+    def _feeds(self, feeds: Any, state: Optional[State] = None) -> List[_arrays.Feed]:
         return [
             _arrays.feed(name, data, recorded and _arrays.pnnx_name(recorded))
-            for name, data, recorded in self._named(feeds)
+            for name, data, recorded in self._named(feeds, state)
         ]
 
     def _fetches(self, outputs: Any) -> List[str]:
@@ -333,10 +396,14 @@ class Session:
     # Copies, other processes
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {"source": self._source, "options": self._options}
+        return {
+            "source": self._source,
+            "definitions": self._defined,
+            "options": self._options,
+        }
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self._open(state["source"], state["options"])
+        self._open(state["source"], state["definitions"], state["options"])
 
     def _forked(self, busy: bool) -> None:
         """In the child after a fork: the session's threads are not there. It is made again by the
@@ -382,6 +449,14 @@ def _recorded(value: ValueInfo) -> Tuple[str, List[int]]:
     return _arrays.pnnx_name(dtype), [int(size) for size in shape]  # type: ignore[arg-type]
 
 
+def _shapes_alone(feeds: Any) -> bool:
+    """Whether these are shapes, and no arrays."""
+    if _is_shape(feeds):
+        return True
+    values = list(feeds.values()) if isinstance(feeds, Mapping) else feeds
+    return isinstance(values, (list, tuple)) and all(map(_is_shape, values))
+
+
 def _is_shape(data: Any) -> bool:
     return isinstance(data, tuple) and all(
         isinstance(size, (int, np.integer)) and not isinstance(size, bool) for size in data
@@ -396,7 +471,7 @@ def _bounds(
     return cancel, None if timeout is None else float(timeout), main
 
 
-def _source(model: Any, weights: Any) -> Tuple[Any, Any]:
+def _source(model: Any, weights: Any) -> Files:
     """The path of a model, or the bytes of its two files."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         if weights is not None and not isinstance(weights, (bytes, bytearray, memoryview)):
@@ -405,9 +480,21 @@ def _source(model: Any, weights: Any) -> Tuple[Any, Any]:
         return bytes(model), b"" if weights is None else bytes(weights)
     path = os.path.abspath(os.fsdecode(os.fspath(model)))
     if weights is None:
-        return path, None
+        return path
     with open(path, "rb") as file:
         return _source(file.read(), weights)
+
+
+def _defined(definitions: Any) -> List[Defined]:
+    """Definitions as the native half takes them."""
+    if definitions is None:
+        return []
+    if not isinstance(definitions, Mapping):
+        return [(None, os.path.abspath(os.fsdecode(os.fspath(definitions))))]
+    return [
+        (kind, _source(*files) if isinstance(files, tuple) else _source(files, None))
+        for kind, files in definitions.items()
+    ]
 
 
 _KINDS: Dict[str, Any] = {

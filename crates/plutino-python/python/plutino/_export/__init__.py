@@ -10,9 +10,10 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _errors
 from .._session import Session
-from . import capture, pnnx, program, verify
+from . import assume, capture, pnnx, program, verify
+from .assume import Assumption
 from .program import State, Written
-from .signature import Signature, given
+from .signature import Item, Signature, given
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -27,6 +28,8 @@ class Export:
     """Path of the ``.param`` file."""
     bin: str
     """Path of the ``.bin`` file."""
+    definitions: Optional[str]
+    """The folder of what branches and loops run, where there are any."""
     exporter: str
     """Which exporter wrote it."""
     fallback: Optional[str] = None
@@ -38,6 +41,9 @@ class Export:
     """What it might have been."""
     states: List[State] = field(default_factory=list)
     """Buffers that the module writes to: inputs and outputs of the model."""
+    assumptions: List[Assumption] = field(default_factory=list)
+    """Where Python's ``if`` asks for a value of a tensor: what it was for the example. The model has
+    that branch alone, and a further output for each, ``assumed.0``, by which a run is checked."""
     signature: Optional[Signature] = field(default=None, repr=False)
     mutated: List[Tuple[int, int]] = field(default_factory=list, repr=False)
 
@@ -53,7 +59,9 @@ def export(
     check: bool = True,
     tolerance: Optional[float] = None,
 ) -> Export:
-    """Writes a module of PyTorch as a PNNX model: ``path.pnnx.param`` and ``path.pnnx.bin``.
+    """Writes a module of PyTorch as a PNNX model: ``path.pnnx.param`` and ``path.pnnx.bin``, and
+    where it has branches or loops (``torch.cond``, ``while_loop``, ``scan``) what these run, in the
+    folder ``path.definitions``.
 
     ``example_inputs`` are its arguments: a tuple, a mapping by name, or one tensor; ``kwargs`` adds
     some by name. ``dynamic`` says which sizes vary: ``True`` for all that can, or by argument and
@@ -73,12 +81,12 @@ def export(
     signature = Signature.of(module)
     call = signature.arguments(*given(example_inputs, kwargs))
     param, bin = _paths(path)
-    found = Export(param, bin, "pnnx", signature=signature)
+    found = Export(param, bin, None, "pnnx", signature=signature)
     expected = _expected(module, call, signature)
     captured = None
     if exporter != "pnnx" and capture.available():
         try:
-            captured, written = _with_torch_export(module, call, dynamic, found)
+            captured, written = _with_torch_export(module, call, dynamic, found, len(expected))
         except Exception as error:
             found.fallback = _reason(error)
             if exporter is not None or dynamic not in (None, False):
@@ -100,7 +108,7 @@ def export(
             ) from error
     signature.inputs, signature.constants = written.inputs, written.constants
     if captured is not None:
-        signature.outputs = written.outputs
+        signature.outputs = written.outputs[: len(expected)]
     found.states, found.mutated = written.states, written.mutated
     if check and not written.random:
         _compare(found, module, call, expected, captured, written, tolerance)
@@ -176,14 +184,49 @@ def _word(path: Any) -> Optional[str]:
     return ".".join(map(str, keys)) if any(isinstance(key, str) for key in keys) else None
 
 
-def _with_torch_export(module: Any, call: Any, dynamic: Any, found: Export) -> Tuple[Any, Written]:
+def _with_torch_export(
+    module: Any, call: Any, dynamic: Any, found: Export, results: int
+) -> Tuple[Any, Written]:
     assert found.signature is not None
     with _unchanged(module):
-        captured, names = capture.capture(module, call, dynamic)
-    written = program.write(captured, names, found.signature.results)
+        noted = None
+        try:
+            captured, names = capture.capture(module, call, dynamic)
+        except Exception:
+            noted = assume.note(module, copy.deepcopy(call))
+            if not noted.useful:
+                raise
+        if noted is not None:
+            with assume.assumed(module, noted):
+                captured, names = capture.capture(module, call, dynamic)
+    words = found.signature.results or [None] * results
+    useful = [] if noted is None else noted.useful
+    words = [*words, *(f"assumed.{number}" for number in range(len(useful)))]
+    written = program.write(captured, names, words)
+    for (where, value), output in zip(useful, written.outputs[results:]):
+        if isinstance(output, int):
+            found.assumptions.append(Assumption(where, value, output))
     written.graph.save(found.param, found.bin)
+    found.definitions = _save_definitions(found.param, written)
     found.exporter = "torch.export"
     return captured, written
+
+
+def _save_definitions(param: str, written: Written) -> Optional[str]:
+    """Writes what branches and loops run beside the model, in the place of what an earlier export
+    wrote there; the folder, if there are any."""
+    folder = param[: -len(".pnnx.param")] + ".definitions"
+    if os.path.isdir(folder):
+        for entry in os.listdir(folder):
+            if entry.endswith((".pnnx.param", ".pnnx.bin")):
+                os.remove(os.path.join(folder, entry))
+    if not written.definitions:
+        return None
+    os.makedirs(folder, exist_ok=True)
+    for kind, graph in written.definitions.items():
+        path = os.path.join(folder, kind)
+        graph.save(f"{path}.pnnx.param", f"{path}.pnnx.bin")
+    return folder
 
 
 def _reason(error: Exception) -> str:
@@ -216,7 +259,8 @@ def _compare(
     feeds = feeds_of(session, signature, found.states, call)
     results = session.run(None, feeds)
     expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    actual = [results[at] for at in signature.outputs if isinstance(at, int)]
+    tensors = (at for at in signature.outputs if isinstance(at, int))
+    actual = [results[at] for at in tensors if not isinstance(at, Item)]
     if len(actual) != len(expected):
         raise _errors.MismatchError(
             f"the module has {len(expected)} results, the model {len(actual)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from .. import _errors
 from . import dtypes
 from .graph import OPEN_END
 from .modules import Arguments
@@ -34,8 +33,6 @@ CUSTOM = {
 }
 """Operators of other libraries that are one of PyTorch's own: its type, and what it calls arguments."""
 
-CONTROL_FLOW = {"cond": "If", "while_loop": "While", "scan": "Scan"}
-
 
 def is_node(value: Any) -> bool:
     return hasattr(value, "all_input_nodes")
@@ -47,6 +44,13 @@ def is_tensor(node: Any) -> bool:
 
 def is_call(node: Any) -> bool:
     return bool(node.op == "call_function")
+
+
+def is_control(node: Any) -> bool:
+    """Whether a call runs graphs: branches, loops."""
+    import torch
+
+    return is_call(node) and isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
 def is_item(node: Any) -> bool:
@@ -101,13 +105,3 @@ def parameter(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and value == 2**63 - 1:
         return OPEN_END
     return value
-
-
-def not_yet(node: Any) -> _errors.ExportError:
-    name = getattr(node.target, "__name__", str(node.target))
-    becomes = CONTROL_FLOW.get(name)
-    if becomes is None:
-        message = f"torch.{name} is not exported"
-    else:
-        message = f"torch.{name} is not exported yet: plutino.{becomes} is what it is to become"
-    return _errors.ExportError(message, operator=node.name, kind=f"torch.{name}")

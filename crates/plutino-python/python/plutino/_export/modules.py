@@ -185,6 +185,22 @@ def _recurrent(kind: str, gates: int, params: Dict[str, Any]) -> Callable[[Argum
     return module
 
 
+def _cell(kind: str, gates: int, params: Dict[str, Any]) -> Callable[[Arguments], Any]:
+    def module(a: Arguments) -> Optional[Module]:
+        bias = a["b_ih"] is not None
+        if bias != (a["b_hh"] is not None):
+            return None
+        weights = {"weight_ih": a["w_ih"], "weight_hh": a["w_hh"]}
+        if bias:
+            weights.update(bias_ih=a["b_ih"], bias_hh=a["b_hh"])
+        rows, features = _shape(a["w_ih"])
+        sizes = {"input_size": features, "hidden_size": rows // gates, "bias": bias}
+        states = a["hx"] if isinstance(a["hx"], (list, tuple)) else [a["hx"]]
+        return Module(kind, weights, [a["input"], *states], {**sizes, **params})
+
+    return module
+
+
 def _is_zero(node: Any) -> bool:
     """Whether a state is the one that the module begins with where it is given none."""
     return str(node.target).startswith(("aten.zeros.", "aten.new_zeros."))
@@ -210,6 +226,10 @@ MODULES: Dict[str, Callable[[Arguments], Optional[Module]]] = {
     "lstm": _recurrent("nn.LSTM", 4, {}),
     "gru": _recurrent("nn.GRU", 3, {}),
     "rnn_tanh": _recurrent("nn.RNN", 1, {"nonlinearity": "tanh"}),
+    "lstm_cell": _cell("nn.LSTMCell", 4, {}),
+    "gru_cell": _cell("nn.GRUCell", 3, {}),
+    "rnn_tanh_cell": _cell("nn.RNNCell", 1, {"nonlinearity": "tanh"}),
+    "rnn_relu_cell": _cell("nn.RNNCell", 1, {"nonlinearity": "relu"}),
     "rnn_relu": _recurrent("nn.RNN", 1, {"nonlinearity": "relu"}),
 }
 """By native function, what module a call is; ``None`` where it is none."""

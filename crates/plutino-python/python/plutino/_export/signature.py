@@ -12,6 +12,10 @@ Arguments = Tuple[Tuple[Any, ...], Dict[str, Any]]
 """Positional ones, and those by name."""
 
 
+class Item(int):
+    """The number of an output that is a Python number to the module's caller."""
+
+
 def given(example: Any, kwargs: Optional[Mapping[str, Any]] = None) -> Arguments:
     """What ``example_inputs`` are: one value, a tuple or list of them, or a mapping by name."""
     if isinstance(example, Mapping):
@@ -89,7 +93,14 @@ class Signature:
         """What the module would return."""
         from torch.utils import _pytree as pytree
 
-        leaves = [results[at] if isinstance(at, int) else at[0] for at in self.outputs]
+        leaves = [
+            results[at].item()
+            if isinstance(at, Item)
+            else results[at]
+            if isinstance(at, int)
+            else at[0]
+            for at in self.outputs
+        ]
         return pytree.tree_unflatten(leaves, self.out_spec)
 
 

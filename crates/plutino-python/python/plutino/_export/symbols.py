@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from .graph import Dim
 
@@ -53,6 +53,17 @@ _PYTHON: Dict[Any, Callable[..., str]] = {
     max: _binary("max"),
 }
 
+_COMPARISONS: Dict[Any, str] = {
+    operator.lt: "lt",
+    operator.le: "le",
+    operator.gt: "gt",
+    operator.ge: "ge",
+    operator.eq: "eq",
+    operator.ne: "ne",
+    operator.and_: "logical_and",
+    operator.or_: "logical_or",
+}
+
 _TORCH: Dict[str, Callable[..., str]] = {
     "sym_max": _binary("max"),
     "sym_min": _binary("min"),
@@ -62,6 +73,12 @@ _TORCH: Dict[str, Callable[..., str]] = {
     "sym_sqrt": _unary("sqrt"),
     "_sym_sqrt": _unary("sqrt"),
 }
+
+
+def comparison(node: Any) -> Optional[Tuple[str, Any, Any]]:
+    """What PyTorch calls a comparison of two sizes, or of two of these, and its arguments."""
+    function = _COMPARISONS.get(node.target)
+    return None if function is None else (function, *node.args)
 
 
 def expression(node: Any, text: Callable[[Any], str]) -> Optional[str]:

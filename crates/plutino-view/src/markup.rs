@@ -2,7 +2,7 @@
 
 /// Text that XML and HTML take for text, between tags or in quotes of either kind: control and
 /// other characters that XML does not allow are replaced, line breaks become spaces.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -5,13 +5,16 @@
 //! The script puts text into the page as text. A content security policy names the one script and
 //! the one style by their digests, so that not even a mistake here lets a model run anything.
 
-pub(crate) mod data;
+#![forbid(unsafe_code)]
+
+mod data;
+mod markup;
 mod scopes;
 mod sha256;
 mod stats;
 
-use crate::markup::escape;
-use data::Data;
+pub use data::{Data, Marks, Times};
+pub use markup::escape;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -30,7 +33,7 @@ const SCRIPT: &[&str] = &[
 ///
 /// # Errors
 /// Where there is no JSON for it.
-pub(crate) fn page(data: &Data) -> Result<String, serde_json::Error> {
+pub fn page(data: &Data) -> Result<String, serde_json::Error> {
     let script = format!("\"use strict\";\n(() => {{\n{}}})();\n", SCRIPT.concat());
     let digest = |text: &str| sha256::base64(&sha256::digest(text.as_bytes()));
     let policy = format!(

@@ -5,27 +5,32 @@ use super::stats::{self, Stats};
 use plutino::ir::{Graph, OperatorId};
 use plutino::runtime::passes;
 use plutino::{
-    MemoryReport, PassNote, PassReport, Plan, PlannedValue, Sharing, StepInfo, ValueKind,
-    ValueStorage,
+    MemoryReport, MemoryUse, Model, PassNote, PassReport, Plan, PlannedValue, Profile,
+    SessionOptions, Sharing, StepInfo, TensorSpec, ValueKind, ValueStorage,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// Bytes that a plan may take that nobody runs.
+const MOST_UNFUSED: usize = 4 << 30;
 
 /// Everything. Lists refer to each other by position.
-#[derive(Serialize)]
-pub(crate) struct Data {
-    pub(crate) version: &'static str,
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
+pub struct Data {
+    version: &'static str,
     pub(crate) model: String,
-    pub(crate) operators: Vec<Operator>,
-    pub(crate) values: Vec<Value>,
-    pub(crate) plan: Option<PlanData>,
+    operators: Vec<Operator>,
+    values: Vec<Value>,
+    plan: Option<PlanData>,
     /// What the reader should know, one sentence each.
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// An operator of the file.
-#[derive(Serialize)]
-pub(crate) struct Operator {
+#[derive(Debug, Serialize)]
+struct Operator {
     kind: String,
     name: String,
     line: Option<u32>,
@@ -43,7 +48,7 @@ pub(crate) struct Operator {
     error: Option<f64>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Input {
     value: usize,
     /// The argument that it stands for.
@@ -51,7 +56,7 @@ struct Input {
     argument: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Weight {
     name: String,
     shape: Vec<usize>,
@@ -61,8 +66,8 @@ struct Weight {
 }
 
 /// A value of the file.
-#[derive(Serialize)]
-pub(crate) struct Value {
+#[derive(Debug, Serialize)]
+struct Value {
     name: String,
     /// As the file records it.
     recorded: String,
@@ -72,8 +77,8 @@ pub(crate) struct Value {
 }
 
 /// A plan, and a profile of it.
-#[derive(Serialize)]
-pub(crate) struct PlanData {
+#[derive(Debug, Serialize)]
+struct PlanData {
     /// Name and spec of each input that it was made for.
     inputs: Vec<(String, String)>,
     steps: Vec<Step>,
@@ -84,7 +89,7 @@ pub(crate) struct PlanData {
     times: Option<Times>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Step {
     kind: String,
     name: String,
@@ -99,14 +104,14 @@ struct Step {
     bytes: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct StepValue {
     name: String,
     spec: String,
     place: String,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Pass {
     name: &'static str,
     about: &'static str,
@@ -115,14 +120,14 @@ struct Pass {
     refused: Vec<Note>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Note {
     operator: Option<usize>,
     name: String,
     what: String,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Memory {
     total: usize,
     unshared: usize,
@@ -138,7 +143,7 @@ struct Memory {
 
 /// A part of memory that a step writes, or that is there when the run starts, for as long as it is
 /// needed.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Place {
     name: String,
     space: &'static str,
@@ -150,28 +155,46 @@ struct Place {
     scratch: bool,
 }
 
-/// Milliseconds: means over the faster half of the runs.
-#[derive(Serialize)]
-pub(crate) struct Times {
-    pub(crate) runs: usize,
-    pub(crate) total: f64,
-    pub(crate) between: f64,
+/// Milliseconds: means over some of the runs that were made.
+#[derive(Debug, Serialize)]
+pub struct Times {
+    runs: usize,
+    total: f64,
+    between: f64,
     /// Of each step.
-    pub(crate) steps: Vec<f64>,
+    steps: Vec<f64>,
+}
+
+impl Times {
+    /// The means of these runs of one plan, out of so many that were made.
+    pub fn of(runs: usize, profiles: &[Profile]) -> Self {
+        let mean = |time: &dyn Fn(&Profile) -> Duration| {
+            let sum: f64 = profiles.iter().map(|profile| time(profile).as_secs_f64()).sum();
+            sum * 1e3 / profiles.len().max(1) as f64
+        };
+        let steps = profiles.first().map_or(0, |profile| profile.steps.len());
+        let step = |i: usize| mean(&|p| p.steps.get(i).map_or(Duration::ZERO, |s| s.duration));
+        Self {
+            runs,
+            total: mean(&|p| p.total),
+            between: mean(&Profile::between),
+            steps: (0..steps).map(step).collect(), // bounded: steps
+        }
+    }
 }
 
 /// What is known of operators beside the file.
-#[derive(Default)]
-pub(crate) struct Marks {
+#[derive(Debug, Default)]
+pub struct Marks {
     /// Why an operator cannot be run, by name.
-    pub(crate) unsupported: HashMap<String, String>,
+    pub unsupported: HashMap<String, String>,
     /// How far it is from what is expected, by name.
-    pub(crate) errors: BTreeMap<String, Option<f64>>,
+    pub errors: BTreeMap<String, Option<f64>>,
 }
 
 impl Data {
     /// The file alone; `read` tells whether its weights are those of a file.
-    pub(crate) fn new(model: String, graph: &Graph, marks: &Marks, read: bool) -> Self {
+    pub fn new(model: String, graph: &Graph, marks: &Marks, read: bool) -> Self {
         let mut at = vec![0; graph.operand_slots()];
         let mut values = Vec::with_capacity(graph.operand_count());
         for (id, operand) in graph.operands() {
@@ -198,14 +221,27 @@ impl Data {
     }
 
     /// Adds times of the plan.
-    pub(crate) fn set_times(&mut self, times: Times) {
+    pub fn set_times(&mut self, times: Times) {
         if let Some(plan) = &mut self.plan {
             plan.times = Some(times);
         }
     }
 
+    /// Adds what a plan in which every operator has a step of its own tells of values: the shapes of
+    /// those that are not there once operators are fused. Nothing, where there is no such plan in
+    /// [`MOST_UNFUSED`] bytes.
+    pub fn add_unfused(&mut self, model: &Model, specs: &[TensorSpec]) {
+        let options = SessionOptions::default()
+            .stop_after("infer")
+            .with_memory(MemoryUse::Low)
+            .with_memory_budget(MOST_UNFUSED)
+            .with_threads(1);
+        let plan = model.session(options).ok().and_then(|session| session.plan(specs).ok());
+        plan.iter().for_each(|plan| self.add_specs(plan));
+    }
+
     /// Adds what a plan tells of values, where nothing is known yet.
-    pub(crate) fn add_specs(&mut self, plan: &Plan) {
+    fn add_specs(&mut self, plan: &Plan) {
         let mut specs: HashMap<String, String> = HashMap::new();
         specs.extend(plan.inputs().map(|(name, spec)| (name.to_owned(), spec.to_string())));
         let values = plan.steps().flat_map(|step| [step.inputs, step.outputs]).flatten();
@@ -216,7 +252,7 @@ impl Data {
     }
 
     /// Adds a plan of the same graph.
-    pub(crate) fn add_plan(&mut self, plan: &Plan) {
+    pub fn add_plan(&mut self, plan: &Plan) {
         self.add_specs(plan);
         let mut by_name: HashMap<&str, usize> = HashMap::new();
         for (at, op) in self.operators.iter().enumerate() {
