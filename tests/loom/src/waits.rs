@@ -82,6 +82,7 @@ fn values_come_in_their_order_past_senders_that_wait() {
             })
         };
         for value in 0..3 {
+            assert!(place.with(|table| table.len("key")) <= 1, "there is room for one");
             assert_eq!(receive(&place), Ok(value));
         }
         assert_eq!(receive(&place), Err(End::Finished));
