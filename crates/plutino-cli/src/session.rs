@@ -6,8 +6,8 @@ use plutino::ir::{
     Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
 };
 use plutino::{
-    DType, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session, SessionOptions,
-    SizeLimit, SizeLimits,
+    DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session,
+    SessionOptions, SizeLimit, SizeLimits,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +43,10 @@ pub(crate) struct LimitArgs {
     /// Give every row of a batch the bits that it has alone, whatever the batch
     #[arg(long)]
     batch_invariant: bool,
+    /// How operators are handed to threads: one after the other, independent ones at the same time
+    /// where that pays, or wherever there are any [default: PLUTINO_DISPATCH, else by-cost]
+    #[arg(long, value_name = "in-turn|by-cost|together", value_parser = parse_dispatch)]
+    dispatch: Option<Dispatch>,
     /// Leave out a pass over the graph, altogether or for one operator; may be given several times,
     /// or with commas between (`plutino info MODEL --passes` lists them)
     #[arg(long, value_name = "PASS[@OPERATOR]", value_delimiter = ',')]
@@ -122,6 +126,11 @@ impl LoadArgs {
             false => Ok(options.with_definitions(definitions)),
         }
     }
+}
+
+fn parse_dispatch(text: &str) -> Result<Dispatch, String> {
+    let names = Dispatch::ALL.map(Dispatch::name).join(", ");
+    Dispatch::named(text).ok_or_else(|| format!("expected one of {names}"))
 }
 
 fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
@@ -222,6 +231,7 @@ impl LimitArgs {
         options.memory = memory.into();
         options.winograd = !self.no_winograd;
         options.batch_invariant = self.batch_invariant;
+        options.dispatch = self.dispatch;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
         options

@@ -5,6 +5,7 @@ use plutino_ops::RunError;
 use plutino_tensor::{AlignedBuf, TensorError};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A part of a block.
@@ -51,34 +52,212 @@ impl<'a> Blocks<'a> {
         &'b mut self,
         reads: &[Region],
         writes: &[Region],
-        mut read: impl FnMut(&'b [u8]),
-        mut write: impl FnMut(&'b mut [u8]),
+        read: impl FnMut(&'b [u8]),
+        write: impl FnMut(&'b mut [u8]),
     ) -> Result<(), RunError> {
-        for region in reads.iter().chain(writes) {
-            let fits = self.blocks.get(region.block).is_some_and(|&(_, len)| {
-                region.offset.checked_add(region.len).is_some_and(|end| end <= len)
-            });
-            if !fits {
-                return Err(RunError::Internal(format!("{region:?} is outside its block")));
+        // SAFETY: `self` borrows the blocks mutably for 'a, and nothing else is lent while 'b
+        // lasts, because `self` is borrowed mutably for it.
+        unsafe { hand_out(&self.blocks, reads, writes, read, write) }
+    }
+
+    /// The blocks, for chains of steps that run at the same time: each is lent what it may have of
+    /// them, and nothing else is lent meanwhile.
+    pub(crate) fn divide<'b>(&'b mut self, territories: &'b Territories) -> Divided<'b> {
+        let chains = territories.chains.iter().map(|_| AtomicBool::new(false)).collect();
+        Divided { blocks: &self.blocks, territories, taken: chains, owner: PhantomData }
+    }
+}
+
+/// Whoever lends parts of blocks: see [`Blocks::lend`].
+pub(crate) trait Lend {
+    fn lend<'b>(
+        &'b mut self,
+        reads: &[Region],
+        writes: &[Region],
+        read: impl FnMut(&'b [u8]),
+        write: impl FnMut(&'b mut [u8]),
+    ) -> Result<(), RunError>;
+}
+
+impl Lend for Blocks<'_> {
+    fn lend<'b>(
+        &'b mut self,
+        reads: &[Region],
+        writes: &[Region],
+        read: impl FnMut(&'b [u8]),
+        write: impl FnMut(&'b mut [u8]),
+    ) -> Result<(), RunError> {
+        self.lend(reads, writes, read, write)
+    }
+}
+
+/// What one step is lent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Loan {
+    reads: Box<[Region]>,
+    writes: Box<[Region]>,
+}
+
+impl Loan {
+    pub(crate) fn new(reads: &[Region], writes: &[Region]) -> Self {
+        Self { reads: reads.into(), writes: writes.into() }
+    }
+}
+
+/// What chains of steps that run at the same time are lent, step by step. That there is one means
+/// that no region which a chain writes has a byte in common with any region of another chain.
+#[derive(Debug)]
+pub(crate) struct Territories {
+    chains: Vec<Vec<Loan>>,
+}
+
+impl Territories {
+    /// # Errors
+    /// Where two chains want the same byte, and one of them to write to it: the second one's
+    /// region.
+    pub(crate) fn new(chains: Vec<Vec<Loan>>) -> Result<Self, Region> {
+        let mut all: Vec<(Region, usize, bool)> = Vec::new();
+        for (chain, loans) in chains.iter().enumerate() {
+            for loan in loans {
+                all.extend(loan.reads.iter().map(|r| (*r, chain, false)));
+                all.extend(loan.writes.iter().map(|w| (*w, chain, true)));
             }
         }
-        if let Some(w) = lent_twice(reads, writes) {
-            return Err(RunError::Internal(format!("{w:?} is lent for writing and once more")));
+        all.retain(|(region, ..)| region.len > 0);
+        all.sort_by_key(|(r, ..)| (r.block, r.offset));
+        let (mut block, mut lent, mut written) = (usize::MAX, Ends::default(), Ends::default());
+        for (region, chain, writes) in all {
+            if region.block != block {
+                (block, lent, written) = (region.block, Ends::default(), Ends::default());
+            }
+            // What began before overlaps this one if it ends behind its first byte.
+            let others = if writes { &lent } else { &written };
+            if others.of_others(chain) > region.offset {
+                return Err(region);
+            }
+            let end = region.offset.saturating_add(region.len);
+            lent.note(chain, end);
+            if writes {
+                written.note(chain, end);
+            }
         }
-        for r in reads {
-            let (start, _) = self.blocks[r.block];
-            // SAFETY: inside the block, which `self` borrows mutably for 'a (both checked above and
-            // in `new`); overlaps no region lent for writing (checked above), and nothing else is
-            // lent while 'b lasts, because `lend` borrows `self` mutably.
-            read(unsafe { std::slice::from_raw_parts(start.add(r.offset), r.len) });
-        }
-        for w in writes {
-            let (start, _) = self.blocks[w.block];
-            // SAFETY: as above; no other region lent overlaps this one.
-            write(unsafe { std::slice::from_raw_parts_mut(start.add(w.offset), w.len) });
-        }
-        Ok(())
+        Ok(Self { chains })
     }
+}
+
+/// Where the regions of a block end, as far as they go: the farthest, and the farthest of any other
+/// chain than that one's.
+#[derive(Default)]
+struct Ends {
+    first: (usize, usize),
+    second: usize,
+}
+
+impl Ends {
+    fn of_others(&self, chain: usize) -> usize {
+        if self.first.1 == chain { self.second } else { self.first.0 }
+    }
+
+    fn note(&mut self, chain: usize, end: usize) {
+        if chain == self.first.1 {
+            self.first.0 = self.first.0.max(end);
+        } else if end > self.first.0 {
+            self.second = self.first.0;
+            self.first = (end, chain);
+        } else {
+            self.second = self.second.max(end);
+        }
+    }
+}
+
+/// Blocks that chains of steps share for a while: see [`Blocks::divide`].
+pub(crate) struct Divided<'b> {
+    blocks: &'b [(*mut u8, usize)],
+    territories: &'b Territories,
+    /// By chain.
+    taken: Box<[AtomicBool]>,
+    owner: PhantomData<&'b mut [u8]>,
+}
+
+// SAFETY: threads get nothing of it but chains, each of which one thread gets (`taken`), and which
+// are lent memory that no other chain writes to, and write to none that another one is lent
+// (`Territories::new`).
+unsafe impl Sync for Divided<'_> {}
+
+impl Divided<'_> {
+    /// The memory of a chain, for whoever runs it; none for a second one.
+    pub(crate) fn chain(&self, number: usize) -> Option<Chain<'_>> {
+        let loans = self.territories.chains.get(number)?;
+        let taken = self.taken.get(number)?.swap(true, Ordering::SeqCst);
+        (!taken).then(|| Chain { blocks: self.blocks, loans: loans.iter() })
+    }
+}
+
+/// Lends the steps of a chain what they were promised, in order, each once.
+pub(crate) struct Chain<'c> {
+    blocks: &'c [(*mut u8, usize)],
+    loans: std::slice::Iter<'c, Loan>,
+}
+
+impl Lend for Chain<'_> {
+    fn lend<'b>(
+        &'b mut self,
+        reads: &[Region],
+        writes: &[Region],
+        read: impl FnMut(&'b [u8]),
+        write: impl FnMut(&'b mut [u8]),
+    ) -> Result<(), RunError> {
+        match self.loans.next() {
+            // SAFETY: the blocks are borrowed mutably by `Divided`, of which this is the only chain
+            // of its number; what other chains are lent was compared with this loan
+            // (`Territories::new`). `self` is borrowed mutably for 'b: the chain is lent nothing
+            // else meanwhile.
+            Some(loan) if *loan.reads == *reads && *loan.writes == *writes => unsafe {
+                hand_out(self.blocks, reads, writes, read, write)
+            },
+            _ => Err(RunError::Internal("a step wants other memory than was planned".into())),
+        }
+    }
+}
+
+/// Lends regions of blocks.
+///
+/// # Errors
+/// Where a region leaves its block, or one for writing overlaps another. Nothing is lent then.
+///
+/// # Safety
+/// For as long as 'b the blocks are there, nobody else writes to these regions, and nobody else has
+/// those for writing.
+unsafe fn hand_out<'b>(
+    blocks: &[(*mut u8, usize)],
+    reads: &[Region],
+    writes: &[Region],
+    mut read: impl FnMut(&'b [u8]),
+    mut write: impl FnMut(&'b mut [u8]),
+) -> Result<(), RunError> {
+    for region in reads.iter().chain(writes) {
+        let fits = blocks.get(region.block).is_some_and(|&(_, len)| {
+            region.offset.checked_add(region.len).is_some_and(|end| end <= len)
+        });
+        if !fits {
+            return Err(RunError::Internal(format!("{region:?} is outside its block")));
+        }
+    }
+    if let Some(w) = lent_twice(reads, writes) {
+        return Err(RunError::Internal(format!("{w:?} is lent for writing and once more")));
+    }
+    for r in reads {
+        let (start, _) = blocks[r.block];
+        // SAFETY: inside the block, and overlaps no region lent for writing here (both checked
+        // above) or elsewhere (precondition).
+        read(unsafe { std::slice::from_raw_parts(start.add(r.offset), r.len) });
+    }
+    for w in writes {
+        let (start, _) = blocks[w.block];
+        // SAFETY: as above; no other region lent overlaps this one.
+        write(unsafe { std::slice::from_raw_parts_mut(start.add(w.offset), w.len) });
+    }
+    Ok(())
 }
 
 /// A region for writing that overlaps another one.
@@ -270,6 +449,77 @@ mod tests {
         assert!(!lend(&[region(1, 0, 0)], &[]));
         assert!(!lend(&[], &[region(0, usize::MAX, 2)]));
         assert!(lend(&[region(0, 4, 0)], &[region(0, 0, 16)]), "an empty region overlaps nothing");
+    }
+
+    #[test]
+    fn chains_are_lent_their_own_at_the_same_time() {
+        let loan = |reads: &[Region], writes: &[Region]| Loan::new(reads, writes);
+        let (shared, one, two) = (region(0, 0, 8), region(0, 8, 8), region(0, 16, 8));
+        let chains =
+            vec![vec![loan(&[shared], &[one]), loan(&[one], &[])], vec![loan(&[shared], &[two])]];
+        let territories = Territories::new(chains).unwrap();
+        let mut memory = [1u8; 24];
+        let mut blocks = Blocks::new([&mut memory[..]].into_iter());
+        let divided = blocks.divide(&territories);
+        let (mut a, mut b) = (divided.chain(0).unwrap(), divided.chain(1).unwrap());
+        assert!(divided.chain(0).is_none(), "one thread runs a chain");
+        assert!(divided.chain(2).is_none());
+        let (mut read, mut written) = (Vec::new(), Vec::new());
+        a.lend(&[shared], &[one], |r| read.push(r), |w| written.push(w)).unwrap();
+        b.lend(&[shared], &[two], |r| read.push(r), |w| written.push(w)).unwrap();
+        written[0].copy_from_slice(read[1]);
+        written[1].fill(7);
+        a.lend(&[one], &[], |r| assert_eq!(r, [1; 8]), |_| ()).unwrap();
+        assert!(a.lend(&[one], &[], |_| (), |_| ()).is_err(), "the chain is over");
+        let mut c = Blocks::new([&mut memory[..]].into_iter());
+        let divided = c.divide(&territories);
+        let mut other = divided.chain(1).unwrap();
+        assert!(other.lend(&[shared], &[one], |_| (), |_| ()).is_err(), "not what was planned");
+        assert_eq!(memory[16..], [7; 8]);
+    }
+
+    #[test]
+    fn chains_that_touch_each_other_are_refused() {
+        let chains = |all: &[(usize, Region, bool)]| {
+            let mut chains = vec![Vec::new(); 4];
+            for &(chain, region, writes) in all {
+                let list = [region];
+                let (reads, writes) =
+                    if writes { (&[][..], &list[..]) } else { (&list[..], &[][..]) };
+                chains[chain].push(Loan::new(reads, writes));
+            }
+            Territories::new(chains).is_ok()
+        };
+        let (r, w) = (false, true);
+        assert!(chains(&[(0, region(0, 0, 8), r), (1, region(0, 4, 8), r)]));
+        assert!(!chains(&[(0, region(0, 0, 8), r), (1, region(0, 4, 8), w)]));
+        assert!(!chains(&[(1, region(0, 0, 8), w), (0, region(0, 4, 8), r)]));
+        assert!(chains(&[(0, region(0, 0, 8), w), (0, region(0, 4, 8), w)]), "of one chain");
+        assert!(chains(&[(0, region(0, 0, 8), w), (1, region(1, 0, 8), w)]), "of two blocks");
+        assert!(chains(&[(0, region(0, 0, 8), w), (1, region(0, 4, 0), w)]), "an empty one");
+        // All pairs compared, against the sweep.
+        let mut seed = 1u64;
+        let mut random = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % below
+        };
+        let (mut fine, mut refused) = (0, 0);
+        for _ in 0..2000 {
+            let all: Vec<_> = (0..2 + random(5))
+                .map(|_| {
+                    let place = region(random(2), random(40), random(12));
+                    (random(4), place, random(2) == 0)
+                })
+                .collect();
+            let touch = all.iter().enumerate().any(|(i, a)| {
+                let other =
+                    |b: &&(usize, Region, bool)| a.0 != b.0 && (a.2 || b.2) && a.1.overlaps(&b.1);
+                all[i + 1..].iter().any(|b| other(&b))
+            });
+            assert_eq!(chains(&all), !touch, "{all:?}");
+            *(if touch { &mut refused } else { &mut fine }) += 1;
+        }
+        assert!(fine > 100 && refused > 100);
     }
 
     #[test]

@@ -4,18 +4,21 @@ use crate::arena::Region;
 use crate::bind::Binding;
 use crate::concat::{self, Placed};
 use crate::control::{self, Shared};
+use crate::dispatch::{self, Decision, Dispatch};
 use crate::halt;
 use crate::infer::{self, Types};
 use crate::late::{LateInput, LateStep};
+use crate::lay::{self, Lay};
 use crate::lists;
-use crate::memory::{self, Item};
 use crate::model::Inner;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::open::{self, Open, Opening, Resident};
 use crate::options::Resolved;
+use crate::overlap::Overlap;
 use crate::passes::{self, PassCx, PassReport};
-use crate::plan::{Direct, Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
+use crate::plan::{Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
 use crate::report::{MemoryReport, Warning};
+use crate::schedule::Schedule;
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
@@ -176,14 +179,20 @@ impl Making<'_> {
             opening.as_ref().map(|o| o.residents.clone()).unwrap_or_default().into();
         let mut planned = self.plan_nodes(&net, types, &packs, &residents)?;
         limits.check()?;
-        let mut storage = Storage::new(&net, types, &feeds, &planned)?;
-        if let Some(opening) = &mut opening {
-            opening.settle(&net, &storage, &mut planned)?;
-        }
-        let scratch = scratch_items(&planned);
-        let placed = concat::place(&net, &mut storage, &planned, &scratch);
+        let (arranged, alone) = match &mut opening {
+            // What depends on lengths is planned again for each: in turn.
+            Some(opening) => {
+                let storage = Storage::new(&net, types, &feeds, &planned, Overlap::default())?;
+                opening.settle(&net, &storage, &mut planned)?;
+                (Arranged::new(&net, storage, &planned, &residents)?, false)
+            }
+            None => {
+                let decision = self.decide(&net, types, &planned);
+                self.arrange(&net, &feeds, &planned, &residents, decision)?
+            }
+        };
         limits.check()?;
-        let lay = lay_out(&net, &storage, &scratch, &residents)?;
+        let Arranged { storage, placed, lay } = arranged;
         let mut assembler =
             Assembler { net: &net, types, storage: &storage, lay: &lay, residents: &residents };
         let fetches = assembler.fetches()?;
@@ -193,7 +202,7 @@ impl Making<'_> {
             mapped: model.mapped,
             packed,
             tables: self.ledger.spent().saturating_sub(packed.saturating_add(model.weights)),
-            ..memory_report(&storage, &lay, &fetches)
+            ..lay::memory_report(&storage, &lay, &fetches)
         };
         // The state that carries the caches is charged for them as well.
         let caches = open::bytes(&residents, &net);
@@ -212,6 +221,10 @@ impl Making<'_> {
         if let Some(noted) = &mut rebound {
             noted.note_steps(&times);
         }
+        let schedule = match storage.overlap.groups.is_empty() {
+            true => Schedule::in_turn(steps.len(), alone),
+            false => Schedule::new(&steps, &times, &storage.overlap, alone)?,
+        };
         let times = Times::new(times);
         let (storage_of, lay_of) = (&storage, &lay);
         let describing =
@@ -222,6 +235,7 @@ impl Making<'_> {
         };
         Ok(Plan {
             steps,
+            schedule: Arc::new(schedule),
             fetches,
             fetched: names(&net.fetches),
             direct: lay.direct.clone(),
@@ -241,6 +255,64 @@ impl Making<'_> {
                 .map(|noted| Arc::new(Open::new(noted, binding.clone(), net, storage, lay))),
             binding,
         })
+    }
+
+    /// Which nodes run at the same time, and on how many threads. Bodies of control operators run
+    /// in turn: their times are noted by the thread of the run.
+    fn decide(&self, net: &Net, types: &Types, planned: &[Option<Planned>]) -> Decision {
+        let (options, isa) = (&self.resolved.options, self.resolved.isa);
+        let dispatch = match (self.pool, options.memory) {
+            (Some(_), MemoryUse::Fast) => self.resolved.dispatch,
+            (None, _) | (_, MemoryUse::Low) => Dispatch::InTurn,
+        };
+        let estimator = options.costs.estimator(isa, self.resolved.threads);
+        dispatch::decide(net, types, planned, &estimator, dispatch)
+    }
+
+    /// Where everything lies, and whether the caller's thread runs everything. Groups of nodes run
+    /// at the same time where the arena hardly grows for it.
+    fn arrange(
+        &self,
+        net: &Net,
+        feeds: &[TensorSpec],
+        planned: &[Option<Planned>],
+        residents: &[Resident],
+        Decision { mut groups, alone }: Decision,
+    ) -> Result<(Arranged, bool), SessionError> {
+        let types = &net.types;
+        let arranged = |overlap| {
+            let storage = Storage::new(net, types, feeds, planned, overlap)?;
+            Arranged::new(net, storage, planned, residents)
+        };
+        let in_turn = arranged(Overlap::default())?;
+        let most = match self.resolved.dispatch {
+            Dispatch::Together => usize::MAX,
+            _ => dispatch::allowance(in_turn.lay.arena()),
+        };
+        // Each time round, some groups fewer.
+        while !groups.is_empty() {
+            self.limits.check()?;
+            let together = arranged(Overlap::new(groups.clone(), net.nodes.len()))?;
+            if together.lay.arena() <= most && self.fits(net, &together) {
+                return Ok((together, alone));
+            }
+            let before = groups.len();
+            groups.retain(|group| together.lay.needed(&group.nodes) <= most);
+            if groups.len() == before {
+                break;
+            }
+        }
+        Ok((in_turn, alone))
+    }
+
+    /// Whether all of it stays within the budget.
+    fn fits(&self, net: &Net, Arranged { storage, lay, .. }: &Arranged) -> bool {
+        let leaves = net.fetches.iter().filter_map(|&id| storage.leaves_of(&[id])).flatten();
+        let places = leaves.filter_map(|leaf| storage.leaves.get(leaf)).map(|leaf| leaf.place);
+        let results = places.filter(|place| matches!(place.home, Home::Buffer(_)));
+        let results = results.map(|place| place.len).fold(0, usize::saturating_add);
+        let taken = self.ledger.spent().saturating_add(lay.arena()).saturating_add(results);
+        self.budget.is_none_or(|budget| taken <= budget)
     }
 
     /// Refuses what exceeds the budget, or what any plan of the model may need.
@@ -354,147 +426,25 @@ pub(crate) struct Prepared {
     warnings: Vec<Warning>,
 }
 
-/// Scratch memory, as buffers that live for one node.
-fn scratch_items(planned: &[Option<Planned>]) -> Vec<Item> {
-    let scratch = planned.iter().enumerate().filter_map(|(at, p)| Some((at, p.as_ref()?.scratch)));
-    scratch
-        .filter(|&(_, bytes)| bytes > 0)
-        .map(|(at, bytes)| Item { bytes, born: at, dies: at })
-        .collect()
+/// Values in their places.
+struct Arranged {
+    storage: Storage,
+    /// By node.
+    placed: Vec<Option<Placed>>,
+    lay: Lay,
 }
 
-/// Where the buffers lie.
-pub(crate) struct Lay {
-    /// Block and offset of each buffer that is no part of another.
-    buffers: Vec<(usize, usize)>,
-    /// Node and offset of each piece of scratch memory.
-    scratch: Vec<(usize, Region)>,
-    pub(crate) direct: Vec<Direct>,
-    arena: usize,
-    lower_bound: usize,
-}
-
-/// Buffers that are fetched whole become output tensors, the others share the arena with scratch
-/// memory.
-fn lay_out(
-    net: &Net,
-    storage: &Storage,
-    scratch: &[Item],
-    residents: &[Resident],
-) -> Result<Lay, SessionError> {
-    let mut buffers = lists::filled(storage.buffers.len(), (0, 0))?;
-    let mut direct: Vec<Direct> = Vec::new();
-    let cache = |resident: &Resident| match &storage.values[resident.output.0] {
-        Stored::Leaves(leaves) => {
-            match (&leaves[..], leaves.first().map(|&l| &storage.leaves[l])) {
-                ([_], Some(leaf)) if leaf.written => match leaf.place.home {
-                    Home::Buffer(buffer) if storage.buffers[buffer].parent.is_none() => {
-                        Some(buffer)
-                    }
-                    _ => None,
-                },
-                _ => None,
-            }
-        }
-        _ => None,
-    };
-    let caches: Option<Vec<usize>> = residents.iter().map(cache).collect();
-    let caches = caches.ok_or_else(|| SessionError::internal("a cache lies elsewhere"))?;
-    // None of the arena's, nor of what is handed to the caller.
-    caches.iter().for_each(|&buffer| buffers[buffer].0 = usize::MAX);
-    let leaves = net.fetches.iter().flat_map(|&id| match &storage.values[id.0] {
-        Stored::Leaves(leaves) => leaves.iter().map(|&l| Some(l)).collect(),
-        _ => vec![None],
-    });
-    for (fetch, leaf) in leaves.enumerate() {
-        let Some(leaf) = leaf.map(|l| &storage.leaves[l]) else { continue };
-        let (Home::Buffer(b), Some(spec)) = (leaf.place.home, &leaf.spec) else { continue };
-        let buffer = &storage.buffers[b];
-        if buffer.parent.is_none()
-            && leaf.place.offset == 0
-            && leaf.place.len == buffer.len
-            && buffers[b].0 == 0
-        {
-            direct.push(Direct { fetch, spec: spec.clone() });
-            buffers[b].0 = direct.len();
-        }
-    }
-    for (number, &buffer) in caches.iter().enumerate() {
-        buffers[buffer].0 = 1 + direct.len() + number;
-    }
-    let mut items = Vec::new();
-    let mut owners = Vec::new();
-    for (b, buffer) in storage.buffers.iter().enumerate() {
-        if buffer.parent.is_none() && buffers[b].0 == 0 {
-            items.push(Item { bytes: buffer.len, born: buffer.born, dies: buffer.dies });
-            owners.push(b);
-        }
-    }
-    items.extend(scratch);
-    let layout = memory::plan(&items).ok_or_else(|| {
-        SessionError::Tensor(plutino_tensor::TensorError::OutOfMemory { bytes: usize::MAX })
-    })?;
-    memory::validate(&items, &layout).map_err(SessionError::Internal)?;
-    let mut offsets = layout.offsets.iter().copied();
-    for (b, offset) in owners.into_iter().zip(offsets.by_ref()) {
-        buffers[b].1 = offset;
-    }
-    let region =
-        |(item, offset): (&Item, usize)| (item.born, Region { block: 0, offset, len: item.bytes });
-    let scratch = scratch.iter().zip(offsets).map(region).collect();
-    let lower_bound = memory::lower_bound(items.into_iter());
-    Ok(Lay { buffers, scratch, direct, arena: layout.bytes, lower_bound })
-}
-
-impl Lay {
-    /// Where a place in a buffer lies.
-    pub(crate) fn region(&self, storage: &Storage, place: &Place) -> Option<Region> {
-        let Home::Buffer(buffer) = place.home else { return None };
-        let (root, inside) = storage.root(buffer);
-        let &(block, offset) = self.buffers.get(root)?;
-        Some(Region { block, offset: offset + inside + place.offset, len: place.len })
-    }
-
-    /// Where each buffer lies in the arena; none for those that lie elsewhere, or in another one.
-    pub(crate) fn roots<'a>(
-        &'a self,
-        storage: &'a Storage,
-    ) -> impl Iterator<Item = Option<Region>> + 'a {
-        self.buffers.iter().zip(&storage.buffers).map(|(&(block, offset), buffer)| {
-            let root = buffer.parent.is_none() && block == 0;
-            root.then_some(Region { block, offset, len: buffer.len })
-        })
-    }
-
-    /// Scratch memory, with the nodes that use it.
-    pub(crate) fn scratch_regions(&self) -> impl Iterator<Item = (usize, Region)> + '_ {
-        self.scratch.iter().copied()
-    }
-
-    /// Scratch memory of a node.
-    pub(crate) fn scratch(&self, node: usize) -> Option<Region> {
-        let at = self.scratch.binary_search_by_key(&node, |(n, _)| *n).ok()?;
-        self.scratch.get(at).map(|(_, region)| *region)
-    }
-}
-
-fn memory_report(storage: &Storage, lay: &Lay, fetches: &[Fetch]) -> MemoryReport {
-    let computed =
-        storage.leaves.iter().filter(|l| l.written && matches!(l.place.home, Home::Buffer(_)));
-    let outputs = fetches.iter().map(|fetch| match fetch {
-        Fetch::Leaf { spec: Some(spec), source: Source::Lent(_), .. } => {
-            spec.storage_bytes().unwrap_or(0)
-        }
-        _ => 0,
-    });
-    MemoryReport {
-        unshared: computed.map(|l| l.place.len).fold(0, usize::saturating_add),
-        arena: lay.arena,
-        lower_bound: lay.lower_bound,
-        scratch: lay.scratch.iter().map(|(_, r)| r.len).max().unwrap_or(0),
-        outputs: outputs.fold(0, usize::saturating_add),
-        constants: storage.constants.iter().map(|c| c.as_bytes().len()).sum(),
-        ..MemoryReport::default()
+impl Arranged {
+    fn new(
+        net: &Net,
+        mut storage: Storage,
+        planned: &[Option<Planned>],
+        residents: &[Resident],
+    ) -> Result<Self, SessionError> {
+        let scratch = lay::scratch_items(planned);
+        let placed = concat::place(net, &mut storage, planned, &scratch);
+        let lay = lay::lay_out(net, &storage, &scratch, residents)?;
+        Ok(Self { storage, placed, lay })
     }
 }
 

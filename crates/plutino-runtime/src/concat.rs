@@ -33,7 +33,8 @@ pub(crate) fn place(
         .map(|(at, (node, planned))| {
             let offsets = planned.as_ref()?.placement.as_deref()?;
             let usage = usage.get_or_insert_with(|| {
-                Usage::new(roots(storage).chain(scratch.iter().copied()), storage.end)
+                let scratch = scratch.iter().map(|item| storage.overlap.widened(*item));
+                Usage::new(roots(storage).chain(scratch), storage.end)
             });
             place_inputs(storage, usage, at, node, offsets)
         })
@@ -91,8 +92,10 @@ fn move_into(
     if !(alone && entire && settled) || from.fetched {
         return false;
     }
-    let joint = Buffer { born: to.born.min(from.born), dies: to.dies.max(from.dies), ..to };
+    let dies = storage.overlap.later(to.dies, from.dies);
+    let joint = Buffer { born: to.born.min(from.born), dies, ..to };
     let before = usage.most();
+    let item = |b: &Buffer| storage.overlap.widened(item(b));
     usage.replace(&[item(&from), item(&to)], &[item(&joint)]);
     if usage.most() > before {
         usage.replace(&[item(&joint)], &[item(&from), item(&to)]);
@@ -106,7 +109,7 @@ fn move_into(
 /// The buffers that are no part of another one, as the memory plan sees them.
 pub(crate) fn roots(storage: &Storage) -> impl Iterator<Item = Item> + '_ {
     let roots = storage.buffers.iter().filter(|b| b.parent.is_none());
-    roots.map(item)
+    roots.map(|b| storage.overlap.widened(item(b)))
 }
 
 fn item(b: &Buffer) -> Item {

@@ -2,25 +2,25 @@
 
 use crate::arena::{ArenaPool, Blocks};
 use crate::control;
+use crate::given::Given;
 use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
+use crate::phases::Clock;
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
 use crate::request::Dense;
+use crate::schedule::How;
 use crate::watch::Watch;
 use crate::{Profile, SessionError, spans};
 use plutino_ir::Limits;
 use plutino_kernels::par::Trace;
 use plutino_kernels::{Par, Pool};
-use plutino_ops::{Input, Inputs, Members, Output, Outputs, RunCx, RunError, Setting};
+use plutino_ops::{Members, RunError, Setting};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::stop::Stop;
-use plutino_tensor::{AlignedBuf, Scope, Shape, Tensor, TensorError, TensorSpec};
+use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
-
-/// Bytes that one task of a copy moves.
-const COPY_GRAIN: usize = 64 << 10;
 
 /// What stays the same during a run.
 pub(crate) struct Run<'a> {
@@ -107,7 +107,9 @@ pub(crate) fn run(
         }
         memory.extend(caches.iter_mut().map(|cache| &mut **cache));
         let clock = trace.as_ref().zip(times.as_mut());
-        run.steps(Blocks::new(memory.into_iter()), Threads::All(pool), (reused, names), clock)
+        let clock = clock.map(|(trace, times)| Clock { trace, times });
+        let threads = if run.plan.schedule.alone { Threads::One } else { Threads::All(pool) };
+        run.steps(Blocks::new(memory.into_iter()), threads, (reused, names), clock)
     })?;
     finish(results, &direct, outputs)?;
     if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
@@ -147,6 +149,7 @@ pub(crate) fn run_within(
             }
             let trace = times.as_ref().map(|_| Arc::new(Trace::new(1)));
             let clock = trace.as_ref().zip(times);
+            let clock = clock.map(|(trace, times)| Clock { trace, times });
             run.steps(Blocks::new(memory.into_iter()), Threads::These(par), (reused, None), clock)
         })?;
         finish(results, &direct, outputs)
@@ -178,6 +181,8 @@ enum Threads<'a> {
     All(&'a Pool),
     /// Those that attend already.
     These(&'a Par),
+    /// The caller's alone.
+    One,
 }
 
 impl Threads<'_> {
@@ -185,6 +190,7 @@ impl Threads<'_> {
         match self {
             Self::All(pool) => pool.enter_traced(trace, f),
             Self::These(par) => f(par),
+            Self::One => f(&Par::serial()),
         }
     }
 }
@@ -212,9 +218,8 @@ impl Run<'_> {
         mut blocks: Blocks<'_>,
         threads: Threads<'_>,
         results: (&mut [Option<Tensor>], Option<&mut ResultNames>),
-        mut clock: Option<(&Arc<Trace>, &mut Vec<StepTime>)>,
+        mut clock: Option<Clock<'_>>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
-        let steps = &self.plan.steps;
         let mut handed = Handed {
             heap: vec![None; self.plan.heap_slots],
             late: vec![None; self.plan.late_slots],
@@ -224,42 +229,69 @@ impl Run<'_> {
             scope = scope.charged_to(ledger);
         }
         let _charged = self.ledger.is_some().then(|| scope.clone().enter());
-        let trace = clock.as_ref().map(|(trace, _)| Arc::clone(trace));
+        let trace = clock.as_ref().map(|clock| Arc::clone(clock.trace));
         threads.enter(trace.as_ref(), |par| {
-            for (at, step) in steps.iter().enumerate() {
-                let halted = || {
-                    let why = halt::seen(&scope)?;
-                    Some(SessionError::interrupted(why, at, steps.len(), Some(&step.location)))
-                };
-                if scope.stop().is_some_and(Stop::is_given) {
-                    halted().map_or(Ok(()), Err)?;
+            for phase in &self.plan.schedule.phases {
+                match &phase.how {
+                    // Whoever looks on is shown values between steps.
+                    How::Together(together) if self.watch.is_none() && par.threads() > 1 => {
+                        self.together(together, &mut blocks, &handed, (par, &scope), &mut clock)?;
+                    }
+                    How::InTurn | How::Together(_) => {
+                        for at in phase.steps.clone() {
+                            self.one(at, &mut blocks, &mut handed, (par, &scope), &mut clock)?;
+                        }
+                    }
                 }
-                self.show_inputs(step, &mut blocks, &handed)?;
-                let _span = spans::step(at, step);
-                let start = clock.as_ref().map(|(trace, _)| trace.begin().elapsed());
-                if start.is_some() {
-                    control::Recording::at(at);
-                }
-                let before = self.ledger.as_ref().map(|l| (l, l.spent(), self.packed_by(step)));
-                let done = self.step(step, &mut blocks, &mut handed, par);
-                // Whoever saw the signal left work out: what there is is no result, whatever the
-                // kernel says of it.
-                halted().map_or(done, Err)?;
-                if let Some((ledger, before, packed)) = before {
-                    ledger.refund_to(before);
-                    let packed = self.packed_by(step).saturating_sub(packed);
-                    ledger.charge(handed.made_by(step).saturating_add(packed))?;
-                }
-                if let (Some((trace, times)), Some(start)) = (&mut clock, start) {
-                    let duration = trace.begin().elapsed().saturating_sub(start);
-                    times.push(StepTime { start, duration });
-                }
-                self.show_outputs(step, &mut blocks, &handed)?;
             }
             Ok::<_, SessionError>(())
         })?;
         self.show_results(&mut blocks, &handed)?;
         self.results(&mut blocks, &handed, results)
+    }
+
+    /// The error of a run whose signal was given at this step.
+    pub(crate) fn halted(&self, scope: &Scope, at: usize) -> Option<SessionError> {
+        let steps = &self.plan.steps;
+        let location = steps.get(at).map(|step| &*step.location);
+        halt::seen(scope).map(|why| SessionError::interrupted(why, at, steps.len(), location))
+    }
+
+    /// Runs a step with all threads.
+    fn one(
+        &self,
+        at: usize,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        (par, scope): (&Par, &Scope),
+        clock: &mut Option<Clock<'_>>,
+    ) -> Result<(), SessionError> {
+        let Some(step) = self.plan.steps.get(at) else {
+            return Err(SessionError::internal("a phase of no steps"));
+        };
+        if scope.stop().is_some_and(Stop::is_given) {
+            self.halted(scope, at).map_or(Ok(()), Err)?;
+        }
+        self.show_inputs(step, blocks, handed)?;
+        let _span = spans::step(at, step);
+        let start = clock.as_ref().map(|clock| clock.now());
+        if start.is_some() {
+            control::Recording::at(at);
+        }
+        let before = self.ledger.as_ref().map(|l| (l, l.spent(), self.packed_by(step)));
+        let done = self.step(step, blocks, handed, par);
+        // Whoever saw the signal left work out: what there is is no result, whatever the kernel
+        // says of it.
+        self.halted(scope, at).map_or(done, Err)?;
+        if let Some((ledger, before, packed)) = before {
+            ledger.refund_to(before);
+            let packed = self.packed_by(step).saturating_sub(packed);
+            ledger.charge(handed.made_by(step).saturating_add(packed))?;
+        }
+        if let (Some(clock), Some(start)) = (clock, start) {
+            clock.note(at, start, 0);
+        }
+        self.show_outputs(step, blocks, handed)
     }
 
     /// Bytes of the packed weights that the plan uses, where this step may add to them: those stay
@@ -284,123 +316,21 @@ impl Run<'_> {
         };
         match &step.work {
             Work::Kernel(kernel) => {
-                self.kernel(step, kernel.as_ref(), blocks, handed, par).map_err(failed)
+                let heap = &handed.heap;
+                let made = self.given().kernel(step, kernel.as_ref(), blocks, heap, par);
+                made.map_err(failed)?.into_iter().for_each(|(slot, tensor)| {
+                    handed.heap[slot] = Some(tensor);
+                });
+                Ok(())
             }
-            Work::Copy => self.copy(step, blocks, handed, par).map_err(failed),
+            Work::Copy => self.given().copy(step, blocks, &handed.heap, par).map_err(failed),
             &Work::Append(at) => self.append(step, at, blocks, handed).map_err(failed),
             Work::Late(late) => self.late(step, late, blocks, handed, par),
         }
     }
 
-    /// The bytes of an input that is not lent by the blocks.
-    fn outside<'s>(
-        &'s self,
-        source: Source,
-        heap: &'s [Option<Tensor>],
-    ) -> Result<Option<&'s [u8]>, RunError> {
-        let (bytes, offset, len) = match source {
-            Source::Lent(_) | Source::Shared => return Ok(None),
-            Source::Feed { feed, offset, len } => {
-                (self.feeds.get(feed).map(Dense::bytes), offset, len)
-            }
-            Source::Constant { constant, offset, len } => {
-                (self.plan.constants.get(constant).map(Tensor::as_bytes), offset, len)
-            }
-            Source::Heap(slot) => {
-                let bytes = heap.get(slot).and_then(Option::as_ref).map(Tensor::as_bytes);
-                (bytes, 0, bytes.map_or(0, <[u8]>::len))
-            }
-        };
-        let part = bytes.and_then(|b| b.get(offset..offset.checked_add(len)?));
-        part.map(Some).ok_or_else(|| RunError::Internal(format!("{source:?} has no such bytes")))
-    }
-
-    fn kernel(
-        &self,
-        step: &Step,
-        kernel: &dyn plutino_ops::Kernel,
-        blocks: &mut Blocks<'_>,
-        handed: &mut Handed,
-        par: &Par,
-    ) -> Result<(), RunError> {
-        let mut emitted: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
-        let dynamic = step.outputs.iter().filter(|o| matches!(o.sink, Sink::Heap { .. })).count();
-        emitted.resize(dynamic, None); // bounded: outputs
-        // What a kernel cuts out of no memory is aligned as well.
-        let mut none = AlignedBuf::zeroed(0)?;
-        let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
-        let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-        blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;
-        let (mut read, mut written) = (read.into_iter(), written.into_iter());
-        let missing = || RunError::Internal("a region was not lent".into());
-        let mut inputs = SmallVec::new();
-        for input in &step.inputs {
-            let bytes = match input.source {
-                Source::Shared => None,
-                Source::Lent(_) => Some(read.next().ok_or_else(missing)?),
-                source => self.outside(source, &handed.heap)?,
-            };
-            inputs.push(Input { spec: &input.spec, bytes });
-        }
-        let mut slots = emitted.iter_mut();
-        let mut outputs = SmallVec::new();
-        for output in &step.outputs {
-            outputs.push(match &output.sink {
-                Sink::Lent(spec) => {
-                    Some(Output::Fixed { spec, bytes: written.next().ok_or_else(missing)? })
-                }
-                Sink::Heap { dtype, .. } => {
-                    Some(Output::Dynamic { dtype: *dtype, slot: slots.next().ok_or_else(missing)? })
-                }
-                Sink::View => None,
-            });
-        }
-        let scratch = written.next().unwrap_or_else(|| none.as_mut_bytes());
-        let mut cx = RunCx { inputs: Inputs(inputs), outputs: Outputs(outputs), scratch, par };
-        kernel.run(&mut cx)?;
-        drop(cx);
-        let mut emitted = emitted.into_iter();
-        for output in &step.outputs {
-            if let Sink::Heap { slot, .. } = output.sink {
-                let tensor = emitted.next().flatten();
-                if tensor.is_none() {
-                    return Err(RunError::Internal(format!(
-                        "{} did not make output '{}'",
-                        kernel.name(),
-                        output.name
-                    )));
-                }
-                handed.heap[slot] = tensor;
-            }
-        }
-        Ok(())
-    }
-
-    fn copy(
-        &self,
-        step: &Step,
-        blocks: &mut Blocks<'_>,
-        handed: &Handed,
-        par: &Par,
-    ) -> Result<(), RunError> {
-        let mut read: SmallVec<[&[u8]; 4]> = SmallVec::new();
-        let mut written: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-        blocks.lend(&step.reads, &step.writes, |r| read.push(r), |w| written.push(w))?;
-        let mut read = read.into_iter();
-        for (input, to) in step.inputs.iter().zip(written) {
-            let from = match self.outside(input.source, &handed.heap)? {
-                Some(bytes) => bytes,
-                None => read.next().unwrap_or_default(),
-            };
-            if from.len() != to.len() {
-                return Err(RunError::Internal("a copy between different sizes".into()));
-            }
-            par.chunks_mut(to, COPY_GRAIN, |i, chunk| {
-                let start = i * COPY_GRAIN;
-                chunk.copy_from_slice(&from[start..start + chunk.len()]);
-            });
-        }
-        Ok(())
+    pub(crate) fn given(&self) -> Given<'_> {
+        Given { plan: self.plan, feeds: self.feeds }
     }
 
     /// A few rows: not worth the threads.
@@ -416,7 +346,8 @@ impl Run<'_> {
         let missing = || RunError::Internal("a cache, or what is appended, is missing".into());
         let input = step.inputs.first().ok_or_else(missing)?;
         let append = self.plan.appends.get(at).ok_or_else(missing)?;
-        let from = match self.outside(input.source, &handed.heap)? {
+        let given = self.given();
+        let from = match given.outside(input.source, &handed.heap)? {
             Some(bytes) => bytes,
             None => read.ok_or_else(missing)?,
         };
@@ -512,7 +443,7 @@ impl Run<'_> {
             return Ok(tensor.reshape(spec.shape.clone())?);
         }
         let copy = |bytes: &[u8]| Tensor::from_bytes(spec.dtype, spec.shape.clone(), bytes);
-        match (source, self.outside(source, heap)?) {
+        match (source, self.given().outside(source, heap)?) {
             (_, Some(bytes)) => Ok(copy(bytes)?),
             (Source::Lent(region), None) => {
                 let mut made = None;

@@ -32,6 +32,14 @@ pub const THREADS: Knob = Knob {
     about: "threads that compute, for sessions that do not choose",
 };
 
+/// How operators are handed to threads, in sessions that do not choose.
+pub const DISPATCH: Knob = Knob {
+    name: "PLUTINO_DISPATCH",
+    expected: "in-turn, by-cost or together",
+    default: "by-cost",
+    about: "whether independent operators run at the same time, for sessions that do not choose",
+};
+
 /// Passes that are left out, whatever the session's options.
 pub const PASSES_OFF: Knob = Knob {
     name: "PLUTINO_PASSES_OFF",
@@ -41,7 +49,7 @@ pub const PASSES_OFF: Knob = Knob {
 };
 
 /// Every knob, sorted by name.
-pub const ALL: &[Knob] = &[ISA, PASSES_OFF, THREADS];
+pub const ALL: &[Knob] = &[DISPATCH, ISA, PASSES_OFF, THREADS];
 
 impl Knob {
     /// The variable's value, where it is set to something.

@@ -1,6 +1,8 @@
 //! What a session can be asked to do differently.
 
 use crate::ArenaPool;
+use crate::cost::Costs;
+use crate::dispatch::Dispatch;
 use crate::knobs;
 use crate::passes;
 use crate::{ModelError, SessionError};
@@ -192,6 +194,11 @@ pub struct SessionOptions {
     /// then chosen as for a single row. See docs/reliability.md for what that costs. (The number of
     /// threads never changes a bit.)
     pub batch_invariant: bool,
+    /// How operators are handed to threads; `None`: `PLUTINO_DISPATCH`, else by what they cost.
+    /// Changes no bit of a result.
+    pub dispatch: Option<Dispatch>,
+    /// What operators are reckoned to cost on this machine.
+    pub costs: Costs,
     /// Plans kept for further runs with the same input shapes; at least 1.
     pub plan_cache_size: usize,
 }
@@ -209,6 +216,8 @@ impl Default for SessionOptions {
             memory: MemoryUse::default(),
             winograd: true,
             batch_invariant: false,
+            dispatch: None,
+            costs: Costs::default(),
             plan_cache_size: 8,
         }
     }
@@ -285,6 +294,20 @@ impl SessionOptions {
         self
     }
 
+    /// Hands operators to threads like this; see [`SessionOptions::dispatch`].
+    #[must_use]
+    pub fn with_dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.dispatch = Some(dispatch);
+        self
+    }
+
+    /// Estimates what operators cost by these figures.
+    #[must_use]
+    pub fn with_costs(mut self, costs: Costs) -> Self {
+        self.costs = costs;
+        self
+    }
+
     /// Fills in what was left open, from the environment and the machine, and checks the rest.
     pub(crate) fn resolve(mut self) -> Result<Resolved, SessionError> {
         let bad = |option: &str, expected: String, found: String| SessionError::Option {
@@ -304,6 +327,10 @@ impl SessionOptions {
             Some(isa) => isa,
             None => knobs::ISA.read(Isa::named)?.unwrap_or_default(),
         };
+        let dispatch = match self.dispatch {
+            Some(dispatch) => dispatch,
+            None => knobs::DISPATCH.read(Dispatch::named)?.unwrap_or_default(),
+        };
         if let Some(names) = knobs::PASSES_OFF.get() {
             self.passes_off.extend(names.split(',').map(|n| n.trim().to_owned()));
         }
@@ -317,7 +344,7 @@ impl SessionOptions {
             let names = expected(passes::PIPELINE.iter().map(|pass| pass.name).collect());
             return Err(bad("stop_after", names, unknown.clone()));
         }
-        Ok(Resolved { threads, isa, options: self })
+        Ok(Resolved { threads, isa, dispatch, options: self })
     }
 }
 
@@ -326,6 +353,7 @@ impl SessionOptions {
 pub(crate) struct Resolved {
     pub(crate) threads: usize,
     pub(crate) isa: Isa,
+    pub(crate) dispatch: Dispatch,
     pub(crate) options: SessionOptions,
 }
 

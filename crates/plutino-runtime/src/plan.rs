@@ -8,6 +8,7 @@ use crate::net::ValueId;
 use crate::open::{Append, Open, Resident};
 use crate::passes::PassReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
+use crate::schedule::{PhaseInfo, Schedule};
 use crate::values::{Allocation, PlannedValue};
 use plutino_ops::{Cost, Kernel, Location, PackCache, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
@@ -17,6 +18,8 @@ use std::sync::Arc;
 /// [`Session::plan`](crate::Session::plan), and by every run with new shapes.
 pub struct Plan {
     pub(crate) steps: Vec<Arc<Step>>,
+    /// Which of them run when.
+    pub(crate) schedule: Arc<Schedule>,
     /// What it was made for.
     pub(crate) binding: Binding,
     pub(crate) constants: Arc<Vec<Tensor>>,
@@ -152,6 +155,16 @@ impl Plan {
     /// The steps, in order.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = StepInfo> + '_ {
         self.steps.iter().map(|step| step.info())
+    }
+
+    /// The phases, in order: in some of them steps run at the same time.
+    pub fn phases(&self) -> impl ExactSizeIterator<Item = PhaseInfo> + '_ {
+        self.schedule.phases.iter().map(PhaseInfo::from)
+    }
+
+    /// Whether the thread that calls runs all of it, because that takes others no less time.
+    pub fn runs_alone(&self) -> bool {
+        self.schedule.alone
     }
 
     /// Names and specs of the inputs that the plan was made for.

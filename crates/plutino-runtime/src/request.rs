@@ -61,6 +61,13 @@ impl<'a> Request<'a> {
         self.limits.deadline = Some(at);
         self
     }
+
+    /// Ends planning and the run as these limits say, and not as others did before.
+    #[must_use]
+    pub fn within(mut self, limits: &Limits) -> Self {
+        self.limits = limits.clone();
+        self
+    }
 }
 
 /// What an operand is fed with: a tensor, or a view of somebody else's memory, such as a buffer of
@@ -117,6 +124,19 @@ impl<'a> Fed<'a> {
 
     pub(crate) fn spec(&self) -> TensorSpec {
         TensorSpec::new(self.dtype(), self.shape().clone())
+    }
+
+    /// A tensor of it, which shares the memory of one that it is; `name` is that of the operand.
+    ///
+    /// # Errors
+    /// Where a bool is neither 0 nor 1, or there is no memory for a copy.
+    pub(crate) fn owned(&self, name: &str) -> Result<Tensor, SessionError> {
+        let failed = |source| SessionError::Feed { name: name.to_owned(), source };
+        match &self.0 {
+            Kind::Tensor(tensor) => Ok((*tensor).clone()),
+            Kind::View(view) => view.to_tensor().map_err(failed),
+            Kind::Resident(_) => Err(SessionError::internal("a cache cannot be queued")),
+        }
     }
 
     /// As steps read it; `name` is that of the operand.

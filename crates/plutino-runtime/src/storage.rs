@@ -10,6 +10,7 @@ use crate::SessionError;
 use crate::infer::{self, Types};
 use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
+use crate::overlap::Overlap;
 use crate::values::{self, Sharing};
 use plutino_ops::{Alias, Planned, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
@@ -109,13 +110,15 @@ pub(crate) struct Storage {
     pub(crate) shared: Vec<Vec<usize>>,
     /// The time after the last node: when fetched values are read.
     pub(crate) end: usize,
+    /// Which nodes run at the same time.
+    pub(crate) overlap: Overlap,
     /// For each buffer the leaves in it that may be read again, as far as they have a place.
     residents: Vec<Vec<usize>>,
 }
 
 impl Storage {
     /// Finds a place for every value. `planned` holds what each node's operator said, where it was
-    /// planned.
+    /// planned; `overlap` which nodes run at the same time.
     ///
     /// # Errors
     /// Where an operator's plan contradicts itself, or a size exceeds memory.
@@ -124,6 +127,7 @@ impl Storage {
         types: &Types,
         feeds: &[TensorSpec],
         planned: &[Option<Planned>],
+        overlap: Overlap,
     ) -> Result<Self, SessionError> {
         let mut storage = Self {
             leaves: Vec::new(),
@@ -134,6 +138,7 @@ impl Storage {
             late_slots: 0,
             shared: lists::filled(net.nodes.len(), Vec::new())?,
             end: net.nodes.len(),
+            overlap,
             residents: Vec::new(),
         };
         for (at, (&id, spec)) in net.feeds.iter().zip(feeds).enumerate() {
@@ -293,7 +298,7 @@ impl Storage {
     fn note_use(&mut self, id: ValueId, at: usize) {
         if let Stored::Leaves(leaves) = &self.values[id.0] {
             for &leaf in leaves {
-                self.leaves[leaf].last_use = self.leaves[leaf].last_use.max(at);
+                self.leaves[leaf].last_use = self.overlap.later(self.leaves[leaf].last_use, at);
             }
         }
     }
@@ -378,10 +383,10 @@ impl Storage {
         place.len == len
             && residents.len() <= MOST_RESIDENTS
             && others.chain(outputs.iter().copied()).all(|l| !self.leaves[l].place.overlaps(&place))
-            && residents
-                .iter()
-                .map(|&l| &self.leaves[l])
-                .all(|l| l.last_use <= at || l.born >= at || !l.place.overlaps(&place))
+            && residents.iter().map(|&l| &self.leaves[l]).all(|l| {
+                let over = self.overlap.is_over(l.last_use, at);
+                over || l.born >= at || !l.place.overlaps(&place)
+            })
     }
 
     /// Notes that a leaf lies in its buffer from node `at` on. Leaves there that nobody reads any
@@ -391,7 +396,8 @@ impl Storage {
         let Home::Buffer(buffer) = self.leaves[leaf].place.home else { return };
         let Some(residents) = self.residents.get_mut(buffer) else { return };
         if residents.len() == residents.capacity() {
-            residents.retain(|&l| self.leaves[l].last_use > at);
+            let horizon = self.overlap.horizon(at);
+            residents.retain(|&l| self.leaves[l].last_use >= horizon);
             residents.reserve(residents.len().max(4));
         }
         residents.push(leaf);
@@ -406,10 +412,10 @@ impl Storage {
                 && let Some(buffer) = self.buffers.get_mut(b)
             {
                 buffer.born = buffer.born.min(leaf.born);
-                buffer.dies = buffer.dies.max(leaf.last_use);
+                buffer.dies = self.overlap.later(buffer.dies, leaf.last_use);
                 buffer.fetched |= fetched.contains(&at);
                 if leaf.written {
-                    buffer.last_write = buffer.last_write.max(leaf.born);
+                    buffer.last_write = self.overlap.later(buffer.last_write, leaf.born);
                 }
             }
         }

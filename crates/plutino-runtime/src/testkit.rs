@@ -9,6 +9,7 @@ use plutino_ops::{
     RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_tensor::{DType, Tensor};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 /// A model of the operators in `lines`; counts are added.
@@ -152,6 +153,8 @@ enum Plain {
     Sleep,
     /// Sleeps for a second, in tasks of 2 ms each, and knows of no limits.
     Doze,
+    /// Waits until another one runs at the same time, for 10 s at most.
+    Meet,
     /// Has no kernel.
     Unplanned,
     /// Uses scratch memory: reverses.
@@ -174,14 +177,34 @@ fn plain(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         "test.Refuse" => Plain::Refuse,
         "test.Sleep" => Plain::Sleep,
         "test.Doze" => Plain::Doze,
+        "test.Meet" => Plain::Meet,
         "test.Unplanned" => Plain::Unplanned,
         _ => Plain::Reverse,
     }))
 }
 register_op!(plain =>
     "test.Relu", "test.Add", "test.Cat", "test.View", "test.Split", "test.Pair", "test.Positive", "test.ReshapeBy",
-    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Doze", "test.Reverse", "test.Unplanned",
+    "test.SizeOf", "test.Constant", "test.Refuse", "test.Sleep", "test.Doze", "test.Meet", "test.Reverse", "test.Unplanned",
 );
+
+/// Those in `test.Meet` now.
+static MEETING: Mutex<usize> = Mutex::new(0);
+static MET: Condvar = Condvar::new();
+
+/// Whether somebody else came. Those who come leave together, in pairs.
+fn meet() -> bool {
+    let mut count = MEETING.lock().unwrap();
+    *count += 1;
+    if count.is_multiple_of(2) {
+        MET.notify_all();
+        return true;
+    }
+    let own = *count;
+    let (count, waited) =
+        MET.wait_timeout_while(count, Duration::from_secs(10), |count| *count == own).unwrap();
+    drop(count);
+    !waited.timed_out()
+}
 
 impl Operator for Plain {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
@@ -192,6 +215,7 @@ impl Operator for Plain {
             | Self::Refuse
             | Self::Sleep
             | Self::Doze
+            | Self::Meet
             | Self::Reverse
             | Self::Unplanned => shape_like(inputs, 0)?,
             Self::Add => {
@@ -305,6 +329,14 @@ impl Operator for Plain {
             })),
             Self::Doze => Planned::new(Do("doze", |cx: &mut RunCx<'_>| {
                 cx.par.run(500, |_| std::thread::sleep(Duration::from_millis(2)));
+                let x = cx.inputs.get::<f32>(0)?;
+                cx.outputs.take::<f32>(0)?.copy_from_slice(x);
+                Ok(())
+            })),
+            Self::Meet => Planned::new(Do("meet", |cx: &mut RunCx<'_>| {
+                if !meet() {
+                    return Err(RunError::Internal("nobody came".into()));
+                }
                 let x = cx.inputs.get::<f32>(0)?;
                 cx.outputs.take::<f32>(0)?.copy_from_slice(x);
                 Ok(())

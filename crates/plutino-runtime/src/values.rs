@@ -1,12 +1,14 @@
 //! What a plan says about its values: what each is, who needs it when, and where it lies.
 
-use crate::build::Lay;
 use crate::infer::Types;
+use crate::lay::Lay;
 use crate::lists;
+use crate::memory::Item;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::plan::members;
 use crate::storage::{Home, Leaf, Storage, Stored};
 use plutino_tensor::{DType, TensorError, TensorSpec};
+use std::collections::HashSet;
 
 /// What a value is to a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -424,18 +426,34 @@ impl Describing<'_> {
             }
         }
         let mut all = Vec::new();
-        for ((buffer, values), region) in
-            storage.buffers.iter().zip(names).zip(self.lay.roots(storage))
-        {
-            let Some(region) = region else { continue };
-            if let Some(step) = self.times.from(buffer.born) {
-                let freed_by = self.times.until(buffer.dies).map(|last| last.max(step));
+        // What chains have for their own is taken once for all that lies in it.
+        let blocks = self.lay.chain_blocks();
+        let within: HashSet<usize> =
+            blocks.iter().flat_map(|b| b.buffers.iter().copied()).collect();
+        let scratch: HashSet<usize> =
+            blocks.iter().flat_map(|b| b.scratch.iter().copied()).collect();
+        for block in blocks {
+            let (first, last) = (block.nodes.start, block.nodes.end.saturating_sub(1));
+            if let (Some(step), until) = (self.times.from(first), self.times.until(last)) {
+                let values = block.buffers.iter().filter_map(|&b| names.get(b)).flatten();
+                let (bytes, offset) = (block.region.len, block.region.offset);
+                let (values, freed_by) = (values.cloned().collect(), until.map(|u| u.max(step)));
+                lists::push(&mut all, Allocation { step, values, bytes, offset, freed_by })?;
+            }
+        }
+        let buffers = storage.buffers.iter().zip(names).zip(self.lay.roots(storage)).enumerate();
+        for (at, ((buffer, values), region)) in buffers {
+            let Some(region) = region.filter(|_| !within.contains(&at)) else { continue };
+            let life = Item { bytes: region.len, born: buffer.born, dies: buffer.dies };
+            let life = storage.overlap.widened(life);
+            if let Some(step) = self.times.from(life.born) {
+                let freed_by = self.times.until(life.dies).map(|last| last.max(step));
                 let (bytes, offset) = (region.len, region.offset);
                 lists::push(&mut all, Allocation { step, values, bytes, offset, freed_by })?;
             }
         }
         for (node, region) in self.lay.scratch_regions() {
-            if let Some(step) = self.times.at(node) {
+            if let Some(step) = self.times.at(node).filter(|_| !scratch.contains(&node)) {
                 let (bytes, offset) = (region.len, region.offset);
                 let (values, freed_by) = (Vec::new(), Some(step));
                 lists::push(&mut all, Allocation { step, values, bytes, offset, freed_by })?;

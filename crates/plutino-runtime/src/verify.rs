@@ -6,9 +6,9 @@
 
 use crate::SessionError;
 use crate::arena::Region;
-use crate::build::Lay;
 use crate::concat::Placed;
 use crate::infer::Types;
+use crate::lay::Lay;
 use crate::net::{Net, Node};
 use crate::storage::{Storage, Stored};
 use plutino_ops::Planned;

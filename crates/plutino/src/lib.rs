@@ -106,14 +106,16 @@ pub use plutino_ir::{Definition, Definitions};
 pub use plutino_kernels::Isa;
 #[cfg(feature = "npy")]
 pub use plutino_runtime::StateFileError;
-pub use plutino_runtime::compare;
 pub use plutino_runtime::{
-    Allocation, ArenaPool, CancelToken, CheckReport, Fed, Frame, Inference, Limits, MemoryReport,
-    MemoryUse, Model, ModelError, ModelOptions, PassNote, PassReport, Plan, PlannedValue, Profile,
-    Program, Registration, Request, ScanOptions, Session, SessionError, SessionOptions, Sharing,
-    SizeLimit, SizeLimits, Sorting, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge,
-    ValueInfo, ValueKind, ValueReport, ValueStorage, Warning,
+    Allocation, ArenaPool, Batching, CancelToken, CheckReport, Delivery, Dispatch, Fed, Frame,
+    Handle, Inference, Limits, MemoryReport, MemoryUse, Model, ModelError, ModelOptions, PassNote,
+    PassReport, PhaseInfo, Plan, PlannedValue, Profile, Program, Queue, QueueCounts, QueueError,
+    QueueOptions, Registration, Rendezvous, RendezvousError, Request, ScanOptions, Session,
+    SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting, Stage, StageError,
+    State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport,
+    ValueStorage, Waiting, Warning,
 };
+pub use plutino_runtime::{compare, cost};
 #[cfg(feature = "npy")]
 pub use plutino_tensor::npy;
 pub use plutino_tensor::{

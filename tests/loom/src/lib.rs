@@ -1,5 +1,6 @@
-//! The hand-written concurrency of `crates/plutino-cpu/src/par`, tried by loom in all interleavings
-//! of two or three threads that differ in at most a few preemptions:
+//! The hand-written concurrency of `crates/plutino-cpu/src/par`, and of the runtime's rendezvous and
+//! queues, tried by loom in all interleavings of two or three threads that differ in at most a few
+//! preemptions:
 //!
 //! ```text
 //! cargo xtask loom
@@ -19,12 +20,33 @@
 //!   sees it when the job is done; where it sees nothing, all tasks ran. A worker looks at the
 //!   signal of the job that it is in, and at that of no other.
 //!
+//! - *Monitor*: who waits sees a change or is told of it, and a token that is cancelled at any moment
+//!   ends the wait. Where a wake-up were lost, loom would find threads that wait for ever.
+//! - *Rendezvous*: values come in their order, each once, past senders that wait for room; an abort
+//!   reaches whoever waits.
+//! - *Line* of a queue: each request is run once or withdrawn once, by itself or with others, also
+//!   when the queue is closed; the workers end.
+//! - *Ticket*: of several results the first counts; who polled without one is woken.
+//!
 //! What is not: where threads come from, and progress without preemption (workers spin).
 #![cfg(test)]
 #![deny(unsafe_code)]
 
 /// In the place of `plutino_tensor`'s and the standard library's parts.
 mod sync;
+
+#[path = "../../../crates/plutino-runtime/src/queue/line.rs"]
+#[allow(dead_code)]
+mod line;
+#[path = "../../../crates/plutino-runtime/src/monitor.rs"]
+#[allow(dead_code)]
+mod monitor;
+#[path = "../../../crates/plutino-runtime/src/rendezvous/table.rs"]
+#[allow(dead_code)]
+mod table;
+#[path = "../../../crates/plutino-runtime/src/queue/ticket.rs"]
+#[allow(dead_code)]
+mod ticket;
 
 #[path = "../../../crates/plutino-cpu/src/par/grid.rs"]
 #[allow(dead_code)]
@@ -47,3 +69,4 @@ enum Why {
 
 #[allow(unsafe_code)] // memory of tasks, as kernels share it
 mod models;
+mod waits;

@@ -1,10 +1,11 @@
-//! loom's atomics and cells under the names of `par/sync.rs`, with a scope and a signal that are as
-//! small as they can be.
+//! loom's atomics, cells and locks under the names of `par/sync.rs` and of the runtime's `sync.rs`,
+//! with a scope, a signal and limits that are as small as they can be.
 
 use crate::Why;
 use crate::latch::Latch;
-use loom::sync::Arc;
+use loom::sync::Arc as Shared;
 use std::cell::RefCell;
+use std::time::Instant;
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::hint::spin_loop;
@@ -40,8 +41,8 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { seen: Latch::new(), asked: AtomicBool::new(false) })
+    pub(crate) fn new() -> Shared<Self> {
+        Shared::new(Self { seen: Latch::new(), asked: AtomicBool::new(false) })
     }
 
     pub(crate) fn ask(&self) {
@@ -66,15 +67,15 @@ impl Stop {
 
 /// As `plutino_tensor::Scope`, without a ledger: that is handed on in the same way.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Scope(Option<Arc<Stop>>);
+pub(crate) struct Scope(Option<Shared<Stop>>);
 
 loom::thread_local! {
     static CURRENT: RefCell<Scope> = RefCell::new(Scope(None));
 }
 
 impl Scope {
-    pub(crate) fn ended_by(stop: &Arc<Stop>) -> Self {
-        Self(Some(Arc::clone(stop)))
+    pub(crate) fn ended_by(stop: &Shared<Stop>) -> Self {
+        Self(Some(Shared::clone(stop)))
     }
 
     pub(crate) fn current() -> Self {
@@ -88,7 +89,7 @@ impl Scope {
     pub(crate) fn is(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, None) => true,
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (Some(a), Some(b)) => Shared::ptr_eq(a, b),
             _ => false,
         }
     }
@@ -109,5 +110,85 @@ impl Drop for Entered {
     fn drop(&mut self) {
         let outer = std::mem::take(&mut self.0);
         CURRENT.with(|current| drop(current.replace(outer)));
+    }
+}
+
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+/// Only owns: what is tried is what is owned.
+pub(crate) use std::sync::{Arc, PoisonError};
+
+/// Time stands still: a deadline never passes, and a window may end at any moment.
+pub(crate) fn sleep<'a, T>(
+    changed: &Condvar,
+    state: MutexGuard<'a, T>,
+    _: Option<Instant>,
+) -> MutexGuard<'a, T> {
+    changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As `plutino_ir::Limits`.
+#[derive(Clone, Default)]
+pub(crate) struct Limits {
+    pub(crate) cancel: Option<CancelToken>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    Cancelled,
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<(), Interrupted> {
+        match &self.cancel {
+            Some(token) if token.is_cancelled() => Err(Interrupted::Cancelled),
+            _ => Ok(()),
+        }
+    }
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+/// As `plutino_ir::CancelToken`, with one callback, which nobody withdraws while it is called.
+#[derive(Clone)]
+pub(crate) struct CancelToken(Arc<(AtomicBool, Mutex<Option<Callback>>)>);
+
+impl Default for CancelToken {
+    fn default() -> Self {
+        Self(Arc::new((AtomicBool::new(false), Mutex::new(None))))
+    }
+}
+
+impl CancelToken {
+    pub(crate) fn cancel(&self) {
+        if !self.0.0.swap(true, Ordering::SeqCst) {
+            let callback = self.0.1.lock().unwrap().take();
+            callback.into_iter().for_each(|callback| callback());
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn on_cancel(&self, callback: impl FnOnce() + Send + 'static) -> Registration {
+        let mut waiting = self.0.1.lock().unwrap();
+        if self.0.0.load(Ordering::SeqCst) {
+            drop(waiting);
+            callback();
+        } else {
+            *waiting = Some(Box::new(callback));
+        }
+        Registration(self.clone())
+    }
+}
+
+/// Withdraws the callback.
+pub(crate) struct Registration(CancelToken);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let callback = self.0.0.1.lock().unwrap().take();
+        drop(callback);
     }
 }

@@ -6,7 +6,7 @@ use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
 use crate::output::{Output, bytes, count, si};
 use crate::session::{LimitArgs, MemoryArg};
-use plutino::{Model, PassReport, Plan, StepInfo, ValueInfo};
+use plutino::{Model, PassReport, PhaseInfo, Plan, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -62,6 +62,12 @@ struct Report {
     kinds: BTreeMap<String, usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Vec<Step>>,
+    /// Which of the steps run when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    phases: Option<Vec<Phase>>,
+    /// Whether the thread that calls runs everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alone: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Totals>,
     /// Every tensor of the plan.
@@ -98,6 +104,20 @@ struct Step {
     flops: u64,
     /// Memory traffic, about.
     bytes: u64,
+}
+
+/// Steps that follow each other: one after the other, or as chains at the same time.
+#[derive(Serialize)]
+struct Phase {
+    first: usize,
+    last: usize,
+    /// The steps of each chain; empty where they run one after the other.
+    chains: Vec<Vec<usize>>,
+    /// What chains would take one step after the other, and what they take, as estimated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_turn_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    together_us: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -151,6 +171,8 @@ fn describe(args: &Args, model: &Model) -> Report {
         outputs: model.outputs().iter().map(Value::from).collect(),
         kinds,
         plan: None,
+        phases: None,
+        alone: None,
         memory: None,
         values: None,
         allocations: None,
@@ -161,6 +183,8 @@ fn describe(args: &Args, model: &Model) -> Report {
 
 fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.plan = args.plan.then(|| plan.steps().map(Step::from).collect());
+    report.phases = args.plan.then(|| plan.phases().map(Phase::from).collect());
+    report.alone = args.plan.then(|| plan.runs_alone());
     report.memory = args.memory.map(|_| plan.memory().into());
     let values = || plan.values().iter().map(ValueRow::from).collect();
     report.values = (args.plan || args.memory.is_some()).then(values);
@@ -199,6 +223,19 @@ impl From<StepInfo> for Step {
     }
 }
 
+impl From<PhaseInfo> for Phase {
+    fn from(phase: PhaseInfo) -> Self {
+        let micros = |time: std::time::Duration| time.as_secs_f64() * 1e6;
+        Self {
+            first: phase.steps.start,
+            last: phase.steps.end.saturating_sub(1),
+            chains: phase.chains,
+            in_turn_us: phase.estimated.map(|(in_turn, _)| micros(in_turn)),
+            together_us: phase.estimated.map(|(_, together)| micros(together)),
+        }
+    }
+}
+
 impl From<&PassReport> for Pass {
     fn from(pass: &PassReport) -> Self {
         let notes = |notes: &[plutino::PassNote]| {
@@ -232,6 +269,7 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         (None, None, None) => print_kinds(&report.kinds, out)?,
         (plan, memory, passes) => {
             plan.iter().try_for_each(|steps| print_plan(steps, out))?;
+            print_phases(report, out)?;
             passes.iter().try_for_each(|passes| print_passes(passes, out))?;
             if let Some(values) = &report.values {
                 writeln!(out)?;
@@ -272,6 +310,29 @@ fn print_plan(steps: &[Step], out: &mut Output) -> Result<(), Failure> {
         let (flops, traffic) = (si(step.flops), bytes(step.bytes));
         writeln!(out, "{i:>4} {kind} '{name}'{absorbed}: {kernel}; {flops}FLOP, {traffic}")?;
         writeln!(out, "     {} -> {}", values(&step.inputs), values(&step.outputs))?;
+    }
+    Ok(())
+}
+
+/// Chains of steps that run at the same time, and whether threads are called at all.
+fn print_phases(report: &Report, out: &mut Output) -> Result<(), Failure> {
+    let phases = report.phases.iter().flatten().filter(|phase| !phase.chains.is_empty());
+    for phase in phases {
+        let chain = |steps: &Vec<usize>| {
+            steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        let chains = phase.chains.iter().map(chain).collect::<Vec<_>>().join(" | ");
+        let (Phase { first, last, .. }, count) = (phase, phase.chains.len());
+        let time = |us: Option<f64>| us.map_or_else(String::new, |us| format!("{us:.1}"));
+        let (in_turn, together) = (time(phase.in_turn_us), time(phase.together_us));
+        writeln!(
+            out,
+            "\nsteps {first} to {last} in {count} chains at the same time, estimated at {together} µs \
+             instead of {in_turn}:\n     {chains}"
+        )?;
+    }
+    if report.alone == Some(true) {
+        writeln!(out, "\none thread runs all steps: by estimate, others would not save time")?;
     }
     Ok(())
 }

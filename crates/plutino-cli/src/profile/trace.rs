@@ -8,7 +8,7 @@
 use plutino::{Frame, Profile, StepInfo, ThreadWork};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The row of the steps; those of the threads follow.
@@ -62,30 +62,68 @@ impl Trace {
         for thread in 1..profile.threads.len() {
             trace.row(1 + thread, &format!("thread {thread}"));
         }
-        let caller = profile.threads.first().map_or(&[][..], Vec::as_slice);
+        let together: BTreeSet<usize> =
+            profile.plan.phases().flat_map(|phase| phase.chains.into_iter().flatten()).collect();
         for (at, (info, time)) in steps.iter().zip(&profile.steps).enumerate() {
             let (start, dur) = (micros(time.start), micros(time.duration));
-            trace.span(STEPS, "step", &info.location.name, (start, dur), describe(at, info, dur));
-            // The caller works on every step from its start to its end.
-            trace.span(1, "kernel", &info.kernel, (start, dur), describe(at, info, dur));
+            if !together.contains(&at) {
+                trace.span(
+                    STEPS,
+                    "step",
+                    &info.location.name,
+                    (start, dur),
+                    describe(at, info, dur),
+                );
+            }
+            // The caller works on a step from its start to its end, unless it is another thread's.
+            if time.thread == 0 {
+                trace.span(1, "kernel", &info.kernel, (start, dur), describe(at, info, dur));
+            }
         }
+        trace.phases(profile);
         trace.frames(&profile.frames);
         trace.counter(profile);
         let jobs = Jobs::of(profile);
-        for part in caller {
-            trace.part(1, part, &steps, &jobs);
-        }
-        for (thread, parts) in profile.threads.iter().enumerate().skip(1) {
+        for (thread, parts) in profile.threads.iter().enumerate() {
             let mut free = 0.0;
             for part in parts {
                 let start = micros(part.start);
-                trace.wait(1 + thread, free, start);
-                trace.part(1 + thread, part, &steps, &jobs);
+                if thread > 0 {
+                    trace.wait(1 + thread, free, start);
+                }
+                match (together.contains(&part.step), thread) {
+                    (true, 0) => {} // told above
+                    (true, _) => trace.chained(1 + thread, part, &steps),
+                    (false, _) => trace.part(1 + thread, part, &steps, &jobs),
+                }
                 free = start + micros(part.duration);
             }
-            trace.wait(1 + thread, free, micros(profile.total));
+            if thread > 0 {
+                trace.wait(1 + thread, free, micros(profile.total));
+            }
         }
         trace
+    }
+
+    /// Phases of several chains, in the row of the steps: those are in the rows of the threads.
+    fn phases(&mut self, profile: &Profile) {
+        for phase in profile.plan.phases().filter(|phase| !phase.chains.is_empty()) {
+            let times = || profile.steps.get(phase.steps.clone()).unwrap_or_default().iter();
+            let start = times().map(|time| micros(time.start)).fold(f64::INFINITY, f64::min);
+            let end = times().map(|time| micros(time.start + time.duration)).fold(0.0, f64::max);
+            if start <= end {
+                let name = format!("{} chains", phase.chains.len());
+                let args = json!({ "chains": phase.chains });
+                self.span(STEPS, "phase", &name, (start, end - start), args);
+            }
+        }
+    }
+
+    /// A step that a thread ran beside others.
+    fn chained(&mut self, tid: usize, part: &ThreadWork, steps: &[StepInfo]) {
+        let Some(info) = steps.get(part.step) else { return };
+        let (start, dur) = (micros(part.start), micros(part.duration));
+        self.span(tid, "kernel", &info.kernel, (start, dur), describe(part.step, info, dur));
     }
 
     /// What control operators ran, inside of their steps; and the steps of that.

@@ -6,6 +6,7 @@ use crate::arena::ArenaPool;
 use crate::bind::Binding;
 use crate::build;
 use crate::cache::{Made, PlanCache};
+use crate::dispatch::Dispatch;
 use crate::model::Inner;
 use crate::net::{Action, Net, ValueId, Wanted};
 use crate::options::Resolved;
@@ -46,7 +47,8 @@ impl Shared {
     /// With default options: for inference without a session.
     pub(crate) fn unbound() -> Arc<Self> {
         let (isa, options) = (Isa::best(), SessionOptions::default());
-        Self::new(Resolved { threads: 1, isa, options }, Arc::default())
+        let dispatch = Dispatch::InTurn;
+        Self::new(Resolved { threads: 1, isa, dispatch, options }, Arc::default())
     }
 
     /// Forgets what can be made again.

@@ -19,9 +19,10 @@ pub(crate) use compare::Opening;
 
 use crate::SessionError;
 use crate::bind::Binding;
-use crate::build::{self, Lay, Making};
+use crate::build::{self, Making};
 use crate::cache::Made;
 use crate::control::Shared;
+use crate::lay::Lay;
 use crate::model::{Inner, Role};
 use crate::net::{Net, Node, ValueId};
 use crate::plan::Plan;

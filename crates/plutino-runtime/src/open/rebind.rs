@@ -99,6 +99,7 @@ pub(crate) fn rebind(
     });
     Ok(Some(Plan {
         steps,
+        schedule: Arc::clone(&base.schedule),
         binding: binding.clone(),
         constants,
         memory: MemoryReport { outputs: outputs.fold(0, usize::saturating_add), ..base.memory },

@@ -2,6 +2,7 @@
 
 use super::{PassCx, PassReport, run};
 use crate::SessionOptions;
+use crate::dispatch::Dispatch;
 use crate::net::{Net, ValueId, Wanted};
 use crate::options::Resolved;
 use crate::testkit::{session, values, weighted};
@@ -29,7 +30,7 @@ pub(super) fn after_of(
         vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
-    let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, options };
+    let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, dispatch: Dispatch::InTurn, options };
     let mut net = Net::new(inner, resolved.options.sorting, feeds, &Wanted::Outputs).unwrap();
     let limits = Limits::default();
     let mut cx = PassCx::new(inner, &specs, resolved.setting(), &limits);

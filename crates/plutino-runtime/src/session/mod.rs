@@ -362,6 +362,8 @@ impl std::fmt::Debug for Session {
 }
 
 #[cfg(test)]
+mod dispatch;
+#[cfg(test)]
 mod random;
 #[cfg(test)]
 mod requests;

@@ -1,8 +1,8 @@
 //! Random graphs: whatever shares memory, is fused, placed or dropped, results are those of a naive
 //! interpreter.
 
-use crate::testkit::{session_with, values, vector};
-use crate::{SessionOptions, Sorting};
+use crate::testkit::{model, values, vector};
+use crate::{Dispatch, SessionOptions, Sorting};
 use proptest::prelude::*;
 use std::fmt::Write;
 
@@ -63,6 +63,7 @@ proptest! {
         fetch in prop::collection::vec(any::<u16>(), 1..4),
         passes in any::<bool>(),
         kahn in any::<bool>(),
+        (threads, together) in (0usize..4, any::<bool>()),
     ) {
         let input = [1.0, -2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0];
         let graph = build(&picks, &fetch, &input);
@@ -73,7 +74,11 @@ proptest! {
         if kahn {
             options.sorting = Sorting::Kahn;
         }
-        let session = session_with(&graph.lines, options);
+        if together {
+            options = options.with_dispatch(Dispatch::Together);
+        }
+        let options = options.with_threads([1, 2, 3, 8][threads]);
+        let session = model(&graph.lines).session(options).unwrap();
         for _ in 0..2 {
             let outputs = session.run(&[vector(&input)]).unwrap();
             let found: Vec<Vec<f32>> = outputs.iter().map(values).collect();

@@ -1,0 +1,206 @@
+//! What operators cost: estimates of their time.
+//!
+//! An operator says how much arithmetic it does and how many bytes it reads and writes
+//! ([`plutino_ops::Cost`]). A [`Machine`] says how fast a thread computes and how fast bytes come,
+//! and [`families`] how much of that each sort of kernel reaches. The estimate of a step on one
+//! thread is
+//!
+//! ```text
+//! overhead + max(flops / (peak * efficiency), bytes / bandwidth)
+//! ```
+//!
+//! where the bandwidth is that of the cache which the bytes fit in. Where a run was recorded
+//! ([`Recorded`]), the time of the same operator with the same shapes on as many threads counts
+//! instead.
+//!
+//! A session estimates by built-in figures for its instruction set, unless it is given others
+//! ([`SessionOptions::costs`](crate::SessionOptions::costs)): so a plan depends on nothing but the
+//! model, its inputs and the options. Nothing is measured, and no file is read, because a model is
+//! run.
+
+mod families;
+mod machine;
+mod recorded;
+
+pub use families::Family;
+pub use machine::Machine;
+pub use recorded::{Key, Recorded};
+
+use plutino_kernels::Isa;
+use plutino_ops::Cost;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// By which figures costs are estimated.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Costs {
+    /// The machine; `None`: built-in figures for the instruction set, [`Machine::built_in`].
+    pub machine: Option<Arc<Machine>>,
+    /// What was measured of single operators, which counts more.
+    pub recorded: Option<Arc<Recorded>>,
+}
+
+impl Costs {
+    /// As measured on this machine.
+    #[must_use]
+    pub fn with_machine(mut self, machine: impl Into<Arc<Machine>>) -> Self {
+        self.machine = Some(machine.into());
+        self
+    }
+
+    /// With these measured costs of operators.
+    #[must_use]
+    pub fn with_recorded(mut self, recorded: impl Into<Arc<Recorded>>) -> Self {
+        self.recorded = Some(recorded.into());
+        self
+    }
+
+    /// Estimates for sessions that compute with this instruction set on so many threads.
+    pub fn estimator(&self, isa: Isa, threads: usize) -> Estimator {
+        let machine = self.machine.clone().unwrap_or_else(|| Arc::new(Machine::built_in(isa)));
+        let recorded = self.recorded.clone().filter(|recorded| !recorded.is_empty());
+        Estimator { machine, recorded, isa, threads: threads.max(1) }
+    }
+}
+
+/// Estimates for one instruction set and number of threads.
+#[derive(Debug, Clone)]
+pub struct Estimator {
+    machine: Arc<Machine>,
+    recorded: Option<Arc<Recorded>>,
+    isa: Isa,
+    threads: usize,
+}
+
+/// What is estimated of a step, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Nanos {
+    /// On one thread.
+    pub(crate) alone: f64,
+    /// On all threads.
+    pub(crate) shared: f64,
+}
+
+/// The time that a step is estimated to take, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// With the threads of the session.
+    pub time: Duration,
+    /// On one thread.
+    pub alone: Duration,
+    /// What sets it.
+    pub bound: Bound,
+}
+
+/// What sets the time of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Bound {
+    /// Arithmetic.
+    Compute,
+    /// Bytes that are read and written.
+    Memory,
+    /// What every step costs, whatever it does.
+    Overhead,
+    /// It was measured.
+    Recorded,
+}
+
+impl Bound {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Memory => "memory",
+            Self::Overhead => "overhead",
+            Self::Recorded => "recorded",
+        }
+    }
+}
+
+impl Estimator {
+    /// The machine that the estimates are for.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Threads that a step may be shared by.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// What a step with this kernel costs.
+    pub fn estimate(&self, kernel: &str, cost: Cost, key: impl FnOnce() -> Key) -> Estimate {
+        let time = |ns: f64| Duration::try_from_secs_f64(ns / 1e9).unwrap_or(Duration::MAX);
+        let (nanos, bound) = self.bounded(kernel, cost, key);
+        Estimate { time: time(nanos.shared), alone: time(nanos.alone), bound }
+    }
+
+    /// The same in numbers.
+    pub(crate) fn nanos(&self, kernel: &str, cost: Cost, key: impl FnOnce() -> Key) -> Nanos {
+        self.bounded(kernel, cost, key).0
+    }
+
+    fn bounded(&self, kernel: &str, cost: Cost, key: impl FnOnce() -> Key) -> (Nanos, Bound) {
+        let (estimated, bound) = self.model(kernel, cost);
+        let Some(recorded) = &self.recorded else { return (estimated, bound) };
+        let key = key();
+        let of = |threads| recorded.get(&key, self.isa, threads);
+        let (alone, shared) = (of(1), of(self.threads));
+        match (alone, shared) {
+            (None, None) => (estimated, bound),
+            // What is not known of one is estimated by the other.
+            (Some(alone), None) => {
+                (Nanos { alone, shared: self.share(kernel, alone) }, Bound::Recorded)
+            }
+            (None, Some(shared)) => {
+                let ratio = estimated.alone / estimated.shared.max(1.0);
+                (Nanos { alone: shared * ratio.max(1.0), shared }, Bound::Recorded)
+            }
+            (Some(alone), Some(shared)) => (Nanos { alone, shared }, Bound::Recorded),
+        }
+    }
+
+    /// By the model alone.
+    fn model(&self, kernel: &str, cost: Cost) -> (Nanos, Bound) {
+        let family = families::of(kernel);
+        let efficiency = self.machine.efficiency(family);
+        let compute = cost.flops as f64 / (self.machine.peak_gflops * efficiency).max(1e-9);
+        let memory = cost.bytes as f64 / self.machine.bandwidth(cost.bytes).max(1e-9);
+        let work = compute.max(memory);
+        let alone = self.machine.step_ns + work;
+        let bound = match () {
+            () if work < self.machine.step_ns => Bound::Overhead,
+            () if compute >= memory => Bound::Compute,
+            () => Bound::Memory,
+        };
+        (Nanos { alone, shared: self.share(kernel, alone) }, bound)
+    }
+
+    /// What is left of the time of one thread where all of them share it. Kernels do not share what
+    /// is not worth it.
+    fn share(&self, kernel: &str, alone: f64) -> f64 {
+        let machine = &self.machine;
+        if self.threads < 2 || !families::of(kernel).shares {
+            return alone;
+        }
+        let work = (alone - machine.step_ns).max(0.0);
+        let speedup = 1.0 + (self.threads as f64 - 1.0) * machine.scaling;
+        (machine.step_ns + work / speedup + machine.job_ns).min(alone)
+    }
+
+    /// What it costs to hand a job to all threads, in nanoseconds.
+    pub(crate) fn job(&self) -> f64 {
+        self.machine.job_ns
+    }
+
+    /// What it costs a run to call the threads, in nanoseconds.
+    pub(crate) fn enter(&self) -> f64 {
+        self.machine.enter_ns
+    }
+}
+
+#[cfg(test)]
+mod tests;

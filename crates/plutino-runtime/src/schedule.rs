@@ -1,0 +1,163 @@
+//! The schedule of a plan: in which phases its steps run.
+//!
+//! Phases follow each other, and all steps are in one of them. In most a step runs after the other,
+//! each with all threads; in others chains of steps run at the same time, each on one thread
+//! ([`crate::overlap`] says where that pays, and what it means for memory). That nothing which one
+//! chain writes is touched by another is checked here, whatever the memory plan decided, and kept
+//! as the [`Territories`] without which chains are lent no memory.
+
+use crate::SessionError;
+use crate::arena::{Loan, Territories};
+use crate::overlap::{Group, Overlap};
+use crate::plan::{Sink, Source, Step, Work};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// In which phases the steps of a plan run.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// In order; together they are all steps.
+    pub(crate) phases: Vec<Phase>,
+    /// Whether the thread that calls runs everything: the plan is too small for others.
+    pub(crate) alone: bool,
+}
+
+/// Steps that follow each other.
+#[derive(Debug)]
+pub(crate) struct Phase {
+    pub(crate) steps: Range<usize>,
+    pub(crate) how: How,
+}
+
+/// How the steps of a phase run.
+#[derive(Debug)]
+pub(crate) enum How {
+    /// One after the other.
+    InTurn,
+    /// As chains, at the same time.
+    Together(Together),
+}
+
+/// Chains of steps that run at the same time.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// For each task the steps that it runs, in order.
+    pub(crate) chains: Vec<Vec<usize>>,
+    /// What chains are lent: the proof that they lie apart.
+    pub(crate) territories: Territories,
+    /// What the steps would take one after the other, in nanoseconds, as far as estimates tell.
+    in_turn: f64,
+    /// The same for the phase as it is.
+    together: f64,
+}
+
+/// A phase of a plan: see [`Plan::phases`](crate::Plan::phases).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhaseInfo {
+    /// The steps, which follow each other.
+    pub steps: Range<usize>,
+    /// Where they run at the same time: for each task the steps that it runs, in order. Empty where
+    /// a step runs after the other.
+    pub chains: Vec<Vec<usize>>,
+    /// What a phase of chains would take one step after the other, and what it takes, as estimated.
+    pub estimated: Option<(Duration, Duration)>,
+}
+
+impl Schedule {
+    /// Of a plan of so many steps, each after the other.
+    pub(crate) fn in_turn(steps: usize, alone: bool) -> Self {
+        let phases = match steps {
+            0 => Vec::new(),
+            _ => vec![Phase { steps: 0..steps, how: How::InTurn }],
+        };
+        Self { phases, alone }
+    }
+
+    /// Of the steps of nodes that overlap like this. `times` says which step a node became.
+    ///
+    /// # Errors
+    /// Where chains share memory, which is a defect.
+    pub(crate) fn new(
+        steps: &[Arc<Step>],
+        times: &[Option<usize>],
+        overlap: &Overlap,
+        alone: bool,
+    ) -> Result<Self, SessionError> {
+        let mut phases: Vec<Phase> = Vec::new();
+        let mut begun = 0;
+        for group in &overlap.groups {
+            let Some((range, together)) = together(steps, times, group)? else { continue };
+            if begun < range.start {
+                phases.push(Phase { steps: begun..range.start, how: How::InTurn });
+            }
+            begun = range.end;
+            phases.push(Phase { steps: range, how: How::Together(together) });
+        }
+        if begun < steps.len() {
+            phases.push(Phase { steps: begun..steps.len(), how: How::InTurn });
+        }
+        Ok(Self { phases, alone })
+    }
+
+    /// Whether some steps run at the same time.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.phases.iter().any(|phase| matches!(phase.how, How::Together(_)))
+    }
+}
+
+/// The steps of a group, and its phase; none where there are no chains left.
+fn together(
+    steps: &[Arc<Step>],
+    times: &[Option<usize>],
+    group: &Group,
+) -> Result<Option<(Range<usize>, Together)>, SessionError> {
+    let step_of = |&node: &usize| times.get(node).copied().flatten();
+    let chains = group.chains.iter().map(|nodes| nodes.iter().filter_map(step_of).collect());
+    let chains: Vec<Vec<usize>> = chains.filter(|chain: &Vec<usize>| !chain.is_empty()).collect();
+    let all = || chains.iter().flatten().copied();
+    let (Some(first), Some(last), true) = (all().min(), all().max(), chains.len() > 1) else {
+        return Ok(None);
+    };
+    let range = first..last + 1;
+    if all().count() != range.len() {
+        return Err(SessionError::internal("a step of a phase is in no chain"));
+    }
+    let loans = |chain: &Vec<usize>| -> Option<Vec<Loan>> {
+        let lent = |&at: &usize| {
+            let step = steps.get(at).filter(|step| step.can_overlap())?;
+            Some(Loan::new(&step.reads, &step.writes))
+        };
+        chain.iter().map(lent).collect()
+    };
+    let loans: Option<Vec<Vec<Loan>>> = chains.iter().map(loans).collect();
+    let loans = loans.ok_or_else(|| SessionError::internal("a step cannot be in a chain"))?;
+    let territories = Territories::new(loans).map_err(|region| {
+        let name = steps.get(first).map(|step| step.location.to_string()).unwrap_or_default();
+        SessionError::internal(format!("chains from {name} on share {region:?}"))
+    })?;
+    let (in_turn, together) = (group.in_turn, group.together);
+    Ok(Some((range, Together { chains, territories, in_turn, together })))
+}
+
+impl Step {
+    /// Whether it touches nothing but what it is lent, constants and inputs of the run.
+    fn can_overlap(&self) -> bool {
+        let work = matches!(self.work, Work::Kernel(_) | Work::Copy);
+        let heap = |source: Source| matches!(source, Source::Heap(_));
+        let made = self.outputs.iter().all(|output| !matches!(output.sink, Sink::Heap { .. }));
+        work && made && !self.inputs.iter().any(|input| heap(input.source))
+    }
+}
+
+impl From<&Phase> for PhaseInfo {
+    fn from(phase: &Phase) -> Self {
+        let time = |ns: f64| Duration::try_from_secs_f64(ns / 1e9).unwrap_or_default();
+        let (chains, estimated) = match &phase.how {
+            How::InTurn => (Vec::new(), None),
+            How::Together(t) => (t.chains.clone(), Some((time(t.in_turn), time(t.together)))),
+        };
+        Self { steps: phase.steps.clone(), chains, estimated }
+    }
+}
