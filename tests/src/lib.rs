@@ -14,6 +14,11 @@ use plutino_fixtures::Fixture;
 #[doc = include_str!("../../docs/programs.md")]
 pub struct ProgramsPage;
 
+/// The examples of docs/cost.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/cost.md")]
+pub struct CostPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

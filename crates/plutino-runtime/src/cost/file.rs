@@ -7,11 +7,13 @@
 //! ```
 
 use super::{CostsError, Key, Machine, Recorded};
+use crate::knobs;
+use plutino_kernels::Isa;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a file has at most. A record of an operator takes about 200 bytes.
 const MOST: u64 = 64 << 20;
@@ -86,6 +88,14 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), CostsError> {
         let _ = std::fs::remove_file(&beside); // what is told is the first error
         failed(error)
     })
+}
+
+/// Where the figures of this machine are kept.
+fn kept(isa: Isa, threads: usize) -> Option<PathBuf> {
+    let cpu = super::cpu();
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let cpu: String = cpu.chars().take(80).map(plain).collect();
+    Some(knobs::cache_folder()?.join(format!("machine-{cpu}-{isa}-{threads}.json")))
 }
 
 /// What makes numbers of a file wrong.
@@ -198,6 +208,29 @@ impl Machine {
             bandwidth,
             efficiency: file.efficiency,
         })
+    }
+
+    /// The figures of this machine, as they were measured before; measured now, and kept for the
+    /// next time, where there are none or they cannot be read. They are kept by processor,
+    /// instruction set and threads in the folder of `PLUTINO_CACHE`.
+    ///
+    /// # Errors
+    /// As [`Machine::measure`].
+    pub fn measured(isa: Isa, threads: usize) -> Result<Self, CostsError> {
+        let file = kept(isa, threads);
+        if let Some(file) = &file
+            && let Ok(machine) = Self::read(file)
+            && (machine.isa.as_str(), machine.threads) == (&*isa.to_string(), threads)
+        {
+            return Ok(machine);
+        }
+        let machine = Self::measure(isa, threads)?;
+        if let Some(file) = &file {
+            // Where nothing can be kept, the next one measures again.
+            let folder = file.parent().map(std::fs::create_dir_all);
+            let _ = folder.transpose().map(|_| machine.write(file));
+        }
+        Ok(machine)
     }
 
     /// Writes the figures, so that [`Machine::read`] reads the same.
