@@ -19,6 +19,11 @@ pub struct ProgramsPage;
 #[doc = include_str!("../../docs/serving.md")]
 pub struct ServingPage;
 
+/// The examples of docs/cost.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/cost.md")]
+pub struct CostPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -1,5 +1,6 @@
 //! Why a command ends, and with which exit code.
 
+use plutino::cost::CostsError;
 use plutino::generate::{GenerateError, SamplingError, TokenizerError};
 use plutino::npy::NpyError;
 use plutino::{ModelError, SessionError, TensorError};
@@ -59,6 +60,16 @@ impl From<io::Error> for Failure {
 impl From<NpyError> for Failure {
     fn from(error: NpyError) -> Self {
         Self::Usage(error.to_string())
+    }
+}
+
+impl From<CostsError> for Failure {
+    fn from(error: CostsError) -> Self {
+        match error {
+            CostsError::Session(error) => error.into(),
+            CostsError::Model(error) => error.into(),
+            _ => Self::Usage(error.to_string()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod arena_svg;
 mod carry;
 mod commands;
+mod costs;
 mod deviation;
 mod digits;
 mod elements;

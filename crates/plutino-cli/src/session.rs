@@ -2,9 +2,11 @@
 
 use crate::failure::Failure;
 use crate::output::{during, note};
+use plutino::cost::{Costs, Machine, Recorded};
 use plutino::ir::{
     Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
 };
+use plutino::runtime::knobs;
 use plutino::{
     DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session,
     SessionOptions, SizeLimit, SizeLimits,
@@ -47,6 +49,13 @@ pub(crate) struct LimitArgs {
     /// where that pays, or wherever there are any [default: PLUTINO_DISPATCH, else by-cost]
     #[arg(long, value_name = "in-turn|by-cost|together", value_parser = parse_dispatch)]
     dispatch: Option<Dispatch>,
+    /// Estimate what operators cost by what `profile --record` measured
+    #[arg(long, value_name = "FILE.json")]
+    costs: Option<PathBuf>,
+    /// Estimate what operators cost by figures of this machine, which are measured once and kept
+    /// (measured), or by those of a file [default: built-in figures of the instruction set]
+    #[arg(long, value_name = "measured|FILE.json")]
+    machine: Option<PathBuf>,
     /// Leave out a pass over the graph, altogether or for one operator; may be given several times,
     /// or with commas between (`plutino info MODEL --passes` lists them)
     #[arg(long, value_name = "PASS[@OPERATOR]", value_delimiter = ',')]
@@ -193,7 +202,7 @@ impl SessionArgs {
         self.limits.session(model, self.memory)
     }
 
-    pub(crate) fn options(&self) -> SessionOptions {
+    pub(crate) fn options(&self) -> Result<SessionOptions, Failure> {
         self.limits.options(self.memory)
     }
 
@@ -221,11 +230,33 @@ impl LimitArgs {
     }
 
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
-        Ok(model.session(self.options(memory))?)
+        Ok(model.session(self.options(memory)?)?)
     }
 
-    fn options(&self, memory: MemoryArg) -> SessionOptions {
+    /// By which figures costs are estimated.
+    pub(crate) fn estimates(&self) -> Result<Costs, Failure> {
+        let mut costs = Costs::default();
+        if let Some(file) = &self.costs {
+            costs = costs.with_recorded(Recorded::read(file)?);
+        }
+        match &self.machine {
+            Some(name) if name.as_os_str() == "measured" => {
+                let isa = knobs::ISA.get().and_then(|name| Isa::named(&name)).unwrap_or_default();
+                let all = || std::thread::available_parallelism().map_or(1, |n| n.get());
+                let threads = knobs::THREADS.get().and_then(|n| n.parse().ok());
+                let threads = self.threads.or(threads).unwrap_or_else(all);
+                let measured = || Machine::measured(isa, threads);
+                costs = costs.with_machine(during("measuring the machine", measured)?);
+            }
+            Some(file) => costs = costs.with_machine(Machine::read(file)?),
+            None => {}
+        }
+        Ok(costs)
+    }
+
+    fn options(&self, memory: MemoryArg) -> Result<SessionOptions, Failure> {
         let mut options = SessionOptions::default();
+        options.costs = self.estimates()?;
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
         options.memory = memory.into();
@@ -234,7 +265,7 @@ impl LimitArgs {
         options.dispatch = self.dispatch;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
-        options
+        Ok(options)
     }
 }
 

@@ -2,6 +2,7 @@
 //! else.
 
 use crate::SessionError;
+use std::path::PathBuf;
 
 /// An environment variable that plutino reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,14 @@ pub const THREADS: Knob = Knob {
     about: "threads that compute, for sessions that do not choose",
 };
 
+/// Where what was measured of the machine is kept.
+pub const CACHE: Knob = Knob {
+    name: "PLUTINO_CACHE",
+    expected: "a folder",
+    default: "plutino in the user's folder of caches",
+    about: "where figures of this machine are kept that were asked for (--machine measured)",
+};
+
 /// How operators are handed to threads, in sessions that do not choose.
 pub const DISPATCH: Knob = Knob {
     name: "PLUTINO_DISPATCH",
@@ -49,7 +58,21 @@ pub const PASSES_OFF: Knob = Knob {
 };
 
 /// Every knob, sorted by name.
-pub const ALL: &[Knob] = &[DISPATCH, ISA, PASSES_OFF, THREADS];
+pub const ALL: &[Knob] = &[CACHE, DISPATCH, ISA, PASSES_OFF, THREADS];
+
+/// The folder of [`CACHE`]; `None` where neither it nor the user's folder of caches is known.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let folder = std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        folder.filter(|folder| folder.is_absolute())
+    };
+    if let Some(own) = CACHE.get() {
+        return Some(own.into());
+    }
+    let caches = folder("XDG_CACHE_HOME").or_else(|| folder("LOCALAPPDATA"));
+    let caches = caches.or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    caches.map(|caches| caches.join("plutino"))
+}
 
 impl Knob {
     /// The variable's value, where it is set to something.

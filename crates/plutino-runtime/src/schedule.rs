@@ -100,11 +100,6 @@ impl Schedule {
         }
         Ok(Self { phases, alone })
     }
-
-    /// Whether some steps run at the same time.
-    pub(crate) fn overlaps(&self) -> bool {
-        self.phases.iter().any(|phase| matches!(phase.how, How::Together(_)))
-    }
 }
 
 /// The steps of a group, and its phase; none where there are no chains left.

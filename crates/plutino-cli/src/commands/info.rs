@@ -1,6 +1,7 @@
 //! `plutino info`
 
 use crate::arena_svg;
+use crate::costs::{self, CostReport};
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
@@ -32,6 +33,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "USE", value_enum, num_args = 0..=1, require_equals = true,
           default_missing_value = "fast")]
     memory: Option<MemoryArg>,
+    /// Show what each operator is estimated to cost: time, and memory that it makes, needs while it
+    /// runs, and keeps; then the sums by type and by module
+    #[arg(long)]
+    cost: bool,
     /// Show what each pass over the graph did, and what it refused to do
     #[arg(long)]
     passes: bool,
@@ -41,7 +46,7 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Shape of an input, for --plan, --memory, --passes and --svg; without NAME, shapes are those
+    /// Shape of an input, for --plan, --memory, --cost, --passes and --svg; without NAME, shapes are those
     /// of the inputs in order [default: as recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
@@ -70,6 +75,9 @@ struct Report {
     alone: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Totals>,
+    /// What operators are estimated to cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<CostReport>,
     /// Every tensor of the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<Vec<ValueRow>>,
@@ -131,10 +139,14 @@ struct Pass {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = args.limits.load_or_stand_in(&args.model)?;
     let mut report = describe(args, &model);
-    if args.plan || args.memory.is_some() || args.passes || args.svg.is_some() {
+    if args.plans() {
         let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
         let memory = args.memory.unwrap_or(MemoryArg::Fast);
-        let plan = args.limits.session(&model, memory)?.plan(&specs)?;
+        let session = args.limits.session(&model, memory)?;
+        let plan = session.plan(&specs)?;
+        report.cost = args
+            .cost
+            .then(|| CostReport::new(&plan, &session.estimator(), session.isa().to_string()));
         describe_plan(args, &plan, &mut report);
         if let Some(path) = &args.svg {
             std::fs::write(path, arena_svg::draw(&plan, &report.model))
@@ -148,6 +160,14 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
     }
     if args.json { out.json(&report) } else { print(&report, out) }
+}
+
+impl Args {
+    /// Whether something is asked for that a plan tells.
+    fn plans(&self) -> bool {
+        let Self { plan, memory, cost, passes, svg, .. } = self;
+        *plan || memory.is_some() || *cost || *passes || svg.is_some()
+    }
 }
 
 fn describe(args: &Args, model: &Model) -> Report {
@@ -174,6 +194,7 @@ fn describe(args: &Args, model: &Model) -> Report {
         phases: None,
         alone: None,
         memory: None,
+        cost: None,
         values: None,
         allocations: None,
         passes: None,
@@ -266,11 +287,12 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
         }
     }
     match (&report.plan, &report.memory, &report.passes) {
-        (None, None, None) => print_kinds(&report.kinds, out)?,
+        (None, None, None) if report.cost.is_none() => print_kinds(&report.kinds, out)?,
         (plan, memory, passes) => {
             plan.iter().try_for_each(|steps| print_plan(steps, out))?;
             print_phases(report, out)?;
             passes.iter().try_for_each(|passes| print_passes(passes, out))?;
+            report.cost.iter().try_for_each(|cost| costs::print(cost, out))?;
             if let Some(values) = &report.values {
                 writeln!(out)?;
                 memory_map::print_values(values, out)?;

@@ -9,6 +9,7 @@ use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
 use crate::request::{Prepared, RequestArgs};
 use crate::session::SessionArgs;
+use plutino::cost::Recorded;
 use plutino::{Limits, Model, Plan, Session, SessionError};
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,6 +53,10 @@ pub(crate) struct Args {
     /// Show what changed since an older profile, which --json printed
     #[arg(long, value_name = "OLD.json")]
     against: Option<PathBuf>,
+    /// Note in this file what each operator took, for --costs; what it holds of other operators,
+    /// instruction sets and numbers of threads stays
+    #[arg(long, value_name = "COSTS.json")]
+    record: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -89,6 +94,14 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     bar.finish_and_clear();
     let slowest_ms = profiles.iter().map(|p| in_millis(p.total)).fold(0.0, f64::max);
     let profiles = faster_half(profiles);
+    if let Some(file) = &args.record {
+        let mut recorded = match file.exists() {
+            true => Recorded::read(file)?,
+            false => Recorded::default(),
+        };
+        recorded.record(&profiles, session.isa(), session.threads());
+        recorded.write(file)?;
+    }
     let mut report = Report {
         model: args.model.display().to_string(),
         threads: session.threads(),

@@ -202,7 +202,7 @@ fn frames(plan: &Plan, profiles: &[Profile], whole: f64) -> Vec<Row> {
 /// modules are, `layer1.0.conv1`. Names that pnnx made up (`convbn2d_3`, `pnnx_expr_12`) tell
 /// nothing; then that of an operator that the step absorbed does, where there is one. What a
 /// definition put in the place of a node belongs to that.
-fn scope(step: &StepInfo, depth: Option<usize>) -> String {
+pub(crate) fn scope(step: &StepInfo, depth: Option<usize>) -> String {
     let module = |name: &'_ String| name.rsplit_once('.').map(|(scope, _)| scope.to_owned());
     let scope = match &step.location.origin {
         Some(origin) => {

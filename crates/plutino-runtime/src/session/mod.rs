@@ -4,6 +4,7 @@ use crate::arena::ArenaPool;
 use crate::bind::{self, Binding, Growing};
 use crate::cache::PlanCache;
 use crate::control::Shared;
+use crate::cost::Estimator;
 use crate::exec::{self, Memory, Observed, Run};
 use crate::net::{ValueId, Wanted};
 use crate::open::Openings;
@@ -200,6 +201,13 @@ impl Session {
     /// The instruction set.
     pub fn isa(&self) -> Isa {
         self.resolved().isa
+    }
+
+    /// What estimates the costs of plans, by the figures of
+    /// [`SessionOptions::costs`](crate::SessionOptions::costs).
+    pub fn estimator(&self) -> Estimator {
+        let resolved = self.resolved();
+        resolved.options.costs.estimator(resolved.isa, self.threads())
     }
 
     /// Gives memory back to the system that is kept for further runs: plans, arenas, and packed
