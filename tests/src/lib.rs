@@ -19,6 +19,11 @@ pub struct ProgramsPage;
 #[doc = include_str!("../../docs/serving.md")]
 pub struct ServingPage;
 
+/// The examples of docs/placement.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/placement.md")]
+pub struct PlacementPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

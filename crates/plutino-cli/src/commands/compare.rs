@@ -215,7 +215,7 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     let Some(path) = &args.with else { return Err(Failure::usage("give --reference or --with")) };
     let inputs = args.files.one(&slots, &args.shapes)?;
     let other = args.session.load(path)?;
-    let mut options = args.session.options();
+    let mut options = args.session.options()?;
     options.memory = args.other.with_memory.into();
     options.isa = args.other.with_isa.map(|isa| isa.0);
     if !args.other.with_passes {
@@ -430,7 +430,7 @@ fn instruction_sets(
 ) -> Result<(), Failure> {
     let mut reports = Vec::new();
     for isa in Isa::available() {
-        let session = model.session(args.session.options().with_isa(isa))?;
+        let session = model.session(args.session.options()?.with_isa(isa))?;
         let report = during(&format!("running {isa}"), || session.compare(reference, options))?;
         let mut told = Report::new(path, &report, false);
         told.isa = Some(isa.to_string());

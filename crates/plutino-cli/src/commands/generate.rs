@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let texts = args.texts()?;
     let (decoder, tokenizer) = match &args.model {
         Some(path) => args.load(path, &limits)?,
-        None => story::decoder(args.session.options())?,
+        None => story::decoder(args.session.options()?)?,
     };
     let mut options = GenerateOptions::default().with_max(args.max);
     options.sampling = args.sampling.sampling();
@@ -203,7 +203,8 @@ impl Args {
         };
         let tokenizer = Tokenizer::load(&file)?;
         let loading = self.session.files().options(self.session.loading(limits))?;
-        let load = || Decoder::load_with(path, loading, self.session.options());
+        let options = self.session.options()?;
+        let load = || Decoder::load_with(path, loading, options);
         Ok((during(&format!("loading {}", path.display()), load)?, tokenizer))
     }
 }

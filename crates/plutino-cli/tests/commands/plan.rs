@@ -123,3 +123,51 @@ fn check_and_ops_as_json() {
     let one = json(&["ops", "nn.Conv2d", "--json"]);
     assert_eq!((&one[0], one.as_array().unwrap().len()), (conv, 1));
 }
+
+/// Contexts of all cores: one where there is one core, else two.
+#[test]
+fn steps_are_placed_in_contexts() {
+    let model = digits("model.pnnx.param");
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let base = ["info", &model, "--plan", "--json"];
+    if cores < 2 {
+        return _ = fails(&[&base[..], &["--contexts", "2"]].concat(), 2);
+    }
+    let of = |more: &[&str]| {
+        let report = json(&[&base[..], &["--contexts", "2"], &SHAPE[..], more].concat());
+        let contexts = report["contexts"].as_array().unwrap().clone();
+        assert_eq!(contexts.len(), 2);
+        assert!(contexts.iter().all(|c| c["threads"].as_u64().unwrap() >= 1));
+        let ends = |c: &Value| c["segments"].as_array().unwrap().len();
+        let segments = contexts.iter().map(ends).collect::<Vec<_>>();
+        (segments, report["warnings"].as_array().unwrap().len())
+    };
+    // By cost each has a part; by wish the second one has nothing.
+    assert_eq!(of(&[]), (vec![1, 1], 0));
+    let wish = ["--contexts", "2", "--place", "nn.Conv2d=1", "--place", "convbn2d_0=0"];
+    let report = json(&[&base[..], &SHAPE[..], &wish[..]].concat());
+    let steps = report["plan"].as_array().unwrap();
+    for step in steps.iter().filter(|step| step["kind"] == "nn.Conv2d") {
+        let first = step["name"] == "convbn2d_0";
+        assert_eq!(step["context"].as_u64(), Some(u64::from(!first)), "{step}");
+    }
+    assert_eq!(of(&["--place", "nothing=1", "--place", "nn.Conv2d=7"]).1, 2);
+    let (out, warned) = run(
+        &[&["info", &model, "--plan", "--contexts", "2", "--place", "nn.Conv2d=7"], &SHAPE[..]]
+            .concat(),
+        0,
+    );
+    assert!(out.contains("\ncontext 0, ") && out.contains("\ncontext 1, "), "{out}");
+    assert!(warned.contains("'nn.Conv2d' cannot be placed in context 7"), "{warned}");
+    for bad in ["0", "1000000", "x", "0/", "0/0-"] {
+        fails(&["info", &model, "--plan", "--contexts", bad], 2);
+    }
+    fails(&["info", &model, "--plan", "--contexts", "2", "--threads", "2"], 2);
+    fails(&["info", &model, "--plan", "--place", "a=0"], 2);
+    // What is computed is the same.
+    let folder = crate::Folder::new();
+    let (a, b) = (folder.path("a.npz"), folder.path("b.npz"));
+    ok(&["run", &model, "-i", &digits("inputs.npz"), "-o", &a]);
+    ok(&["run", &model, "-i", &digits("inputs.npz"), "-o", &b, "--contexts", "2"]);
+    assert_eq!(std::fs::read(a).unwrap(), std::fs::read(b).unwrap());
+}
