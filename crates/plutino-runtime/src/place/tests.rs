@@ -3,7 +3,7 @@
 use super::{Bond, Context, Placement, PlacementNote};
 use crate::bind::{self, Growing};
 use crate::net::Wanted;
-use crate::testkit::{model, values, vector};
+use crate::testkit::{model, vector};
 use crate::{
     Fed, Limits, Model, Plan, Queue, QueueOptions, Request, Session, SessionError, SessionOptions,
 };
@@ -169,7 +169,7 @@ fn a_state_stays_with_those_that_use_it() {
     }
     for step in 0..70u8 {
         let row = Tensor::from_slice(&[f32::from(step); 4], [1, 1, 1, 4]).unwrap();
-        let y = two.run_with_state(&mut state, &[row.clone()]).unwrap();
+        let y = two.run_with_state(&mut state, std::slice::from_ref(&row)).unwrap();
         assert_eq!(y, one.as_ref().unwrap().run_with_state(&mut other, &[row]).unwrap());
     }
     // The plan that a state asks for.
