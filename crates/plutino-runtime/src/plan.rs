@@ -9,7 +9,7 @@ use crate::open::{Append, Open, Resident};
 use crate::passes::PassReport;
 use crate::place::PlacementReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
-use crate::schedule::{PhaseInfo, Schedule};
+use crate::schedule::{How, PhaseInfo, Schedule};
 use crate::values::{Allocation, PlannedValue};
 use plutino_ops::{Cost, Kernel, Location, PackCache, ValueSpec};
 use plutino_tensor::{DType, Tensor, TensorSpec};
@@ -168,6 +168,18 @@ impl Plan {
     /// Whether the thread that calls runs all of it, because that takes others no less time.
     pub fn runs_alone(&self) -> bool {
         self.schedule.alone
+    }
+
+    /// For each step whether it runs beside others.
+    pub(crate) fn chained(&self) -> Vec<bool> {
+        let mut chained = vec![false; self.steps.len()]; // bounded: steps
+        for phase in &self.schedule.phases {
+            if let (How::Together(_), Some(of)) = (&phase.how, chained.get_mut(phase.steps.clone()))
+            {
+                of.fill(true);
+            }
+        }
+        chained
     }
 
     /// Names and specs of the inputs that the plan was made for.

@@ -134,11 +134,6 @@ impl Schedule {
         let at = self.phases.partition_point(|phase| phase.steps.end <= step);
         self.phases.get(at).map_or(0, |phase| phase.context)
     }
-
-    /// Whether some steps run at the same time.
-    pub(crate) fn overlaps(&self) -> bool {
-        self.phases.iter().any(|phase| matches!(phase.how, How::Together(_)))
-    }
 }
 
 /// The steps of a group, and its phase; none where there are no chains left.

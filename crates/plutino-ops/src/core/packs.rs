@@ -156,6 +156,16 @@ impl PackCache {
         sum(&self.used)
     }
 
+    /// Bytes of all that this user has asked for, by full name of the weight.
+    pub fn used_by_weight(&self) -> HashMap<String, usize> {
+        let mut bytes: HashMap<String, usize> = HashMap::new();
+        for ((weight, _), form) in lock(&self.used).iter() {
+            let of = bytes.entry(weight.clone()).or_default();
+            *of = of.saturating_add(form.bytes);
+        }
+        bytes
+    }
+
     /// Bytes of what several users of the same weights have asked for, together.
     pub fn used_by_all<'a>(users: impl Iterator<Item = &'a Self>) -> usize {
         let mut forms: HashMap<*const (), usize> = HashMap::new();

@@ -24,14 +24,36 @@ const fn serial(prefix: &'static str, efficiency: f64) -> Family {
 /// Whatever is not in the table.
 const OTHER: Family = row("", 0.01);
 
-/// The table. Figures were fitted to models of docs/cost.md on Zen 4 with AVX-512.
+/// The table. Figures were fitted to the models of docs/cost.md on Zen 4 with AVX-512; `cargo run
+/// --example` programs and `plutino info --cost --machine measure` put measured ones in their place.
 #[rustfmt::skip]
 pub(super) const TABLE: &[Family] = &[
-    row("conv.direct", 0.6),
-    row("conv.im2col", 0.5),
-    row("conv.winograd", 1.2),
-    row("conv.depthwise", 0.15),
-    serial("append", 0.01),
+    row("attention", 0.92),
+    row("channels", 0.2),
+    row("conv.depthwise", 0.55),
+    row("conv.direct", 0.9),
+    row("conv.first_layer", 0.83),
+    row("conv.im2col", 0.7),
+    row("conv.pointwise", 0.91),
+    row("conv.winograd2x2_3x3", 1.3),
+    row("conv.winograd4x4_3x3", 2.6),
+    row("conv.winograd4x4_3x3_plain", 1.26),
+    row("conv.winograd4x4_3x3s2", 1.34),
+    row("conv.winograd4x4_4x4", 1.6),
+    row("conv.winograd5x5_3x3", 3.15),
+    row("copy", 0.1),
+    row("deform_conv", 0.2),
+    row("detect", 0.48),
+    row("elementwise", 0.1),
+    row("gemm", 0.92),
+    row("normalize_rows", 0.19),
+    row("pool.average", 0.06),
+    row("pool.max", 0.3),
+    row("recurrent", 0.6),
+    row("reorder", 0.1),
+    row("resize", 0.05),
+    row("softmax", 0.06),
+    serial("append", 0.1),
 ];
 
 /// The family of a kernel.

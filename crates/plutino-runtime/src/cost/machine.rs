@@ -37,11 +37,11 @@ impl Machine {
     /// not told otherwise, so that plans are the same wherever they are made.
     pub fn built_in(isa: Isa) -> Self {
         let (peak_gflops, factor) = match isa.lanes() {
-            16.. => (200.0, 1.0),
+            16.. => (112.0, 1.0),
             8.. => (100.0, 0.8),
             _ => (12.0, 0.4),
         };
-        let bandwidth = [(32 << 10, 120.0), (512 << 10, 60.0), (16 << 20, 30.0), (u64::MAX, 12.0)];
+        let bandwidth = [(32 << 10, 120.0), (1 << 20, 40.0), (24 << 20, 24.0), (u64::MAX, 11.0)];
         Self {
             cpu: String::new(),
             isa: isa.to_string(),

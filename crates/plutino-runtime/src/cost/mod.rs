@@ -2,7 +2,7 @@
 //!
 //! An operator says how much arithmetic it does and how many bytes it reads and writes
 //! ([`plutino_ops::Cost`]). A [`Machine`] says how fast a thread computes and how fast bytes come,
-//! and [`families`] how much of that each sort of kernel reaches. The estimate of a step on one
+//! and a table how much of that each [`Family`] of kernels reaches. The estimate of a step on one
 //! thread is
 //!
 //! ```text
@@ -18,16 +18,26 @@
 //! model, its inputs and the options. Nothing is measured, and no file is read, because a model is
 //! run.
 
+mod error;
 mod families;
+#[cfg(feature = "costs")]
+mod file;
 mod machine;
+mod measure;
 mod recorded;
 
+pub use error::CostsError;
 pub use families::Family;
 pub use machine::Machine;
+pub use measure::cpu;
 pub use recorded::{Key, Recorded};
 
+use crate::Plan;
+use crate::plan::{Sink, Step, Work};
+use crate::schedule::How;
 use plutino_kernels::Isa;
 use plutino_ops::Cost;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +102,87 @@ pub struct Estimate {
     pub alone: Duration,
     /// What sets it.
     pub bound: Bound,
+}
+
+/// What a step of a plan is estimated to cost.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct StepCost {
+    /// The time; `None` for what is planned while running.
+    pub estimate: Option<Estimate>,
+    /// Arithmetic and memory traffic.
+    pub cost: Cost,
+    /// Bytes that it makes.
+    pub output: usize,
+    /// Bytes of scratch memory, while it runs.
+    pub scratch: usize,
+    /// Bytes that stay: its weights in the form that the kernel wants.
+    pub persistent: usize,
+}
+
+/// What a plan is estimated to cost.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PlanCost {
+    /// By step.
+    pub steps: Vec<StepCost>,
+    /// The time of a run: of steps that run at the same time, the longest chain counts.
+    pub time: Duration,
+}
+
+impl Estimator {
+    /// What a plan costs, of a session with the same instruction set and threads.
+    pub fn plan(&self, plan: &Plan) -> PlanCost {
+        let packed = plan.packs.used_by_weight();
+        let alone = Estimator { threads: 1, ..self.clone() };
+        let chained = plan.chained();
+        let steps = plan.steps.iter().enumerate().map(|(at, step)| {
+            let one = plan.runs_alone() || chained.get(at) == Some(&true);
+            (if one { &alone } else { self }).step(step, &packed)
+        });
+        let steps: Vec<StepCost> = steps.collect();
+        let time = |at: &usize| {
+            let estimate = steps.get(*at).and_then(|step| step.estimate);
+            estimate.map_or(Duration::ZERO, |estimate| estimate.time)
+        };
+        let phases = plan.schedule.phases.iter().map(|phase| match &phase.how {
+            How::InTurn => phase.steps.clone().map(|at| time(&at)).sum(),
+            How::Together(together) => {
+                let chains = together.chains.iter().map(|chain| chain.iter().map(time).sum());
+                let chains: Vec<Duration> = chains.collect();
+                let all: Duration = chains.iter().sum();
+                let longest = chains.into_iter().max().unwrap_or_default();
+                longest.max(all / u32::try_from(self.threads).unwrap_or(u32::MAX).max(1))
+            }
+        });
+        let enter = match self.threads > 1 && !plan.runs_alone() {
+            true => Duration::from_nanos(self.machine.enter_ns as u64),
+            false => Duration::ZERO,
+        };
+        PlanCost { time: phases.sum::<Duration>() + enter, steps }
+    }
+
+    fn step(&self, step: &Step, packed: &HashMap<String, usize>) -> StepCost {
+        let bytes = |spec: &plutino_tensor::TensorSpec| spec.storage_bytes().unwrap_or(0);
+        let outputs = step.outputs.iter().filter_map(|output| match &output.sink {
+            Sink::Lent(spec) => Some(bytes(spec)),
+            Sink::Heap { .. } | Sink::View => None,
+        });
+        let own = |weight: &str| {
+            let operator = weight.rsplit_once('.').map_or(weight, |(operator, _)| operator);
+            operator == step.location.name || step.absorbed.iter().any(|name| name == operator)
+        };
+        let persistent = packed.iter().filter(|(weight, _)| own(weight)).map(|(_, bytes)| *bytes);
+        let known = !matches!(step.work, Work::Late(_));
+        let key = || Key::of(step).unwrap_or_else(|| Key::new("", "", [], []));
+        StepCost {
+            estimate: known.then(|| self.estimate(step.kernel_name(), step.cost, key)),
+            cost: step.cost,
+            output: outputs.fold(0, usize::saturating_add),
+            scratch: step.scratch,
+            persistent: persistent.fold(0, usize::saturating_add),
+        }
+    }
 }
 
 /// What sets the time of a step.

@@ -1,1 +1,1 @@
-use super::*;
+//! Estimates, by figures that are made up.
