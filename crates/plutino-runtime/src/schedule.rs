@@ -105,8 +105,8 @@ impl Schedule {
         Ok(Self { phases, alone })
     }
 
-    /// Puts each phase into the context of its steps. Where those of a phase that run in turn are in
-    /// several, it becomes several phases.
+    /// Puts each phase into the context of its steps. Where those of a phase that run in turn are
+    /// in several, it becomes several phases.
     pub(crate) fn place(&mut self, contexts: &[usize]) {
         let of = |at: usize| contexts.get(at).copied().unwrap_or(0);
         let mut phases: Vec<Phase> = Vec::new();

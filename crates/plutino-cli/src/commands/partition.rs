@@ -12,10 +12,10 @@ use std::path::PathBuf;
 /// Write a model as several: one for each context, and what goes from one to the other
 ///
 /// Operators are placed as --contexts, --place and --together say (see `plutino info --plan`). Each
-/// part is a model of its own, whose operands have the names that they had: DIR/part0.pnnx.param and
-/// so on. DIR/partition.json lists them, and for each operand that goes from part to part, where it
-/// comes from and where it goes: null is outside of the model. One after the other, or each in a
-/// process or on a thread of its own, they compute what the whole model does.
+/// part is a model of its own, whose operands have the names that they had: DIR/part0.pnnx.param
+/// and so on. DIR/partition.json lists them, and for each operand that goes from part to part,
+/// where it comes from and where it goes: null is outside of the model. One after the other, or
+/// each in a process or on a thread of its own, they compute what the whole model does.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// ```
 /// use plutino_runtime::Context;
 ///
-/// // All cores that there are, in two groups of which each lies in one NUMA node if that is possible.
+/// // All cores that there are, in two groups: each in one NUMA node if that is possible.
 /// let contexts = Context::split(2)?;
 /// assert_eq!(contexts.len(), 2);
 /// assert!(contexts.iter().all(|context| context.threads() >= 1));

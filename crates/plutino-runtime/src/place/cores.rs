@@ -15,7 +15,8 @@ pub(crate) fn allowed() -> Option<Vec<usize>> {
 /// The cores that there are for this process: those on which this thread may run, else as many as
 /// the standard library counts.
 pub(crate) fn available() -> Vec<usize> {
-    let counted = || (0..std::thread::available_parallelism().map_or(1, |n| n.get())).collect();
+    let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    let counted = || (0..count()).collect(); // bounded: cores
     allowed().filter(|cores| !cores.is_empty()).unwrap_or_else(counted)
 }
 
@@ -105,7 +106,8 @@ mod affinity {
 
     pub(super) fn get() -> Option<Vec<usize>> {
         let mask = sched_getaffinity(None).ok()?;
-        Some((0..CpuSet::MAX_CPU).filter(|&core| mask.is_set(core)).collect())
+        let cores = (0..CpuSet::MAX_CPU).filter(|&core| mask.is_set(core));
+        Some(cores.collect())
     }
 
     /// What was before, where it is another one now.

@@ -91,7 +91,7 @@ pub(crate) fn assign(nodes: &Nodes, contexts: usize) -> (Vec<usize>, Vec<Overrul
     let root: Vec<usize> = (0..n).map(|i| union.find(i)).collect(); // bounded: nodes
     let (pinned, overruled) = wishes(nodes, &root);
 
-    // What is cut as one: nodes in a row without a wish, groups and what lies between their members.
+    // What is cut as one: a node without a wish, or a group with what lies between its members.
     let mut reach: Vec<usize> = (0..n).collect(); // bounded: nodes
     for i in 0..n {
         reach[root[i]] = reach[root[i]].max(i);
