@@ -24,6 +24,11 @@ pub struct ServingPage;
 #[doc = include_str!("../../docs/cost.md")]
 pub struct CostPage;
 
+/// The examples of docs/placement.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/placement.md")]
+pub struct PlacementPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -320,7 +320,7 @@ const BOUNDED: &[(&str, usize)] = &[
     ("plutino-convolution", 7),
     ("plutino-kernels", 1),
     ("plutino-ops", 32),
-    ("plutino-runtime", 7),
+    ("plutino-runtime", 22),
     ("plutino-view", 1),
     ("plutino-vision", 1),
 ];

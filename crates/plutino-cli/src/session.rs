@@ -8,8 +8,8 @@ use plutino::ir::{
 };
 use plutino::runtime::knobs;
 use plutino::{
-    DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Session,
-    SessionOptions, SizeLimit, SizeLimits,
+    Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
+    Session, SessionOptions, SizeLimit, SizeLimits,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
     #[command(flatten)]
+    placing: PlaceArgs,
+    #[command(flatten)]
     files: LoadArgs,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
@@ -63,6 +65,70 @@ pub(crate) struct LimitArgs {
     /// Leave out the passes that come after this one
     #[arg(long, value_name = "PASS")]
     stop_after: Option<String>,
+}
+
+/// On which cores a model computes.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Compute in contexts, groups of cores with threads of their own: so many of all cores (2), or
+    /// these (0-3/4-7). Operators are placed by cost: contexts are stages that follow each other
+    #[arg(long, value_name = "N|CORES/CORES/...", conflicts_with = "threads")]
+    contexts: Option<ContextsArg>,
+    /// Place operators of a name, scope (layer1) or type (nn.Conv2d) in a context, numbered from 0;
+    /// may be given several times, the last one counts
+    #[arg(long, value_name = "WHAT=N", value_parser = parse_place, requires = "contexts")]
+    place: Vec<(String, usize)>,
+    /// Keep operators of these names, scopes or types in one context; may be given several times
+    #[arg(long, value_name = "WHAT,WHAT,...", requires = "contexts")]
+    together: Vec<String>,
+}
+
+/// Contexts on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ContextsArg {
+    Groups(usize),
+    Cores(Vec<Vec<usize>>),
+}
+
+impl std::str::FromStr for ContextsArg {
+    type Err = String;
+
+    /// A number is one of groups; anything else are lists of cores, as the system writes them.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(groups) = text.parse() {
+            return Ok(Self::Groups(groups));
+        }
+        let lists = text.split('/').map(Context::parse_cores).collect::<Option<Vec<_>>>();
+        let lists = lists.filter(|lists| lists.iter().all(|cores| !cores.is_empty()));
+        lists.map(Self::Cores).ok_or_else(|| {
+            "expected a number of groups, or cores of each as in 0-3/4-7 or 0,2/1,3".to_owned()
+        })
+    }
+}
+
+fn parse_place(text: &str) -> Result<(String, usize), String> {
+    let (what, context) = text.rsplit_once('=').ok_or("expected WHAT=N")?;
+    let context = context.parse().map_err(|_| "the context is a number, counted from 0")?;
+    Ok((what.to_owned(), context))
+}
+
+impl PlaceArgs {
+    fn place(&self, options: SessionOptions) -> Result<SessionOptions, Failure> {
+        let contexts = match &self.contexts {
+            None => return Ok(options),
+            Some(ContextsArg::Groups(groups)) => Context::split(*groups)?,
+            Some(ContextsArg::Cores(lists)) => {
+                lists.iter().map(|cores| Context::on_cores(cores)).collect::<Result<_, _>>()?
+            }
+        };
+        let place = |placement: Placement, (what, context): &(String, usize)| {
+            placement.place(what.clone(), *context)
+        };
+        let placement = self.place.iter().fold(Placement::new(), place);
+        let together = |placement: Placement, group: &String| placement.together(group.split(','));
+        let placement = self.together.iter().fold(placement, together);
+        Ok(options.with_contexts(contexts).with_placement(placement))
+    }
 }
 
 /// Options of every command that loads a model.
@@ -254,6 +320,7 @@ impl LimitArgs {
         Ok(costs)
     }
 
+
     fn options(&self, memory: MemoryArg) -> Result<SessionOptions, Failure> {
         let mut options = SessionOptions::default();
         options.costs = self.estimates()?;
@@ -265,7 +332,7 @@ impl LimitArgs {
         options.dispatch = self.dispatch;
         options.passes_off.extend(self.disable.iter().cloned());
         options.stop_after.clone_from(&self.stop_after);
-        Ok(options)
+        self.placing.place(options)
     }
 }
 
@@ -358,6 +425,18 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contexts_and_wishes() {
+        let contexts = |text: &str| text.parse::<ContextsArg>();
+        assert_eq!(contexts("2"), Ok(ContextsArg::Groups(2)));
+        assert_eq!(contexts("0-1/2,4"), Ok(ContextsArg::Cores(vec![vec![0, 1], vec![2, 4]])));
+        for bad in ["", "a", "0-1/", "/", "3-1/0", "0-99999999999/1"] {
+            assert!(contexts(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_place("a.b=1"), Ok(("a.b".into(), 1)));
+        assert!(parse_place("a").is_err() && parse_place("a=b").is_err());
+    }
 
     #[test]
     fn sizes_and_times() {

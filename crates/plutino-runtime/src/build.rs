@@ -16,6 +16,7 @@ use crate::open::{self, Open, Opening, Resident};
 use crate::options::Resolved;
 use crate::overlap::Overlap;
 use crate::passes::{self, PassCx, PassReport};
+use crate::place::{self, Context, Located};
 use crate::plan::{Fetch, Plan, Sink, Source, Step, StepInput, StepOutput, Work, members};
 use crate::report::{MemoryReport, Warning};
 use crate::schedule::Schedule;
@@ -23,7 +24,6 @@ use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
 use plutino_ir::{Limits, SizeLimit};
-use plutino_kernels::Pool;
 use plutino_ops::{MemoryUse, PackCache, PlanCx, Planned, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Scope, TensorSpec};
@@ -37,12 +37,12 @@ use std::sync::{Arc, OnceLock};
 pub(crate) fn build(
     model: &Inner,
     resolved: &Resolved,
-    pool: &Pool,
+    contexts: &[Arc<Context>],
     shared: &Arc<Shared>,
     binding: Binding,
     limits: &Limits,
 ) -> Result<Plan, SessionError> {
-    within(model, resolved, pool, shared, limits, |making| {
+    within(model, resolved, contexts, shared, limits, |making| {
         let prepared = making.prepare(&binding)?;
         making.finish(binding, prepared, None)
     })
@@ -55,7 +55,7 @@ pub(crate) fn build(
 pub(crate) fn within<R>(
     model: &Inner,
     resolved: &Resolved,
-    pool: &Pool,
+    contexts: &[Arc<Context>],
     shared: &Arc<Shared>,
     limits: &Limits,
     make: impl FnOnce(&Making<'_>) -> Result<R, SessionError>,
@@ -67,7 +67,7 @@ pub(crate) fn within<R>(
     let making = Making {
         model,
         resolved,
-        pool: Some(pool),
+        contexts,
         limits,
         ledger: &ledger,
         budget: resolved.options.memory_budget,
@@ -104,7 +104,7 @@ pub(crate) fn body(
     let making = Making {
         model,
         resolved: &shared.resolved,
-        pool: None,
+        contexts: &[],
         limits: &Limits::default(),
         ledger: &ledger,
         budget: left.map(|left| left.saturating_add(model.weights)),
@@ -137,8 +137,8 @@ pub(crate) fn node_memory(nodes: usize) -> usize {
 pub(crate) struct Making<'a> {
     pub(crate) model: &'a Inner,
     pub(crate) resolved: &'a Resolved,
-    /// Who plans operators together; none: this thread alone.
-    pool: Option<&'a Pool>,
+    /// Where operators run, and who plans them together; none: this thread alone does.
+    contexts: &'a [Arc<Context>],
     pub(crate) limits: &'a Limits,
     /// What the model and planning take: weights, as they are and packed, tables of kernels, values
     /// computed once.
@@ -171,14 +171,16 @@ impl Making<'_> {
         mut opening: Option<Opening>,
     ) -> Result<Plan, SessionError> {
         let Self { model, limits, .. } = *self;
-        let Prepared { net, packs, reports, warnings } = prepared;
+        let Prepared { mut net, packs, reports, warnings } = prepared;
         let feeds: Vec<_> = binding.feeds.iter().map(|(_, spec)| spec.clone()).collect();
-        let types = &net.types;
-        self.check_outputs(&net, types, &feeds)?;
+        self.check_outputs(&net, &net.types, &feeds)?;
         let residents: Arc<Vec<Resident>> =
             opening.as_ref().map(|o| o.residents.clone()).unwrap_or_default().into();
-        let mut planned = self.plan_nodes(&net, types, &packs, &residents)?;
+        let mut planned = self.plan_nodes(&net, &net.types, &packs, &residents)?;
         limits.check()?;
+        let opens = opening.is_some();
+        let located = self.place(&mut net, &binding, &mut planned, &packs, (&residents, opens))?;
+        let types = &net.types;
         let (arranged, alone) = match &mut opening {
             // What depends on lengths is planned again for each: in turn.
             Some(opening) => {
@@ -187,7 +189,8 @@ impl Making<'_> {
                 (Arranged::new(&net, storage, &planned, &residents)?, false)
             }
             None => {
-                let decision = self.decide(&net, types, &planned);
+                let mut decision = self.decide(&net, types, &planned);
+                decision.groups.retain(|group| located.is_one_context(group.nodes.clone()));
                 self.arrange(&net, &feeds, &planned, &residents, decision)?
             }
         };
@@ -221,10 +224,13 @@ impl Making<'_> {
         if let Some(noted) = &mut rebound {
             noted.note_steps(&times);
         }
-        let schedule = match storage.overlap.groups.is_empty() {
+        let mut schedule = match storage.overlap.groups.is_empty() {
             true => Schedule::in_turn(steps.len(), alone),
             false => Schedule::new(&steps, &times, &storage.overlap, alone)?,
         };
+        if let Some(contexts) = located.of_steps(&times) {
+            schedule.place(&contexts);
+        }
         let times = Times::new(times);
         let (storage_of, lay_of) = (&storage, &lay);
         let describing =
@@ -236,6 +242,7 @@ impl Making<'_> {
         Ok(Plan {
             steps,
             schedule: Arc::new(schedule),
+            placement: located.report.into(),
             fetches,
             fetched: names(&net.fetches),
             direct: lay.direct.clone(),
@@ -257,13 +264,38 @@ impl Making<'_> {
         })
     }
 
+    /// Where each node runs, and copies of values between contexts that share no memory.
+    fn place(
+        &self,
+        net: &mut Net,
+        binding: &Binding,
+        planned: &mut Vec<Option<Planned>>,
+        packs: &PackCache,
+        (residents, opens): (&[Resident], bool),
+    ) -> Result<Located, SessionError> {
+        let [_, _, ..] = self.contexts else { return Ok(Located::default()) };
+        net.index()?;
+        let options = &self.resolved.options;
+        let estimator = options.costs.estimator(self.resolved.isa, self.resolved.threads);
+        let asked = (&options.placement, self.contexts, &estimator);
+        let mut placed = place::place(asked, (net, binding), planned, residents)?;
+        if place::copy::are_needed(net, self.contexts, &placed.of) {
+            if opens {
+                return Err(SessionError::internal("a plan with copies is not open"));
+            }
+            let plan = |net: &Net, node: &Node| self.plan_node(&net.types, packs, node, &[]);
+            place::copy::insert(net, self.contexts, planned, &mut placed.of, plan)?;
+        }
+        Ok(placed)
+    }
+
     /// Which nodes run at the same time, and on how many threads. Bodies of control operators run
     /// in turn: their times are noted by the thread of the run.
     fn decide(&self, net: &Net, types: &Types, planned: &[Option<Planned>]) -> Decision {
         let (options, isa) = (&self.resolved.options, self.resolved.isa);
-        let dispatch = match (self.pool, options.memory) {
-            (Some(_), MemoryUse::Fast) => self.resolved.dispatch,
-            (None, _) | (_, MemoryUse::Low) => Dispatch::InTurn,
+        let dispatch = match (self.contexts, options.memory) {
+            ([_, ..], MemoryUse::Fast) => self.resolved.dispatch,
+            ([], _) | (_, MemoryUse::Low) => Dispatch::InTurn,
         };
         let estimator = options.costs.estimator(isa, self.resolved.threads);
         dispatch::decide(net, types, planned, &estimator, dispatch)
@@ -369,10 +401,12 @@ impl Making<'_> {
         let plan = |i: usize| {
             slots[i].get_or_init(|| self.plan_node(types, packs, &net.nodes[i], residents));
         };
-        match (self.resolved.options.memory, self.pool) {
-            (MemoryUse::Fast, Some(pool)) => pool.enter(|par| par.run(net.nodes.len(), plan)),
+        match (self.resolved.options.memory, self.contexts) {
+            (MemoryUse::Fast, [context, ..]) => {
+                context.visit(|par| par.run(net.nodes.len(), plan));
+            }
             // With little memory: one weight in memory twice at a time.
-            (MemoryUse::Low, _) | (_, None) => (0..net.nodes.len()).for_each(plan),
+            (MemoryUse::Low, _) | (_, []) => (0..net.nodes.len()).for_each(plan),
         }
         let planned =
             slots.into_iter().zip(&net.nodes).map(|(slot, node)| match slot.into_inner() {

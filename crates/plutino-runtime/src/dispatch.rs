@@ -166,7 +166,7 @@ fn part(
 }
 
 /// What an operator is to the records of costs.
-fn key(kind: &str, kernel: &str, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Key {
+pub(crate) fn key(kind: &str, kernel: &str, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Key {
     let specs = |values: &[ValueSpec]| -> Vec<TensorSpec> {
         let leaves = values.iter().flat_map(ValueSpec::leaves);
         leaves.filter_map(ValueSpec::as_tensor).map(|t| t.spec.clone()).collect()

@@ -6,15 +6,16 @@ use crate::given::Given;
 use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
 use crate::phases::Clock;
+use crate::place::Context;
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
 use crate::request::Dense;
-use crate::schedule::How;
+use crate::schedule::{How, Phase, Schedule};
 use crate::watch::Watch;
 use crate::{Profile, SessionError, spans};
-use plutino_ir::Limits;
+use plutino_ir::{Interrupted, Limits};
+use plutino_kernels::Par;
 use plutino_kernels::par::Trace;
-use plutino_kernels::{Par, Pool};
 use plutino_ops::{Members, RunError, Setting};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::stop::Stop;
@@ -83,7 +84,7 @@ pub(crate) struct Memory<'a> {
 /// Runs the plan; results go to the end of `outputs`.
 pub(crate) fn run(
     run: &Run<'_>,
-    pool: &Pool,
+    contexts: &[Arc<Context>],
     arenas: &ArenaPool,
     Memory { reused, mut caches }: Memory<'_>,
     Observed { profile, names, .. }: Observed<'_>,
@@ -91,7 +92,7 @@ pub(crate) fn run(
 ) -> Result<(), SessionError> {
     let _span = spans::run(run.plan);
     let _limits = halt::enter(run.limits);
-    let trace = profile.as_ref().map(|_| Arc::new(Trace::new(pool.threads())));
+    let trace = profile.as_ref().map(|_| Arc::new(Trace::new(most_threads(contexts))));
     let recording = trace.as_ref().map(|trace| control::Recording::start(trace.begin()));
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
     for d in &run.plan.direct {
@@ -108,7 +109,7 @@ pub(crate) fn run(
         memory.extend(caches.iter_mut().map(|cache| &mut **cache));
         let clock = trace.as_ref().zip(times.as_mut());
         let clock = clock.map(|(trace, times)| Clock { trace, times });
-        let threads = if run.plan.schedule.alone { Threads::One } else { Threads::All(pool) };
+        let threads = Threads::Of(contexts);
         run.steps(Blocks::new(memory.into_iter()), threads, (reused, names), clock)
     })?;
     finish(results, &direct, outputs)?;
@@ -177,22 +178,46 @@ fn finish(
 /// Who computes.
 #[derive(Clone, Copy)]
 enum Threads<'a> {
-    /// The threads of a pool, which attend until the run ends.
-    All(&'a Pool),
+    /// Those of each context, which attend as long as the run is in it.
+    Of(&'a [Arc<Context>]),
     /// Those that attend already.
     These(&'a Par),
-    /// The caller's alone.
-    One,
 }
 
 impl Threads<'_> {
-    fn enter<R>(self, trace: Option<&Arc<Trace>>, f: impl FnOnce(&Par) -> R) -> R {
+    /// Runs `f` with the threads of a context, once it is this run's turn; `alone` with the
+    /// caller's thread there.
+    fn enter<R>(
+        self,
+        context: usize,
+        alone: bool,
+        limits: &Limits,
+        trace: Option<&Arc<Trace>>,
+        f: impl FnOnce(&Par) -> Result<R, SessionError>,
+    ) -> Result<R, Entering> {
         match self {
-            Self::All(pool) => pool.enter_traced(trace, f),
-            Self::These(par) => f(par),
-            Self::One => f(&Par::serial()),
+            Self::These(par) => Ok(f(par)?),
+            Self::Of(contexts) => match contexts.get(context) {
+                Some(context) => Ok(context.enter(limits, alone, trace, f)??),
+                None => Err(SessionError::internal("there is no such context").into()),
+            },
         }
     }
+}
+
+/// Why a run did not come through a context.
+#[derive(Debug, thiserror::Error)]
+enum Entering {
+    #[error(transparent)]
+    Failed(#[from] SessionError),
+    /// While it waited for its turn.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+/// Threads of the largest context.
+fn most_threads(contexts: &[Arc<Context>]) -> usize {
+    contexts.iter().map(|context| context.threads()).max().unwrap_or(1)
 }
 
 /// A result, while the output tensors are still lent to the blocks.
@@ -230,24 +255,46 @@ impl Run<'_> {
         }
         let _charged = self.ledger.is_some().then(|| scope.clone().enter());
         let trace = clock.as_ref().map(|clock| Arc::clone(clock.trace));
-        threads.enter(trace.as_ref(), |par| {
-            for phase in &self.plan.schedule.phases {
-                match &phase.how {
-                    // Whoever looks on is shown values between steps.
-                    How::Together(together) if self.watch.is_none() && par.threads() > 1 => {
-                        self.together(together, &mut blocks, &handed, (par, &scope), &mut clock)?;
-                    }
-                    How::InTurn | How::Together(_) => {
-                        for at in phase.steps.clone() {
-                            self.one(at, &mut blocks, &mut handed, (par, &scope), &mut clock)?;
-                        }
-                    }
+        let Schedule { phases, alone } = &*self.plan.schedule;
+        for phases in phases.chunk_by(|a, b| a.context == b.context) {
+            let Some(first) = phases.first() else { continue };
+            let entered =
+                threads.enter(first.context, *alone, self.limits, trace.as_ref(), |par| {
+                    phases.iter().try_for_each(|phase| {
+                        self.phase(phase, &mut blocks, &mut handed, (par, &scope), &mut clock)
+                    })
+                });
+            entered.map_err(|error| match error {
+                Entering::Failed(error) => error,
+                Entering::Interrupted(why) => {
+                    let (at, steps) = (first.steps.start, self.plan.steps.len());
+                    let location = self.plan.steps.get(at).map(|step| &*step.location);
+                    SessionError::interrupted(why, at, steps, location)
                 }
-            }
-            Ok::<_, SessionError>(())
-        })?;
+            })?;
+        }
         self.show_results(&mut blocks, &handed)?;
         self.results(&mut blocks, &handed, results)
+    }
+
+    fn phase(
+        &self,
+        phase: &Phase,
+        blocks: &mut Blocks<'_>,
+        handed: &mut Handed,
+        (par, scope): (&Par, &Scope),
+        clock: &mut Option<Clock<'_>>,
+    ) -> Result<(), SessionError> {
+        match &phase.how {
+            // Whoever looks on is shown values between steps.
+            How::Together(together) if self.watch.is_none() && par.threads() > 1 => {
+                self.together(together, blocks, handed, (par, scope), clock)
+            }
+            How::InTurn | How::Together(_) => {
+                let mut steps = phase.steps.clone();
+                steps.try_for_each(|at| self.one(at, blocks, handed, (par, scope), clock))
+            }
+        }
     }
 
     /// The error of a run whose signal was given at this step.

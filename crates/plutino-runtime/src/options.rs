@@ -5,6 +5,7 @@ use crate::cost::Costs;
 use crate::dispatch::Dispatch;
 use crate::knobs;
 use crate::passes;
+use crate::place::{Context, Placement};
 use crate::{ModelError, SessionError};
 use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
 use plutino_kernels::Isa;
@@ -199,6 +200,11 @@ pub struct SessionOptions {
     pub dispatch: Option<Dispatch>,
     /// What operators are reckoned to cost on this machine.
     pub costs: Costs,
+    /// Where it computes: on the threads of these contexts, and not on any of its own
+    /// ([`SessionOptions::threads`] counts for nothing then).
+    pub contexts: Vec<Arc<Context>>,
+    /// Which operators run in which of several contexts.
+    pub placement: Placement,
     /// Plans kept for further runs with the same input shapes; at least 1.
     pub plan_cache_size: usize,
 }
@@ -218,6 +224,8 @@ impl Default for SessionOptions {
             batch_invariant: false,
             dispatch: None,
             costs: Costs::default(),
+            contexts: Vec::new(),
+            placement: Placement::default(),
             plan_cache_size: 8,
         }
     }
@@ -308,6 +316,27 @@ impl SessionOptions {
         self
     }
 
+    /// Computes in this context: on its cores, and when it is this session's turn.
+    #[must_use]
+    pub fn with_context(self, context: Arc<Context>) -> Self {
+        self.with_contexts([context])
+    }
+
+    /// Computes in these contexts, as the placement says: several runs at a time follow each other
+    /// through them.
+    #[must_use]
+    pub fn with_contexts(mut self, contexts: impl IntoIterator<Item = Arc<Context>>) -> Self {
+        self.contexts = contexts.into_iter().collect();
+        self
+    }
+
+    /// Says which operators run in which of several contexts.
+    #[must_use]
+    pub fn with_placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
     /// Fills in what was left open, from the environment and the machine, and checks the rest.
     pub(crate) fn resolve(mut self) -> Result<Resolved, SessionError> {
         let bad = |option: &str, expected: String, found: String| SessionError::Option {
@@ -315,7 +344,8 @@ impl SessionOptions {
             expected,
             found,
         };
-        let threads = match self.threads {
+        let most = self.contexts.iter().map(|context| context.threads()).max();
+        let threads = match most.or(self.threads) {
             Some(0) => return Err(bad("threads", "at least 1".into(), "0".into())),
             Some(n) => n,
             None => match knobs::THREADS.read(|v| v.parse().ok().filter(|&n| n > 0))? {

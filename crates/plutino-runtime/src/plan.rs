@@ -7,6 +7,7 @@ use crate::late::LateStep;
 use crate::net::ValueId;
 use crate::open::{Append, Open, Resident};
 use crate::passes::PassReport;
+use crate::place::PlacementReport;
 use crate::report::{MemoryReport, StepInfo, ValueReport, Warning};
 use crate::schedule::{How, PhaseInfo, Schedule};
 use crate::values::{Allocation, PlannedValue};
@@ -20,6 +21,8 @@ pub struct Plan {
     pub(crate) steps: Vec<Arc<Step>>,
     /// Which of them run when.
     pub(crate) schedule: Arc<Schedule>,
+    /// What became of the placement.
+    pub(crate) placement: Arc<PlacementReport>,
     /// What it was made for.
     pub(crate) binding: Binding,
     pub(crate) constants: Arc<Vec<Tensor>>,
@@ -154,7 +157,7 @@ pub(crate) fn members(name: &str, spec: &ValueSpec) -> Vec<String> {
 impl Plan {
     /// The steps, in order.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = StepInfo> + '_ {
-        self.steps.iter().map(|step| step.info())
+        (self.steps.iter().enumerate()).map(|(at, step)| step.info(self.schedule.context(at)))
     }
 
     /// The phases, in order: in some of them steps run at the same time.
@@ -246,6 +249,11 @@ impl Plan {
         taken.into_iter().take(steps).map(step).collect()
     }
 
+    /// What became of the placement, in a session of several contexts.
+    pub fn placement(&self) -> &PlacementReport {
+        &self.placement
+    }
+
     /// What the passes did and refused to do.
     pub fn passes(&self) -> &[PassReport] {
         &self.passes
@@ -265,7 +273,7 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Step {
-    fn info(&self) -> StepInfo {
+    fn info(&self, context: usize) -> StepInfo {
         let mut reads = self.reads.iter();
         let inputs = self.inputs.iter().map(|input| ValueReport {
             name: input.name.clone(),
@@ -297,6 +305,7 @@ impl Step {
             outputs: outputs.collect(),
             scratch: self.scratch,
             cost: self.cost,
+            context,
         }
     }
 

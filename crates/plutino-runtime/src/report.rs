@@ -67,6 +67,8 @@ pub struct StepInfo {
     pub scratch: usize,
     /// Arithmetic and memory traffic.
     pub cost: Cost,
+    /// Where it runs: a number out of the contexts of the session.
+    pub context: usize,
 }
 
 /// A value that a step reads or writes.

@@ -28,6 +28,8 @@ pub(crate) struct Schedule {
 pub(crate) struct Phase {
     pub(crate) steps: Range<usize>,
     pub(crate) how: How,
+    /// Where they run, out of the contexts of the session.
+    pub(crate) context: usize,
 }
 
 /// How the steps of a phase run.
@@ -61,6 +63,8 @@ pub struct PhaseInfo {
     /// Where they run at the same time: for each task the steps that it runs, in order. Empty where
     /// a step runs after the other.
     pub chains: Vec<Vec<usize>>,
+    /// The context that they run in, out of those of the session.
+    pub context: usize,
     /// What a phase of chains would take one step after the other, and what it takes, as estimated.
     pub estimated: Option<(Duration, Duration)>,
 }
@@ -70,7 +74,7 @@ impl Schedule {
     pub(crate) fn in_turn(steps: usize, alone: bool) -> Self {
         let phases = match steps {
             0 => Vec::new(),
-            _ => vec![Phase { steps: 0..steps, how: How::InTurn }],
+            _ => vec![Phase { steps: 0..steps, how: How::InTurn, context: 0 }],
         };
         Self { phases, alone }
     }
@@ -90,15 +94,45 @@ impl Schedule {
         for group in &overlap.groups {
             let Some((range, together)) = together(steps, times, group)? else { continue };
             if begun < range.start {
-                phases.push(Phase { steps: begun..range.start, how: How::InTurn });
+                phases.push(Phase { steps: begun..range.start, how: How::InTurn, context: 0 });
             }
             begun = range.end;
-            phases.push(Phase { steps: range, how: How::Together(together) });
+            phases.push(Phase { steps: range, how: How::Together(together), context: 0 });
         }
         if begun < steps.len() {
-            phases.push(Phase { steps: begun..steps.len(), how: How::InTurn });
+            phases.push(Phase { steps: begun..steps.len(), how: How::InTurn, context: 0 });
         }
         Ok(Self { phases, alone })
+    }
+
+    /// Puts each phase into the context of its steps. Where those of a phase that run in turn are
+    /// in several, it becomes several phases.
+    pub(crate) fn place(&mut self, contexts: &[usize]) {
+        let of = |at: usize| contexts.get(at).copied().unwrap_or(0);
+        let mut phases: Vec<Phase> = Vec::new();
+        for phase in std::mem::take(&mut self.phases) {
+            let Phase { steps, how: How::InTurn, .. } = phase else {
+                phases.push(Phase { context: of(phase.steps.start), ..phase });
+                continue;
+            };
+            for at in steps.clone() {
+                match phases.last_mut() {
+                    Some(last) if at > steps.start && last.context == of(at) => {
+                        last.steps.end = at + 1;
+                    }
+                    _ => {
+                        phases.push(Phase { steps: at..at + 1, how: How::InTurn, context: of(at) })
+                    }
+                }
+            }
+        }
+        self.phases = phases;
+    }
+
+    /// The context of a step.
+    pub(crate) fn context(&self, step: usize) -> usize {
+        let at = self.phases.partition_point(|phase| phase.steps.end <= step);
+        self.phases.get(at).map_or(0, |phase| phase.context)
     }
 }
 
@@ -153,6 +187,6 @@ impl From<&Phase> for PhaseInfo {
             How::InTurn => (Vec::new(), None),
             How::Together(t) => (t.chains.clone(), Some((time(t.in_turn), time(t.together)))),
         };
-        Self { steps: phase.steps.clone(), chains, estimated }
+        Self { steps: phase.steps.clone(), chains, context: phase.context, estimated }
     }
 }

@@ -1,6 +1,6 @@
-//! The hand-written concurrency of `crates/plutino-cpu/src/par`, and of the runtime's rendezvous and
-//! queues, tried by loom in all interleavings of two or three threads that differ in at most a few
-//! preemptions:
+//! The hand-written concurrency of `crates/plutino-cpu/src/par`, and of the runtime's rendezvous
+//! and queues, tried by loom in all interleavings of two or three threads that differ in at most a
+//! few preemptions:
 //!
 //! ```text
 //! cargo xtask loom
@@ -20,8 +20,8 @@
 //!   sees it when the job is done; where it sees nothing, all tasks ran. A worker looks at the
 //!   signal of the job that it is in, and at that of no other.
 //!
-//! - *Monitor*: who waits sees a change or is told of it, and a token that is cancelled at any moment
-//!   ends the wait. Where a wake-up were lost, loom would find threads that wait for ever.
+//! - *Monitor*: who waits sees a change or is told of it, and a token that is cancelled at any
+//!   moment ends the wait. Where a wake-up were lost, loom would find threads that wait for ever.
 //! - *Rendezvous*: values come in their order, each once, past senders that wait for room; an abort
 //!   reaches whoever waits.
 //! - *Line* of a queue: each request is run once or withdrawn once, by itself or with others, also

@@ -7,11 +7,12 @@ use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
 use crate::output::{Output, bytes, count, si};
 use crate::session::{LimitArgs, MemoryArg};
-use plutino::{Model, PassReport, PhaseInfo, Plan, StepInfo, ValueInfo};
+use plutino::{Context, Model, PassReport, PhaseInfo, Plan, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Show what a model consists of, and how it would be run
 ///
@@ -73,6 +74,9 @@ struct Report {
     /// Whether the thread that calls runs everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     alone: Option<bool>,
+    /// Which steps run where, where there are several contexts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contexts: Option<Vec<Placed>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<Totals>,
     /// What operators are estimated to cost.
@@ -112,6 +116,24 @@ struct Step {
     flops: u64,
     /// Memory traffic, about.
     bytes: u64,
+    /// Where it runs, out of the contexts.
+    context: usize,
+}
+
+/// What runs in a context.
+#[derive(Serialize)]
+struct Placed {
+    context: usize,
+    /// Cores that it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    numa_node: Option<usize>,
+    threads: usize,
+    /// Steps in a row: the first and the last of each.
+    segments: Vec<(usize, usize)>,
+    /// What its steps take together, as estimated or measured.
+    estimated_us: f64,
 }
 
 /// Steps that follow each other: one after the other, or as chains at the same time.
@@ -119,6 +141,7 @@ struct Step {
 struct Phase {
     first: usize,
     last: usize,
+    context: usize,
     /// The steps of each chain; empty where they run one after the other.
     chains: Vec<Vec<usize>>,
     /// What chains would take one step after the other, and what they take, as estimated.
@@ -147,7 +170,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         report.cost = args
             .cost
             .then(|| CostReport::new(&plan, &session.estimator(), session.isa().to_string()));
+
         describe_plan(args, &plan, &mut report);
+        report.contexts =
+            (args.plan && session.contexts().len() > 1).then(|| placed(session.contexts(), &plan));
         if let Some(path) = &args.svg {
             std::fs::write(path, arena_svg::draw(&plan, &report.model))
                 .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
@@ -193,6 +219,7 @@ fn describe(args: &Args, model: &Model) -> Report {
         plan: None,
         phases: None,
         alone: None,
+        contexts: None,
         memory: None,
         cost: None,
         values: None,
@@ -212,6 +239,29 @@ fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.allocations = args.memory.map(|_| memory_map::allocations(plan));
     report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
     report.warnings.extend(plan.warnings().iter().map(ToString::to_string));
+    report.warnings.extend(plan.placement().notes.iter().map(ToString::to_string));
+}
+
+fn placed(contexts: &[Arc<Context>], plan: &Plan) -> Vec<Placed> {
+    let all = contexts.iter().zip(&plan.placement().loads).enumerate();
+    let placed = |(number, (context, load)): (usize, (&Arc<Context>, &std::time::Duration))| {
+        let mut segments: Vec<(usize, usize)> = Vec::new();
+        for (at, _) in plan.steps().enumerate().filter(|(_, step)| step.context == number) {
+            match segments.last_mut() {
+                Some((_, last)) if *last + 1 == at => *last = at,
+                _ => segments.push((at, at)),
+            }
+        }
+        Placed {
+            context: number,
+            cores: context.cores().map(<[usize]>::to_vec),
+            numa_node: context.numa_node(),
+            threads: context.threads(),
+            segments,
+            estimated_us: load.as_secs_f64() * 1e6,
+        }
+    };
+    all.map(placed).collect()
 }
 
 impl From<&ValueInfo> for Value {
@@ -240,6 +290,7 @@ impl From<StepInfo> for Step {
             scratch_bytes: step.scratch,
             flops: step.cost.flops,
             bytes: step.cost.bytes,
+            context: step.context,
         }
     }
 }
@@ -250,6 +301,7 @@ impl From<PhaseInfo> for Phase {
         Self {
             first: phase.steps.start,
             last: phase.steps.end.saturating_sub(1),
+            context: phase.context,
             chains: phase.chains,
             in_turn_us: phase.estimated.map(|(in_turn, _)| micros(in_turn)),
             together_us: phase.estimated.map(|(_, together)| micros(together)),
@@ -351,6 +403,22 @@ fn print_phases(report: &Report, out: &mut Output) -> Result<(), Failure> {
             out,
             "\nsteps {first} to {last} in {count} chains at the same time, estimated at {together} µs \
              instead of {in_turn}:\n     {chains}"
+        )?;
+    }
+    for placed in report.contexts.iter().flatten() {
+        let list =
+            |cores: &[usize]| cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let cores = placed.cores.as_ref().map(|cores| format!(" on cores {}", list(cores)));
+        let node = placed.numa_node.map(|node| format!(" of node {node}")).unwrap_or_default();
+        let steps = placed.segments.iter().map(|(first, last)| format!("{first} to {last}"));
+        let steps = steps.collect::<Vec<_>>().join(", ");
+        let (number, us) = (placed.context, placed.estimated_us);
+        let threads = count(placed.threads, "thread");
+        writeln!(
+            out,
+            "\ncontext {number}, {threads}{}{node}: {us:.1} µs, steps {}",
+            cores.unwrap_or_default(),
+            if steps.is_empty() { "none" } else { &steps }
         )?;
     }
     if report.alone == Some(true) {

@@ -12,6 +12,7 @@ mod info;
 mod man;
 mod ops;
 mod optimize;
+mod partition;
 mod profile;
 mod run;
 mod segment;
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     View(view::Args),
     Extract(extract::Args),
     Optimize(optimize::Args),
+    Partition(partition::Args),
     Ops(ops::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -59,6 +61,7 @@ impl Command {
             Self::View(args) => view::run(&args, out),
             Self::Extract(args) => extract::run(&args, out),
             Self::Optimize(args) => optimize::run(&args, out),
+            Self::Partition(args) => partition::run(&args, out),
             Self::Ops(args) => ops::run(&args, out),
             Self::Completions(args) => completions::run(&args, out),
             Self::Man(args) => man::run(&args, out),

@@ -123,3 +123,107 @@ fn check_and_ops_as_json() {
     let one = json(&["ops", "nn.Conv2d", "--json"]);
     assert_eq!((&one[0], one.as_array().unwrap().len()), (conv, 1));
 }
+
+/// Contexts of all cores: one where there is one core, else two.
+#[test]
+fn steps_are_placed_in_contexts() {
+    let model = digits("model.pnnx.param");
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let base = ["info", &model, "--plan", "--json"];
+    if cores < 2 {
+        fails(&[&base[..], &["--contexts", "2"]].concat(), 2);
+        return;
+    }
+    let of = |more: &[&str]| {
+        let report = json(&[&base[..], &["--contexts", "2"], &SHAPE[..], more].concat());
+        let contexts = report["contexts"].as_array().unwrap().clone();
+        assert_eq!(contexts.len(), 2);
+        assert!(contexts.iter().all(|c| c["threads"].as_u64().unwrap() >= 1));
+        let ends = |c: &Value| c["segments"].as_array().unwrap().len();
+        let segments = contexts.iter().map(ends).collect::<Vec<_>>();
+        (segments, report["warnings"].as_array().unwrap().len())
+    };
+    // By cost each has a part; by wish the second one has nothing.
+    assert_eq!(of(&[]), (vec![1, 1], 0));
+    let wish = ["--contexts", "2", "--place", "nn.Conv2d=1", "--place", "convbn2d_0=0"];
+    let report = json(&[&base[..], &SHAPE[..], &wish[..]].concat());
+    let steps = report["plan"].as_array().unwrap();
+    for step in steps.iter().filter(|step| step["kind"] == "nn.Conv2d") {
+        let first = step["name"] == "convbn2d_0";
+        assert_eq!(step["context"].as_u64(), Some(u64::from(!first)), "{step}");
+    }
+    assert_eq!(of(&["--place", "nothing=1", "--place", "nn.Conv2d=7"]).1, 2);
+    let (out, warned) = run(
+        &[&["info", &model, "--plan", "--contexts", "2", "--place", "nn.Conv2d=7"], &SHAPE[..]]
+            .concat(),
+        0,
+    );
+    assert!(out.contains("\ncontext 0, ") && out.contains("\ncontext 1, "), "{out}");
+    assert!(warned.contains("'nn.Conv2d' cannot be placed in context 7"), "{warned}");
+    for bad in ["0", "1000000", "x", "0/", "0/0-"] {
+        fails(&["info", &model, "--plan", "--contexts", bad], 2);
+    }
+    fails(&["info", &model, "--plan", "--contexts", "2", "--threads", "2"], 2);
+    fails(&["info", &model, "--plan", "--place", "a=0"], 2);
+    // What is computed is the same.
+    let folder = crate::Folder::new();
+    let (a, b) = (folder.path("a.npz"), folder.path("b.npz"));
+    ok(&["run", &model, "-i", &digits("inputs.npz"), "-o", &a]);
+    ok(&["run", &model, "-i", &digits("inputs.npz"), "-o", &b, "--contexts", "2"]);
+    assert_eq!(std::fs::read(a).unwrap(), std::fs::read(b).unwrap());
+}
+
+/// The parts one after the other, as the manifest says, compute to the bit what the whole does.
+#[test]
+fn a_model_becomes_several() {
+    let folder = crate::Folder::new();
+    let (model, parts) = (digits("model.pnnx.param"), folder.path("parts"));
+    if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+        return;
+    }
+    let place = ["--contexts", "2", "--place", "convbn2d_2=1", "--place", "head=1"];
+    let shape = ["--shape", "3x1x8x8"];
+    let text = ok(&[&["partition", &model, "-o", &parts], &place[..], &shape[..]].concat());
+    assert!(text.contains("part0.pnnx.param") && text.contains("partition.json"), "{text}");
+    let manifest = std::fs::read_to_string(format!("{parts}/partition.json")).unwrap();
+    let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    let of = |key: &str| manifest[key].as_array().unwrap().clone();
+    assert!(of("parts").len() >= 2, "{manifest}");
+    let mut values: Vec<(String, plutino::Tensor)> = Vec::new();
+    let x = plutino::Tensor::from_fn::<f32>([3, 1, 8, 8], |i| (i % 16) as f32 / 16.0).unwrap();
+    let links = of("links");
+    for link in links.iter().filter(|link| link["from"].is_null()) {
+        values.push((link["operand"].as_str().unwrap().to_owned(), x.clone()));
+    }
+    for (number, part) in of("parts").iter().enumerate() {
+        let path = format!("{parts}/{}", part["model"].as_str().unwrap());
+        let part = plutino::Model::load(path).unwrap();
+        let session = part.session(plutino::SessionOptions::default()).unwrap();
+        let number = Value::from(number);
+        let operands = |key: &str| -> Vec<String> {
+            let links = links.iter().filter(|link| link[key] == number);
+            links.map(|link| link["operand"].as_str().unwrap().to_owned()).collect()
+        };
+        let (takes, gives) = (operands("to"), operands("from"));
+        let mut request = plutino::Request::new();
+        for operand in &takes {
+            let found = values.iter().find(|(name, _)| name == operand).unwrap();
+            request = request.feed(operand, &found.1);
+        }
+        for operand in &gives {
+            request = request.fetch(operand);
+        }
+        let made = session.run_with(&request).unwrap();
+        values.extend(gives.iter().cloned().zip(made));
+    }
+    let whole = plutino::Model::load(&model).unwrap();
+    let whole = whole.session(plutino::SessionOptions::default()).unwrap();
+    let expected = whole.run(std::slice::from_ref(&x)).unwrap();
+    let results = links.iter().filter(|link| link["to"].is_null());
+    let results = results.map(|link| {
+        let operand = link["operand"].as_str().unwrap();
+        values.iter().find(|(name, _)| name == operand).unwrap().1.clone()
+    });
+    assert_eq!(results.collect::<Vec<_>>(), expected);
+    fails(&["partition", &model, "-o", &parts, "--place", "head=1"], 2);
+}

@@ -25,11 +25,11 @@ use crate::control::Shared;
 use crate::lay::Lay;
 use crate::model::{Inner, Role};
 use crate::net::{Net, Node, ValueId};
+use crate::place::Context;
 use crate::plan::Plan;
 use crate::storage::Storage;
 use original::Original;
 use plutino_ir::Limits;
-use plutino_kernels::Pool;
 use plutino_ops::{Alias, Planned, Room, RunError};
 use plutino_tensor::TensorSpec;
 use smallvec::SmallVec;
@@ -294,7 +294,7 @@ impl Openings {
         &self,
         model: &Inner,
         shared: &Arc<Shared>,
-        pool: &Pool,
+        contexts: &[Arc<Context>],
         limits: &Limits,
         binding: Binding,
         related: &[Arc<Plan>],
@@ -308,7 +308,7 @@ impl Openings {
         let dims = dims(model, &binding, related.first().map(|plan| &plan.binding));
         if !dims.is_empty() && !self.is_refused(&binding, &dims) {
             let open = |making: &Making<'_>| opened(making, &binding, &dims);
-            match build::within(model, resolved, pool, shared, limits, open) {
+            match build::within(model, resolved, contexts, shared, limits, open) {
                 Ok(Some(plan)) => {
                     let outgrown = |plan: &&Arc<Plan>| {
                         plan.open.as_ref().is_some_and(|open| open.is_outgrown_by(&binding))
@@ -321,7 +321,7 @@ impl Openings {
                 Ok(None) | Err(_) => self.refuse(&binding, dims),
             }
         }
-        let plan = build::build(model, resolved, pool, shared, binding, limits)?;
+        let plan = build::build(model, resolved, contexts, shared, binding, limits)?;
         Ok(Made { plan, instead: None })
     }
 

@@ -100,6 +100,7 @@ pub(crate) fn rebind(
     Ok(Some(Plan {
         steps,
         schedule: Arc::clone(&base.schedule),
+        placement: Arc::clone(&base.placement),
         binding: binding.clone(),
         constants,
         memory: MemoryReport { outputs: outputs.fold(0, usize::saturating_add), ..base.memory },

@@ -9,11 +9,12 @@ use crate::exec::{self, Memory, Observed, Run};
 use crate::net::{ValueId, Wanted};
 use crate::open::Openings;
 use crate::options::Resolved;
+use crate::place::Context;
 use crate::request::{Dense, Fed, Request};
 use crate::watch::Watch;
 use crate::{Model, Plan, Profile, SessionError, SessionOptions, spans};
 use plutino_ir::Limits;
-use plutino_kernels::{Isa, Pool};
+use plutino_kernels::Isa;
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Tensor, TensorSpec};
 use smallvec::SmallVec;
@@ -25,7 +26,8 @@ use std::sync::Arc;
 /// A run with shapes that are new makes a plan first; the last few plans are kept.
 pub struct Session {
     model: Model,
-    pool: Pool,
+    /// At least one.
+    contexts: Arc<[Arc<Context>]>,
     plans: PlanCache,
     openings: Openings,
     arenas: Arc<ArenaPool>,
@@ -36,11 +38,17 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self, SessionError> {
         let resolved = options.resolve()?;
-        let pool = Pool::new(resolved.threads);
         let plans = PlanCache::new(resolved.options.plan_cache_size);
-        let arenas = resolved.options.arena_pool.clone().unwrap_or_default();
+        let given = &resolved.options.contexts[..];
+        let arenas = resolved.options.arena_pool.clone();
+        let arenas = arenas.or_else(|| given.first().map(|context| Arc::clone(context.arenas())));
+        let arenas = arenas.unwrap_or_default();
+        let contexts: Arc<[Arc<Context>]> = match given {
+            [] => [Arc::new(Context::open(resolved.threads, Arc::clone(&arenas)))].into(),
+            given => given.into(),
+        };
         let shared = Shared::new(resolved, Arc::clone(&arenas));
-        Ok(Self { model, pool, plans, openings: Openings::default(), arenas, shared })
+        Ok(Self { model, contexts, plans, openings: Openings::default(), arenas, shared })
     }
 
     /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
@@ -188,14 +196,19 @@ impl Session {
         &self.model
     }
 
-    /// Threads that compute, the caller's included.
+    /// Threads that compute, the caller's included; of several contexts, those of the largest.
     pub fn threads(&self) -> usize {
-        self.pool.threads()
+        self.contexts.iter().map(|context| context.threads()).max().unwrap_or(1)
     }
 
     /// The options, with nothing left open.
     pub(crate) fn resolved(&self) -> &Resolved {
         &self.shared.resolved
+    }
+
+    /// The contexts that it computes in: those it was given, or one of its own.
+    pub fn contexts(&self) -> &[Arc<Context>] {
+        &self.contexts
     }
 
     /// The instruction set.
@@ -284,7 +297,7 @@ impl Session {
             self.openings.make(
                 &self.model.inner,
                 &self.shared,
-                &self.pool,
+                &self.contexts,
                 limits,
                 binding,
                 related,
@@ -344,7 +357,7 @@ impl Session {
         let feeds = &feeds?[..];
         let setting = self.resolved().setting();
         let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
-        exec::run(&run, &self.pool, &self.arenas, memory, observed, outputs)
+        exec::run(&run, &self.contexts, &self.arenas, memory, observed, outputs)
     }
 }
 

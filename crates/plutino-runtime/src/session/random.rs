@@ -2,7 +2,7 @@
 //! interpreter.
 
 use crate::testkit::{model, values, vector};
-use crate::{Dispatch, SessionOptions, Sorting};
+use crate::{Context, Dispatch, SessionOptions, Sorting};
 use proptest::prelude::*;
 use std::fmt::Write;
 
@@ -63,7 +63,7 @@ proptest! {
         fetch in prop::collection::vec(any::<u16>(), 1..4),
         passes in any::<bool>(),
         kahn in any::<bool>(),
-        (threads, together) in (0usize..4, any::<bool>()),
+        (threads, together, contexts) in (0usize..4, any::<bool>(), 0usize..6),
     ) {
         let input = [1.0, -2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0];
         let graph = build(&picks, &fetch, &input);
@@ -77,7 +77,13 @@ proptest! {
         if together {
             options = options.with_dispatch(Dispatch::Together);
         }
-        let options = options.with_threads([1, 2, 3, 8][threads]);
+        let on = |threads| Context::of_threads(threads).unwrap();
+        let options = match contexts {
+            3 => options.with_contexts([on(2), on(1)]),
+            4 => options.with_contexts([on(1), on(2), on(1)]),
+            5 => options.with_contexts([Context::apart(0), Context::apart(1), Context::apart(0)]),
+            _ => options.with_threads([1, 2, 3, 8][threads]),
+        };
         let session = model(&graph.lines).session(options).unwrap();
         for _ in 0..2 {
             let outputs = session.run(&[vector(&input)]).unwrap();

@@ -1,0 +1,85 @@
+//! `plutino partition`
+
+use crate::failure::Failure;
+use crate::inputs::{self, Open, ShapeArg};
+use crate::output::{Output, count};
+use crate::session::{self, SessionArgs};
+use plutino::Partition;
+use serde::Serialize;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Write a model as several: one for each context, and what goes from one to the other
+///
+/// Operators are placed as --contexts, --place and --together say (see `plutino info --plan`). Each
+/// part is a model of its own, whose operands have the names that they had: DIR/part0.pnnx.param
+/// and so on. DIR/partition.json lists them, and for each operand that goes from part to part,
+/// where it comes from and where it goes: null is outside of the model. One after the other, or
+/// each in a process or on a thread of its own, they compute what the whole model does.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+    /// Where to write; made if it is not there
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as
+    /// recorded in the file]
+    #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
+    shapes: Vec<ShapeArg>,
+    #[command(flatten)]
+    session: SessionArgs,
+}
+
+/// What is in partition.json.
+#[derive(Serialize)]
+struct Manifest {
+    parts: Vec<Part>,
+    links: Vec<Link>,
+}
+
+#[derive(Serialize)]
+struct Part {
+    model: String,
+    context: usize,
+    operators: usize,
+}
+
+#[derive(Serialize)]
+struct Link {
+    operand: String,
+    from: Option<usize>,
+    to: Option<usize>,
+}
+
+pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let model = args.session.load(&args.model)?;
+    let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
+    let plan = args.session.session(&model)?.plan(&specs)?;
+    crate::output::warn_all(
+        plan.placement().notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    );
+    let partition = Partition::of(&model, &plan).map_err(|e| Failure::Model(e.to_string()))?;
+    let cannot = |what: &std::path::Path| {
+        let what = what.display().to_string();
+        move |e: std::io::Error| Failure::usage(format!("cannot write '{what}': {e}"))
+    };
+    std::fs::create_dir_all(&args.output).map_err(cannot(&args.output))?;
+    let mut parts = Vec::new();
+    for (number, part) in partition.parts().iter().enumerate() {
+        let name = format!("part{number}.pnnx.param");
+        let path = session::save(&part.graph, &args.output.join(&name))?;
+        let operators = part.graph.operator_count();
+        let what = count(operators, "operator");
+        writeln!(out, "{}: {what} of context {}", path.display(), part.context)?;
+        parts.push(Part { model: name, context: part.context, operators });
+    }
+    let link =
+        |link: &plutino::Link| Link { operand: link.operand.clone(), from: link.from, to: link.to };
+    let manifest = Manifest { parts, links: partition.links().iter().map(link).collect() };
+    let path = args.output.join("partition.json");
+    let text = serde_json::to_string_pretty(&manifest);
+    let text = text.map_err(|e| Failure::usage(e.to_string()))?;
+    std::fs::write(&path, text + "\n").map_err(cannot(&path))?;
+    Ok(writeln!(out, "{}: {}", path.display(), count(manifest.links.len(), "operand"))?)
+}

@@ -1,0 +1,416 @@
+//! A model as several: one for each context of a placement.
+
+use crate::extract::extract;
+use crate::{ExtractError, Model, Plan, Rendezvous, Session, Stage};
+use plutino_ir::{Graph, OperandId, OperatorId, quote, topo};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A model that was cut into parts, each a model of its own: which results of which part feed which
+/// inputs of which other.
+///
+/// ```
+/// use plutino_runtime::{Context, Model, Partition, Placement, SessionOptions};
+/// use plutino_tensor::{DType, TensorSpec};
+/// # use plutino_ops as _;
+/// # let model = Model::from_graph(plutino_ir::Graph::parse(
+/// #     "7767517\n4 3\npnnx.Input in 0 1 x\nnn.Softmax a 1 1 x y dim=0\nnn.Softmax b 1 1 y z dim=0\npnnx.Output out 1 0 z",
+/// # )?)?;
+///
+/// let contexts = [Context::of_threads(1)?, Context::of_threads(1)?];
+/// let placement = Placement::new().place("a", 0).place("b", 1);
+/// let options = SessionOptions::default().with_contexts(contexts).with_placement(placement);
+/// let plan = model.session(options)?.plan(&[TensorSpec::new(DType::F32, [4])])?;
+/// let partition = Partition::of(&model, &plan)?;
+/// assert_eq!(partition.parts().len(), 2);
+/// let keys: Vec<String> = partition.links().iter().map(|link| link.key()).collect();
+/// assert_eq!(keys, ["x>0", "y>1", "z>out"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Partition {
+    parts: Vec<Part>,
+    links: Vec<Link>,
+}
+
+/// A part of a model.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Part {
+    /// The context whose operators it has.
+    pub context: usize,
+    /// The model, whose operands have the names that they had.
+    pub graph: Graph,
+}
+
+/// An operand that goes from one part to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Link {
+    /// Its name, in both.
+    pub operand: String,
+    /// The part that makes it; none for an input of the whole model.
+    pub from: Option<usize>,
+    /// The part that takes it; none for a result of the whole model.
+    pub to: Option<usize>,
+}
+
+impl Link {
+    /// Under which key it goes through a [`Rendezvous`]: `operand>1`, or `operand>out` for results.
+    pub fn key(&self) -> String {
+        match self.to {
+            Some(part) => format!("{}>{part}", self.operand),
+            None => format!("{}>out", self.operand),
+        }
+    }
+}
+
+/// A model cannot be cut so.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// The model's operators wait for each other.
+    #[error(transparent)]
+    Cycle(#[from] topo::CycleError),
+    /// A part cannot be taken out.
+    #[error("part {part}: {source}")]
+    Extract {
+        /// Its number.
+        part: usize,
+        /// Why.
+        source: ExtractError,
+    },
+    /// What goes from one part to another is a tuple or a list: parts hand over tensors.
+    #[error("'{}', which would go from part {from} to part {to}, is no tensor", quote(operand))]
+    NoTensor {
+        /// The operand.
+        operand: String,
+        /// The part that makes it.
+        from: usize,
+        /// The part that takes it.
+        to: usize,
+    },
+}
+
+impl Partition {
+    /// Cuts a model as a plan of it is placed. Contexts that need each other's results in turn
+    /// become several parts each, so that every part can run once all of its inputs are there.
+    ///
+    /// # Errors
+    /// Where something else than tensors would go from part to part.
+    pub fn of(model: &Model, plan: &Plan) -> Result<Self, PartitionError> {
+        let mut contexts = BTreeMap::new();
+        for step in plan.steps() {
+            for name in step.absorbed {
+                contexts.insert(name, step.context);
+            }
+            contexts.insert(step.location.name, step.context);
+        }
+        Cut::new(model.graph(), &contexts)?.parts()
+    }
+
+    /// The parts, each after those whose results it takes.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// What goes where: first the inputs of the whole model, last its results, in their order.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The parts as stages around a rendezvous, given a session of each.
+    pub fn stages(
+        &self,
+        sessions: impl IntoIterator<Item = Session>,
+        place: &Rendezvous,
+    ) -> Vec<Stage> {
+        let stage = |(number, session): (usize, Session)| {
+            let mut stage = Stage::new(session, place);
+            for link in self.links.iter().filter(|link| link.to == Some(number)) {
+                stage = stage.take(&link.key(), &link.operand);
+            }
+            for link in self.links.iter().filter(|link| link.from == Some(number)) {
+                stage = stage.give(&link.operand, &link.key());
+            }
+            stage
+        };
+        sessions.into_iter().enumerate().map(stage).collect()
+    }
+}
+
+/// A graph on its way to be cut.
+struct Cut<'a> {
+    graph: &'a Graph,
+    /// Operators that results need, in the order in which they can run, without inputs.
+    order: Vec<OperatorId>,
+    /// Results, tuples taken apart.
+    results: Vec<OperandId>,
+    /// For each operator its part; none for what every part has of its own: constants, and what
+    /// follows from them alone.
+    part: BTreeMap<usize, usize>,
+    /// The context of each part.
+    contexts: Vec<usize>,
+}
+
+impl<'a> Cut<'a> {
+    fn new(graph: &'a Graph, named: &BTreeMap<String, usize>) -> Result<Self, PartitionError> {
+        let order = topo::depth_first(graph)?;
+        let mut results = Vec::new();
+        for (_, output) in graph.operators_of("pnnx.Output") {
+            output.inputs.iter().for_each(|&id| flatten(graph, id, &mut results));
+        }
+        let mut needed = BTreeSet::new();
+        let mut left = results.clone();
+        while let Some(id) = left.pop() {
+            let producer = graph.operand(id).and_then(|operand| operand.producer);
+            if let Some((at, operator)) = producer.and_then(|at| Some((at, graph.operator(at)?)))
+                && operator.kind != "pnnx.Input"
+                && needed.insert(at.index())
+            {
+                left.extend(&operator.inputs);
+            }
+        }
+        let order: Vec<OperatorId> =
+            order.into_iter().filter(|id| needed.contains(&id.index())).collect();
+        let (part, contexts) = (BTreeMap::new(), Vec::new());
+        let mut cut = Self { graph, order, results, part, contexts };
+        cut.assign(named);
+        Ok(cut)
+    }
+
+    fn producer(&self, id: OperandId) -> Option<OperatorId> {
+        self.graph.operand(id)?.producer
+    }
+
+    /// What an operator reads of others that are in a part.
+    fn needs<T: Copy>(&self, of: OperatorId, map: &BTreeMap<usize, T>) -> Vec<T> {
+        let inputs = self.graph.operator(of).map(|operator| &operator.inputs[..]);
+        let producers = inputs.unwrap_or_default().iter().filter_map(|&id| self.producer(id));
+        producers.filter_map(|producer| map.get(&producer.index()).copied()).collect()
+    }
+
+    /// Finds the part of each operator.
+    fn assign(&mut self, named: &BTreeMap<String, usize>) {
+        let mut context: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut open = Vec::new();
+        for &id in &self.order {
+            let Some(operator) = self.graph.operator(id) else { continue };
+            let made = |&input: &OperandId| {
+                let producer = self.producer(input).and_then(|at| self.graph.operator(at));
+                producer.is_some_and(|producer| producer.kind == "pnnx.Input")
+            };
+            let of = match named.get(&operator.name) {
+                Some(&of) => Some(of),
+                None if operator.kind == "pnnx.Attribute" => None,
+                // No step of its own: with the last of those that make what it reads.
+                None => self.needs(id, &context).last().copied(),
+            };
+            match of {
+                Some(of) => _ = context.insert(id.index(), of),
+                None if operator.inputs.iter().any(made) => open.push(id),
+                None if operator.inputs.is_empty() && operator.kind != "pnnx.Attribute" => {
+                    open.push(id);
+                }
+                None => {}
+            }
+        }
+        // What reads inputs of the model alone, or nothing, is where its first reader is.
+        for &id in open.iter().rev() {
+            let readers = |at: &OperatorId| {
+                let operator = self.graph.operator(*at)?;
+                let reads = operator.inputs.iter().any(|&input| self.producer(input) == Some(id));
+                reads.then(|| context.get(&at.index()).copied())?
+            };
+            let of = self.order.iter().find_map(readers).unwrap_or(0);
+            context.insert(id.index(), of);
+        }
+        let ranks = self.ranks(&context);
+        let mut parts: Vec<(usize, usize)> = ranks.values().copied().collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let number = |key: &(usize, usize)| parts.iter().position(|part| part == key).unwrap_or(0);
+        self.part = ranks.iter().map(|(&at, key)| (at, number(key))).collect();
+        self.contexts = parts.into_iter().map(|(_, context)| context).collect();
+    }
+
+    /// For each operator a rank and its context: both are those of a part. Parts of a lower rank
+    /// need nothing of those of a higher one.
+    fn ranks(&self, context: &BTreeMap<usize, usize>) -> BTreeMap<usize, (usize, usize)> {
+        let mut edges = BTreeSet::new();
+        for &id in &self.order {
+            if let Some(&to) = context.get(&id.index()) {
+                edges.extend(self.needs(id, context).into_iter().map(|from| (from, to)));
+            }
+        }
+        edges.retain(|(from, to)| from != to);
+        let all: BTreeSet<usize> = context.values().copied().collect();
+        let mut rank: BTreeMap<usize, usize> = all.iter().map(|&context| (context, 0)).collect();
+        // As many rounds as there are contexts: if something changes after that, there is a cycle.
+        let raise = |rank: &mut BTreeMap<usize, usize>| {
+            let mut changed = false;
+            for (from, to) in &edges {
+                let least = rank[from] + 1;
+                if rank[to] < least {
+                    changed |= rank.insert(*to, least).is_some();
+                }
+            }
+            changed
+        };
+        let settled = (0..=all.len()).any(|_| !raise(&mut rank));
+        if settled {
+            return context.iter().map(|(&at, &of)| (at, (rank[&of], of))).collect();
+        }
+        let mut ranks: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+        for &id in &self.order {
+            let Some(&of) = context.get(&id.index()) else { continue };
+            let after = |(rank, other): (usize, usize)| rank + usize::from(other != of);
+            let rank = self.needs(id, &ranks).into_iter().map(after).max().unwrap_or(0);
+            ranks.insert(id.index(), (rank, of));
+        }
+        ranks
+    }
+
+    /// The part that makes an operand; none for inputs of the model.
+    fn part_of(&self, id: OperandId) -> Option<usize> {
+        let producer = self.producer(id)?;
+        if self.graph.operator(producer)?.kind == "pnnx.Input" {
+            return None;
+        }
+        // A result that follows from constants alone: any part has it.
+        Some(self.part.get(&producer.index()).copied().unwrap_or(0))
+    }
+
+    fn parts(&self) -> Result<Partition, PartitionError> {
+        let name = |id: OperandId| {
+            self.graph.operand(id).map(|operand| operand.name.clone()).unwrap_or_default()
+        };
+        let mut links: Vec<Link> = Vec::new();
+        for &id in &self.order {
+            let Some(&to) = self.part.get(&id.index()) else { continue };
+            let inputs = self.graph.operator(id).map(|operator| &operator.inputs[..]);
+            for &input in inputs.unwrap_or_default() {
+                let Some(producer) = self.producer(input) else { continue };
+                let from = self.part.get(&producer.index()).copied();
+                let kind = self.graph.operator(producer).map_or("", |operator| &operator.kind);
+                if from == Some(to) || (from.is_none() && kind != "pnnx.Input") {
+                    continue;
+                }
+                let operand = name(input);
+                if let Some(from) = from.filter(|_| is_pack(kind)) {
+                    return Err(PartitionError::NoTensor { operand, from, to });
+                }
+                links.push(Link { operand, from, to: Some(to) });
+            }
+        }
+        links.sort_by_key(|link| (link.from, link.to));
+        let mut seen = BTreeSet::new();
+        links.retain(|link| seen.insert((link.operand.clone(), link.to)));
+        let results = self.results.iter();
+        links.extend(results.map(|&id| Link {
+            operand: name(id),
+            from: self.part_of(id),
+            to: None,
+        }));
+        let mut parts = Vec::new();
+        let contexts = if self.contexts.is_empty() { &[0][..] } else { &self.contexts };
+        for (part, &context) in contexts.iter().enumerate() {
+            let from = links.iter().filter(|link| link.to == Some(part));
+            let from: Vec<&str> = from.map(|link| link.operand.as_str()).collect();
+            let mut to: Vec<&str> = Vec::new();
+            for link in links.iter().filter(|link| link.from == Some(part)) {
+                if !to.contains(&link.operand.as_str()) {
+                    to.push(&link.operand);
+                }
+            }
+            let graph = extract(self.graph, &from, &to);
+            let graph = graph.map_err(|source| PartitionError::Extract { part, source })?;
+            parts.push(Part { context, graph });
+        }
+        Ok(Partition { parts, links })
+    }
+}
+
+fn is_pack(kind: &str) -> bool {
+    matches!(kind, "prim::TupleConstruct" | "prim::ListConstruct")
+}
+
+/// The tensors of a result.
+fn flatten(graph: &Graph, id: OperandId, results: &mut Vec<OperandId>) {
+    let producer = graph.operand(id).and_then(|operand| operand.producer);
+    match producer.and_then(|producer| graph.operator(producer)) {
+        Some(operator) if is_pack(&operator.kind) => {
+            operator.inputs.iter().for_each(|&id| flatten(graph, id, results));
+        }
+        _ => results.push(id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::{model, vector};
+    use crate::{Context, Delivery, Limits, Placement, SessionOptions};
+    use plutino_tensor::Tensor;
+
+    /// A model through its parts, and as a whole.
+    fn check(lines: &str, placement: Placement, parts: &[usize], keys: &[&str]) {
+        let (whole, x) = (model(lines), vector(&[1.0, -2.0, 3.0, 4.0]));
+        let contexts: Vec<_> = (0..2).map(|_| Context::of_threads(1).unwrap()).collect();
+        let options = SessionOptions::default().with_contexts(contexts).with_placement(placement);
+        let session = whole.session(options).unwrap();
+        let plan = session.plan(&[x.spec()]).unwrap();
+        let partition = Partition::of(&whole, &plan).unwrap();
+        let found: Vec<usize> = partition.parts().iter().map(|part| part.context).collect();
+        assert_eq!(found, parts);
+        let links: Vec<String> = partition.links().iter().map(Link::key).collect();
+        assert_eq!(links, keys);
+        let place = Rendezvous::new(4);
+        let sessions = partition.parts().iter().map(|part| {
+            let text = part.graph.to_param_string().unwrap();
+            let graph = Graph::parse(&text).unwrap();
+            let model = Model::from_graph(graph).unwrap();
+            model.session(SessionOptions::default().with_threads(1)).unwrap()
+        });
+        let stages = partition.stages(sessions.collect::<Vec<_>>(), &place);
+        let none = Limits::default();
+        let results: Vec<Tensor> = std::thread::scope(|scope| {
+            stages.iter().for_each(|stage| _ = scope.spawn(|| stage.step(&none).unwrap()));
+            for link in partition.links().iter().filter(|link| link.from.is_none()) {
+                place.send(&link.key(), Delivery::from(x.clone()), &none).unwrap();
+            }
+            let results = partition.links().iter().filter(|link| link.to.is_none());
+            let received = results.map(|link| place.receive(&link.key(), &none).unwrap());
+            received.map(|delivery| delivery.tensor().unwrap()).collect()
+        });
+        assert_eq!(results, session.run(std::slice::from_ref(&x)).unwrap());
+    }
+
+    #[test]
+    fn parts_compute_what_the_whole_does() {
+        let lines = "
+            pnnx.Input in 0 1 x
+            test.Reverse a 1 1 x b
+            test.Reverse b 1 1 b c
+            test.Add c 2 1 c x d
+            test.Reverse d 1 1 d e
+            test.Pair p 1 1 e f
+            prim::TupleUnpack u 1 2 f g h
+            prim::TupleConstruct t 2 1 g b i
+            pnnx.Output out 1 0 i";
+        let placement = Placement::new().place("a", 0).place("b", 0).place("c", 1);
+        let placement = placement.place("d", 1).place("p", 1);
+        check(lines, placement, &[0, 1], &["x>0", "x>1", "c>1", "g>out", "b>out"]);
+    }
+
+    #[test]
+    fn contexts_that_need_each_other_in_turn_are_several_parts() {
+        let lines = "
+            pnnx.Input in 0 1 x
+            test.Reverse a 1 1 x y
+            test.Reverse b 1 1 y z
+            test.Reverse c 1 1 z w
+            pnnx.Output out 1 0 w";
+        let placement = Placement::new().place("a", 1).place("b", 0).place("c", 1);
+        check(lines, placement, &[1, 0, 1], &["x>0", "y>1", "z>2", "w>out"]);
+    }
+}
