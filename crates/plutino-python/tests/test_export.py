@@ -292,16 +292,6 @@ class Exporting(unittest.TestCase):
         with self.assertRaises(plutino.OptionError):
             plutino.export(net.eval(), self.path, x, exporter="onnx")
 
-    def test_control_flow_is_not_yet(self):
-        class Branch(nn.Module):
-            def forward(self, x):
-                return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-        with self.assertRaises(plutino.ExportError) as caught:
-            plutino.export(Branch().eval(), self.path, torch.ones(3), exporter="torch.export")
-        self.assertEqual(caught.exception.kind, "torch.cond")
-        self.assertIn("plutino.If", str(caught.exception))
-
     def test_what_torch_export_refuses_says_why(self):
         with self.assertRaises(plutino.ExportError) as caught:
             plutino.export(Broken().eval(), self.path, torch.ones(3), exporter="torch.export")
