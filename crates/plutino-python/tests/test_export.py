@@ -254,6 +254,13 @@ class Exporting(unittest.TestCase):
         self.assertEqual([v.operator for v in session.get_outputs()], ["out0", "total.next"])
         (state,) = found.states
         self.assertEqual((state.name, state.number, state.initial.tolist()), ("total", 1, [0] * 3))
+        net, x, carried = Counter().eval(), torch.rand(2, 3), found.state(session)
+        for _ in range(3):
+            (y,) = session.run(None, [x], state=carried)
+            torch.testing.assert_close(torch.from_numpy(y), net(x))
+        carried.reset()
+        (y,) = session.run(None, [x], state=carried)
+        torch.testing.assert_close(torch.from_numpy(y), Counter()(x))
 
     def test_tied_weights_are_written_once(self):
         class Tied(nn.Module):
