@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     if !args.no_build {
-        wheel::run(root)?;
+        wheel::run(root, &wheel::Args::default())?;
     }
     let python = python::interpreter(root, &["requirements.txt", "exporter/requirements.txt"])?;
     let site = installed(root, &python)?;

@@ -122,7 +122,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Soak(args) => soak::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),
-        Chore::Wheel(_) => wheel::run(&project_root()?),
+        Chore::Wheel(args) => wheel::run(&project_root()?, &args),
         Chore::WheelTest(args) => wheel::test(&project_root()?, &args),
         Chore::Clusters(args) => wheel::clusters(&project_root()?, &args),
     }

@@ -18,8 +18,13 @@ use crate::python::{self, succeed};
 /// Build the wheel of the Python package: target/python/wheels/plutino-*.whl
 ///
 /// Needs python3 and PyPI, for maturin.
-#[derive(clap::Args)]
-pub(crate) struct Args;
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Build for older systems than this one, such as manylinux_2_17: linked by Zig (PyPI has it)
+    /// against the C library of that year. Compiles everything anew the first time.
+    #[arg(long, value_name = "TAG")]
+    compatibility: Option<String>,
+}
 
 /// Build the wheel, install it with NumPy alone in a fresh environment, and run its tests
 #[derive(clap::Args)]
@@ -61,8 +66,8 @@ const OUT: &str = "target/python";
 /// Bytes that a wheel may have.
 const MOST: u64 = 8_000_000;
 
-pub(crate) fn run(root: &Path) -> Result<()> {
-    let wheel = build(root)?;
+pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
+    let wheel = build(root, args.compatibility.as_deref())?;
     let bytes = fs::metadata(&wheel)?.len();
     println!("{}: {:.2} MB", wheel.display(), bytes as f64 / 1e6);
     ensure!(bytes <= MOST, "a wheel may have {MOST} bytes, this one has {bytes}");
@@ -71,7 +76,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 pub(crate) fn test(root: &Path, args: &TestArgs) -> Result<()> {
     if !args.no_build {
-        run(root)?;
+        run(root, &Args::default())?;
     }
     let wheel = newest(&root.join(OUT).join("wheels"))?;
     let venv = root.join(OUT).join("test");
@@ -90,7 +95,7 @@ pub(crate) fn test(root: &Path, args: &TestArgs) -> Result<()> {
 
 pub(crate) fn clusters(root: &Path, args: &ClusterArgs) -> Result<()> {
     if !args.no_build {
-        run(root)?;
+        run(root, &Args::default())?;
     }
     let out = root.join(OUT);
     let (wheel, venv) = (newest(&out.join("wheels"))?, out.join("clusters"));
@@ -112,8 +117,8 @@ pub(crate) fn clusters(root: &Path, args: &ClusterArgs) -> Result<()> {
     Ok(())
 }
 
-/// Builds the wheel; its path.
-fn build(root: &Path) -> Result<PathBuf> {
+/// Builds the wheel, for systems of this tag or those like this one; its path.
+fn build(root: &Path, compatibility: Option<&str>) -> Result<PathBuf> {
     same_version(root)?;
     let folder = root.join(FOLDER);
     fs::write(folder.join("LICENSE-THIRD-PARTY"), notices(root)?)?;
@@ -122,22 +127,33 @@ fn build(root: &Path) -> Result<PathBuf> {
     if wheels.exists() {
         fs::remove_dir_all(&wheels)?;
     }
-    let python = tools(root, &out.join("tools"))?;
-    let mut maturin = Command::new(python);
+    let venv = out.join("tools");
+    let python = tools(root, &venv, "requirements.txt")?;
+    let mut maturin = Command::new(&python);
     maturin.args(["-m", "maturin", "build", "--release", "--locked", "--manifest-path"]);
     maturin.arg(folder.join("Cargo.toml"));
-    maturin.arg("--out").arg(&wheels).arg("--target-dir").arg(out.join("build"));
+    maturin.arg("--out").arg(&wheels).arg("--target-dir");
+    match compatibility {
+        None => maturin.arg(out.join("build")),
+        Some(tag) => {
+            tools(root, &venv, "zig.txt")?;
+            maturin.env("CARGO_ZIGBUILD_PYTHON_PATH", &python); // which has Zig
+            maturin.arg(out.join("build-zig")).args(["--zig", "--compatibility", tag])
+        }
+    };
     succeed(&mut maturin)?;
     newest(&wheels)
 }
 
-/// The interpreter of an environment with what builds a wheel.
-fn tools(root: &Path, venv: &Path) -> Result<PathBuf> {
+/// The interpreter of an environment with what builds a wheel: the packages of this file.
+fn tools(root: &Path, venv: &Path, packages: &str) -> Result<PathBuf> {
     let python = interpreter(venv);
-    let wanted = root.join(python::SCRIPTS).join("wheel/requirements.txt");
-    let installed = venv.join("requirements.txt"); // what the environment was made from
+    let wanted = root.join(python::SCRIPTS).join("wheel").join(packages);
+    let installed = venv.join(packages); // what the environment was made from
     if fs::read(&installed).ok() != Some(fs::read(&wanted)?) {
-        succeed(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
+        if !python.exists() {
+            succeed(Command::new("python3").args(["-m", "venv"]).arg(venv))?;
+        }
         succeed(pip(&python).arg("--requirement").arg(&wanted))?;
         fs::copy(&wanted, &installed)?;
     }

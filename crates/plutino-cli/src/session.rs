@@ -141,7 +141,7 @@ pub(crate) struct LoadArgs {
     limit: Vec<(SizeLimit, usize)>,
     /// Let another model say what operators of a type are, such as a module that pnnx kept whole
     /// (moduleop=); of a folder, each .param file defines the type of its name. May be given
-    /// several times; the last one counts
+    /// several times; the last one counts. A folder MODEL.definitions is read without this
     #[arg(long, value_name = "TYPE=MODEL|FOLDER", value_parser = DefineArg::parse)]
     define: Vec<DefineArg>,
 }

@@ -254,6 +254,13 @@ class Exporting(unittest.TestCase):
         self.assertEqual([v.operator for v in session.get_outputs()], ["out0", "total.next"])
         (state,) = found.states
         self.assertEqual((state.name, state.number, state.initial.tolist()), ("total", 1, [0] * 3))
+        net, x, carried = Counter().eval(), torch.rand(2, 3), found.state(session)
+        for _ in range(3):
+            (y,) = session.run(None, [x], state=carried)
+            torch.testing.assert_close(torch.from_numpy(y), net(x))
+        carried.reset()
+        (y,) = session.run(None, [x], state=carried)
+        torch.testing.assert_close(torch.from_numpy(y), Counter()(x))
 
     def test_tied_weights_are_written_once(self):
         class Tied(nn.Module):
@@ -291,16 +298,6 @@ class Exporting(unittest.TestCase):
             plutino.export(net, self.path, x)
         with self.assertRaises(plutino.OptionError):
             plutino.export(net.eval(), self.path, x, exporter="onnx")
-
-    def test_control_flow_is_not_yet(self):
-        class Branch(nn.Module):
-            def forward(self, x):
-                return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-        with self.assertRaises(plutino.ExportError) as caught:
-            plutino.export(Branch().eval(), self.path, torch.ones(3), exporter="torch.export")
-        self.assertEqual(caught.exception.kind, "torch.cond")
-        self.assertIn("plutino.If", str(caught.exception))
 
     def test_what_torch_export_refuses_says_why(self):
         with self.assertRaises(plutino.ExportError) as caught:

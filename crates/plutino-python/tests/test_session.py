@@ -123,7 +123,7 @@ class Running(unittest.TestCase):
         self.assertEqual(plan, self.session.plan([self.inputs]))
         self.assertEqual(plan, self.session.plan({"pnnx_input_0": (360, 1, 8, 8)}))
         memory = self.session.memory((360, 1, 8, 8))
-        parts = ("weights", "packed", "tables", "arena", "outputs")
+        parts = ("weights", "packed", "tables", "arena", "outputs", "state")
         self.assertEqual(memory["total"], sum(memory[part] for part in parts))
         self.assertEqual(memory["outputs"], 360 * 10 * 4)
         self.assertGreater(memory["arena"], self.session.memory((1, 1, 8, 8))["arena"])

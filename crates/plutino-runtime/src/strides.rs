@@ -150,6 +150,10 @@ mod tests {
     /// 23.
     fn read(lines: &str, parameters: &str) -> Result<Vec<f32>, String> {
         let last = lines.lines().last().and_then(|l| l.split(' ').nth(5)).unwrap_or("0");
+        read_of(last, lines, parameters)
+    }
+
+    fn read_of(last: &str, lines: &str, parameters: &str) -> Result<Vec<f32>, String> {
         let text = format!(
             "pnnx.Input in 0 1 0\n{lines}\ntorch.as_strided a 1 1 {last} y {parameters}\npnnx.Output out 1 0 y\n"
         );
@@ -180,6 +184,8 @@ mod tests {
         assert!(read(columns, "size=(2) stride=(12)").is_err());
         let turned = "torch.t t 1 1 0 1\nF.pad p 1 1 1 2 pad=(1,0) mode=constant value=-1.0";
         assert_eq!(read(turned, "size=(2,2) stride=(5,1)"), Ok(vec![-1., 0., -1., 1.]));
+        let cast = "torch.gt g 1 1 0 1 other=3.0\ntorch.t t 1 1 0 2\nTensor.type_as c 2 1 1 2 3 $input=1 $other=2";
+        assert_eq!(read_of("3", cast, "size=(2) stride=(5)"), Ok(vec![0., 1.]));
         let expand = "torch.unsqueeze u 1 1 0 1 dim=0\nTensor.expand e 1 1 1 2 sizes=(3,4,6)";
         assert_eq!(read(expand, "size=(2) stride=(23)"), Ok(vec![0., 23.]));
     }

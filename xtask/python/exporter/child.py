@@ -58,6 +58,11 @@ def prepare() -> None:
     import plutino
 
     torch.set_num_threads(1)
+    # PyPI's wheels of torch and torchaudio may be built for different releases of CUDA: of no matter for a CPU.
+    # transformers imports it, too.
+    cuda, torch.version.cuda = torch.version.cuda, None
+    importlib.import_module("torchaudio")
+    torch.version.cuda = cuda
     with tempfile.TemporaryDirectory() as folder:
         plutino.export(torch.nn.Linear(2, 2).eval(), f"{folder}/model", torch.ones(1, 2))
     for name in ("transformers", "timm", "torchvision", "pnnx"):

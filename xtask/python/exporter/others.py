@@ -152,6 +152,57 @@ class Spectrum(nn.Module):
         return torch.fft.irfft(f * torch.exp(-f.abs())), f.angle()
 
 
+class EarlyExit(nn.Module):
+    """A branch over data, with layers in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head, self.more = nn.Linear(12, 16), nn.Linear(16, 5), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        scores = self.head(x)
+        sure = scores.softmax(-1).max() > 0.9
+        return torch.cond(sure, lambda x, s: s * 1, lambda x, s: (s + self.more(x)) / 2, (x, scores))
+
+
+class Newton(nn.Module):
+    """A loop that ends by what it computes."""
+
+    def forward(self, a):
+        far = lambda x, n: ((x * x - a).abs().max() > 1e-5) & (n < 30)
+        step = lambda x, n: ((x + a / x) / 2, n + 1)
+        return torch._higher_order_ops.while_loop(far, step, (torch.ones_like(a), torch.tensor(0)))
+
+
+class Scanned(nn.Module):
+    """A cell over the rows of a sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(12, 16)
+
+    def forward(self, h, rows):
+        from torch._higher_order_ops.scan import scan
+
+        def step(h, row):
+            h = self.cell(row, h)
+            return h, h.tanh()
+
+        return scan(step, h, rows)
+
+
+class Gated(nn.Module):
+    """Python's own branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.small, self.large = nn.Linear(12, 5), nn.Linear(12, 5)
+
+    def forward(self, x):
+        return self.small(x) if x.norm() < 1 else self.large(x)
+
+
 def module(make: Callable, *inputs: torch.Tensor) -> Callable:
     return lambda: (make(), inputs)
 
@@ -227,7 +278,7 @@ CASES: dict[str, Callable] = {
     "PyTorch Geometric GINConv": gin,
     **{f"ultralytics {name}": yolo(name) for name in YOLOS},
     "torch LSTM": module(lambda: Recurrent(nn.LSTM), floats(2, 9, 12)),
-    "torch LSTM projected": module(lambda: Recurrent(nn.LSTM, proj_size=16), floats(2, 9, 12)) if False else module(lambda: nn.LSTM(12, 16, proj_size=8), floats(9, 2, 12)),
+    "torch LSTM projected": module(lambda: nn.LSTM(12, 16, proj_size=8), floats(9, 2, 12)),
     "torch GRU": module(lambda: Recurrent(nn.GRU), floats(2, 9, 12)),
     "torch RNN": module(lambda: Recurrent(nn.RNN), floats(2, 9, 12)),
     "torch TransformerEncoder": module(lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 2), floats(2, 9, 32)),
@@ -236,4 +287,8 @@ CASES: dict[str, Callable] = {
     "torch buffer that is written": module(Counter, floats(4, 8)),
     "torch tied embedding": module(Tied, integers(30, 2, 7)),
     "torch complex spectrum": module(Spectrum, floats(2, 32)),
+    "torch cond": module(EarlyExit, floats(2, 12)),
+    "torch while_loop": module(Newton, floats(6).abs() + 1),
+    "torch scan": module(Scanned, floats(2, 16), floats(9, 2, 12, seed=2)),
+    "torch if on data": module(Gated, floats(2, 12)),
 }  # fmt: skip

@@ -24,6 +24,8 @@ pub enum StrideRule {
     LikeInputs,
     /// Memory of its own, in the order of the inputs where these agree: elementwise operators.
     Elementwise,
+    /// Memory of its own, in the order of this input, whatever the others are.
+    Like(usize),
     /// The memory of this input, as it is.
     Same(usize),
     /// The memory of this input where that is row-major, else a row-major copy:
@@ -212,6 +214,14 @@ pub fn outputs(
                 elementwise(&shape, inputs, views).map(Memory::Own)
             })
             .collect(),
+        StrideRule::Like(input) => {
+            let like = |leaf: &&ValueSpec| {
+                let of = std::slice::from_ref(inputs.get(input)?);
+                let views = views.get(first_leaf(inputs, input)?..)?;
+                elementwise(&shape(leaf)?, of, views).map(Memory::Own)
+            };
+            leaves.iter().map(like).collect()
+        }
         StrideRule::Same(input) => vec![view_of(input).cloned().map(Memory::View)],
         StrideRule::Dense(input) => {
             vec![view_of(input).and_then(|view| match view.is_contiguous() {

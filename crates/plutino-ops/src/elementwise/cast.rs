@@ -87,6 +87,10 @@ impl Formula for TypeAs {
         "type_as"
     }
 
+    fn stride_rule(&self) -> StrideRule {
+        StrideRule::Same(self.input) // of the other only the type is asked for
+    }
+
     fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
         let x = f.input(self.input)?;
         let dtype = TensorValue::at(f.specs(), self.other)?.dtype(); // only its type is asked for

@@ -97,7 +97,7 @@ impl Operator for Elementwise {
     fn stride_rule(&self, inputs: &[ValueSpec]) -> StrideRule {
         match (self.0.stride_rule(), self.lowered(inputs)) {
             // What is no function at all hands its input on, unless the formula knows better.
-            (StrideRule::Same(_), Ok(Lowered::Computed(_))) => StrideRule::Elementwise,
+            (StrideRule::Same(input), Ok(Lowered::Computed(_))) => StrideRule::Like(input),
             (rule, _) => rule,
         }
     }

@@ -10,6 +10,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .. import _errors
 from .._session import Session
+from .._state import State as Carried
 from . import assume, capture, pnnx, program, verify
 from .assume import Assumption
 from .program import State, Written
@@ -47,6 +48,14 @@ class Export:
     signature: Optional[Signature] = field(default=None, repr=False)
     mutated: List[Tuple[int, int]] = field(default_factory=list, repr=False)
 
+    def state(self, session: Session) -> Carried:
+        """A state of a session of this model that carries the buffers which the module writes to,
+        from their initial values on."""
+        state = session.state()
+        for buffer in self.states:
+            state.carry(f"out{buffer.number}", buffer.input).start(buffer.input, buffer.initial)
+        return state
+
 
 def export(
     module: Any,
@@ -83,6 +92,7 @@ def export(
     param, bin = _paths(path)
     found = Export(param, bin, None, "pnnx", signature=signature)
     expected = _expected(module, call, signature)
+    _clear_definitions(found)
     captured = None
     if exporter != "pnnx" and capture.available():
         try:
@@ -207,26 +217,33 @@ def _with_torch_export(
         if isinstance(output, int):
             found.assumptions.append(Assumption(where, value, output))
     written.graph.save(found.param, found.bin)
-    found.definitions = _save_definitions(found.param, written)
+    _save_definitions(found, written)
     found.exporter = "torch.export"
     return captured, written
 
 
-def _save_definitions(param: str, written: Written) -> Optional[str]:
-    """Writes what branches and loops run beside the model, in the place of what an earlier export
-    wrote there; the folder, if there are any."""
-    folder = param[: -len(".pnnx.param")] + ".definitions"
-    if os.path.isdir(folder):
-        for entry in os.listdir(folder):
-            if entry.endswith((".pnnx.param", ".pnnx.bin")):
-                os.remove(os.path.join(folder, entry))
+def _folder(found: Export) -> str:
+    """Where the definitions of a model lie, if it has any."""
+    return found.param[: -len(".pnnx.param")] + ".definitions"
+
+
+def _clear_definitions(found: Export) -> None:
+    """Removes those of the model that an earlier export wrote under the same name."""
+    folder = _folder(found)
+    for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+        if entry.endswith((".pnnx.param", ".pnnx.bin")):
+            os.remove(os.path.join(folder, entry))
+
+
+def _save_definitions(found: Export, written: Written) -> None:
+    """Writes what branches and loops run beside the model."""
     if not written.definitions:
-        return None
-    os.makedirs(folder, exist_ok=True)
+        return
+    found.definitions = _folder(found)
+    os.makedirs(found.definitions, exist_ok=True)
     for kind, graph in written.definitions.items():
-        path = os.path.join(folder, kind)
+        path = os.path.join(found.definitions, kind)
         graph.save(f"{path}.pnnx.param", f"{path}.pnnx.bin")
-    return folder
 
 
 def _reason(error: Exception) -> str:
