@@ -24,7 +24,18 @@ const SELECTIONS: &[(&str, &str, &[&str])] = &[
 
 /// Miri ends where it is asked for more memory than there is, and reads buffers of many MiB byte by
 /// byte.
-const ASKS_TOO_MUCH: &[&str] = &["sizes_beyond_memory_are_errors", "buffer::tests::aligned_and_zero"];
+const ASKS_TOO_MUCH: &[&str] =
+    &["sizes_beyond_memory_are_errors", "buffer::tests::aligned_and_zero"];
+
+/// They make texts, lists or graphs of 100,000 parts to see what becomes of those, which takes
+/// minutes each.
+const LONG: &[&str] = &[
+    "growth_is_counted_before_memory_is_taken",
+    "recursion_is_refused_with_its_chain",
+    "literal::tests::nonsense_is_refused",
+    "nesting_is_bounded",
+    "depth_is_no_limit",
+];
 
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     for (package, filter, skipped) in SELECTIONS {
