@@ -83,9 +83,10 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-tensor/src/buffer.rs",
     "crates/plutino-runtime/src/arena.rs",
     "crates/plutino-ir/src/mmap.rs",
-    "tests/tests/allocations.rs", // a counting global allocator
-    "tests/tests/refusals.rs",    // one that refuses
-    "tests/loom/src/",            // memory of tasks, as kernels share it
+    "tests/tests/allocations.rs",    // a counting global allocator
+    "tests/tests/refusals.rs",       // one that refuses
+    "tests/tests/factorisations.rs", // one that counts what is alive
+    "tests/loom/src/",               // memory of tasks, as kernels share it
 ];
 
 /// Sources of the crates of kernels: unsafe by nature, and of sizes that come from outside.

@@ -28,7 +28,7 @@ pub const ISA: Knob = Knob {
 /// The number of threads of sessions that do not choose one.
 pub const THREADS: Knob = Knob {
     name: "PLUTINO_THREADS",
-    expected: "a number of at least 1",
+    expected: "a number in 1..=1024",
     default: "the cores available to the process",
     about: "threads that compute, for sessions that do not choose",
 };

@@ -158,12 +158,16 @@ pub enum Sorting {
     Kahn,
 }
 
+/// Threads of a session at most: more than machines have. A number out of a configuration that has
+/// lost its unit would keep the whole machine busy with threads that wait.
+const MOST_THREADS: usize = 1024;
+
 /// Options of a session. `SessionOptions::default()` is what most want.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SessionOptions {
-    /// Threads that compute, the caller's included; `None`: `PLUTINO_THREADS`, else the cores
-    /// available.
+    /// Threads that compute, the caller's included, 1 to 1024; `None`: `PLUTINO_THREADS`, else the
+    /// cores available.
     pub threads: Option<usize>,
     /// Instruction set; `None`: `PLUTINO_ISA`, else the best of the CPU.
     pub isa: Option<Isa>,
@@ -345,12 +349,17 @@ impl SessionOptions {
             found,
         };
         let most = self.contexts.iter().map(|context| context.threads()).max();
+        let possible = |n: &usize| (1..=MOST_THREADS).contains(n);
         let threads = match most.or(self.threads) {
-            Some(0) => return Err(bad("threads", "at least 1".into(), "0".into())),
+            Some(n) if !possible(&n) => {
+                return Err(bad("threads", knobs::THREADS.expected.into(), n.to_string()));
+            }
             Some(n) => n,
-            None => match knobs::THREADS.read(|v| v.parse().ok().filter(|&n| n > 0))? {
+            None => match knobs::THREADS.read(|v| v.parse().ok().filter(possible))? {
                 Some(n) => n,
-                None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+                None => {
+                    std::thread::available_parallelism().map_or(1, |n| n.get().min(MOST_THREADS))
+                }
             },
         };
         let isa = match self.isa {
@@ -411,7 +420,10 @@ mod tests {
     #[test]
     fn nonsense_is_named() {
         let e = SessionOptions::default().with_threads(0).resolve().unwrap_err();
-        assert_eq!(e.to_string(), "threads must be at least 1, found '0'");
+        assert_eq!(e.to_string(), "threads must be a number in 1..=1024, found '0'");
+        let e = SessionOptions::default().with_threads(MOST_THREADS + 1).resolve().unwrap_err();
+        assert_eq!(e.to_string(), "threads must be a number in 1..=1024, found '1025'");
+        assert!(knobs::THREADS.expected.ends_with(&format!("1..={MOST_THREADS}")));
         let e = SessionOptions::default().without_pass("fuze").resolve().unwrap_err();
         assert!(e.to_string().contains("found 'fuze'"), "{e}");
         let e = SessionOptions::default().without_pass("infer@x").resolve().unwrap_err();

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut nearest: Vec<&str> =
         namespaces.iter().filter_map(|n| registry.nearest(&format!("{n}{filter}"))).collect();
     nearest.dedup();
+    let filter = plutino::ir::quote(filter);
     Err(Failure::usage(match nearest.as_slice() {
         [] => format!("no operator type contains '{filter}', of {}", count(registry.len(), "type")),
         [only] => format!("no operator type contains '{filter}'; the nearest is {only}"),

@@ -117,11 +117,7 @@ impl Planned {
     ///
     /// # Errors
     /// Where no kernel computes these inputs.
-    pub fn of(
-        operator: &dyn Operator,
-        cx: &PlanCx<'_>,
-        rooms: &[Room],
-    ) -> Result<Self, PlanError> {
+    pub fn of(operator: &dyn Operator, cx: &PlanCx<'_>, rooms: &[Room]) -> Result<Self, PlanError> {
         match is_nothing(cx.outputs) && !operator.refuses_data() {
             true => Ok(Self::views(Vec::new())),
             false => operator.plan_with_room(cx, rooms),

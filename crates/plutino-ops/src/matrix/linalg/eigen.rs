@@ -43,8 +43,8 @@ impl OfMatrices for Eigen {
 
     fn work(&self, sizes: &[Size]) -> usize {
         let n = sizes.first().map_or(0, |size| size.0);
-        // Complex vectors, those of the transpose and the results are as large as two.
-        elements(&[(if self.vectors { 14 } else { 6 }, n, n)])
+        // Complex vectors are as large as two matrices, and are there twice in the end.
+        elements(&[(if self.vectors { 9 } else { 3 }, n, n), (8, n, 1)])
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {

@@ -86,7 +86,8 @@ trait OfMatrices: Debug + Clone + Send + Sync + 'static {
 
 /// Elements of so many matrices of so many rows and columns.
 fn elements(matrices: &[(usize, usize, usize)]) -> usize {
-    let each = matrices.iter().map(|(n, rows, columns)| rows.saturating_mul(*columns).saturating_mul(*n));
+    let each =
+        matrices.iter().map(|(n, rows, columns)| rows.saturating_mul(*columns).saturating_mul(*n));
     each.fold(0, usize::saturating_add)
 }
 

@@ -292,34 +292,37 @@ impl OfMatrices for Single {
     fn work(&self, sizes: &[Size]) -> usize {
         let &[(n, m)] = sizes else { return 0 };
         let k = n.min(m);
-        // Of A, and of the factors, before and after they are sorted.
-        let svd = [(4, n, m), (4, n, k), (4, k, m)];
-        match *self {
-            Self::Determinant | Self::SignAndLog | Self::Log => elements(&[(2, n, m)]),
-            Self::Inverse
-            | Self::InverseAndInfo
-            | Self::Cholesky { .. }
-            | Self::CholeskyAndInfo { .. }
-            | Self::CholeskyInverse { .. } => elements(&[(5, n, n)]),
+        // A, its copy, which becomes a bidiagonal one, the factors.
+        let svd = [(2, n, m), (1, n, k), (1, k, m), (1, k, k)];
+        let also = |more: &[_]| elements(&[&svd[..], more].concat());
+        let most = match *self {
+            Self::Determinant | Self::SignAndLog | Self::Log => elements(&[(1, n, m)]),
+            Self::Inverse | Self::InverseAndInfo | Self::CholeskyInverse { .. } => {
+                elements(&[(4, n, n)])
+            }
+            Self::Cholesky { upper } | Self::CholeskyAndInfo { upper } => {
+                elements(&[(if upper { 6 } else { 4 }, n, n)])
+            }
             Self::Qr(mode) => {
                 let q = if mode == Mode::Complete { n } else { k };
-                elements(&[(1, n, m), (1, n, k), (3, n, q), (3, q, m)])
+                let found = elements(&[(1, n, m), (1, n, k), (1, n, q), (1, q, m)]);
+                let turned =
+                    elements(&[(3, n, q), (1, q, m)]).max(elements(&[(2, n, q), (3, q, m)]));
+                found.max(turned)
             }
-            Self::Svd { full, .. } => {
-                let whole = if full { elements(&[(3, n, n), (3, m, m)]) } else { 0 };
-                elements(&svd).saturating_add(whole)
-            }
-            Self::SingularValues | Self::Rank { .. } => elements(&svd),
-            Self::Condition(
-                MatrixNorm::Greatest | MatrixNorm::Least | MatrixNorm::Nuclear,
-            ) => elements(&svd).saturating_add(elements(&[(3, n, n)])),
-            Self::Condition(_) => elements(&[(5, n, n)]),
-            Self::PseudoInverse { .. } => elements(&svd).saturating_add(elements(&[(3, n, m)])),
-            Self::Eigh { .. } | Self::Eigenvalues { .. } => elements(&[(7, n, n)]),
+            Self::Svd { full: true, .. } => also(&[(3, n, n), (4, m, m)]),
+            Self::Svd { .. } => also(&[(1, n, k), (4, k, m)]),
+            Self::SingularValues | Self::Rank { .. } => also(&[]),
+            Self::PseudoInverse { .. } => also(&[(1, n, m), (1, k, k)]),
+            Self::Condition(MatrixNorm::Greatest | MatrixNorm::Least) => also(&[]),
+            Self::Condition(MatrixNorm::Nuclear) => also(&[(3, n, n)]),
+            Self::Condition(_) => elements(&[(3, n, n)]),
+            Self::Eigh { .. } | Self::Eigenvalues { .. } => elements(&[(4, n, n)]),
             Self::LuFactor => elements(&[(3, n, m)]),
             Self::Lu => elements(&[(1, n, m), (4, n, n), (3, n, k), (3, k, m)]),
-            Self::Exponential => elements(&[(14, n, n)]),
-        }
+            Self::Exponential => elements(&[(9, n, n)]),
+        };
+        most.saturating_add(elements(&[(8, n, 1), (8, m, 1)])) // vectors
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {

@@ -77,7 +77,9 @@ impl OfMatrices for System {
 
     fn work(&self, sizes: &[Size]) -> usize {
         let &[(n, _), (rows, columns)] = sizes else { return 0 };
-        elements(&[(3, n, n), (4, rows, columns)])
+        let turned = usize::from(!self.left());
+        let both = usize::from(matches!(self, Self::Cholesky { .. }));
+        elements(&[(1 + turned + both, n, n), (3 + 2 * turned, rows, columns), (8, n, 1)])
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {
@@ -189,7 +191,9 @@ impl OfMatrices for LeastSquares {
     fn work(&self, sizes: &[Size]) -> usize {
         let &[(n, m), (_, columns)] = sizes else { return 0 };
         let k = n.min(m);
-        elements(&[(5, n, m), (5, n, k), (5, k, m), (4, n, columns), (4, m, columns)])
+        // A, its copy, which becomes a bidiagonal one, the factors; B and the errors; X.
+        let factors = [(2, n, m), (1, n, k), (2, k, m), (2, k, k), (8, n, 1), (8, m, 1)];
+        elements(&[&factors[..], &[(2, n, columns), (3, m, columns)]].concat())
     }
 
     fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {
