@@ -113,7 +113,7 @@ pub use plutino_runtime::{
     QueueOptions, Registration, Rendezvous, RendezvousError, Request, ScanOptions, Session,
     SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting, Stage, StageError,
     State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport,
-    ValueStorage, Waiting, Warning,
+    ValueStorage, Waiting, Warning, WeightDtype,
 };
 pub use plutino_runtime::{compare, cost};
 #[cfg(feature = "npy")]
