@@ -9,7 +9,7 @@ use plutino::ir::{
 use plutino::runtime::knobs;
 use plutino::{
     Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
-    Session, SessionOptions, SizeLimit, SizeLimits,
+    Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +40,10 @@ pub(crate) struct LimitArgs {
     placing: PlaceArgs,
     #[command(flatten)]
     files: LoadArgs,
+    /// Keep the f32 weights of linear layers as narrow floats: half the memory, faster where each
+    /// is read once (single rows, steps of a decoder); sums stay f32
+    #[arg(long, value_name = "bf16|f16", value_parser = parse_weights)]
+    weights: Option<WeightDtype>,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
     #[arg(long)]
@@ -220,6 +224,14 @@ fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
     Ok((limit, value))
 }
 
+fn parse_weights(name: &str) -> Result<WeightDtype, String> {
+    match name {
+        "bf16" => Ok(WeightDtype::Bf16),
+        "f16" => Ok(WeightDtype::F16),
+        _ => Err("bf16 or f16".into()),
+    }
+}
+
 /// [`MemoryUse`] on the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum MemoryArg {
@@ -327,6 +339,7 @@ impl LimitArgs {
         options.threads = self.threads;
         options.memory_budget = self.max_memory;
         options.memory = memory.into();
+        options.weights = self.weights.unwrap_or_default();
         options.winograd = !self.no_winograd;
         options.batch_invariant = self.batch_invariant;
         options.dispatch = self.dispatch;

@@ -19,7 +19,7 @@ use plutino_products::gemm::GemmError;
 pub const MAX_DIMS: usize = 3;
 
 /// Sizes that make no convolution.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvError {
     /// Kernel size, stride or dilation is zero.

@@ -114,7 +114,7 @@ pub use plutino_runtime::{
     QueueError, QueueOptions, Registration, Rendezvous, RendezvousError, Request, ScanOptions,
     Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting, Stage,
     StageError, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind,
-    ValueReport, ValueStorage, Waiting, Warning,
+    ValueReport, ValueStorage, Waiting, Warning, WeightDtype,
 };
 pub use plutino_runtime::{compare, cost};
 #[cfg(feature = "npy")]

@@ -1,23 +1,26 @@
-//! AVX2 with FMA.
+//! AVX2 with FMA and F16C.
 //!
 //! Every method is one or two intrinsics. They are safe because a token only exists behind
 //! [`super::Isa`], which checks CPUID, and because each is inlined into a `#[target_feature]`
 //! function.
 
 use super::{Isa, Level, Simd, Vectorized};
+use plutino_tensor::{bf16, f16};
 use std::arch::x86_64::*;
 
-/// AVX2 and FMA: 16 registers of 8 f32. Only [`Isa::run`] makes one.
+/// AVX2, FMA and F16C: 16 registers of 8 f32. Only [`Isa::run`] makes one.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2(pub(super) ());
 
 pub(super) fn has_avx2() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c")
 }
 
 /// # Safety
 /// [`has_avx2`] holds.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run_avx2<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
@@ -25,7 +28,7 @@ pub(super) unsafe fn run_avx2<K: Vectorized>(kernel: K) -> K::Output {
 /// # Safety
 /// As [`run_avx2`].
 #[inline(never)]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn outlined_avx2<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Avx2(()))
 }
@@ -130,6 +133,19 @@ impl Simd for Avx2 {
     unsafe fn load_ptr(self, p: *const f32) -> __m256 {
         // SAFETY: precondition of the method.
         unsafe { _mm256_loadu_ps(p) }
+    }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_bf16_ptr(self, p: *const bf16) -> __m256 {
+        // SAFETY: precondition of the method. A bf16 is the upper half of its f32.
+        unsafe {
+            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
+        }
+    }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_f16_ptr(self, p: *const f16) -> __m256 {
+        // SAFETY: precondition of the method.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m256 {

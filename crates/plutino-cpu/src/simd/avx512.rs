@@ -2,6 +2,7 @@
 
 use super::avx2::{Avx2, has_avx2, intrinsics, transpose_8};
 use super::{Isa, Level, Simd, Vectorized};
+use plutino_tensor::{bf16, f16};
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
@@ -40,7 +41,7 @@ fn cpuid(leaf: u32) -> CpuidResult {
 
 /// # Safety
 /// [`has_avx512`] holds.
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
@@ -48,7 +49,7 @@ pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
 /// # Safety
 /// As [`run_avx512`].
 #[inline(never)]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn outlined_avx512<K: Vectorized>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
@@ -86,6 +87,19 @@ impl Simd for Avx512 {
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {
         // SAFETY: precondition of the method.
         unsafe { _mm512_loadu_ps(p) }
+    }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_bf16_ptr(self, p: *const bf16) -> __m512 {
+        // SAFETY: precondition of the method. A bf16 is the upper half of its f32.
+        unsafe {
+            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
+        }
+    }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_f16_ptr(self, p: *const f16) -> __m512 {
+        // SAFETY: precondition of the method.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m512 {

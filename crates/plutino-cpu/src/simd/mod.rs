@@ -36,6 +36,8 @@ mod interleaved;
 mod portable;
 pub mod unroll;
 
+use plutino_tensor::{bf16, f16};
+
 #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
 pub use avx2::Avx2;
 #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
@@ -271,6 +273,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of `n` f32. It need not be aligned.
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32;
+    /// Loads [`Simd::LANES`] bf16: the same numbers as f32.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of that many bf16. It need not be aligned.
+    unsafe fn load_bf16_ptr(self, p: *const bf16) -> Self::F32;
+    /// Loads [`Simd::LANES`] f16: the same numbers as f32.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of that many f16. It need not be aligned.
+    unsafe fn load_f16_ptr(self, p: *const f16) -> Self::F32;
     /// Stores [`Simd::LANES`] elements.
     ///
     /// # Safety

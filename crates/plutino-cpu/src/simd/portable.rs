@@ -1,6 +1,8 @@
 //! The instruction set that every CPU has: arrays that the compiler vectorises as far as it can.
 
 use super::{Isa, Simd, Vectorized};
+use crate::halves::Half;
+use plutino_tensor::{bf16, f16};
 
 /// Four f32 in plain Rust.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,16 @@ impl Simd for Portable {
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> V {
         // SAFETY: lanes below n are valid for reads (precondition).
         map([0, 1, 2, 3], |i| if i < n { unsafe { p.add(i).read_unaligned() } } else { 0.0 })
+    }
+    #[inline(always)]
+    unsafe fn load_bf16_ptr(self, p: *const bf16) -> V {
+        // SAFETY: valid for four reads (precondition).
+        map(unsafe { p.cast::<[bf16; 4]>().read_unaligned() }, Half::to_single)
+    }
+    #[inline(always)]
+    unsafe fn load_f16_ptr(self, p: *const f16) -> V {
+        // SAFETY: as above.
+        map(unsafe { p.cast::<[f16; 4]>().read_unaligned() }, Half::to_single)
     }
     #[inline(always)]
     unsafe fn store_ptr(self, v: V, p: *mut f32) {

@@ -2,6 +2,8 @@
 
 use super::{Operator, PackCache, PlanError, RunCx, RunError, ValueSpec};
 use plutino_kernels::Isa;
+use plutino_kernels::gemm::Narrow;
+use plutino_tensor::DType;
 use std::ops::Deref;
 
 /// What an operator is bound to.
@@ -51,6 +53,8 @@ pub struct Setting {
     pub threads: usize,
     /// What to spend memory on.
     pub memory: MemoryUse,
+    /// What weights of f32 are kept as.
+    pub weights: WeightDtype,
     /// Whether Winograd's algorithms may compute convolutions.
     pub winograd: bool,
     /// Whether the bits of a row must not depend on the rows beside it: where algorithms that round
@@ -61,7 +65,14 @@ pub struct Setting {
 impl Setting {
     /// For speed, whatever memory that takes, and with all algorithms.
     pub fn new(isa: Isa, threads: usize) -> Self {
-        Self { isa, threads, memory: MemoryUse::Fast, winograd: true, batch_invariant: false }
+        Self {
+            isa,
+            threads,
+            memory: MemoryUse::Fast,
+            weights: WeightDtype::AsStored,
+            winograd: true,
+            batch_invariant: false,
+        }
     }
 }
 
@@ -74,6 +85,33 @@ pub enum MemoryUse {
     /// As little as possible: no weights that are larger than those of the file, packed one after
     /// the other.
     Low,
+}
+
+/// What the f32 weights of linear layers are kept as: half of the memory, and a step that reads
+/// each of them once, such as one of a decoder, takes half of the time. Sums stay f32. Weights that
+/// a file has as f16 or bf16 stay so in any case, and lose nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WeightDtype {
+    /// As the file has them.
+    #[default]
+    AsStored,
+    /// The nearest bf16: 8 bits of precision, a relative error of 2^-9 each at most.
+    Bf16,
+    /// The nearest f16: 11 bits of precision, a relative error of 2^-12 at most for magnitudes from
+    /// 6e-5 on; a weight beyond 65504 is an error.
+    F16,
+}
+
+impl WeightDtype {
+    /// How a weight of this dtype is packed, if not as f32.
+    pub(crate) fn narrow(self, stored: DType) -> Option<Narrow> {
+        Narrow::of(stored).or(match self {
+            Self::AsStored => None,
+            Self::Bf16 => Some(Narrow::Bf16),
+            Self::F16 => Some(Narrow::F16),
+        })
+    }
 }
 
 /// An input that lies in memory with room to grow: as part of a dense tensor that is longer in one

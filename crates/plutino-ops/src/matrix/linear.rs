@@ -184,20 +184,44 @@ impl RowProduct {
         sizes: [usize; 3],
         strides: (usize, usize),
     ) -> Result<Planned, PlanError> {
-        let plan = |packed: bool| {
-            LinearProduct::plan(Target::this(cx.isa), cx.threads, sizes, packed, self.activation)
-                .map_err(plan_error)
-        };
-        let known = plan(true)?;
+        let known = product_of_packed(cx, weight.spec(cx.inputs)?.dtype, sizes, self.activation)?;
         let weights = weight.packed(cx.inputs, cx.packs, known.pack_key(), |weight| {
             known.pack(weight, strides, &Par::serial()).map_err(plan_error)
         })?;
-        let product = if matches!(weights, Bound::Ready(_)) { known } else { plan(false)? };
-        let name = format!("gemm.{}", cx.isa);
+        let product = match weights {
+            Bound::Ready(_) => known,
+            Bound::AtRun(_) => {
+                let target = Target::this(cx.isa);
+                LinearProduct::plan(target, cx.threads, sizes, false, self.activation)
+                    .map_err(plan_error)?
+            }
+        };
+        let name = match product.pack_key().precision {
+            DType::F32 => format!("gemm.{}", cx.isa),
+            narrow => format!("gemm.{narrow}.{}", cx.isa),
+        };
         let workspace = product.workspace();
         let kernel = LinearKernel { name, product, rows: self, weights, strides };
         Ok(Planned::new(kernel).with_scratch(workspace))
     }
+}
+
+/// A product with a weight of this dtype, which is packed while planning: as narrow floats where
+/// the weight, or the setting, says so.
+pub(crate) fn product_of_packed(
+    cx: &PlanCx<'_>,
+    stored: DType,
+    sizes: [usize; 3],
+    activation: Option<Activation>,
+) -> Result<LinearProduct, PlanError> {
+    let target = Target::this(cx.isa);
+    match cx.weights.narrow(stored) {
+        Some(narrow) => {
+            LinearProduct::plan_narrow(target, cx.threads, sizes, narrow, activation)
+        }
+        None => LinearProduct::plan(target, cx.threads, sizes, true, activation),
+    }
+    .map_err(plan_error)
 }
 
 /// The error of sizes or weights that do not fit.

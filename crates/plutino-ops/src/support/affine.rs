@@ -1,10 +1,10 @@
 //! x Wᵀ + b with weights of the model file, as a step of a larger kernel (attention, recurrent
 //! layers).
 
-use crate::matrix::linear::{plan_error, run_error};
+use crate::matrix::linear::{plan_error, product_of_packed, run_error};
 use crate::{PlanCx, PlanError, RunError, Weight};
 use plutino_kernels::Par;
-use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
+use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,11 +49,9 @@ impl Affine {
         rows: Range<usize>,
         bias: Option<(&Weight, usize)>,
     ) -> Result<Self, PlanError> {
-        let target = Target::this(cx.isa);
         let k = weight.dims().get(1).copied().unwrap_or(1);
         let n = rows.len();
-        let product = LinearProduct::plan(target, cx.threads, [m, k, n], true, None);
-        let product = product.map_err(plan_error)?;
+        let product = product_of_packed(cx, weight.spec.dtype, [m, k, n], None)?;
         let outside =
             || PlanError::Unsupported(format!("rows {rows:?} of weight '{}'", weight.name));
         let name = match weight.dims().first() {

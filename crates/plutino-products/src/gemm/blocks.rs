@@ -1,12 +1,15 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::Target;
-use super::pack::{Format, Pack, PackPanels, Side};
+use super::narrow::Narrow;
+use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
-use super::tiles::{Left, Panels, Tiles};
+use super::tiles::{Few, Left, Panels, Tiles};
+use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut, stop};
+use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
 /// Who packs an operand.
@@ -18,6 +21,8 @@ enum Packing {
     Shared,
     /// Each task the part that it needs.
     Private,
+    /// It is packed already, of narrow floats: each task widens the part that it needs.
+    Widened,
 }
 
 /// A batch of products with all decisions taken: block sizes, how the work is cut, who packs what.
@@ -36,6 +41,8 @@ pub struct Gemm {
     in_place: bool,
     /// Depth for which a shared operand is packed at a time: whole depth blocks.
     slab: usize,
+    /// What B is packed as, where it is not f32.
+    narrow: Option<Narrow>,
 }
 
 impl Gemm {
@@ -84,7 +91,27 @@ impl Gemm {
         // lie nowhere.
         let in_place = k > 0 && (k <= a.kc || b.padded / b.width <= FEW_PANELS);
         let (a, b, slab) = ((pack_a, a), (pack_b, b), slab.min(k));
-        Self { target, size, a, b, task, mc, nc, in_place, slab }
+        Self { target, size, a, b, task, mc, nc, in_place, slab, narrow: None }
+    }
+
+    /// As [`Gemm::new`] with a right operand that comes packed as narrow floats
+    /// ([`PackedMatrix::narrow`](super::PackedMatrix::narrow)). A product of few rows widens them
+    /// in registers, and reads its rows where they lie, which the left operand must allow
+    /// ([`Pack::lanes`]); any other widens a block at a time.
+    pub fn narrow(target: Target, threads: usize, size: Size, narrow: Narrow) -> Self {
+        let mut gemm = Self::new(target, threads, size, (false, true));
+        gemm.narrow = Some(narrow);
+        if size.m <= tile::FEW {
+            gemm.in_place = true;
+        } else {
+            gemm.b.0 = Packing::Widened;
+        }
+        gemm
+    }
+
+    /// Whether tiles read narrow panels.
+    fn reads_narrow(&self) -> bool {
+        self.narrow.is_some() && self.b.0 == Packing::Ready
     }
 
     /// The rows of A where they lie, if they are read there.
@@ -139,7 +166,7 @@ impl Gemm {
     /// Elements of one thread's block of B.
     fn private_b(&self) -> usize {
         match self.b.0 {
-            Packing::Private => line(self.nc.min(self.task.1) * self.b.1.kc),
+            Packing::Private | Packing::Widened => line(self.nc.min(self.task.1) * self.b.1.kc),
             _ => 0,
         }
     }
@@ -226,6 +253,8 @@ impl Gemm {
             assert!(other.len() >= end, "residual too short");
         }
         let target = self.target;
+        let in_place = !self.reads_narrow() || self.rows_in_place(&problem.a(i)).is_some();
+        assert!(in_place, "few rows times a narrow matrix must lie as they are read");
         match (self.a.0, problem.a(i)) {
             (Packing::Ready, Operand::Packed(a)) => {
                 assert!(
@@ -239,13 +268,13 @@ impl Gemm {
             _ => {}
         }
         match (self.b.0, problem.b(i)) {
-            (Packing::Ready, Operand::Packed(b)) => {
+            (Packing::Ready | Packing::Widened, Operand::Packed(b)) => {
                 assert!(
-                    b.matches(target, Side::Right, n, k),
+                    b.matches(target, Side::Right, n, k) && b.is_narrow() == self.narrow,
                     "right operand packed for another size"
                 );
             }
-            (Packing::Ready, Operand::Source(_)) | (_, Operand::Packed(_)) => {
+            (Packing::Ready | Packing::Widened, Operand::Source(_)) | (_, Operand::Packed(_)) => {
                 unreachable!("right operand packed or not, against the plan")
             }
             _ => {}
@@ -318,7 +347,10 @@ impl<P: Problem> Block<'_, P> {
         let (mr, nr) = (format_a.width, format_b.width);
         // What is packed already need not stay in L2 as a whole: its panels pass once for each
         // block of the other operand.
-        let nc = if pack_b == Packing::Private { gemm.nc } else { self.cols.len().max(1) };
+        let nc = match pack_b {
+            Packing::Private | Packing::Widened => gemm.nc,
+            Packing::Ready | Packing::Shared => self.cols.len().max(1),
+        };
         let mc = gemm.mc;
         let (shared_a, shared_b) = self.shared;
 
@@ -341,6 +373,16 @@ impl<P: Problem> Block<'_, P> {
                             out: private_b,
                         });
                         Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
+                    }
+                    (Packing::Widened, Operand::Packed(matrix)) => {
+                        let from = format_b.offset(jc, ks.start, 0);
+                        let len = cols.len().next_multiple_of(nr) * ks.len();
+                        matrix.widen(from..from + len, private_b);
+                        Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
+                    }
+                    (Packing::Ready, Operand::Packed(matrix)) if gemm.reads_narrow() => {
+                        self.few(matrix, cols, &ks);
+                        continue;
                     }
                     (_, operand) => self.panels(format_b, operand, shared_b, &ks),
                 };
@@ -384,6 +426,38 @@ impl<P: Problem> Block<'_, P> {
         cols: Range<usize>,
         ks: &Range<usize>,
     ) {
+        self.parts(a, b, rows, cols, ks, A::run);
+    }
+
+    /// Few rows of A, where they lie, times narrow panels.
+    fn few(&self, matrix: &PackedMatrix, cols: Range<usize>, ks: &Range<usize>) {
+        match self.gemm.narrow {
+            Some(Narrow::Bf16) => self.few_of(matrix.as_slice_of::<bf16>(), cols, ks),
+            Some(Narrow::F16) => self.few_of(matrix.as_slice_of::<f16>(), cols, ks),
+            None => {}
+        }
+    }
+
+    fn few_of<E: Few>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
+        // They lie so: asserted by `check`.
+        let Some(rows) = self.gemm.rows_in_place(&self.problem.a(self.i)) else { return };
+        let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
+        let offset = self.gemm.b.1.offset(0, ks.start, 0);
+        let b = Panels { data, first: 0, offset, depth: ks.len() };
+        self.parts(a, b, self.rows.clone(), cols, ks, E::run);
+    }
+
+    /// A block of A times a block of B, a part of it at a time: whether the work is to end is
+    /// asked between.
+    fn parts<A: Copy, E>(
+        &self,
+        a: A,
+        b: Panels<'_, E>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        ks: &Range<usize>,
+        run: fn(Tiles<'_, A, E>, Isa),
+    ) {
         let gemm = self.gemm;
         let nr = gemm.b.1.width;
         // Whole panels, several of them where few rows take them at once.
@@ -404,7 +478,7 @@ impl<P: Problem> Block<'_, P> {
                 base: self.problem.c(self.i),
                 stride: self.stride,
             };
-            A::run(tiles, gemm.target.isa);
+            run(tiles, gemm.target.isa);
         }
     }
 }

@@ -2,13 +2,13 @@
 //! with known matrices and convolutions of single pixels are.
 
 use super::pack::{PackedMatrix, Side, Strided};
-use super::{Bias, Gemm, Operand, PostOps, Product, Residual, Size, Target};
+use super::{Bias, Gemm, Narrow, Operand, PostOps, Product, Residual, Size, Target};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{PackKey, Par};
 use plutino_tensor::{Floats, TensorError};
 
 /// What [`LinearProduct`] refuses.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GemmError {
     /// A slice of another size than the plan's.
@@ -37,6 +37,12 @@ pub enum GemmError {
         planned: usize,
         /// Threads of the run.
         found: usize,
+    },
+    /// A number of the matrix that narrow floats have none near to.
+    #[error("{value:e} is beyond the range of f16, which ends at 65504; bf16 reaches as far as f32")]
+    Range {
+        /// The number.
+        value: f32,
     },
     /// The system refused memory for the packed matrix.
     #[error(transparent)]
@@ -79,6 +85,7 @@ pub struct LinearProduct {
     gemm: Gemm,
     threads: usize,
     packed: bool,
+    narrow: Option<Narrow>,
     activation: Option<Activation>,
 }
 
@@ -123,15 +130,26 @@ impl LinearProduct {
         packed: bool,
         activation: Option<Activation>,
     ) -> Result<Self, GemmError> {
-        let fits = |sizes: [usize; 2]| {
-            sizes[0].checked_mul(sizes[1]).is_some_and(|n| n <= isize::MAX as usize / 8)
-        };
-        if ![[m, k], [k, n], [m, n]].into_iter().all(fits) {
-            return Err(GemmError::Overflow);
-        }
-        let threads = threads.max(1);
-        let gemm = Gemm::new(target, threads, Size { batch: 1, m, n, k }, (false, packed));
-        Ok(Self { gemm, threads, packed, activation })
+        let (size, threads) = (checked([m, k, n])?, threads.max(1));
+        let gemm = Gemm::new(target, threads, size, (false, packed));
+        Ok(Self { gemm, threads, packed, narrow: None, activation })
+    }
+
+    /// Plans a product with a matrix that is packed as narrow floats: half the memory, and half the
+    /// time where there is one row. The sums are those of f32 with the rounded matrix.
+    ///
+    /// # Errors
+    /// [`GemmError::Overflow`].
+    pub fn plan_narrow(
+        target: Target,
+        threads: usize,
+        [m, k, n]: [usize; 3],
+        narrow: Narrow,
+        activation: Option<Activation>,
+    ) -> Result<Self, GemmError> {
+        let (size, threads) = (checked([m, k, n])?, threads.max(1));
+        let gemm = Gemm::narrow(target, threads, size, narrow);
+        Ok(Self { gemm, threads, packed: true, narrow: Some(narrow), activation })
     }
 
     /// `[m, k, n]`.
@@ -147,13 +165,15 @@ impl LinearProduct {
 
     /// What decides the form of the packed matrix.
     pub fn pack_key(&self) -> PackKey {
-        PackedMatrix::key(Side::Right, self.gemm.target().isa)
+        let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
+        PackKey { precision: self.narrow.map_or(key.precision, Narrow::dtype), ..key }
     }
 
     /// Packs the matrix, whose neighbours in a column and in a row lie `strides` apart.
     ///
     /// # Errors
-    /// [`GemmError::Length`], [`GemmError::Memory`].
+    /// [`GemmError::Length`], [`GemmError::Memory`], and [`GemmError::Range`] where the matrix is to
+    /// be packed as f16.
     pub fn pack<'w>(
         &self,
         w: impl Into<Floats<'w>>,
@@ -163,7 +183,11 @@ impl LinearProduct {
         let ([_, k, n], w) = (self.sizes(), w.into());
         check_matrix(w.len(), (k, n), strides)?;
         let right = Strided::right(w, (k, n), strides);
-        Ok(PackedMatrix::of(self.gemm.target(), Side::Right, &right, par)?)
+        let target = self.gemm.target();
+        Ok(match self.narrow {
+            Some(narrow) => PackedMatrix::narrow(target, &right, narrow)?,
+            None => PackedMatrix::of(target, Side::Right, &right, par)?,
+        })
     }
 
     /// Bytes of workspace.
@@ -197,7 +221,9 @@ impl LinearProduct {
         };
         let b = match w {
             Matrix::Packed(matrix)
-                if self.packed && matrix.matches(self.gemm.target(), Side::Right, n, k) =>
+                if self.packed
+                    && matrix.is_narrow() == self.narrow
+                    && matrix.matches(self.gemm.target(), Side::Right, n, k) =>
             {
                 Operand::Packed(matrix)
             }
@@ -215,6 +241,17 @@ impl LinearProduct {
         let a = Operand::Source(Strided::left(x, (m, k), (k, 1)));
         self.gemm.run(par, &Product { a, b, post_ops }, y, stride, scratch);
         Ok(())
+    }
+}
+
+/// The size of a product, if its matrices can be addressed.
+fn checked([m, k, n]: [usize; 3]) -> Result<Size, GemmError> {
+    let fits = |sizes: [usize; 2]| {
+        sizes[0].checked_mul(sizes[1]).is_some_and(|n| n <= isize::MAX as usize / 8)
+    };
+    match [[m, k], [k, n], [m, n]].into_iter().all(fits) {
+        true => Ok(Size { batch: 1, m, n, k }),
+        false => Err(GemmError::Overflow),
     }
 }
 

@@ -16,6 +16,8 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
+//! Weights may be narrow ([`Narrow`]): packed as bf16 or f16, computed with in f32.
+//!
 //! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
 //! single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
 //!
@@ -28,6 +30,7 @@ mod batch;
 mod blocks;
 mod linear;
 mod machine;
+mod narrow;
 mod pack;
 mod post_ops;
 mod problem;
@@ -42,6 +45,7 @@ pub use batch::Batch;
 pub use blocks::Gemm;
 pub use linear::{GemmError, LinearArgs, LinearProduct, Matrix};
 pub use machine::Machine;
+pub use narrow::Narrow;
 pub(crate) use pack::PackPanels;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
 pub use post_ops::{Bias, PostOps, Residual};

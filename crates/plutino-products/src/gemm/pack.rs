@@ -11,10 +11,12 @@
 //!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
 //! ```
 
-use super::Target;
+use super::{GemmError, Narrow, Target};
+use bytemuck::Pod;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_cpu::{PackKey, Par, par::SharedMut};
-use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use plutino_cpu::par::stop;
+use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc};
 use std::ops::Range;
 
 /// A source of panels.
@@ -269,6 +271,8 @@ pub struct PackedMatrix {
     target: Target,
     extent: usize,
     depth: usize,
+    /// The elements, where they are not f32.
+    narrow: Option<Narrow>,
 }
 
 impl PackedMatrix {
@@ -289,7 +293,42 @@ impl PackedMatrix {
         let mut buf = AlignedBuf::resident(bytes)?;
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
         format.pack_all(target, source, 0..depth, all, par);
-        Ok(Self { buf, side, target, extent, depth })
+        Ok(Self { buf, side, target, extent, depth, narrow: None })
+    }
+
+    /// Packs a right operand as narrow floats, each the nearest of its number: a panel at a time,
+    /// on this thread.
+    ///
+    /// # Errors
+    /// [`GemmError::Memory`]; [`GemmError::Range`] where a finite number would become infinite.
+    pub fn narrow(
+        target: Target,
+        source: &Strided<'_>,
+        narrow: Narrow,
+    ) -> Result<Self, GemmError> {
+        let (side, extent, depth) = (Side::Right, source.extent, source.depth);
+        let format = Format::new(target, side, extent, depth);
+        let mut buf = AlignedBuf::resident(format.len().saturating_mul(narrow.dtype().size_of()))?;
+        let mut panel = alloc::filled(format.kc.saturating_mul(format.width), 0.0f32)?;
+        let bytes = buf.as_mut_bytes();
+        let (mut at, mut k) = (0, 0);
+        while k < depth && !stop::stopped() {
+            let depth = k..(k + format.kc).min(depth);
+            let panel = &mut panel[..depth.len() * format.width];
+            for lane in (0..format.padded).step_by(format.width) {
+                let lanes = lane..lane + format.width;
+                let (depth, width) = (depth.clone(), format.width);
+                target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
+                if let Some(&value) = panel.iter().find(|x| !narrow.reaches(**x)) {
+                    return Err(GemmError::Range { value });
+                }
+                let to = &mut bytes[at..at + panel.len() * narrow.dtype().size_of()];
+                narrow.write(target.isa, panel, to);
+                at += to.len();
+            }
+            k = depth.end;
+        }
+        Ok(Self { buf, side, target, extent, depth, narrow: Some(narrow) })
     }
 
     /// What decides the form, whatever the matrix's size.
@@ -324,7 +363,23 @@ impl PackedMatrix {
     }
 
     pub(super) fn as_slice(&self) -> &[f32] {
+        self.as_slice_of()
+    }
+
+    pub(super) fn as_slice_of<E: Pod>(&self) -> &[E] {
         bytemuck::cast_slice(self.buf.as_bytes())
+    }
+
+    /// What its elements are, if not f32.
+    pub fn is_narrow(&self) -> Option<Narrow> {
+        self.narrow
+    }
+
+    /// Widens these elements of a narrow matrix, in the order of memory.
+    pub(super) fn widen(&self, elements: Range<usize>, to: &mut [f32]) {
+        if let Some(narrow) = self.narrow {
+            narrow.read(self.target.isa, self.buf.as_bytes(), elements, to);
+        }
     }
 }
 

@@ -23,6 +23,7 @@
 use super::post_ops::UNLIMITED;
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{LINE, Simd};
+use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
 /// Rows of a full tile: three eighths of the registers, 6 or 12.
@@ -59,6 +60,51 @@ pub(crate) trait Left: Copy {
     /// The same from term `k` on.
     fn from<S: Simd>(self, k: usize) -> Self;
 }
+
+/// The right operand of a tile: panels of elements that are read front to back.
+pub(crate) trait Right: Copy {
+    /// Whether tiles of few rows alone read it ([`FEW`]): others are not compiled.
+    const NARROW: bool;
+    /// Loads a vector of elements, from element `at` on.
+    ///
+    /// # Safety
+    /// They are there.
+    unsafe fn load<S: Simd>(self, s: S, at: usize) -> S::F32;
+    /// The same from so many elements on.
+    fn from(self, elements: usize) -> Self;
+    /// Where it lies.
+    fn address(self) -> *const f32;
+}
+
+/// Elements of a type, which this method of [`Simd`] loads.
+macro_rules! right {
+    ($element:ty, $narrow:literal, $load:ident) => {
+        impl Right for *const $element {
+            const NARROW: bool = $narrow;
+            #[inline(always)]
+            unsafe fn load<S: Simd>(self, s: S, at: usize) -> S::F32 {
+                // SAFETY: the caller's promise.
+                unsafe { s.$load(self.add(at)) }
+            }
+            #[inline(always)]
+            fn from(self, elements: usize) -> Self {
+                self.wrapping_add(elements)
+            }
+            #[inline(always)]
+            fn address(self) -> *const f32 {
+                self.cast()
+            }
+        }
+    };
+}
+
+right!(f32, false, load_ptr);
+right!(bf16, true, load_bf16_ptr);
+right!(f16, true, load_f16_ptr);
+
+/// Rows of a product whose tiles read narrow panels as they are: one row is as fast as its bytes.
+/// With more rows each element is widened once for all of them instead (`narrow.rs`).
+pub(crate) const FEW: usize = 3;
 
 /// A packed panel: [`rows`] elements for each k.
 #[derive(Debug, Clone, Copy)]
@@ -139,13 +185,13 @@ impl Ahead {
 
 /// One tile's operands.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tile<'a, A> {
+pub(crate) struct Tile<'a, A, B> {
     /// Terms of the sum.
     pub(crate) depth: usize,
     /// The rows of A.
     pub(crate) a: A,
     /// Panel of B, `VECTORS * LANES` elements for each k.
-    pub(crate) b: *const f32,
+    pub(crate) b: B,
     /// Elements from one panel of B to the next.
     pub(crate) b_panel: usize,
     /// What to fetch meanwhile.
@@ -162,10 +208,10 @@ pub(crate) struct Tile<'a, A> {
     pub(crate) clamp: (f32, f32),
 }
 
-impl<'a> Tile<'a, ()> {
+impl<'a, B> Tile<'a, (), B> {
     /// The tile with its left operand.
     #[inline(always)]
-    pub(crate) fn with<A>(self, a: A) -> Tile<'a, A> {
+    pub(crate) fn with<A>(self, a: A) -> Tile<'a, A, B> {
         let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, end, clamp } = self;
         Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, end, clamp }
     }
@@ -178,25 +224,30 @@ impl<'a> Tile<'a, ()> {
 /// valid for `depth` panel rows in each panel; `c` and what `end.add` says for `cols` elements in
 /// each row. `rows` is at least 1.
 #[inline(always)]
-pub(crate) unsafe fn run<S: Simd, A: Left>(s: S, rows_here: usize, panels: usize, t: &Tile<'_, A>) {
+pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
+    s: S,
+    rows_here: usize,
+    panels: usize,
+    t: &Tile<'_, A, B>,
+) {
     // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
     unsafe {
         match (rows_here, panels) {
-            (1, 4) => tile::<S, A, 1, 8>(s, t),
-            (2, 2) => tile::<S, A, 2, 4>(s, t),
-            (3, 2) => tile::<S, A, 3, 4>(s, t),
-            (1, _) => tile::<S, A, 1, 2>(s, t),
-            (2, _) => tile::<S, A, 2, 2>(s, t),
-            (3, _) => tile::<S, A, 3, 2>(s, t),
-            (4, _) => tile::<S, A, 4, 2>(s, t),
-            (5, _) => tile::<S, A, 5, 2>(s, t),
-            (6, _) => tile::<S, A, 6, 2>(s, t),
-            (7, _) if rows::<S>() > 6 => tile::<S, A, 7, 2>(s, t),
-            (8, _) if rows::<S>() > 6 => tile::<S, A, 8, 2>(s, t),
-            (9, _) if rows::<S>() > 6 => tile::<S, A, 9, 2>(s, t),
-            (10, _) if rows::<S>() > 6 => tile::<S, A, 10, 2>(s, t),
-            (11, _) if rows::<S>() > 6 => tile::<S, A, 11, 2>(s, t),
-            (12, _) if rows::<S>() > 6 => tile::<S, A, 12, 2>(s, t),
+            (1, 4) => tile::<S, A, B, 1, 8>(s, t),
+            (2, 2) => tile::<S, A, B, 2, 4>(s, t),
+            (3, 2) => tile::<S, A, B, 3, 4>(s, t),
+            (1, _) => tile::<S, A, B, 1, 2>(s, t),
+            (2, _) => tile::<S, A, B, 2, 2>(s, t),
+            (3, _) => tile::<S, A, B, 3, 2>(s, t),
+            (4, _) if !B::NARROW => tile::<S, A, B, 4, 2>(s, t),
+            (5, _) if !B::NARROW => tile::<S, A, B, 5, 2>(s, t),
+            (6, _) if !B::NARROW => tile::<S, A, B, 6, 2>(s, t),
+            (7, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 7, 2>(s, t),
+            (8, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 8, 2>(s, t),
+            (9, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 9, 2>(s, t),
+            (10, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 10, 2>(s, t),
+            (11, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 11, 2>(s, t),
+            (12, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 12, 2>(s, t),
             _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
         }
     }
@@ -237,7 +288,10 @@ const TERMS: usize = 4;
 /// # Safety
 /// As [`run`], with R rows and V / 2 panels.
 #[cfg_attr(not(unoptimised), inline(always))]
-unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<'_, A>) {
+unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
+    s: S,
+    t: &Tile<'_, A, B>,
+) {
     let zero = s.zero();
     let mut acc = array!(R, |I| array!(V, |J| zero));
     let (mut a, mut b) = (t.a, t.b);
@@ -246,8 +300,7 @@ unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<
         ($K:expr) => {{
             // SAFETY: one row of each panel (precondition).
             let bs = array!(V, |J| unsafe {
-                let panel = b.add(J / VECTORS * t.b_panel);
-                s.load_ptr(panel.add(($K * VECTORS + J % VECTORS) * S::LANES))
+                b.load(s, J / VECTORS * t.b_panel + ($K * VECTORS + J % VECTORS) * S::LANES)
             });
             unroll!(R, |I| {
                 // SAFETY: A has this element (precondition).
@@ -260,12 +313,12 @@ unsafe fn tile<S: Simd, A: Left, const R: usize, const V: usize>(s: S, t: &Tile<
     macro_rules! advance {
         ($terms:expr) => {{
             a = a.from::<S>($terms);
-            b = b.wrapping_add($terms * VECTORS * S::LANES);
+            b = b.from($terms * VECTORS * S::LANES);
         }};
     }
     let Ahead { first, step, rows } = t.ahead;
     // An address that is mapped: one that is not costs a walk through the page tables each time.
-    let mut ahead = if first.is_null() { t.b } else { first };
+    let mut ahead = if first.is_null() { t.b.address() } else { first };
     let fetches = (TERMS * step).div_ceil(LINE).max(1);
     let step = TERMS * step / fetches;
     for _ in 0..t.depth / TERMS {

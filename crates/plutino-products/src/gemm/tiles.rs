@@ -6,22 +6,30 @@ use plutino_cpu::Isa;
 use plutino_cpu::activation::InPlace;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
 /// Where the panels of one operand lie during one block.
-#[derive(Clone, Copy)]
-pub(super) struct Panels<'a> {
-    pub(super) data: &'a [f32],
+pub(super) struct Panels<'a, E = f32> {
+    pub(super) data: &'a [E],
     /// Lane and offset of the first panel; elements of a panel for each lane.
     pub(super) first: usize,
     pub(super) offset: usize,
     pub(super) depth: usize,
 }
 
-impl Panels<'_> {
+impl<E> Clone for Panels<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Panels<'_, E> {}
+
+impl<E> Panels<'_, E> {
     /// The panel that starts at `lane`, checked to be `width` lanes long.
     #[inline(always)]
-    fn at(&self, lane: usize, width: usize) -> *const f32 {
+    fn at(&self, lane: usize, width: usize) -> *const E {
         let start = self.offset + (lane - self.first) * self.depth;
         self.data[start..start + width * self.depth].as_ptr()
     }
@@ -76,10 +84,28 @@ impl Left for tile::Rows {
     }
 }
 
+/// Floats of a right operand that tiles of few rows read as they are.
+pub(super) trait Few: Sized {
+    /// As [`Left::run`].
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa);
+}
+
+impl Few for bf16 {
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
+        isa.run(tiles);
+    }
+}
+
+impl Few for f16 {
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
+        isa.run(tiles);
+    }
+}
+
 /// One block of A times one block of B.
-pub(super) struct Tiles<'a, A> {
+pub(super) struct Tiles<'a, A, E = f32> {
     pub(super) a: A,
-    pub(super) b: Panels<'a>,
+    pub(super) b: Panels<'a, E>,
     pub(super) mr: usize,
     pub(super) nr: usize,
     pub(super) rows: Range<usize>,
@@ -93,7 +119,10 @@ pub(super) struct Tiles<'a, A> {
     pub(super) stride: usize,
 }
 
-impl<A: Left> Vectorized for Tiles<'_, A> {
+impl<A: Left, E> Vectorized for Tiles<'_, A, E>
+where
+    *const E: tile::Right,
+{
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -111,7 +140,10 @@ impl<A: Left> Vectorized for Tiles<'_, A> {
     }
 }
 
-impl<A: Left> Tiles<'_, A> {
+impl<A: Left, E> Tiles<'_, A, E>
+where
+    *const E: tile::Right,
+{
     /// The tiles of all rows in one panel of B, or in `panels` side by side.
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
@@ -124,10 +156,10 @@ impl<A: Left> Tiles<'_, A> {
         // one row, from L3.)
         let next = b.wrapping_add(t.nr * t.depth);
         let tiles = t.rows.len().div_ceil(t.mr).max(1);
-        let step = (t.nr * size_of::<f32>()).div_ceil(tiles);
+        let step = (t.nr * size_of::<E>()).div_ceil(tiles);
         let ahead = |tile: usize| match panels {
             1 => Ahead {
-                first: next.wrapping_byte_add(tile * step * t.depth),
+                first: next.cast::<f32>().wrapping_byte_add(tile * step * t.depth),
                 step,
                 rows: t.rows.len(),
             },

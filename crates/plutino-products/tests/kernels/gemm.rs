@@ -267,3 +267,84 @@ fn products_of_f64() {
         }
     }
 }
+
+/// Rows times a narrow matrix: the bits of the f32 product with its numbers rounded, at every
+/// number of rows where tiles and blocks change, depth that is cut, and number of columns.
+#[test]
+fn narrow_matrices_are_those_of_rounded_numbers() {
+    for size in [
+        [1, 1, 1],
+        [1, 300, 37],
+        [1, 64, 256],
+        [2, 257, 129],
+        [3, 600, 70],
+        [4, 300, 33],
+        [13, 513, 65],
+        [40, 64, 200],
+        [2, 0, 5],
+        [0, 3, 4],
+        [7, 5, 0],
+    ] {
+        for narrow in [Narrow::Bf16, Narrow::F16] {
+            on_every_machine(|isa, par| narrow_product(isa, par, size, narrow), |_| ());
+        }
+    }
+}
+
+#[test]
+fn what_f16_does_not_reach_is_refused() {
+    let plan = |narrow| {
+        LinearProduct::plan_narrow(Target::default(), 1, [1, 2, 1], narrow, None).unwrap()
+    };
+    let pack = |narrow, w: f32| plan(narrow).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
+    assert_eq!(pack(Narrow::F16, -65520.0), Some(GemmError::Range { value: -65520.0 }));
+    for fits in [65519.0, f32::INFINITY, f32::NAN] {
+        assert_eq!(pack(Narrow::F16, fits), None);
+    }
+    assert_eq!(pack(Narrow::Bf16, 1e30), None);
+}
+
+fn narrow_product(isa: Isa, par: &Par, size: [usize; 3], narrow: Narrow) -> Vec<f32> {
+    let ([m, k, n], threads) = (size, par.threads());
+    let (x, w) = (random(m * k, 1), random(k * n, 2));
+    let (bias, add) = (random(n, 3), random(m * n, 4));
+    let rounded: Vec<f32> = w.iter().map(|&w| rounded(w, narrow)).collect();
+    let (target, relu) = (Target::this(isa), Some(Activation::Relu));
+    let half = LinearProduct::plan_narrow(target, threads, size, narrow, relu).unwrap();
+    let single = LinearProduct::plan(target, threads, size, true, relu).unwrap();
+    assert_ne!(half.pack_key(), single.pack_key());
+    let run = |product: &LinearProduct, w: &PackedMatrix| {
+        let mut y = vec![f32::NAN; m * n];
+        let mut workspace = vec![f32::NAN; product.workspace() / 4];
+        let args = LinearArgs {
+            x: &x,
+            w: Matrix::Packed(w),
+            bias: Some(&bias),
+            residual: Some(&add),
+            y: &mut y,
+            stride: n,
+            workspace: bytemuck::cast_slice_mut(&mut workspace),
+        };
+        product.run(args, par).map(|()| y)
+    };
+    // Columns that are neighbours, as a linear layer has them, and rows.
+    let [first, second] = [(1, k), (n, 1)].map(|strides| {
+        let packed = half.pack(&w[..], strides, par).unwrap();
+        let wide = single.pack(&rounded[..], strides, par).unwrap();
+        assert_eq!(2 * packed.bytes(), wide.bytes());
+        assert_eq!(packed.is_narrow(), Some(narrow));
+        let y = run(&half, &packed).unwrap();
+        assert_eq!(y, run(&single, &wide).unwrap(), "{size:?}, {narrow:?}, {isa}");
+        assert_eq!(run(&half, &wide), Err(GemmError::Packed));
+        assert_eq!(run(&single, &packed), Err(GemmError::Packed));
+        y
+    });
+    [first, second].concat()
+}
+
+fn rounded(x: f32, narrow: Narrow) -> f32 {
+    match narrow {
+        Narrow::Bf16 => plutino_tensor::bf16::from_f32(x).to_f32(),
+        Narrow::F16 => plutino_tensor::f16::from_f32(x).to_f32(),
+    }
+}
