@@ -29,6 +29,11 @@ pub struct CostPage;
 #[doc = include_str!("../../docs/placement.md")]
 pub struct PlacementPage;
 
+/// The examples of docs/narrow-weights.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/narrow-weights.md")]
+pub struct NarrowWeightsPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

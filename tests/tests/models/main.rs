@@ -10,6 +10,7 @@ mod fixtures;
 mod generate;
 mod memory;
 mod mutations;
+mod narrow;
 mod operators;
 mod passes;
 mod precision;

@@ -1,0 +1,62 @@
+//! Weights that are kept as narrow floats: the bits of a model whose weights were rounded.
+
+use plutino::ir::{Attribute, Graph};
+use plutino::tensor::{bf16, f16};
+use plutino::{Isa, Model, SessionOptions, Tensor, WeightDtype};
+use plutino_tests::{fixture, inputs};
+
+fn rounded(x: f32, to: WeightDtype) -> f32 {
+    match to {
+        WeightDtype::Bf16 => bf16::from_f32(x).to_f32(),
+        _ => f16::from_f32(x).to_f32(),
+    }
+}
+
+/// The graph with the weights of its linear layers rounded; how many there were.
+fn with_rounded_weights(mut graph: Graph, to: WeightDtype) -> (Graph, usize) {
+    let layers: Vec<_> = graph.operators_of("nn.Linear").map(|(id, _)| id).collect();
+    for &id in &layers {
+        let weight = &graph[id].attrs["weight"];
+        let numbers: Vec<f32> = weight.elements::<f32>().unwrap().to_vec();
+        let numbers: Vec<f32> = numbers.into_iter().map(|x| rounded(x, to)).collect();
+        let weight = Attribute::from_elements(weight.shape(), &numbers).unwrap();
+        graph.attrs_mut(id).unwrap().insert("weight".into(), weight);
+    }
+    (graph, layers.len())
+}
+
+#[test]
+fn results_are_those_of_rounded_weights() {
+    for (name, packed) in [("digits", false), ("minilm", true)] {
+        let fixture = fixture(name);
+        let model = |graph| Model::from_graph(graph).unwrap();
+        let image = inputs(&fixture);
+        for to in [WeightDtype::Bf16, WeightDtype::F16] {
+            let (graph, layers) = with_rounded_weights(fixture.graph().unwrap(), to);
+            assert!(layers > 0);
+            let (before, after) = (model(fixture.graph().unwrap()), model(graph));
+            for isa in Isa::available() {
+                for threads in [1, 3] {
+                    let options = SessionOptions::default().with_isa(isa).with_threads(threads);
+                    let exact = after.session(options.clone()).unwrap();
+                    let narrow = before.session(options.with_weights(to)).unwrap();
+                    let run = |session: &plutino::Session| session.run(&image).unwrap();
+                    let bits = |outputs: Vec<Tensor>| -> Vec<Vec<u8>> {
+                        outputs.iter().map(|y| y.as_bytes().to_vec()).collect()
+                    };
+                    assert!(bits(run(&narrow)) == bits(run(&exact)), "{name}, {isa}, {to:?}");
+                    let specs: Vec<_> = image.iter().map(Tensor::spec).collect();
+                    let plan = narrow.plan(&specs).unwrap();
+                    let named = if to == WeightDtype::Bf16 { "gemm.bf16." } else { "gemm.f16." };
+                    let shown = plan.steps().filter(|step| step.kernel.starts_with(named)).count();
+                    assert!(shown > 0, "{name}: no kernel is called {named}");
+                    if packed {
+                        let whole = exact.plan(&specs).unwrap().memory().packed;
+                        let half = plan.memory().packed;
+                        assert!(half < whole * 6 / 10, "{name}: {half} of {whole} bytes");
+                    }
+                }
+            }
+        }
+    }
+}
