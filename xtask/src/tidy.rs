@@ -318,7 +318,7 @@ const BOUNDED: &[(&str, usize)] = &[
     ("plutino-convolution", 7),
     ("plutino-kernels", 1),
     ("plutino-ops", 32),
-    ("plutino-runtime", 15),
+    ("plutino-runtime", 16),
     ("plutino-vision", 1),
 ];
 

@@ -134,8 +134,8 @@ fn options(isa: Isa, threads: usize) -> SessionOptions {
 
 fn input(shape: &[usize]) -> Result<Tensor, CostsError> {
     let count: usize = shape.iter().product();
-    // bounded: shapes of this file
-    let numbers: Vec<f32> = (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let number = |i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0;
+    let numbers: Vec<f32> = (0..count).map(number).collect(); // bounded: shapes of this file
     Ok(Tensor::from_slice(&numbers, shape.iter().copied().collect::<plutino_tensor::Shape>())
         .map_err(crate::SessionError::from)?)
 }
