@@ -131,6 +131,11 @@ fn sums(
     named
 }
 
+/// The module of a row, or what stands for it where names tell none.
+fn module(row: &CostRow) -> &str {
+    if row.scope.is_empty() { "(top level)" } else { &row.scope }
+}
+
 const NUMBERS: [&str; 6] = ["µs", "FLOP", "moved", "output", "scratch", "packed"];
 
 pub(crate) fn print(report: &CostReport, out: &mut Output) -> Result<(), Failure> {
@@ -153,8 +158,7 @@ pub(crate) fn print(report: &CostReport, out: &mut Output) -> Result<(), Failure
     };
     table("type", &report.kinds, |row| &row.kind)?;
     if report.scopes.iter().any(|row| !row.scope.is_empty()) {
-        let top = |row: &CostRow| if row.scope.is_empty() { "(top level)" } else { &row.scope };
-        table("module", &report.scopes, top)?;
+        table("module", &report.scopes, module)?;
     }
     let total = time(Duration::try_from_secs_f64(report.us / 1e6).unwrap_or_default());
     let CostReport { threads, isa, peak_gflops, .. } = report;

@@ -358,7 +358,7 @@ impl Search {
         let together = makespan(&chains, parts, terms.threads) + terms.job;
         let saved = in_turn - together;
         let enough = saved >= terms.least && saved >= terms.share * in_turn && chains.len() > 1;
-        enough.then(|| Group { nodes: range.start..end, chains, in_turn, together })
+        enough.then_some(Group { nodes: range.start..end, chains, in_turn, together })
     }
 
     /// The connected parts as tasks: the longest first, each added to the task that is shortest so

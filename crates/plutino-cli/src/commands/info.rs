@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Shape of an input, for --plan, --memory, --cost, --passes and --svg; without NAME, shapes are those
-    /// of the inputs in order [default: as recorded in the file]
+    /// Shape of an input, for --plan, --memory, --cost, --passes and --svg; without NAME, shapes
+    /// are those of the inputs in order [default: as recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     #[command(flatten)]

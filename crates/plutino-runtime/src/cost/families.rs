@@ -24,8 +24,8 @@ const fn serial(prefix: &'static str, efficiency: f64) -> Family {
 /// Whatever is not in the table.
 const OTHER: Family = row("", 0.01);
 
-/// The table. Figures were fitted to the models of docs/cost.md on Zen 4 with AVX-512; `cargo run
-/// --example` programs and `plutino info --cost --machine measure` put measured ones in their place.
+/// The table. Figures were fitted to the models of docs/cost.md on Zen 4 with AVX-512; A
+/// machine that was measured puts its own in their place.
 #[rustfmt::skip]
 pub(super) const TABLE: &[Family] = &[
     row("attention", 0.92),

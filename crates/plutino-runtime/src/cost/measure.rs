@@ -117,7 +117,7 @@ fn model(lines: &[String], operands: usize) -> Result<Model, CostsError> {
     let ids: Vec<_> = graph.operators().map(|(id, _)| id).collect();
     for id in ids {
         let Ok(attrs) = graph.attrs_mut(id) else { continue };
-        for (_, attr) in attrs {
+        for attr in attrs.values_mut() {
             let number = |i: usize| (i * 7919 % 31) as f32 / 256.0 - 0.06;
             let bytes = (0..attr.element_count()).flat_map(|i| number(i).to_le_bytes());
             // As many bytes as the attribute has, all of which are f32.
@@ -134,7 +134,8 @@ fn options(isa: Isa, threads: usize) -> SessionOptions {
 
 fn input(shape: &[usize]) -> Result<Tensor, CostsError> {
     let count: usize = shape.iter().product();
-    let numbers: Vec<f32> = (0..count).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    let number = |i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0;
+    let numbers: Vec<f32> = (0..count).map(number).collect(); // bounded: shapes of this file
     Ok(Tensor::from_slice(&numbers, shape.iter().copied().collect::<plutino_tensor::Shape>())
         .map_err(crate::SessionError::from)?)
 }

@@ -200,7 +200,7 @@ fn a_budget_that_is_too_small_for_chains_runs_in_turn() {
         let mut options =
             SessionOptions::default().with_threads(2).with_dispatch(Dispatch::Together);
         options.memory_budget = budget;
-        model(&lines).session(options).unwrap().plan(&[spec.clone()])
+        model(&lines).session(options).unwrap().plan(std::slice::from_ref(&spec))
     };
     let together = with(None).unwrap();
     assert!(together.phases().any(|phase| !phase.chains.is_empty()));
