@@ -332,7 +332,6 @@ impl LimitArgs {
         Ok(costs)
     }
 
-
     fn options(&self, memory: MemoryArg) -> Result<SessionOptions, Failure> {
         let mut options = SessionOptions::default();
         options.costs = self.estimates()?;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use plutino::Tensor;
+use plutino::{Tensor, TensorError};
 use plutino_vision::{Boxes, Pixels, Recipe, Size, Suppressor, Wanted};
 
 /// Rows of YOLOv5s' output for 640 x 640, and numbers in each.
@@ -25,7 +25,7 @@ fn best<R>(work: impl Fn() -> R) -> f64 {
 }
 
 /// An output in which every n-th row is an object, in a cluster with its neighbours.
-fn output(every: usize) -> Tensor {
+fn output(every: usize) -> Result<Tensor, TensorError> {
     let [rows, columns] = ROWS;
     let mut numbers = vec![0.01f32; rows * columns];
     for (at, row) in numbers.chunks_exact_mut(columns).enumerate().step_by(every) {
@@ -37,7 +37,7 @@ fn output(every: usize) -> Tensor {
         row[4] = 0.9 - inside * 0.1;
         row[5 + at % (columns - 5)] = 0.9;
     }
-    Tensor::from_slice(&numbers, [1, rows, columns]).unwrap()
+    Tensor::from_slice(&numbers, [1, rows, columns])
 }
 
 /// A photo of 1080 x 810 fitted into 640 x 640; then what a crowded picture gives: 400 rows above
@@ -52,7 +52,7 @@ fn preparing_and_suppressing_take_little() {
     let wanted = Wanted { channels: 3, size: Some(Size { height: 640, width: 640 }) };
     let recipe = Recipe::of_detector(wanted);
     let suppressor = Suppressor::new(0.45).unwrap();
-    let outputs = [output(63)];
+    let outputs = [output(63).unwrap()];
     let read = || Boxes::read(&outputs, None, 0.25).unwrap();
     let found = read().found;
     assert_eq!(found.len(), 400);

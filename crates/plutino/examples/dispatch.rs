@@ -6,6 +6,7 @@
 //!
 //! Without a model, of nets of many small branches that are made here. Runs alternate, so that
 //! whatever else the machine does meets both alike; what is shown are medians of all rounds.
+#![allow(clippy::print_stdout)] // examples report on the terminal
 
 use plutino::ir::Graph;
 use plutino::{Dispatch, Model, Session, SessionOptions, Tensor, TensorSpec};
@@ -120,7 +121,7 @@ fn branches(count: usize, rows: usize, width: usize) -> Outcome<Model> {
     let mut graph = Graph::parse(&text)?;
     let ids: Vec<_> = graph.operators().map(|(id, _)| id).collect();
     for id in ids {
-        for (_, attr) in graph.attrs_mut(id)? {
+        for attr in graph.attrs_mut(id)?.values_mut() {
             let bytes = 0..attr.element_count();
             let number = |i: usize| (i * 7919 % 31) as f32 / 64.0 - 0.25;
             attr.set_data(bytes.flat_map(|i| number(i).to_le_bytes()).collect::<Vec<u8>>())?;

@@ -1,5 +1,6 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
+use plutino::ir::Graph;
 use plutino::{DType, Isa, Model, SessionOptions, Sorting, Tensor, TensorSpec};
 use plutino_fixtures::OpCase;
 use plutino_tests::{fixture, inputs, model, run, specs};
@@ -112,4 +113,40 @@ fn every_operator_that_is_others_becomes_nodes() {
         }
     }
     assert!(expanded > 100, "{expanded}");
+}
+
+/// A learned query that is scaled is a constant when attention is looked for: it is read as it is.
+#[test]
+fn attention_with_a_query_that_is_known() {
+    let text = "7767517\n9 8\n\
+        pnnx.Input in 0 1 x #x=(4,16,16)f32\n\
+        pnnx.Attribute p 0 1 p @data=(4,1,16)f32\n\
+        pnnx.Expression e 1 1 p q expr=mul(@0,0.25)\n\
+        torch.transpose t 1 1 x k dim0=-2 dim1=-1 $input=x\n\
+        torch.bmm b0 2 1 q k s $input=q $mat2=k\n\
+        F.softmax sm 1 1 s w dim=-1 $input=s\n\
+        torch.bmm b1 2 1 w x y $input=w $mat2=x\n\
+        F.relu r 1 1 y z $input=y\n\
+        pnnx.Output out 1 0 z\n";
+    let mut graph = Graph::parse(text).unwrap();
+    let (query, _) = graph.operators_of("pnnx.Attribute").next().unwrap();
+    let numbers: Vec<u8> =
+        (0..64).flat_map(|i| ((i * 7 % 13) as f32 - 6.0).to_le_bytes()).collect();
+    graph.attrs_mut(query).unwrap().get_mut("data").unwrap().set_data(numbers).unwrap();
+    let model = Model::from_graph(graph).unwrap();
+    let x: Vec<f32> = (0..1024).map(|i| (i * 31 % 17) as f32 / 8.0 - 1.0).collect();
+    let x = [Tensor::from_slice(&x, [4, 16, 16]).unwrap()];
+    let plain = SessionOptions::default().without_pass("attention");
+    let expected = model.session(plain).unwrap().run(&x).unwrap();
+    let session = model.session(SessionOptions::default()).unwrap();
+    let found = session.run(&x).unwrap();
+    // Scores of 16 terms of up to 1.5 err by 16 x 24 eps at most, the weights by twice that, on
+    // either side; the values are 1 at most.
+    let off = |(a, b): (&f32, &f32)| f64::from((a - b).abs());
+    let numbers = |y: &[Tensor]| y[0].as_slice::<f32>().unwrap().to_vec();
+    let (a, b) = (numbers(&found), numbers(&expected));
+    let most = a.iter().zip(&b).map(off).fold(0.0, f64::max);
+    assert!(most <= 4.0 * 384.0 * f64::from(f32::EPSILON), "{most:.1e}");
+    let plan = session.plan(&[x[0].spec()]).unwrap();
+    assert!(plan.steps().any(|step| step.kernel.starts_with("attention")), "not fused");
 }

@@ -216,9 +216,7 @@ pub(crate) fn product_of_packed(
 ) -> Result<LinearProduct, PlanError> {
     let target = Target::this(cx.isa);
     match cx.weights.narrow(stored) {
-        Some(narrow) => {
-            LinearProduct::plan_narrow(target, cx.threads, sizes, narrow, activation)
-        }
+        Some(narrow) => LinearProduct::plan_narrow(target, cx.threads, sizes, narrow, activation),
         None => LinearProduct::plan(target, cx.threads, sizes, true, activation),
     }
     .map_err(plan_error)

@@ -39,7 +39,9 @@ pub enum GemmError {
         found: usize,
     },
     /// A number of the matrix that narrow floats have none near to.
-    #[error("{value:e} is beyond the range of f16, which ends at 65504; bf16 reaches as far as f32")]
+    #[error(
+        "{value:e} is beyond the range of f16, which ends at 65504; bf16 reaches as far as f32"
+    )]
     Range {
         /// The number.
         value: f32,

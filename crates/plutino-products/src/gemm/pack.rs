@@ -13,9 +13,9 @@
 
 use super::{GemmError, Narrow, Target};
 use bytemuck::Pod;
+use plutino_cpu::par::stop;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_cpu::{PackKey, Par, par::SharedMut};
-use plutino_cpu::par::stop;
 use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc};
 use std::ops::Range;
 
@@ -301,11 +301,7 @@ impl PackedMatrix {
     ///
     /// # Errors
     /// [`GemmError::Memory`]; [`GemmError::Range`] where a finite number would become infinite.
-    pub fn narrow(
-        target: Target,
-        source: &Strided<'_>,
-        narrow: Narrow,
-    ) -> Result<Self, GemmError> {
+    pub fn narrow(target: Target, source: &Strided<'_>, narrow: Narrow) -> Result<Self, GemmError> {
         let (side, extent, depth) = (Side::Right, source.extent, source.depth);
         let format = Format::new(target, side, extent, depth);
         let mut buf = AlignedBuf::resident(format.len().saturating_mul(narrow.dtype().size_of()))?;

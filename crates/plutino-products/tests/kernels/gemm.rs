@@ -293,9 +293,8 @@ fn narrow_matrices_are_those_of_rounded_numbers() {
 
 #[test]
 fn what_f16_does_not_reach_is_refused() {
-    let plan = |narrow| {
-        LinearProduct::plan_narrow(Target::default(), 1, [1, 2, 1], narrow, None).unwrap()
-    };
+    let plan =
+        |narrow| LinearProduct::plan_narrow(Target::default(), 1, [1, 2, 1], narrow, None).unwrap();
     let pack = |narrow, w: f32| plan(narrow).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
     assert_eq!(pack(Narrow::F16, -65520.0), Some(GemmError::Range { value: -65520.0 }));
     for fits in [65519.0, f32::INFINITY, f32::NAN] {

@@ -166,6 +166,9 @@ impl Graph<'_> {
         let mut best = Rows { value, order: transposed.then(|| order.clone()), factor: 1.0 };
         let (mut at, mut factor) = (value, 1.0);
         for _ in 0..MOST_PERMUTATIONS {
+            if self.0.types.is_known(at) {
+                break; // a constant of the plan: whatever made it is not there to be read
+            }
             let Some(producer) = self.0.producer(at) else { break };
             match self.role(producer) {
                 Some(Role::Permute(input, inner)) if inner.len() == rank => {
