@@ -12,7 +12,7 @@ use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
     DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request,
-    Session, SessionOptions, Tensor, TensorSpec, TensorView, ValueInfo,
+    Session, SessionOptions, Tensor, TensorSpec, TensorView, ValueInfo, WeightDtype,
 };
 use plutino_view::{Data, Marks, Times};
 use pyo3::prelude::*;
@@ -45,6 +45,7 @@ struct Options {
     threads: Option<usize>,
     isa: Option<String>,
     memory: Option<String>,
+    weights: Option<String>,
     max_memory: Option<usize>,
     batch_invariant: bool,
     winograd: bool,
@@ -89,6 +90,12 @@ impl Options {
             None | Some("fast") => MemoryUse::Fast,
             Some("low") => MemoryUse::Low,
             Some(other) => return Err(Failure::option("memory", "'fast' or 'low'", other)),
+        };
+        options.weights = match self.weights.as_deref() {
+            None => WeightDtype::AsStored,
+            Some("bf16") => WeightDtype::Bf16,
+            Some("f16") => WeightDtype::F16,
+            Some(other) => return Err(Failure::option("weights", "'bf16' or 'f16'", other)),
         };
         options.memory_budget = self.max_memory;
         options.batch_invariant = self.batch_invariant;

@@ -99,6 +99,9 @@ class Running(unittest.TestCase):
         alone = plutino.Session(support.DIGITS, batch_invariant=True, winograd=False)
         rows = np.concatenate([alone(row[None]) for row in self.inputs[:3]])
         np.testing.assert_array_equal(alone(self.inputs)[:3], rows)
+        narrow = plutino.Session(support.DIGITS, weights="bf16")
+        kernels = [step["kernel"] for step in narrow.plan([self.inputs])["steps"]]
+        self.assertTrue(any(kernel.startswith("gemm.bf16") for kernel in kernels), kernels)
         plain = plutino.Session(support.DIGITS, passes_off="fuse")
         steps = lambda session: len(session.plan((360, 1, 8, 8))["steps"])
         self.assertGreater(steps(plain), steps(self.session))
@@ -109,6 +112,7 @@ class Running(unittest.TestCase):
             {"threads": True},
             {"isa": "mmx"},
             {"memory": "some"},
+            {"weights": "int8"},
             {"passes_off": ["fuze"]},
             {"verify": 1},
         ]:
