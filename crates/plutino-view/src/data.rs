@@ -227,9 +227,9 @@ impl Data {
         }
     }
 
-    /// Adds what a plan in which every operator has a step of its own tells of values: the shapes of
-    /// those that are not there once operators are fused. Nothing, where there is no such plan in
-    /// [`MOST_UNFUSED`] bytes.
+    /// Adds what a plan in which every operator has a step of its own tells of values: the shapes
+    /// of those that are not there once operators are fused. Nothing, where there is no such plan
+    /// in [`MOST_UNFUSED`] bytes.
     pub fn add_unfused(&mut self, model: &Model, specs: &[TensorSpec]) {
         let options = SessionOptions::default()
             .stop_after("infer")

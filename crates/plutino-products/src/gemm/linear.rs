@@ -174,8 +174,8 @@ impl LinearProduct {
     /// Packs the matrix, whose neighbours in a column and in a row lie `strides` apart.
     ///
     /// # Errors
-    /// [`GemmError::Length`], [`GemmError::Memory`], and [`GemmError::Range`] where the matrix is to
-    /// be packed as f16.
+    /// [`GemmError::Length`], [`GemmError::Memory`], and [`GemmError::Range`] where the matrix is
+    /// to be packed as f16.
     pub fn pack<'w>(
         &self,
         w: impl Into<Floats<'w>>,

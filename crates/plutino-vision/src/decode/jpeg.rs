@@ -1,8 +1,10 @@
-//! JPEG, by zune-jpeg. The standard leaves room in rounding, and none of it says how colours are
-//! smoothed that are stored at half the size: of pictures of 203 x 301 pixels at qualities 75 and 95
-//! Pillow (libjpeg-turbo) makes bytes that differ by 3 of 255 at most, 0.02 on average; where colours
-//! are halved in one direction 3 and 0.19, in both 4 and 0.40 (2026-11-24). Baseline and progressive
-//! files are the same.
+//! JPEG, by zune-jpeg.
+//!
+//! The standard leaves room in rounding, and says nothing of how colours are smoothed that are
+//! stored at half the size. Of pictures of 203 x 301 pixels at qualities 75 and 95 Pillow
+//! (libjpeg-turbo) makes bytes that differ by 3 of 255 at most, by 0.02 on average; where colours
+//! are halved in one direction 3 and 0.19, in both 4 and 0.40 (2026-11-24). Progressive files are
+//! the same.
 
 use plutino::tensor::alloc;
 use zune_core::bytestream::ZCursor;
