@@ -228,8 +228,8 @@ impl Data {
     }
 
     /// Adds what a plan in which every operator has a step of its own tells of values: the shapes
-    /// of those that are not there once operators are fused. Nothing, where there is no such plan
-    /// in [`MOST_UNFUSED`] bytes.
+    /// of those that are not there once operators are fused. Nothing, where such a plan takes too
+    /// much memory.
     pub fn add_unfused(&mut self, model: &Model, specs: &[TensorSpec]) {
         let options = SessionOptions::default()
             .stop_after("infer")
