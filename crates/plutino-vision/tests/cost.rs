@@ -1,5 +1,8 @@
 //! What pictures cost beside a detector: `cargo test --release -p plutino-vision --test cost --
 //! --ignored --nocapture`.
+//!
+//! *Measured* (AMD EPYC Zen 4, one thread, best of 25, 2026-11-24): letterbox 4.9 ms, boxes 0.05,
+//! suppression 0.15: 4.5 % of YOLOv5s' 115 ms on one thread, and 9 % of its 57 ms on two.
 
 use std::time::Instant;
 
