@@ -43,23 +43,6 @@ impl<'a> Blocks<'a> {
         Self { blocks, owner: PhantomData }
     }
 
-    /// Lends regions for reading and for writing at the same time, each in order, to `read` and
-    /// `write`.
-    ///
-    /// # Errors
-    /// Where a region leaves its block, or one for writing overlaps another. Nothing is lent then.
-    pub(crate) fn lend<'b>(
-        &'b mut self,
-        reads: &[Region],
-        writes: &[Region],
-        read: impl FnMut(&'b [u8]),
-        write: impl FnMut(&'b mut [u8]),
-    ) -> Result<(), RunError> {
-        // SAFETY: `self` borrows the blocks mutably for 'a, and nothing else is lent while 'b
-        // lasts, because `self` is borrowed mutably for it.
-        unsafe { hand_out(&self.blocks, reads, writes, read, write) }
-    }
-
     /// The blocks, for chains of steps that run at the same time: each is lent what it may have of
     /// them, and nothing else is lent meanwhile.
     pub(crate) fn divide<'b>(&'b mut self, territories: &'b Territories) -> Divided<'b> {
@@ -68,8 +51,13 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Whoever lends parts of blocks: see [`Blocks::lend`].
+/// Whoever lends parts of blocks.
 pub(crate) trait Lend {
+    /// Lends regions for reading and for writing at the same time, each in order, to `read` and
+    /// `write`.
+    ///
+    /// # Errors
+    /// Where a region leaves its block, or one for writing overlaps another. Nothing is lent then.
     fn lend<'b>(
         &'b mut self,
         reads: &[Region],
@@ -87,7 +75,9 @@ impl Lend for Blocks<'_> {
         read: impl FnMut(&'b [u8]),
         write: impl FnMut(&'b mut [u8]),
     ) -> Result<(), RunError> {
-        self.lend(reads, writes, read, write)
+        // SAFETY: `self` borrows the blocks mutably for 'a, and nothing else is lent while 'b
+        // lasts, because `self` is borrowed mutably for it.
+        unsafe { hand_out(&self.blocks, reads, writes, read, write) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Running a plan: one loop over its steps.
 
-use crate::arena::{ArenaPool, Blocks};
+use crate::arena::{ArenaPool, Blocks, Lend};
 use crate::control;
 use crate::given::Given;
 use crate::halt;
