@@ -103,7 +103,14 @@ pub trait WideReal: Wide + PartialOrd {
     fn to_f64(self) -> f64;
     /// From f64; integers truncate and saturate.
     fn from_f64(x: f64) -> Self;
+    /// See [`Ordered::rank`].
+    fn rank(self) -> u64;
 }
+
+/// The rank of every NaN.
+pub const RANK_OF_NAN: u64 = u64::MAX;
+
+const SIGN: u64 = 1 << 63;
 
 impl WideReal for f64 {
     #[inline(always)]
@@ -113,6 +120,15 @@ impl WideReal for f64 {
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
         x
+    }
+    #[inline(always)]
+    fn rank(self) -> u64 {
+        if self.is_nan() {
+            return RANK_OF_NAN;
+        }
+        let bits = (self + 0.0).to_bits();
+        // Negative numbers come before, in the opposite order of their bits.
+        if bits & SIGN == 0 { bits | SIGN } else { !bits }
     }
 }
 
@@ -124,6 +140,10 @@ impl WideReal for i64 {
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
         x as i64
+    }
+    #[inline(always)]
+    fn rank(self) -> u64 {
+        self as u64 ^ SIGN
     }
 }
 
@@ -150,6 +170,13 @@ pub trait Ordered: Number<Wide: WideReal> + PartialOrd {
     const HIGHEST: Self;
     /// Whether the value is not a number. Integers never are.
     fn is_nan(self) -> bool;
+    /// A number in whose order values stand, the same for all dtypes: whatever sorts, sorts these,
+    /// and is compiled once. Equal values (0 and -0 too) have equal ranks, a NaN has the greatest,
+    /// [`RANK_OF_NAN`], which is also that of the greatest i64.
+    #[inline(always)]
+    fn rank(self) -> u64 {
+        WideReal::rank(self.widen())
+    }
 
     /// Whether `self` takes the place of `best` as the maximum: it is greater, or the first NaN.
     #[inline(always)]
@@ -354,6 +381,33 @@ macro_rules! for_types {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_stand_in_the_order_of_values() {
+        let least = f64::from_bits(1);
+        let floats = [
+            f64::NEG_INFINITY,
+            f64::MIN,
+            -1.5,
+            -1.0,
+            -least,
+            0.0,
+            least,
+            1.0,
+            f64::MAX,
+            f64::INFINITY,
+        ];
+        assert!(floats.map(Ordered::rank).is_sorted_by(|a, b| a < b));
+        assert_eq!(Ordered::rank(-0.0f32), Ordered::rank(0.0f32));
+        for nan in [f32::NAN, -f32::NAN] {
+            assert_eq!(Ordered::rank(nan), RANK_OF_NAN);
+        }
+        assert!(Ordered::rank(f64::INFINITY) < RANK_OF_NAN);
+        let integers = [i64::MIN, -2, -1, 0, 1, i64::MAX];
+        assert!(integers.map(Ordered::rank).is_sorted_by(|a, b| a < b));
+        assert!(Ordered::rank(false) < Ordered::rank(true));
+        assert!(Ordered::rank(f16::from_f32(-2.0)) < Ordered::rank(f16::from_f32(-1.0)));
+    }
 
     #[test]
     fn every_dtype_is_a_number_of_its_size() {

@@ -5,6 +5,7 @@
 //! same order, since there is but one: elements that are equal must be indistinguishable.
 
 use crate::par::stop::{self, Watch};
+use bytemuck::{Pod, Zeroable};
 use std::cmp::Ordering;
 
 /// Elements that are sorted at one go: about a millisecond.
@@ -34,6 +35,42 @@ pub fn select<T: Copy>(list: &mut [T], k: usize, order: impl Fn(&T, &T) -> Order
         return;
     }
     Dividing::new(list.len(), &order).select(list, k);
+}
+
+/// An element of a list by the rank of its value ([`Ordered::rank`](crate::number::Ordered::rank)):
+/// the lesser rank first, of equal ones the one that stands before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
+#[repr(C)]
+pub struct Ranked {
+    rank: u64,
+    at: u64,
+}
+
+impl Ranked {
+    /// The element at `at`.
+    #[inline(always)]
+    pub fn new(rank: u64, at: usize) -> Self {
+        Self { rank, at: at as u64 }
+    }
+
+    /// Where the element stands.
+    #[inline(always)]
+    pub fn at(self) -> usize {
+        self.at as usize
+    }
+}
+
+/// [`sort`] for elements of any dtype, compiled once.
+pub fn sort_ranked(list: &mut [Ranked]) {
+    sort(list, Ord::cmp);
+}
+
+/// [`select`] for elements of any dtype, compiled once.
+///
+/// # Panics
+/// Where there is no such element.
+pub fn select_ranked(list: &mut [Ranked], k: usize) {
+    select(list, k, Ord::cmp);
 }
 
 /// A list on its way.

@@ -3,15 +3,14 @@
 //! <https://pytorch.org/docs/stable/generated/torch.median.html>, `kthvalue`, `mode`, `quantile`
 //! and their kin. A NaN is greater than every number; equal elements come in their order.
 //!
-//! Loops: for each line (parallel) - its elements, sorted by their numbers in scratch memory, or
-//! only divided at one.
+//! Loops: for each line (parallel) - its elements' ranks in scratch memory, sorted, or only divided
+//! at one.
 
 use crate::Par;
 use crate::number::{Float, Ordered, Real};
 use crate::par::SharedMut;
-use crate::sort::{select, sort};
+use crate::sort::{Ranked, select_ranked, sort_ranked};
 use num_traits::{NumCast, One, Zero};
-use std::cmp::Ordering;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
@@ -47,14 +46,9 @@ pub enum Between {
     Nearest,
 }
 
-/// How many elements of scratch memory [`pick`] and [`quantiles`] need for lines of `len` elements.
+/// How much scratch memory [`pick`] and [`quantiles`] need for lines of `len` elements.
 pub fn scratch_len(len: usize, threads: usize) -> usize {
     len.saturating_mul(threads.max(1))
-}
-
-/// The order of numbers, NaN last.
-fn ascending<T: Ordered>(a: T, b: T) -> Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 /// One line: its elements by number.
@@ -71,24 +65,25 @@ impl<T: Ordered> Line<'_, T> {
         self.input[self.start + l * self.step]
     }
 
-    fn before(&self, a: usize, b: usize) -> Ordering {
-        ascending(self.at(a), self.at(b)).then(a.cmp(&b))
+    /// The elements as they stand.
+    fn rank(&self, order: &mut [Ranked]) {
+        order.iter_mut().enumerate().for_each(|(l, o)| *o = Ranked::new(self.at(l).rank(), l));
     }
 
-    /// The numbers of the elements, in the order of their values.
-    fn sort(&self, order: &mut [usize]) {
-        order.iter_mut().enumerate().for_each(|(i, o)| *o = i);
-        sort(order, |&a, &b| self.before(a, b));
+    /// The elements in the order of their values.
+    fn sort(&self, order: &mut [Ranked]) {
+        self.rank(order);
+        sort_ranked(order);
     }
 
     /// The number of the element that is the `k`-th in the order of values.
-    fn kth(&self, k: usize, order: &mut [usize]) -> usize {
-        order.iter_mut().enumerate().for_each(|(i, o)| *o = i);
-        select(order, k, |&a, &b| self.before(a, b));
-        order[k]
+    fn kth(&self, k: usize, order: &mut [Ranked]) -> usize {
+        self.rank(order);
+        select_ranked(order, k);
+        order[k].at()
     }
 
-    fn pick(&self, what: Pick, order: &mut [usize]) -> usize {
+    fn pick(&self, what: Pick, order: &mut [Ranked]) -> usize {
         match what {
             Pick::Kth(k) => self.kth(k, order),
             Pick::Median { ignore_nan } => {
@@ -103,9 +98,10 @@ impl<T: Ordered> Line<'_, T> {
             Pick::Mode => {
                 self.sort(order);
                 let (mut best, mut most, mut run) = (0, 0, 0);
-                for (i, &l) in order.iter().enumerate() {
+                for (i, l) in order.iter().map(|element| element.at()).enumerate() {
                     run += 1;
-                    let ends = order.get(i + 1).is_none_or(|&next| self.at(next) != self.at(l));
+                    let differs = |next: &Ranked| self.at(next.at()) != self.at(l);
+                    let ends = order.get(i + 1).is_none_or(differs);
                     if ends && run > most {
                         (best, most) = (l, run);
                     }
@@ -123,8 +119,8 @@ fn lines<T: Ordered>(
     par: &Par,
     [outer, len, inner]: [usize; 3],
     input: &[T],
-    scratch: &mut [usize],
-    each: impl Fn(usize, &Line<'_, T>, &mut [usize]) + Sync,
+    scratch: &mut [Ranked],
+    each: impl Fn(usize, &Line<'_, T>, &mut [Ranked]) + Sync,
 ) {
     assert_eq!(input.len(), outer * len * inner, "input of a choice by order");
     assert!(
@@ -155,7 +151,7 @@ pub fn pick<T: Ordered>(
     input: &[T],
     values: &mut [T],
     indices: Option<&mut [i64]>,
-    scratch: &mut [usize],
+    scratch: &mut [Ranked],
 ) {
     let count = sizes[0] * sizes[2];
     assert_eq!(values.len(), count, "values of a choice");
@@ -187,14 +183,14 @@ pub fn quantiles<T: Float>(
     sizes: [usize; 3],
     input: &[T],
     output: &mut [T],
-    scratch: &mut [usize],
+    scratch: &mut [Ranked],
 ) {
     let count = sizes[0] * sizes[2];
     assert_eq!(output.len(), q.len() * count, "quantiles");
     let output = SharedMut::new(output);
     lines(par, sizes, input, scratch, |k, line, order| {
         line.sort(order);
-        let numbers = order.partition_point(|&l| !line.at(l).is_nan());
+        let numbers = order.partition_point(|l| !line.at(l.at()).is_nan());
         let known = numbers == line.len || (ignore_nan && numbers > 0);
         for (i, &q) in q.iter().enumerate() {
             let y = if known {
@@ -211,7 +207,7 @@ pub fn quantiles<T: Float>(
 /// One quantile of sorted numbers, in PyTorch's precision.
 fn quantile<T: Float>(
     line: &Line<'_, T>,
-    order: &[usize],
+    order: &[Ranked],
     q: T::Real,
     between: Between,
 ) -> T::Real {
@@ -219,7 +215,7 @@ fn quantile<T: Float>(
     let rank = q * last;
     let at = |rank: T::Real| {
         let i = (rank.wide() as usize).min(order.len() - 1);
-        line.at(order[i]).to_real()
+        line.at(order[i].at()).to_real()
     };
     let (below, above) = (num_traits::Float::floor(rank), num_traits::Float::ceil(rank));
     let (half, one) = (T::Real::nearest(0.5), T::Real::one());
@@ -239,11 +235,12 @@ fn quantile<T: Float>(
 mod tests {
     use super::*;
     use crate::Pool;
+    use bytemuck::Zeroable;
     use plutino_reference::testkit::random;
 
     fn picked<T: Ordered>(what: Pick, line: &[T]) -> (T, i64) {
         let (mut value, mut index) = ([line[0]], [0]);
-        let mut scratch = vec![0; line.len()];
+        let mut scratch = vec![Ranked::zeroed(); line.len()];
         let sizes = [1, line.len(), 1];
         pick(&Par::serial(), what, sizes, line, &mut value, Some(&mut index), &mut scratch);
         (value[0], index[0])
@@ -255,7 +252,7 @@ mod tests {
         let input = random(outer * len * inner, 1);
         for threads in [1, 3] {
             let (mut values, mut indices) = (vec![0.0; outer * inner], vec![0; outer * inner]);
-            let mut scratch = vec![0; scratch_len(len, threads)];
+            let mut scratch = vec![Ranked::zeroed(); scratch_len(len, threads)];
             let sizes = [outer, len, inner];
             Pool::new(threads).enter(|par| {
                 let what = Pick::Kth(5);
@@ -285,7 +282,7 @@ mod tests {
     #[test]
     fn quantiles_between_elements() {
         let of = |q: f64, between, ignore_nan, line: &[f64]| {
-            let (mut y, mut scratch) = ([0.0], vec![0; line.len()]);
+            let (mut y, mut scratch) = ([0.0], vec![Ranked::zeroed(); line.len()]);
             let sizes = [1, line.len(), 1];
             let (par, q) = (Par::serial(), [q]);
             quantiles(&par, &q, between, ignore_nan, sizes, line, &mut y, &mut scratch);

@@ -9,9 +9,8 @@
 use crate::Par;
 use crate::number::Ordered;
 use crate::par::{Refusal, SharedMut};
-use crate::sort::{select, sort};
+use crate::sort::{Ranked, select_ranked, sort_ranked};
 use plutino_tensor::{TensorError, alloc};
-use std::cmp::Ordering;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
@@ -42,21 +41,18 @@ pub fn topk<T: Ordered>(
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
     let refusal = Refusal::default();
     par.split(outer * inner, GRAIN / len, |lines| {
-        let Some(mut order) = refusal.of(alloc::list::<usize>(len)) else { return };
+        let Some(mut order) = refusal.of(alloc::list::<Ranked>(len)) else { return };
         for line in lines {
             let (o, i) = (line / inner, line % inner);
             let at = |l: usize| input[(o * len + l) * inner + i];
-            let before = |&a: &usize, &b: &usize| {
-                let (first, second) = if largest { (at(b), at(a)) } else { (at(a), at(b)) };
-                ascending(first, second).then(a.cmp(&b))
-            };
+            let turned = if largest { u64::MAX } else { 0 };
             order.clear();
-            order.extend(0..len);
+            order.extend((0..len).map(|l| Ranked::new(at(l).rank() ^ turned, l)));
             if k < len {
-                select(&mut order, k - 1, before);
+                select_ranked(&mut order, k - 1);
             }
-            sort(&mut order[..k], before);
-            for (n, &l) in order[..k].iter().enumerate() {
+            sort_ranked(&mut order[..k]);
+            for (n, l) in order[..k].iter().map(|element| element.at()).enumerate() {
                 let to = (o * k + n) * inner + i;
                 // SAFETY: lines have disjoint outputs, and each is written by one task.
                 unsafe {
@@ -67,11 +63,6 @@ pub fn topk<T: Ordered>(
         }
     });
     refusal.outcome()
-}
-
-/// The order of numbers, NaN last.
-fn ascending<T: Ordered>(a: T, b: T) -> Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 #[cfg(test)]

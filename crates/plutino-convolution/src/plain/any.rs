@@ -84,7 +84,7 @@ fn forward<T: Number>(
         let b = AnyMatrix { data: &windows, strides: (n, 1) };
         let bias = |i: usize| bias.map_or(Wide::ZERO, |b| b[group * m + i / n].widen());
         let store = |i: usize, sum: T::Wide| T::narrow(sum.plus(bias(i)));
-        gemm_any(&Par::serial(), (m, n, k), a, b, store, &mut products);
+        gemm_any(&Par::serial(), (m, n, k), a, b, &store, &mut products);
         for (channel, products) in products.chunks_exact(n).enumerate() {
             let start = (image * g.out_channels() + group * m + channel) * plane + first;
             // SAFETY: each place of each channel belongs to one task.

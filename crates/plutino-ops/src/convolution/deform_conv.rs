@@ -313,7 +313,7 @@ impl<T: Float + bytemuck::Pod> Kernel for DeformKernel<T> {
                             |at: usize| bias.map_or(0.0, |b| b[first + at / size.n].widen());
                         let store = |at: usize, sum: f64| T::narrow(sum + start(at));
                         let y = &mut y[first * size.n..][..size.m * size.n];
-                        gemm_any(cx.par, (size.m, size.n, size.k), a, b, store, y);
+                        gemm_any(cx.par, (size.m, size.n, size.k), a, b, &store, y);
                     }
                 }
             }

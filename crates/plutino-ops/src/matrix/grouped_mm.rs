@@ -182,7 +182,7 @@ impl<T: Number> Kernel for AnyProducts<T> {
             let b = AnyMatrix { data: &b[g * k * n..], strides: (n, 1) };
             let store = |_, sum| T::narrow(sum);
             let y = &mut y[rows.start * n..rows.end * n];
-            gemm_any(cx.par, (rows.len(), n, k), a, b, store, y);
+            gemm_any(cx.par, (rows.len(), n, k), a, b, &store, y);
         }
         Ok(())
     }

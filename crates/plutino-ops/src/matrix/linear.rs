@@ -287,7 +287,7 @@ impl<T: Number> Kernel for AnyLinear<T> {
         let store =
             |i: usize, sum: T::Wide| T::narrow(bias.map_or(sum, |b| sum.plus(b[i % n].widen())));
         let y = cx.outputs.take::<T>(0)?;
-        gemm_any(cx.par, (m, n, k), a, b, store, y);
+        gemm_any(cx.par, (m, n, k), a, b, &store, y);
         own.finish(y, &cx.inputs)
     }
 }

@@ -372,7 +372,7 @@ impl<T: Number> Kernel for AnyMatMul<T> {
                 }
                 T::narrow(sum)
             };
-            gemm_any(cx.par, (m, n, k), a, b, store, y);
+            gemm_any(cx.par, (m, n, k), a, b, &store, y);
         }
         Ok(())
     }

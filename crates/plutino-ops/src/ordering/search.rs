@@ -289,18 +289,16 @@ impl Operator for IsIn {
                 Arg::Input(at) => cast(&cx.inputs, *at, dtype),
                 Arg::Value(number) => Ok(crate::elementwise::number_tensor(*number, dtype)?),
             };
-            let (elements, mut among) = (read(&elements)?, read(&among)?);
+            let (elements, among) = (read(&elements)?, read(&among)?);
             for_ordered!(dtype,
                 T => {
-                    let (x, sorted) = (elements.as_slice::<T>()?, among.as_mut_slice::<T>()?);
-                    let last = |a: &T| a.is_nan();
-                    sort(sorted, |a, b| {
-                        a.partial_cmp(b).unwrap_or_else(|| last(a).cmp(&last(b)))
-                    });
+                    let (x, among) = (elements.as_slice::<T>()?, among.as_slice::<T>()?);
+                    let mut sorted = alloc::collect(among.iter().map(|y| y.rank()))?;
+                    sort(&mut sorted, Ord::cmp);
                     cx.par.chunks_mut(cx.outputs.take::<bool>(0)?, GRAIN, |chunk, out| {
                         for (out, &x) in out.iter_mut().zip(&x[chunk * GRAIN..]) {
-                            let place = place(|i| sorted[i], sorted.len(), x, false);
-                            *out = sorted.get(place).is_some_and(|&y| y == x) != invert;
+                            let found = !x.is_nan() && sorted.binary_search(&x.rank()).is_ok();
+                            *out = found != invert;
                         }
                     });
                     Ok(())

@@ -13,7 +13,7 @@ use crate::{
     RunCx, RunError, ShapeError, TensorValue, ValueSpec, function, register_op,
 };
 use plutino_kernels::for_ordered;
-use plutino_kernels::number::Ordered;
+use plutino_kernels::number::{Ordered, RANK_OF_NAN};
 use plutino_kernels::sort::sort;
 use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, Tensor, TensorError, alloc};
@@ -124,34 +124,39 @@ struct UniqueKernel {
 }
 
 /// Slices of `[outer, len, inner]`.
-struct Slices<'a, T> {
-    x: &'a [T],
+struct Slices {
+    ranks: Vec<u64>,
     sizes: [usize; 3],
+    /// What differs from itself.
+    nan: Option<u64>,
 }
 
-impl<T: Ordered> Slices<'_, T> {
-    /// The elements of two slices, in pairs.
-    fn pairs(&self, a: i64, b: i64) -> impl Iterator<Item = (T, T)> {
+impl Slices {
+    fn of<T: Ordered>(x: &[T], sizes: [usize; 3]) -> Result<Self, TensorError> {
+        let nan = T::DTYPE.is_float().then_some(RANK_OF_NAN);
+        Ok(Self { ranks: alloc::collect(x.iter().map(|x| x.rank()))?, sizes, nan })
+    }
+
+    /// The ranks of the elements of two slices, in pairs.
+    fn pairs(&self, a: i64, b: i64) -> impl Iterator<Item = (u64, u64)> {
         let [outer, len, inner] = self.sizes;
         // Without elements nothing bounds the outer dimensions.
-        let outer = if self.x.is_empty() { 0 } else { outer };
+        let outer = if self.ranks.is_empty() { 0 } else { outer };
         (0..outer).flat_map(move |o| {
             let start = |k: i64| (o * len + k as usize) * inner;
             let (a, b) = (start(a), start(b));
-            self.x[a..a + inner].iter().copied().zip(self.x[b..b + inner].iter().copied())
+            let [a, b] = [a, b].map(|start| self.ranks[start..start + inner].iter().copied());
+            a.zip(b)
         })
     }
 
     fn order(&self, a: i64, b: i64) -> Ordering {
-        let unequal = |(a, b): (T, T)| {
-            let order = a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
-            Some(order).filter(|&order| order != Ordering::Equal)
-        };
-        self.pairs(a, b).find_map(unequal).unwrap_or_else(|| a.cmp(&b))
+        let unequal = self.pairs(a, b).find(|(a, b)| a != b);
+        unequal.map_or_else(|| a.cmp(&b), |(a, b)| a.cmp(&b))
     }
 
     fn same(&self, a: i64, b: i64) -> bool {
-        self.pairs(a, b).all(|(a, b)| a == b)
+        self.pairs(a, b).all(|(a, b)| a == b && Some(a) != self.nan)
     }
 }
 
@@ -165,7 +170,7 @@ struct Groups {
     inverse: Tensor,
 }
 
-fn groups<T: Ordered>(slices: &Slices<'_, T>, sorted: bool) -> Result<Groups, TensorError> {
+fn groups(slices: &Slices, sorted: bool) -> Result<Groups, TensorError> {
     let len = slices.sizes[1];
     let mut order = Tensor::zeros(DType::I64, [len])?;
     let order = order.as_mut_slice::<i64>()?;
@@ -200,8 +205,8 @@ impl Kernel for UniqueKernel {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         for_ordered!(self.dtype,
             T => {
-                let slices = Slices { x: cx.inputs.get::<T>(self.input)?, sizes: self.sizes };
-                let groups = groups(&slices, !self.consecutive)?;
+                let x = cx.inputs.get::<T>(self.input)?;
+                let groups = groups(&Slices::of(x, self.sizes)?, !self.consecutive)?;
                 let mut shape: Shape = match self.dim {
                     Some(_) => cx.inputs.spec(self.input)?.shape.clone(),
                     None => [groups.first.len()].into(),
@@ -216,7 +221,7 @@ impl Kernel for UniqueKernel {
                 for o in 0..outer {
                     for (n, &k) in groups.first.iter().enumerate() {
                         let (from, at) = ((o * len + k as usize) * inner, (o * count + n) * inner);
-                        to[at..at + inner].copy_from_slice(&slices.x[from..from + inner]);
+                        to[at..at + inner].copy_from_slice(&x[from..from + inner]);
                     }
                 }
                 cx.outputs.emit(0, values)?;

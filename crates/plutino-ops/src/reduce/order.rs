@@ -17,6 +17,7 @@ use crate::{
 use plutino_kernels::for_ordered;
 use plutino_kernels::number::{Number as _, WideReal};
 use plutino_kernels::order::{Pick, pick, scratch_len};
+use plutino_kernels::sort::Ranked;
 use plutino_tensor::{DType, Shape};
 
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl Operator for Choice {
             return halves::widened(cx, |cx| self.plan(cx));
         }
         let (input, position) = (leaf(cx.inputs, self.input), self.position);
-        let scratch = scratch_len(sizes[1], cx.threads).saturating_mul(size_of::<usize>());
+        let scratch = scratch_len(sizes[1], cx.threads).saturating_mul(size_of::<Ranked>());
         for_ordered!(dtype,
             T => Ok(planned("order.pick", move |cx| {
                 let (x, values) = (cx.inputs.get::<T>(input)?, cx.outputs.take::<T>(0)?);

@@ -14,6 +14,7 @@ use crate::{
 };
 use plutino_kernels::for_floats;
 use plutino_kernels::order::{Between, quantiles, scratch_len};
+use plutino_kernels::sort::Ranked;
 use plutino_tensor::{DType, Shape, alloc};
 
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl Operator for Quantile {
             Arg::Input(at) => Arg::Input(leaf(cx.inputs, at)),
         };
         let (between, ignore_nan) = (self.between, self.ignore_nan);
-        let scratch = scratch_len(sizes[1], cx.threads).saturating_mul(size_of::<usize>());
+        let scratch = scratch_len(sizes[1], cx.threads).saturating_mul(size_of::<Ranked>());
         for_floats!(dtype,
             T => Ok(planned("order.quantile", move |cx| {
                 let q = match q {

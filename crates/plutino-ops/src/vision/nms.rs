@@ -13,11 +13,10 @@ use crate::{
 };
 use bytemuck::Pod;
 use num_traits::Float as _;
-use plutino_kernels::number::{Float, Real};
-use plutino_kernels::sort::sort;
+use plutino_kernels::number::{Float, Real, WideReal};
+use plutino_kernels::sort::{Ranked, sort_ranked};
 use plutino_tensor::stop::Watch;
 use plutino_tensor::{DType, Shape, Tensor};
-use std::cmp::Ordering;
 
 /// Columns that a run keeps of each box: corners, area, and the furthest right edge so far.
 const COLUMNS: usize = 6;
@@ -108,7 +107,7 @@ struct Parts {
 
 impl Parts {
     fn bytes_of_box(&self) -> usize {
-        2 * size_of::<i64>() + COLUMNS * self.real + 1
+        size_of::<Ranked>() + 2 * size_of::<i64>() + COLUMNS * self.real + 1
     }
 }
 
@@ -128,15 +127,16 @@ impl<T: Float<Real: Pod>> Kernel for NmsKernel<T> {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let n = self.parts.count;
         let mut scratch = std::mem::take(&mut cx.scratch);
+        let ranked: &mut [Ranked] = cut(&mut scratch, n)?;
         let order: &mut [i64] = cut(&mut scratch, n)?;
         let at: &mut [i64] = cut(&mut scratch, n)?;
         let mut column = || cut::<T::Real>(&mut scratch, n);
         let columns = [column()?, column()?, column()?, column()?, column()?, column()?];
         let gone: &mut [u8] = cut(&mut scratch, n)?;
         let boxes = cx.inputs.get::<T>(self.at[0])?;
-        by_score(cx.inputs.get::<T>(self.at[1])?, order);
+        by_score(cx.inputs.get::<T>(self.at[1])?, ranked, order);
         let mut left = Left { at, columns, len: 0 };
-        left.fill(boxes);
+        left.fill(boxes, ranked);
         let kept = suppress(boxes, self.threshold, order, &mut left, gone);
         let kept = order.get(..kept).unwrap_or_default();
         cx.outputs.emit(0, Tensor::from_slice(kept, [kept.len()])?)
@@ -153,14 +153,12 @@ fn cut<'a, P: Pod>(scratch: &mut &'a mut [u8], n: usize) -> Result<&'a mut [P], 
 }
 
 /// Fills `order` with the numbers of all scores, best first.
-fn by_score<T: Float>(scores: &[T], order: &mut [i64]) {
-    (0..).zip(order.iter_mut()).for_each(|(i, slot)| *slot = i);
-    let score = |i: i64| scores.get(i as usize).copied().unwrap_or_default();
-    sort(order, |&a, &b| {
-        let (x, y) = (score(a), score(b));
-        let order = y.partial_cmp(&x).unwrap_or_else(|| y.is_nan().cmp(&x.is_nan()));
-        order.then(a.cmp(&b))
-    });
+fn by_score<T: Float>(scores: &[T], ranked: &mut [Ranked], order: &mut [i64]) {
+    for (i, (slot, score)) in ranked.iter_mut().zip(scores).enumerate() {
+        *slot = Ranked::new(!score.rank(), i);
+    }
+    sort_ranked(ranked);
+    order.iter_mut().zip(ranked).for_each(|(slot, ranked)| *slot = ranked.at() as i64);
 }
 
 /// Boxes that may still be suppressed, by their left edges. A box can only overlap one that begins
@@ -176,24 +174,20 @@ struct Left<'a, R> {
 impl<R: Real> Left<'_, R> {
     /// Takes all boxes but those without an area: no quotient with such a one is greater than
     /// anything.
-    fn fill<T: Float<Real = R>>(&mut self, boxes: &[T]) {
-        let corners = |i: i64| boxes.chunks_exact(4).nth(i as usize).map(corners::<T>);
-        for i in 0..boxes.len() as i64 / 4 {
-            if corners(i).is_some_and(|b| !area(b).is_nan()) {
-                self.at[self.len] = i;
+    fn fill<T: Float<Real = R>>(&mut self, boxes: &[T], ranked: &mut [Ranked]) {
+        for (i, b) in boxes.chunks_exact(4).map(corners).enumerate() {
+            if !area(b).is_nan() {
+                ranked[self.len] = Ranked::new(WideReal::rank(b[0].wide()), i);
                 self.len += 1;
             }
         }
-        let x1 = |i: i64| corners(i).map_or(R::zero(), |b| b[0]);
-        sort(&mut self.at[..self.len], |&a, &b| {
-            x1(a).partial_cmp(&x1(b)).unwrap_or(Ordering::Equal).then(a.cmp(&b))
-        });
-        for slot in 0..self.len {
-            if let Some(b) = corners(self.at[slot]) {
-                let [x1, y1, x2, y2, s, _] = &mut self.columns;
-                [x1[slot], y1[slot], x2[slot], y2[slot]] = b;
-                s[slot] = area(b);
-            }
+        let ranked = &mut ranked[..self.len];
+        sort_ranked(ranked);
+        for (slot, i) in ranked.iter().map(|ranked| ranked.at()).enumerate() {
+            let b = corners(&boxes[i * 4..][..4]);
+            let [x1, y1, x2, y2, s, _] = &mut self.columns;
+            [x1[slot], y1[slot], x2[slot], y2[slot]] = b;
+            (s[slot], self.at[slot]) = (area(b), i as i64);
         }
         self.note_ends();
     }

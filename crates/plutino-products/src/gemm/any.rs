@@ -35,6 +35,10 @@ impl<T> AnyMatrix<'_, T> {
     }
 }
 
+/// What becomes of a sum, by the number of its element. Called through a pointer, once for a sum of many
+/// terms: the product is then compiled once for each dtype, and not for each of its callers.
+pub type Store<'a, T> = dyn Fn(usize, <T as Number>::Wide) -> T + Sync + 'a;
+
 /// Computes `c[i, j] = store(i * n + j, sum over k of a[i, k] b[k, j])`, with `c` m x n, dense.
 ///
 /// # Panics
@@ -44,7 +48,7 @@ pub fn gemm_any<T: Number>(
     (m, n, k): (usize, usize, usize),
     a: AnyMatrix<'_, T>,
     b: AnyMatrix<'_, T>,
-    store: impl Fn(usize, T::Wide) -> T + Sync,
+    store: &Store<'_, T>,
     c: &mut [T],
 ) {
     assert_eq!(c.len(), m * n, "length of the output");
@@ -79,7 +83,7 @@ fn product_of_f64<T: Number>(
     (m, n, k): (usize, usize, usize),
     a: AnyMatrix<'_, T>,
     b: AnyMatrix<'_, T>,
-    store: impl Fn(usize, T::Wide) -> T + Sync,
+    store: &Store<'_, T>,
     c: &mut [T],
 ) {
     assert!(T::DTYPE == DType::F64, "elements of f64");

@@ -40,7 +40,7 @@ mod tiles;
 #[cfg(test)]
 mod tests;
 
-pub use any::{AnyMatrix, gemm_any};
+pub use any::{AnyMatrix, Store, gemm_any};
 pub use batch::Batch;
 pub use blocks::Gemm;
 pub use linear::{GemmError, LinearArgs, LinearProduct, Matrix};

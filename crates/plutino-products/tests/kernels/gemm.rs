@@ -244,7 +244,7 @@ fn products_of_f64() {
         let left = AnyMatrix { data: &a, strides: (k, 1) };
         let run = |par: &Par, right| {
             let mut c = vec![f64::NAN; m * n];
-            gemm_any(par, (m, n, k), left, right, |i, sum| sum + (i % n) as f64, &mut c);
+            gemm_any(par, (m, n, k), left, right, &|i, sum| sum + (i % n) as f64, &mut c);
             c
         };
         for right in
