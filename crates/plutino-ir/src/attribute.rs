@@ -40,6 +40,7 @@ impl Eq for Data {}
 
 /// An attribute's parts do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AttributeError {
     /// The bytes are not as many as shape and type ask for.
     #[error("{} of {dtype} takes {expected} bytes, found {found}", Shape(shape))]

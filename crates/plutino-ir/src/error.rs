@@ -18,6 +18,7 @@ use crate::topo::CycleError;
 
 /// A model could not be loaded.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum LoadError {
     /// There is no `.param` file at the path, nor one that it is the stem of.
     #[error("no model at '{}': tried {}", path.display(), list(tried))]
@@ -424,6 +425,7 @@ pub enum BinError {
 
 /// A graph could not be written.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SaveError {
     /// The graph is not valid.
     #[error(transparent)]

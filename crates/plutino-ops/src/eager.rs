@@ -11,6 +11,7 @@ use plutino_tensor::{AlignedBuf, Tensor, TensorError, TensorSpec};
 
 /// What went wrong in [`run`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EagerError {
     /// While inferring or planning.
     #[error(transparent)]

@@ -166,6 +166,7 @@ fn load(error: LoadError, message: String) -> Failure {
             .with("line", error.line as usize)
             .with("column", error.column as usize),
         LoadError::Bin { file, .. } => class("ModelError").with("file", file),
+        _ => class("ModelError"),
     }
 }
 

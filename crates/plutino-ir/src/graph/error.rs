@@ -8,6 +8,7 @@ use super::{OperandId, OperatorId};
 
 /// An edit that would break the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum EditError {
     /// A name or kind that the file format cannot hold.
     #[error("'{name}' cannot be written to a .param file as {what}: {why}", name = quote(name))]

@@ -11,6 +11,7 @@ use crate::topo::{self, CycleError};
 
 /// What is wrong with a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum InvalidGraph {
     /// An operator reads or makes an operand that is not in the graph.
     #[error("operator '{operator}' refers to an operand that was removed", operator = quote(operator))]
