@@ -71,6 +71,17 @@ impl Graph {
         Ok(())
     }
 
+    /// The operator of this name, for [`Graph::add_control`].
+    ///
+    /// # Errors
+    /// If there is none; where an operand has the name, the operator that makes it is named.
+    pub fn named(&self, name: &str) -> Result<OperatorId, EditError> {
+        self.operator_by_name(name).ok_or_else(|| EditError::NoOperatorNamed {
+            name: name.to_owned(),
+            problem: self.no_such_operator(name),
+        })
+    }
+
     /// Lets `later` begin whenever its inputs are there, as far as `earlier` goes. Whether that was
     /// otherwise before.
     ///

@@ -71,6 +71,14 @@ pub enum EditError {
         /// The argument's name.
         key: String,
     },
+    /// No operator has the name.
+    #[error("'{name}': {problem}", name = quote(name))]
+    NoOperatorNamed {
+        /// The name.
+        name: String,
+        /// That nobody has it, or who makes the operand of that name.
+        problem: ControlProblem,
+    },
     /// An operator cannot come after another one.
     #[error("operator '{later}' cannot come after '{earlier}': {problem}", later = quote(later), earlier = quote(earlier))]
     Control {
