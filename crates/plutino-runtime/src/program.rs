@@ -415,11 +415,11 @@ pub fn save_definitions(
 
 /// Writes definitions to a folder, each called by its type.
 fn save_all<'a>(
-    definitions: impl Iterator<Item = (&'a str, &'a Definition)>,
+    mut definitions: impl Iterator<Item = (&'a str, &'a Definition)>,
     folder: &Path,
 ) -> Result<(), SaveError> {
     fs::create_dir_all(folder).map_err(|error| SaveError::Io { path: folder.to_owned(), error })?;
-    definitions.map(|(kind, definition)| save(definition.graph(), &folder.join(kind))).collect()
+    definitions.try_for_each(|(kind, definition)| save(definition.graph(), &folder.join(kind)))
 }
 
 /// Writes `stem.pnnx.param`, and the weights where there are any.

@@ -166,8 +166,7 @@ fn bodies_and_order_are_shown() {
         "ordered.pnnx.param",
         "7767517\n5 4\npnnx.Input in 0 1 x #x=(2)f32\ntorch.neg first 1 1 x y\n\
          torch.topk second 1 2 x z i k=1 dim=0 largest=True sorted=True ^first=after\n\
-         pnnx.Output out 2 0 y z\npnnx.Output out2 1 0 i ^second=after\n"
-            .to_owned(),
+         pnnx.Output out 2 0 y z\npnnx.Output out2 1 0 i ^second=after\n",
     );
     let out = ok(&["info", &ordered]);
     assert!(out.contains("order   second       after first"), "{out}");
@@ -175,8 +174,7 @@ fn bodies_and_order_are_shown() {
     assert!(out.contains("; after first"), "{out}");
     let wrong = folder.write(
         "wrong.pnnx.param",
-        "7767517\n3 2\npnnx.Input in 0 1 x\ntorch.neg n 1 1 x y ^y=after\npnnx.Output out 1 0 y\n"
-            .to_owned(),
+        "7767517\n3 2\npnnx.Input in 0 1 x\ntorch.neg n 1 1 x y ^y=after\npnnx.Output out 1 0 y\n",
     );
     let err = fails(&["check", &wrong], 3);
     assert!(err.contains("'n' cannot come after 'y'") && err.contains("write ^n=after"), "{err}");
