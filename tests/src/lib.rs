@@ -14,6 +14,11 @@ use plutino_fixtures::Fixture;
 #[doc = include_str!("../../docs/programs.md")]
 pub struct ProgramsPage;
 
+/// The examples of docs/state.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/state.md")]
+pub struct StatePage;
+
 /// The examples of docs/serving.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/serving.md")]

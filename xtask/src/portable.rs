@@ -42,7 +42,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all = packages(&root, &[])?;
     let least = packages(&root, &["--no-default-features"])?;
     println!("packages: {} with the default features, {} without", all.len(), least.len());
-    for package in &all {
+    // The one feature that brings a tree of packages of others.
+    let tokenizers = packages(&root, &["--features", "tokenizers"])?;
+    for package in all.iter().chain(&tokenizers) {
         ensure!(!NATIVE.contains(&package.as_str()), "{package} asks for more than Rust");
     }
     for package in ["flate2", "memmap2", "nalgebra", "rustfft"] {
@@ -51,9 +53,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 
     // Each feature without the others: what it needs is there.
-    for features in
-        ["", "avx2", "avx512", "families", "fft", "generate", "linalg", "mmap", "npy", "tracing"]
-    {
+    for features in [
+        "",
+        "avx2",
+        "avx512",
+        "families",
+        "fft",
+        "generate",
+        "linalg",
+        "mmap",
+        "npy",
+        "tokenizers",
+        "tracing",
+    ] {
         let least = ["check", "--package", "plutino", "--no-default-features", "--features"];
         cargo(&root, &[&least[..], &[features]].concat())?;
     }

@@ -6,7 +6,7 @@ use plutino::cost::{Costs, Machine, Recorded};
 use plutino::ir::{
     Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
 };
-use plutino::runtime::knobs;
+use plutino::runtime::{knobs, save_definitions};
 use plutino::{
     Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
     Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
@@ -396,11 +396,38 @@ pub(crate) fn save(graph: &Graph, output: &Path) -> Result<PathBuf, Failure> {
         }
     };
     let saved = graph.save(&param, param.with_extension("bin"));
-    saved.map_err(|error| match error {
+    saved.map_err(not_saved)?;
+    Ok(param)
+}
+
+fn not_saved(error: SaveError) -> Failure {
+    match error {
         SaveError::Io { .. } | SaveError::Write(_) => Failure::usage(error.to_string()),
         _ => Failure::Model(error.to_string()),
-    })?;
-    Ok(param)
+    }
+}
+
+/// [`save`] that writes those of the model's definitions beside it that the graph still needs: the
+/// bodies of its branches and loops. Returns how many there are, too.
+pub(crate) fn save_whole(
+    graph: &Graph,
+    options: &ModelOptions,
+    output: &Path,
+) -> Result<(PathBuf, usize), Failure> {
+    let path = save(graph, output)?;
+    let count = match &options.definitions {
+        Some(definitions) => save_definitions(graph, definitions, &path).map_err(not_saved)?,
+        None => 0,
+    };
+    Ok((path, count))
+}
+
+/// The end of the line that says what was written.
+pub(crate) fn and_definitions(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        n => format!(", and {}", crate::output::count(n, "definition")),
+    }
 }
 
 /// Constants that may be sizes or indices.

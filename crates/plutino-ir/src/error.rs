@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::attribute::AttributeError;
 use crate::dtype::{DType, TensorType};
-use crate::graph::{EditError, InvalidGraph};
+use crate::graph::{ControlProblem, EditError, InvalidGraph};
 use crate::limits::Interrupted;
 use crate::parameter::ParameterError;
 use crate::quote::{quote, quote_display};
@@ -195,6 +195,16 @@ pub enum ParseErrorKind {
         expected: &'static str,
         /// Name of the operator.
         operator: String,
+    },
+    /// `^NAME=after` names no operator that this one could come after.
+    #[error("operator '{operator}' cannot come after '{earlier}': {problem}", operator = quote(operator), earlier = quote(earlier))]
+    Control {
+        /// Name of the operator that would wait.
+        operator: String,
+        /// What it would wait for.
+        earlier: String,
+        /// Why not.
+        problem: ControlProblem,
     },
     /// Two lines record different types for the same operand.
     #[error("operand '{operand}' is {} here, but {} before", quote_display(found), quote_display(recorded), operand = quote(operand))]

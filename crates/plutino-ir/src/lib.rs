@@ -73,6 +73,12 @@
 //! [`Graph::save`] writes both files. It refuses what would not read back equal, for instance a
 //! parameter whose text means something else.
 //!
+//! # Order without data
+//! What an operator does may be more than its outputs: a value that is kept, a message that is
+//! sent. [`Graph::add_control`] lets one come after another though it reads nothing of it; in the
+//! text that is `^NAME=after` on the line of the later one, which to other readers of the format is
+//! a parameter. [`Graph::sources`] wait for nobody, and on [`Graph::sinks`] nobody waits.
+//!
 //! # Definitions
 //! A module that pnnx keeps whole is a node of a type of its own. [`Definitions`] say what such
 //! types are, each by another model, and [`Graph::inline`] puts those in their places.
@@ -114,7 +120,9 @@ pub use define::{
 };
 pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
-pub use graph::{EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId};
+pub use graph::{
+    ControlProblem, EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId,
+};
 pub use limits::{CancelToken, Interrupted, Limits, Registration};
 pub use load::{LoadOptions, Weights, read_regular};
 pub use mmap::Mapping;

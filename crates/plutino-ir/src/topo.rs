@@ -2,7 +2,7 @@
 //! members of a cycle. A graph that is in topological order already keeps its order.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use thiserror::Error;
 
@@ -13,8 +13,8 @@ use crate::quote::quote;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("these operators form a cycle: {}", chain(names))]
 pub struct CycleError {
-    /// The members: each makes an operand that the next one reads, and the last one feeds the
-    /// first.
+    /// The members: each makes an operand that the next one reads, or the next one is said to come
+    /// after it; so is the first after the last.
     pub members: Vec<OperatorId>,
     /// Names of the members.
     pub names: Vec<String>,
@@ -46,13 +46,15 @@ impl CycleError {
     }
 }
 
-/// The operators that make what `id` reads, in input order.
+/// The operators that make what `id` reads, in input order, and those that it comes after.
 fn producers(graph: &Graph, id: OperatorId) -> impl Iterator<Item = OperatorId> + '_ {
-    let inputs = graph.operator(id).map_or(&[][..], |operator| &operator.inputs);
-    inputs.iter().filter_map(|&input| graph.operand(input)?.producer)
+    let (inputs, after) =
+        graph.operator(id).map_or((&[][..], &[][..]), |op| (&op.inputs, &op.after));
+    let made = inputs.iter().filter_map(|&input| graph.operand(input)?.producer);
+    made.chain(after.iter().copied().filter(|&id| graph.operator(id).is_some()))
 }
 
-/// Orders operators so that each comes after those it reads from, by depth-first search: operators
+/// Orders operators so that each comes after those it waits for, by depth-first search: operators
 /// are taken in file order, and each is preceded by whatever it still needs. The search keeps its
 /// own stack, so depth is bounded by memory alone.
 ///
@@ -101,7 +103,7 @@ pub fn depth_first(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     Ok(sorted)
 }
 
-/// Orders operators so that each comes after those it reads from, by Kahn's algorithm
+/// Orders operators so that each comes after those it waits for, by Kahn's algorithm
 /// (Communications of the ACM 5(11), 1962): whoever waits for nobody goes next, the first in file
 /// order among them.
 ///
@@ -116,15 +118,19 @@ pub fn kahn(graph: &Graph) -> Result<Vec<OperatorId>, CycleError> {
     let mut waiting: Vec<usize> = order.iter().map(|&id| producers(graph, id).count()).collect();
     let mut ready: BinaryHeap<_> =
         (0..order.len()).filter(|&at| waiting[at] == 0).map(Reverse).collect();
+    let mut followers: HashMap<OperatorId, Vec<usize>> = HashMap::new();
+    for (before, after) in graph.controls() {
+        followers.entry(before).or_default().push(position[after.index()]);
+    }
     let mut sorted = Vec::with_capacity(order.len());
     while let Some(Reverse(at)) = ready.pop() {
         let id = order[at];
         sorted.push(id);
         let outputs = graph.operator(id).map_or(&[][..], |operator| &operator.outputs);
-        for consumer in
-            outputs.iter().filter_map(|&output| graph.operand(output)).flat_map(|o| &o.consumers)
-        {
-            let at = position[consumer.index()];
+        let readers =
+            outputs.iter().filter_map(|&output| graph.operand(output)).flat_map(|o| &o.consumers);
+        let readers = readers.map(|reader| position[reader.index()]);
+        for at in readers.chain(followers.remove(&id).unwrap_or_default()) {
             waiting[at] -= 1;
             if waiting[at] == 0 {
                 ready.push(Reverse(at));
@@ -208,6 +214,21 @@ mod tests {
         let own = graph(1, &[(0, 0)]);
         assert_eq!(kahn(&own).unwrap_err().to_string(), "these operators form a cycle: op0 -> op0");
         assert_eq!(depth_first(&own), Err(kahn(&own).unwrap_err()));
+    }
+
+    #[test]
+    fn order_without_data_counts() {
+        let mut graph = graph(4, &[(0, 3)]);
+        let ids: Vec<OperatorId> = graph.operator_ids().to_vec();
+        graph.add_control(ids[3], ids[1]).unwrap();
+        graph.add_control(ids[2], ids[1]).unwrap();
+        assert_eq!(indices(depth_first(&graph)), [0, 3, 2, 1]);
+        assert_eq!(indices(kahn(&graph)), [0, 2, 3, 1]);
+        graph.add_control(ids[1], ids[0]).unwrap();
+        for error in [depth_first(&graph).unwrap_err(), kahn(&graph).unwrap_err()] {
+            assert_eq!(error.names.len(), 3, "{error}");
+            assert!(!error.names.contains(&"op2".to_owned()));
+        }
     }
 
     #[test]

@@ -170,7 +170,8 @@ fn tensor_type() -> impl Strategy<Value = TensorType> {
 }
 
 /// An operator to be: its kind, what it reads (as positions among all operands made before it), how
-/// many of its first inputs have keys, the types of what it makes, its parameters and its weights.
+/// many of its first inputs have keys, the types of what it makes, its parameters, its weights, and
+/// which operators before it it comes after.
 type Plan = (
     String,
     Vec<prop::sample::Index>,
@@ -178,19 +179,21 @@ type Plan = (
     Vec<TensorType>,
     std::collections::BTreeMap<String, Parameter>,
     std::collections::BTreeMap<String, Attribute>,
+    Vec<prop::sample::Index>,
 );
 
 fn plan() -> impl Strategy<Value = Plan> {
     let inputs = vec(any::<prop::sample::Index>(), 0..5);
     let params = btree_map("[a-df-z][a-z_]{0,5}", parameter(), 0..5);
     let attrs = btree_map("[a-z][a-z_]{0,5}", attribute(), 0..3);
-    (name(), inputs, 0usize..5, vec(tensor_type(), 0..3), params, attrs)
+    let after = vec(any::<prop::sample::Index>(), 0..3);
+    (name(), inputs, 0usize..5, vec(tensor_type(), 0..3), params, attrs, after)
 }
 
 fn build(plans: Vec<Plan>) -> Graph {
     let mut graph = Graph::new();
     let mut made = Vec::new();
-    for (i, (kind, inputs, keys, outputs, params, attrs)) in plans.into_iter().enumerate() {
+    for (i, (kind, inputs, keys, outputs, params, attrs, after)) in plans.into_iter().enumerate() {
         let operator = graph.new_operator(&format!("{kind}.{i}"), &format!("op{i}")).unwrap();
         for (at, input) in inputs.iter().filter(|_| !made.is_empty()).enumerate() {
             let operand = made[input.index(made.len())];
@@ -205,6 +208,13 @@ fn build(plans: Vec<Plan>) -> Graph {
             graph.set_type(operand, ty).unwrap();
             graph.connect_output(operator, operand).unwrap();
             made.push(operand);
+        }
+        for earlier in after {
+            let before = graph.operator_ids().len() - 1;
+            if before > 0 {
+                let earlier = graph.operator_ids()[earlier.index(before)];
+                graph.add_control(earlier, operator).unwrap();
+            }
         }
         *graph.params_mut(operator).unwrap() = params;
         *graph.attrs_mut(operator).unwrap() = attrs;

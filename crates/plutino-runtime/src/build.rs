@@ -435,7 +435,7 @@ impl Making<'_> {
         else {
             return Ok(None);
         };
-        if outputs.iter().all(infer::known) {
+        if infer::all_known(&outputs) {
             return Ok(None);
         }
         let cx =
@@ -503,7 +503,7 @@ impl Assembler<'_> {
         let (Some(inputs), Some(outputs)) =
             (self.types.all(&node.inputs), self.types.all(&node.outputs))
         else {
-            return self.late_step(node).map(Some);
+            return self.late_step(at, node).map(Some);
         };
         let (Some(planned), Some(operator)) = (planned, node.operator()) else { return Ok(None) };
         let wrong = |what: &str| SessionError::internal(format!("{}: {what}", node.location));
@@ -514,6 +514,7 @@ impl Assembler<'_> {
         let mut step = Step {
             location: node.location.clone(),
             absorbed: node.absorbed.clone(),
+            after: self.after(at),
             work: Work::Copy,
             inputs: Vec::new(),
             outputs: Vec::new(),
@@ -554,6 +555,13 @@ impl Assembler<'_> {
         step.work = Work::Kernel(kernel);
         step.writes.extend(self.lay.scratch(at));
         Ok(Some(step))
+    }
+
+    /// Names of the operators that a node comes after without reading from them.
+    fn after(&self, at: usize) -> Vec<String> {
+        let earlier = self.net.earlier(at);
+        let names = earlier.iter().filter_map(|&at| self.net.nodes.get(at));
+        names.map(|node| node.location.name.clone()).collect()
     }
 
     /// What is appended to a cache: all of its memory is lent, the new rows are written.
@@ -637,7 +645,7 @@ impl Assembler<'_> {
         Some((StepOutput { name, sink }, region))
     }
 
-    fn late_step(&self, node: &Node) -> Result<Step, SessionError> {
+    fn late_step(&self, at: usize, node: &Node) -> Result<Step, SessionError> {
         let wrong = |what: &str| SessionError::internal(format!("{}: {what}", node.location));
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for id in &node.inputs {
@@ -674,6 +682,7 @@ impl Assembler<'_> {
         Ok(Step {
             location: node.location.clone(),
             absorbed: Vec::new(),
+            after: self.after(at),
             work: Work::Late(Box::new(LateStep {
                 action,
                 inputs,

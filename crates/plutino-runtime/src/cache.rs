@@ -32,6 +32,11 @@ impl PlanCache {
         Self { plans: Mutex::default(), making: Mutex::default(), size: size.max(1) }
     }
 
+    /// All of them, the least recently used first.
+    pub(crate) fn all(&self) -> Vec<Arc<Plan>> {
+        lock(&self.plans).clone()
+    }
+
     /// The plan whose binding `matches`; it becomes the most recently used.
     pub(crate) fn find(&self, matches: impl Fn(&Binding) -> bool) -> Option<Arc<Plan>> {
         let mut plans = lock(&self.plans);

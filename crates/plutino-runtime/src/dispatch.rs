@@ -134,7 +134,9 @@ fn part(
         let weight = Weight { alone: f64::INFINITY, shared: f64::INFINITY };
         return Part::Wall { weight, needs: overlap::needs(net, at) };
     };
-    if matches!(node.action, Action::Constant(_)) || outputs.iter().all(infer::known) {
+    // What others wait for without reading it stays, as a step of no time.
+    let idle = matches!(node.action, Action::Constant(_)) || infer::all_known(&outputs);
+    if idle && node.order.is_empty() {
         return Part::Nothing;
     }
     let needs = overlap::needs(net, at);

@@ -1,6 +1,7 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
 use crate::state::StateError;
+use crate::store::StoreError;
 use plutino_ir::topo::CycleError;
 use plutino_ir::{DefineError, Interrupted, TooLarge, quote};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
@@ -387,6 +388,9 @@ pub enum SessionError {
     /// A value cannot be carried from run to run.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A tensor cannot be kept in, or taken from, the store of the session.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// Memory or tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),
@@ -418,6 +422,7 @@ impl SessionError {
             | Self::Plan { source: PlanError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
             | Self::Run { source: RunError::Tensor(e), .. } => budget(e),
+            Self::Store(StoreError::Tensor(e)) => budget(e),
             Self::Inside { source, .. } => source.is_limit(),
             _ => false,
         }

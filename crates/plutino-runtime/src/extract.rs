@@ -55,13 +55,47 @@ fn list(names: &[String]) -> String {
 
 /// The operators between operands, with the weights that they need and no others. The inputs are
 /// `from`, in that order, or where none are named the inputs of the model that are needed; the
-/// outputs are `to`, in that order. Operands are called by their names or, where an operator makes
+/// outputs are `to`, in that order. What an operator of the part comes after belongs to it, too
+/// (`^name=after`). Operands are called by their names or, where an operator makes
 /// one and no other, by its name; they keep their names.
 ///
 /// # Errors
 /// Where there is no such operand, or `to` needs inputs of the model for which nothing in `from`
 /// stands.
 pub fn extract(graph: &Graph, from: &[&str], to: &[&str]) -> Result<Graph, ExtractError> {
+    Ends { from, to, last: &[], within: None }.extract(graph)
+}
+
+/// A part of a graph by its ends.
+pub(crate) struct Ends<'a> {
+    /// The operands to begin with.
+    pub(crate) from: &'a [&'a str],
+    /// The operands to compute.
+    pub(crate) to: &'a [&'a str],
+    /// Operators that the outputs come after.
+    pub(crate) last: &'a [OperatorId],
+    /// By [`OperatorId::index`], the operators of which some may come after others in the part; all
+    /// where nothing is said.
+    pub(crate) within: Option<&'a BTreeSet<usize>>,
+}
+
+impl Ends<'_> {
+    /// The operators between the ends.
+    ///
+    /// # Errors
+    /// As [`extract`].
+    pub(crate) fn extract(&self, graph: &Graph) -> Result<Graph, ExtractError> {
+        let Self { from, to, last, within } = *self;
+        let within = |id: &OperatorId| within.is_none_or(|within| within.contains(&id.index()));
+        between(graph, (from, to, last), &within)
+    }
+}
+
+fn between(
+    graph: &Graph,
+    (from, to, last): (&[&str], &[&str], &[OperatorId]),
+    within: &dyn Fn(&OperatorId) -> bool,
+) -> Result<Graph, ExtractError> {
     let find = |name: &&str| operand(graph, name);
     let from: Vec<OperandId> = from.iter().map(find).collect::<Result<_, _>>()?;
     let to: Vec<OperandId> = to.iter().map(find).collect::<Result<_, _>>()?;
@@ -70,32 +104,60 @@ pub fn extract(graph: &Graph, from: &[&str], to: &[&str]) -> Result<Graph, Extra
     if let Some(&twice) = from.iter().find(|id| !given.insert(id.index())) {
         return Err(ExtractError::Twice { name: name_of(twice) });
     }
-    if to.is_empty() {
+    if to.is_empty() && last.is_empty() {
         return Err(ExtractError::Nothing);
     }
     let mut needed = BTreeSet::new();
-    for &result in &to {
+    let producer = |id: OperandId| {
+        let made = || graph.operand(id)?.producer;
+        made().filter(|_| !given.contains(&id.index()))
+    };
+    let results = to.iter().map(|&id| (name_of(id), vec![Need::Operand(id)]));
+    let name = |id: OperatorId| graph.operator(id).map(|op| op.name.clone()).unwrap_or_default();
+    let effects = last.iter().map(|&id| (name(id), vec![Need::Operator(id)]));
+    for (result, mut left) in results.chain(effects) {
         let mut missing = Vec::new();
-        let mut left = vec![result];
-        while let Some(id) = left.pop() {
-            let producer = graph.operand(id).and_then(|operand| operand.producer);
-            let Some(producer) = producer.filter(|_| !given.contains(&id.index())) else {
-                continue;
+        while let Some(need) = left.pop() {
+            let id = match need {
+                Need::Operand(id) => match producer(id) {
+                    Some(producer) => producer,
+                    None => continue,
+                },
+                Need::Operator(id) => id,
             };
-            let Some(operator) = graph.operator(producer) else { continue };
-            if operator.kind == "pnnx.Input" && !from.is_empty() {
-                missing.push(name_of(id));
-            } else if needed.insert(producer.index()) {
-                left.extend(&operator.inputs);
+            let Some(operator) = graph.operator(id) else { continue };
+            match (need, operator.kind == "pnnx.Input" && !from.is_empty()) {
+                (Need::Operand(id), true) => missing.push(name_of(id)),
+                (Need::Operator(_), true) => {} // it is there when a run begins
+                _ if needed.insert(id.index()) => {
+                    left.extend(operator.inputs.iter().map(|&id| Need::Operand(id)));
+                    let after = operator.after.iter().filter(|id| within(id));
+                    // What is given is there when the part begins.
+                    let given = |id: &&OperatorId| {
+                        let outputs = graph.operator(**id).map(|op| &op.outputs[..]);
+                        let outputs = outputs.unwrap_or_default();
+                        !outputs.is_empty() && outputs.iter().all(|o| given.contains(&o.index()))
+                    };
+                    left.extend(after.filter(|id| !given(id)).map(|&id| Need::Operator(id)));
+                }
+                _ => {}
             }
         }
         if !missing.is_empty() {
             missing.sort();
             missing.dedup();
-            return Err(ExtractError::Missing { to: name_of(result), missing });
+            return Err(ExtractError::Missing { to: result, missing });
         }
     }
-    Copy::of(graph, &from, &to, &needed).map_err(|error| ExtractError::Invalid(error.to_string()))
+    Copy::of(graph, &from, (&to, last), &needed)
+        .map_err(|error| ExtractError::Invalid(error.to_string()))
+}
+
+/// What a part needs.
+#[derive(Clone, Copy)]
+enum Need {
+    Operand(OperandId),
+    Operator(OperatorId),
 }
 
 /// The operand of this name, or the only one that the operator of this name makes.
@@ -121,7 +183,7 @@ impl<'a> Copy<'a> {
     fn of(
         source: &'a Graph,
         from: &[OperandId],
-        to: &[OperandId],
+        (to, last): (&[OperandId], &[OperatorId]),
         needed: &BTreeSet<usize>,
     ) -> Fallible<Graph> {
         let mut copy = Self { source, graph: Graph::new(), operands: HashMap::new() };
@@ -131,9 +193,15 @@ impl<'a> Copy<'a> {
             let input = copy.graph.new_operator("pnnx.Input", &name)?;
             copy.graph.connect_output(input, place)?;
         }
+        let mut places = HashMap::new();
         for (id, operator) in source.operators() {
             if needed.contains(&id.index()) {
-                copy.operator(operator)?;
+                places.insert(id, copy.operator(operator)?);
+            }
+        }
+        for (earlier, later) in source.controls() {
+            if let (Some(&earlier), Some(&later)) = (places.get(&earlier), places.get(&later)) {
+                copy.graph.add_control(earlier, later)?;
             }
         }
         let mut results = Vec::new();
@@ -159,6 +227,9 @@ impl<'a> Copy<'a> {
         let output = copy.graph.new_operator("pnnx.Output", &name)?;
         for result in results {
             copy.graph.connect_input(output, result)?;
+        }
+        for earlier in last.iter().filter_map(|id| places.get(id)) {
+            copy.graph.add_control(*earlier, output)?;
         }
         copy.graph.validate()?;
         Ok(copy.graph)

@@ -10,7 +10,7 @@ use crate::passes::fold::{self, Folded};
 use crate::report::Warning;
 use plutino_ir::{Dim, SizeLimit, TensorType, quote_display};
 use plutino_kernels::PackKey;
-use plutino_ops::{Members, PackCache, PlanError, ShapeError, ValueSpec};
+use plutino_ops::{Members, Operator, PackCache, PlanError, ShapeError, ValueSpec};
 use plutino_tensor::{DType, Layout, MAX_RANK, Tensor, TensorError, TensorSpec, alloc};
 
 /// What is known of each value before the run, by [`ValueId`]; nothing where that takes the run
@@ -66,6 +66,11 @@ pub(crate) fn known(spec: &ValueSpec) -> bool {
     spec.leaves().iter().all(|leaf| leaf.as_tensor().is_some_and(|t| t.known.is_some()))
 }
 
+/// Whether there is nothing to compute: an operator without outputs is there for what it does.
+pub(crate) fn all_known(outputs: &[ValueSpec]) -> bool {
+    !outputs.is_empty() && outputs.iter().all(known)
+}
+
 /// Infers everything that follows from the specs of the feeds.
 ///
 /// # Errors
@@ -107,6 +112,7 @@ pub(crate) fn node(
         && cx.folds
         && inputs.iter().all(known)
         && cx.allows(&node.location.name)
+        && !node.operator().is_some_and(|operator| operator.has_effects())
         && !control::is_control(&node.location.kind);
     if !again && !constant {
         return Ok(false);
@@ -162,6 +168,31 @@ pub(crate) fn computed(outputs: &[ValueSpec]) -> usize {
     known.fold(0, usize::saturating_add)
 }
 
+/// The outputs of an operator, with nothing known of them where it has effects: what it does is not
+/// done by knowing what it makes.
+///
+/// # Errors
+/// As [`Operator::infer`].
+pub(crate) fn outputs_of(
+    operator: &dyn Operator,
+    inputs: &[ValueSpec],
+) -> Result<Vec<ValueSpec>, ShapeError> {
+    let mut outputs = operator.infer(inputs)?;
+    if operator.has_effects() {
+        outputs.iter_mut().for_each(forget);
+    }
+    Ok(outputs)
+}
+
+/// Leaves nothing known of a value but what it is.
+fn forget(spec: &mut ValueSpec) {
+    match spec {
+        ValueSpec::List(members) => members.iter_mut().for_each(forget),
+        ValueSpec::Tensor(t) => t.known = None,
+        ValueSpec::Dynamic { .. } | ValueSpec::Word(_) => {}
+    }
+}
+
 /// The outputs of one node; none where it takes the run to know them.
 pub(crate) fn node_outputs(
     node: &Node,
@@ -189,7 +220,7 @@ pub(crate) fn node_outputs(
         }
         Action::Operator(_) if inputs.iter().any(ValueSpec::is_dynamic) => return Ok(None),
         Action::Operator(operator) => {
-            match operator.infer(inputs) {
+            match outputs_of(operator.as_ref(), inputs) {
                 Ok(outputs) => outputs,
                 // Shapes depend on the value of an input that is computed: wait for it.
                 Err(ShapeError::NotKnown { .. }) => return Ok(None),

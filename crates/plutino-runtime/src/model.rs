@@ -180,6 +180,11 @@ impl Model {
             CheckReport { kinds, undecoded: None, inference: None, warnings: Vec::new(), notes };
         match Self::of_graph(graph, file, &options) {
             Ok(model) => {
+                for part in model.inner.parts().into_iter().skip(1) {
+                    for (_, op) in part.graph.operators() {
+                        *report.kinds.entry(op.kind.clone()).or_insert(0) += 1;
+                    }
+                }
                 let interrupted =
                     |error| ModelError::Interrupted { file: path.display().to_string(), error };
                 let inference =
@@ -269,6 +274,7 @@ impl Model {
                         controls.push((id, control));
                     }
                     Err(control::Fault::Node(fault)) => faults.add(fault),
+                    Err(control::Fault::Body) => {} // told below
                     Err(control::Fault::Model(error)) => return Err(error),
                 }
                 continue;
@@ -279,6 +285,7 @@ impl Model {
             }
         }
         oversized_tuple(&graph, &roles, &file, &order).into_iter().for_each(|f| faults.add(f));
+        cx.undecoded.drain(..).for_each(|list| faults.join(list));
         if let Some(undecoded) = faults.into_list(&registry, &file) {
             return Err(undecoded.into());
         }
@@ -565,6 +572,25 @@ impl Faults {
                 });
             }
         }
+    }
+
+    /// Adds those of a body.
+    fn join(&mut self, list: UndecodedOperators) {
+        let UndecodedOperators { kinds, nodes, more, .. } = list;
+        self.more = self.more.saturating_add(more);
+        for kind in kinds {
+            match self.known.get(&kind.kind) {
+                Some(&at) => self.kinds[at].count = self.kinds[at].count.saturating_add(kind.count),
+                None if self.kinds.len() == MOST_FAULTS => {
+                    self.more = self.more.saturating_add(kind.count);
+                }
+                None => {
+                    self.known.insert(kind.kind.clone(), self.kinds.len());
+                    self.kinds.push(kind);
+                }
+            }
+        }
+        nodes.into_iter().for_each(|node| self.add(node));
     }
 
     /// All of them with names that were perhaps meant, the most frequent first; none where there

@@ -2,11 +2,12 @@
 
 use crate::infer::Types;
 use crate::model::{Inner, Role};
+use crate::order::{Order, Ordering, Orders, Token};
 use crate::{SessionError, Sorting, lists, reach};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
 use plutino_tensor::{TensorError, TensorSpec};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Names a value within its net: [`OperandId::index`] of the operand, or beyond for a value that
@@ -62,6 +63,8 @@ pub(crate) struct Node {
     pub(crate) outputs: Vec<ValueId>,
     /// Operators that this node absorbed, by name.
     pub(crate) absorbed: Vec<String>,
+    /// What it comes after without reading from it, and what comes after it so.
+    pub(crate) order: Order,
 }
 
 impl Node {
@@ -82,6 +85,8 @@ pub(crate) struct Net {
     pub(crate) values: Vec<Value>,
     pub(crate) feeds: Vec<ValueId>,
     pub(crate) fetches: Vec<ValueId>,
+    /// What the results come after without being made of it.
+    pub(crate) last: BTreeSet<Token>,
     /// What is known of each value, as far as inference got.
     pub(crate) types: Types,
     /// Who makes and who reads each value, at the last [`Net::index`] and what patches changed
@@ -96,6 +101,7 @@ pub(crate) struct Uses {
     /// Positions of readers, and how many inputs of each it is.
     pub(crate) readers: Vec<BTreeMap<usize, usize>>,
     pub(crate) fetched: Vec<bool>,
+    pub(crate) orders: Orders,
 }
 
 impl Uses {
@@ -105,6 +111,7 @@ impl Uses {
             *self.readers[input.0].entry(at).or_insert(0) += 1;
         }
         node.outputs.iter().for_each(|output| self.producers[output.0] = Some(at));
+        self.orders.enter(at, &node.order);
     }
 
     /// Forgets a node at this position.
@@ -115,6 +122,7 @@ impl Uses {
         for output in &node.outputs {
             self.producers[output.0] = None;
         }
+        self.orders.leave(at, &node.order);
     }
 
     /// Notes that these values are fetched, and no others.
@@ -136,10 +144,11 @@ impl Uses {
 
 impl Net {
     /// The nodes that can run once `feeds` are given, in topological order. Whoever makes a fed
-    /// value is left out; so is whatever needs a model input that is not fed.
+    /// value is left out; so is whatever needs a model input that is not fed. Results that are all
+    /// outputs of the model come after what its `pnnx.Output` operators come after.
     ///
     /// # Errors
-    /// Where a fetch cannot be computed.
+    /// Where a fetch cannot be computed, or what it comes after.
     pub(crate) fn new(
         model: &Inner,
         sorting: Sorting,
@@ -159,19 +168,28 @@ impl Net {
         let mut ready = lists::filled(values.len(), false)?;
         feeds.iter().for_each(|f| ready[f.0] = true);
         let mut nodes = lists::list(order.len())?;
+        let mut ordering = Ordering::new(graph);
         for &id in &order {
             let (Some(op), Some(role)) = (graph.operator(id), &model.roles[id.index()]) else {
                 continue;
             };
             let action = match role {
-                Role::Input | Role::Output => continue,
+                Role::Input | Role::Output => {
+                    ordering.there(id);
+                    continue;
+                }
                 Role::Constant(weight) => Action::Constant(weight.clone()),
                 Role::Pack => Action::Pack,
                 Role::Unpack => Action::Unpack,
                 Role::Operator(op) => Action::Operator(Arc::clone(op)),
             };
             let fed = !op.outputs.is_empty() && op.outputs.iter().all(|o| ready[o.index()]);
-            if fed || !op.inputs.iter().all(|i| ready[i.index()]) {
+            if fed {
+                ordering.there(id);
+                continue;
+            }
+            if let Some(&missing) = op.inputs.iter().find(|i| !ready[i.index()]) {
+                ordering.stuck(id, missing.into());
                 continue;
             }
             let mut outputs: Vec<ValueId> = op.outputs.iter().map(|&o| o.into()).collect();
@@ -189,9 +207,10 @@ impl Net {
                 inputs: op.inputs.iter().map(|&i| i.into()).collect(),
                 outputs,
                 absorbed: Vec::new(),
+                order: ordering.node(id),
             });
         }
-        let fetches = match wanted {
+        let fetches: Vec<ValueId> = match wanted {
             Wanted::Outputs => model.outputs.iter().map(|o| o.id.into()).collect(),
             Wanted::All => graph
                 .operands()
@@ -203,8 +222,18 @@ impl Net {
         if let Some(fetch) = fetches.iter().find(|f| !ready[f.0]) {
             return Err(reach::not_fed(model, &order, &ready, *fetch));
         }
+        let last = ordering.last(model);
+        let asked: HashSet<ValueId> = match last.is_empty() {
+            true => HashSet::new(),
+            false => fetches.iter().copied().collect(),
+        };
+        let whole = model.outputs.iter().all(|o| asked.contains(&o.id.into()));
+        let last = if whole { last } else { BTreeSet::new() };
+        ordering
+            .settle(&mut nodes, values.len(), &fetches, &last)
+            .map_err(|missing| reach::not_fed(model, &order, &ready, missing))?;
         let (types, uses) = (Types::default(), Uses::default());
-        Ok(Self { nodes, values, feeds, fetches, types, uses })
+        Ok(Self { nodes, values, feeds, fetches, last, types, uses })
     }
 
     /// Name of a value.
@@ -243,6 +272,19 @@ impl Net {
     /// Positions of the nodes that read a value, each once.
     pub(crate) fn readers(&self, value: ValueId) -> impl Iterator<Item = usize> + '_ {
         self.uses.readers.get(value.0).into_iter().flat_map(|readers| readers.keys().copied())
+    }
+
+    /// Positions of the nodes that the one at a position comes after without reading from them.
+    pub(crate) fn earlier(&self, at: usize) -> BTreeSet<usize> {
+        self.nodes.get(at).map_or_else(BTreeSet::new, |node| self.uses.earlier(at, &node.order))
+    }
+
+    /// Whether anybody waits for what a node carries, or the results do.
+    pub(crate) fn is_awaited(&self, node: &Node) -> bool {
+        let waits = |token: &Token| {
+            self.last.contains(token) || self.uses.orders.waiters(*token).next().is_some()
+        };
+        node.order.carries.iter().any(waits)
     }
 
     /// Whether a value is a result of the run.

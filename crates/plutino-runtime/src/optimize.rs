@@ -2,10 +2,12 @@
 //!
 //! Constants are computed, what nobody reads is left out, and so are layers that do nothing when a
 //! model is run; batch norms go into the weights of the layer before. Operators stay PyTorch's:
-//! what a plan fuses beyond that, a file cannot say.
+//! what a plan fuses beyond that, a file cannot say. What comes after something without reading from
+//! it stays as it is, and what others come after so, too, but where these can come after what it reads.
 
 use crate::compare::is_random;
 use crate::control::Shared;
+use crate::model::Role;
 use crate::net::{Net, ValueId, Wanted};
 use crate::passes::{self, PassCx};
 use crate::{Model, SessionError, control, lists};
@@ -72,9 +74,15 @@ impl Model {
         let order = plutino_ir::topo::kahn(&inner.graph);
         let order = order.map_err(|e| SessionError::internal(e.to_string()))?;
         let mut wanted = Vec::new();
-        for operator in order.iter().filter_map(|&id| inner.graph.operator(id)) {
+        for (id, operator) in order.iter().filter_map(|id| Some((id, inner.graph.operator(*id)?))) {
             // Whoever reads the file draws numbers of its own.
+            let effects = |id: &OperatorId| match inner.roles.get(id.index()) {
+                Some(Some(Role::Operator(operator))) => operator.has_effects(),
+                _ => false,
+            };
             let fixed = operator.inputs.iter().all(|i| ready.get(i.index()) == Some(&true))
+                && operator.after.is_empty()
+                && !effects(id)
                 && !is_random(&operator.kind);
             if fixed && !matches!(operator.kind.as_str(), "pnnx.Input" | "pnnx.Output") {
                 for output in &operator.outputs {
@@ -150,6 +158,10 @@ fn identities(done: &mut Optimized) -> Fallible<()> {
         if !off && !IDENTITIES.contains(&operator.kind.as_str()) {
             continue;
         }
+        // Whoever reads it comes after that, too.
+        if !operator.after.is_empty() {
+            continue;
+        }
         let ([input], [output]) = (&operator.inputs[..], &operator.outputs[..]) else { continue };
         let (input, output, name) = (*input, *output, operator.name.clone());
         graph.replace_uses(output, input)?;
@@ -163,17 +175,19 @@ fn identities(done: &mut Optimized) -> Fallible<()> {
 fn dead(done: &mut Optimized) -> Fallible<()> {
     let graph = &mut done.graph;
     let mut left: Vec<OperatorId> = graph.operator_ids().to_vec();
+    let ordered = graph.controls().next().is_some();
     while let Some(id) = left.pop() {
         let Some(operator) = graph.operator(id) else { continue };
         let read = |output: &OperandId| {
             graph.operand(*output).is_some_and(|operand| !operand.consumers.is_empty())
         };
         let kept = matches!(operator.kind.as_str(), "pnnx.Input" | "pnnx.Output");
-        if kept || operator.outputs.is_empty() || operator.outputs.iter().any(read) {
+        let awaited = || ordered && graph.followers(id).next().is_some();
+        if kept || operator.outputs.iter().any(read) || awaited() {
             continue;
         }
         let producers = operator.inputs.iter().filter_map(|&i| graph.operand(i)?.producer);
-        left.extend(producers.collect::<Vec<_>>());
+        left.extend(producers.chain(operator.after.iter().copied()).collect::<Vec<_>>());
         let name = operator.name.clone();
         graph.remove_operator(id)?;
         done.dead.push(name);
@@ -205,7 +219,8 @@ fn affine(norm: &Operator) -> Option<Vec<(f64, f64)>> {
 fn batch_norms(done: &mut Optimized) -> Fallible<()> {
     let graph = &mut done.graph;
     for id in graph.operator_ids().to_vec() {
-        let Some(norm) = graph.operator(id).filter(|op| op.kind.starts_with("nn.BatchNorm")) else {
+        let norm = graph.operator(id).filter(|op| op.after.is_empty());
+        let Some(norm) = norm.filter(|op| op.kind.starts_with("nn.BatchNorm")) else {
             continue;
         };
         let ([input], [output]) = (&norm.inputs[..], &norm.outputs[..]) else { continue };

@@ -6,7 +6,7 @@ use crate::dispatch::Dispatch;
 use crate::knobs;
 use crate::passes;
 use crate::place::{Context, Placement};
-use crate::{ModelError, SessionError};
+use crate::{ModelError, SessionError, TensorStore};
 use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
 use plutino_kernels::Isa;
 use plutino_ops::{MemoryUse, Registry, Setting, WeightDtype};
@@ -81,7 +81,10 @@ impl ModelOptions {
     }
 
     /// With the definitions that lie beside a model: what is defined here counts before those.
-    pub(crate) fn with_own_definitions(mut self, path: &Path) -> Result<Self, ModelError> {
+    ///
+    /// # Errors
+    /// Where one cannot be read, or anything in it is wrong.
+    pub fn with_own_definitions(mut self, path: &Path) -> Result<Self, ModelError> {
         if Definitions::folder_beside(path).is_dir() {
             let given = self.definitions.take().map(Arc::unwrap_or_clone);
             let mut definitions = given.unwrap_or_default();
@@ -190,6 +193,9 @@ pub struct SessionOptions {
     /// Where runs take their arenas from, and give them back to; `None`: a pool of the session's
     /// own.
     pub arena_pool: Option<Arc<ArenaPool>>,
+    /// Tensors that stay between runs, where several sessions have them in common; one of its own
+    /// otherwise.
+    pub store: Option<Arc<TensorStore>>,
     /// What to spend memory on.
     pub memory: MemoryUse,
     /// What the f32 weights of linear layers are kept as.
@@ -225,6 +231,7 @@ impl Default for SessionOptions {
             stop_after: None,
             memory_budget: None,
             arena_pool: None,
+            store: None,
             memory: MemoryUse::default(),
             weights: WeightDtype::default(),
             winograd: true,
@@ -278,6 +285,13 @@ impl SessionOptions {
     #[must_use]
     pub fn with_memory_budget(mut self, bytes: usize) -> Self {
         self.memory_budget = Some(bytes);
+        self
+    }
+
+    /// Keeps tensors in a store that other sessions share.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<TensorStore>) -> Self {
+        self.store = Some(store);
         self
     }
 

@@ -450,12 +450,13 @@ fn makespan(chains: &[Vec<usize>], parts: &[Part], threads: usize) -> f64 {
     loads.into_iter().fold(0.0, f64::max)
 }
 
-/// The nodes that make what a node reads and what is not known before.
+/// The nodes that make what a node reads and what is not known before, and those it comes after.
 pub(crate) fn needs(net: &Net, at: usize) -> Vec<usize> {
     let node = &net.nodes[at];
     let unknown = node.inputs.iter().filter(|&&id| !net.types.is_known(id));
     let mut needs: Vec<usize> =
         unknown.filter_map(|&id| net.producer(id)).filter(|&producer| producer < at).collect();
+    needs.extend(net.uses.earlier(at, &node.order).into_iter().filter(|&earlier| earlier < at));
     needs.sort_unstable();
     needs.dedup();
     needs

@@ -1,6 +1,6 @@
 //! A model as several: one for each context of a placement.
 
-use crate::extract::extract;
+use crate::extract::Ends;
 use crate::{ExtractError, Model, Plan, Rendezvous, Session, Stage};
 use plutino_ir::{Graph, OperandId, OperatorId, quote, topo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +79,23 @@ pub enum PartitionError {
         /// Why.
         source: ExtractError,
     },
+    /// An operator comes after one of another part of which its own part takes nothing, not even by
+    /// way of others: parts run when what they take is there.
+    #[error(
+        "'{}' in part {to} comes after '{}' in part {from}, of which part {to} takes nothing: place both in one context",
+        quote(later),
+        quote(earlier)
+    )]
+    Order {
+        /// The operator that comes first.
+        earlier: String,
+        /// Its part.
+        from: usize,
+        /// The operator that comes after it.
+        later: String,
+        /// The part of that.
+        to: usize,
+    },
     /// What goes from one part to another is a tuple or a list: parts hand over tensors.
     #[error("'{}', which would go from part {from} to part {to}, is no tensor", quote(operand))]
     NoTensor {
@@ -96,7 +113,7 @@ impl Partition {
     /// become several parts each, so that every part can run once all of its inputs are there.
     ///
     /// # Errors
-    /// Where something else than tensors would go from part to part.
+    /// Where something else than tensors would go from part to part, or an order without data.
     pub fn of(model: &Model, plan: &Plan) -> Result<Self, PartitionError> {
         let mut contexts = BTreeMap::new();
         for step in plan.steps() {
@@ -145,6 +162,8 @@ struct Cut<'a> {
     order: Vec<OperatorId>,
     /// Results, tuples taken apart.
     results: Vec<OperandId>,
+    /// What the results come after without being made of it.
+    last: Vec<OperatorId>,
     /// For each operator its part; none for what every part has of its own: constants, and what
     /// follows from them alone.
     part: BTreeMap<usize, usize>,
@@ -155,25 +174,30 @@ struct Cut<'a> {
 impl<'a> Cut<'a> {
     fn new(graph: &'a Graph, named: &BTreeMap<String, usize>) -> Result<Self, PartitionError> {
         let order = topo::depth_first(graph)?;
-        let mut results = Vec::new();
+        let (mut results, mut last) = (Vec::new(), Vec::new());
         for (_, output) in graph.operators_of("pnnx.Output") {
             output.inputs.iter().for_each(|&id| flatten(graph, id, &mut results));
+            last.extend(output.after.iter().filter(|&&id| {
+                graph.operator(id).is_some_and(|operator| operator.kind != "pnnx.Input")
+            }));
         }
         let mut needed = BTreeSet::new();
-        let mut left = results.clone();
-        while let Some(id) = left.pop() {
-            let producer = graph.operand(id).and_then(|operand| operand.producer);
-            if let Some((at, operator)) = producer.and_then(|at| Some((at, graph.operator(at)?)))
+        let producer = |id: &OperandId| graph.operand(*id).and_then(|operand| operand.producer);
+        let mut left: Vec<OperatorId> = results.iter().filter_map(producer).collect();
+        left.extend(&last);
+        while let Some(at) = left.pop() {
+            if let Some(operator) = graph.operator(at)
                 && operator.kind != "pnnx.Input"
                 && needed.insert(at.index())
             {
-                left.extend(&operator.inputs);
+                left.extend(operator.inputs.iter().filter_map(producer));
+                left.extend(&operator.after);
             }
         }
         let order: Vec<OperatorId> =
             order.into_iter().filter(|id| needed.contains(&id.index())).collect();
         let (part, contexts) = (BTreeMap::new(), Vec::new());
-        let mut cut = Self { graph, order, results, part, contexts };
+        let mut cut = Self { graph, order, results, last, part, contexts };
         cut.assign(named);
         Ok(cut)
     }
@@ -182,10 +206,13 @@ impl<'a> Cut<'a> {
         self.graph.operand(id)?.producer
     }
 
-    /// What an operator reads of others that are in a part.
+    /// What an operator reads of others, or comes after, that are in a part.
     fn needs<T: Copy>(&self, of: OperatorId, map: &BTreeMap<usize, T>) -> Vec<T> {
-        let inputs = self.graph.operator(of).map(|operator| &operator.inputs[..]);
+        let operator = self.graph.operator(of);
+        let after = operator.map(|operator| operator.after.iter().copied());
+        let inputs = operator.map(|operator| &operator.inputs[..]);
         let producers = inputs.unwrap_or_default().iter().filter_map(|&id| self.producer(id));
+        let producers = after.into_iter().flatten().chain(producers);
         producers.filter_map(|producer| map.get(&producer.index()).copied()).collect()
     }
 
@@ -280,6 +307,32 @@ impl<'a> Cut<'a> {
         Some(self.part.get(&producer.index()).copied().unwrap_or(0))
     }
 
+    /// Whether each part takes something, by way of others perhaps, of all parts that its operators
+    /// come after.
+    fn check_order(&self, links: &[Link]) -> Result<(), PartitionError> {
+        let count = self.contexts.len();
+        let mut after = vec![BTreeSet::new(); count]; // bounded: parts
+        // A part comes after those before it in the list only.
+        for part in 0..count {
+            let from = links.iter().filter(|link| link.to == Some(part)).filter_map(|l| l.from);
+            for from in from.collect::<BTreeSet<usize>>() {
+                let before: Vec<usize> = after[from].iter().copied().collect();
+                after[part].extend(before.into_iter().chain([from]));
+            }
+        }
+        for (earlier, later) in self.graph.controls() {
+            let part = |id: OperatorId| self.part.get(&id.index()).copied();
+            let (Some(from), Some(to)) = (part(earlier), part(later)) else { continue };
+            if from != to && !after[to].contains(&from) {
+                let name = |id| self.graph.operator(id).map(|op| op.name.clone());
+                let (earlier, later) = (name(earlier), name(later));
+                let (earlier, later) = (earlier.unwrap_or_default(), later.unwrap_or_default());
+                return Err(PartitionError::Order { earlier, from, later, to });
+            }
+        }
+        Ok(())
+    }
+
     fn parts(&self) -> Result<Partition, PartitionError> {
         let name = |id: OperandId| {
             self.graph.operand(id).map(|operand| operand.name.clone()).unwrap_or_default()
@@ -311,6 +364,7 @@ impl<'a> Cut<'a> {
             from: self.part_of(id),
             to: None,
         }));
+        self.check_order(&links)?;
         let mut parts = Vec::new();
         let contexts = if self.contexts.is_empty() { &[0][..] } else { &self.contexts };
         for (part, &context) in contexts.iter().enumerate() {
@@ -322,7 +376,19 @@ impl<'a> Cut<'a> {
                     to.push(&link.operand);
                 }
             }
-            let graph = extract(self.graph, &from, &to);
+            let within: BTreeSet<usize> =
+                self.part.iter().filter(|&(_, &of)| of == part).map(|(&at, _)| at).collect();
+            let here = |id: &&OperatorId| within.contains(&id.index());
+            let mut last: Vec<OperatorId> = self.last.iter().filter(here).copied().collect();
+            // What others come after, which are elsewhere.
+            let elsewhere = self.graph.controls().filter(|(earlier, later)| {
+                within.contains(&earlier.index()) && !within.contains(&later.index())
+            });
+            last.extend(elsewhere.map(|(earlier, _)| earlier));
+            last.sort_unstable();
+            last.dedup();
+            let ends = Ends { from: &from, to: &to, last: &last, within: Some(&within) };
+            let graph = ends.extract(self.graph);
             let graph = graph.map_err(|source| PartitionError::Extract { part, source })?;
             parts.push(Part { context, graph });
         }

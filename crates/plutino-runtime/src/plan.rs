@@ -54,6 +54,8 @@ pub struct Plan {
 pub(crate) struct Step {
     pub(crate) location: Arc<Location>,
     pub(crate) absorbed: Vec<String>,
+    /// Operators that it comes after without reading from them, by name.
+    pub(crate) after: Vec<String>,
     pub(crate) work: Work,
     pub(crate) inputs: Vec<StepInput>,
     pub(crate) outputs: Vec<StepOutput>,
@@ -301,6 +303,7 @@ impl Step {
             location: (*self.location).clone(),
             kernel: self.kernel_name().to_owned(),
             absorbed: self.absorbed.clone(),
+            after: self.after.clone(),
             inputs: inputs.collect(),
             outputs: outputs.collect(),
             scratch: self.scratch,
@@ -314,6 +317,7 @@ impl Step {
         Self {
             location: Arc::clone(&self.location),
             absorbed: self.absorbed.clone(),
+            after: self.after.clone(),
             work: Work::Copy,
             inputs: Vec::new(),
             outputs: Vec::new(),

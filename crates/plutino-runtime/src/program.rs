@@ -1,10 +1,13 @@
 //! Programs: graphs of models, made in a few lines.
 
+use crate::control::is_control;
 use crate::{Model, ModelError, ModelOptions};
 use plutino_ir::{
     Definition, Definitions, EditError, Graph, LoadError, LoadOptions, OperandId, OperatorId,
     Parameter, SaveError, TensorType,
 };
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +58,9 @@ pub struct Program {
     definitions: Definitions,
     values: usize,
 }
+
+/// Name of the operator that has the results.
+const RESULTS: &str = "pnnx_output_0";
 
 /// A value of a [`Program`]: an input, or what an operator makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +250,26 @@ impl Program {
     /// # Errors
     /// Where there are results already.
     pub fn output(&mut self, values: &[Value]) -> Result<(), EditError> {
-        self.operator("pnnx_output_0", "pnnx.Output", values, 0, []).map(drop)
+        self.operator(RESULTS, "pnnx.Output", values, 0, []).map(drop)
+    }
+
+    /// Lets one operator come after another, by name, whether or not it reads what that makes: for
+    /// operators of one's own that do more than make their outputs.
+    ///
+    /// # Errors
+    /// Where there is no such operator, or they are the same.
+    pub fn order(&mut self, earlier: &str, later: &str) -> Result<(), EditError> {
+        let [first, second] = [earlier, later].map(|name| self.graph.named(name));
+        self.graph.add_control(first?, second?)
+    }
+
+    /// Makes an operator, by name, a part of every run for the results, whether or not they are
+    /// made of it: they come after it. To be called behind [`Program::output`].
+    ///
+    /// # Errors
+    /// Where there is no such operator, or there are no results yet.
+    pub fn keep(&mut self, operator: &str) -> Result<(), EditError> {
+        self.order(operator, RESULTS)
     }
 
     /// The graph, to add to or to change.
@@ -287,12 +312,7 @@ impl Program {
     /// Where something cannot be written, or would be read back differently.
     pub fn save(&self, stem: impl AsRef<Path>) -> Result<(), SaveError> {
         let stem = stem.as_ref();
-        let folder = Definitions::folder_beside(stem);
-        fs::create_dir_all(&folder)
-            .map_err(|error| SaveError::Io { path: folder.clone(), error })?;
-        for (kind, definition) in self.definitions.iter() {
-            save(definition.graph(), &folder.join(kind))?;
-        }
+        save_all(self.definitions.iter(), &Definitions::folder_beside(stem))?;
         save(&self.graph, stem)
     }
 
@@ -356,6 +376,50 @@ fn beside(stem: &Path, what: &str) -> PathBuf {
     name.push(".");
     name.push(what);
     name.into()
+}
+
+/// Writes those of `definitions` that `graph` needs, its bodies and what these consist of, to the
+/// folder that is its own once it is saved as `stem` ([`Definitions::folder_beside`]). Returns how
+/// many there are; without any, there is no folder.
+///
+/// # Errors
+/// Where something cannot be written, or would be read back differently.
+pub fn save_definitions(
+    graph: &Graph,
+    definitions: &Definitions,
+    stem: impl AsRef<Path>,
+) -> Result<usize, SaveError> {
+    let mut needed: BTreeMap<&str, &Definition> = BTreeMap::new();
+    let mut left = vec![graph];
+    while let Some(graph) = left.pop() {
+        for (_, operator) in graph.operators() {
+            let bodies = ["then", "else", "cond", "body"].into_iter();
+            let bodies = bodies.filter(|_| is_control(&operator.kind));
+            let bodies = bodies.filter_map(|part| operator.param(part)?.as_str());
+            for kind in bodies.chain([operator.kind.as_str()]) {
+                if let Some(definition) = definitions.get(kind)
+                    && let Entry::Vacant(entry) = needed.entry(kind)
+                {
+                    entry.insert(definition);
+                    left.push(definition.graph());
+                }
+            }
+        }
+    }
+    let count = needed.len();
+    if count > 0 {
+        save_all(needed.into_iter(), &Definitions::folder_beside(stem))?;
+    }
+    Ok(count)
+}
+
+/// Writes definitions to a folder, each called by its type.
+fn save_all<'a>(
+    mut definitions: impl Iterator<Item = (&'a str, &'a Definition)>,
+    folder: &Path,
+) -> Result<(), SaveError> {
+    fs::create_dir_all(folder).map_err(|error| SaveError::Io { path: folder.to_owned(), error })?;
+    definitions.try_for_each(|(kind, definition)| save(definition.graph(), &folder.join(kind)))
 }
 
 /// Writes `stem.pnnx.param`, and the weights where there are any.
@@ -429,5 +493,39 @@ mod tests {
             assert_eq!(run(&model, 20.0), 60.0 * 8.0 * 2.0);
         }
         assert_eq!(run(&other, 1.0), 2.0 * 2.0 * 2.0 * 2.0 * 8.0 * 2.0);
+    }
+
+    #[test]
+    fn definitions_that_a_graph_needs_are_saved() {
+        let twice = "7767517\n3 2\npnnx.Input in 0 1 x\nnn.ReLU r 1 1 x y\npnnx.Output out 1 0 y\n";
+        let parse = |text: &str| Graph::parse(text).unwrap();
+        let mut definitions = Definitions::new();
+        definitions.define("Inner", scale(2.0));
+        definitions.define("Part", parse(&twice.replace("nn.ReLU", "Inner")));
+        definitions.define(
+            "Body",
+            parse(&twice.replace("nn.ReLU r 1 1 x y", "plutino.While w 1 1 x y body=Part max=2")),
+        );
+        definitions.define("Other", parse(twice));
+        let main = twice.replace("nn.ReLU r 1 1 x y", "plutino.While w 1 1 x y body=Body max=2");
+        let folder = std::env::temp_dir().join(format!("plutino-needed-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let stem = folder.join("net");
+        assert_eq!(save_definitions(&parse(twice), &definitions, &stem).unwrap(), 0);
+        assert!(!Definitions::folder_beside(&stem).exists());
+        assert_eq!(save_definitions(&parse(&main), &definitions, &stem).unwrap(), 3);
+        save(&parse(&main), &stem).unwrap();
+        let loaded = Model::load(&stem).unwrap();
+        let mut files: Vec<_> = fs::read_dir(Definitions::folder_beside(&stem))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort_unstable();
+        fs::remove_dir_all(&folder).unwrap();
+        let expected = ["Body.pnnx.param", "Inner.pnnx.bin", "Inner.pnnx.param", "Part.pnnx.param"];
+        assert_eq!(files, expected);
+        let session = loaded.session(SessionOptions::default()).unwrap();
+        let y = session.run(&[Tensor::from_slice(&[1.0f32], [1]).unwrap()]).unwrap();
+        assert_eq!(y[0].as_slice::<f32>().unwrap(), [16.0]);
     }
 }

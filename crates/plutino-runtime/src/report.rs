@@ -26,6 +26,8 @@ pub struct MemoryReport {
     /// Values that a [`State`](crate::State) carries from run to run, as they were before this one;
     /// 0 in what a plan alone reports.
     pub state: usize,
+    /// Tensors of the session's [`TensorStore`](crate::TensorStore); 0 in what a plan alone reports.
+    pub stored: usize,
     /// The greatest scratch memory of a step (part of the arena).
     pub scratch: usize,
     /// The most that is alive in the arena at any one time: no arena can be smaller.
@@ -40,10 +42,10 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// What the model takes while it is run once, the caller's inputs aside: weights as they were
-    /// read and as they are packed, tables, arena, outputs and state. Known before the run, but for
+    /// read and as they are packed, tables, arena, outputs, state and store. Known before the run, but for
     /// values whose shapes depend on data. This is what a memory budget is compared with.
     pub fn total(&self) -> usize {
-        let run = [self.arena, self.outputs, self.state];
+        let run = [self.arena, self.outputs, self.state, self.stored];
         let parts = [self.weights, self.packed, self.tables].into_iter().chain(run);
         parts.fold(0, usize::saturating_add)
     }
@@ -59,6 +61,8 @@ pub struct StepInfo {
     pub kernel: String,
     /// Operators that it absorbed, by name.
     pub absorbed: Vec<String>,
+    /// Operators that it comes after without reading from them, by name.
+    pub after: Vec<String>,
     /// What it reads.
     pub inputs: Vec<ValueReport>,
     /// What it writes.

@@ -9,8 +9,9 @@ use std::time::Instant;
 /// between them is computed.
 ///
 /// An operand is called by its name in the file, or by that of the operator that makes it and
-/// nothing else: `layer1.0.conv1`, `pnnx_input_0`. What is fed is a [`Tensor`], or a [`TensorView`]
-/// of memory that belongs to somebody else; see [`Fed`].
+/// nothing else: `layer1.0.conv1`, `pnnx_input_0`. What is fed is a [`Tensor`], borrowed or as one of a
+/// [`TensorStore`](crate::TensorStore), or a [`TensorView`] of memory that belongs to somebody else;
+/// see [`Fed`].
 #[derive(Debug, Clone, Default)]
 pub struct Request<'a> {
     pub(crate) feeds: Vec<(&'a str, Fed<'a>)>,
@@ -84,6 +85,8 @@ enum Kind<'a> {
     Tensor(&'a Tensor),
     /// In a box, so that a tensor, which nearly every feed is, takes two words.
     View(Box<TensorView<'a>>),
+    /// A tensor of the request's own, whose memory it may share with others.
+    Owned(Box<Tensor>),
     /// A cache of this spec to which the plan appends where it lies: nobody reads it as a feed.
     Resident(&'a TensorSpec),
 }
@@ -91,6 +94,12 @@ enum Kind<'a> {
 impl<'a> From<&'a Tensor> for Fed<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         Self(Kind::Tensor(tensor))
+    }
+}
+
+impl From<Tensor> for Fed<'_> {
+    fn from(tensor: Tensor) -> Self {
+        Self(Kind::Owned(Box::new(tensor)))
     }
 }
 
@@ -109,6 +118,7 @@ impl<'a> Fed<'a> {
     pub(crate) fn dtype(&self) -> DType {
         match &self.0 {
             Kind::Tensor(tensor) => tensor.dtype(),
+            Kind::Owned(tensor) => tensor.dtype(),
             Kind::View(view) => view.dtype(),
             Kind::Resident(spec) => spec.dtype,
         }
@@ -117,6 +127,7 @@ impl<'a> Fed<'a> {
     pub(crate) fn shape(&self) -> &Shape {
         match &self.0 {
             Kind::Tensor(tensor) => tensor.shape(),
+            Kind::Owned(tensor) => tensor.shape(),
             Kind::View(view) => view.shape(),
             Kind::Resident(spec) => &spec.shape,
         }
@@ -134,6 +145,7 @@ impl<'a> Fed<'a> {
         let failed = |source| SessionError::Feed { name: name.to_owned(), source };
         match &self.0 {
             Kind::Tensor(tensor) => Ok((*tensor).clone()),
+            Kind::Owned(tensor) => Ok((**tensor).clone()),
             Kind::View(view) => view.to_tensor().map_err(failed),
             Kind::Resident(_) => Err(SessionError::internal("a cache cannot be queued")),
         }
@@ -146,6 +158,8 @@ impl<'a> Fed<'a> {
     pub(crate) fn dense(&self, name: &str) -> Result<Dense<'a>, SessionError> {
         let view = match &self.0 {
             Kind::Tensor(tensor) => return Ok(Dense::Tensor(tensor)),
+            // The memory is shared.
+            Kind::Owned(tensor) => return Ok(Dense::Owned(tensor.clone())),
             Kind::Resident(_) => return Ok(Dense::Lent(&[])),
             Kind::View(view) => view,
         };
@@ -156,7 +170,7 @@ impl<'a> Fed<'a> {
                 }
                 Ok(Dense::Lent(bytes))
             }
-            _ => Ok(Dense::Copied(Box::new(view.to_tensor()?))),
+            _ => Ok(Dense::Owned(Box::new(view.to_tensor()?))),
         };
         let failed = |source| SessionError::Feed { name: name.to_owned(), source };
         dense().map_err(failed)
@@ -174,7 +188,8 @@ fn is_aligned(bytes: &[u8], dtype: DType) -> bool {
 pub(crate) enum Dense<'a> {
     Tensor(&'a Tensor),
     Lent(&'a [u8]),
-    Copied(Box<Tensor>),
+    /// A tensor that was copied, or shares its memory with others.
+    Owned(Box<Tensor>),
 }
 
 impl Dense<'_> {
@@ -182,7 +197,7 @@ impl Dense<'_> {
         match self {
             Self::Tensor(tensor) => tensor.as_bytes(),
             Self::Lent(bytes) => bytes,
-            Self::Copied(tensor) => tensor.as_bytes(),
+            Self::Owned(tensor) => tensor.as_bytes(),
         }
     }
 
@@ -191,7 +206,7 @@ impl Dense<'_> {
         match self {
             Self::Tensor(tensor) => Some(tensor),
             Self::Lent(_) => None,
-            Self::Copied(tensor) => Some(tensor),
+            Self::Owned(tensor) => Some(tensor),
         }
     }
 }
@@ -211,7 +226,7 @@ mod tests {
         let bytes = view.as_bytes().unwrap();
         let lent = |view: &TensorView<'_>| match dense(view.clone()).unwrap() {
             Dense::Lent(found) => Some(found.as_ptr().addr()),
-            Dense::Copied(_) | Dense::Tensor(_) => None,
+            Dense::Owned(_) | Dense::Tensor(_) => None,
         };
         assert_eq!(lent(&view), Some(bytes.as_ptr().addr()), "in place");
         assert_eq!(lent(&view.select(0, 1).unwrap()), Some(bytes[8..].as_ptr().addr()));

@@ -9,6 +9,7 @@ use plutino_ops::{
     RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_tensor::{DType, Tensor};
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -125,6 +126,58 @@ fn scale(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     Ok(Box::new(Scale { by: r.required("by")?, then: Vec::new() }))
 }
 register_op!(scale => "test.Scale");
+
+/// Notes its name, and that it began, in a log of the tests; a copy of its input, where it makes
+/// one.
+#[derive(Debug)]
+struct Note {
+    name: String,
+    log: String,
+    outputs: usize,
+    effects: bool,
+}
+
+static LOGS: Mutex<BTreeMap<String, Vec<String>>> = Mutex::new(BTreeMap::new());
+
+/// What was noted in this log since it was asked for, sorted by who was over first.
+pub(crate) fn notes(log: &str) -> Vec<String> {
+    LOGS.lock().unwrap().remove(log).unwrap_or_default()
+}
+
+impl Operator for Note {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let input = TensorValue::at(inputs, 0)?.clone();
+        Ok(std::iter::repeat_n(ValueSpec::Tensor(input), self.outputs).collect())
+    }
+    fn plan(&self, _: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let (name, log) = (self.name.clone(), self.log.clone());
+        Ok(Planned::new(Do("note", move |cx: &mut RunCx<'_>| {
+            // Those that do not wait are over before those that should have been first.
+            std::thread::sleep(Duration::from_millis(if name.starts_with("slow") {
+                20
+            } else {
+                1
+            }));
+            LOGS.lock().unwrap().entry(log.clone()).or_default().push(name.clone());
+            let input: Vec<f32> = cx.inputs.get::<f32>(0)?.to_vec();
+            if !cx.outputs.0.is_empty() {
+                cx.outputs.take::<f32>(0)?.copy_from_slice(&input);
+            }
+            Ok(())
+        })))
+    }
+    fn has_effects(&self) -> bool {
+        self.effects
+    }
+}
+
+fn note(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    r.required_input("input")?;
+    let (log, effects) = (r.required("log")?, r.or("effects", true)?);
+    let (name, outputs) = (r.name().to_owned(), r.output_count());
+    Ok(Box::new(Note { name, log, outputs, effects }))
+}
+register_op!(note => "test.Note");
 
 /// Operators without parameters.
 #[derive(Debug, Clone, Copy)]

@@ -469,7 +469,7 @@ pub(crate) fn reads(types: &Types, node: &Node) -> bool {
     let outputs = types.all(&node.outputs);
     match (&node.action, outputs) {
         (Action::Constant(_), _) | (Action::Pack | Action::Unpack, Some(_)) => false,
-        (_, Some(outputs)) => !outputs.iter().all(crate::infer::known),
+        (_, Some(outputs)) => !crate::infer::all_known(&outputs),
         (_, None) => true,
     }
 }

@@ -81,6 +81,7 @@ pub(crate) fn verify(
     lay: &Lay,
 ) -> Result<(), SessionError> {
     let mut checker = Checker { storage, lay, blocks: HashMap::new(), contents: HashMap::new() };
+    in_order(net, storage)?;
     for (at, node) in net.nodes.iter().enumerate() {
         let typed = types.all(&node.outputs).is_some();
         let (planned, placed) = (planned[at].as_ref(), placed[at].as_ref());
@@ -94,6 +95,19 @@ pub(crate) fn verify(
     for id in &net.fetches {
         if let Stored::Leaves(leaves) = &storage.values[id.0] {
             leaves.iter().try_for_each(|&leaf| checker.check(leaf, "the end"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether nodes come after those that they are to come after.
+fn in_order(net: &Net, storage: &Storage) -> Result<(), SessionError> {
+    for (at, node) in net.nodes.iter().enumerate().filter(|(_, node)| !node.order.is_empty()) {
+        let late = net.earlier(at).into_iter().find(|&e| e > at || !storage.overlap.is_over(e, at));
+        if let Some(late) = late.and_then(|late| net.nodes.get(late)) {
+            let (earlier, later) = (&late.location.name, &node.location.name);
+            let what = format!("'{earlier}' is not over when '{later}' begins");
+            return Err(SessionError::Internal(what));
         }
     }
     Ok(())

@@ -39,6 +39,9 @@ struct Operator {
     params: BTreeMap<String, String>,
     inputs: Vec<Input>,
     outputs: Vec<usize>,
+    /// Operators that it comes after without reading from them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after: Vec<usize>,
     weights: Vec<Weight>,
     /// Why it cannot be run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,6 +206,8 @@ impl Data {
             values.push(Value { name, recorded, planned: None });
         }
         let scopes = scopes::scopes(graph);
+        let places: HashMap<OperatorId, usize> =
+            graph.operator_ids().iter().enumerate().map(|(at, &id)| (id, at)).collect();
         let operators = graph.operators().map(|(id, op)| Operator {
             kind: op.kind.clone(),
             name: op.name.clone(),
@@ -211,6 +216,7 @@ impl Data {
             params: op.params.iter().map(|(k, v)| (k.clone(), v.to_string())).collect(),
             inputs: inputs(graph, id, &at),
             outputs: op.outputs.iter().map(|o| at[o.index()]).collect(),
+            after: op.after.iter().filter_map(|id| places.get(id).copied()).collect(),
             weights: op.attrs.iter().map(|(name, attr)| Weight::new(name, attr, read)).collect(),
             unsupported: marks.unsupported.get(&op.name).cloned(),
             error: marks.errors.get(&op.name).copied().map(|e| e.unwrap_or(f64::INFINITY)),

@@ -107,14 +107,15 @@ pub use plutino_kernels::Isa;
 #[cfg(feature = "npy")]
 pub use plutino_runtime::StateFileError;
 pub use plutino_runtime::{
-    Allocation, ArenaPool, Batching, Bond, CancelToken, CheckReport, Context, Delivery, Dispatch,
-    Fed, Frame, Handle, Inference, Limits, Link, MemoryReport, MemoryUse, Model, ModelError,
-    ModelOptions, Part, Partition, PartitionError, PassNote, PassReport, PhaseInfo, Placement,
-    PlacementNote, PlacementReport, Plan, PlannedValue, Profile, Program, Queue, QueueCounts,
-    QueueError, QueueOptions, Registration, Rendezvous, RendezvousError, Request, ScanOptions,
-    Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting, Stage,
-    StageError, State, StateError, StepInfo, StepTime, ThreadWork, TooLarge, ValueInfo, ValueKind,
-    ValueReport, ValueStorage, Waiting, Warning, WeightDtype,
+    Allocation, ArenaPool, Batching, BodyInfo, Bond, CancelToken, CheckReport, Context, Delivery,
+    Dispatch, Fed, Frame, Handle, Inference, Limits, Link, MemoryReport, MemoryUse, Model,
+    ModelError, ModelOptions, Part, Partition, PartitionError, PassNote, PassReport, PhaseInfo,
+    Placement, PlacementNote, PlacementReport, Plan, PlannedValue, Profile, Program, Queue,
+    QueueCounts, QueueError, QueueOptions, Registration, Rendezvous, RendezvousError, Request,
+    ScanOptions, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting,
+    Stage, StageError, State, StateError, StepInfo, StepTime, StoreError, TensorHandle,
+    TensorStore, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport, ValueStorage, Waiting,
+    Warning, WeightDtype,
 };
 pub use plutino_runtime::{compare, cost};
 #[cfg(feature = "npy")]

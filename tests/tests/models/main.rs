@@ -12,6 +12,7 @@ mod memory;
 mod mutations;
 mod narrow;
 mod operators;
+mod order;
 mod passes;
 mod precision;
 mod programs;

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 ///
 /// Operands are called by their names in the file, or by that of the operator that makes one and no
 /// other. The part computes, to the bit, what the whole does between them. With --define,
-/// definitions are put in their places first.
+/// definitions are put in their places first; those that branches and loops of the part run are
+/// written to the folder OUT.definitions.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
@@ -32,11 +33,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let graph = args.files.options(args.files.load_options())?.graph(&args.model)?;
+    let options = args.files.options(args.files.load_options())?;
+    let options = options.with_own_definitions(&args.model)?;
+    let graph = options.graph(&args.model)?;
     let from: Vec<&str> = args.from.iter().map(String::as_str).collect();
     let to: Vec<&str> = args.to.iter().map(String::as_str).collect();
     let part = extract(&graph, &from, &to).map_err(|e| Failure::usage(e.to_string()))?;
-    let path = session::save(&part, &args.output)?;
+    let (path, definitions) = session::save_whole(&part, &options, &args.output)?;
     let (of, operators) = (graph.operator_count(), count(part.operator_count(), "operator"));
-    Ok(writeln!(out, "{}: {operators} of {of}", path.display())?)
+    let more = session::and_definitions(definitions);
+    Ok(writeln!(out, "{}: {operators} of {of}{more}", path.display())?)
 }

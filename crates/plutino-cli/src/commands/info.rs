@@ -7,7 +7,9 @@ use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
 use crate::output::{Output, bytes, count, si};
 use crate::session::{LimitArgs, MemoryArg};
-use plutino::{Context, Model, PassReport, PhaseInfo, Plan, StepInfo, ValueInfo};
+use plutino::ir::{Graph, Operator, OperatorId};
+use plutino::runtime::BodyInfo;
+use plutino::{Context, Model, PassReport, PhaseInfo, Plan, Session, StepInfo, ValueInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -66,6 +68,12 @@ struct Report {
     inputs: Vec<Value>,
     outputs: Vec<Value>,
     kinds: BTreeMap<String, usize>,
+    /// Operators that come after others without reading from them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    order: Vec<After>,
+    /// What operators of control flow run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bodies: Vec<Body>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Vec<Step>>,
     /// Which of the steps run when.
@@ -93,6 +101,28 @@ struct Report {
     warnings: Vec<String>,
 }
 
+/// An operator that comes after others without reading from them.
+#[derive(Serialize)]
+struct After {
+    name: String,
+    after: Vec<String>,
+}
+
+/// A model that an operator of control flow runs.
+#[derive(Serialize)]
+struct Body {
+    operator: String,
+    /// The parameter that names it: then, else, cond, body.
+    part: &'static str,
+    kind: String,
+    operators: usize,
+    kinds: BTreeMap<String, usize>,
+    /// Its steps for the shapes with which it is run first, where plans are asked for; of a body
+    /// that is named several times, where it is named first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Vec<Step>>,
+}
+
 /// An input or output of the model, or of a step.
 #[derive(Serialize)]
 struct Value {
@@ -110,6 +140,9 @@ struct Step {
     name: String,
     kernel: String,
     absorbed: Vec<String>,
+    /// Operators that it comes after without reading from them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after: Vec<String>,
     inputs: Vec<Value>,
     outputs: Vec<Value>,
     scratch_bytes: usize,
@@ -172,6 +205,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
             .then(|| CostReport::new(&plan, &session.estimator(), session.isa().to_string()));
 
         describe_plan(args, &plan, &mut report);
+        if args.plan {
+            describe_body_plans(&session, &model, &mut report);
+        }
         report.contexts =
             (args.plan && session.contexts().len() > 1).then(|| placed(session.contexts(), &plan));
         if let Some(path) = &args.svg {
@@ -198,10 +234,9 @@ impl Args {
 
 fn describe(args: &Args, model: &Model) -> Report {
     let graph = model.graph();
-    let mut kinds = BTreeMap::new();
+    let kinds = kinds(graph);
     let (mut parameters, mut weight_bytes) = (0, 0);
     for (_, operator) in graph.operators() {
-        *kinds.entry(operator.kind.clone()).or_insert(0) += 1;
         for attribute in operator.attrs.values() {
             parameters += attribute.element_count() as u64;
             weight_bytes += attribute.byte_len() as u64;
@@ -216,6 +251,8 @@ fn describe(args: &Args, model: &Model) -> Report {
         inputs: model.inputs().iter().map(Value::from).collect(),
         outputs: model.outputs().iter().map(Value::from).collect(),
         kinds,
+        order: order(graph),
+        bodies: model.bodies().iter().map(Body::from).collect(),
         plan: None,
         phases: None,
         alone: None,
@@ -226,6 +263,50 @@ fn describe(args: &Args, model: &Model) -> Report {
         allocations: None,
         passes: None,
         warnings: model.warnings().iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// How many operators there are of each type.
+fn kinds(graph: &Graph) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for (_, operator) in graph.operators() {
+        *kinds.entry(operator.kind.clone()).or_insert(0) += 1;
+    }
+    kinds
+}
+
+fn order(graph: &Graph) -> Vec<After> {
+    let name = |id: &OperatorId| graph.operator(*id).map(|op| op.name.clone());
+    let later = graph.operators().filter(|(_, op)| !op.after.is_empty());
+    let row = |op: &Operator| After {
+        name: op.name.clone(),
+        after: op.after.iter().filter_map(name).collect(),
+    };
+    later.map(|(_, op)| row(op)).collect()
+}
+
+impl From<&BodyInfo> for Body {
+    fn from(body: &BodyInfo) -> Self {
+        Self {
+            operator: body.operator.name.clone(),
+            part: body.part,
+            kind: body.kind.clone(),
+            operators: body.graph().operator_count(),
+            kinds: kinds(body.graph()),
+            plan: None,
+        }
+    }
+}
+
+/// The steps of bodies, each where it is named first.
+fn describe_body_plans(session: &Session, model: &Model, report: &mut Report) {
+    let bodies = model.bodies();
+    for (at, (body, row)) in bodies.iter().zip(&mut report.bodies).enumerate() {
+        let before = bodies.get(..at).unwrap_or_default();
+        if !before.iter().any(|other| other.is_same(body)) {
+            let plan = session.body_plans(body).into_iter().next();
+            row.plan = plan.map(|plan| plan.steps().map(Step::from).collect());
+        }
     }
 }
 
@@ -285,6 +366,7 @@ impl From<StepInfo> for Step {
             name: step.location.name,
             kernel: step.kernel,
             absorbed: step.absorbed,
+            after: step.after,
             inputs: values(step.inputs),
             outputs: values(step.outputs),
             scratch_bytes: step.scratch,
@@ -338,10 +420,22 @@ fn print(report: &Report, out: &mut Output) -> Result<(), Failure> {
             writeln!(out, "{what:<7} {:<12} {}", value.name, value.spec)?;
         }
     }
+    for After { name, after } in &report.order {
+        writeln!(out, "order   {name:<12} after {}", after.join(", "))?;
+    }
+    for Body { operator, part, kind, operators, .. } in &report.bodies {
+        let operators = count(*operators, "operator");
+        writeln!(out, "body    {operator:<12} {part}={kind}, {operators}")?;
+    }
     match (&report.plan, &report.memory, &report.passes) {
         (None, None, None) if report.cost.is_none() => print_kinds(&report.kinds, out)?,
         (plan, memory, passes) => {
             plan.iter().try_for_each(|steps| print_plan(steps, out))?;
+            for Body { operator, part, kind, plan, .. } in &report.bodies {
+                let Some(steps) = plan else { continue };
+                write!(out, "\n{operator} runs {part}={kind}:")?;
+                print_plan(steps, out)?;
+            }
             print_phases(report, out)?;
             passes.iter().try_for_each(|passes| print_passes(passes, out))?;
             report.cost.iter().try_for_each(|cost| costs::print(cost, out))?;
@@ -382,7 +476,11 @@ fn print_plan(steps: &[Step], out: &mut Output) -> Result<(), Failure> {
         let absorbed: String = step.absorbed.iter().map(|name| format!(" + {name}")).collect();
         let Step { kind, name, kernel, .. } = step;
         let (flops, traffic) = (si(step.flops), bytes(step.bytes));
-        writeln!(out, "{i:>4} {kind} '{name}'{absorbed}: {kernel}; {flops}FLOP, {traffic}")?;
+        let after = match &step.after[..] {
+            [] => String::new(),
+            after => format!("; after {}", after.join(", ")),
+        };
+        writeln!(out, "{i:>4} {kind} '{name}'{absorbed}: {kernel}; {flops}FLOP, {traffic}{after}")?;
         writeln!(out, "     {} -> {}", values(&step.inputs), values(&step.outputs))?;
     }
     Ok(())

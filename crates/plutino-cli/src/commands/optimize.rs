@@ -12,7 +12,8 @@ use std::path::PathBuf;
 ///
 /// The operators are those of PyTorch all the same; what a plan fuses beyond that, a file cannot
 /// say. Results are those of the model, up to rounding where a layer took over a batch norm. With
-/// --define, definitions are put in their places first.
+/// --define, definitions are put in their places first; those that branches and loops run are
+/// written to the folder OUT.definitions.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
@@ -28,11 +29,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let model = Model::load_with(&args.model, args.files.options(args.files.load_options())?)?;
+    let options = args.files.options(args.files.load_options())?;
+    let options = options.with_own_definitions(&args.model)?;
+    let model = Model::load_with(&args.model, options.clone())?;
     let done = model.optimized()?;
-    let path = session::save(&done.graph, &args.output)?;
+    let (path, definitions) = session::save_whole(&done.graph, &options, &args.output)?;
     let (before, after) = (model.graph().operator_count(), done.graph.operator_count());
-    writeln!(out, "{}: {} of {before}", path.display(), count(after, "operator"))?;
+    let more = session::and_definitions(definitions);
+    writeln!(out, "{}: {} of {before}{more}", path.display(), count(after, "operator"))?;
     for (names, what) in [
         (&done.folded, "computed"),
         (&done.batch_norms, "in the layer before"),

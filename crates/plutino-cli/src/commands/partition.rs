@@ -53,6 +53,8 @@ struct Link {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let files = args.session.files();
+    let options = files.options(files.load_options())?.with_own_definitions(&args.model)?;
     let model = args.session.load(&args.model)?;
     let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
     let plan = args.session.session(&model)?.plan(&specs)?;
@@ -68,7 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut parts = Vec::new();
     for (number, part) in partition.parts().iter().enumerate() {
         let name = format!("part{number}.pnnx.param");
-        let path = session::save(&part.graph, &args.output.join(&name))?;
+        let (path, _) = session::save_whole(&part.graph, &options, &args.output.join(&name))?;
         let operators = part.graph.operator_count();
         let what = count(operators, "operator");
         writeln!(out, "{}: {what} of context {}", path.display(), part.context)?;

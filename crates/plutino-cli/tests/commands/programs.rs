@@ -122,3 +122,60 @@ fn parts_and_smaller_models_are_written() {
     let outputs = program("kept_whole/outputs.npz");
     run(&["verify", &small, "--inputs", &inputs, "--expected", &outputs], 0);
 }
+
+#[test]
+fn what_is_written_has_its_bodies_beside_it() {
+    let folder = Folder::new();
+    let model = program("newton/model.pnnx.param");
+    let define = program("newton/definitions");
+    let (inputs, outputs) = (program("newton/inputs.npz"), program("newton/outputs.npz"));
+    let verify = ["--inputs", &inputs, "--expected", &outputs];
+    let small = folder.path("small.pnnx.param");
+    let out = ok(&["optimize", &model, "--define", &define, "-o", &small]);
+    assert!(out.contains(" definitions"), "{out}");
+    run(&[&["verify", small.as_str()], &verify[..]].concat(), 0);
+    // Of a model whose own folder lies beside it as well.
+    let text = std::fs::read_to_string(&small).unwrap();
+    let result = text.lines().find(|line| line.starts_with("plutino.While")).unwrap();
+    let name = result.split_whitespace().nth(1).unwrap();
+    let part = folder.path("part.pnnx.param");
+    ok(&["extract", &small, "--to", name, "-o", &part]);
+    run(&[&["verify", part.as_str()], &verify[..]].concat(), 0);
+    // No branch or loop, no folder.
+    let digits = program("../digits/model.pnnx.param");
+    ok(&["optimize", &digits, "-o", &folder.path("digits")]);
+    assert!(!std::path::Path::new(&folder.path("digits.definitions")).exists());
+}
+
+#[test]
+fn bodies_and_order_are_shown() {
+    let model = program("newton/model.pnnx.param");
+    let define = program("newton/definitions");
+    let info = ["info", &model, "--define", &define];
+    let out = ok(&info);
+    assert!(out.contains("body    ") && out.contains(" cond="), "{out}");
+    let plan = ok(&[&info[..], &["--plan", "--shape", "6"]].concat());
+    assert!(plan.contains(" runs body=") && plan.contains(" runs cond="), "{plan}");
+    let report = json(&[&info[..], &["--plan", "--shape", "6", "--json"]].concat());
+    let bodies = report["bodies"].as_array().unwrap();
+    assert_eq!(bodies.len(), 2);
+    assert!(bodies.iter().all(|body| !body["plan"].as_array().unwrap().is_empty()), "{report}");
+
+    let folder = Folder::new();
+    let ordered = folder.write(
+        "ordered.pnnx.param",
+        "7767517\n5 4\npnnx.Input in 0 1 x #x=(2)f32\ntorch.neg first 1 1 x y\n\
+         torch.topk second 1 2 x z i k=1 dim=0 largest=True sorted=True ^first=after\n\
+         pnnx.Output out 2 0 y z\npnnx.Output out2 1 0 i ^second=after\n",
+    );
+    let out = ok(&["info", &ordered]);
+    assert!(out.contains("order   second       after first"), "{out}");
+    let out = ok(&["info", &ordered, "--plan"]);
+    assert!(out.contains("; after first"), "{out}");
+    let wrong = folder.write(
+        "wrong.pnnx.param",
+        "7767517\n3 2\npnnx.Input in 0 1 x\ntorch.neg n 1 1 x y ^y=after\npnnx.Output out 1 0 y\n",
+    );
+    let err = fails(&["check", &wrong], 3);
+    assert!(err.contains("'n' cannot come after 'y'") && err.contains("write ^n=after"), "{err}");
+}

@@ -104,3 +104,53 @@ fn what_is_not_read_is_named() {
     let missing = Tokenizer::load("no/such/file.json").unwrap_err();
     assert!(missing.to_string().starts_with("no/such/file.json: "));
 }
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn the_crate_reads_other_kinds() {
+    use crate::TextStream;
+    let special = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    };
+    // As BERT's: pieces of words in lower case.
+    let pieces = json!({
+        "version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [special(0, "[UNK]")],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": null,
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {"[UNK]": 0, "play": 1, "##ing": 2, "the": 3}},
+    });
+    let tokenizer = Tokenizer::from_json(pieces.to_string().as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("Playing the xyz").unwrap(), [1, 2, 3, 0]);
+    assert_eq!(tokenizer.decode(&[1, 2, 3, 0]).unwrap(), "playing the");
+    assert_eq!((tokenizer.token("the"), tokenizer.token("no")), (Some(3), None));
+    assert!(tokenizer.is_special(0) && !tokenizer.is_special(1));
+    let error = tokenizer.decode(&[1, 99]).unwrap_err();
+    assert!(matches!(error, TokenizerError::NoSuchToken { token: 99, count: 4 }), "{error}");
+    let mut stream = TextStream::new(&tokenizer);
+    let mut text = String::new();
+    for token in [1, 2, 3] {
+        text += &stream.push(token).unwrap();
+    }
+    assert_eq!(text + &stream.finish().unwrap(), "playing the");
+    // As T5's: the likeliest pieces.
+    let unigram = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [special(0, "<unk>")],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+        "post_processor": null,
+        "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+        "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": false,
+            "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["b", -1.0], ["▁ab", -1.5], ["▁", -3.0]]},
+    });
+    let tokenizer = Tokenizer::from_json(unigram.to_string().as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("ab a").unwrap(), [3, 1]);
+    assert_eq!(tokenizer.decode(&[3, 1]).unwrap(), "ab a");
+    // What neither reads is malformed, and says why.
+    let error = of(json!({"normalizer": {"type": "Nothing"}})).unwrap_err();
+    assert!(matches!(error, TokenizerError::Malformed { .. }), "{error}");
+}

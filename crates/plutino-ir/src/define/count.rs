@@ -159,5 +159,6 @@ fn own(operator: &Operator) -> Size {
     for key in operator.input_names.iter().flatten() {
         bytes = bytes.saturating_add(key.len() + 2);
     }
-    Size { operators: 1, bytes, ..Size::default() }
+    let after = operator.after.len().saturating_mul(32);
+    Size { operators: 1, bytes: bytes.saturating_add(after), ..Size::default() }
 }

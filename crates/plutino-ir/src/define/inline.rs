@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::count::Counter;
 use super::error::{DefineError, DefineProblem, Site};
+use super::order::{self, Unit, Units};
 use super::{Definition, Definitions, Origin};
 use crate::attribute::Attribute;
 use crate::dtype::{Dim, TensorType};
 use crate::graph::{Graph, Operand, OperandId, Operator, OperatorId};
 use crate::limits::Limits;
 use crate::load::GRAPH_FACTOR;
-use crate::sizes::SizeLimits;
+use crate::sizes::{SizeLimit, SizeLimits};
 
 /// The type of an operator that gives its input back: stands where a result of a definition is one
 /// of its inputs, or is asked for twice.
@@ -65,6 +66,9 @@ impl Graph {
             file,
             definitions,
             limits,
+            sizes,
+            units: Units::of(self, definitions),
+            controls: 0,
             out: Graph::new(),
             operators: self.operators().map(|(_, op)| op.name.clone()).collect(),
             operands: self.operands().map(|(_, operand)| operand.name.clone()).collect(),
@@ -74,9 +78,12 @@ impl Graph {
             let made = inliner.operand(operand.name.clone(), operand.ty.clone());
             places.set(id, made);
         }
-        for (_, operator) in self.operators() {
-            inliner.operator(self, operator, &places, &Around::default())?;
+        let mut units = inliner.units.none();
+        for (id, operator) in self.operators() {
+            let unit = inliner.operator(self, operator, &places, &Around::default())?;
+            units.put(id, unit);
         }
+        inliner.order(self, &units).map_err(failed)?;
         *self = inliner.out;
         Ok(())
     }
@@ -167,6 +174,11 @@ struct Inliner<'a> {
     file: &'a str,
     definitions: &'a Definitions,
     limits: &'a Limits,
+    sizes: &'a SizeLimits,
+    /// Whether anything is said about order, for all that is put into the graph.
+    units: Units,
+    /// Pairs of operators that come after each other without data, so far.
+    controls: usize,
     out: Graph,
     /// Names that are taken.
     operators: HashSet<String>,
@@ -178,14 +190,15 @@ impl Inliner<'_> {
         self.out.push_operand(Operand { name, ty, producer: None, consumers: Vec::new() })
     }
 
-    /// Puts an operator of `graph` into the result, or what defines it.
+    /// Puts an operator of `graph` into the result, or what defines it. Whom it comes after is said
+    /// once all of `graph` is there ([`Inliner::order`]).
     fn operator(
         &mut self,
         graph: &Graph,
         operator: &Operator,
         places: &Places,
         around: &Around<'_>,
-    ) -> Result<(), DefineError> {
+    ) -> Result<Unit, DefineError> {
         let name = match around.node {
             None => operator.name.clone(),
             Some(node) => free(&mut self.operators, format!("{}.{}", node.name, operator.name)),
@@ -219,24 +232,25 @@ impl Inliner<'_> {
             operator.outputs.iter().filter_map(|&id| places.get(id)).collect();
         let Some(definition) = definition else {
             let origin = around.origin.clone().or_else(|| operator.origin.clone());
-            self.push(Operator {
+            let id = self.push(Operator {
                 name: name.clone(),
                 inputs,
                 outputs,
                 attrs,
                 origin,
+                after: Vec::new(),
                 ..operator.clone()
             });
-            return Ok(());
+            return Ok(self.units.one(id));
         };
         let origin = Arc::new(Origin { file: Arc::clone(&definition.file), node: site() });
         let skipped = definition.skipped;
         let node = Node { name: name.clone(), attrs, read: RefCell::default(), skipped };
         let wanted = wanted(graph, operator, definition).map_err(&failed)?;
-        self.put(definition, &node, origin, (&inputs, &outputs), &wanted, &failed)?;
+        let unit = self.put(definition, &node, origin, (&inputs, &outputs), &wanted, &failed)?;
         match node.unused() {
             Some(weight) => Err(failed(DefineProblem::UnusedWeight { weight })),
-            None => Ok(()),
+            None => Ok(unit),
         }
     }
 
@@ -249,7 +263,7 @@ impl Inliner<'_> {
         (inputs, outputs): (&[OperandId], &[OperandId]),
         wanted: &[OperandId],
         failed: &impl Fn(DefineProblem) -> DefineError,
-    ) -> Result<(), DefineError> {
+    ) -> Result<Unit, DefineError> {
         let graph = &*definition.graph;
         let expected = made_by_inputs(graph);
         if expected.len() != inputs.len() {
@@ -264,9 +278,14 @@ impl Inliner<'_> {
                 recorded &= inner.ty.shape == outer.ty.shape;
             }
         }
-        // What the definition makes becomes what the node made, where that is possible.
+        // What the definition makes becomes what the node made, where that is possible. Results that
+        // come after something are made by operators of their own, which do.
+        let last = order::before_outputs(graph);
         let mut copies = Vec::new();
         for (&inner, &outer) in wanted.iter().zip(outputs) {
+            if !last.is_empty() && places.get(inner).is_none() {
+                self.inner_operand(graph, inner, node, recorded, &mut places);
+            }
             match places.get(inner) {
                 Some(place) => copies.push((place, outer)),
                 None => {
@@ -280,40 +299,80 @@ impl Inliner<'_> {
                 }
             }
         }
-        for (id, operand) in graph.operands() {
+        for (id, _) in graph.operands() {
             if places.get(id).is_none() {
-                let name = free(&mut self.operands, format!("{}.{}", node.name, operand.name));
-                let mut ty = operand.ty.clone();
-                ty.shape = ty.shape.filter(|_| recorded);
-                let made = self.operand(name, ty);
-                places.set(id, made);
+                self.inner_operand(graph, id, node, recorded, &mut places);
             }
         }
         let around = Around { origin: Some(Arc::clone(&origin)), node: Some(node) };
-        for (_, operator) in graph.operators() {
+        let mut units = self.units.none();
+        for (id, operator) in graph.operators() {
             if !matches!(operator.kind.as_str(), "pnnx.Input" | "pnnx.Output") {
-                self.operator(graph, operator, &places, &around)?;
+                let unit = self.operator(graph, operator, &places, &around)?;
+                units.put(id, unit);
             }
         }
+        self.order(graph, &units).map_err(failed)?;
+        let mut whole = units.whole(graph);
+        let last: Vec<OperatorId> = last.iter().flat_map(|&id| units.ends(id)).copied().collect();
         for (from, to) in copies {
             let name = free(&mut self.operators, format!("{}.output", node.name));
-            self.push(Operator {
+            self.controls = self.controls.saturating_add(last.len());
+            self.sizes
+                .check(SizeLimit::Words, self.controls)
+                .map_err(|error| failed(DefineProblem::TooLarge(error)))?;
+            let id = self.push(Operator {
                 kind: SAME.to_owned(),
                 name,
                 inputs: vec![from],
                 outputs: vec![to],
                 input_names: vec![None],
+                after: last.clone(),
                 params: BTreeMap::new(),
                 attrs: BTreeMap::new(),
                 line: None,
                 origin: Some(Arc::clone(&origin)),
             });
+            whole.join(self.units.one(id), !last.is_empty() || !inputs.contains(&from));
+        }
+        Ok(whole)
+    }
+
+    /// An operand of a definition that is none of its node.
+    fn inner_operand(
+        &mut self,
+        graph: &Graph,
+        id: OperandId,
+        node: &Node,
+        recorded: bool,
+        places: &mut Places,
+    ) {
+        let Some(operand) = graph.operand(id) else { return };
+        let name = free(&mut self.operands, format!("{}.{}", node.name, operand.name));
+        let mut ty = operand.ty.clone();
+        ty.shape = ty.shape.filter(|_| recorded);
+        let made = self.operand(name, ty);
+        places.set(id, made);
+    }
+
+    /// Says of the operators of one graph which of them come after which others.
+    fn order(&mut self, graph: &Graph, units: &Units) -> Result<(), DefineProblem> {
+        for (earlier, later) in graph.controls() {
+            for &later in units.begins(later) {
+                let ends = units.ends(earlier);
+                self.controls = self.controls.saturating_add(ends.len());
+                let counted = self.sizes.check(SizeLimit::Words, self.controls);
+                counted.map_err(DefineProblem::TooLarge)?;
+                if let Some(operator) = self.out.operator_mut(later) {
+                    operator.after.extend(ends);
+                }
+            }
         }
         Ok(())
     }
 
     /// Appends an operator, and tells its operands.
-    fn push(&mut self, operator: Operator) {
+    fn push(&mut self, operator: Operator) -> OperatorId {
         let id = OperatorId(self.out.operator_slots());
         for &input in &operator.inputs {
             if let Some(operand) = self.out.operand_mut(input) {
@@ -325,7 +384,7 @@ impl Inliner<'_> {
                 operand.producer = Some(id);
             }
         }
-        self.out.push_operator(operator);
+        self.out.push_operator(operator)
     }
 }
 

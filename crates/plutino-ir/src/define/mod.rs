@@ -9,6 +9,7 @@
 mod count;
 mod error;
 mod inline;
+mod order;
 #[cfg(test)]
 mod tests;
 

@@ -266,3 +266,74 @@ fn a_graph_without_defined_types_stays_as_it_is() {
     let main = parse(&BLOCK);
     assert_eq!(inlined(&main, &of(&[("m.Other", parse(&MAIN))])).unwrap(), main);
 }
+
+/// Pairs of names that come after each other.
+fn order(graph: &Graph) -> Vec<(String, String)> {
+    let name = |id: crate::OperatorId| graph[id].name.clone();
+    graph.controls().map(|(a, b)| (name(a), name(b))).collect()
+}
+
+#[test]
+fn order_goes_into_a_definition_and_out_of_it() {
+    let mut two = parse(&[
+        "pnnx.Input in 0 1 0",
+        "pnnx.Attribute w 0 1 5",
+        "t.Late late 1 1 0 1 ^early=after",
+        "t.Early early 2 1 0 5 2",
+        "t.Sum sum 2 1 1 2 3",
+        "t.Note note 1 0 3",
+        "pnnx.Output out 1 0 3",
+    ]);
+    let w = two.operator_by_name("w").unwrap();
+    let data = Attribute::from_elements([1], &[1f32]).unwrap();
+    two.attrs_mut(w).unwrap().insert("data".into(), data);
+    let main = |first: &str, node: &str, last: &str| {
+        parse(&["pnnx.Input in 0 1 x", first, node, last, "pnnx.Output out 1 0 z"])
+    };
+    let definitions = of(&[("m.Two", two)]);
+    // The file order is no execution order: what comes later may be said earlier.
+    let graph =
+        main("t.Last last 1 1 x z ^n=after", "m.Two n 1 1 x y ^first=after", "t.First first 0 0");
+    let graph = inlined(&graph, &definitions).unwrap();
+    let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    let expected = [pair("n.note", "last"), pair("n.early", "n.late"), pair("first", "n.early")];
+    assert_eq!(order(&graph), expected);
+    graph.validate().unwrap();
+    let (text, bin) = (graph.to_param_string().unwrap(), graph.to_bin_bytes().unwrap());
+    assert_eq!(Graph::from_bytes(text, bin).unwrap(), graph);
+
+    // Results that come after something.
+    let after = parse(&[
+        "pnnx.Input in 0 1 0",
+        "nn.ReLU r 1 1 0 1",
+        "t.Note note 1 0 1",
+        "pnnx.Output out 1 0 1 ^note=after",
+    ]);
+    let outer = parse(&["pnnx.Input in 0 1 0", "m.After a 1 1 0 1", "pnnx.Output out 1 0 1"]);
+    let definitions = of(&[("m.After", after), ("m.Outer", outer)]);
+    let graph =
+        main("t.First first 0 0", "m.Outer n 1 1 x y ^first=after", "t.Last last 1 1 y z ^n=after");
+    let graph = inlined(&graph, &definitions).unwrap();
+    let expected = [
+        pair("first", "n.a.r"),
+        pair("n.a.note", "n.a.output"),
+        pair("n.a.note", "last"),
+        pair("n.a.output", "last"),
+    ];
+    assert_eq!(order(&graph), expected);
+    let y = &graph[graph.operand_by_name("y").unwrap()];
+    assert_eq!(graph[y.producer.unwrap()].name, "n.a.output");
+
+    // Many that begin after many that end are counted.
+    let lines: Vec<String> = (0..300).map(|i| format!("t.Note note{i} 1 0 0")).collect();
+    let mut wide: Vec<&str> = vec!["pnnx.Input in 0 1 0"];
+    wide.extend(lines.iter().map(String::as_str));
+    let definitions = of(&[("m.Wide", parse(&wide))]);
+    let mut graph = parse(&["pnnx.Input in 0 1 0", "m.Wide a 1 0 0", "m.Wide b 1 0 0 ^a=after"]);
+    let sizes = SizeLimits::default().with(SizeLimit::Words, 80_000);
+    let limits = Limits::default();
+    let error = graph.inline("f", &definitions, &sizes, &limits, None).unwrap_err();
+    assert!(matches!(&error.problem, DefineProblem::TooLarge(e) if e.limit == SizeLimit::Words));
+    graph.inline("f", &definitions, &SizeLimits::default(), &limits, None).unwrap();
+    assert_eq!(graph.controls().count(), 90_000);
+}

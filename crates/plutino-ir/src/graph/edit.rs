@@ -26,6 +26,7 @@ impl Graph {
             inputs: Vec::new(),
             outputs: Vec::new(),
             input_names: Vec::new(),
+            after: Vec::new(),
             params: BTreeMap::new(),
             attrs: BTreeMap::new(),
             line: None,
@@ -315,7 +316,8 @@ impl Graph {
         Ok(producer)
     }
 
-    /// Removes an operator together with the operands that it makes.
+    /// Removes an operator together with the operands that it makes. Operators that were to come
+    /// after it come after those that it came after, or read from: order is kept.
     ///
     /// # Errors
     /// If another operator still reads one of them: [`replace_uses`](Graph::replace_uses) first.
@@ -327,6 +329,7 @@ impl Graph {
             }
         }
         let position = self.position(id)?;
+        self.hand_on_control(id);
         let operator = self
             .operators
             .get_mut(id.0)

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::quote::quote;
 
-use super::{OperandId, OperatorId};
+use super::{ControlProblem, OperandId, OperatorId};
 
 /// An edit that would break the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -71,6 +71,24 @@ pub enum EditError {
         operator: String,
         /// The argument's name.
         key: String,
+    },
+    /// No operator has the name.
+    #[error("'{name}': {problem}", name = quote(name))]
+    NoOperatorNamed {
+        /// The name.
+        name: String,
+        /// That nobody has it, or who makes the operand of that name.
+        problem: ControlProblem,
+    },
+    /// An operator cannot come after another one.
+    #[error("operator '{later}' cannot come after '{earlier}': {problem}", later = quote(later), earlier = quote(earlier))]
+    Control {
+        /// Name of the operator that would wait.
+        later: String,
+        /// Name of the operator that it would wait for.
+        earlier: String,
+        /// Why not.
+        problem: ControlProblem,
     },
     /// The new order is not a permutation of the operators.
     #[error("the new order must hold each of the {count} operators once")]

@@ -1,5 +1,6 @@
 //! The graph: operators in file order, operands between them.
 
+mod control;
 mod edit;
 mod error;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use crate::define::Origin;
 use crate::dtype::TensorType;
 use crate::parameter::Parameter;
 
+pub use control::ControlProblem;
 pub use error::EditError;
 pub(crate) use error::check_word;
 pub use validate::InvalidGraph;
@@ -75,6 +77,9 @@ pub struct Operator {
     /// The argument that each input stands for (`$attn_mask=4`), where the file says; as long as
     /// `inputs`.
     pub input_names: Vec<Option<String>>,
+    /// Operators that must be over before this one begins, beside those that make its inputs
+    /// (`^name=after`); each once. See [`Graph::add_control`].
+    pub after: Vec<OperatorId>,
     /// Parameters by name.
     pub params: BTreeMap<String, Parameter>,
     /// Weights by name.
@@ -269,6 +274,7 @@ impl PartialEq for Graph {
                     && a.attrs == b.attrs
                     && same_operands(&a.inputs, &b.inputs)
                     && same_operands(&a.outputs, &b.outputs)
+                    && self.names_of(&a.after).eq(other.names_of(&b.after))
             })
     }
 }

@@ -133,3 +133,51 @@ fn order_is_a_permutation() {
     graph.set_order(sorted).unwrap();
     assert_eq!(names(&graph), ["in", "relu", "out", "cat", "out2"]);
 }
+
+#[test]
+fn operators_come_after_others() {
+    use super::ControlProblem;
+    let mut graph = sample();
+    let id = |graph: &Graph, name: &str| graph.operator_by_name(name).unwrap();
+    let [input, relu, cat, out] = ["in", "relu", "cat", "out"].map(|name| id(&graph, name));
+    let note = graph.new_operator("test.Note", "note").unwrap();
+    assert_eq!(graph.sources().map(|(id, _)| id).collect::<Vec<_>>(), [input, note]);
+    assert_eq!(graph.sinks().count(), 3);
+    graph.add_control(cat, note).unwrap();
+    graph.add_control(cat, note).unwrap();
+    graph.add_control(note, out).unwrap();
+    assert_eq!(graph.controls().collect::<Vec<_>>(), [(note, out), (cat, note)]);
+    assert_eq!(graph.followers(note).collect::<Vec<_>>(), [out]);
+    assert_eq!(graph.sources().count(), 1);
+    assert_eq!(graph.sinks().count(), 2);
+    let text = graph.to_param_string().unwrap();
+    assert!(text.contains(" ^cat=after") && text.contains("#") == text.contains("(1"), "{text}");
+    let back = Graph::parse(&text).unwrap();
+    assert_eq!(back, graph);
+    assert_ne!(back, sample());
+
+    let refused = |graph: &mut Graph, a, b| match graph.add_control(a, b).unwrap_err() {
+        EditError::Control { problem, .. } => problem,
+        error => panic!("{error}"),
+    };
+    assert_eq!(refused(&mut graph, cat, cat), ControlProblem::Itself);
+    assert_eq!(refused(&mut graph, out, cat), ControlProblem::AfterOutput);
+    assert_eq!(refused(&mut graph, cat, input), ControlProblem::Input);
+    graph.add_control(note, relu).unwrap();
+    assert!(matches!(graph.validate(), Err(super::InvalidGraph::Cycle(_))));
+    assert_eq!(graph.remove_control(note, relu), Ok(true));
+    assert_eq!(graph.remove_control(note, relu), Ok(false));
+    graph.validate().unwrap();
+
+    // What goes hands on the order: what came after it comes after what it waited for.
+    graph.remove_operator(note).unwrap();
+    assert_eq!(graph.controls().collect::<Vec<_>>(), [(cat, out)]);
+    let out2 = id(&graph, "out2");
+    let (value, made) = (graph[out2].inputs[0], graph[relu].outputs[0]);
+    graph.replace_uses(value, made).unwrap();
+    graph.remove_operator(cat).unwrap();
+    assert_eq!(graph.controls().collect::<Vec<_>>(), [(relu, out)]);
+    graph.validate().unwrap();
+    graph.set_kind(relu, "pnnx.Output").unwrap();
+    assert!(matches!(graph.validate(), Err(super::InvalidGraph::Control { .. })));
+}

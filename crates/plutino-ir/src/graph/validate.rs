@@ -6,15 +6,15 @@ use thiserror::Error;
 
 use crate::quote::quote;
 
-use super::{Graph, OperandId, OperatorId};
+use super::{ControlProblem, Graph, OperandId, OperatorId};
 use crate::topo::{self, CycleError};
 
 /// What is wrong with a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum InvalidGraph {
-    /// An operator reads or makes an operand that is not in the graph.
-    #[error("operator '{operator}' refers to an operand that was removed", operator = quote(operator))]
+    /// An operator reads or makes an operand, or comes after an operator, that is not in the graph.
+    #[error("operator '{operator}' refers to an operand or operator that was removed", operator = quote(operator))]
     Dangling {
         /// Name of the operator.
         operator: String,
@@ -30,6 +30,16 @@ pub enum InvalidGraph {
     Inconsistent {
         /// Name of the operand.
         operand: String,
+    },
+    /// An operator cannot come after another one.
+    #[error("operator '{later}' cannot come after '{earlier}': {problem}", later = quote(later), earlier = quote(earlier))]
+    Control {
+        /// Name of the operator that would wait.
+        later: String,
+        /// Name of the operator that it would wait for.
+        earlier: String,
+        /// Why not.
+        problem: ControlProblem,
     },
     /// Input names and inputs differ in number.
     #[error("operator '{operator}' has {inputs} inputs but {names} input names", operator = quote(operator))]
@@ -87,6 +97,13 @@ impl Graph {
             for &input in &operator.inputs {
                 self.operand(input).ok_or_else(dangling)?;
                 *uses.entry((input, id)).or_default() += 1;
+            }
+            for &earlier in &operator.after {
+                let name = self.operator(earlier).ok_or_else(dangling)?.name.clone();
+                if let Some(problem) = self.control_problem(earlier, id) {
+                    let later = operator.name.clone();
+                    return Err(InvalidGraph::Control { later, earlier: name, problem });
+                }
             }
             for &output in &operator.outputs {
                 let operand = self.operand(output).ok_or_else(dangling)?;

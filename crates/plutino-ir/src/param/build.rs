@@ -114,7 +114,9 @@ fn check_line(
     sizes: &SizeLimits,
 ) -> Result<(), ParseError> {
     let too_large = |at: &str, error: TooLarge| line.fault(at, error.into());
+    let after = operator.fields.iter().filter(|field| matches!(field, Field::After { .. }));
     let arguments = operator.inputs.len().saturating_add(operator.outputs.len());
+    let arguments = arguments.saturating_add(after.count());
     sizes.check(SizeLimit::Arguments, arguments).map_err(|e| too_large(operator.kind, e))?;
     for field in &operator.fields {
         match field {
@@ -127,7 +129,7 @@ fn check_line(
             Field::Type { operand, ty } => sizes
                 .dims(ty.shape.as_deref().unwrap_or_default())
                 .map_err(|e| too_large(operand, e))?,
-            Field::Input { .. } => {}
+            Field::Input { .. } | Field::After { .. } => {}
         }
     }
     Ok(())
@@ -250,6 +252,7 @@ fn define(graph: &mut Graph, line: Line<'_>, parsed: &OperatorLine<'_>) -> Resul
         inputs: Vec::new(),
         outputs,
         input_names: vec![None; parsed.inputs.len()],
+        after: Vec::new(),
         params,
         attrs,
         line: Some(line.number),
@@ -281,11 +284,41 @@ fn connect(
             record_type(graph, line, parsed, id, operand, ty)?;
         }
     }
+    let after = after(graph, line, parsed, id)?;
     if let Some(operator) = graph.operator_mut(id) {
         operator.inputs = inputs;
         operator.input_names = input_names;
+        operator.after = after;
     }
     Ok(())
+}
+
+/// The operators that this one is to come after.
+fn after(
+    graph: &Graph,
+    line: Line<'_>,
+    parsed: &OperatorLine<'_>,
+    id: OperatorId,
+) -> Result<Vec<OperatorId>, ParseError> {
+    let (mut after, mut taken) = (Vec::new(), HashSet::new());
+    for field in &parsed.fields {
+        let Field::After { name } = *field else { continue };
+        let earlier = graph.operator_by_name(name);
+        let problem = match earlier {
+            Some(earlier) => graph.control_problem(earlier, id),
+            None => Some(graph.no_such_operator(name)),
+        };
+        if let Some(problem) = problem {
+            let (operator, earlier) = (parsed.name.into(), name.into());
+            return Err(line.fault(name, ParseErrorKind::Control { operator, earlier, problem }));
+        }
+        if !taken.insert(name) {
+            let (key, operator) = (format!("^{name}"), parsed.name.into());
+            return Err(line.fault(name, ParseErrorKind::DuplicateKey { key, operator }));
+        }
+        after.extend(earlier);
+    }
+    Ok(after)
 }
 
 /// Records the type of an operand of this operator, or compares it with what other lines say.
@@ -358,7 +391,7 @@ fn fields(line: Line<'_>, parsed: &OperatorLine<'_>) -> Result<Fields, ParseErro
                 })?;
                 ("@", key, attrs.insert(key.to_owned(), attr).is_some())
             }
-            Field::Type { .. } | Field::Input { .. } => continue,
+            Field::Type { .. } | Field::Input { .. } | Field::After { .. } => continue,
         };
         if repeated {
             let kind = ParseErrorKind::DuplicateKey {

@@ -8,6 +8,7 @@
 //! field    = "@" key "=" shape dtype          weight
 //!          | "#" operand "=" type             type of an operand
 //!          | "$" key "=" operand              argument that an input stands for
+//!          | "^" name "=after"               operator that must be over before
 //!          | key "=" value                    parameter
 //! type     = "(" [dim ("," dim)*] ")" [dtype | "null"]
 //! dim      = integer | "?" | "%" name
@@ -27,6 +28,9 @@ use nom::sequence::{delimited, preceded};
 use nom::{IResult, Parser};
 
 use crate::dtype::{DType, Dim, TensorType};
+
+/// What stands behind the name of an operator that is to be over before.
+pub(crate) const AFTER: &str = "=after";
 
 /// First line of every `.param` file.
 pub(crate) const MAGIC: &str = "7767517";
@@ -89,6 +93,8 @@ pub(crate) enum Field<'a> {
     Type { operand: &'a str, ty: TensorType },
     /// `$key=operand`
     Input { key: &'a str, operand: &'a str },
+    /// `^name=after`
+    After { name: &'a str },
     /// `key=value`
     Param { key: &'a str, value: &'a str },
 }
@@ -169,7 +175,7 @@ fn fields(mut input: &str) -> Parsed<'_, Vec<Field<'_>>> {
 }
 
 fn field(input: &str) -> Parsed<'_, Field<'_>> {
-    alt((weight, type_hint, input_name, param)).parse(input)
+    alt((weight, type_hint, input_name, after, param)).parse(input)
 }
 
 fn weight(input: &str) -> Parsed<'_, Field<'_>> {
@@ -192,6 +198,17 @@ fn input_name(input: &str) -> Parsed<'_, Field<'_>> {
     let operand = expect("an operand", operand_name);
     map((preceded(char('$'), key), operand), |(key, operand)| Field::Input { key, operand })
         .parse(input)
+}
+
+/// The whole word: a name may contain `=`.
+fn after(input: &str) -> Parsed<'_, Field<'_>> {
+    let Some(order) = input.strip_prefix('^') else {
+        return Err(nom::Err::Error(Fault::from_error_kind(input, ErrorKind::Verify)));
+    };
+    match order.strip_suffix(AFTER).filter(|name| !name.is_empty()) {
+        Some(name) => Ok((&input[input.len()..], Field::After { name })),
+        None => Err(nom::Err::Failure(Fault { at: input, expected: "^OPERATOR=after".into() })),
+    }
 }
 
 fn param(input: &str) -> Parsed<'_, Field<'_>> {

@@ -389,3 +389,53 @@ fn sizes_are_limited() {
         assert_eq!(SizeLimits::default().with(limit, found).check_graph(&graph), Ok(()));
     }
 }
+
+#[test]
+fn order_without_data_is_read() {
+    use crate::graph::ControlProblem;
+    let lines = |late: &str, out: &str| {
+        text(&[
+            "pnnx.Input in 0 1 0",
+            late,
+            "test.Keep 3=x 1 1 0 1 ^in=after",
+            &format!("pnnx.Output out 1 0 2 {out}"),
+        ])
+    };
+    let good = lines("nn.ReLU late 1 1 0 2 ^3=x=after key=1 #2=(1)f32", "^late=after ^3=x=after");
+    let graph = Graph::parse(&good).unwrap();
+    let id = |name| graph.operator_by_name(name).unwrap();
+    let expected = [(id("3=x"), id("late")), (id("in"), id("3=x"))];
+    let out = [(id("late"), id("out")), (id("3=x"), id("out"))];
+    assert_eq!(graph.controls().collect::<Vec<_>>(), [&expected[..], &out[..]].concat());
+    assert_eq!(Graph::parse(&graph.to_param_string().unwrap()).unwrap(), graph);
+
+    let problem = |late: &str, out: &str| match fault(&lines(late, out)) {
+        (line, column, ParseErrorKind::Control { problem, .. }) => (line, column, problem),
+        (_, _, kind) => panic!("{kind}"),
+    };
+    let late = "nn.ReLU late 1 1 0 2";
+    let unknown = problem(&format!("{late} ^nobody=after"), "");
+    assert_eq!(unknown, (4, 23, ControlProblem::Unknown { producer: None }));
+    let operand = problem(&format!("{late} ^1=after"), "");
+    assert_eq!(operand.2, ControlProblem::Unknown { producer: Some("3=x".into()) });
+    assert_eq!(problem(&format!("{late} ^late=after"), "").2, ControlProblem::Itself);
+    assert_eq!(problem(&format!("{late} ^out=after"), "").2, ControlProblem::AfterOutput);
+    let message = Graph::parse(&lines(&format!("{late} ^1=after"), "")).unwrap_err().to_string();
+    assert!(message.contains("write ^3=x=after"), "{message}");
+    let twice = fault(&lines(late, "^late=after ^late=after")).2;
+    assert!(matches!(twice, ParseErrorKind::DuplicateKey { key, .. } if key == "^late"));
+    let word = fault(&lines(&format!("{late} ^in=before"), ""));
+    assert_eq!((word.0, word.1, word.2), (4, 22, syntax("^OPERATOR=after", "^in=before")));
+    let empty = fault(&lines(&format!("{late} ^=after"), "")).2;
+    assert_eq!(empty, syntax("^OPERATOR=after", "^=after"));
+    // A cycle of data and order.
+    let cycle = text(&["a.A a 1 1 1 0", "a.B b 0 1 1 ^c=after", "a.C c 0 0 ^a=after"]);
+    match fault(&cycle).2 {
+        ParseErrorKind::Cycle(cycle) => assert_eq!(cycle.names.len(), 3),
+        kind => panic!("{kind}"),
+    }
+    let mut graph = Graph::parse(&good).unwrap();
+    let late = graph.operator_by_name("late").unwrap();
+    graph.params_mut(late).unwrap().insert("^x".into(), Parameter::from(1));
+    assert!(matches!(graph.to_param_string(), Err(SaveError::Name(_))));
+}

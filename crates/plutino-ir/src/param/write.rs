@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use super::build::parameter;
-use super::grammar::{self, MAGIC};
+use super::grammar::{self, AFTER, MAGIC};
 use crate::dtype::{Dim, TensorType};
 use crate::error::SaveError;
 use crate::graph::{EditError, Graph, OperandId, Operator, check_word};
@@ -51,6 +51,9 @@ pub(crate) fn write_operator(
         if let Some(key) = key {
             write!(out, " ${key}={}", name(operand))?;
         }
+    }
+    for earlier in operator.after.iter().filter_map(|&id| graph.operator(id)) {
+        write!(out, " ^{}{AFTER}", earlier.name)?;
     }
     for &id in operator.inputs.iter().chain(&operator.outputs) {
         if let Some(operand) = graph.operand(id).filter(|operand| operand.ty.shape.is_some()) {
@@ -101,8 +104,8 @@ fn check_operator(graph: &Graph, operator: &Operator) -> Result<(), SaveError> {
 
 fn check_key(what: &'static str, key: &str) -> Result<(), EditError> {
     check_word(what, key, Some('='))?;
-    if what == "a parameter's name" && key.starts_with(['@', '#', '$']) {
-        let why = "it begins with '@', '#' or '$'";
+    if what == "a parameter's name" && key.starts_with(['@', '#', '$', '^']) {
+        let why = "it begins with '@', '#', '$' or '^'";
         return Err(EditError::InvalidName { what, name: key.to_owned(), why });
     }
     Ok(())

@@ -101,6 +101,13 @@ pub trait Operator: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether a run of the operator does more than make its outputs, such as to keep or to send
+    /// something: it is run once in each run that needs it, never while a plan is made. A run needs
+    /// what its results are made of, and what these come after (`^name=after` in a file).
+    fn has_effects(&self) -> bool {
+        false
+    }
+
     /// Arithmetic and memory traffic of one run.
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::moved(inputs, outputs)

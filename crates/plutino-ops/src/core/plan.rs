@@ -156,7 +156,8 @@ impl Planned {
     /// # Errors
     /// Where no kernel computes these inputs.
     pub fn of(operator: &dyn Operator, cx: &PlanCx<'_>, rooms: &[Room]) -> Result<Self, PlanError> {
-        match is_nothing(cx.outputs) && !operator.refuses_data() {
+        let idle = !operator.refuses_data() && !operator.has_effects();
+        match is_nothing(cx.outputs) && idle {
             true => Ok(Self::views(Vec::new())),
             false => operator.plan_with_room(cx, rooms),
         }

@@ -57,6 +57,11 @@ impl Shared {
         drop(bodies); // outside of the lock
     }
 
+    /// The plans of a body that are kept.
+    pub(super) fn plans(&self, body: &Arc<Inner>) -> Vec<Arc<Plan>> {
+        self.known(body).plans.all()
+    }
+
     fn known(&self, body: &Arc<Inner>) -> Arc<Known> {
         let mut bodies = lock(&self.bodies);
         let known = bodies.entry(Arc::as_ptr(body).addr()).or_insert_with(|| {

@@ -6,6 +6,7 @@
 //! whose kernel runs plans ([`bound`], [`run`]). So that it has its place in plans, arenas and
 //! profiles, and may depend on data as any operator may.
 
+mod bodies;
 mod bound;
 mod frames;
 mod run;
@@ -13,14 +14,15 @@ mod run;
 mod tests;
 
 use crate::model::Inner;
-use crate::{Model, ModelError, ModelOptions};
+use crate::{Model, ModelError, ModelOptions, UndecodedOperators};
 use plutino_ir::{
     Attribute, DefineError, DefineProblem, Graph, Operator, OperatorId, Site, SizeLimit, quote,
 };
 use plutino_ops::{BuildError, BuildProblem, NodeReader, PackCache};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+pub use bodies::BodyInfo;
 pub use frames::Frame;
 
 pub(crate) use bound::{Bound, Shared, bind};
@@ -103,6 +105,10 @@ pub(crate) type Controls = Vec<(OperatorId, Arc<Control>)>;
 pub(crate) struct Decoding<'a> {
     options: &'a ModelOptions,
     known: HashMap<String, Arc<Inner>>,
+    /// Types of bodies that could not be decoded.
+    failed: HashSet<String>,
+    /// Why, as far as nobody was told.
+    pub(crate) undecoded: Vec<UndecodedOperators>,
     /// The types around, the outermost first.
     chain: Vec<String>,
     /// Operators of all bodies so far.
@@ -116,6 +122,8 @@ pub(crate) struct Decoding<'a> {
 /// Why an operator of control flow cannot be decoded: told together with other operators, or alone.
 pub(crate) enum Fault {
     Node(BuildError),
+    /// In a body: what is wrong is in [`Decoding::undecoded`].
+    Body,
     Model(ModelError),
 }
 
@@ -133,8 +141,16 @@ impl From<ModelError> for Fault {
 
 impl<'a> Decoding<'a> {
     pub(crate) fn new(options: &'a ModelOptions) -> Self {
-        let (known, chain) = (HashMap::new(), Vec::new());
-        Self { options, known, chain, operators: 0, mapped: 0, shared: Shared::unbound() }
+        Self {
+            options,
+            known: HashMap::new(),
+            failed: HashSet::new(),
+            undecoded: Vec::new(),
+            chain: Vec::new(),
+            operators: 0,
+            mapped: 0,
+            shared: Shared::unbound(),
+        }
     }
 
     /// An operator of control flow, with the models that it runs.
@@ -155,10 +171,9 @@ impl<'a> Decoding<'a> {
                     return Err(too_few(&reader, "the first input must be the condition".into()));
                 };
                 let (then, otherwise) = (reader.required("then")?, reader.required("else")?);
-                Flow::If {
-                    then: body(self, "then", then, [passed, outputs])?,
-                    otherwise: body(self, "else", otherwise, [passed, outputs])?,
-                }
+                let then = body(self, "then", then, [passed, outputs]);
+                let otherwise = body(self, "else", otherwise, [passed, outputs]);
+                Flow::If { then: then?, otherwise: otherwise? }
             }
             "plutino.While" => {
                 let (cond, name) = (reader.optional("cond")?, reader.required("body")?);
@@ -176,8 +191,9 @@ impl<'a> Decoding<'a> {
                         format!("{outputs} outputs are carried, but there are {inputs} inputs");
                     return Err(too_few(&reader, what));
                 }
-                let cond = cond.map(|kind| body(self, "cond", kind, [inputs, 1])).transpose()?;
-                Flow::While { cond, body: body(self, "body", name, [inputs, outputs])?, most }
+                let cond = cond.map(|kind| body(self, "cond", kind, [inputs, 1])).transpose();
+                let body = body(self, "body", name, [inputs, outputs]);
+                Flow::While { cond: cond?, body: body?, most }
             }
             _ => {
                 let name = reader.required("body")?;
@@ -275,6 +291,7 @@ impl<'a> Decoding<'a> {
         let alone = attrs.is_empty();
         let inner = match self.known.get(&kind).filter(|_| alone) {
             Some(inner) => Arc::clone(inner),
+            None if alone && self.failed.contains(&kind) => return Err(Fault::Body),
             None => {
                 if self.chain.len() >= MOST_LEVELS {
                     return Err(failed(DefineProblem::TooDeep(chain(self))));
@@ -289,7 +306,16 @@ impl<'a> Decoding<'a> {
                     Model::decode(graph, file, PackCache::default(), self)
                 };
                 self.chain.pop();
-                let inner = decoded?;
+                let inner = match decoded {
+                    Err(ModelError::Operators(list)) => {
+                        self.undecoded.push(list);
+                        if alone {
+                            self.failed.insert(kind);
+                        }
+                        return Err(Fault::Body);
+                    }
+                    decoded => decoded?,
+                };
                 if alone {
                     self.known.insert(kind.clone(), Arc::clone(&inner));
                 }

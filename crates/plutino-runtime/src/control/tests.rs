@@ -388,3 +388,62 @@ fn bodies_of_bodies_cost_what_they_are_and_not_more() {
     assert_eq!(values(&session.run(&[vector(&[1.0])]).unwrap()[0]), [4.0]);
     assert!(begin.elapsed() < Duration::from_secs(20));
 }
+
+#[test]
+fn all_that_bodies_lack_is_listed_with_the_rest() {
+    let lines = |kind: &str| {
+        format!(
+            "pnnx.Input in 0 1 x\nno.{kind} n 1 1 x y\nno.Both b 1 1 y z\npnnx.Output out 1 0 z"
+        )
+    };
+    let text = "
+        pnnx.Input c 0 1 c
+        pnnx.Input x 0 1 x
+        no.Main m 1 1 x y
+        plutino.If choice 2 1 c y z then=Then else=Else
+        plutino.If again 2 1 c z w then=Then else=Deep
+        nn.Softmax s 1 1 w v dim=none
+        pnnx.Output out 1 0 v";
+    let deep = "
+        pnnx.Input in 0 1 x
+        plutino.While w 1 1 x y body=Else max=2
+        no.Deep d 1 1 y z
+        pnnx.Output out 1 0 z";
+    let (then, otherwise) = (lines("Then"), lines("Else"));
+    let error = model(text, &[("Then", &then), ("Else", &otherwise), ("Deep", deep)]).unwrap_err();
+    let ModelError::Operators(list) = error else { panic!("{error}") };
+    let mut found: Vec<_> = list.kinds.iter().map(|k| (k.kind.as_str(), k.count)).collect();
+    found.sort_unstable();
+    let expected = [("no.Both", 2), ("no.Deep", 1), ("no.Else", 1), ("no.Main", 1), ("no.Then", 1)];
+    assert_eq!(found, expected);
+    assert_eq!(list.nodes.len(), 1, "the parameter of the softmax");
+}
+
+#[test]
+fn bodies_and_their_plans_are_told() {
+    let outer = "
+        pnnx.Input in 0 1 x
+        plutino.While w 1 1 x y body=Twice max=2
+        pnnx.Output out 1 0 y";
+    let session = session(
+        IF,
+        &[("Twice", outer.replace("Twice", "Once").as_str()), ("Once", TWICE), ("Minus", MINUS)],
+    );
+    let bodies = session.model().bodies();
+    let told: Vec<_> =
+        bodies.iter().map(|b| (b.operator.name.as_str(), b.part, b.kind.as_str())).collect();
+    assert_eq!(
+        told,
+        [("choice", "then", "Twice"), ("w", "body", "Once"), ("choice", "else", "Minus")]
+    );
+    assert!(bodies[1].graph().operator_by_name("e").is_some());
+    assert!(bodies[0].is_same(&bodies[0]) && !bodies[0].is_same(&bodies[1]));
+    assert!(bodies.iter().all(|body| session.body_plans(body).is_empty()));
+    let specs = [Tensor::scalar(true).unwrap().spec(), vector(&[1.0, 2.0]).spec()];
+    session.plan(&specs).unwrap();
+    for body in &bodies {
+        let plans = session.body_plans(body);
+        assert_eq!(plans.len(), 1, "{body:?}");
+        assert_eq!(plans[0].steps().len(), 1);
+    }
+}

@@ -143,7 +143,8 @@ fn alike(a: &Net, b: &Net) -> bool {
             (Action::Pack, Action::Pack) | (Action::Unpack, Action::Unpack) => true,
             _ => false,
         };
-        action && (&a.inputs, &a.outputs, a.source) == (&b.inputs, &b.outputs, b.source)
+        let ends = (&a.inputs, &a.outputs, a.source) == (&b.inputs, &b.outputs, b.source);
+        action && ends && a.order == b.order
     };
     a.nodes.len() == b.nodes.len()
         && (a.values.len(), &a.feeds, &a.fetches) == (b.values.len(), &b.feeds, &b.fetches)

@@ -282,14 +282,14 @@ pub(super) fn evaluate(
     isa: Isa,
 ) -> Option<Vec<ValueSpec>> {
     let mut outputs = match &node.action {
-        Action::Operator(operator) => operator.infer(inputs).ok()?,
+        Action::Operator(operator) => infer::outputs_of(operator.as_ref(), inputs).ok()?,
         action => infer::structure(action, inputs, node.outputs.len()).ok()?,
     };
     infer::check_sizes(&outputs).ok()?;
     if outputs.len() != node.outputs.len() {
         return None;
     }
-    let was_known = node.outputs.iter().all(|id| types.is_known(*id));
+    let was_known = !node.outputs.is_empty() && node.outputs.iter().all(|id| types.is_known(*id));
     if let (Some(operator), true) = (node.operator(), was_known && !outputs.iter().all(known)) {
         let allowance = &mut Allowance::default();
         match fold::compute(operator, inputs, &mut outputs, isa, allowance) {

@@ -2,7 +2,9 @@
 
 use super::PassCx;
 use crate::SessionError;
+use crate::infer::all_known;
 use crate::net::{Net, Node};
+use crate::order::Alive;
 
 /// Leaves out nodes that no fetch depends on.
 pub(crate) fn dead(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
@@ -12,7 +14,7 @@ pub(crate) fn dead(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionErro
 /// Leaves out nodes that only known values depend on: those are constants of the plan.
 pub(super) fn constants(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     let types = std::mem::take(&mut net.types);
-    let computes = |node: &Node| !node.outputs.iter().all(|&o| types.is_known(o));
+    let computes = |node: &Node| !types.all(&node.outputs).is_some_and(|o| all_known(&o));
     let done = leave_out(net, cx, "only constants depend on it", computes);
     net.types = types;
     done
@@ -25,22 +27,24 @@ fn leave_out(
     why: &str,
     reads: impl Fn(&Node) -> bool,
 ) -> Result<(), SessionError> {
-    let mut needed = vec![false; net.values.len()];
-    net.fetches.iter().for_each(|f| needed[f.0] = true);
+    let mut alive = Alive::new(net.values.len(), &net.fetches, &net.last);
     for (at, node) in net.nodes.iter().enumerate().rev() {
         cx.limits.check_at(at)?;
-        let read = node.outputs.iter().any(|o| needed[o.0]) || !cx.allows(&node.location.name);
-        if read && reads(node) {
-            node.inputs.iter().for_each(|i| needed[i.0] = true);
+        if alive.is_needed(node) || !cx.allows(&node.location.name) {
+            match reads(node) {
+                true => alive.needs(node),
+                false => alive.waits(node),
+            }
         }
     }
-    net.nodes.retain(|node| {
+    net.nodes.retain_mut(|node| {
         let name = &node.location.name;
-        let alive = node.outputs.iter().any(|o| needed[o.0]) || !cx.allows(name);
-        if !alive {
+        let stays = alive.is_needed(node) || !cx.allows(name);
+        if !stays {
             cx.did(name, why);
         }
-        alive
+        node.order.carries.retain(|&token| alive.is_awaited(token));
+        stays
     });
     Ok(())
 }

@@ -14,6 +14,7 @@ use crate::build::node_memory;
 use crate::infer;
 use crate::lists;
 use crate::net::{Action, Net, Node, Value, ValueId};
+use crate::order::Order;
 use plutino_ops::{ExpandedStep, Expansion, Location, StepValue, ValueSpec};
 use plutino_tensor::{TensorError, alloc};
 use std::collections::{HashMap, HashSet};
@@ -135,6 +136,7 @@ fn members(
             inputs: vec![value],
             outputs,
             absorbed: Vec::new(),
+            order: Order::default(),
         };
         infer::node(&mut net.types, &node, cx, true, true)?;
         left.extend(node.outputs.iter().rev());
@@ -209,6 +211,7 @@ fn splice(
             inputs,
             outputs,
             absorbed: Vec::new(),
+            order: Order::default(),
         };
         infer::node(&mut net.types, &node, cx, true, true)?;
         if net.types.all(&node.outputs).is_none() {
@@ -241,6 +244,7 @@ fn splice(
             inputs,
             outputs: whole.outputs,
             absorbed: Vec::new(),
+            order: Order::default(),
         };
         infer::node(&mut net.types, &node, cx, true, true)?;
         nodes.push(node.into());

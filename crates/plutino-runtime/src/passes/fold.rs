@@ -72,7 +72,7 @@ pub(crate) fn compute(
     if !inputs.iter().all(infer::known) || outputs.iter().any(ValueSpec::is_dynamic) {
         return Folded::No;
     }
-    if outputs.iter().all(infer::known) {
+    if infer::all_known(outputs) {
         return Folded::Known("known from shapes and constants");
     }
     if !allowance.covers(operator, inputs, outputs) {

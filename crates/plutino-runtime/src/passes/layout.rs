@@ -218,7 +218,7 @@ impl<'a> Search<'a> {
         else {
             return Err(None);
         };
-        if outputs.iter().all(infer::known) {
+        if infer::all_known(&outputs) {
             return Err(None); // a constant of the plan is as it was computed; nothing runs
         }
         let support = operator.layouts(&LayoutCx { inputs: &inputs, setting: self.cx.setting });

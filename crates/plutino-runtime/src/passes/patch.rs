@@ -1,7 +1,8 @@
 //! What a pass puts in the place of what it matched: checked and applied here, and nowhere else.
 //!
 //! A value that goes is read by nobody else and is not fetched; what is promised to its readers
-//! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads.
+//! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads, and
+//! after what it is said to come after: new nodes take over the order of those that go.
 //! A node may also stay and read the same values from elsewhere, such as tensors in another layout.
 
 use super::PassCx;
@@ -9,6 +10,7 @@ use crate::SessionError;
 use crate::infer;
 use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
+use crate::order::Order;
 use plutino_ops::{Location, Operator, ValueSpec};
 use plutino_tensor::{DType, Layout, TensorError};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -115,6 +117,9 @@ impl Patch {
         if let Some(&at) = touched.iter().find(|&&at| !cx.allows(name(at))) {
             return Some(format!("the pass is switched off for {}", name(at)));
         }
+        if let Some(why) = self.disorder(net, cx, &touched) {
+            return Some(why);
+        }
         let made: HashSet<ValueId> =
             self.insert.iter().flat_map(|new| new.outputs.clone()).collect();
         let promised = |v: &ValueId| made.contains(v);
@@ -133,6 +138,43 @@ impl Patch {
             }
         }
         None
+    }
+
+    /// What is said about the order of all nodes that do not stay: but for what they say of each
+    /// other.
+    fn order(&self, net: &Net) -> Order {
+        let touched: BTreeSet<usize> = self.touched().collect();
+        let mut order = Order::default();
+        touched.iter().for_each(|&at| order.join(&net.nodes[at].order));
+        let outside = |at: usize| !touched.contains(&at);
+        let orders = &net.uses.orders;
+        order.waits.retain(|&token| orders.carriers(token).any(outside));
+        order
+            .carries
+            .retain(|&token| net.last.contains(&token) || orders.waiters(token).any(outside));
+        order
+    }
+
+    /// Why the new nodes cannot take over the order of those that go: some of these come before
+    /// others in between, and some after them.
+    fn disorder(&self, net: &Net, cx: &PassCx<'_>, touched: &BTreeSet<usize>) -> Option<String> {
+        if touched.iter().all(|&at| net.nodes[at].order.is_empty()) {
+            return None;
+        }
+        if touched.iter().any(|at| cx.queued.contains_key(at)) {
+            return Some("others come after it, and it was changed before".into());
+        }
+        let (order, orders) = (self.order(net), &net.uses.orders);
+        let name = |at: usize| net.nodes[at].location.name.as_str();
+        let outside = |&at: &usize| !touched.contains(&at);
+        let earlier = order.waits.iter().flat_map(|&token| orders.carriers(token)).filter(outside);
+        let later = order.carries.iter().flat_map(|&token| orders.waiters(token)).filter(outside);
+        let late = earlier.into_iter().find(|&at| at >= self.at);
+        if let Some(at) = late {
+            return Some(format!("a part of it comes after {}", name(at)));
+        }
+        let early = later.into_iter().find(|&at| at < self.at || (at == self.at && !self.stays));
+        early.map(|at| format!("{} comes after a part of it", name(at)))
     }
 
     /// All nodes that do not stay: that whose place is taken comes first.
@@ -242,6 +284,7 @@ impl PassCx<'_> {
             self.refuse(&operator, why);
             return Ok(false);
         }
+        let order = patch.order(net);
         let mut made = HashMap::new();
         let values = patch.insert.iter().map(|new| new.outputs.len()).sum();
         made.try_reserve(values).map_err(|_| TensorError::OutOfMemory {
@@ -270,6 +313,9 @@ impl PassCx<'_> {
             unread.extend(take(net, at).inputs);
         }
         let node = (patch.at < net.nodes.len()).then(|| take(net, patch.at));
+        if patch.insert.is_empty() && !patch.stays && !order.is_empty() {
+            hand_on(net, &order, &patch.forward, node.as_ref());
+        }
         for (gone, instead) in patch.forward {
             redirect(net, gone, instead);
         }
@@ -280,7 +326,8 @@ impl PassCx<'_> {
         let new = |new: NewNode| {
             let NewNode { location: own, action, inputs, outputs } = new;
             let location = own.unwrap_or_else(|| Arc::clone(&location));
-            Node { source, location, action, inputs, outputs, absorbed: Vec::new() }
+            let order = order.clone();
+            Node { source, location, action, inputs, outputs, absorbed: Vec::new(), order }
         };
         let mut nodes: Vec<Node> = lists::collect(patch.insert.into_iter().map(new))?;
         nodes.iter().for_each(|node| net.uses.enter(patch.at, node));
@@ -288,6 +335,9 @@ impl PassCx<'_> {
             Some(mut node) if patch.stays => {
                 reread(&mut node.inputs, &patch.reads);
                 node.absorbed.extend(absorbed);
+                if !patch.remove.is_empty() {
+                    node.order.join(&order);
+                }
                 net.uses.enter(patch.at, &node);
                 net.nodes[patch.at] = node;
             }
@@ -309,22 +359,25 @@ impl PassCx<'_> {
         for (operator, what) in patch.notes {
             self.did(&operator, what);
         }
+        let unread = unread.into_iter().filter_map(|value| net.producer(value)).collect();
         self.sweep(net, unread);
         Ok(true)
     }
 
-    /// Leaves out the nodes whose results nobody reads any more, among those that make these
-    /// values and those before them.
-    fn sweep(&mut self, net: &mut Net, mut unread: Vec<ValueId>) {
-        while let Some(value) = unread.pop() {
-            let Some(at) = net.producer(value) else { continue };
+    /// Leaves out the nodes that nobody needs any more, among these and those before them.
+    fn sweep(&mut self, net: &mut Net, mut unread: Vec<usize>) {
+        while let Some(at) = unread.pop() {
+            let node = &net.nodes[at];
             let dead = |v: &ValueId| !net.is_fetched(*v) && net.readers(*v).next().is_none();
-            if self.queued.contains_key(&at) || !net.nodes[at].outputs.iter().all(dead) {
+            let needed = is_gone(node) || !node.outputs.iter().all(dead) || net.is_awaited(node);
+            if needed || self.queued.contains_key(&at) {
                 continue;
             }
+            let earlier = net.earlier(at);
             let node = take(net, at);
             self.did(&node.location.name, "removed: nobody reads its outputs any more");
-            unread.extend(node.inputs);
+            unread.extend(node.inputs.iter().filter_map(|&value| net.producer(value)));
+            unread.extend(earlier);
         }
     }
 
@@ -355,10 +408,32 @@ fn take(net: &mut Net, at: usize) -> Node {
         inputs: Vec::new(),
         outputs: Vec::new(),
         absorbed: Vec::new(),
+        order: Order::default(),
     };
     let node = std::mem::replace(node, empty);
     net.uses.leave(at, &node);
     node
+}
+
+/// A node goes and nothing takes its place: whoever reads what it made, or comes after it, comes
+/// after what it came after and after what it read.
+fn hand_on(net: &mut Net, order: &Order, gone: &[(ValueId, ValueId)], node: Option<&Node>) {
+    let readers = gone.iter().flat_map(|(gone, _)| net.readers(*gone).collect::<Vec<_>>());
+    let orders = &net.uses.orders;
+    let waiters = order.carries.iter().flat_map(|&token| orders.waiters(token));
+    let later: BTreeSet<usize> = readers.chain(waiters).collect();
+    let inputs = node.map(|node| &node.inputs[..]).unwrap_or_default();
+    let earlier: BTreeSet<usize> = inputs.iter().filter_map(|&id| net.producer(id)).collect();
+    let mut join = |at: usize, order: &Order| {
+        if let Some(node) = net.nodes.get_mut(at) {
+            node.order.join(order);
+            net.uses.orders.enter(at, order);
+        }
+    };
+    let waits = Order { waits: order.waits.clone(), ..Order::default() };
+    later.into_iter().for_each(|at| join(at, &waits));
+    let carries = Order { carries: order.carries.clone(), ..Order::default() };
+    earlier.into_iter().for_each(|at| join(at, &carries));
 }
 
 /// Every node makes something, but for those that were taken out.

@@ -3,6 +3,7 @@
 
 use super::Context;
 use crate::net::{Action, Net, Node, Value, ValueId};
+use crate::order::Order;
 use crate::{SessionError, lists};
 use plutino_ops::{
     Kernel, Location, Operator, Output, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
@@ -86,6 +87,7 @@ pub(crate) fn insert(
                 inputs: vec![*input],
                 outputs: vec![made],
                 absorbed: Vec::new(),
+                order: Order::default(),
             };
             lists::push(planned, plan(net, &copy)?)?;
             lists::push(&mut net.nodes, copy)?;

@@ -12,7 +12,7 @@ use crate::options::Resolved;
 use crate::place::Context;
 use crate::request::{Dense, Fed, Request};
 use crate::watch::Watch;
-use crate::{Model, Plan, Profile, SessionError, SessionOptions, spans};
+use crate::{Model, Plan, Profile, SessionError, SessionOptions, TensorStore, spans};
 use plutino_ir::Limits;
 use plutino_kernels::Isa;
 use plutino_tensor::alloc::{self, Ledger};
@@ -33,6 +33,8 @@ pub struct Session {
     arenas: Arc<ArenaPool>,
     /// What control operators plan and run with.
     shared: Arc<Shared>,
+    /// What stays between runs.
+    pub(crate) store: Arc<TensorStore>,
 }
 
 impl Session {
@@ -47,8 +49,12 @@ impl Session {
             [] => [Arc::new(Context::open(resolved.threads, Arc::clone(&arenas)))].into(),
             given => given.into(),
         };
+        let budget = resolved.options.memory_budget;
+        let store = resolved.options.store.clone();
+        let store = store.unwrap_or_else(|| Arc::new(TensorStore::new(budget)));
         let shared = Shared::new(resolved, Arc::clone(&arenas));
-        Ok(Self { model, contexts, plans, openings: Openings::default(), arenas, shared })
+        let openings = Openings::default();
+        Ok(Self { model, contexts, plans, openings, arenas, shared, store })
     }
 
     /// Runs the model: inputs in the order of [`Model::inputs`], outputs in that of
@@ -119,6 +125,18 @@ impl Session {
             format!("{operand}{ending}")
         };
         Ok(names.into_iter().map(name).zip(outputs).collect())
+    }
+
+    /// [`Session::run_with`], each result with the number of the fetch that it belongs to.
+    pub(crate) fn run_placed(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Vec<Tensor>, Vec<usize>), SessionError> {
+        let (plan, feeds) = (self.plan_request(request)?, &request.feeds);
+        let (mut outputs, mut names) = (Vec::new(), Vec::new());
+        let observed = Observed { names: Some(&mut names), ..Observed::default() };
+        self.execute(&plan, feeds, &request.limits, observed, &mut outputs)?;
+        Ok((outputs, names.into_iter().map(|(of, _)| of).collect()))
     }
 
     /// [`Session::run_with`] that shows the values between its steps to `watch`.
@@ -201,6 +219,11 @@ impl Session {
         self.contexts.iter().map(|context| context.threads()).max().unwrap_or(1)
     }
 
+    /// What control operators plan and run with.
+    pub(crate) fn bound(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The options, with nothing left open.
     pub(crate) fn resolved(&self) -> &Resolved {
         &self.shared.resolved
@@ -226,6 +249,8 @@ impl Session {
     /// Gives memory back to the system that is kept for further runs: plans, arenas, and packed
     /// weights that no other session of the model uses. What runs and plans that somebody still
     /// holds use goes when they do. The next run makes a plan first, and packs weights again.
+    ///
+    /// Tensors of the [store](Session::store) stay: they are the caller's.
     ///
     /// Where the arena pool is shared with other sessions, the arenas in it that nobody uses at the
     /// moment go, whoever made them. Outputs belong to the caller.
@@ -341,6 +366,7 @@ impl Session {
         outputs: &mut Vec<Tensor>,
     ) -> Result<(), SessionError> {
         let budget = self.resolved().options.memory_budget;
+        let held = held.saturating_add(budget.map_or(0, |_| self.store.bytes()));
         let needed = plan.memory().total().saturating_add(held);
         let left = match budget {
             Some(budget) if held > 0 && needed > budget => {

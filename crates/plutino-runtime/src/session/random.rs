@@ -4,6 +4,7 @@
 use crate::testkit::{model, values, vector};
 use crate::{Context, Dispatch, SessionOptions, Sorting};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// A graph as text, and what it computes from its input.
@@ -13,7 +14,9 @@ struct Random {
 }
 
 /// Builds a graph of one operator for each entry of `picks`: which one, of which earlier values.
-fn build(picks: &[(u8, u16, u16)], fetch: &[u16], input: &[f32]) -> Random {
+/// Each entry of `after` lets one come after an earlier one; builds with debug assertions check
+/// that every plan keeps to that.
+fn build(picks: &[(u8, u16, u16)], after: &[(u16, u16)], fetch: &[u16], input: &[f32]) -> Random {
     let mut values = vec![input.to_vec()];
     let mut lines = String::from("pnnx.Input in 0 1 0\n");
     for (i, &(op, a, b)) in picks.iter().enumerate() {
@@ -43,7 +46,12 @@ fn build(picks: &[(u8, u16, u16)], fetch: &[u16], input: &[f32]) -> Random {
         write!(lines, "test.{kind} op{i} {} {}", inputs.len(), outputs.len()).unwrap();
         inputs.iter().for_each(|v| write!(lines, " {v}").unwrap());
         (0..outputs.len()).for_each(|k| write!(lines, " {}", values.len() + k).unwrap());
-        writeln!(lines, " {rest}").unwrap();
+        write!(lines, " {rest}").unwrap();
+        let later = |&&(later, _): &&(u16, u16)| later as usize % picks.len() == i && i > 0;
+        let earlier: BTreeSet<usize> =
+            after.iter().filter(later).map(|&(_, earlier)| earlier as usize % i).collect();
+        earlier.iter().for_each(|e| write!(lines, " ^op{e}=after").unwrap());
+        writeln!(lines).unwrap();
         values.extend(outputs);
     }
     let fetch: Vec<usize> = fetch.iter().map(|&f| f as usize % values.len()).collect();
@@ -60,13 +68,14 @@ proptest! {
     #[test]
     fn random_graphs_compute_what_they_say(
         picks in prop::collection::vec((any::<u8>(), any::<u16>(), any::<u16>()), 1..25),
+        after in prop::collection::vec((any::<u16>(), any::<u16>()), 0..12),
         fetch in prop::collection::vec(any::<u16>(), 1..4),
         passes in any::<bool>(),
         kahn in any::<bool>(),
         (threads, together, contexts) in (0usize..4, any::<bool>(), 0usize..6),
     ) {
         let input = [1.0, -2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0];
-        let graph = build(&picks, &fetch, &input);
+        let graph = build(&picks, &after, &fetch, &input);
         let mut options = SessionOptions::default();
         if !passes {
             options = options.without_passes();

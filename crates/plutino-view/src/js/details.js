@@ -23,6 +23,8 @@ function operatorPane(op) {
   if (op.unsupported) pane.push(make("p", { class: "wrong" }, op.unsupported));
   if (op.error !== undefined) pane.push(make("p", {}, `Error: ${errorText(op.error === Infinity ? null : op.error)}`));
   pane.push(table(null, Object.entries(op.params), "Parameters"));
+  // Order without data.
+  if (op.after) pane.push(make("p", {}, "Comes after ", ...joined(op.after.map((o) => operatorLink(o)))));
   const value = (v, argument) => {
     const { name, recorded, planned, from, to } = data.values[v];
     return [name, argument || "", planned || recorded, planned && planned !== recorded ? recorded : "",
