@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 use crate::session::{self, LoadArgs};
 use plutino::runtime::extract;
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -27,8 +28,21 @@ pub(crate) struct Args {
     /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: LoadArgs,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report {
+    /// The `.param` file that was written.
+    model: String,
+    operators: usize,
+    /// Of the whole.
+    of: usize,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -37,6 +51,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let to: Vec<&str> = args.to.iter().map(String::as_str).collect();
     let part = extract(&graph, &from, &to).map_err(|e| Failure::usage(e.to_string()))?;
     let path = session::save(&part, &args.output)?;
-    let (of, operators) = (graph.operator_count(), count(part.operator_count(), "operator"));
-    Ok(writeln!(out, "{}: {operators} of {of}", path.display())?)
+    let (of, operators) = (graph.operator_count(), part.operator_count());
+    let model = path.display().to_string();
+    if args.json {
+        return out.json(&Report { model, operators, of });
+    }
+    Ok(writeln!(out, "{model}: {} of {of}", count(operators, "operator"))?)
 }

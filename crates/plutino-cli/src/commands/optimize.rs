@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 use crate::session::{self, LoadArgs};
 use plutino::Model;
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -23,8 +24,25 @@ pub(crate) struct Args {
     /// Name every operator that went
     #[arg(short, long)]
     verbose: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: LoadArgs,
+}
+
+/// What is printed as JSON: the names of the operators that went, by reason.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// The `.param` file that was written.
+    model: String,
+    operators: usize,
+    /// Before.
+    of: usize,
+    computed: &'a [String],
+    batch_norms: &'a [String],
+    without_effect: &'a [String],
+    read_by_nobody: &'a [String],
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -32,7 +50,19 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let done = model.optimized()?;
     let path = session::save(&done.graph, &args.output)?;
     let (before, after) = (model.graph().operator_count(), done.graph.operator_count());
-    writeln!(out, "{}: {} of {before}", path.display(), count(after, "operator"))?;
+    let path = path.display().to_string();
+    if args.json {
+        return out.json(&Report {
+            model: path,
+            operators: after,
+            of: before,
+            computed: &done.folded,
+            batch_norms: &done.batch_norms,
+            without_effect: &done.identities,
+            read_by_nobody: &done.dead,
+        });
+    }
+    writeln!(out, "{path}: {} of {before}", count(after, "operator"))?;
     for (names, what) in [
         (&done.folded, "computed"),
         (&done.batch_norms, "in the layer before"),
