@@ -22,10 +22,8 @@ const SELECTIONS: &[(&str, &str, &[&str])] = &[
     ("plutino-runtime", "arena", &[]),
 ];
 
-/// Miri ends where it is asked for more memory than there is, and reads buffers of many MiB byte by
-/// byte.
-const ASKS_TOO_MUCH: &[&str] =
-    &["sizes_beyond_memory_are_errors", "buffer::tests::aligned_and_zero"];
+/// Miri ends where it is asked for more memory than there is.
+const ASKS_TOO_MUCH: &[&str] = &["sizes_beyond_memory_are_errors"];
 
 /// They make texts, lists or graphs of 100,000 parts to see what becomes of those, which takes
 /// minutes each.

@@ -59,7 +59,16 @@ impl From<io::Error> for Failure {
 
 impl From<NpyError> for Failure {
     fn from(error: NpyError) -> Self {
-        Self::Usage(error.to_string())
+        let mut inner = &error;
+        while let NpyError::File { source, .. } | NpyError::Array { source, .. } = inner {
+            inner = source;
+        }
+        match inner {
+            NpyError::Tensor(
+                TensorError::Budget { .. } | TensorError::OutOfMemory { .. } | TensorError::Stopped,
+            ) => Self::Limit(error.to_string()),
+            _ => Self::Usage(error.to_string()),
+        }
     }
 }
 

@@ -182,7 +182,10 @@ pub(crate) enum Content {
 pub(crate) fn read(path: &Path) -> Result<Content, Failure> {
     let bytes = ir::read_regular(path)
         .map_err(|e| Failure::usage(format!("cannot read '{}': {e}", path.display())))?;
-    let in_file = |e: npy::NpyError| Failure::usage(format!("{}: {e}", path.display()));
+    let in_file = |error| {
+        let path = path.to_owned();
+        Failure::from(npy::NpyError::File { path, source: Box::new(error) })
+    };
     if bytes.starts_with(b"\x93NUMPY") {
         Ok(Content::Arrays(vec![(None, npy::read(&bytes).map_err(in_file)?)]))
     } else if bytes.starts_with(b"PK") {

@@ -218,6 +218,7 @@ fn gather(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
+/// Of a regular file.
 fn starts_as_picture(path: &Path) -> std::io::Result<bool> {
     let mut first = Vec::new();
     std::fs::File::open(path)?.take(32).read_to_end(&mut first)?;

@@ -7,6 +7,9 @@ use plutino::ir::{
     Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
 };
 use plutino::runtime::{knobs, save_definitions};
+use plutino::tensor::Scope;
+use plutino::tensor::alloc::Ledger;
+use plutino::tensor::stop::Stop;
 use plutino::{
     Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
     Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
@@ -32,10 +35,6 @@ pub(crate) struct LimitArgs {
     /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
     #[arg(short, long, value_name = "N")]
     threads: Option<usize>,
-    /// Refuse to load, plan and run where that takes more memory than this, packed weights
-    /// included (500000000, 500MB, 2GB); pages of the mapped file do not count
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    max_memory: Option<usize>,
     #[command(flatten)]
     placing: PlaceArgs,
     #[command(flatten)]
@@ -138,6 +137,11 @@ impl PlaceArgs {
 /// Options of every command that loads a model.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct LoadArgs {
+    /// Refuse to load, plan and run where that takes more memory than this, packed weights
+    /// included (500000000, 500MB, 2GB), and to read larger inputs; pages of the mapped file do not
+    /// count
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    max_memory: Option<usize>,
     /// Raise or lower a limit on the size of models, such as words=4000000; may be given several
     /// times (text-bytes, words, operators, operands, arguments, parameter-bytes,
     /// expression-parts, rank, planned-bytes)
@@ -178,7 +182,12 @@ impl LoadArgs {
     /// How a model is loaded: files are mapped, since whoever runs the command leaves them alone
     /// meanwhile.
     pub(crate) fn load_options(&self) -> LoadOptions {
-        LoadOptions { mmap: true, sizes: self.sizes(), ..LoadOptions::default() }
+        LoadOptions {
+            mmap: true,
+            memory_budget: self.max_memory,
+            sizes: self.sizes(),
+            ..LoadOptions::default()
+        }
     }
 
     /// [`ModelOptions`] with the definitions that are asked for, read as `load` says.
@@ -280,6 +289,22 @@ impl SessionArgs {
         self.limits.session(model, self.memory)
     }
 
+    /// Reads what a run needs, within --max-memory and the deadline: what is compressed may become
+    /// a thousand times as large.
+    pub(crate) fn reading<T>(
+        &self,
+        limits: &Limits,
+        read: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let ledger = Ledger::new(self.limits.files.max_memory);
+        let mut scope = Scope::current().charged_to(&ledger);
+        if limits.deadline.is_some() {
+            scope = scope.ended_by(&Stop::new(|| false, limits.deadline));
+        }
+        let _scope = scope.enter();
+        read()
+    }
+
     pub(crate) fn options(&self) -> Result<SessionOptions, Failure> {
         self.limits.options(self.memory)
     }
@@ -303,7 +328,6 @@ impl LimitArgs {
     fn loading(&self, limits: &Limits) -> LoadOptions {
         let mut options = self.files.load_options();
         options.limits = limits.clone();
-        options.memory_budget = self.max_memory;
         options
     }
 
@@ -336,7 +360,7 @@ impl LimitArgs {
         let mut options = SessionOptions::default();
         options.costs = self.estimates()?;
         options.threads = self.threads;
-        options.memory_budget = self.max_memory;
+        options.memory_budget = self.files.max_memory;
         options.memory = memory.into();
         options.weights = self.weights.unwrap_or_default();
         options.winograd = !self.no_winograd;
@@ -360,13 +384,11 @@ const MOST_STAND_INS: usize = 8 << 30;
 impl LimitArgs {
     /// Loads a model; where its weights are missing, zeros stand in for them.
     pub(crate) fn load_or_stand_in(&self, path: &Path) -> Result<Model, Failure> {
-        let mut load = self.files.load_options();
-        load.memory_budget = self.max_memory;
-        let options = self.files.options(load)?;
+        let options = self.files.options(self.files.load_options())?;
         match during(&format!("loading {}", path.display()), || Model::load_with(path, &options)) {
             Err(ModelError::Load(error @ LoadError::NoWeights { .. })) => {
                 let skip = LoadOptions { weights: Weights::Skip, ..self.files.load_options() };
-                let most = self.max_memory.unwrap_or(MOST_STAND_INS);
+                let most = self.files.max_memory.unwrap_or(MOST_STAND_INS);
                 let options = self.files.options(skip)?.with_stand_ins(most);
                 let model = Model::load_with(path, options)?;
                 note(&format!("{error}; zeros stand in for them"));

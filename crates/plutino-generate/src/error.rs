@@ -1,6 +1,7 @@
 //! Errors of generation. Structured first, worded second.
 
 use crate::{SamplingError, TokenizerError};
+use plutino_ir::{quote_path, told};
 use plutino_runtime::{ModelError, SessionError};
 use plutino_tensor::TensorError;
 
@@ -24,7 +25,7 @@ pub enum GenerateError {
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The file `*.generate.json` is wrong.
-    #[error("{file}: {problem}")]
+    #[error("{}: {}", quote_path(file), told(problem))]
     Recipe {
         /// The file.
         file: String,
@@ -32,7 +33,7 @@ pub enum GenerateError {
         problem: String,
     },
     /// A model is no decoder, or of a form that is not known.
-    #[error("{file}: {problem}")]
+    #[error("{}: {}", quote_path(file), told(problem))]
     NotADecoder {
         /// The `.param` file.
         file: String,

@@ -49,6 +49,9 @@ pub enum Stop {
     Name(String),
 }
 
+/// Of a recipe, at most.
+const MOST_BYTES: u64 = 1 << 20;
+
 impl Recipe {
     /// Reads a recipe; nothing at all where the file is not there.
     ///
@@ -58,7 +61,7 @@ impl Recipe {
         let path = path.as_ref();
         let wrong =
             |problem: String| GenerateError::Recipe { file: path.display().to_string(), problem };
-        match std::fs::read(path) {
+        match plutino_ir::read_small(path, MOST_BYTES) {
             Ok(json) => Self::from_json(&json).map_err(|e| wrong(e.to_string())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(wrong(error.to_string())),

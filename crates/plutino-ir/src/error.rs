@@ -12,7 +12,7 @@ use crate::dtype::{DType, TensorType};
 use crate::graph::{ControlProblem, EditError, InvalidGraph};
 use crate::limits::Interrupted;
 use crate::parameter::ParameterError;
-use crate::quote::{quote, quote_display};
+use crate::quote::{quote, quote_display, quote_path};
 use crate::sizes::TooLarge;
 use crate::topo::CycleError;
 
@@ -21,7 +21,7 @@ use crate::topo::CycleError;
 #[non_exhaustive]
 pub enum LoadError {
     /// There is no `.param` file at the path, nor one that it is the stem of.
-    #[error("no model at '{}': tried {}", path.display(), list(tried))]
+    #[error("no model at '{}': tried {}", quote_path(path), list(tried))]
     NotFound {
         /// The path asked for.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum LoadError {
         tried: Vec<PathBuf>,
     },
     /// A file could not be read.
-    #[error("cannot read '{}': {error}", path.display())]
+    #[error("cannot read '{}': {error}", quote_path(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum LoadError {
         error: io::Error,
     },
     /// The operators of the `.param` file have weights, but there is no `.bin` file.
-    #[error("'{}' does not exist, but the model has {weights} weights in it", path.display())]
+    #[error("'{}' does not exist, but the model has {weights} weights in it", quote_path(path))]
     NoWeights {
         /// Where the `.bin` file should be.
         path: PathBuf,
@@ -45,13 +45,13 @@ pub enum LoadError {
         weights: usize,
     },
     /// What should be a file is a folder, a device or a pipe: it is not opened.
-    #[error("'{}' is no regular file", path.display())]
+    #[error("'{}' is no regular file", quote_path(path))]
     NotAFile {
         /// What was named.
         path: PathBuf,
     },
     /// The caller's limits ended the work.
-    #[error("{path}: {error} while loading", path = path.display())]
+    #[error("{path}: {error} while loading", path = quote_path(path))]
     Interrupted {
         /// The `.param` file.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum LoadError {
     /// The model takes more memory than the caller allows
     /// ([`LoadOptions::memory_budget`](crate::LoadOptions::memory_budget)). Nothing of the file was
     /// read.
-    #[error("{path}: loading needs {needed} bytes of memory, the budget is {budget}", path = path.display())]
+    #[error("{path}: loading needs {needed} bytes of memory, the budget is {budget}", path = quote_path(path))]
     Budget {
         /// The file that exceeds it.
         path: PathBuf,
@@ -71,7 +71,7 @@ pub enum LoadError {
         budget: usize,
     },
     /// The `.param` file is wrong.
-    #[error("{file}:{error}")]
+    #[error("{}:{error}", quote_path(file))]
     Param {
         /// The file, or `<memory>`.
         file: String,
@@ -79,7 +79,7 @@ pub enum LoadError {
         error: Box<ParseError>,
     },
     /// The `.bin` file is wrong, or does not belong to the `.param` file.
-    #[error("{file}: {error}")]
+    #[error("{}: {error}", quote_path(file))]
     Bin {
         /// The file, or `<memory>`.
         file: String,
@@ -89,7 +89,7 @@ pub enum LoadError {
 }
 
 fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| format!("'{}'", path.display())).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| format!("'{}'", quote_path(path))).collect::<Vec<_>>().join(", ")
 }
 
 /// A fault in the `.param` text.
@@ -486,7 +486,7 @@ pub enum SaveError {
         entry: String,
     },
     /// A file could not be written.
-    #[error("cannot write '{}': {error}", path.display())]
+    #[error("cannot write '{}': {error}", quote_path(path))]
     Io {
         /// The file.
         path: PathBuf,

@@ -124,8 +124,8 @@ pub use graph::{
     ControlProblem, EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId,
 };
 pub use limits::{CancelToken, Interrupted, Limits, Registration};
-pub use load::{LoadOptions, Weights, read_regular};
+pub use load::{LoadOptions, Weights, read_regular, read_small};
 pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};
-pub use quote::{MOST_QUOTED, Quoted, escaped, quote, quote_display, told};
+pub use quote::{MOST_QUOTED, Quoted, escaped, quote, quote_display, quote_path, told};
 pub use sizes::{SizeLimit, SizeLimits, TooLarge, UnknownLimit};

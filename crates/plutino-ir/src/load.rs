@@ -186,6 +186,25 @@ pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The bytes of a regular file that has so many at most: for files that people write, which are
+/// small, and which somebody else may have put beside a model.
+///
+/// # Errors
+/// Those of [`read_regular`], and where the file is larger.
+pub fn read_small(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+    let path = path.as_ref();
+    let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if !fs::metadata(path)?.is_file() {
+        return invalid("it is no regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => invalid(format!("it has more than {most} bytes, too many for such a file")),
+        false => Ok(bytes),
+    }
+}
+
 /// The bytes of a file, or why the limits ended reading.
 fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Interrupted>> {
     let mut file = fs::File::open(path)?;
@@ -209,6 +228,17 @@ pub(crate) const GRAPH_FACTOR: u64 = 32;
 struct Budget {
     left: Option<usize>,
     allowed: Option<usize>,
+}
+
+/// Bytes that a model holds which was loaded so, as [`Budget`] counts them.
+pub(crate) fn held(param: &Path, options: &LoadOptions) -> usize {
+    let len = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    let weights = match options.mmap || options.weights == Weights::Skip {
+        true => 0,
+        false => len(&param.with_extension("bin")),
+    };
+    let bytes = len(param).saturating_mul(GRAPH_FACTOR).saturating_add(weights);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Budget {

@@ -1,6 +1,7 @@
 //! Text of a file in messages: short, and without what a terminal would obey.
 
 use std::fmt::{self, Write};
+use std::path::Path;
 
 /// Characters that a message shows of a file's text, at most.
 pub const MOST_QUOTED: usize = 200;
@@ -16,6 +17,27 @@ const MOST_TOLD: usize = 600;
 /// ```
 pub fn quote<T: AsRef<str> + ?Sized>(text: &T) -> Quoted<'_> {
     Quoted { text: text.as_ref(), most: MOST_QUOTED, lines: false }
+}
+
+/// A path for a message: escaped as by [`quote`]; of a longer one the last characters, since they
+/// name the file.
+///
+/// ```
+/// assert_eq!(plutino_ir::quote_path("models/net.pnnx.param"), "models/net.pnnx.param");
+/// ```
+pub fn quote_path(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref().to_string_lossy();
+    let mut left = MOST_QUOTED;
+    let fits = |(_, c): &(usize, char)| match left.checked_sub(width(*c, false)) {
+        Some(less) => {
+            left = less;
+            true
+        }
+        None => false,
+    };
+    let start = path.char_indices().rev().take_while(fits).last().map_or(path.len(), |(at, _)| at);
+    let shown = quote(path.get(start..).unwrap_or_default());
+    if start == 0 { shown.to_string() } else { format!("...{shown}") }
 }
 
 /// A message that may quote a file: as [`quote`], but longer, and on as many lines as it has.
@@ -81,22 +103,25 @@ impl<'a, W: Write> Brief<'a, W> {
 impl<W: Write> Write for Brief<'_, W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
-            let shown = is_safe(c) || (self.lines && c == '\n');
-            // An escape counts as what is shown: ten characters may stand for one of the file.
-            let width = if shown { 1 } else { c.escape_unicode().len() };
+            let width = width(c, self.lines);
             if self.left < width {
                 self.cut = true;
                 return Err(fmt::Error);
             }
             self.left -= width;
-            if shown {
-                self.to.write_char(c)?;
-            } else {
-                write!(self.to, "{}", c.escape_unicode())?;
+            match width {
+                1 => self.to.write_char(c)?,
+                _ => write!(self.to, "{}", c.escape_unicode())?,
             }
         }
         Ok(())
     }
+}
+
+/// Characters that one of the text is shown as. An escape counts as what is shown: ten characters
+/// may stand for one of the file.
+fn width(c: char, lines: bool) -> usize {
+    if is_safe(c) || (lines && c == '\n') { 1 } else { c.escape_unicode().len() }
 }
 
 /// Whether a character is shown as it is: no control character, and none that changes the
@@ -133,6 +158,19 @@ mod tests {
         assert_eq!(told(&long).to_string().len(), 600 + "... (5000 characters)".len());
         assert_eq!(quote_display(&long), format!("{}...", &long[..200]));
         assert_eq!(quote_display(&12), "12");
+    }
+
+    #[test]
+    fn of_a_long_path_the_end_is_shown() {
+        let long = format!("{}/net.pnnx.param", "folder/".repeat(500));
+        let shown = quote_path(&long);
+        assert!(shown.starts_with("...") && shown.ends_with("/net.pnnx.param"), "{shown}");
+        assert_eq!(shown.len(), 3 + MOST_QUOTED);
+        assert_eq!(quote_path(&long[..200]), long[..200]);
+        assert_eq!(quote_path("a\x1b[2J/b"), r"a\u{1b}[2J/b");
+        let controls = quote_path("\x12".repeat(300));
+        assert_eq!(controls, format!("...{}", r"\u{12}".repeat(MOST_QUOTED / 6)));
+        assert_eq!(quote_path(""), "");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::state::StateError;
 use crate::store::StoreError;
 use plutino_ir::topo::CycleError;
-use plutino_ir::{DefineError, Interrupted, TooLarge, quote};
+use plutino_ir::{DefineError, Interrupted, TooLarge, quote, quote_path};
 use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
 use plutino_tensor::{DType, TensorError};
 
@@ -21,7 +21,7 @@ pub enum ModelError {
     #[error(transparent)]
     Define(#[from] DefineError),
     /// Operators wait for each other.
-    #[error("{file}: {source}")]
+    #[error("{file}: {source}", file = quote_path(file))]
     Cycle {
         /// The `.param` file.
         file: String,
@@ -31,7 +31,7 @@ pub enum ModelError {
     /// A graph that was made in memory exceeds one of
     /// [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes); what a file exceeds is told by
     /// [`ModelError::Load`].
-    #[error("{}: {error}", at.as_ref().map_or_else(|| file.clone(), ToString::to_string))]
+    #[error("{}: {error}", at.as_ref().map_or_else(|| quote_path(file), ToString::to_string))]
     TooLarge {
         /// The `.param` file.
         file: String,
@@ -41,7 +41,7 @@ pub enum ModelError {
         error: TooLarge,
     },
     /// Memory is refused.
-    #[error("{file}: {source}")]
+    #[error("{file}: {source}", file = quote_path(file))]
     Memory {
         /// The `.param` file.
         file: String,
@@ -49,7 +49,7 @@ pub enum ModelError {
         source: TensorError,
     },
     /// More results than a model may have.
-    #[error("{file}: the model has {found} results, tuples taken apart; {most} are possible")]
+    #[error("{file}: the model has {found} results, tuples taken apart; {most} are possible", file = quote_path(file))]
     TooManyOutputs {
         /// The `.param` file.
         file: String,
@@ -60,7 +60,8 @@ pub enum ModelError {
     },
     /// Zeros are to stand in for weights that are larger than the caller allows, or than memory.
     #[error(
-        "{file}: zeros cannot stand in for weights of {bytes} bytes: at most {most} are allowed"
+        "{file}: zeros cannot stand in for weights of {bytes} bytes: at most {most} are allowed",
+        file = quote_path(file)
     )]
     StandIns {
         /// The `.param` file.
@@ -71,7 +72,7 @@ pub enum ModelError {
         most: usize,
     },
     /// The caller's limits ended the work.
-    #[error("{file}: {error} while loading")]
+    #[error("{file}: {error} while loading", file = quote_path(file))]
     Interrupted {
         /// The `.param` file.
         file: String,
@@ -79,7 +80,7 @@ pub enum ModelError {
         error: Interrupted,
     },
     /// The model takes more memory than [`plutino_ir::LoadOptions::memory_budget`] allows.
-    #[error("{file}: the model needs {needed} bytes of memory, the budget is {budget}")]
+    #[error("{file}: the model needs {needed} bytes of memory, the budget is {budget}", file = quote_path(file))]
     Budget {
         /// The `.param` file.
         file: String,
@@ -91,7 +92,8 @@ pub enum ModelError {
     /// A model without a `.bin` file of its own needs a weight that the model does not have whose
     /// weights it shares.
     #[error(
-        "{file} has no .bin file, and {other} has no weight '{weight}' of {ty}", weight = quote(weight)
+        "{file} has no .bin file, and {other} has no weight '{weight}' of {ty}",
+        file = quote_path(file), other = quote_path(other), weight = quote(weight)
     )]
     NotShared {
         /// The `.param` file.

@@ -1,15 +1,15 @@
 //! Spans for the crate `tracing`, with the feature of that name; without it, nothing at all.
 //!
 //! `plutino.load` and `plutino.plan` (info), the passes in the latter (`plutino.pass`, debug),
-//! `plutino.run` (info), and its steps (`plutino.step`, trace).
+//! `plutino.run` (info), and its steps (`plutino.step`, trace). Tests of this crate have them always.
 
-#[cfg(feature = "tracing")]
+#[cfg(any(feature = "tracing", test))]
 pub(crate) use on::{load, pass, plan, run, step};
 
-#[cfg(not(feature = "tracing"))]
+#[cfg(not(any(feature = "tracing", test)))]
 pub(crate) use off::{load, pass, plan, run, step};
 
-#[cfg(feature = "tracing")]
+#[cfg(any(feature = "tracing", test))]
 mod on {
     use crate::plan::{Plan, Step};
     use tracing::span::EnteredSpan;
@@ -38,7 +38,7 @@ mod on {
     }
 }
 
-#[cfg(not(feature = "tracing"))]
+#[cfg(not(any(feature = "tracing", test)))]
 mod off {
     use crate::plan::{Plan, Step};
 
@@ -72,7 +72,6 @@ mod off {
 }
 
 #[cfg(test)]
-#[cfg(feature = "tracing")]
 mod tests {
     use crate::testkit::{session, vector};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

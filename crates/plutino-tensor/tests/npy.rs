@@ -45,6 +45,23 @@ fn one_of_each() -> Vec<Tensor> {
     ]
 }
 
+/// What is written under a name is read under it; what a fuzzer found was `\` and `:`.
+#[test]
+fn names_are_kept_or_refused() {
+    let x = Tensor::from_slice(&[1.0f32], [1]).unwrap();
+    for name in
+        ["a", "layer1.0/conv", "in0.np\\", "aten::max", "c:a", "a//b", "./a", "a/", "größe", ""]
+    {
+        let mut file = Vec::new();
+        npz::write(&mut file, [(name, x.view())]).unwrap();
+        assert_eq!(npz::read(&file).unwrap(), [(name.to_owned(), x.clone())]);
+    }
+    for name in ["../a", "/a", "a/../../b", "..\\a", "\\a", "a\0b", "ü:a", "ü\\a", "ü//a"] {
+        let error = npz::write(&mut Vec::new(), [(name, x.view())]).unwrap_err();
+        assert!(error.to_string().contains("name"), "{name}: {error}");
+    }
+}
+
 #[test]
 fn what_we_write_we_read() {
     for tensor in one_of_each() {

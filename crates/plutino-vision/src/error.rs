@@ -1,6 +1,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use plutino::ir::{quote_path, told};
 use plutino::{ModelError, SessionError, TensorError, TensorSpec};
 use thiserror::Error;
 
@@ -12,7 +13,7 @@ use crate::{Format, Size};
 #[non_exhaustive]
 pub enum VisionError {
     /// A file cannot be read or written.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", quote_path(path))]
     Io {
         /// The file.
         path: PathBuf,
@@ -74,7 +75,7 @@ pub enum VisionError {
     #[error("the model records no size to fit pictures into: give one")]
     NoSize,
     /// A recipe that cannot be read.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {}", quote_path(path), told(reason))]
     Recipe {
         /// Its file.
         path: PathBuf,
@@ -82,7 +83,7 @@ pub enum VisionError {
         reason: String,
     },
     /// A file with names of classes that cannot be read.
-    #[error("{}: {error}; these lists ship: {}", path.display(), crate::labels::known())]
+    #[error("{}: {error}; these lists ship: {}", quote_path(path), crate::labels::known())]
     Names {
         /// The file.
         path: PathBuf,

@@ -1,9 +1,11 @@
 //! Names of classes: lists that ship, files, and lists in a model's
 //! `preprocess.json`.
 
+use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use plutino::ir;
 use serde::Deserialize;
 
 use crate::VisionError;
@@ -14,6 +16,9 @@ const LISTS: [(&str, &str); 3] = [
     ("coco", include_str!("../assets/labels/coco.txt")),
     ("voc", include_str!("../assets/labels/voc.txt")),
 ];
+
+/// Of a file of names, at most.
+const MOST_BYTES: u64 = 16 << 20;
 
 /// Entries of a list for numbers that mean no thing: COCO's gaps, and the ground behind all things.
 /// Models that leave these numbers out have fewer classes.
@@ -97,8 +102,11 @@ impl Labels {
                 (lines(text), name.to_owned())
             }
             Some(Names::File(path)) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| VisionError::Names { path: path.clone(), error })?;
+                let text = ir::read_small(path, MOST_BYTES).and_then(|bytes| {
+                    String::from_utf8(bytes).map_err(|e| Error::new(ErrorKind::InvalidData, e))
+                });
+                let text =
+                    text.map_err(|error| VisionError::Names { path: path.clone(), error })?;
                 (lines(&text), path.display().to_string())
             }
         };

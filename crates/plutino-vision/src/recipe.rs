@@ -10,10 +10,14 @@
 
 use std::path::{Path, PathBuf};
 
+use plutino::ir;
 use serde::Deserialize;
 
 use crate::resample::resize;
 use crate::{Filter, Names, Pixels, Size, VisionError, Wanted};
+
+/// Of the file, at most: a recipe, and perhaps names of some thousand classes.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// How pictures become tensors. What is left open takes the whole picture as it is, with numbers
 /// from 0 to 1.
@@ -135,7 +139,7 @@ impl Recipe {
     /// [`VisionError::Io`] and [`VisionError::Recipe`].
     pub fn beside(model: &str) -> Result<Option<Self>, VisionError> {
         let path = file_beside(model);
-        match std::fs::read(&path) {
+        match ir::read_small(&path, MOST_BYTES) {
             Ok(text) => match Self::parse(&text) {
                 Ok(recipe) => Ok(Some(recipe)),
                 Err(reason) => Err(VisionError::Recipe { path, reason }),

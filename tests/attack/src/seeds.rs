@@ -15,6 +15,8 @@ pub struct Seed {
     pub bin: Option<Vec<u8>>,
     /// Inputs, in order.
     pub inputs: Vec<Tensor>,
+    /// Bodies of its control flow, and modules that were kept whole: types, and `.param` files.
+    pub definitions: Vec<(String, String)>,
 }
 
 /// Inputs larger than this are left out (a model gets made-up ones then), in bytes.
@@ -29,7 +31,7 @@ pub fn operators() -> Result<Vec<Seed>, FixtureError> {
         let (text, bin) = files(case.path())?;
         let run = case.runs()?.into_iter().next();
         let inputs = run.map_or_else(Vec::new, |run| small(run.inputs));
-        Ok(Seed { name: case.name, text, bin, inputs })
+        Ok(Seed { name: case.name, text, bin, inputs, definitions: Vec::new() })
     };
     OpCase::all()?.into_iter().map(seed).collect()
 }
@@ -42,9 +44,44 @@ pub fn networks() -> Result<Vec<Seed>, FixtureError> {
     let seed = |fixture: Fixture| {
         let (text, bin) = files(fixture.path())?;
         let inputs = small(fixture.inputs()?);
-        Ok(Seed { name: fixture.name, text, bin, inputs })
+        Ok(Seed { name: fixture.name, text, bin, inputs, definitions: Vec::new() })
     };
     Fixture::all()?.into_iter().map(seed).collect()
+}
+
+/// Control flow, and modules that were kept whole: a model, and a folder of definitions beside it.
+///
+/// # Errors
+/// Where a fixture is not complete.
+pub fn programs() -> Result<Vec<Seed>, FixtureError> {
+    let all = plutino_fixtures::folder().join("programs");
+    let seed = |folder: PathBuf| {
+        let (text, bin) = files(&folder)?;
+        let inputs = plutino::npy::npz::load(folder.join("inputs.npz"))?;
+        let mut definitions = Vec::new();
+        for path in listed(&folder.join("definitions"))? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if let Some(kind) = name.strip_suffix(".pnnx.param") {
+                let text = std::fs::read_to_string(&path);
+                let text = text.map_err(|error| FixtureError::Io { path: path.clone(), error })?;
+                definitions.push((kind.to_owned(), text));
+            }
+        }
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Seed { name, text, bin, inputs: small(inputs), definitions })
+    };
+    listed(&all)?.into_iter().map(seed).collect()
+}
+
+/// What lies in a folder, in order.
+fn listed(folder: &Path) -> Result<Vec<PathBuf>, FixtureError> {
+    let entries = || -> std::io::Result<Vec<PathBuf>> {
+        folder.read_dir()?.map(|entry| Ok(entry?.path())).collect()
+    };
+    let io = |error| FixtureError::Io { path: folder.to_owned(), error };
+    let mut paths = entries().map_err(io)?;
+    paths.sort();
+    Ok(paths)
 }
 
 fn files(folder: &Path) -> Result<(String, Option<Vec<u8>>), FixtureError> {

@@ -130,5 +130,5 @@ pub fn model(data: &[u8]) {
 fn attempt(text: &[u8], key: &[u8]) {
     let mut chance = Chance::of(&String::from_utf8_lossy(key));
     let bounds = Bounds { budget: 16 << 20, time: Duration::from_millis(500) };
-    must(trial::attempt(text, &Weights::Made(key.to_vec()), &[], &mut chance, bounds));
+    must(trial::attempt(text, &Weights::Made(key.to_vec()), &[], &[], &mut chance, bounds));
 }

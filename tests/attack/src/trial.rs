@@ -103,6 +103,7 @@ pub fn attempt(
     text: &[u8],
     weights: &Weights,
     given: &[Tensor],
+    definitions: &[(String, Vec<u8>)],
     chance: &mut Chance,
     bounds: Bounds,
 ) -> Result<Outcome, String> {
@@ -125,16 +126,33 @@ pub fn attempt(
     }
     let random = graph.operators().any(|(_, op)| RANDOM.iter().any(|word| op.kind.contains(word)));
     let load = LoadOptions { limits: limits.clone(), ..LoadOptions::default() };
-    let model = match Model::from_graph_with(graph, ModelOptions::default().with_load(load)) {
+    let mut options = ModelOptions::default().with_load(load);
+    for (kind, body) in definitions {
+        let mut body = match Graph::from_bytes(body, Vec::new()) {
+            Ok(body) => body,
+            // Its weights are in no file: what is wrong with the text is told without them.
+            Err(LoadError::NoWeights { .. } | LoadError::Bin { .. }) => {
+                match std::str::from_utf8(body).map(Graph::parse) {
+                    Ok(Ok(body)) => body,
+                    _ => return Ok(Outcome::Unread),
+                }
+            }
+            Err(error) => return fit(&error).map(|()| Outcome::Unread),
+        };
+        fill(&mut body, kind.as_bytes());
+        options = options.define(kind.as_str(), body);
+    }
+    let model = match Model::from_graph_with(graph, options) {
         Ok(model) => model,
         Err(error @ ModelError::Interrupted { .. }) => return fit(&error).map(|()| Outcome::Late),
+        Err(error) if error.is_limit() => return fit(&error).map(|()| Outcome::Large),
         Err(error) => return fit(&error).map(|()| Outcome::Undecoded),
     };
     let tensors = match inputs::made(&model, given, chance) {
         Ok(tensors) => tensors,
         Err(error) => return fit(&error).map(|()| Outcome::NotFed),
     };
-    let session = match model.session(options(chance, bounds.budget)) {
+    let session = match model.session(self::options(chance, bounds.budget)) {
         Ok(session) => session,
         Err(error) => return fit(&error).map(|()| Outcome::NotPlanned),
     };

@@ -8,7 +8,7 @@ use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
 use plutino::npy::npz;
-use plutino::{DType, Isa, Model, Session};
+use plutino::{DType, Isa, Limits, Model, Session};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -152,7 +152,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         _ => return Ok(write!(out, "{SCRIPT}")?),
     };
     let (path, model) = (model, args.session.load(model)?);
-    let reference = reference(args, &model)?;
+    let limits = Limits::default();
+    let reference = args.session.reading(&limits, || reference(args, &model))?;
     let mut options = CompareOptions::default();
     options.tolerance = args.tolerance;
     warn_all(model.warnings());

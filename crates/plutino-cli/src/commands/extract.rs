@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 use crate::session::{self, LoadArgs};
 use plutino::runtime::extract;
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -28,8 +29,23 @@ pub(crate) struct Args {
     /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: LoadArgs,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report {
+    /// The `.param` file that was written.
+    model: String,
+    operators: usize,
+    /// Of the whole.
+    of: usize,
+    /// Bodies of branches and loops that were written with it.
+    definitions: usize,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -40,7 +56,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let to: Vec<&str> = args.to.iter().map(String::as_str).collect();
     let part = extract(&graph, &from, &to).map_err(|e| Failure::usage(e.to_string()))?;
     let (path, definitions) = session::save_whole(&part, &options, &args.output)?;
-    let (of, operators) = (graph.operator_count(), count(part.operator_count(), "operator"));
+    let (of, operators) = (graph.operator_count(), part.operator_count());
+    let model = path.display().to_string();
+    if args.json {
+        return out.json(&Report { model, operators, of, definitions });
+    }
     let more = session::and_definitions(definitions);
-    Ok(writeln!(out, "{}: {operators} of {of}{more}", path.display())?)
+    Ok(writeln!(out, "{model}: {} of {of}{more}", count(operators, "operator"))?)
 }

@@ -180,13 +180,18 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Of a file of prompts, at most.
+const MOST_BYTES: u64 = 64 << 20;
+
 impl Args {
     /// The texts to continue.
     fn texts(&self) -> Result<Vec<String>, Failure> {
         let mut texts = self.prompts.clone();
         if let Some(path) = &self.file {
-            let lines = std::fs::read_to_string(path)
-                .map_err(|e| Failure::usage(format!("--prompts {}: {e}", path.display())))?;
+            let cannot = |e: String| Failure::usage(format!("--prompts {}: {e}", path.display()));
+            let lines =
+                plutino::ir::read_small(path, MOST_BYTES).map_err(|e| cannot(e.to_string()))?;
+            let lines = String::from_utf8(lines).map_err(|e| cannot(e.to_string()))?;
             texts.extend(lines.lines().filter(|line| !line.is_empty()).map(str::to_owned));
         }
         match texts.is_empty() {

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, count};
 use crate::session::{self, LoadArgs};
 use plutino::Model;
+use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -24,8 +25,27 @@ pub(crate) struct Args {
     /// Name every operator that went
     #[arg(short, long)]
     verbose: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: LoadArgs,
+}
+
+/// What is printed as JSON: the names of the operators that went, by reason.
+#[derive(Serialize)]
+struct Report<'a> {
+    /// The `.param` file that was written.
+    model: String,
+    operators: usize,
+    /// Before.
+    of: usize,
+    /// Bodies of branches and loops that were written with it.
+    definitions: usize,
+    computed: &'a [String],
+    batch_norms: &'a [String],
+    without_effect: &'a [String],
+    read_by_nobody: &'a [String],
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -35,8 +55,21 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let done = model.optimized()?;
     let (path, definitions) = session::save_whole(&done.graph, &options, &args.output)?;
     let (before, after) = (model.graph().operator_count(), done.graph.operator_count());
+    let path = path.display().to_string();
+    if args.json {
+        return out.json(&Report {
+            model: path,
+            operators: after,
+            of: before,
+            definitions,
+            computed: &done.folded,
+            batch_norms: &done.batch_norms,
+            without_effect: &done.identities,
+            read_by_nobody: &done.dead,
+        });
+    }
     let more = session::and_definitions(definitions);
-    writeln!(out, "{}: {} of {before}{more}", path.display(), count(after, "operator"))?;
+    writeln!(out, "{path}: {} of {before}{more}", count(after, "operator"))?;
     for (names, what) in [
         (&done.folded, "computed"),
         (&done.batch_norms, "in the layer before"),

@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
+    /// Print what is in DIR/partition.json
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     session: SessionArgs,
 }
@@ -73,7 +76,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         let (path, _) = session::save_whole(&part.graph, &options, &args.output.join(&name))?;
         let operators = part.graph.operator_count();
         let what = count(operators, "operator");
-        writeln!(out, "{}: {what} of context {}", path.display(), part.context)?;
+        if !args.json {
+            writeln!(out, "{}: {what} of context {}", path.display(), part.context)?;
+        }
         parts.push(Part { model: name, context: part.context, operators });
     }
     let link =
@@ -83,5 +88,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(&manifest);
     let text = text.map_err(|e| Failure::usage(e.to_string()))?;
     std::fs::write(&path, text + "\n").map_err(cannot(&path))?;
-    Ok(writeln!(out, "{}: {}", path.display(), count(manifest.links.len(), "operand"))?)
+    match args.json {
+        true => out.json(&manifest),
+        false => {
+            Ok(writeln!(out, "{}: {}", path.display(), count(manifest.links.len(), "operand"))?)
+        }
+    }
 }

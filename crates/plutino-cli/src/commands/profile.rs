@@ -137,6 +137,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     }
 }
 
+fn read<T>(args: &Args, read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    args.session.reading(&Limits::default(), read)
+}
+
 /// What is run, and its plan. Inputs for which there are no files are made up where they are
 /// needed.
 fn prepare(
@@ -146,14 +150,14 @@ fn prepare(
 ) -> Result<(Prepared, Arc<Plan>), Failure> {
     let slots = inputs::slots(model);
     if args.request.is_plain() {
-        let run = Prepared::plain(model, args.files.one(&slots, &args.shapes)?);
+        let run = Prepared::plain(model, read(args, || args.files.one(&slots, &args.shapes))?);
         let plan = session.plan_request(&run.request(&Limits::default()))?;
         return Ok((run, plan));
     }
     if !args.files.is_empty() && !args.shapes.is_empty() {
         return Err(Failure::usage("--shape is for inputs that are made up: not with -i"));
     }
-    let mut runs = args.request.prepare(model, &args.files, Need::All)?;
+    let mut runs = read(args, || args.request.prepare(model, &args.files, Need::All))?;
     let (Some(mut run), true) = (runs.pop(), runs.is_empty()) else {
         return Err(Failure::usage("the model takes one picture at a time: give one"));
     };

@@ -128,7 +128,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
         false => {
             let need = if args.carry.is_given() { Need::Some } else { Need::All };
-            args.request.prepare(&model, &args.files, need)?
+            let prepare = || args.request.prepare(&model, &args.files, need);
+            args.session.reading(&limits, prepare)?
         }
     };
     if demo

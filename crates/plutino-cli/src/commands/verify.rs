@@ -7,7 +7,7 @@ use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::SessionArgs;
 use plutino::npy::npz;
-use plutino::{Comparison, Tensor, Tolerance};
+use plutino::{Comparison, Limits, Tensor, Tolerance};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -94,8 +94,10 @@ struct Errors {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = args.session.load(&args.model)?;
     let slots = inputs::slots(&model);
-    let inputs = inputs::arrays(&args.inputs, &slots, args.convert)?;
-    let expected = expected(&args.expected)?;
+    let (inputs, expected) = args.session.reading(&Limits::default(), || {
+        let inputs = inputs::arrays(&args.inputs, &slots, args.convert)?;
+        Ok((inputs, expected(&args.expected)?))
+    })?;
     let session = args.session.session(&model)?;
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let (plan, outputs) =

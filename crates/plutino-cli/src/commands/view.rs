@@ -2,12 +2,13 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
-use crate::output::{Output, bytes, during, progress, warn};
+use crate::output::{Output, bytes, during, progress, warn_all};
 use crate::profile::report::faster_half;
 use crate::session::{LoadArgs, SessionArgs};
-use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
-use plutino::{Model, ModelError, ModelOptions, Session, Tensor};
+use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights, quote};
+use plutino::{Limits, Model, ModelError, ModelOptions, Session, Tensor};
 use plutino_view::{Data, Marks, Times};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,12 +40,22 @@ pub(crate) struct Args {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     runs: usize,
-    /// Colours by error: a JSON object of numbers by operator name; null is infinite
+    /// Colours by error: what `plutino compare --json` printed, or a JSON object of numbers by
+    /// operator name, of which null is infinite
     #[arg(long, value_name = "FILE.json")]
     errors: Option<PathBuf>,
+    /// Print one JSON object: where the page is, and what was left out of it
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     session: SessionArgs,
 }
+
+/// Bytes of `--errors`, at most.
+const MOST_ERRORS: u64 = 256 << 20;
+
+/// Names in `--errors` of no operator that are shown.
+const MOST_UNKNOWN: usize = 10;
 
 /// Bytes of the largest weight that zeros stand in for.
 const MOST_ZEROS: usize = 4 << 30;
@@ -57,9 +68,15 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut marks = Marks { errors: errors(args.errors.as_deref())?, ..Marks::default() };
     let file = load(&args.model, args.session.files(), &mut notes, &mut marks)?;
     let graph = file.graph();
-    for name in marks.errors.keys().filter(|name| graph.operator_by_name(name).is_none()) {
-        notes.push(format!("--errors names '{name}', which is no operator of the model"));
+    let unknown = marks.errors.keys().filter(|name| graph.operator_by_name(name).is_none());
+    let unknown: Vec<String> = unknown.cloned().collect();
+    notes.extend(unknown.iter().take(MOST_UNKNOWN).map(|name| {
+        format!("--errors names '{}', which is no operator of the model", quote(name))
+    }));
+    if let Some(more @ 1..) = unknown.len().checked_sub(MOST_UNKNOWN) {
+        notes.push(format!("--errors has {more} more such names"));
     }
+    marks.errors.retain(|name, _| graph.operator_by_name(name).is_some());
     let mut data = during("reading weights", || {
         let read = !matches!(file, File::Model { zeros: true, .. });
         Data::new(args.model.display().to_string(), graph, &marks, read)
@@ -71,10 +88,12 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
         File::Graph(_) => {}
     }
-    notes.iter().for_each(|note| warn(note));
+    if !args.json {
+        warn_all(&notes);
+    }
     data.notes = notes;
     let page = plutino_view::page(&data).map_err(|e| Failure::usage(format!("no page: {e}")))?;
-    write(args, &page, out)
+    write(args, &page, data.notes, out)
 }
 
 /// What was read of the files.
@@ -184,8 +203,8 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
     let feeds = match args.no_profile && args.files.is_empty() || zeros {
         true => inputs::specs(&args.shapes, &slots, Open::One).map(|specs| (specs, None)),
         false => args
-            .files
-            .one(&slots, &args.shapes)
+            .session
+            .reading(&Limits::default(), || args.files.one(&slots, &args.shapes))
             .map(|tensors| (tensors.iter().map(Tensor::spec).collect(), Some(tensors))),
     };
     let (specs, tensors) = match feeds {
@@ -225,33 +244,107 @@ fn profile(session: &Session, inputs: &[Tensor], runs: usize) -> Result<Times, F
     Ok(Times::of(runs, &faster_half(profiles)))
 }
 
+/// What `--errors` may hold.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Errors {
+    /// As `plutino compare --json` prints it.
+    Compared { values: Vec<ComparedValue> },
+    /// By operator name; null is infinite.
+    Named(BTreeMap<String, Option<f64>>),
+}
+
+/// A value that was compared.
+#[derive(Deserialize)]
+struct ComparedValue {
+    operator: String,
+    verdict: String,
+    error: Option<ComparedError>,
+}
+
+#[derive(Deserialize)]
+struct ComparedError {
+    /// In parts of the largest magnitude; null is infinite.
+    scaled: Option<f64>,
+}
+
+impl Errors {
+    /// The largest error of each operator's values: none where it is infinite.
+    fn by_operator(self) -> BTreeMap<String, Option<f64>> {
+        let values = match self {
+            Self::Named(errors) => return errors,
+            Self::Compared { values } => values,
+        };
+        let mut errors = BTreeMap::new();
+        for ComparedValue { operator, verdict, error } in values {
+            let error = match error {
+                Some(error) => error.scaled,
+                None if verdict == "ok" => Some(0.0),
+                // Of another shape, or not computed.
+                None if verdict != "skipped" => None,
+                None => continue,
+            };
+            let larger = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.max(b));
+            errors
+                .entry(operator)
+                .and_modify(|known| *known = larger(*known, error))
+                .or_insert(error);
+        }
+        errors
+    }
+}
+
 /// Reads `--errors`: none where an error is infinite.
 fn errors(path: Option<&Path>) -> Result<BTreeMap<String, Option<f64>>, Failure> {
     let Some(path) = path else { return Ok(BTreeMap::new()) };
     let name = path.display();
-    let text = plutino::ir::read_regular(path)
+    let text = plutino::ir::read_small(path, MOST_ERRORS)
         .map_err(|e| Failure::usage(format!("cannot read '{name}': {e}")))?;
-    let errors: BTreeMap<String, Option<f64>> = serde_json::from_slice(&text).map_err(|e| {
-        Failure::usage(format!("{name}: {e}; must be an object of numbers by operator name"))
+    let wrong = |what: String| Failure::usage(format!("{name}: {what}"));
+    let value: serde_json::Value = serde_json::from_slice(&text)
+        .map_err(|e| wrong(format!("no JSON: {}", quote(&e.to_string()))))?;
+    let errors = serde_json::from_value::<Errors>(value).map_err(|_| {
+        wrong(
+            "must be what `compare --json` printed, or an object of numbers by operator name"
+                .into(),
+        )
     })?;
+    let errors = errors.by_operator();
     match errors.iter().find(|(_, error)| error.is_some_and(|e| e < 0.0)) {
         Some((operator, _)) => {
-            Err(Failure::usage(format!("{name}: the error of '{operator}' is below zero")))
+            Err(wrong(format!("the error of '{}' is below zero", quote(operator))))
         }
         None => Ok(errors),
     }
 }
 
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report {
+    page: String,
+    bytes: usize,
+    /// What was left out, and warnings of the model.
+    notes: Vec<String>,
+}
+
 /// Writes the page where it is wanted, and says where that is.
-fn write(args: &Args, page: &str, out: &mut Output) -> Result<(), Failure> {
+fn write(args: &Args, page: &str, notes: Vec<String>, out: &mut Output) -> Result<(), Failure> {
     let path = match &args.output {
-        Some(path) if path.as_os_str() == "-" => return Ok(out.raw(page.as_bytes())?),
+        Some(path) if path.as_os_str() == "-" => {
+            return match args.json {
+                true => Err(Failure::usage("-o - prints the page: not with --json")),
+                false => Ok(out.raw(page.as_bytes())?),
+            };
+        }
         Some(path) => path.clone(),
         None => default_output(&args.model),
     };
     std::fs::write(&path, page)
         .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
-    Ok(writeln!(out, "{}: {}", path.display(), bytes(page.len() as u64))?)
+    match args.json {
+        true => out.json(&Report { page: path.display().to_string(), bytes: page.len(), notes }),
+        false => Ok(writeln!(out, "{}: {}", path.display(), bytes(page.len() as u64))?),
+    }
 }
 
 /// The model's name with another ending, in the current folder.

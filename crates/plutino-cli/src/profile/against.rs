@@ -38,14 +38,19 @@ pub(crate) struct Change {
     pub(crate) kernels: Option<(String, String)>,
 }
 
+/// Of a profile, at most: some 500 bytes for each operator.
+const MOST_BYTES: u64 = 256 << 20;
+
 impl Against {
     /// Reads the older profile, as --json printed it, and compares.
     pub(crate) fn read(path: &Path, new: &Report) -> Result<Self, Failure> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = plutino::ir::read_small(path, MOST_BYTES)
             .map_err(|e| Failure::usage(format!("cannot read '{file}': {e}")))?;
-        let old: Report = serde_json::from_str(&text).map_err(|e| {
-            Failure::usage(format!("{file}: not what plutino profile --json prints: {e}"))
+        let old: Report = serde_json::from_slice(&text).map_err(|e| {
+            let what = e.to_string();
+            let what = plutino::ir::told(&what);
+            Failure::usage(format!("{file}: not what plutino profile --json prints: {what}"))
         })?;
         if old.operators.is_empty() && old.kinds.is_empty() {
             return Err(Failure::usage(format!("{file}: no profile: it has no operators")));

@@ -48,7 +48,7 @@ fn the_model_computes_what_pytorch_did() {
 
 #[test]
 fn an_edited_operator_is_named() {
-    let (_folder, model) = edited("sqrt(add(abs(@2),1))", "sqrt(add(abs(@2),1.001))");
+    let (folder, model) = edited("sqrt(add(abs(@2),1))", "sqrt(add(abs(@2),1.001))");
     let out = compare(&model, &[], 1);
     let first = "first: operand 8 (1,8,4,4)f32 of pnnx.Expression 'pnnx_expr_4', line 10";
     assert!(out.contains(first), "{out}");
@@ -63,6 +63,21 @@ fn an_edited_operator_is_named() {
     assert!(out.contains("no pass is to blame"), "{out}");
     assert!(compare(&model, &["--tolerance", "0.5"], 0).starts_with("ok: "));
     let json = compare(&model, &["--json"], 1);
+    // The page paints what was compared.
+    let errors = folder.path().join("errors.json");
+    std::fs::write(&errors, &json).unwrap();
+    let (errors, page) = (errors.display().to_string(), folder.path().join("page.html"));
+    let page = page.display().to_string();
+    let told =
+        run(&["view", &model, "--no-profile", "--errors", &errors, "-o", &page, "--json"], 0).0;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["page"], page.as_str());
+    let data = crate::view::data(&std::fs::read_to_string(&page).unwrap());
+    let error = |name: &str| {
+        let operators = data["operators"].as_array().unwrap();
+        operators.iter().find(|op| op["name"] == name).unwrap()["error"].as_f64()
+    };
+    assert!(error("pnnx_expr_4") > Some(1e-5) && error("conv") < Some(1e-6), "{told}");
     for part in ["\"verdict\": \"mismatch\"", "\"culprits\": [", "\"cosine\":", "\"index\": ["] {
         assert!(json.contains(part), "{part}: {json}");
     }

@@ -187,6 +187,8 @@ fn a_model_becomes_several() {
     assert!(text.contains("part0.pnnx.param") && text.contains("partition.json"), "{text}");
     let manifest = std::fs::read_to_string(format!("{parts}/partition.json")).unwrap();
     let manifest: Value = serde_json::from_str(&manifest).unwrap();
+    let again = [&["partition", &model, "-o", &parts, "--json"], &place[..], &shape[..]].concat();
+    assert_eq!(crate::json(&again), manifest);
     let of = |key: &str| manifest[key].as_array().unwrap().clone();
     assert!(of("parts").len() >= 2, "{manifest}");
     let mut values: Vec<(String, plutino::Tensor)> = Vec::new();

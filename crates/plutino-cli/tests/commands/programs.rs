@@ -112,11 +112,21 @@ fn parts_and_smaller_models_are_written() {
         ["extract", &model, "--define", &define, "--from", "0,1", "--to", "first.block.conv"];
     let out = ok(&[&args[..], &["-o", &part]].concat());
     assert!(out.contains("part.pnnx.param: "), "{out}");
+    let told = crate::json(&[&args[..], &["-o", &part, "--json"]].concat());
+    assert!(told["operators"].as_u64() < told["of"].as_u64(), "{told}");
     let err = fails(&["extract", &part, "--to", "nothing", "-o", &folder.path("x")], 2);
     assert!(err.contains("no operand 'nothing'"), "{err}");
     let small = folder.path("small.pnnx.param");
     let out = ok(&["optimize", &model, "--define", &define, "-o", &small, "--verbose"]);
     assert!(out.contains("2 in the layer before") && out.contains("first.block.bn"), "{out}");
+    let told = crate::json(&["optimize", &model, "--define", &define, "-o", &small, "--json"]);
+    assert_eq!(told["batch_norms"].as_array().map(Vec::len), Some(2), "{told}");
+    for command in ["extract", "optimize", "check"] {
+        let to: &[&str] = if command == "extract" { &["--to", "5"] } else { &[] };
+        let out = if command == "check" { vec![] } else { vec!["-o", &small] };
+        let args = [&[command, &model, "--max-memory", "1000"], to, &out[..]].concat();
+        assert!(fails(&args, 4).contains("the budget is 1000"));
+    }
     // No definition is needed any more.
     let inputs = program("kept_whole/inputs.npz");
     let outputs = program("kept_whole/outputs.npz");

@@ -19,7 +19,7 @@ fn view(model: &Path, more: &[&str]) -> (String, Value, String) {
 }
 
 /// The JSON of a page.
-fn data(page: &str) -> Value {
+pub(crate) fn data(page: &str) -> Value {
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
     let (json, _) = rest.split_once("</script>").unwrap();
     serde_json::from_str(json).unwrap()

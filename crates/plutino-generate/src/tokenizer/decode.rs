@@ -1,5 +1,7 @@
 //! From the names of tokens to text.
 
+use super::TokenizerError;
+use super::bounds::Bound;
 use super::split::byte_of;
 
 /// One step. A text is what all of them make of the names of its tokens, put together.
@@ -20,8 +22,12 @@ pub(super) enum Decode {
 }
 
 impl Decode {
-    pub(super) fn apply(&self, names: Vec<String>) -> Vec<String> {
-        match self {
+    pub(super) fn apply(
+        &self,
+        names: Vec<String>,
+        bound: Bound,
+    ) -> Result<Vec<String>, TokenizerError> {
+        Ok(match self {
             Self::Bytes => {
                 let mut bytes = Vec::new();
                 for name in names {
@@ -34,7 +40,13 @@ impl Decode {
             }
             Self::ByteNames => byte_names(names),
             Self::Replace(what, with) => {
-                names.into_iter().map(|name| name.replace(&**what, with)).collect()
+                let mut bytes = 0usize;
+                let replace = |name: String| {
+                    let name = bound.replace(&name, what, with)?;
+                    bytes = bytes.saturating_add(name.len());
+                    bound.check(bytes).map(|()| name)
+                };
+                names.into_iter().map(replace).collect::<Result<_, _>>()?
             }
             Self::Fuse => vec![names.concat()],
             &Self::Strip { what, start, stop } => {
@@ -54,7 +66,7 @@ impl Decode {
                 };
                 names.into_iter().enumerate().map(blank).collect()
             }
-        }
+        })
     }
 }
 

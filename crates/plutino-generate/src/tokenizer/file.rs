@@ -2,6 +2,7 @@
 
 use super::Own;
 use super::added::{Added, AddedToken};
+use super::bounds::MOST_STEPS;
 use super::bpe::{Bpe, Merge};
 use super::decode::Decode;
 use super::normalize::Normalize;
@@ -60,6 +61,16 @@ pub(super) fn read(json: &[u8]) -> Result<Own, Problem> {
             Some(steps)
         }
     };
+    for (part, steps) in [
+        ("normalizer", normalize.len()),
+        ("pre_tokenizer", split.len()),
+        ("decoder", decode.as_ref().map_or(0, Vec::len)),
+    ] {
+        if steps > MOST_STEPS {
+            let problem = format!("{part}: {steps} steps in a row, {MOST_STEPS} are possible");
+            return Err(Problem::Malformed(problem));
+        }
+    }
     let (added, bpe) = (Added::new(file.added_tokens), model(&file.model)?);
     Ok(Own { added, normalize, split, bpe, around, decode })
 }

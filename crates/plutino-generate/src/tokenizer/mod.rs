@@ -5,6 +5,7 @@
 //! as `▁`. With the feature `tokenizers`, the crate of that name reads all others.
 
 mod added;
+mod bounds;
 mod bpe;
 mod decode;
 mod file;
@@ -13,9 +14,11 @@ mod normalize;
 mod split;
 
 use added::Added;
+use bounds::Bound;
 use bpe::Bpe;
 use decode::Decode;
 use normalize::Normalize;
+use plutino_ir::{quote, quote_path, read_small, told};
 #[cfg(test)]
 pub(crate) use split::byte_level;
 use split::{Piece, Split};
@@ -26,7 +29,7 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum TokenizerError {
     /// A file cannot be read.
-    #[error("{file}: {error}")]
+    #[error("{file}: {error}", file = quote_path(file))]
     Io {
         /// The file.
         file: String,
@@ -34,7 +37,7 @@ pub enum TokenizerError {
         error: String,
     },
     /// The file is no tokenizer.
-    #[error("{file}: no tokenizer: {problem}")]
+    #[error("{}: no tokenizer: {}", quote_path(file), told(problem))]
     Malformed {
         /// The file.
         file: String,
@@ -43,7 +46,8 @@ pub enum TokenizerError {
     },
     /// The tokenizer has a part that is not read here.
     #[error(
-        "{file}: {part} '{kind}' is read by the crate tokenizers only: build with --features tokenizers"
+        "{file}: {part} '{kind}' is read by the crate tokenizers only: build with --features tokenizers",
+        file = quote_path(file), kind = quote(kind)
     )]
     Unsupported {
         /// The file.
@@ -60,6 +64,14 @@ pub enum TokenizerError {
         token: u32,
         /// Number of tokens.
         count: usize,
+    },
+    /// The tokenizer makes more of a text than any real one does.
+    #[error("the tokenizer makes {bytes} bytes of the text, {most} are possible")]
+    TooLong {
+        /// What one of its steps makes of the text.
+        bytes: usize,
+        /// What is possible for a text of this length.
+        most: usize,
     },
     /// Text cannot be encoded.
     #[error("the text cannot be encoded: {0}")]
@@ -89,6 +101,9 @@ struct Own {
 /// File name in the errors of tokenizers that come from memory.
 const MEMORY: &str = "<memory>";
 
+/// Of a tokenizer, at most: those of 250,000 tokens have 20 MB.
+const MOST_BYTES: u64 = 256 << 20;
+
 impl Tokenizer {
     /// Reads a `tokenizer.json`. What it says of padding and truncation is left to the caller.
     ///
@@ -96,7 +111,7 @@ impl Tokenizer {
     /// Where it cannot be read, or has parts that are not known.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, TokenizerError> {
         let file = path.as_ref().display().to_string();
-        let read = std::fs::read(path);
+        let read = read_small(path, MOST_BYTES);
         let json =
             read.map_err(|e| TokenizerError::Io { file: file.clone(), error: e.to_string() })?;
         Self::read(&json, &file)
@@ -208,17 +223,19 @@ impl Own {
     fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let mut tokens = self.around.0.clone();
         let mut first = true;
+        let bound = Bound::of(text.len());
         for part in self.added.parts(text) {
             match part {
                 added::Part::Token(token) => tokens.push(token),
                 added::Part::Text(text) => {
                     let mut text = text.to_owned();
                     for normalize in &self.normalize {
-                        text = normalize.apply(text)?;
+                        text = normalize.apply(text, bound)?;
                     }
                     let mut pieces = vec![Piece { text, first }];
                     for split in &self.split {
                         pieces = pieces.into_iter().flat_map(|piece| split.apply(piece)).collect();
+                        bound.check(pieces.iter().map(|piece| piece.text.len()).sum())?;
                     }
                     for piece in pieces {
                         self.bpe.encode(&piece.text, &mut tokens)?;
@@ -242,7 +259,8 @@ impl Own {
             texts.push(text.to_owned());
         }
         let Some(decode) = &self.decode else { return Ok(texts.join(" ")) };
-        let texts = decode.iter().fold(texts, |texts, decode| decode.apply(texts));
+        let bound = Bound::of(texts.iter().map(String::len).sum());
+        let texts = decode.iter().try_fold(texts, |texts, decode| decode.apply(texts, bound))?;
         Ok(texts.concat())
     }
 }

@@ -1,6 +1,7 @@
 //! Changes of a text before it is split.
 
 use super::TokenizerError;
+use super::bounds::Bound;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,11 +18,14 @@ pub(super) enum Normalize {
 const COMBINING: char = '\u{300}';
 
 impl Normalize {
-    pub(super) fn apply(&self, text: String) -> Result<String, TokenizerError> {
+    pub(super) fn apply(&self, text: String, bound: Bound) -> Result<String, TokenizerError> {
         match self {
             Self::Prepend(_) if text.is_empty() => Ok(text),
-            Self::Prepend(front) => Ok(format!("{front}{text}")),
-            Self::Replace(what, with) => Ok(text.replace(what, with)),
+            Self::Prepend(front) => {
+                bound.check(front.len().saturating_add(text.len()))?;
+                Ok(format!("{front}{text}"))
+            }
+            Self::Replace(what, with) => bound.replace(&text, what, with),
             Self::Composed => match text.chars().find(|c| !composed(*c)) {
                 None => Ok(text),
                 Some(c) => Err(TokenizerError::Text(format!(

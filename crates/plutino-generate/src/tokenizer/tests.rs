@@ -60,6 +60,36 @@ fn every_byte_has_a_name() {
     );
 }
 
+/// Each step may double a text: what comes of that is bounded, in memory and in time.
+#[test]
+fn texts_do_not_grow_without_bound() {
+    let twice = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"});
+    let doubling = |n: usize| json!({"type": "Sequence", "normalizers": vec![twice.clone(); n]});
+    let grown = of(json!({"normalizer": doubling(3)})).unwrap();
+    assert_eq!(grown.encode("a").unwrap().len(), 8);
+    let start = std::time::Instant::now();
+    let bomb = of(json!({"normalizer": doubling(60)})).unwrap().encode("a").unwrap_err();
+    assert_eq!(bomb, TokenizerError::TooLong { bytes: 1 << 21, most: 1 << 20 });
+    let long = json!({"type": "Prepend", "prepend": "a".repeat(3 << 20)});
+    assert!(of(json!({"normalizer": long})).unwrap().encode("a").is_err());
+    let many = of(json!({"normalizer": doubling(65)})).unwrap_err().to_string();
+    assert!(many.ends_with("normalizer: 65 steps in a row, 64 are possible"), "{many}");
+    // Bytes that bytes become: two for each that is no ASCII.
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false});
+    let bytes = json!({"type": "Sequence", "pretokenizers": vec![bytes; 40]});
+    assert!(of(json!({"pre_tokenizer": bytes})).unwrap().encode("é").is_err());
+    let back = json!({"type": "Sequence", "decoders": vec![twice; 60]});
+    let back = of(json!({"decoder": back})).unwrap().decode(&[0; 3]).unwrap_err();
+    assert!(matches!(back, TokenizerError::TooLong { most: 1_048_576, .. }), "{back}");
+    assert!(start.elapsed() < std::time::Duration::from_secs(10));
+}
+
+#[test]
+fn pipes_and_devices_are_no_tokenizers() {
+    let told = Tokenizer::load("/dev/zero").unwrap_err().to_string();
+    assert!(told.contains("regular file") || cfg!(not(unix)), "{told}");
+}
+
 #[test]
 fn what_is_not_read_is_named() {
     let message = |part: Value| of(part).unwrap_err().to_string();

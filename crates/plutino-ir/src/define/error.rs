@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::{MOST_DEFINITION_LEVELS, Origin};
 use crate::graph::Operator;
 use crate::limits::Interrupted;
-use crate::quote::{Quoted, quote};
+use crate::quote::{Quoted, quote, quote_path};
 use crate::sizes::TooLarge;
 
 /// Where an operator stands.
@@ -41,7 +41,7 @@ impl Site {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&quote_path(&*self.file))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
@@ -54,7 +54,8 @@ impl fmt::Display for Site {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (site, levels) = self.outermost();
-        write!(f, " (for {} '{}' at {}", quote(&site.kind), quote(&site.name), site.file)?;
+        let file = quote_path(&*site.file);
+        write!(f, " (for {} '{}' at {file}", quote(&site.kind), quote(&site.name))?;
         if let Some(line) = site.line {
             write!(f, ":{line}")?;
         }

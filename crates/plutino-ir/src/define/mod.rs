@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::error::LoadError;
 use crate::graph::Graph;
-use crate::load::{LoadOptions, Weights, find_param};
+use crate::load::{LoadOptions, Weights, find_param, held};
 
 pub use error::{DefineError, DefineProblem, Site};
 
@@ -122,7 +122,7 @@ impl Definitions {
 
     /// Reads every `.param` file of a folder: each defines the type of its name
     /// (`models.common.Focus.pnnx.param` or `models.common.Focus.param`). Returns how many there
-    /// are.
+    /// are. All of them together have the budget that the options give.
     ///
     /// # Errors
     /// If the folder or a file of it cannot be read, or anything in one is wrong.
@@ -146,8 +146,13 @@ impl Definitions {
             }
         }
         let count = found.len();
+        // The budget is that of the folder: whoever may have 100 MB may have them once.
+        let mut options = options.clone();
         for (kind, path) in found {
-            self.define(kind, Definition::load(path, options)?);
+            let definition = Definition::load(&path, &options)?;
+            options.memory_budget =
+                options.memory_budget.map(|left| left.saturating_sub(held(&path, &options)));
+            self.define(kind, definition);
         }
         Ok(count)
     }

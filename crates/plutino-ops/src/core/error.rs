@@ -1,6 +1,6 @@
 //! Errors of operators: structured first, worded second.
 
-use plutino_ir::{Origin, quote, told};
+use plutino_ir::{Origin, quote, quote_path, told};
 use plutino_tensor::{DType, Shape, TensorError};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Location {
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&quote_path(&self.file))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }

@@ -1,6 +1,7 @@
 //! What can be wrong with figures of costs.
 
 use crate::{ModelError, SessionError};
+use plutino_ir::{quote, quote_path, told};
 use std::path::PathBuf;
 
 /// Figures of costs that cannot be had.
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum CostsError {
     /// A file cannot be read or written.
-    #[error("'{}' cannot be {what}: {source}", file.display())]
+    #[error("'{}' cannot be {what}: {source}", quote_path(file))]
     Io {
         /// The file.
         file: PathBuf,
@@ -18,7 +19,7 @@ pub enum CostsError {
         source: std::io::Error,
     },
     /// A file is larger than any file of costs.
-    #[error("'{}' has more than {most} bytes: no file of costs", file.display())]
+    #[error("'{}' has more than {most} bytes: no file of costs", quote_path(file))]
     TooLarge {
         /// The file.
         file: PathBuf,
@@ -26,7 +27,7 @@ pub enum CostsError {
         most: u64,
     },
     /// A file is not what it should be.
-    #[error("'{}', line {line}, column {column}: {what}", file.display())]
+    #[error("'{}', line {line}, column {column}: {}", quote_path(file), told(what))]
     Malformed {
         /// The file.
         file: PathBuf,
@@ -38,7 +39,7 @@ pub enum CostsError {
         what: String,
     },
     /// A number is none that a machine or an operator can have.
-    #[error("'{}': {field} must be {expected}, found {found}", file.display())]
+    #[error("'{}': {} must be {expected}, found {}", quote_path(file), quote(field), quote(found))]
     Value {
         /// The file.
         file: PathBuf,

@@ -8,11 +8,11 @@
 
 use super::{CostsError, Key, Machine, Recorded};
 use crate::knobs;
+use plutino_ir::read_small;
 use plutino_kernels::Isa;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// What a file has at most. A record of an operator takes about 200 bytes.
@@ -62,13 +62,11 @@ struct MachineFile {
 /// Reads a file of one sort.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CostsError> {
     let failed = |source| CostsError::Io { file: path.to_owned(), what: "read", source };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = String::new();
-    file.take(MOST + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MOST {
+    if std::fs::metadata(path).is_ok_and(|found| found.len() > MOST) {
         return Err(CostsError::TooLarge { file: path.to_owned(), most: MOST });
     }
-    serde_json::from_str(&text).map_err(|error| CostsError::Malformed {
+    let text = read_small(path, MOST).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|error| CostsError::Malformed {
         file: path.to_owned(),
         line: error.line(),
         column: error.column(),

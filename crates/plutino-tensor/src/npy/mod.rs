@@ -29,7 +29,7 @@ mod literal;
 pub mod npz;
 
 use crate::buffer::byte_len;
-use crate::{DType, Tensor, TensorError, TensorView};
+use crate::{DType, Tensor, TensorError, TensorView, stop};
 use header::Header;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ pub enum NpyError {
         source: Box<NpyError>,
     },
     /// A file is wrong.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", shown_path(path))]
     File {
         /// Path of the file.
         path: PathBuf,
@@ -100,6 +100,15 @@ fn shown(name: &str) -> String {
     let cut = if name.chars().nth(MOST).is_some() { " ..." } else { "" };
     let start = name.chars().take(MOST).flat_map(char::escape_debug).collect::<String>();
     start + cut
+}
+
+/// A path, short and escaped; the end of a long one, which names the file.
+fn shown_path(path: &Path) -> String {
+    const MOST: usize = 200;
+    let path = path.to_string_lossy();
+    let skipped = path.chars().count().saturating_sub(MOST);
+    let cut = if skipped > 0 { "..." } else { "" };
+    cut.chars().chain(path.chars().skip(skipped).flat_map(char::escape_debug)).collect()
 }
 
 impl NpyError {
@@ -132,6 +141,9 @@ pub fn save(path: impl AsRef<Path>, tensor: &TensorView<'_>) -> Result<(), NpyEr
     file.and_then(|file| write(io::BufWriter::new(file), tensor)).map_err(NpyError::in_file(path))
 }
 
+/// Bytes that are read between two looks at the signal to stop.
+const LOOK: usize = 4 << 20;
+
 /// The bytes of a regular file: opening a pipe would wait for its other end.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     match std::fs::metadata(path)?.is_file() {
@@ -162,7 +174,11 @@ fn read_from(source: &mut dyn Read, available: u64) -> Result<Tensor, NpyError> 
     };
     let mut tensor = Tensor::zeros(header.dtype, stored)?;
     let bytes = tensor.as_mut_bytes()?;
-    source.read_exact(bytes)?;
+    // What is compressed may become a thousand times as much.
+    for part in stop::parts(0..bytes.len(), LOOK) {
+        source.read_exact(bytes.get_mut(part).unwrap_or_default())?;
+    }
+    stop::check()?;
     if header.swapped {
         swap_bytes(header.dtype, bytes);
     }

@@ -13,6 +13,7 @@
 use super::NpyError;
 use crate::{Tensor, TensorView};
 use flate2::bufread::DeflateDecoder;
+use rawzip::path::{EntryPath, ZipFilePath};
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -96,7 +97,7 @@ fn read_verified(mut source: impl Read, size: u64) -> Result<Tensor, NpyError> {
 /// Writes arrays in the npz format, uncompressed.
 ///
 /// # Errors
-/// Where NumPy has no such dtype, or writing fails.
+/// Where NumPy has no such dtype, a name would lead out of a folder (`../x`), or writing fails.
 pub fn write<'a, N: AsRef<str>>(
     to: impl Write,
     arrays: impl IntoIterator<Item = (N, TensorView<'a>)>,
@@ -109,13 +110,32 @@ pub fn write<'a, N: AsRef<str>>(
     Ok(archive.finish().map_err(io::Error::other)?.flush()?)
 }
 
+/// The path of an entry, so that it reads back as it is here. Left to itself, the writer makes
+/// `a/b` of `x:a\b`: one array then comes back under another's name.
+///
+/// Refused is what leads out of the folder into which somebody unpacks the archive (names of
+/// operands come from a model), and what only a normalized path can say.
+fn kept(path: &str) -> Result<EntryPath<'_>, NpyError> {
+    let mut parts = path.split(['/', '\\']);
+    if path.starts_with(['/', '\\']) || parts.any(|part| part == "..") || path.contains('\0') {
+        return Err(invalid("such a name leads out of the folder that it is unpacked to"));
+    }
+    if path.is_ascii() {
+        return Ok(EntryPath::verbatim(path.as_bytes()));
+    }
+    match ZipFilePath::from_str(path).as_ref() == path {
+        true => Ok(EntryPath::conformant(path)),
+        false => Err(invalid("a name beyond ASCII has neither ':' nor '\\', nor empty parts")),
+    }
+}
+
 fn write_array(
     archive: &mut ZipArchiveWriter<impl Write>,
     name: &str,
     tensor: &TensorView<'_>,
 ) -> Result<(), NpyError> {
     let path = format!("{name}.npy");
-    let (mut entry, config) = archive.new_file(path.as_str()).start().map_err(io::Error::other)?;
+    let (mut entry, config) = archive.new_file(kept(&path)?).start().map_err(io::Error::other)?;
     let mut data = config.wrap(&mut entry);
     super::write(&mut data, tensor)?;
     let (_, descriptor) = data.finish().map_err(io::Error::other)?;
