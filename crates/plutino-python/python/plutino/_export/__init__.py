@@ -109,7 +109,7 @@ def export(
     if captured is None:
         try:
             with _unchanged(module):
-                written = pnnx.write(module, call, param, bin)
+                written = pnnx.write(module, call, signature.out_spec, param, bin)
         except _errors.ExportError as error:
             if found.fallback is None:
                 raise
