@@ -157,6 +157,13 @@ class Compiling(unittest.TestCase):
 
         self.same(Beyond(), torch.randn(4, 6))
 
+    def test_equations_with_blanks(self):
+        class Product(nn.Module):
+            def forward(self, a, b):
+                return torch.einsum("b i d, b j d -> b i j", a, b)
+
+        self.same(Product(), torch.randn(2, 3, 4), torch.randn(2, 5, 4))
+
     def test_transforms_of_frames(self):
         class Spectrum(nn.Module):
             def forward(self, x, window):

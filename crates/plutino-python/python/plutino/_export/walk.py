@@ -276,6 +276,8 @@ class Walk:
                 inputs.append((key, self.operand(value)))
             elif isinstance(value, (list, tuple)) and any(map(calls.is_node, value)):
                 inputs.append((key, self._list(node, key, value)))
+            elif function == "einsum" and key == "equation":
+                params[key] = value.replace(" ", "")  # which say nothing, and end a parameter
             else:
                 params[key] = calls.parameter(value)
         kind = f"torch.{function}" if variadic else f"aten::{calls.overloaded(schema)}"
