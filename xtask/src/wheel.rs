@@ -38,6 +38,10 @@ pub(crate) struct TestArgs {
     /// Install PyTorch and pnnx as well, for the tests of the exporter.
     #[arg(long)]
     torch: bool,
+    /// Install mypy as well, and hold the types: what users write (`tests/typed.py`), and the stub
+    /// of the native half against it.
+    #[arg(long)]
+    types: bool,
     /// Test the wheel that is there.
     #[arg(long)]
     no_build: bool,
@@ -90,7 +94,16 @@ pub(crate) fn test(root: &Path, args: &TestArgs) -> Result<()> {
     // Not in the package's folder: what is tested is what was installed.
     let tests = root.join(FOLDER).join("tests");
     let discover = ["-m", "unittest", "discover", "--start-directory"];
-    succeed(Command::new(&python).current_dir(&venv).args(discover).arg(tests))
+    succeed(Command::new(&python).current_dir(&venv).args(discover).arg(&tests))?;
+    if args.types {
+        succeed(pip(&python).arg("mypy"))?;
+        let mypy = ["-m", "mypy", "--strict", "--ignore-missing-imports"];
+        succeed(Command::new(&python).current_dir(&venv).args(mypy).arg(tests.join("typed.py")))?;
+        // Stubs for Python 3.9 have no word for classes that cannot be bases together.
+        let stubtest = ["-m", "mypy.stubtest", "plutino._native", "--ignore-disjoint-bases"];
+        succeed(Command::new(&python).current_dir(&venv).args(stubtest))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn clusters(root: &Path, args: &ClusterArgs) -> Result<()> {

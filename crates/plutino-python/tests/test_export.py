@@ -139,6 +139,54 @@ class Compiling(unittest.TestCase):
     def test_indexing_and_writing(self):
         self.same(Indexing(), torch.randn(3, 4, 5), torch.tensor([2, 0, 1]))
 
+    def test_memory_that_is_read_by_strides(self):
+        class Windows(nn.Module):
+            """Overlapping windows, as Longformer has them: of what lies otherwise in memory."""
+
+            def forward(self, x):
+                masked = x.t().masked_fill(x.t() > 1, 0.0)  # lies as x does
+                turned = masked.as_strided((3, 4), (4, 1), 2)
+                view = x.mul(2).view(2, 12)
+                return view.as_strided((5, 6), (4, 1)), turned
+
+        self.same(Windows(), torch.randn(4, 6))
+
+        class Beyond(nn.Module):
+            def forward(self, x):
+                return x.mul(2)[1:, 2:].as_strided((2, 2), (6, 1), 0)
+
+        self.same(Beyond(), torch.randn(4, 6))
+
+    def test_equations_with_blanks(self):
+        class Product(nn.Module):
+            def forward(self, a, b):
+                return torch.einsum("b i d, b j d -> b i j", a, b)
+
+        self.same(Product(), torch.randn(2, 3, 4), torch.randn(2, 5, 4))
+
+    def test_transforms_of_frames(self):
+        class Spectrum(nn.Module):
+            def forward(self, x, window):
+                first = torch.stft(x, 16, 4, 12, window=window, return_complex=True)
+                other = torch.stft(x, 16, center=False, normalized=True, return_complex=True)
+                return torch.istft(first, 16, 4, 12, window=window), other.abs()
+
+        self.same(Spectrum(), torch.randn(2, 64), torch.hann_window(12) + 0.1)
+
+    def test_pnnx_gets_tensors_whatever_the_results_are(self):
+        class Nested(nn.Module):
+            def forward(self, x):
+                return x + 1, [x * 2, {"third": x * 3}]
+
+        try:
+            found = plutino.compile(Nested().eval(), torch.ones(2), exporter="pnnx")
+        except plutino.ExportError as error:
+            self.skipTest(str(error))
+        x = torch.randn(2)
+        first, (second, third) = found(x)
+        self.assertTrue(torch.equal(first, x + 1) and torch.equal(second, x * 2))
+        self.assertTrue(torch.equal(third["third"], x * 3))
+
     def test_recurrent_layers(self):
         x = torch.randn(2, 7, 6)
         self.same(nn.LSTM(6, 8, 2, bidirectional=True, batch_first=True), x)

@@ -13,9 +13,9 @@ import warnings
 import torch
 
 
-def outcome(name: str, exporter: str) -> dict:
-    import plutino
-
+def outcome(name: str, exporter: str, program: str | None) -> dict:
+    """What came of a model: exported by plutino, or by pnnx and run by this program."""
+    from . import command
     from .cases import CASES
     from .weights import perturb
 
@@ -27,6 +27,21 @@ def outcome(name: str, exporter: str) -> dict:
             module(**inputs) if isinstance(inputs, dict) else module(*inputs)
     except Exception as error:
         return {"verdict": "not made", "why": f"{type(error).__name__}: {error}"}
+    if program is None:
+        return exported(module, inputs, exporter)
+    try:
+        return command.outcome(module, inputs, program)
+    except Exception as error:
+        return {"verdict": "failed", "why": f"{type(error).__name__}: {error}", "trace": last(error)}
+
+
+def last(error: Exception) -> str:
+    return "".join(traceback.format_exception(error)[-3:])
+
+
+def exported(module, inputs, exporter: str) -> dict:
+    import plutino
+
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -38,8 +53,7 @@ def outcome(name: str, exporter: str) -> dict:
         except plutino.ExportError as error:
             return {"verdict": "refused", "why": str(error), "reason": error.reason}
         except Exception as error:
-            trace = "".join(traceback.format_exception(error)[-3:])
-            return {"verdict": "failed", "why": f"{type(error).__name__}: {error}", "trace": trace}
+            return {"verdict": "failed", "why": f"{type(error).__name__}: {error}", "trace": last(error)}
     return {
         "verdict": "right" if found.error is not None else "random",
         "exporter": found.exporter,
@@ -69,15 +83,15 @@ def prepare() -> None:
         importlib.import_module(name)
 
 
-def _child(pipe, name: str, exporter: str) -> None:
+def _child(pipe, *call) -> None:
     warnings.simplefilter("ignore")
-    pipe.send(outcome(name, exporter))
+    pipe.send(outcome(*call))
 
 
-def run(name: str, exporter: str, timeout: float) -> dict:
+def run(name: str, exporter: str, program: str | None, timeout: float) -> dict:
     """What came of a model; also where its process dies, or takes too long."""
     ours, theirs = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_child, args=(theirs, name, exporter))
+    process = FORK.Process(target=_child, args=(theirs, name, exporter, program))
     process.start()
     theirs.close()
     try:

@@ -238,6 +238,7 @@ YOLOS = ("yolov5n", "yolov8n", "yolov8n-seg", "yolov8n-cls", "yolov8n-pose", "yo
 
 CASES: dict[str, Callable] = {
     **{f"timm {name}": timm(name) for name in TIMM},
+    "timm inception_v3": timm("inception_v3", 96),
     **{f"timm {name}": timm(name, 240 if "240" in name else 224) for name in TIMM_224},
     **{f"torchvision {name}": torchvision(name) for name in TORCHVISION},
     "torchvision inception_v3": torchvision("inception_v3", 96, init_weights=False),

@@ -27,8 +27,15 @@ def config(kind: str, **more):
 
     cls = CONFIG_MAPPING[kind]
     known = vars(cls())
-    taken = {key: value for key, value in SIZES.items() if key in known or key in getattr(cls, "attribute_map", {})}
+
     alias = getattr(cls, "attribute_map", {})
+
+    def fits(key: str) -> bool:
+        """Whether it has this size, and one for all of its stages."""
+        own = key if key in known else alias.get(key)
+        return (key in known or key in alias) and own != "num_stages" and not isinstance(known.get(own), (list, tuple))
+
+    taken = {key: value for key, value in SIZES.items() if fits(key)}
     taken = {key: value for key, value in taken.items() if alias.get(key) not in taken or key in known}
     return cls(**{**taken, **more})
 
@@ -73,15 +80,17 @@ def translator(kind: str, **more) -> Callable:
     return make
 
 
-def vision(kind: str, size: int = 64, **more) -> Callable:
+def vision(kind: str, size: int = 64, frames: tuple = (), **more) -> Callable:
     def make():
-        from transformers import AutoModel
+        from transformers import CONFIG_MAPPING, AutoModel
 
-        more_ = {"image_size": size, "patch_size": 16, **more}
-        cfg = config(kind)
-        known = vars(cfg)
-        cfg = config(kind, **{key: value for key, value in more_.items() if key in known or key in more})
-        return AutoModel.from_config(cfg), {"pixel_values": floats(1, 3, size, size)}
+        known = vars(CONFIG_MAPPING[kind]())
+        square = isinstance(known.get("image_size"), (list, tuple))
+        sizes = {"image_size": [size, size] if square else size}
+        if "num_hidden_layers" in known:  # not one of stages, each with patches of its own
+            sizes["patch_size"] = 16
+        sizes = {key: value for key, value in sizes.items() if key in known}
+        return AutoModel.from_config(config(kind, **{**sizes, **more})), {"pixel_values": floats(1, *frames, 3, size, size)}
 
     return make
 
@@ -149,10 +158,14 @@ CASES: dict[str, Callable] = {
                                            "switch_transformers", "led", "prophetnet", "plbart")},
     "t5 v1.1": translator("t5", feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     **{kind: vision(kind) for kind in ("vit", "deit", "beit", "dinov2", "data2vec-vision", "vit_mae", "vit_msn", "ijepa",
-                                       "siglip_vision_model", "clip_vision_model", "dinov3_vit", "hiera", "pvt", "pvt_v2", "swin", "swinv2",
+                                       "siglip_vision_model", "clip_vision_model", "dinov3_vit", "hiera", "pvt", "pvt_v2",
                                        "segformer", "mobilevit", "mobilevitv2", "poolformer", "resnet", "regnet", "convnext", "convnextv2",
-                                       "bit", "levit", "cvt", "focalnet", "efficientnet", "mobilenet_v1", "mobilenet_v2", "dpt", "glpn",
-                                       "yolos", "swiftformer", "textnet", "timesformer")},
+                                       "bit", "levit", "cvt", "focalnet", "mobilenet_v1", "mobilenet_v2", "dpt", "glpn",
+                                       "yolos", "swiftformer", "textnet")},
+    "swin": vision("swin", 128, embed_dim=48, window_size=4),
+    "swinv2": vision("swinv2", embed_dim=48),
+    "efficientnet": vision("efficientnet", hidden_dim=2560),
+    "timesformer": vision("timesformer", frames=(8,)),
     **{kind: audio(kind) for kind in ("wav2vec2", "hubert", "wavlm", "sew", "unispeech", "wav2vec2-conformer", "data2vec-audio")},
     "whisper": whisper,
     "clip": clip,

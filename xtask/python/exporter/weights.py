@@ -18,7 +18,7 @@ def perturb(module: nn.Module, seed: int = 0) -> nn.Module:
         for parameter in module.parameters():
             if not parameter.is_floating_point():
                 continue
-            fan_in = parameter[0].numel() if parameter.dim() > 1 else 100
+            fan_in = max(parameter[0].numel(), 1) if parameter.dim() > 1 else 100
             parameter.add_(noise(parameter, min(0.3, fan_in**-0.5)))
         for name, buffer in module.named_buffers():
             if name.endswith("running_mean"):

@@ -187,6 +187,15 @@ mod tests {
     }
 
     #[test]
+    fn an_overload_without_an_argument_has_the_value_of_its_time() {
+        let stft = "s 2 1 a b y n_fft=4 $input=a $window=b";
+        let implied = |native: &str, more: &str| call_of(&format!("{native} {stft}{more}")).implied;
+        assert_eq!(implied("aten::stft", ""), [("center", Parameter::Bool(false))]);
+        assert_eq!(implied("aten::stft.center", ""), []);
+        assert_eq!(implied("aten::stft", " center=True"), []);
+    }
+
+    #[test]
     fn what_no_overload_has_is_left_to_the_builder() {
         let c = call_of("aten::softmax s 1 1 a y dim=-1 axis=2");
         assert_eq!((c.kind, c.params), (Some("torch.softmax"), None));

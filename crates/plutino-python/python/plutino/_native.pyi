@@ -1,18 +1,29 @@
 """The native half: not for users."""
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union, final
 
-Feed = Tuple[str, str, List[int], Any]
-Bounds = Tuple[Optional["CancelToken"], Optional[float], bool]
-Files = Union[str, Tuple[bytes, bytes]]
-Defined = Tuple[Optional[str], Files]
-Info = Tuple[str, str, Optional[str], Optional[List[Any]]]
+_Feed = Tuple[str, str, List[int], Any]
+_Bounds = Tuple[Optional["CancelToken"], Optional[float], bool]
+_Files = Union[str, Tuple[bytes, bytes]]
+_Defined = Tuple[Optional[str], _Files]
+_Info = Tuple[str, str, Optional[str], Optional[List[Any]]]
+
+__all__ = [
+    "CancelToken",
+    "NativeSession",
+    "NativeState",
+    "TensorMemory",
+    "VERSION",
+    "forked",
+    "isas",
+]
 
 VERSION: str
 
 def isas() -> List[str]: ...
 def forked() -> bool: ...
 
+@final
 class CancelToken:
     """Ends work from another thread: given to ``Session.run(cancel=...)``."""
 
@@ -21,20 +32,22 @@ class CancelToken:
     @property
     def cancelled(self) -> bool: ...
 
+@final
 class TensorMemory:
     @property
     def dtype(self) -> str: ...
     @property
     def __array_interface__(self) -> Dict[str, Any]: ...
 
+@final
 class NativeSession:
     @staticmethod
     def load(
-        files: Files, definitions: List[Defined], options: Dict[str, Any], bounds: Bounds
+        files: _Files, definitions: List[_Defined], options: Dict[str, Any], bounds: _Bounds
     ) -> "NativeSession": ...
     def again(self) -> "NativeSession": ...
-    def inputs(self) -> List[Info]: ...
-    def outputs(self) -> List[Info]: ...
+    def inputs(self) -> List[_Info]: ...
+    def outputs(self) -> List[_Info]: ...
     def warnings(self) -> List[str]: ...
     @property
     def threads(self) -> int: ...
@@ -46,40 +59,41 @@ class NativeSession:
     def state(self) -> "NativeState": ...
     def run(
         self,
-        feeds: List[Feed],
+        feeds: List[_Feed],
         fetches: List[str],
-        bounds: Bounds,
+        bounds: _Bounds,
         state: Optional["NativeState"] = None,
     ) -> List[Tuple[str, TensorMemory]]: ...
     def profile(
         self,
-        feeds: List[Feed],
+        feeds: List[_Feed],
         fetches: List[str],
-        bounds: Bounds,
+        bounds: _Bounds,
         state: Optional["NativeState"] = None,
     ) -> Dict[str, Any]: ...
     def view(
         self,
         title: str,
         specs: List[Tuple[str, List[int]]],
-        feeds: List[Feed],
+        feeds: List[_Feed],
         runs: int,
-        bounds: Bounds,
+        bounds: _Bounds,
     ) -> str: ...
     def compare(
-        self, reference: List[Feed], tolerance: Optional[float], alone: bool, bounds: Bounds
+        self, reference: List[_Feed], tolerance: Optional[float], alone: bool, bounds: _Bounds
     ) -> Dict[str, Any]: ...
-    def plan(self, specs: List[Tuple[str, List[int]]], bounds: Bounds) -> Dict[str, Any]: ...
+    def plan(self, specs: List[Tuple[str, List[int]]], bounds: _Bounds) -> Dict[str, Any]: ...
 
+@final
 class NativeState:
     def carry(self, output: str, input: str) -> None: ...
-    def start(self, value: Feed) -> None: ...
+    def start(self, value: _Feed) -> None: ...
     def start_empty(self, input: str, dim: int) -> None: ...
-    def set(self, value: Feed) -> None: ...
+    def set(self, value: _Feed) -> None: ...
     def get(self, input: str) -> Optional[TensorMemory]: ...
     def carried(self) -> List[Tuple[str, str]]: ...
     def values(self) -> List[Tuple[str, TensorMemory]]: ...
-    def restore(self, values: List[Feed]) -> None: ...
+    def restore(self, values: List[_Feed]) -> None: ...
     def reset(self) -> None: ...
     def save(self, path: str) -> None: ...
     def load(self, path: str) -> None: ...

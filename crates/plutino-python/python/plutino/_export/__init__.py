@@ -109,7 +109,7 @@ def export(
     if captured is None:
         try:
             with _unchanged(module):
-                written = pnnx.write(module, call, param, bin)
+                written = pnnx.write(module, call, signature.out_spec, param, bin)
         except _errors.ExportError as error:
             if found.fallback is None:
                 raise
@@ -159,6 +159,7 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     args, kwargs = copy.deepcopy(call)
     with torch.no_grad(), _unchanged(module):
         results = module(*args, **kwargs)
+    leaves: List[Any]
     leaves, signature.out_spec = pytree.tree_flatten(results)
     try:
         paths, _ = pytree.tree_flatten_with_path(results)

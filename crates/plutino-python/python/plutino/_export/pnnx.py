@@ -16,8 +16,9 @@ from .graph import Graph
 from .program import Written
 
 
-def write(module: Any, call: Tuple[Any, Any], param: str, bin: str) -> Written:
-    """Exports through pnnx. Its inputs are the tensors among the arguments, in order."""
+def write(module: Any, call: Tuple[Any, Any], results: Any, param: str, bin: str) -> Written:
+    """Exports through pnnx a module whose results have this structure. Its inputs are the tensors
+    among the arguments, in order."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -27,13 +28,37 @@ def write(module: Any, call: Tuple[Any, Any], param: str, bin: str) -> Written:
         raise _errors.ExportError(
             f"pnnx is not installed ({error}): pip install pnnx", reason=str(error)
         ) from None
+    leaves = pytree.tree_leaves(call)
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    traced, tensors = traceable(module, call, results)
+    with tempfile.TemporaryDirectory(prefix="plutino-pnnx-") as folder, torch.no_grad():
+        stem = pathlib.Path(folder) / "model"
+        reason = _run(pnnx, traced, stem, tensors)
+        made = stem.with_name("model.pnnx.param"), stem.with_name("model.pnnx.bin")
+        if not made[0].exists():
+            raise _errors.ExportError(f"pnnx wrote no graph: {reason}", reason=reason)
+        shutil.move(str(made[0]), param)
+        if made[1].exists():
+            shutil.move(str(made[1]), bin)
+    written = Written(Graph())
+    written.inputs = [f"in{at.index(i)}" if i in at else None for i in range(len(leaves))]
+    written.constants = [None if i in at else leaf for i, leaf in enumerate(leaves)]
+    return written
+
+
+def traceable(module: Any, call: Tuple[Any, Any], results: Any) -> Tuple[Any, List[Any]]:
+    """A module with tensors in and tensors out, which is what TorchScript traces, and what it is
+    called with: the module itself where it is one, else what calls it. ``results`` is the structure
+    of its results, as pytree has it: lists, dictionaries and numbers among them are not traced."""
+    import torch
+    from torch.utils import _pytree as pytree
+
     args, kwargs = call
     leaves, spec = pytree.tree_flatten((args, kwargs))
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[i] for i in at]
 
     class Flat(torch.nn.Module):  # type: ignore[misc, unused-ignore]
-        """The module with tensors in and tensors out, as TorchScript traces them."""
-
         def __init__(self) -> None:
             super().__init__()
             self.module = module
@@ -47,19 +72,8 @@ def write(module: Any, call: Tuple[Any, Any], param: str, bin: str) -> Written:
             return tuple(leaf for leaf in results if isinstance(leaf, torch.Tensor))
 
     plain = not kwargs and len(at) == len(leaves) and len(leaves) == len(args)
-    with tempfile.TemporaryDirectory(prefix="plutino-pnnx-") as folder, torch.no_grad():
-        stem = pathlib.Path(folder) / "model"
-        reason = _run(pnnx, module if plain else Flat().eval(), stem, [leaves[i] for i in at])
-        made = stem.with_name("model.pnnx.param"), stem.with_name("model.pnnx.bin")
-        if not made[0].exists():
-            raise _errors.ExportError(f"pnnx wrote no graph: {reason}", reason=reason)
-        shutil.move(str(made[0]), param)
-        if made[1].exists():
-            shutil.move(str(made[1]), bin)
-    written = Written(Graph())
-    written.inputs = [f"in{at.index(i)}" if i in at else None for i in range(len(leaves))]
-    written.constants = [None if i in at else leaf for i, leaf in enumerate(leaves)]
-    return written
+    plain &= results.is_leaf() or (results.type is tuple and results.num_nodes == results.num_leaves + 1)
+    return (module if plain else Flat().eval()), tensors
 
 
 def _run(pnnx: Any, module: Any, stem: pathlib.Path, inputs: List[Any]) -> Optional[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import _errors
-from . import calls, control, dtypes, symbols
+from . import calls, control, dtypes, strides, symbols
 from .creation import as_full
 from .formulas import LARGEST, Formula, formula, number, rounds
 from .graph import Graph, Type, Weight
@@ -247,6 +247,10 @@ class Walk:
         if schema.name.partition("::")[0] != "aten":
             self._custom(node)
             return
+        read = strides.reading(arguments) if function == "as_strided" else None
+        if read is not None:
+            self._as_strided(node, arguments["input"], read)
+            return
         made = as_full(function, arguments, node.meta["val"])
         if made is not None:
             import torch
@@ -272,10 +276,26 @@ class Walk:
                 inputs.append((key, self.operand(value)))
             elif isinstance(value, (list, tuple)) and any(map(calls.is_node, value)):
                 inputs.append((key, self._list(node, key, value)))
+            elif function == "einsum" and key == "equation":
+                params[key] = value.replace(" ", "")  # which say nothing, and end a parameter
             else:
                 params[key] = calls.parameter(value)
         kind = f"torch.{function}" if variadic else f"aten::{calls.overloaded(schema)}"
         self.graph.add(kind, self.name(node), inputs, self.results(node), params)
+
+    def _as_strided(self, node: Any, source: Any, read: strides.Reading) -> None:
+        """Writes a reading of memory, of a copy that lies as the memory does."""
+        operand = self.operand(source)
+        if read.order != sorted(read.order):
+            turned = self.free_operand(f"{node.name}_order")
+            order = {"dims": tuple(read.order)}
+            self.graph.add("Tensor.permute", turned, [operand], [turned], order)
+            operand = turned
+        memory = self.free_operand(f"{node.name}_memory")
+        dense = {"memory_format": "torch.contiguous_format"}
+        self.graph.add("Tensor.clone", memory, [operand], [memory], dense)
+        name, results = self.name(node), self.results(node)
+        self.graph.add("aten::as_strided", name, [("input", memory)], results, read.params())
 
     def _formula(self, node: Any, found: Formula) -> None:
         """Writes a call as an expression, with what only it reads; or leaves that to its reader."""
@@ -338,9 +358,7 @@ class Walk:
                 members.append(f"@{len(operands) - 1}")
             else:
                 members.append(str(value))
-        name = f"{node.name}_{key}"
-        while name in self.graph.operand_names():
-            name += "_"
+        name = self.free_operand(f"{node.name}_{key}")
         expression = {"expr": f"[{','.join(members)}]"}
         if len(operands) == len(values) and calls.is_tensor(values[0]):
             self.graph.add("prim::ListConstruct", name, operands, [name])
@@ -381,6 +399,12 @@ class Walk:
         self.graph.add("pnnx.Expression", self.name(node), operands, self.results(node), params)
 
     # Names
+
+    def free_operand(self, name: str) -> str:
+        """A name that no operand has."""
+        while name in self.graph.operand_names():
+            name += "_"
+        return name
 
     def name(self, node: Any) -> str:
         """``layer1.0.relu``: the scope, and the node where the scope has several."""
