@@ -10,10 +10,13 @@ use crate::Par;
 use crate::number::Ordered;
 use crate::par::{Refusal, SharedMut};
 use crate::sort::{Ranked, select_ranked, sort_ranked};
-use plutino_tensor::{TensorError, alloc};
+use plutino_tensor::{TensorError, alloc, stop};
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
+
+/// Elements between two looks at the signal to stop.
+const PART: usize = 1 << 16;
 
 /// Writes values and indices of the first `k` elements of each line of `[outer, len, inner]`, the
 /// greatest (or the least) first, to outputs of `[outer, k, inner]`.
@@ -47,17 +50,25 @@ pub fn topk<T: Ordered>(
             let at = |l: usize| input[(o * len + l) * inner + i];
             let turned = if largest { u64::MAX } else { 0 };
             order.clear();
-            order.extend((0..len).map(|l| Ranked::new(at(l).rank() ^ turned, l)));
+            for part in stop::parts(0..len, PART) {
+                order.extend(part.map(|l| Ranked::new(at(l).rank() ^ turned, l)));
+            }
+            if order.len() < len {
+                return; // the work is to end
+            }
             if k < len {
                 select_ranked(&mut order, k - 1);
             }
             sort_ranked(&mut order[..k]);
-            for (n, l) in order[..k].iter().map(|element| element.at()).enumerate() {
-                let to = (o * k + n) * inner + i;
-                // SAFETY: lines have disjoint outputs, and each is written by one task.
-                unsafe {
-                    values.slice(to..to + 1)[0] = at(l);
-                    indices.slice(to..to + 1)[0] = l as i64;
+            // All over the line: 10^7 elements take longer than a cancelled run may.
+            for part in stop::parts(0..k, PART) {
+                for (n, l) in part.clone().zip(order[part].iter().map(|element| element.at())) {
+                    let to = (o * k + n) * inner + i;
+                    // SAFETY: lines have disjoint outputs, and each is written by one task.
+                    unsafe {
+                        values.slice(to..to + 1)[0] = at(l);
+                        indices.slice(to..to + 1)[0] = l as i64;
+                    }
                 }
             }
         }
@@ -70,6 +81,25 @@ mod tests {
     use super::*;
     use crate::Pool;
     use plutino_reference::testkit::random;
+    use plutino_tensor::Scope;
+    use plutino_tensor::stop::Stop;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    /// Whoever cancels a sort need not wait until its elements were gathered from all over a line.
+    #[test]
+    fn nothing_is_gathered_once_the_work_is_to_end() {
+        let n = 1 << 18;
+        let input = random(n, 3);
+        let (mut values, mut indices) = (vec![7.0; n], vec![7; n]);
+        let looks = AtomicUsize::new(0);
+        let stop = Stop::new(move || looks.fetch_add(1, Relaxed) > 12, None);
+        let _scope = Scope::current().ended_by(&stop).enter();
+        Pool::new(1).enter(|par| {
+            topk(par, [1, n, 1], n, true, &input, &mut values, &mut indices).unwrap();
+        });
+        assert!(stop.seen().is_some(), "the sort takes more looks than that");
+        assert!(values.iter().all(|&v| v == 7.0) && indices.iter().all(|&i| i == 7));
+    }
 
     #[test]
     fn lines_are_sorted() {

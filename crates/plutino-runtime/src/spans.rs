@@ -1,7 +1,8 @@
 //! Spans for the crate `tracing`, with the feature of that name; without it, nothing at all.
 //!
 //! `plutino.load` and `plutino.plan` (info), the passes in the latter (`plutino.pass`, debug),
-//! `plutino.run` (info), and its steps (`plutino.step`, trace). Tests of this crate have them always.
+//! `plutino.run` (info), and its steps (`plutino.step`, trace). Tests of this crate have them
+//! always.
 
 #[cfg(any(feature = "tracing", test))]
 pub(crate) use on::{load, pass, plan, run, step};
