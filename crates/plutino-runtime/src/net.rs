@@ -230,7 +230,7 @@ impl Net {
         let whole = model.outputs.iter().all(|o| asked.contains(&o.id.into()));
         let last = if whole { last } else { BTreeSet::new() };
         ordering
-            .settle(&mut nodes, values.len(), &fetches, &last)
+            .settle(&mut nodes, &values, &fetches, &last)
             .map_err(|missing| reach::not_fed(model, &order, &ready, missing))?;
         let (types, uses) = (Types::default(), Uses::default());
         Ok(Self { nodes, values, feeds, fetches, last, types, uses })

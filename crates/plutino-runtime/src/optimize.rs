@@ -2,8 +2,9 @@
 //!
 //! Constants are computed, what nobody reads is left out, and so are layers that do nothing when a
 //! model is run; batch norms go into the weights of the layer before. Operators stay PyTorch's:
-//! what a plan fuses beyond that, a file cannot say. What comes after something without reading from
-//! it stays as it is, and what others come after so, too, but where these can come after what it reads.
+//! what a plan fuses beyond that, a file cannot say. What comes after something without reading
+//! from it stays as it is, and what others come after so, too, but where these can come after what
+//! it reads.
 
 use crate::compare::is_random;
 use crate::control::Shared;

@@ -311,7 +311,7 @@ impl<'a> Cut<'a> {
     /// come after.
     fn check_order(&self, links: &[Link]) -> Result<(), PartitionError> {
         let count = self.contexts.len();
-        let mut after = vec![BTreeSet::new(); count]; // bounded: parts
+        let mut after = vec![BTreeSet::new(); self.contexts.len()];
         // A part comes after those before it in the list only.
         for part in 0..count {
             let from = links.iter().filter(|link| link.to == Some(part)).filter_map(|l| l.from);

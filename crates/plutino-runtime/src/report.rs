@@ -42,8 +42,8 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// What the model takes while it is run once, the caller's inputs aside: weights as they were
-    /// read and as they are packed, tables, arena, outputs, state and store. Known before the run, but for
-    /// values whose shapes depend on data. This is what a memory budget is compared with.
+    /// read and as they are packed, tables, arena, outputs, state and store. Known before the run,
+    /// but for values whose shapes depend on data. This is what a memory budget is compared with.
     pub fn total(&self) -> usize {
         let run = [self.arena, self.outputs, self.state, self.stored];
         let parts = [self.weights, self.packed, self.tables].into_iter().chain(run);

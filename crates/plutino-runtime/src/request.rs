@@ -9,9 +9,9 @@ use std::time::Instant;
 /// between them is computed.
 ///
 /// An operand is called by its name in the file, or by that of the operator that makes it and
-/// nothing else: `layer1.0.conv1`, `pnnx_input_0`. What is fed is a [`Tensor`], borrowed or as one of a
-/// [`TensorStore`](crate::TensorStore), or a [`TensorView`] of memory that belongs to somebody else;
-/// see [`Fed`].
+/// nothing else: `layer1.0.conv1`, `pnnx_input_0`. What is fed is a [`Tensor`], borrowed or as one
+/// of a [`TensorStore`](crate::TensorStore), or a [`TensorView`] of memory that belongs to somebody
+/// else; see [`Fed`].
 #[derive(Debug, Clone, Default)]
 pub struct Request<'a> {
     pub(crate) feeds: Vec<(&'a str, Fed<'a>)>,

@@ -278,8 +278,8 @@ impl Inliner<'_> {
                 recorded &= inner.ty.shape == outer.ty.shape;
             }
         }
-        // What the definition makes becomes what the node made, where that is possible. Results that
-        // come after something are made by operators of their own, which do.
+        // What the definition makes becomes what the node made, where that is possible. Results
+        // that come after something are made by operators of their own, which do.
         let last = order::before_outputs(graph);
         let mut copies = Vec::new();
         for (&inner, &outer) in wanted.iter().zip(outputs) {

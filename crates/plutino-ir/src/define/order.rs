@@ -1,9 +1,9 @@
-//! Order without data across definitions: what comes after a node comes after all that stands in its
-//! place, and all of that after what the node came after.
+//! Order without data across definitions: what comes after a node comes after all that stands in
+//! its place, and all of that after what the node came after.
 //!
 //! Enough is said by the operators with which a definition begins, and those with which it ends.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Definitions;
 use crate::graph::{Graph, Operator, OperatorId};
@@ -78,12 +78,7 @@ impl Units {
         if self.0.is_none() {
             return whole;
         }
-        let mut awaited = vec![false; graph.operator_slots()]; // bounded: operators
-        let mut await_it = |id: OperatorId| {
-            if let Some(awaited) = awaited.get_mut(id.index()) {
-                *awaited = true;
-            }
-        };
+        let mut awaited = HashSet::new();
         for (id, operator) in graph.operators().filter(|(_, operator)| is_work(operator)) {
             let producers = operator.inputs.iter().filter_map(|&i| graph.operand(i)?.producer);
             let earlier: Vec<OperatorId> =
@@ -92,10 +87,10 @@ impl Units {
             if !waits {
                 whole.begin.extend(self.begins(id));
             }
-            earlier.into_iter().for_each(&mut await_it);
+            awaited.extend(earlier);
         }
         for (id, _) in graph.operators().filter(|(_, operator)| is_work(operator)) {
-            if awaited.get(id.index()) == Some(&false) {
+            if !awaited.contains(&id) {
                 whole.end.extend(self.ends(id));
             }
         }

@@ -1,5 +1,6 @@
 //! Order without data: operators that come after others of which they read nothing.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use super::error::EditError;
@@ -118,16 +119,10 @@ impl Graph {
     /// file order. Of these a run for the outputs of the model needs those of type `pnnx.Output`,
     /// and whatever they read or come after.
     pub fn sinks(&self) -> impl Iterator<Item = (OperatorId, &super::Operator)> + '_ {
-        let mut awaited = vec![false; self.operator_slots()]; // bounded: operators
-        for (earlier, _) in self.controls() {
-            if let Some(awaited) = awaited.get_mut(earlier.index()) {
-                *awaited = true;
-            }
-        }
+        let awaited: HashSet<OperatorId> = self.controls().map(|(earlier, _)| earlier).collect();
         self.operators().filter(move |(id, operator)| {
             let read = operator.outputs.iter().filter_map(|&output| self.operand(output));
-            awaited.get(id.index()) == Some(&false)
-                && read.map(|operand| operand.consumers.len()).sum::<usize>() == 0
+            !awaited.contains(id) && read.map(|operand| operand.consumers.len()).sum::<usize>() == 0
         })
     }
 

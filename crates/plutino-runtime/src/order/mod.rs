@@ -6,7 +6,7 @@
 //! no tokens, and nothing here costs it anything.
 
 use crate::model::{Inner, Role};
-use crate::net::{Node, Uses, ValueId};
+use crate::net::{Node, Uses, Value, ValueId};
 use plutino_ir::{Graph, OperatorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -160,7 +160,7 @@ impl<'a> Ordering<'a> {
     pub(crate) fn settle(
         &self,
         nodes: &mut [Node],
-        values: usize,
+        values: &[Value],
         fetches: &[ValueId],
         last: &BTreeSet<Token>,
     ) -> Result<(), ValueId> {
@@ -192,9 +192,10 @@ pub(crate) struct Alive {
 }
 
 impl Alive {
-    /// Of a net of so many values.
-    pub(crate) fn new(values: usize, fetches: &[ValueId], last: &BTreeSet<Token>) -> Self {
-        let mut alive = Self { values: vec![false; values], tokens: last.clone() }; // bounded: values
+    /// Of a net of these values.
+    pub(crate) fn new(values: &[Value], fetches: &[ValueId], last: &BTreeSet<Token>) -> Self {
+        let needed = vec![false; values.len()];
+        let mut alive = Self { values: needed, tokens: last.clone() };
         fetches.iter().for_each(|fetch| alive.value(*fetch));
         alive
     }

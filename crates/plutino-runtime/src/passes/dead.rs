@@ -27,7 +27,7 @@ fn leave_out(
     why: &str,
     reads: impl Fn(&Node) -> bool,
 ) -> Result<(), SessionError> {
-    let mut alive = Alive::new(net.values.len(), &net.fetches, &net.last);
+    let mut alive = Alive::new(&net.values, &net.fetches, &net.last);
     for (at, node) in net.nodes.iter().enumerate().rev() {
         cx.limits.check_at(at)?;
         if alive.is_needed(node) || !cx.allows(&node.location.name) {

@@ -1,8 +1,8 @@
 //! What a pass puts in the place of what it matched: checked and applied here, and nowhere else.
 //!
 //! A value that goes is read by nobody else and is not fetched; what is promised to its readers
-//! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads, and
-//! after what it is said to come after: new nodes take over the order of those that go.
+//! keeps its dtype and shape, as the new operators infer them; a node comes after what it reads,
+//! and after what it is said to come after: new nodes take over the order of those that go.
 //! A node may also stay and read the same values from elsewhere, such as tensors in another layout.
 
 use super::PassCx;
