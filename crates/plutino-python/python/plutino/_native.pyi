@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 Feed = Tuple[str, str, List[int], Any]
+Stored = Tuple[str, "NativeHandle"]
 Bounds = Tuple[Optional["CancelToken"], Optional[float], bool]
 Files = Union[str, Tuple[bytes, bytes]]
 Defined = Tuple[Optional[str], Files]
@@ -50,7 +51,21 @@ class NativeSession:
         fetches: List[str],
         bounds: Bounds,
         state: Optional["NativeState"] = None,
+        stored: List[Stored] = ...,
     ) -> List[Tuple[str, TensorMemory]]: ...
+    def run_keeping(
+        self,
+        keep: List[str],
+        feeds: List[Feed],
+        stored: List[Stored],
+        fetches: List[str],
+        bounds: Bounds,
+    ) -> Tuple[List[TensorMemory], List["NativeHandle"]]: ...
+    def put(self, value: Feed) -> "NativeHandle": ...
+    def get(self, handle: "NativeHandle") -> TensorMemory: ...
+    def remove(self, handle: "NativeHandle") -> None: ...
+    @property
+    def stored_bytes(self) -> int: ...
     def profile(
         self,
         feeds: List[Feed],
@@ -70,6 +85,8 @@ class NativeSession:
         self, reference: List[Feed], tolerance: Optional[float], alone: bool, bounds: Bounds
     ) -> Dict[str, Any]: ...
     def plan(self, specs: List[Tuple[str, List[int]]], bounds: Bounds) -> Dict[str, Any]: ...
+
+class NativeHandle: ...
 
 class NativeState:
     def carry(self, output: str, input: str) -> None: ...
