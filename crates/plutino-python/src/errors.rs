@@ -6,7 +6,7 @@
 use plutino::ir::{LoadError, quote};
 use plutino::ops::{Location, PlanError, RunError, ShapeError};
 use plutino::runtime::UndecodedOperators;
-use plutino::{ModelError, SessionError, StateError, TensorError};
+use plutino::{ModelError, SessionError, StateError, StoreError, TensorError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -247,6 +247,10 @@ impl From<SessionError> for Failure {
                 };
                 operator(inner, location)
             }
+            SessionError::Store(StoreError::Tensor(inner)) => {
+                tensor(inner, "StoreError", message.clone())
+            }
+            SessionError::Store(_) => class("StoreError"),
             SessionError::State(error) => class("StateError").with("input", carried(error)),
             SessionError::TooLarge { at, .. } => class("TooLarge").at(at.as_deref()),
             SessionError::Cancelled { done, steps, at } => {

@@ -25,7 +25,7 @@ mod _native {
     #[pymodule_export]
     use crate::memory::TensorMemory;
     #[pymodule_export]
-    use crate::session::{NativeSession, isas};
+    use crate::session::{NativeHandle, NativeSession, isas};
     #[pymodule_export]
     use crate::state::NativeState;
     #[pymodule_export]

@@ -12,7 +12,8 @@ use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
     DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request,
-    Session, SessionOptions, Tensor, TensorSpec, TensorView, ValueInfo, WeightDtype,
+    Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle, TensorSpec, TensorView,
+    ValueInfo, WeightDtype,
 };
 use plutino_view::{Data, Marks, Times};
 use pyo3::prelude::*;
@@ -112,6 +113,13 @@ impl Options {
 /// dense and in order.
 pub(crate) type Feed<'py> = (String, String, Vec<usize>, PyReadonlyArray1<'py, u8>);
 
+/// What an operand is fed with that is in the session's store: its name and the handle.
+type Stored<'py> = (String, Bound<'py, NativeHandle>);
+
+/// Names a tensor in the store of a session.
+#[pyclass(frozen, module = "plutino._native")]
+pub(crate) struct NativeHandle(TensorHandle);
+
 /// What limits a run: a token, and seconds from now on; and whether signals are to be looked for.
 type Bounds<'py> = (Option<Bound<'py, CancelToken>>, Option<f64>, bool);
 
@@ -146,10 +154,10 @@ impl NativeSession {
     fn request<R: Send>(
         &self,
         py: Python<'_>,
-        feeds: &[Feed<'_>],
+        (feeds, stored): (&[Feed<'_>], &[Stored<'_>]),
         fetches: &[String],
         bounds: &Bounds<'_>,
-        work: impl Fn(&Session, &Request<'_>) -> Result<R, plutino::SessionError> + Sync,
+        work: impl Fn(&Session, &Request<'_>) -> Result<R, SessionError> + Sync,
     ) -> PyResult<R> {
         let (token, limits) = limits(bounds)?;
         let mut request = Request::new().cancel(&token);
@@ -160,8 +168,12 @@ impl NativeSession {
             let view = TensorView::from_bytes(named(dtype)?, shape.as_slice(), bytes(feed)?);
             request = request.feed(name, view.map_err(Failure::from)?);
         }
+        for (name, handle) in stored {
+            let tensor = self.session.store().get(handle.get().0).map_err(SessionError::from);
+            request = request.feed(name, tensor.map_err(Failure::from)?);
+        }
         request = fetches.iter().fold(request, |request, name| request.fetch(name));
-        let digest = digest(feeds, fetches);
+        let digest = digest(feeds, stored.len(), fetches);
         let known = self.quick.load(Ordering::Relaxed) == digest;
         let (result, time) = detached(py, bounds.2 && !known, &token, || {
             let begun = Instant::now(); // not before: a thread may take long to start
@@ -257,7 +269,7 @@ impl NativeSession {
 
     /// Runs; the results with their names. Without fetches: the model's outputs, but for those that
     /// the state carries.
-    #[pyo3(signature = (feeds, fetches, bounds, state=None))]
+    #[pyo3(signature = (feeds, fetches, bounds, state=None, stored=Vec::new()))]
     fn run(
         &self,
         py: Python<'_>,
@@ -265,15 +277,59 @@ impl NativeSession {
         fetches: Vec<String>,
         bounds: Bounds<'_>,
         state: Option<Bound<'_, NativeState>>,
+        stored: Vec<Stored<'_>>,
     ) -> PyResult<Vec<(String, TensorMemory)>> {
         let state = state.as_ref().map(Bound::get);
         let results =
-            self.request(py, &feeds, &fetches, &bounds, |session, request| match state {
+            self.request(py, (&feeds, &stored), &fetches, &bounds, |session, request| match state {
                 None => session.run_named(request),
                 Some(state) => session.run_named_with_state(&mut state.lock(), request),
             })?;
         let memory = |(name, tensor)| Ok((name, TensorMemory::new(tensor)?));
         results.into_iter().map(memory).collect()
+    }
+
+    /// Runs, and keeps the results for these operands in the store: the other results, and handles.
+    fn run_keeping(
+        &self,
+        py: Python<'_>,
+        keep: Vec<String>,
+        feeds: Vec<Feed<'_>>,
+        stored: Vec<Stored<'_>>,
+        fetches: Vec<String>,
+        bounds: Bounds<'_>,
+    ) -> PyResult<(Vec<TensorMemory>, Vec<NativeHandle>)> {
+        let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
+        let (results, kept) =
+            self.request(py, (&feeds, &stored), &fetches, &bounds, |session, request| {
+                session.run_keeping(request, &keep)
+            })?;
+        let results = results.into_iter().map(|tensor| Ok(TensorMemory::new(tensor)?));
+        Ok((results.collect::<PyResult<_>>()?, kept.into_iter().map(NativeHandle).collect()))
+    }
+
+    /// Keeps a copy of an array in the store.
+    fn put(&self, value: Feed<'_>) -> PyResult<NativeHandle> {
+        let (_, tensor) = tensor(&value)?;
+        Ok(NativeHandle(self.session.store().put(tensor).map_err(stored_error)?))
+    }
+
+    /// A tensor of the store.
+    fn get(&self, handle: &NativeHandle) -> PyResult<TensorMemory> {
+        let tensor = self.session.store().get(handle.0).map_err(stored_error)?;
+        Ok(TensorMemory::new(tensor)?)
+    }
+
+    /// Takes a tensor out of the store.
+    fn remove(&self, handle: &NativeHandle) -> PyResult<()> {
+        self.session.store().remove(handle.0).map_err(stored_error)?;
+        Ok(())
+    }
+
+    /// Bytes of the tensors in the store.
+    #[getter]
+    fn stored_bytes(&self) -> usize {
+        self.session.store().bytes()
     }
 
     /// Runs, and gives the times of all steps.
@@ -288,7 +344,7 @@ impl NativeSession {
     ) -> PyResult<Bound<'py, PyDict>> {
         let state = state.as_ref().map(Bound::get);
         let (_, profile): (Vec<Tensor>, Profile) =
-            self.request(py, &feeds, &fetches, &bounds, |session, request| match state {
+            self.request(py, (&feeds, &[]), &fetches, &bounds, |session, request| match state {
                 None => session.profile_request(request),
                 Some(state) => session.profile_with_state(&mut state.lock(), request),
             })?;
@@ -331,7 +387,7 @@ impl NativeSession {
         let mut profiles: Vec<Profile> = Vec::new();
         for run in 0..if feeds.is_empty() { 0 } else { runs.saturating_add(1) } {
             let (_, profile): (Vec<Tensor>, Profile) =
-                self.request(py, &feeds, &[], &bounds, Session::profile_request)?;
+                self.request(py, (&feeds, &[]), &[], &bounds, Session::profile_request)?;
             if run > 0 {
                 profiles.push(profile);
             }
@@ -371,6 +427,10 @@ impl NativeSession {
         let plan = detached(py, bounds.2, &token, || self.session.plan_within(&specs, &limits))?;
         report::plan(py, &*plan.map_err(Failure::from)?)
     }
+}
+
+fn stored_error(error: StoreError) -> Failure {
+    SessionError::from(error).into()
 }
 
 /// What a plan is made for.
@@ -451,11 +511,11 @@ fn info(value: &ValueInfo) -> Info {
 }
 
 /// What decides how long a run takes, data aside; never 0.
-fn digest(feeds: &[Feed<'_>], fetches: &[String]) -> u64 {
+fn digest(feeds: &[Feed<'_>], stored: usize, fetches: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (name, dtype, shape, bytes) in feeds {
         (name, dtype, shape, bytes.len()).hash(&mut hasher);
     }
-    fetches.hash(&mut hasher);
+    (stored, fetches).hash(&mut hasher);
     hasher.finish() | 1
 }

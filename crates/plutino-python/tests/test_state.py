@@ -167,5 +167,41 @@ class States(unittest.TestCase):
         self.assertEqual(state["before"].tolist(), [200, 200])
 
 
+
+class Kept(unittest.TestCase):
+    def setUp(self):
+        self.session = plutino.Session(SUM, threads=1)
+
+    def test_what_is_kept_is_fed_and_removed(self):
+        (y,), (after,) = self.session.run_keeping("after", None, [ones(1), ones(2)])
+        np.testing.assert_array_equal(y, ones(-3))
+        np.testing.assert_array_equal(after.get(), ones(3))
+        self.assertEqual(self.session.stored_bytes, 8)
+        (found, _) = self.session.run(None, {"x": ones(4), "before": after})
+        np.testing.assert_array_equal(found, ones(7))
+        x = self.session.put(ones(10))
+        (found,), kept = self.session.run_keeping([], ["after"], [x, after])
+        self.assertEqual(kept, [])
+        np.testing.assert_array_equal(found, ones(13))
+        after.remove()
+        with self.assertRaises(plutino.StoreError):
+            after.get()
+        with self.assertRaises(plutino.StoreError):
+            self.session.run(None, [x, after])
+        self.assertEqual(self.session.stored_bytes, 8)
+
+    def test_handles_are_of_one_session(self):
+        x = self.session.put(ones(1))
+        with self.assertRaises(plutino.StoreError):
+            plutino.Session(SUM, threads=1).run(None, [x, ones(1)])
+        with self.assertRaises(plutino.Error):
+            self.session.run_keeping("nobody", None, [x, ones(1)])
+
+    def test_what_is_kept_counts(self):
+        session = plutino.Session(SUM, threads=1, max_memory=1 << 20)
+        with self.assertRaises(plutino.BudgetExceeded):
+            session.put(np.zeros(1 << 19, np.float32))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -23,6 +23,7 @@ from ._errors import (
     OptionError,
     OutOfMemory,
     StateError,
+    StoreError,
     TooLarge,
     UnsupportedOperators,
 )
@@ -34,7 +35,7 @@ from ._native import isas as instruction_sets
 from ._preprocess import save_preprocess
 from ._report import Comparison, Memory, Plan, Profile
 from ._session import Session, ValueInfo
-from ._state import State
+from ._state import Handle, State
 from ._view import View
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "Error",
     "Export",
     "ExportError",
+    "Handle",
     "InputError",
     "InternalError",
     "Interrupted",
@@ -62,6 +64,7 @@ __all__ = [
     "Session",
     "State",
     "StateError",
+    "StoreError",
     "TooLarge",
     "UnsupportedOperators",
     "ValueInfo",

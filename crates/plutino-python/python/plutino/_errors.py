@@ -81,6 +81,11 @@ class StateError(InputError):
     """A :class:`State` cannot carry what it is to carry, or belongs to another model."""
 
 
+class StoreError(InputError):
+    """A :class:`Handle` names nothing any more, or something of another session; or what is to be
+    kept is no single array."""
+
+
 class OperatorError(Error):
     """An operator refuses the shapes, dtypes or values that reach it."""
 

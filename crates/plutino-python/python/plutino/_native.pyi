@@ -3,6 +3,7 @@
 from typing import Any, Dict, List, Optional, Tuple, Union, final
 
 _Feed = Tuple[str, str, List[int], Any]
+_Stored = Tuple[str, "NativeHandle"]
 _Bounds = Tuple[Optional["CancelToken"], Optional[float], bool]
 _Files = Union[str, Tuple[bytes, bytes]]
 _Defined = Tuple[Optional[str], _Files]
@@ -10,6 +11,7 @@ _Info = Tuple[str, str, Optional[str], Optional[List[Any]]]
 
 __all__ = [
     "CancelToken",
+    "NativeHandle",
     "NativeSession",
     "NativeState",
     "TensorMemory",
@@ -63,7 +65,21 @@ class NativeSession:
         fetches: List[str],
         bounds: _Bounds,
         state: Optional["NativeState"] = None,
+        stored: List[_Stored] = ...,
     ) -> List[Tuple[str, TensorMemory]]: ...
+    def run_keeping(
+        self,
+        keep: List[str],
+        feeds: List[_Feed],
+        stored: List[_Stored],
+        fetches: List[str],
+        bounds: _Bounds,
+    ) -> Tuple[List[TensorMemory], List["NativeHandle"]]: ...
+    def put(self, value: Feed) -> "NativeHandle": ...
+    def get(self, handle: "NativeHandle") -> TensorMemory: ...
+    def remove(self, handle: "NativeHandle") -> None: ...
+    @property
+    def stored_bytes(self) -> int: ...
     def profile(
         self,
         feeds: List[_Feed],
@@ -83,6 +99,9 @@ class NativeSession:
         self, reference: List[_Feed], tolerance: Optional[float], alone: bool, bounds: _Bounds
     ) -> Dict[str, Any]: ...
     def plan(self, specs: List[Tuple[str, List[int]]], bounds: _Bounds) -> Dict[str, Any]: ...
+
+@final
+class NativeHandle: ...
 
 @final
 class NativeState:

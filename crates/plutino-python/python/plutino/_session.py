@@ -13,7 +13,7 @@ import numpy as np
 
 from . import _arrays, _errors, _report
 from ._native import CancelToken, NativeSession, forked
-from ._state import State
+from ._state import Handle, State
 from ._view import View
 
 Bytes = Union[bytes, bytearray, memoryview]
@@ -220,8 +220,9 @@ class Session:
     ) -> List[Tuple[str, Any]]:
         """:meth:`run`, each result with its name; members of tuples are ``name.0``, ``name.1``."""
         native, bounds = self._native, _bounds(cancel, timeout)
-        feed, carried = self._feeds(feeds, state), None if state is None else state._native
-        results = native.run(feed, self._fetches(outputs), bounds, carried)
+        feed, stored = self._feeds_and_stored(feeds, state)
+        carried = None if state is None else state._native
+        results = native.run(feed, self._fetches(outputs), bounds, carried, stored)
         return [(name, _arrays.result(memory)) for name, memory in results]
 
     async def run_async(
@@ -245,6 +246,35 @@ class Session:
         except asyncio.CancelledError:
             token.cancel()
             raise
+
+    def run_keeping(
+        self,
+        keep: Union[str, Sequence[str]],
+        outputs: Union[str, Sequence[str], None] = None,
+        feeds: Union[Mapping[str, Any], Sequence[Any], None] = None,
+        *,
+        timeout: Optional[float] = None,
+        cancel: Optional[CancelToken] = None,
+    ) -> Tuple[List[Any], List[Handle]]:
+        """:meth:`run` that keeps the results for the operands ``keep`` in the session, without a copy,
+        and returns a :class:`Handle` for each beside the other results: those of ``outputs``, or the
+        model's outputs that are not kept. A handle stands for an array wherever one is fed."""
+        native, bounds = self._native, _bounds(cancel, timeout)
+        feed, stored = self._feeds_and_stored(feeds)
+        results, kept = native.run_keeping(
+            self._fetches(keep), feed, stored, self._fetches(outputs), bounds
+        )
+        return [_arrays.result(memory) for memory in results], [Handle(native, k) for k in kept]
+
+    def put(self, value: Any) -> Handle:
+        """Keeps a copy of an array in the session, to be fed to any number of runs."""
+        native = self._native
+        return Handle(native, native.put(_arrays.feed("value", value, None)))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of what is kept: they count where ``max_memory`` is given."""
+        return self._native.stored_bytes
 
     def state(self, carried: Optional[Mapping[str, str]] = None) -> State:
         """A state: what is carried from run to run, ``carried`` says from which output to which
@@ -366,6 +396,18 @@ class Session:
             _arrays.feed(name, data, recorded and _arrays.pnnx_name(recorded))
             for name, data, recorded in self._named(feeds, state)
         ]
+
+    def _feeds_and_stored(
+        self, feeds: Any, state: Optional[State] = None
+    ) -> Tuple[List[_arrays.Feed], List[Tuple[str, Any]]]:
+        """What is fed: arrays, and what is kept in the session."""
+        arrays, stored = [], []
+        for name, data, recorded in self._named(feeds, state):
+            if isinstance(data, Handle):
+                stored.append((name, data._native))
+            else:
+                arrays.append(_arrays.feed(name, data, recorded and _arrays.pnnx_name(recorded)))
+        return arrays, stored
 
     def _fetches(self, outputs: Any) -> List[str]:
         if outputs is None:

@@ -8,7 +8,26 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Uni
 from . import _arrays
 
 if TYPE_CHECKING:
+    from ._native import NativeHandle, NativeSession
     from ._session import Session
+
+
+class Handle:
+    """An array that is kept in a session, from :meth:`Session.put` or :meth:`Session.run_keeping`: to
+    be fed in the place of an array, without a copy. It is good for that session, until
+    :meth:`remove`; then it is a :class:`StoreError`, and never another array."""
+
+    def __init__(self, session: "NativeSession", native: "NativeHandle") -> None:
+        self._session = session
+        self._native = native
+
+    def get(self) -> Any:
+        """The array; what is kept is not copied."""
+        return _arrays.result(self._session.get(self._native))
+
+    def remove(self) -> None:
+        """Keeps it no longer."""
+        self._session.remove(self._native)
 
 
 class State:
