@@ -12,8 +12,8 @@ use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
     DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request,
-    Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle, TensorSpec, TensorView,
-    ValueInfo, WeightDtype,
+    Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle, TensorSpec,
+    TensorView, ValueInfo, WeightDtype,
 };
 use plutino_view::{Data, Marks, Times};
 use pyo3::prelude::*;
@@ -280,11 +280,16 @@ impl NativeSession {
         stored: Vec<Stored<'_>>,
     ) -> PyResult<Vec<(String, TensorMemory)>> {
         let state = state.as_ref().map(Bound::get);
-        let results =
-            self.request(py, (&feeds, &stored), &fetches, &bounds, |session, request| match state {
+        let results = self.request(
+            py,
+            (&feeds, &stored),
+            &fetches,
+            &bounds,
+            |session, request| match state {
                 None => session.run_named(request),
                 Some(state) => session.run_named_with_state(&mut state.lock(), request),
-            })?;
+            },
+        )?;
         let memory = |(name, tensor)| Ok((name, TensorMemory::new(tensor)?));
         results.into_iter().map(memory).collect()
     }
