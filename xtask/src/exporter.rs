@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Run models again that were not right.
     #[arg(long)]
     again: bool,
-    /// Export by pnnx alone, and ask the command line (`check`, `verify`) what it says of the files.
+    /// Export by pnnx alone, and ask the command line (`check`, `verify`) what it says of the
+    /// files.
     #[arg(long)]
     pnnx: bool,
     /// Use the wheel that is there.

@@ -656,6 +656,34 @@ mod tests {
     }
 
     #[test]
+    fn constants_as_long_as_data_was_are_suspicious() {
+        let expand = |name: &str, index: &str, shape: &str| {
+            format!(
+                "pnnx.Input x 0 1 0 #0=(2,5)i64
+                 pnnx.Input m 0 1 1 #1=(5){index}
+                 pnnx.Attribute {name} 0 1 2 @data={shape}f32 #2={shape}f32
+                 pnnx.Expression l 1 1 1 3 expr=[None,@0]
+                 Tensor.index i 2 1 0 3 4 $input=0 $expr=3 #4=(2,5)i64
+                 torch.unbind u 1 2 4 5 6 dim=0 #4=(2,5)i64 #5=(5)i64 #6=(5)i64
+                 Tensor.expand_as e 2 1 5 2 7 $input=5 $other=2 #7=(5)i64
+                 pnnx.Output o 2 0 7 6"
+            )
+        };
+        let said = |name: &str, index: &str, shape: &str| {
+            texts(with_constant(&expand(name, index, shape), None).warnings())
+        };
+        let warnings = said("pnnx_fold_7", "bool", "(5)");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for word in ["Tensor.expand_as 'e'", "'pnnx_fold_7'", "ones_like"] {
+            assert!(warnings[0].contains(word), "{warnings:?}");
+        }
+        // A weight, an index of a known length, another shape.
+        assert!(said("weight", "bool", "(5)").is_empty());
+        assert!(said("pnnx_fold_7", "i64", "(5)").is_empty());
+        assert!(said("pnnx_fold_7", "bool", "(3,5)").is_empty());
+    }
+
+    #[test]
     fn halves_and_masks_that_say_too_little() {
         let half = model(
             "pnnx.Input x 0 1 0 #0=(4,32)f32

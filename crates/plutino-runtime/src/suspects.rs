@@ -23,7 +23,8 @@ pub(crate) fn warnings(graph: &Graph, file: &str) -> Vec<Warning> {
         |op: &Operator, what: String| Warning::File { location: Location::of(file, op), what };
     let mut warnings = Vec::new();
     for (_, op) in graph.operators() {
-        let found = [overwritten, leftovers, halves, either_mask].map(|suspect| suspect(graph, op));
+        let found =
+            [overwritten, leftovers, frozen, halves, either_mask].map(|suspect| suspect(graph, op));
         warnings.extend(found.into_iter().flatten().map(|what| warn(op, what)));
         if warnings.len() >= MOST {
             break;
@@ -98,6 +99,83 @@ fn leftovers(graph: &Graph, op: &Operator) -> Option<String> {
             quote(&constant.name)
         )
     })
+}
+
+/// A folded constant of the shape that a tensor had in pnnx's own run, and that has another one in
+/// every run: it is as long as data says.
+fn frozen(graph: &Graph, op: &Operator) -> Option<String> {
+    let (_, name) = op.kind.rsplit_once([':', '.'])?;
+    let pairs = matches!(name, "expand_as" | "scatter_add" | "scatter_reduce")
+        || op.kind == "pnnx.Expression" && op.outputs.len() == 1;
+    if !pairs {
+        return None;
+    }
+    let shape = |id: OperandId| graph.operand(id).and_then(|o| o.ty.shape.as_deref());
+    let folded =
+        |id: OperandId| constant(graph, id).filter(|constant| constant.name.starts_with(FOLDED));
+    let mut inputs = op.inputs.iter().copied();
+    let (fixed, data) = inputs.find_map(|id| {
+        let mut others = op.inputs.iter().copied().filter(|&other| other != id);
+        let same = |other: &OperandId| {
+            shape(*other).is_some_and(|dims| !dims.is_empty()) && shape(*other) == shape(id)
+        };
+        let other = others.find(|other| same(other) && is_as_long_as_data_says(graph, *other))?;
+        Some((folded(id)?, graph.operand(other)?))
+    })?;
+    Some(format!(
+        "the constant '{}' is as long as '{}' was in pnnx's own run, on ones, and that depends on data: \
+         with other inputs the result is wrong, or they do not fit; export a model that makes such a tensor of \
+         the other one (torch.ones_like) instead of a size",
+        quote(&fixed.name),
+        quote(&data.name)
+    ))
+}
+
+/// Producers between a tensor and the one whose length it has that are looked through.
+const LOOKED_THROUGH: usize = 16;
+
+/// Whether a tensor is what a mask leaves of another, or a view of such a one.
+fn is_as_long_as_data_says(graph: &Graph, mut operand: OperandId) -> bool {
+    for _ in 0..LOOKED_THROUGH {
+        let producer = graph.operand(operand).and_then(|o| graph.operator(o.producer?));
+        let Some(op) = producer else { return false };
+        let name = op.kind.rsplit_once([':', '.']).map_or("", |(_, name)| name);
+        match name {
+            "nonzero" | "masked_select" | "unique" | "unique_consecutive" => return true,
+            "index" if op.inputs.iter().skip(1).any(|&input| has_mask(graph, input)) => {
+                return true;
+            }
+            "unbind" | "select" | "slice" | "clone" | "contiguous" | "to" | "type_as"
+            | "expand_as" | "reshape" | "view" | "unsqueeze" | "squeeze" | "index" => {
+                // What is taken by an index is as long as that.
+                let at = usize::from(name == "index");
+                let Some(&input) = op.inputs.get(at) else { return false };
+                operand = member(graph, input).unwrap_or(input);
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// The only member of a list `[@0]`.
+fn member(graph: &Graph, operand: OperandId) -> Option<OperandId> {
+    let op = graph.operator(graph.operand(operand)?.producer?)?;
+    let list = op.param("expr").and_then(|p| p.as_str()).is_some_and(|e| e.starts_with('['));
+    match op.inputs[..] {
+        [only] if list || op.kind == "prim::ListConstruct" => Some(only),
+        _ => None,
+    }
+}
+
+/// Whether an index, or a member of a list of indices, is a mask.
+fn has_mask(graph: &Graph, operand: OperandId) -> bool {
+    let is_bool =
+        |id: OperandId| graph.operand(id).is_some_and(|o| o.ty.dtype == Some(DType::Bool));
+    let producer = graph.operand(operand).and_then(|o| graph.operator(o.producer?));
+    let list =
+        producer.filter(|op| matches!(op.kind.as_str(), "pnnx.Expression" | "prim::ListConstruct"));
+    is_bool(operand) || list.is_some_and(|op| op.inputs.iter().any(|&input| is_bool(input)))
 }
 
 /// What a weight holds.

@@ -123,7 +123,8 @@ def outcome(module, inputs, program: str) -> dict:
         with torch.no_grad(), _unchanged(module):
             results = module(*tensors)
         expected = [array(each) for each in torch.utils._pytree.tree_leaves(results)]
-        why = written(module, tuple(tensors), folder)
+        with _unchanged(module):
+            why = written(module, tuple(tensors), folder)
         if why is not None:
             return {"verdict": "not exported", "why": why}
         np.savez(folder / "in.npz", **{f"in{at}": array(each) for at, each in enumerate(tensors)})
