@@ -5,6 +5,7 @@ mod batch;
 mod cancel;
 mod coverage;
 mod determinism;
+mod dtypes;
 mod empty;
 mod fixtures;
 mod generate;

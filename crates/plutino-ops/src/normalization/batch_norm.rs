@@ -136,6 +136,10 @@ impl BatchNorm {
         let (shape, input) = (x.shape(), leaf(cx.inputs, self.input));
         let sizes = [shape[0], shape[1], shape.product(2..shape.rank())];
         if x.dtype() != DType::F32 {
+            if self.activation.is_some() {
+                let what = format!("an absorbed activation of {}", x.dtype());
+                return Err(PlanError::Unsupported(what));
+            }
             return for_floats!(x.dtype(),
                 T => Ok(Planned::new(Any { sizes, input, parameters: self.parameters::<T>(cx.inputs)? })),
                 _ => Err(PlanError::Unsupported(format!("a batch norm of {}", x.dtype()))),
@@ -188,9 +192,6 @@ impl Operator for BatchNorm {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let dtype = self.subject(cx.inputs)?.dtype();
-        if dtype != DType::F32 && self.activation.is_some() {
-            return Err(PlanError::Unsupported(format!("an absorbed activation of {dtype}")));
-        }
         if halves::is_half(dtype) {
             let parts = Parts { dims: 1, of: &[self.input] };
             return halves::widened_by(cx, parts, |cx| self.planned(cx));
@@ -198,9 +199,12 @@ impl Operator for BatchNorm {
         self.planned(cx)
     }
 
-    fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+    fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        // The kernel of f32 computes activations, for f16 and bf16 as well.
+        let of_f64 = |x: &TensorValue| x.dtype() == DType::F64;
+        let fits = !TensorValue::at(inputs, self.input).is_ok_and(of_f64);
         match neighbour {
-            Neighbour::Activation(activation) if self.activation.is_none() => {
+            Neighbour::Activation(activation) if self.activation.is_none() && fits => {
                 Some(Box::new(Self { activation: Some(*activation), ..self.clone() }))
             }
             _ => None,
@@ -481,6 +485,19 @@ mod tests {
         let x = random([3, 7], 1);
         let expected: Vec<f32> = expected([3, 7, 1], &x, true).iter().map(|v| v.max(0.0)).collect();
         assert_close(&check(&*norm, &[x])[0], &tensor([3, 7], &expected), 2e-6);
+    }
+
+    /// The kernel of f64 computes none.
+    #[test]
+    fn activations_of_f64_are_left_alone() {
+        let norm =
+            op_with("nn.BatchNorm1d b 1 1 0 1 affine=True eps=0.01 num_features=7", &statistics());
+        let relu = Neighbour::Activation(Activation::Relu);
+        let of = |dtype| [ValueSpec::tensor(dtype, [3, 7])];
+        assert!(norm.absorb(&relu, &of(DType::F64)).is_none());
+        for dtype in [DType::F32, DType::F16, DType::Bf16] {
+            assert!(norm.absorb(&relu, &of(dtype)).is_some());
+        }
     }
 
     #[test]

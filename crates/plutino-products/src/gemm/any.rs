@@ -35,8 +35,8 @@ impl<T> AnyMatrix<'_, T> {
     }
 }
 
-/// What becomes of a sum, by the number of its element. Called through a pointer, once for a sum of many
-/// terms: the product is then compiled once for each dtype, and not for each of its callers.
+/// What becomes of a sum, by the number of its element. Called through a pointer, once for a sum
+/// of many terms: the product is then compiled once for each dtype, not for each of its callers.
 pub type Store<'a, T> = dyn Fn(usize, <T as Number>::Wide) -> T + Sync + 'a;
 
 /// Computes `c[i, j] = store(i * n + j, sum over k of a[i, k] b[k, j])`, with `c` m x n, dense.

@@ -10,6 +10,7 @@
 
 use crate::support::affine::Affine;
 use crate::support::assemble::leaf;
+use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::{
     BuildError, BuildProblem, Cost, Kernel, Neighbour, NodeReader, Operator, PlanCx, PlanError,
@@ -167,13 +168,24 @@ impl Sizes {
 }
 
 impl MultiheadAttention {
+    /// That of the queries, and of all else but masks of bools. f64 is not computed.
+    fn dtype(&self, inputs: &[ValueSpec]) -> Result<DType, ShapeError> {
+        let (input, found) = (self.query, TensorValue::at(inputs, self.query)?.dtype());
+        match found == DType::F32 || halves::is_half(found) {
+            true => Ok(found),
+            false => Err(ShapeError::DType { input, expected: "f32, f16 or bf16".into(), found }),
+        }
+    }
+
     fn sizes(&self, inputs: &[ValueSpec]) -> Result<Sizes, ShapeError> {
+        let dtype = self.dtype(inputs)?;
         let mut found = [(0, 0, false); 3];
         let wanted = [(self.query, self.embed), (self.key, self.kdim), (self.value, self.vdim)];
         for (slot, (input, width)) in found.iter_mut().zip(wanted) {
             let t = TensorValue::at(inputs, input)?;
-            if t.dtype() != DType::F32 {
-                return Err(ShapeError::DType { input, expected: "f32".into(), found: t.dtype() });
+            if t.dtype() != dtype {
+                let expected = dtype.to_string();
+                return Err(ShapeError::DType { input, expected, found: t.dtype() });
             }
             let dims = t.shape().dims();
             *slot = match *dims {
@@ -204,6 +216,7 @@ impl MultiheadAttention {
 
     /// Element strides of the masks for each batch, head, query and key.
     fn masks(&self, s: &Sizes, inputs: &[ValueSpec]) -> Result<Vec<MaskPart>, ShapeError> {
+        let dtype = self.dtype(inputs)?;
         let scores = Shape::from([s.batch, self.heads, s.queries, s.keys]);
         scores.checked_numel()?;
         let mut parts = Vec::new();
@@ -214,8 +227,7 @@ impl MultiheadAttention {
             {
                 spec.shape = Shape::from([s.batch, self.heads, rows, cols]);
             }
-            let strides =
-                crate::transformer::attention::mask_strides(at, &spec, DType::F32, &scores)?;
+            let strides = crate::transformer::attention::mask_strides(at, &spec, dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
@@ -232,8 +244,7 @@ impl MultiheadAttention {
                     return Err(ShapeError::Rank { input: at, expected: "2".into(), found });
                 }
             };
-            let strides =
-                crate::transformer::attention::mask_strides(at, &spec, DType::F32, &scores)?;
+            let strides = crate::transformer::attention::mask_strides(at, &spec, dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
@@ -267,26 +278,30 @@ impl Operator for MultiheadAttention {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let s = self.sizes(inputs)?;
         self.masks(&s, inputs)?;
+        let dtype = self.dtype(inputs)?;
         let output = TensorValue::at(inputs, self.query)?.shape().clone();
         if self.add {
             let residual = TensorValue::at(inputs, inputs.len().saturating_sub(1))?;
-            if *residual.shape() != output || residual.dtype() != DType::F32 {
-                return Err(invalid(format!("cannot add {} to {output}f32", residual.spec)));
+            if *residual.shape() != output || residual.dtype() != dtype {
+                return Err(invalid(format!("cannot add {} to {output}{dtype}", residual.spec)));
             }
         }
-        let mut outputs = vec![ValueSpec::tensor(DType::F32, output)];
+        let mut outputs = vec![ValueSpec::tensor(dtype, output)];
         if self.weights != Weights::No {
             let batch = s.batched.then_some(s.batch);
             let heads = (self.weights == Weights::Heads).then_some(self.heads);
             let shape: Shape =
                 batch.into_iter().chain(heads).chain([s.queries, s.all_keys]).collect();
             shape.checked_numel()?;
-            outputs.push(ValueSpec::tensor(DType::F32, shape));
+            outputs.push(ValueSpec::tensor(dtype, shape));
         }
         Ok(outputs)
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        if halves::is_half(self.dtype(cx.inputs)?) {
+            return halves::widened(cx, |cx| plan::plan(self, cx));
+        }
         plan::plan(self, cx)
     }
 
