@@ -295,7 +295,8 @@ def _compare(
         )
         tolerance = verify.allowed(expected, halves)
         if error > tolerance > 0:
-            tolerance = max(tolerance, verify.OWN * verify.own_error(module, call, expected))
+            own = verify.OWN * verify.own_error(module, call, expected)
+            tolerance = max(tolerance, min(own, verify.MOST))
     found.tolerance = tolerance
     if error <= tolerance:
         return

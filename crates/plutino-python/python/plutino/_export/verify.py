@@ -18,6 +18,10 @@ their own: sums of f32 deviate by 1e-6 and less for each layer, halves by a few 
 OWN = 8.0
 """How many times PyTorch's own rounding errors ours may be."""
 
+MOST = 0.1
+"""More than this is never allowed by :data:`OWN`: a module whose rounding errors are larger is too
+ill-conditioned for a comparison to show anything."""
+
 
 def tensors(results: Sequence[Any]) -> List["np.ndarray[Any, Any]"]:
     """Arrays of PyTorch's tensors; bfloat16 as float32, which NumPy knows."""
@@ -167,4 +171,4 @@ def refuse(
     )
 
 
-__all__ = ["allowed", "blame", "deviation", "own_error", "refuse", "tensors", "worst"]
+__all__ = ["MOST", "OWN", "allowed", "blame", "deviation", "own_error", "refuse", "tensors", "worst"]
