@@ -176,15 +176,14 @@ fn identities(done: &mut Optimized) -> Fallible<()> {
 fn dead(done: &mut Optimized) -> Fallible<()> {
     let graph = &mut done.graph;
     let mut left: Vec<OperatorId> = graph.operator_ids().to_vec();
-    let ordered = graph.controls().next().is_some();
     while let Some(id) = left.pop() {
         let Some(operator) = graph.operator(id) else { continue };
         let read = |output: &OperandId| {
             graph.operand(*output).is_some_and(|operand| !operand.consumers.is_empty())
         };
         let kept = matches!(operator.kind.as_str(), "pnnx.Input" | "pnnx.Output");
-        let awaited = || ordered && graph.followers(id).next().is_some();
-        if kept || operator.outputs.iter().any(read) || awaited() {
+        let awaited = !operator.followers.is_empty();
+        if kept || operator.outputs.iter().any(read) || awaited {
             continue;
         }
         let producers = operator.inputs.iter().filter_map(|&i| graph.operand(i)?.producer);

@@ -239,6 +239,7 @@ impl Inliner<'_> {
                 attrs,
                 origin,
                 after: Vec::new(),
+                followers: Vec::new(),
                 ..operator.clone()
             });
             return Ok(self.units.one(id));
@@ -327,12 +328,14 @@ impl Inliner<'_> {
                 inputs: vec![from],
                 outputs: vec![to],
                 input_names: vec![None],
-                after: last.clone(),
+                after: Vec::new(),
+                followers: Vec::new(),
                 params: BTreeMap::new(),
                 attrs: BTreeMap::new(),
                 line: None,
                 origin: Some(Arc::clone(&origin)),
             });
+            last.iter().for_each(|&earlier| self.out.link(earlier, id));
             whole.join(self.units.one(id), !last.is_empty() || !inputs.contains(&from));
         }
         Ok(whole)
@@ -363,9 +366,7 @@ impl Inliner<'_> {
                 self.controls = self.controls.saturating_add(ends.len());
                 let counted = self.sizes.check(SizeLimit::Words, self.controls);
                 counted.map_err(DefineProblem::TooLarge)?;
-                if let Some(operator) = self.out.operator_mut(later) {
-                    operator.after.extend(ends);
-                }
+                ends.iter().for_each(|&earlier| self.out.link(earlier, later));
             }
         }
         Ok(())

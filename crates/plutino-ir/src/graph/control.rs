@@ -1,6 +1,5 @@
 //! Order without data: operators that come after others of which they read nothing.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use super::error::EditError;
@@ -64,12 +63,20 @@ impl Graph {
             let (later, earlier) = (later_name, earlier_name);
             return Err(EditError::Control { later, earlier, problem });
         }
-        if let Some(operator) = self.operator_mut(later)
-            && !operator.after.contains(&earlier)
-        {
-            operator.after.push(earlier);
+        if self.operator(later).is_some_and(|operator| !operator.after.contains(&earlier)) {
+            self.link(earlier, later);
         }
         Ok(())
+    }
+
+    /// Notes at both that one operator comes after another one, which was not said before.
+    pub(crate) fn link(&mut self, earlier: OperatorId, later: OperatorId) {
+        if let Some(operator) = self.operator_mut(later) {
+            operator.after.push(earlier);
+        }
+        if let Some(operator) = self.operator_mut(earlier) {
+            operator.followers.push(later);
+        }
     }
 
     /// The operator of this name, for [`Graph::add_control`].
@@ -96,18 +103,17 @@ impl Graph {
         let operator = self.operator_mut(later).ok_or(EditError::NoSuchOperator(later))?;
         let before = operator.after.len();
         operator.after.retain(|&id| id != earlier);
-        Ok(before > operator.after.len())
+        let changed = before > operator.after.len();
+        if let Some(operator) = self.operator_mut(earlier) {
+            operator.followers.retain(|&id| id != later);
+        }
+        Ok(changed)
     }
 
     /// All pairs of operators of which the second comes after the first without reading from it,
     /// in the file order of the second.
     pub fn controls(&self) -> impl Iterator<Item = (OperatorId, OperatorId)> + '_ {
         self.operators().flat_map(|(id, operator)| operator.after.iter().map(move |&e| (e, id)))
-    }
-
-    /// The operators that come after this one without reading from it.
-    pub fn followers(&self, id: OperatorId) -> impl Iterator<Item = OperatorId> + '_ {
-        self.operators().filter(move |(_, op)| op.after.contains(&id)).map(|(id, _)| id)
     }
 
     /// Where a run begins: operators that read nothing and come after nothing, in file order.
@@ -119,10 +125,9 @@ impl Graph {
     /// file order. Of these a run for the outputs of the model needs those of type `pnnx.Output`,
     /// and whatever they read or come after.
     pub fn sinks(&self) -> impl Iterator<Item = (OperatorId, &super::Operator)> + '_ {
-        let awaited: HashSet<OperatorId> = self.controls().map(|(earlier, _)| earlier).collect();
-        self.operators().filter(move |(id, operator)| {
-            let read = operator.outputs.iter().filter_map(|&output| self.operand(output));
-            !awaited.contains(id) && read.map(|operand| operand.consumers.len()).sum::<usize>() == 0
+        self.operators().filter(|(_, operator)| {
+            let mut made = operator.outputs.iter().filter_map(|&output| self.operand(output));
+            operator.followers.is_empty() && made.all(|operand| operand.consumers.is_empty())
         })
     }
 
@@ -159,21 +164,27 @@ impl Graph {
     /// Before an operator goes: who was to come after it comes after those that it came after or
     /// read from, but for inputs and constants, which are there when a run begins.
     pub(super) fn hand_on_control(&mut self, id: OperatorId) {
-        let followers: Vec<OperatorId> = self.followers(id).collect();
+        let Some(operator) = self.operator_mut(id) else { return };
+        let followers = std::mem::take(&mut operator.followers);
+        let after = operator.after.clone();
+        for &earlier in &after {
+            if let Some(operator) = self.operator_mut(earlier) {
+                operator.followers.retain(|&follower| follower != id);
+            }
+        }
         let Some(operator) = self.operator(id).filter(|_| !followers.is_empty()) else { return };
         let made = operator.inputs.iter().filter_map(|&input| self.operand(input)?.producer);
         let waits = |id: &OperatorId| {
             let kind = self.operator(*id).map(|operator| operator.kind.as_str());
             !matches!(kind, None | Some("pnnx.Input" | "pnnx.Attribute"))
         };
-        let before: Vec<OperatorId> =
-            operator.after.iter().copied().chain(made.filter(waits)).collect();
+        let before: Vec<OperatorId> = after.into_iter().chain(made.filter(waits)).collect();
         for follower in followers {
             let Some(operator) = self.operator_mut(follower) else { continue };
             operator.after.retain(|&earlier| earlier != id);
             for &earlier in before.iter().filter(|&&earlier| earlier != follower) {
-                if !operator.after.contains(&earlier) {
-                    operator.after.push(earlier);
+                if self.operator(follower).is_some_and(|op| !op.after.contains(&earlier)) {
+                    self.link(earlier, follower);
                 }
             }
         }

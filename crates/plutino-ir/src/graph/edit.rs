@@ -27,6 +27,7 @@ impl Graph {
             outputs: Vec::new(),
             input_names: Vec::new(),
             after: Vec::new(),
+            followers: Vec::new(),
             params: BTreeMap::new(),
             attrs: BTreeMap::new(),
             line: None,

@@ -80,6 +80,8 @@ pub struct Operator {
     /// Operators that must be over before this one begins, beside those that make its inputs
     /// (`^name=after`); each once. See [`Graph::add_control`].
     pub after: Vec<OperatorId>,
+    /// Operators that come after this one so.
+    pub followers: Vec<OperatorId>,
     /// Parameters by name.
     pub params: BTreeMap<String, Parameter>,
     /// Weights by name.

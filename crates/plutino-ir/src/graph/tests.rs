@@ -147,7 +147,7 @@ fn operators_come_after_others() {
     graph.add_control(cat, note).unwrap();
     graph.add_control(note, out).unwrap();
     assert_eq!(graph.controls().collect::<Vec<_>>(), [(note, out), (cat, note)]);
-    assert_eq!(graph.followers(note).collect::<Vec<_>>(), [out]);
+    assert_eq!(graph[note].followers, [out]);
     assert_eq!(graph.sources().count(), 1);
     assert_eq!(graph.sinks().count(), 2);
     let text = graph.to_param_string().unwrap();
@@ -172,11 +172,13 @@ fn operators_come_after_others() {
     // What goes hands on the order: what came after it comes after what it waited for.
     graph.remove_operator(note).unwrap();
     assert_eq!(graph.controls().collect::<Vec<_>>(), [(cat, out)]);
+    assert_eq!((&graph[cat].followers[..], graph[relu].followers.len()), (&[out][..], 0));
     let out2 = id(&graph, "out2");
     let (value, made) = (graph[out2].inputs[0], graph[relu].outputs[0]);
     graph.replace_uses(value, made).unwrap();
     graph.remove_operator(cat).unwrap();
     assert_eq!(graph.controls().collect::<Vec<_>>(), [(relu, out)]);
+    assert_eq!(graph[relu].followers, [out]);
     graph.validate().unwrap();
     graph.set_kind(relu, "pnnx.Output").unwrap();
     assert!(matches!(graph.validate(), Err(super::InvalidGraph::Control { .. })));

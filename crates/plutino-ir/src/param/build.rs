@@ -253,6 +253,7 @@ fn define(graph: &mut Graph, line: Line<'_>, parsed: &OperatorLine<'_>) -> Resul
         outputs,
         input_names: vec![None; parsed.inputs.len()],
         after: Vec::new(),
+        followers: Vec::new(),
         params,
         attrs,
         line: Some(line.number),
@@ -288,8 +289,8 @@ fn connect(
     if let Some(operator) = graph.operator_mut(id) {
         operator.inputs = inputs;
         operator.input_names = input_names;
-        operator.after = after;
     }
+    after.into_iter().for_each(|earlier| graph.link(earlier, id));
     Ok(())
 }
 
