@@ -180,8 +180,13 @@ impl FromStr for Graph {
 /// # Errors
 /// Where it is none, or cannot be read.
 pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    match fs::metadata(path.as_ref())?.is_file() {
-        true => fs::read(path),
+    ask_regular(path.as_ref())?;
+    fs::read(path)
+}
+
+fn ask_regular(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
@@ -193,16 +198,14 @@ pub fn read_regular(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 /// Those of [`read_regular`], and where the file is larger.
 pub fn read_small(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     let path = path.as_ref();
-    let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    if !fs::metadata(path)?.is_file() {
-        return invalid("it is no regular file".to_owned());
-    }
+    ask_regular(path)?;
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => invalid(format!("it has more than {most} bytes, too many for such a file")),
-        false => Ok(bytes),
+    if bytes.len() as u64 > most {
+        let what = format!("it has more than {most} bytes, too many for such a file");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
+    Ok(bytes)
 }
 
 /// The bytes of a file, or why the limits ended reading.
