@@ -149,6 +149,8 @@ fn is_fused(name: &str) -> bool {
 /// The sizes of one call.
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
+    /// Of all but masks of bools.
+    dtype: DType,
     batch: usize,
     queries: usize,
     /// Keys of the input, and with those that are added.
@@ -211,12 +213,11 @@ impl MultiheadAttention {
         }
         let all_keys = keys + usize::from(self.bias_kv.is_some()) + usize::from(self.zero);
         let batch_first = self.batch_first || !batched;
-        Ok(Sizes { batch, queries, keys, all_keys, batched, batch_first })
+        Ok(Sizes { dtype, batch, queries, keys, all_keys, batched, batch_first })
     }
 
     /// Element strides of the masks for each batch, head, query and key.
     fn masks(&self, s: &Sizes, inputs: &[ValueSpec]) -> Result<Vec<MaskPart>, ShapeError> {
-        let dtype = self.dtype(inputs)?;
         let scores = Shape::from([s.batch, self.heads, s.queries, s.keys]);
         scores.checked_numel()?;
         let mut parts = Vec::new();
@@ -227,7 +228,7 @@ impl MultiheadAttention {
             {
                 spec.shape = Shape::from([s.batch, self.heads, rows, cols]);
             }
-            let strides = crate::transformer::attention::mask_strides(at, &spec, dtype, &scores)?;
+            let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
@@ -244,7 +245,7 @@ impl MultiheadAttention {
                     return Err(ShapeError::Rank { input: at, expected: "2".into(), found });
                 }
             };
-            let strides = crate::transformer::attention::mask_strides(at, &spec, dtype, &scores)?;
+            let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
                 strides,
@@ -278,7 +279,7 @@ impl Operator for MultiheadAttention {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let s = self.sizes(inputs)?;
         self.masks(&s, inputs)?;
-        let dtype = self.dtype(inputs)?;
+        let dtype = s.dtype;
         let output = TensorValue::at(inputs, self.query)?.shape().clone();
         if self.add {
             let residual = TensorValue::at(inputs, inputs.len().saturating_sub(1))?;
