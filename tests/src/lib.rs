@@ -39,6 +39,11 @@ pub struct PlacementPage;
 #[doc = include_str!("../../docs/narrow-weights.md")]
 pub struct NarrowWeightsPage;
 
+/// The examples of docs/precision.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/precision.md")]
+pub struct PrecisionPage;
+
 /// The fixture of this name.
 pub fn fixture(name: &str) -> Fixture {
     Fixture::named(name).unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -12,7 +12,7 @@ use plutino::tensor::alloc::Ledger;
 use plutino::tensor::stop::Stop;
 use plutino::{
     Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
-    Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
+    Precision, Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +43,10 @@ pub(crate) struct LimitArgs {
     /// is read once (single rows, steps of a decoder); sums stay f32
     #[arg(long, value_name = "bf16|f16", value_parser = parse_weights)]
     weights: Option<WeightDtype>,
+    /// How accurate products of f32 are at least: "medium" allows bf16, which is faster where the
+    /// CPU multiplies it [default: highest]
+    #[arg(long, value_name = "highest|high|medium", value_parser = parse_precision)]
+    precision: Option<Precision>,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
     #[arg(long)]
@@ -241,6 +245,10 @@ fn parse_weights(name: &str) -> Result<WeightDtype, String> {
     }
 }
 
+fn parse_precision(name: &str) -> Result<Precision, String> {
+    Precision::named(name).ok_or_else(|| "highest, high or medium".into())
+}
+
 /// [`MemoryUse`] on the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum MemoryArg {
@@ -363,6 +371,7 @@ impl LimitArgs {
         options.memory_budget = self.files.max_memory;
         options.memory = memory.into();
         options.weights = self.weights.unwrap_or_default();
+        options.precision = self.precision.unwrap_or_default();
         options.winograd = !self.no_winograd;
         options.batch_invariant = self.batch_invariant;
         options.dispatch = self.dispatch;

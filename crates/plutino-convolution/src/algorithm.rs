@@ -6,7 +6,9 @@
 
 use crate::choose::Request;
 use crate::nchwc::winograd::Variant;
-use crate::nchwc::{depthwise, direct, first_layer, phases, pointwise, single_pixel, winograd};
+use crate::nchwc::{
+    depthwise, direct, first_layer, pairs, phases, pointwise, single_pixel, winograd,
+};
 use crate::plain::{gemm, im2col, transposed};
 use crate::post_ops::{Residual, ResidualOrder};
 use crate::problem::{ConvError, ConvProblem, check_len};
@@ -65,6 +67,7 @@ const fn row(
 pub static ALGORITHMS: &[Algorithm] = &[
     row("single_pixel", ConvLayout::Blocked, |r| erased(single_pixel::bind(r))),
     row("depthwise", ConvLayout::Blocked, |r| erased(depthwise::bind(r))),
+    row("pointwise_bf16", ConvLayout::Blocked, |r| erased(pairs::bind_pointwise(r))),
     row("pointwise", ConvLayout::Blocked, |r| erased(pointwise::bind(r))),
     row("winograd2x2_3x3", ConvLayout::Blocked, |r| erased(winograd::bind(r, Variant::Two))),
     row("winograd4x4_3x3", ConvLayout::Blocked, |r| erased(winograd::bind(r, Variant::Four))),
@@ -73,6 +76,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
     row("winograd4x4_3x3s2", ConvLayout::Blocked, |r| {
         erased(winograd::bind(r, Variant::FourStrided))
     }),
+    row("direct_bf16", ConvLayout::Blocked, |r| erased(pairs::bind(r))),
     row("direct", ConvLayout::Blocked, |r| erased(direct::bind(r))),
     row("phases", ConvLayout::Blocked, |r| erased(phases::bind(r))),
     row("winograd2x2_3x3_plain", ConvLayout::PlainToBlocked, |r| {

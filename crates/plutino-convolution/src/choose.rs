@@ -5,6 +5,7 @@ use crate::convolution::Convolution;
 use crate::post_ops::PostOps;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::Isa;
+use plutino_cpu::simd::Pairs;
 
 /// What is to be computed, and with what.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,9 @@ pub struct Request<'a> {
     /// Whether Winograd's algorithms may compute it: faster, with a few times the rounding errors
     /// (docs/decisions/012-rounding.md).
     pub winograd: bool,
+    /// What may compute with operands rounded to bf16: pairs of them. Where nothing is given, all
+    /// numbers are f32.
+    pub pairs: Option<Pairs>,
     /// Whether an image's bits must not depend on how many lie beside it: what is fastest for one
     /// image computes them all.
     pub batch_invariant: bool,
@@ -41,6 +45,7 @@ impl<'a> Request<'a> {
             threads: 1,
             save_memory: false,
             winograd: true,
+            pairs: None,
             batch_invariant: false,
             layouts: &[ConvLayout::Plain],
         }

@@ -6,6 +6,7 @@
 //! - [`halves`]: f16 and bf16 as f32, and back.
 //! - [`PackKey`]: what tells packed weights apart.
 //! - [`sort`]: long lists in order, until somebody asks for an end.
+//! - [`tiles`]: matrix units, which multiply tiles of bf16, and their emulation.
 //! - [`math`], [`activation`]: functions of vectors; [`row`]: one pass over a row.
 
 pub mod activation;
@@ -18,6 +19,7 @@ pub mod par;
 pub mod row;
 pub mod simd;
 pub mod sort;
+pub mod tiles;
 
 pub use activation::Activation;
 pub use inout::InOut;

@@ -11,9 +11,9 @@ use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
 use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
 use plutino::{
-    DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Profile, Request,
-    Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle, TensorSpec,
-    TensorView, ValueInfo, WeightDtype,
+    DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Precision,
+    Profile, Request, Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle,
+    TensorSpec, TensorView, ValueInfo, WeightDtype,
 };
 use plutino_view::{Data, Marks, Times};
 use pyo3::prelude::*;
@@ -47,6 +47,7 @@ struct Options {
     isa: Option<String>,
     memory: Option<String>,
     weights: Option<String>,
+    precision: Option<String>,
     max_memory: Option<usize>,
     batch_invariant: bool,
     winograd: bool,
@@ -98,6 +99,11 @@ impl Options {
             Some("f16") => WeightDtype::F16,
             Some(other) => return Err(Failure::option("weights", "'bf16' or 'f16'", other)),
         };
+        if let Some(name) = &self.precision {
+            options.precision = Precision::named(name).ok_or_else(|| {
+                Failure::option("precision", "'highest', 'high' or 'medium'", name)
+            })?;
+        }
         options.memory_budget = self.max_memory;
         options.batch_invariant = self.batch_invariant;
         options.winograd = self.winograd;

@@ -102,12 +102,16 @@ class Running(unittest.TestCase):
         narrow = plutino.Session(support.DIGITS, weights="bf16")
         kernels = [step["kernel"] for step in narrow.plan([self.inputs])["steps"]]
         self.assertTrue(any(kernel.startswith("gemm.bf16") for kernel in kernels), kernels)
+        less = plutino.Session(support.DIGITS, precision="medium")(self.inputs)
+        bound = 2e-2 * np.abs(self.expected).max()  # bf16 where the machine multiplies it
+        np.testing.assert_allclose(less, self.expected, rtol=0, atol=bound)
         plain = plutino.Session(support.DIGITS, passes_off="fuse")
         steps = lambda session: len(session.plan((360, 1, 8, 8))["steps"])
         self.assertGreater(steps(plain), steps(self.session))
         for wrong in [
             {"threads": 0},
             {"threads": -1},
+            {"precision": "low"},
             {"threads": "two"},
             {"threads": True},
             {"isa": "mmx"},

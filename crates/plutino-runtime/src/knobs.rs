@@ -2,6 +2,9 @@
 //! else.
 
 use crate::SessionError;
+use plutino_kernels::Isa;
+use plutino_kernels::tiles::TileUnit;
+use plutino_ops::Units;
 use std::path::PathBuf;
 
 /// An environment variable that plutino reads.
@@ -20,10 +23,22 @@ pub struct Knob {
 /// The instruction set of sessions that do not choose one.
 pub const ISA: Knob = Knob {
     name: "PLUTINO_ISA",
-    expected: "scalar, avx2 or avx512, and available on this CPU",
+    expected: "scalar, avx2, avx512 or amx, and available on this CPU; amx-emulated or bf16-emulated",
     default: "the best of the CPU",
     about: "instruction set of the kernels, for sessions that do not choose one",
 };
+
+/// What a value of [`ISA`] means: vectors, and what multiplies bf16. `amx`: the matrix unit, at the
+/// highest precision too.
+pub(crate) fn isa_and_units(name: &str) -> Option<(Isa, Units)> {
+    let best = Isa::best();
+    match name {
+        "amx" => TileUnit::of_cpu().map(|_| (best, Units::Amx)),
+        "amx-emulated" => Some((best, Units::EmulatedAmx)),
+        "bf16-emulated" => Some((Isa::PORTABLE, Units::EmulatedBf16)),
+        name => Isa::named(name).map(|isa| (isa, Units::Cpu)),
+    }
+}
 
 /// The number of threads of sessions that do not choose one.
 pub const THREADS: Knob = Knob {

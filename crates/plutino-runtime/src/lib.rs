@@ -100,7 +100,7 @@ pub use passes::{PassInfo, PassNote, PassReport, passes};
 pub use place::{Bond, Context, Placement, PlacementNote, PlacementReport};
 pub use plan::Plan;
 pub use plutino_ir::{CancelToken, Limits, Registration, SizeLimit, SizeLimits, TooLarge};
-pub use plutino_ops::{MemoryUse, WeightDtype};
+pub use plutino_ops::{MemoryUse, Precision, Units, WeightDtype};
 pub use profile::{Profile, StepTime, ThreadWork};
 pub use program::{Program, ScanOptions, Value, save_definitions};
 pub use queue::{Batching, Handle, Queue, QueueCounts, QueueError, QueueOptions};

@@ -9,7 +9,7 @@ use crate::place::{Context, Placement};
 use crate::{ModelError, SessionError, TensorStore};
 use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
 use plutino_kernels::Isa;
-use plutino_ops::{MemoryUse, Registry, Setting, WeightDtype};
+use plutino_ops::{MemoryUse, Precision, Registry, Setting, Units, WeightDtype};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -200,6 +200,11 @@ pub struct SessionOptions {
     pub memory: MemoryUse,
     /// What the f32 weights of linear layers are kept as.
     pub weights: WeightDtype,
+    /// How accurate products of f32 are at least.
+    pub precision: Precision,
+    /// What multiplies bf16, where the precision allows it; `PLUTINO_ISA` may say `amx`,
+    /// `amx-emulated` or `bf16-emulated`.
+    pub units: Units,
     /// Whether Winograd's algorithms may compute convolutions. Without them some models take up to
     /// a third more time, and rounding errors of 3x3 layers are those of plain sums.
     pub winograd: bool,
@@ -234,6 +239,8 @@ impl Default for SessionOptions {
             store: None,
             memory: MemoryUse::default(),
             weights: WeightDtype::default(),
+            precision: Precision::default(),
+            units: Units::default(),
             winograd: true,
             batch_invariant: false,
             dispatch: None,
@@ -317,6 +324,20 @@ impl SessionOptions {
         self
     }
 
+    /// Allows products of less than f32, where that is faster; see docs/precision.md.
+    #[must_use]
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Says what multiplies bf16: what other machines have can be emulated.
+    #[must_use]
+    pub fn with_units(mut self, units: Units) -> Self {
+        self.units = units;
+        self
+    }
+
     /// Computes convolutions without Winograd's algorithms; see [`SessionOptions::winograd`].
     #[must_use]
     pub fn without_winograd(mut self) -> Self {
@@ -387,10 +408,20 @@ impl SessionOptions {
                 }
             },
         };
-        let isa = match self.isa {
-            Some(isa) => isa,
-            None => knobs::ISA.read(Isa::named)?.unwrap_or_default(),
+        let asked = match self.isa {
+            None if self.units == Units::Cpu => knobs::ISA.read(knobs::isa_and_units)?,
+            _ => None,
         };
+        let (isa, units) = match asked {
+            Some((isa, units)) => (isa, units),
+            // The emulation has vectors of its own.
+            None if self.units == Units::EmulatedBf16 => (Isa::PORTABLE, self.units),
+            None => (self.isa.unwrap_or_default(), self.units),
+        };
+        if units == Units::Amx && knobs::isa_and_units("amx").is_none() {
+            return Err(bad("units", "what this CPU has".into(), "amx".into()));
+        }
+        self.units = units;
         let dispatch = match self.dispatch {
             Some(dispatch) => dispatch,
             None => knobs::DISPATCH.read(Dispatch::named)?.unwrap_or_default(),
@@ -427,6 +458,8 @@ impl Resolved {
         let mut setting = Setting::new(self.isa, self.threads);
         setting.memory = self.options.memory;
         setting.weights = self.options.weights;
+        setting.precision = self.options.precision;
+        setting.units = self.options.units;
         setting.winograd = self.options.winograd;
         setting.batch_invariant = self.options.batch_invariant;
         setting

@@ -110,12 +110,12 @@ pub use plutino_runtime::{
     Allocation, ArenaPool, Batching, BodyInfo, Bond, CancelToken, CheckReport, Context, Delivery,
     Dispatch, Fed, Frame, Handle, Inference, Limits, Link, MemoryReport, MemoryUse, Model,
     ModelError, ModelOptions, Part, Partition, PartitionError, PassNote, PassReport, PhaseInfo,
-    Placement, PlacementNote, PlacementReport, Plan, PlannedValue, Profile, Program, Queue,
-    QueueCounts, QueueError, QueueOptions, Registration, Rendezvous, RendezvousError, Request,
-    ScanOptions, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits, Sorting,
-    Stage, StageError, State, StateError, StepInfo, StepTime, StoreError, TensorHandle,
-    TensorStore, ThreadWork, TooLarge, ValueInfo, ValueKind, ValueReport, ValueStorage, Waiting,
-    Warning, WeightDtype,
+    Placement, PlacementNote, PlacementReport, Plan, PlannedValue, Precision, Profile, Program,
+    Queue, QueueCounts, QueueError, QueueOptions, Registration, Rendezvous, RendezvousError,
+    Request, ScanOptions, Session, SessionError, SessionOptions, Sharing, SizeLimit, SizeLimits,
+    Sorting, Stage, StageError, State, StateError, StepInfo, StepTime, StoreError, TensorHandle,
+    TensorStore, ThreadWork, TooLarge, Units, ValueInfo, ValueKind, ValueReport, ValueStorage,
+    Waiting, Warning, WeightDtype,
 };
 pub use plutino_runtime::{compare, cost};
 #[cfg(feature = "npy")]

@@ -19,6 +19,7 @@ mod precision;
 mod programs;
 mod random;
 mod raw;
+mod reduced;
 mod requests;
 mod shared;
 mod sizes;

@@ -1,4 +1,4 @@
-"""The engines, each behind the same four steps, each set to f32 and to a number of threads."""
+"""The engines, each behind the same four steps, each set to a number of threads, and to f32 unless its name says otherwise."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -184,10 +184,43 @@ class TorchCompile(Torch):
             return self.module(*self.inputs)
 
 
+class OpenVinoBf16(OpenVino):
+    """As it comes: bf16 where the CPU multiplies it."""
+
+    def __init__(self, threads: int):
+        super().__init__(threads)
+        del self.config["INFERENCE_PRECISION_HINT"]
+
+
+class NcnnBf16(Ncnn):
+    """Storage of bf16, and arithmetic where ncnn has some for the CPU."""
+
+    def __init__(self, threads: int):
+        super().__init__(threads)
+        for kind in ("bf16_packed", "bf16_storage"):
+            setattr(self.net.opt, f"use_{kind}", True)
+
+
+class TorchCompileBf16(TorchCompile):
+    """The same under autocast to bf16."""
+
+    def run(self) -> object:
+        with self.torch.no_grad(), self.torch.autocast("cpu", self.torch.bfloat16):
+            return self.module(*self.inputs)
+
+    def arrays(self, result) -> Arrays:
+        if isinstance(result, self.torch.Tensor):
+            return [result.float().numpy()]
+        return super().arrays(result)
+
+
 ENGINES: dict[str, type[Engine]] = {
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "ncnn": Ncnn,
+    "openvino.bf16": OpenVinoBf16,
+    "ncnn.bf16": NcnnBf16,
+    "torch.compile.bf16": TorchCompileBf16,
     "torch": Torch,
     "torch.compile": TorchCompile,
 }

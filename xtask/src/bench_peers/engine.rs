@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use clap::ValueEnum;
+use plutino::Precision;
 
 use super::Setup;
 use super::prepare::Case;
@@ -23,6 +24,15 @@ pub(crate) enum Engine {
     /// PyTorch with TorchInductor.
     #[value(name = "torch.compile")]
     TorchCompile,
+    /// OpenVINO as it comes: bf16 where the CPU has it.
+    #[value(name = "openvino.bf16")]
+    OpenVinoBf16,
+    /// ncnn with storage and arithmetic of bf16.
+    #[value(name = "ncnn.bf16")]
+    NcnnBf16,
+    /// TorchInductor under autocast to bf16.
+    #[value(name = "torch.compile.bf16")]
+    TorchCompileBf16,
     /// PyTorch's interpreter: for reference, no peer.
     Torch,
 }
@@ -34,6 +44,9 @@ impl Engine {
         Self::OpenVino,
         Self::Ncnn,
         Self::TorchCompile,
+        Self::OpenVinoBf16,
+        Self::NcnnBf16,
+        Self::TorchCompileBf16,
         Self::Torch,
     ];
 
@@ -44,6 +57,9 @@ impl Engine {
             Self::OpenVino => "openvino",
             Self::Ncnn => "ncnn",
             Self::TorchCompile => "torch.compile",
+            Self::OpenVinoBf16 => "openvino.bf16",
+            Self::NcnnBf16 => "ncnn.bf16",
+            Self::TorchCompileBf16 => "torch.compile.bf16",
             Self::Torch => "torch",
         }
     }
@@ -53,17 +69,27 @@ impl Engine {
         !matches!(self, Self::Plutino | Self::Torch)
     }
 
-    /// Whether it runs a model when nobody chose engines.
-    pub(super) fn joins(self, case: &Case) -> bool {
-        case.torch || !matches!(self, Self::TorchCompile | Self::Torch)
+    /// Whether it computes with less than f32, whatever ours does.
+    fn is_reduced(self) -> bool {
+        matches!(self, Self::OpenVinoBf16 | Self::NcnnBf16 | Self::TorchCompileBf16)
+    }
+
+    /// Whether it runs a model when nobody chose engines: those of our precision.
+    pub(super) fn joins(self, case: &Case, precision: Precision) -> bool {
+        let torch = matches!(self, Self::TorchCompile | Self::TorchCompileBf16 | Self::Torch);
+        let alike = match precision {
+            Precision::Medium => self.is_reduced() || self == Self::Plutino,
+            _ => !self.is_reduced(),
+        };
+        alike && (case.torch || !torch)
     }
 
     /// The format of the model that it loads, as `peers/prepare.py` names it.
     pub(super) fn format(self) -> &'static str {
         match self {
-            Self::Plutino | Self::TorchCompile | Self::Torch => "pnnx",
-            Self::OnnxRuntime | Self::OpenVino => "onnx",
-            Self::Ncnn => "ncnn",
+            Self::Plutino | Self::TorchCompile | Self::TorchCompileBf16 | Self::Torch => "pnnx",
+            Self::OnnxRuntime | Self::OpenVino | Self::OpenVinoBf16 => "onnx",
+            Self::Ncnn | Self::NcnnBf16 => "ncnn",
         }
     }
 
@@ -72,7 +98,7 @@ impl Engine {
         let mut command = match self {
             Self::Plutino => {
                 let mut command = Command::new(&setup.ours);
-                command.arg("bench-worker");
+                command.args(["bench-worker", "--precision", setup.precision.name()]);
                 if setup.mmap {
                     command.arg("--mmap");
                 }

@@ -19,6 +19,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use plutino::Precision;
 
 use crate::{project_root, python};
 use engine::Engine;
@@ -58,6 +59,10 @@ pub(crate) struct Args {
     /// may lead].
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Engine>,
+    /// How accurate plutino's products are at least; "medium" measures it beside engines that
+    /// compute in bf16.
+    #[arg(long, value_name = "highest|high|medium", default_value = "highest", value_parser = precision)]
+    precision: Precision,
     /// Let plutino map the weights into memory in place of reading them.
     #[arg(long)]
     mmap: bool,
@@ -78,6 +83,10 @@ fn seconds(word: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "must be a number of seconds".to_owned())
 }
 
+fn precision(word: &str) -> Result<Precision, String> {
+    Precision::named(word).ok_or_else(|| "must be highest, high or medium".to_owned())
+}
+
 /// What measuring needs.
 struct Setup {
     root: PathBuf,
@@ -90,13 +99,14 @@ struct Setup {
     rounds: usize,
     slice: f64,
     loads: usize,
+    precision: Precision,
     mmap: bool,
 }
 
 impl Setup {
     fn engines_of(&self, case: &Case) -> impl Iterator<Item = Engine> {
         Engine::ALL.iter().copied().filter(|engine| match self.engines.is_empty() {
-            true => engine.joins(case),
+            true => engine.joins(case, self.precision),
             false => self.engines.contains(engine),
         })
     }
@@ -116,6 +126,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rounds: args.rounds,
         slice_seconds: args.slice,
         loads: args.loads,
+        precision: args.precision.name(),
         mmap: args.mmap,
         cases: Vec::new(),
         means: Vec::new(),
@@ -129,6 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         rounds: args.rounds,
         slice: args.slice,
         loads: args.loads,
+        precision: args.precision,
         mmap: args.mmap,
     };
     for case in &cases {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use plutino::ir::LoadOptions;
-use plutino::{DType, Model, Session, SessionOptions, Tensor, npy};
+use plutino::{DType, Model, Precision, Session, SessionOptions, Tensor, npy};
 
 use super::protocol::{Command, Reply};
 
@@ -21,6 +21,8 @@ pub(crate) struct WorkerArgs {
     threads: usize,
     #[arg(long)]
     mmap: bool,
+    #[arg(long, default_value = "highest", value_parser = super::precision)]
+    precision: Precision,
 }
 
 /// Share of each slice that is not timed: the caches hold another engine's data.
@@ -80,7 +82,8 @@ impl Engine {
     fn load(args: &WorkerArgs, inputs: Vec<Tensor>) -> anyhow::Result<Self> {
         let options = LoadOptions { mmap: args.mmap, ..LoadOptions::default() };
         let model = Model::load_with(args.folder.join("model.pnnx.param"), &options)?;
-        let session = model.session(SessionOptions::default().with_threads(args.threads))?;
+        let options = SessionOptions::default().with_threads(args.threads);
+        let session = model.session(options.with_precision(args.precision))?;
         let mut engine = Self { session, inputs, outputs: Vec::new() };
         engine.run()?;
         Ok(engine)

@@ -15,6 +15,8 @@ pub(super) struct Report {
     pub(super) rounds: usize,
     pub(super) slice_seconds: f64,
     pub(super) loads: usize,
+    /// Ours: `highest`, `high` or `medium`.
+    pub(super) precision: &'static str,
     pub(super) mmap: bool,
     pub(super) cases: Vec<CaseReport>,
     pub(super) means: Vec<Mean>,

@@ -60,11 +60,12 @@ pub(super) fn summary(report: &Report) -> String {
     let machine = &report.machine;
     let features = machine.features.join(" ");
     let mut text = format!(
-        "{}, {} cores ({features}), {}, plutino {}. {}. {} rounds with slices of {} s; load average before: {}.\n",
+        "{}, {} cores ({features}), {}, plutino {} ({} precision). {}. {} rounds with slices of {} s; load average before: {}.\n",
         machine.cpu,
         machine.cores,
         report.date,
         report.revision,
+        report.precision,
         versions(report),
         report.rounds,
         report.slice_seconds,
@@ -256,6 +257,7 @@ mod tests {
             rounds: 2,
             slice_seconds: 1.0,
             loads: 1,
+            precision: "highest",
             mmap: false,
             cases: Vec::new(),
             means: Vec::new(),

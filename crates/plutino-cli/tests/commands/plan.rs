@@ -1,6 +1,6 @@
 //! `info`: plans, values, memory, and models without weights.
 
-use crate::{Folder, digits, fails, json, ok, run};
+use crate::{Folder, digits, fails, json, ok, plutino, run};
 use serde_json::Value;
 
 const SHAPE: [&str; 2] = ["--shape", "4x1x8x8"];
@@ -228,4 +228,25 @@ fn a_model_becomes_several() {
     });
     assert_eq!(results.collect::<Vec<_>>(), expected);
     fails(&["partition", &model, "-o", &parts, "--place", "head=1"], 2);
+}
+
+/// The plan names what computes at a precision; what the CPU lacks is emulated where the
+/// environment says so.
+#[test]
+fn precision_shows_in_the_plan() {
+    let model = digits("model.pnnx.param");
+    for (isa, precision, kernel) in [
+        ("bf16-emulated", "medium", "gemm.emulated"),
+        ("amx-emulated", "medium", "gemm.bf16x1.amx-emulated"),
+        ("amx-emulated", "high", "gemm.bf16x2.amx-emulated"),
+        ("amx-emulated", "highest", "gemm.bf16x3.amx-emulated"),
+        ("scalar", "medium", "gemm.scalar"),
+    ] {
+        let args = ["info", &model, "--plan", "--precision", precision];
+        let output = plutino(&args).env("PLUTINO_ISA", isa).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains(kernel), "{isa} {precision}: {text}");
+    }
+    let error = fails(&["run", &model, "--precision", "low"], 2);
+    assert!(error.contains("highest, high or medium"), "{error}");
 }

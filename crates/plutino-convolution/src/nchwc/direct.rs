@@ -25,7 +25,7 @@ use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::{Isa, PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_tensor::{DType, Floats};
 use std::borrow::Cow;
 
 /// Bound to a problem: this, and the others whose tiles read something else.
@@ -64,6 +64,11 @@ impl Shared {
         Self { problem, isa, threads: threads.max(1), cycles: tiled::cycles(request), input, tiled }
     }
 
+    /// With another estimate.
+    pub(super) fn costing(self, cycles: f64) -> Self {
+        Self { cycles, ..self }
+    }
+
     /// Computes with these weights: those of the plan, or scaled ones.
     pub(super) fn run(
         &self,
@@ -91,14 +96,22 @@ impl Bound for Shared {
         let form = match self.input {
             ConvInput::Blocked => "conv.direct",
             ConvInput::Plain => "conv.direct.plain",
+            ConvInput::Pairs => "conv.direct.pairs",
         };
-        PackKey::f32(form, [NB * self.isa.lanes(), 0, 0], self.isa)
+        let key = PackKey::f32(form, [NB * self.isa.lanes(), 0, 0], self.isa);
+        match self.input {
+            ConvInput::Pairs => PackKey { precision: DType::Bf16, ..key },
+            _ => key,
+        }
     }
 
     fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<DirectWeights, ConvError> {
         let p = &self.problem;
         let channels = [p.group_out(), p.group_in()];
         let block = self.isa.lanes();
+        if self.input == ConvInput::Pairs {
+            return Ok(DirectWeights::pack_pairs(weight, p.groups(), channels, p.taps(), block)?);
+        }
         Ok(DirectWeights::pack(weight, p.groups(), channels, p.taps(), block, self.input)?)
     }
 

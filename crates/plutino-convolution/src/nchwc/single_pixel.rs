@@ -13,7 +13,7 @@ use crate::choose::Request;
 use crate::post_ops::ResidualOrder;
 use crate::problem::ConvError;
 use plutino_cpu::{PackKey, Par};
-use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix, Target};
+use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, MatrixUnit, PackedMatrix, Target};
 use plutino_tensor::Floats;
 
 /// Of the time of tiles of pixels, of which there would be one: weights are read as fast, and used
@@ -39,7 +39,14 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
         && !post_ops.factors
         && post_ops.residual != Some(ResidualOrder::AfterActivation);
     let target = Target::this(isa);
-    let product = LinearProduct::plan(target, threads, sizes, true, post_ops.activation).ok()?;
+    let product = match request.pairs.filter(|pairs| pairs.isa() == isa) {
+        Some(pairs) => {
+            let unit = MatrixUnit::Pairs(pairs);
+            LinearProduct::plan_on_unit(target, threads, sizes, unit, post_ops.activation)
+        }
+        None => LinearProduct::plan(target, threads, sizes, true, post_ops.activation),
+    };
+    let product = product.ok()?;
     let cycles = OF_POINTWISE * pointwise::cycles(request);
     fits.then_some(SinglePixel { product, cycles })
 }

@@ -165,7 +165,8 @@ impl<'a> Panel<'a> {
 
 /// The sums of MR pixels from `first` on. `POSITION` is one of [`Position`]. `BLOCKS` output blocks
 /// are computed, with vectors of `V`: those of `S`, or the lower half of them, for what the other
-/// lanes would be zeros.
+/// lanes would be zeros. With `PAIRS` input and weights are pairs of bf16, and channels count
+/// pairs.
 ///
 /// # Safety
 /// The panel was made for `S`, and has `BLOCKS` blocks from its own `block` on. `taps.x` plus each
@@ -180,6 +181,7 @@ pub(super) unsafe fn tile<
     const MR: usize,
     const POSITION: usize,
     const BLOCKS: usize,
+    const PAIRS: bool,
 >(
     v: V,
     &Panel { taps, weights, block, row }: &Panel<'_>,
@@ -212,9 +214,9 @@ pub(super) unsafe fn tile<
             unroll!(MR, |$J| {
                 // SAFETY: inside the input (precondition), or ZEROS.
                 let x = v.splat(unsafe { *$x });
-                acc[0][$J] = v.fma(x, wk[0], acc[0][$J]);
+                acc[0][$J] = multiply_add::<V, PAIRS>(v, x, wk[0], acc[0][$J]);
                 if const { BLOCKS == 2 } {
-                    acc[1][$J] = v.fma(x, wk[1], acc[1][$J]);
+                    acc[1][$J] = multiply_add::<V, PAIRS>(v, x, wk[1], acc[1][$J]);
                 }
             });
             w = w.wrapping_add(NB * b);
@@ -305,6 +307,12 @@ pub(super) unsafe fn tile<
         acc = sum::<V, MR, BLOCKS>(v, &acc, unsafe { total.assume_init_ref() });
     }
     acc
+}
+
+/// `x w + sum` of numbers, or of pairs of bf16.
+#[inline(always)]
+fn multiply_add<V: Simd, const PAIRS: bool>(v: V, x: V::F32, w: V::F32, sum: V::F32) -> V::F32 {
+    if const { PAIRS } { v.dot_pairs(x, w, sum) } else { v.fma(x, w, sum) }
 }
 
 /// The sums of two tiles, of which `BLOCKS` blocks count.

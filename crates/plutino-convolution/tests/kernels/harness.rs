@@ -185,15 +185,25 @@ pub(crate) fn check_against(
 /// [`check_against`] the definition in f64, with a derived bound.
 pub(crate) fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
     let t = Tensors::random(&p, post_ops);
+    let (expected, bound) = definition(&p, post_ops, &t);
+    check_against(p, post_ops, &t, &expected, bound)
+}
+
+/// The results by definition, in f64, and how far sums of f32 may be off.
+pub(crate) fn definition<'a>(
+    p: &'a ConvProblem,
+    post_ops: PostOps,
+    t: &'a Tensors,
+) -> (Vec<f64>, impl Fn(usize) -> f64 + 'a) {
     let scaled = match &t.factors {
         Some(f) => t.x.iter().enumerate().map(|(i, x)| x * f[i / p.in_plane()]).collect(),
         None => t.x.clone(),
     };
     let abs = |x: &[f32]| -> Vec<f32> { x.iter().map(|v| v.abs()).collect() };
-    let (sums, sizes) = (conv(&p, &scaled, &t.weight), conv(&p, &abs(&scaled), &abs(&t.weight)));
+    let (sums, sizes) = (conv(p, &scaled, &t.weight), conv(p, &abs(&scaled), &abs(&t.weight)));
     let bias =
-        |i: usize| t.bias.as_ref().map_or(0.0, |b| f64::from(b[i / p.out_plane() % b.len()]));
-    let residual = |i: usize| t.residual.as_ref().map_or(0.0, |r| f64::from(r[i]));
+        move |i: usize| t.bias.as_ref().map_or(0.0, |b| f64::from(b[i / p.out_plane() % b.len()]));
+    let residual = move |i: usize| t.residual.as_ref().map_or(0.0, |r| f64::from(r[i]));
     let act = |v: f64| post_ops.activation.map_or(v, |a| activation(a, v));
     let expected: Vec<f64> = (0..sums.len())
         .map(|i| match post_ops.residual {
@@ -204,9 +214,11 @@ pub(crate) fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str>
     let channels = if p.is_transposed() { p.in_channels() / p.groups() } else { p.group_in() };
     // Terms of a sum, bias and residual, and two roundings of each product with factors.
     let terms = channels * p.taps() + 2 + if post_ops.factors { 3 } else { 0 };
-    check_against(p, post_ops, &t, &expected, |i| {
+    let results = expected.clone();
+    let bound = move |i: usize| {
         let size = sizes[i] + bias(i).abs() + residual(i).abs();
         // Slopes of activations are below 1.13, their own errors a few ULP of a result.
-        1.13 * gamma(terms, size) + 4.0 * f64::from(f32::EPSILON) * expected[i].abs()
-    })
+        1.13 * gamma(terms, size) + 4.0 * f64::from(f32::EPSILON) * results[i].abs()
+    };
+    (expected, bound)
 }

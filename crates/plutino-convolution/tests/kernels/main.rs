@@ -7,3 +7,4 @@
 mod algorithms;
 mod choice;
 mod harness;
+mod pairs;

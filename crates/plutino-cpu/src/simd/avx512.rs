@@ -1,14 +1,17 @@
 //! AVX-512 (F, BW, DQ, VL), as `avx2.rs` has AVX2.
 
 use super::avx2::{Avx2, has_avx2, intrinsics, transpose_8};
+use super::pairs::{dot_by_fma, round_to_pairs};
 use super::{Isa, Level, Simd, Vectorized};
 use plutino_tensor::{bf16, f16};
 use std::arch::x86_64::*;
+use std::mem::transmute;
 use std::sync::OnceLock;
 
-/// AVX-512 F, BW, DQ and VL: 32 registers of 16 f32. Only [`Isa::run`] makes one.
+/// AVX-512 F, BW, DQ and VL: 32 registers of 16 f32; with `BF16` its instructions for pairs of bf16
+/// as well. Only [`Isa::run`] and [`Pairs::run`](super::Pairs::run) make one.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub struct Avx512<const BF16: bool = false>(());
 
 pub(super) fn has_avx512() -> bool {
     has_avx2()
@@ -18,17 +21,29 @@ pub(super) fn has_avx512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
+/// Whether pairs of bf16 are multiplied: AVX512_BF16.
+pub(super) fn has_bf16() -> bool {
+    has_avx512() && is_x86_feature_detected!("avx512bf16")
+}
+
+/// Whether AMD made this CPU.
+pub(super) fn is_amd() -> bool {
+    static AMD: OnceLock<bool> = OnceLock::new();
+    *AMD.get_or_init(|| {
+        let vendor = cpuid(0);
+        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+    })
+}
+
 /// Whether this is a CPU of AMD's family 19h (Zen 4), whose units are 256 bits wide. ("Software
 /// Optimization Guide for the AMD Zen4 Microarchitecture", 57647, section 2.11.)
 pub(super) fn halves_avx512() -> bool {
     static HALVES: OnceLock<bool> = OnceLock::new();
     *HALVES.get_or_init(|| {
-        let vendor = cpuid(0);
-        let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
         let version = cpuid(1).eax;
         // The family, and what is added to it where it is 15.
         let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
-        name.as_flattened() == b"AuthenticAMD" && family == 0x19
+        is_amd() && family == 0x19
     })
 }
 
@@ -43,7 +58,7 @@ fn cpuid(leaf: u32) -> CpuidResult {
 /// [`has_avx512`] holds.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
 }
 
 /// # Safety
@@ -51,17 +66,32 @@ pub(super) unsafe fn run_avx512<K: Vectorized>(kernel: K) -> K::Output {
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn outlined_avx512<K: Vectorized>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
 }
 
-impl Avx512 {
+/// # Safety
+/// [`has_bf16`] holds.
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+pub(super) unsafe fn run_avx512_bf16<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
+}
+
+/// # Safety
+/// As [`run_avx512_bf16`].
+#[inline(never)]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+unsafe fn outlined_avx512_bf16<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
+}
+
+impl<const BF16: bool> Avx512<BF16> {
     #[inline(always)]
     fn tail(self, n: usize) -> __mmask16 {
         ((1u32 << n.min(16)) - 1) as __mmask16
     }
 }
 
-impl Simd for Avx512 {
+impl<const BF16: bool> Simd for Avx512<BF16> {
     type F32 = __m512;
     type I32 = __m512i;
     type Mask = __mmask16;
@@ -81,7 +111,33 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn outlined<K: Vectorized>(self, kernel: K) -> K::Output {
         // SAFETY: a token of this type only exists where the CPU has the instructions.
-        unsafe { outlined_avx512(kernel) }
+        unsafe {
+            if const { BF16 } { outlined_avx512_bf16(kernel) } else { outlined_avx512(kernel) }
+        }
+    }
+    #[inline(always)]
+    fn dot_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512, and with `BF16` that instruction.
+        unsafe {
+            if const { BF16 } {
+                return _mm512_dpbf16_ps(
+                    c,
+                    transmute::<__m512, __m512bh>(a),
+                    transmute::<__m512, __m512bh>(b),
+                );
+            }
+            dot_by_fma(self, a, b, c)
+        }
+    }
+    #[inline(always)]
+    fn to_pairs(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: as above. The second operand is the lower half of the result.
+        unsafe {
+            if const { BF16 } {
+                return transmute::<__m512bh, __m512>(_mm512_cvtne2ps_pbh(b, a));
+            }
+            round_to_pairs(self, a, b)
+        }
     }
     #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {

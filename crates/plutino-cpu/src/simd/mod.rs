@@ -33,6 +33,7 @@ mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
 mod avx512;
 mod interleaved;
+mod pairs;
 mod portable;
 pub mod unroll;
 
@@ -43,6 +44,7 @@ pub use avx2::Avx2;
 #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
 pub use avx512::Avx512;
 pub use interleaved::Interleaved;
+pub use pairs::{Pairs, ToPairs};
 pub use portable::Portable;
 
 /// Bytes of a line of cache, of every CPU that has one of the instruction sets.
@@ -109,7 +111,7 @@ impl Isa {
             #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
             Level::Avx2 => Avx2::LANES,
             #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
-            Level::Avx512 => Avx512::LANES,
+            Level::Avx512 => <Avx512>::LANES,
         }
     }
 
@@ -304,6 +306,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// a * b + c; rounded once where the CPU has FMA.
     fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// The products of [pairs of bf16](Pairs) in each lane, added to c: the upper ones first, each
+    /// rounded once, denormals as zero. An instruction where [`Pairs::run`] runs the kernel;
+    /// elsewhere slow, or without the rule for denormals.
+    #[inline(always)]
+    fn dot_pairs(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        pairs::dot_by_fma(self, a, b, c)
+    }
+    /// Two vectors of numbers as one of [pairs of bf16](Pairs), in their order: each the nearest,
+    /// of two the even one.
+    #[inline(always)]
+    fn to_pairs(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        pairs::round_to_pairs(self, a, b)
+    }
     /// The lesser; b when either is NaN.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// The greater; b when either is NaN.

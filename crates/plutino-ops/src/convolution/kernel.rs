@@ -51,6 +51,7 @@ pub(crate) fn chosen(
         threads,
         save_memory,
         winograd,
+        pairs: on.pairs(),
         batch_invariant,
         layouts,
     })

@@ -20,7 +20,10 @@ pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
 pub use operator::{ChannelAffine, Cost, LayoutOf, LayoutSupport, Neighbour, Operator, Role};
 pub use packs::{PackCache, Packed};
-pub use plan::{Alias, Kernel, LayoutCx, MemoryUse, PlanCx, Planned, Room, Setting, WeightDtype};
+pub use plan::{
+    Alias, Kernel, LayoutCx, MemoryUse, PlanCx, Planned, Precision, Room, Setting, Units,
+    WeightDtype,
+};
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
 pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};

@@ -2,7 +2,9 @@
 
 use super::{Operator, PackCache, PlanError, RunCx, RunError, ValueSpec};
 use plutino_kernels::Isa;
-use plutino_kernels::gemm::Narrow;
+use plutino_kernels::gemm::{MatrixUnit, Narrow};
+use plutino_kernels::simd::Pairs;
+use plutino_kernels::tiles::{Terms, TileUnit};
 use plutino_tensor::DType;
 use std::ops::Deref;
 
@@ -55,6 +57,10 @@ pub struct Setting {
     pub memory: MemoryUse,
     /// What weights of f32 are kept as.
     pub weights: WeightDtype,
+    /// How accurate products of f32 are at least.
+    pub precision: Precision,
+    /// What multiplies bf16.
+    pub units: Units,
     /// Whether Winograd's algorithms may compute convolutions.
     pub winograd: bool,
     /// Whether the bits of a row must not depend on the rows beside it: where algorithms that round
@@ -70,9 +76,97 @@ impl Setting {
             threads,
             memory: MemoryUse::Fast,
             weights: WeightDtype::AsStored,
+            precision: Precision::Highest,
+            units: Units::Cpu,
             winograd: true,
             batch_invariant: false,
         }
+    }
+
+    /// What multiplies pairs of bf16, where the precision allows it. None: products are those of
+    /// f32.
+    pub fn pairs(&self) -> Option<Pairs> {
+        let pairs = match self.units {
+            Units::Cpu | Units::Amx => Pairs::of(self.isa),
+            Units::EmulatedBf16 => Some(Pairs::EMULATED),
+            Units::EmulatedAmx => None,
+        };
+        let allowed = self.precision == Precision::Medium;
+        pairs.filter(|pairs| allowed && pairs.isa() == self.isa)
+    }
+
+    /// What computes products with known matrices, where it is not f32: tiles, with as many terms
+    /// as the precision asks for, else pairs.
+    pub fn unit(&self) -> Option<MatrixUnit> {
+        let (tiles, always) = match self.units {
+            // Tiles come with AVX-512, whose vectors finish what they compute.
+            Units::Cpu => (TileUnit::of_cpu().filter(|_| self.isa.lanes() >= 16), false),
+            Units::Amx => (TileUnit::of_cpu(), true),
+            Units::EmulatedBf16 => (None, false),
+            Units::EmulatedAmx => (Some(TileUnit::EMULATED), true),
+        };
+        let terms = match self.precision {
+            Precision::Medium => Some(Terms::One),
+            Precision::High => Some(Terms::Two),
+            Precision::Highest => always.then_some(Terms::Three),
+        };
+        match tiles.zip(terms) {
+            Some((unit, terms)) => Some(MatrixUnit::Tiles(unit, terms)),
+            None => self.pairs().map(MatrixUnit::Pairs),
+        }
+    }
+}
+
+/// What multiplies bf16, where the precision allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Units {
+    /// What the CPU has.
+    #[default]
+    Cpu,
+    /// The same; and its matrix unit (AMX) at the highest precision as well, where each product is
+    /// six of bf16, with the accuracy of f32. (By itself a session does that once it has been
+    /// measured where it pays.)
+    Amx,
+    /// What CPUs with AVX512_BF16 compute, in plain Rust with vectors of `scalar`: for tests, slow.
+    EmulatedBf16,
+    /// What matrix units compute, in plain Rust, at every precision: for tests, very slow.
+    EmulatedAmx,
+}
+
+/// How accurate products of f32 are at least: convolutions, linear layers, products with known
+/// matrices. The words and their meaning are those of
+/// [PyTorch](https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html):
+/// a lower one allows what is faster, and changes nothing where the CPU has nothing such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Precision {
+    /// f32: 24 bits.
+    #[default]
+    Highest,
+    /// At least 16 bits of each number: three products of bf16 on matrix units (AMX); f32 elsewhere.
+    High,
+    /// At least 8 bits of each number, bf16; sums are f32. Where the CPU multiplies bf16 (AMX,
+    /// AVX512_BF16), weights are packed as such, in half the memory; f32 elsewhere.
+    Medium,
+}
+
+impl Precision {
+    /// All of them, the most accurate first.
+    pub const ALL: [Self; 3] = [Self::Highest, Self::High, Self::Medium];
+
+    /// `highest`, `high` or `medium`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Highest => "highest",
+            Self::High => "high",
+            Self::Medium => "medium",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|precision| precision.name() == name)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
-    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, PackedMatrix, Target, gemm_any,
+    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, Narrow, PackedMatrix, Target, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::{Activation, Par, for_floats, for_numbers};
@@ -196,9 +196,10 @@ impl RowProduct {
                     .map_err(plan_error)?
             }
         };
-        let name = match product.pack_key().precision {
-            DType::F32 => format!("gemm.{}", cx.isa),
-            narrow => format!("gemm.{narrow}.{}", cx.isa),
+        let name = match (product.unit(), product.pack_key().precision) {
+            (Some(unit), _) => format!("gemm.{unit}"),
+            (None, DType::F32) => format!("gemm.{}", cx.isa),
+            (None, narrow) => format!("gemm.{narrow}.{}", cx.isa),
         };
         let workspace = product.workspace();
         let kernel = LinearKernel { name, product, rows: self, weights, strides };
@@ -215,7 +216,13 @@ pub(crate) fn product_of_packed(
     activation: Option<Activation>,
 ) -> Result<LinearProduct, PlanError> {
     let target = Target::this(cx.isa);
-    match cx.weights.narrow(stored) {
+    let narrow = cx.weights.narrow(stored);
+    // Weights of f16 have more bits than one bf16.
+    if let Some(unit) = cx.unit().filter(|_| narrow != Some(Narrow::F16)) {
+        return LinearProduct::plan_on_unit(target, cx.threads, sizes, unit, activation)
+            .map_err(plan_error);
+    }
+    match narrow {
         Some(narrow) => LinearProduct::plan_narrow(target, cx.threads, sizes, narrow, activation),
         None => LinearProduct::plan(target, cx.threads, sizes, true, activation),
     }

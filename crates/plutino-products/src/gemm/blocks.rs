@@ -2,11 +2,13 @@
 
 use super::Target;
 use super::narrow::Narrow;
+use super::on_tiles::{self, OnTiles, WordRows};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
-use super::tiles::{Few, Left, Panels, Tiles};
+use super::tiles::{Element, Left, Panels, Tiles};
+use super::unit::{self, MatrixUnit};
 use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_tensor::{bf16, f16};
@@ -43,6 +45,10 @@ pub struct Gemm {
     slab: usize,
     /// What B is packed as, where it is not f32.
     narrow: Option<Narrow>,
+    /// What multiplies bf16, where both operands are such: the depth of `size` counts words then.
+    unit: Option<MatrixUnit>,
+    /// Numbers in a row of A.
+    depth: usize,
 }
 
 impl Gemm {
@@ -52,9 +58,19 @@ impl Gemm {
     /// The output is cut along its longer side, so that the operand that belongs to that side (the
     /// weights of a small image, the image under few weights) is read by one thread only.
     pub fn new(target: Target, threads: usize, size: Size, packed: (bool, bool)) -> Self {
+        let a = Format::new(target, Side::Left, size.m, size.k);
+        let b = Format::new(target, Side::Right, size.n, size.k);
+        Self::with_formats(target, threads, size, packed, [a, b])
+    }
+
+    fn with_formats(
+        target: Target,
+        threads: usize,
+        size: Size,
+        packed: (bool, bool),
+        [a, b]: [Format; 2],
+    ) -> Self {
         let Size { batch, m, n, k } = size;
-        let a = Format::new(target, Side::Left, m, k);
-        let b = Format::new(target, Side::Right, n, k);
         let l2_lanes = target.machine.l2 / 2 / (a.kc.max(1) * size_of::<f32>());
         let mc = (l2_lanes / a.width * a.width).max(a.width);
         let nc = (l2_lanes / b.width * b.width).max(b.width);
@@ -91,7 +107,20 @@ impl Gemm {
         // lie nowhere.
         let in_place = k > 0 && (k <= a.kc || b.padded / b.width <= FEW_PANELS);
         let (a, b, slab) = ((pack_a, a), (pack_b, b), slab.min(k));
-        Self { target, size, a, b, task, mc, nc, in_place, slab, narrow: None }
+        Self {
+            target,
+            size,
+            a,
+            b,
+            task,
+            mc,
+            nc,
+            in_place,
+            slab,
+            narrow: None,
+            unit: None,
+            depth: k,
+        }
     }
 
     /// As [`Gemm::new`] with a right operand that comes packed as narrow floats
@@ -107,6 +136,26 @@ impl Gemm {
             gemm.b.0 = Packing::Widened;
         }
         gemm
+    }
+
+    /// Products of bf16, with a right operand that comes packed for the unit that multiplies them
+    /// ([`PackedMatrix::of_unit`](super::PackedMatrix::of_unit)), and rows that lie somewhere
+    /// ([`Pack::lanes`]).
+    pub fn on_unit(target: Target, threads: usize, size: Size, unit: MatrixUnit) -> Self {
+        let target = Target { isa: unit.isa(target.isa), ..target };
+        let words = Size { k: unit.words(size.k), ..size };
+        let a = unit.format(target, Side::Left, words.m, words.k);
+        let b = unit.format(target, Side::Right, words.n, words.k);
+        let mut gemm = Self::with_formats(target, threads, words, (false, true), [a, b]);
+        gemm.unit = Some(unit);
+        gemm.depth = size.k;
+        gemm.in_place = false;
+        gemm
+    }
+
+    /// What multiplies bf16, where operands are such.
+    pub fn unit(&self) -> Option<MatrixUnit> {
+        self.unit
     }
 
     /// Whether tiles read narrow panels.
@@ -130,7 +179,12 @@ impl Gemm {
 
     /// The sizes.
     pub fn size(&self) -> Size {
-        self.size
+        Size { k: self.depth, ..self.size }
+    }
+
+    /// Elements of a packed lane: numbers, or pairs of them.
+    pub(super) fn terms(&self) -> usize {
+        self.size.k
     }
 
     /// The target that operands are packed for.
@@ -147,8 +201,12 @@ impl Gemm {
 
     /// Elements of one operand's shared memory.
     fn shared(&self, (packing, format): (Packing, Format)) -> usize {
-        match packing {
-            Packing::Shared => {
+        match (packing, self.unit) {
+            (Packing::Shared, Some(unit)) => {
+                let rows = unit.rows(self.size.m).saturating_mul(unit.row_stride(self.slab));
+                rows.saturating_mul(self.size.batch)
+            }
+            (Packing::Shared, None) => {
                 line(format.padded.saturating_mul(self.slab)).saturating_mul(self.size.batch)
             }
             _ => 0,
@@ -157,8 +215,11 @@ impl Gemm {
 
     /// Elements of one thread's block of A.
     fn private_a(&self) -> usize {
-        match self.a.0 {
-            Packing::Private => line(self.mc.min(self.task.0) * self.a.1.kc),
+        match (self.a.0, self.unit) {
+            (Packing::Private, Some(unit)) => {
+                unit.rows(self.mc.min(self.task.0)) * unit.row_stride(self.a.1.kc)
+            }
+            (Packing::Private, None) => line(self.mc.min(self.task.0) * self.a.1.kc),
             _ => 0,
         }
     }
@@ -203,7 +264,9 @@ impl Gemm {
         let mut k0 = 0;
         loop {
             let slab = k0..(k0 + self.slab).min(k);
-            if self.rows_in_place(&problem.a(0)).is_none() {
+            if let Some(unit) = self.unit {
+                self.share_rows(unit, problem, &slab, shared_a, par);
+            } else if self.rows_in_place(&problem.a(0)).is_none() {
                 self.share(self.a, &|i| problem.a(i), &slab, shared_a, par);
             }
             self.share(self.b, &|i| problem.b(i), &slab, shared_b, par);
@@ -255,6 +318,17 @@ impl Gemm {
         let target = self.target;
         let in_place = !self.reads_narrow() || self.rows_in_place(&problem.a(i)).is_some();
         assert!(in_place, "few rows times a narrow matrix must lie as they are read");
+        let rows = match problem.a(i) {
+            Operand::Source(source) if self.unit.is_some() => {
+                source.lanes().is_some_and(|(data, stride)| {
+                    let end = (m - 1).checked_mul(stride);
+                    end.and_then(|end| end.checked_add(self.depth))
+                        .is_some_and(|end| end <= data.len())
+                })
+            }
+            _ => self.unit.is_none(),
+        };
+        assert!(rows, "rows that become words must lie somewhere");
         match (self.a.0, problem.a(i)) {
             (Packing::Ready, Operand::Packed(a)) => {
                 assert!(
@@ -270,7 +344,9 @@ impl Gemm {
         match (self.b.0, problem.b(i)) {
             (Packing::Ready | Packing::Widened, Operand::Packed(b)) => {
                 assert!(
-                    b.matches(target, Side::Right, n, k) && b.is_narrow() == self.narrow,
+                    b.matches(target, Side::Right, n, k)
+                        && b.is_narrow() == self.narrow
+                        && b.unit() == self.unit,
                     "right operand packed for another size"
                 );
             }
@@ -279,6 +355,49 @@ impl Gemm {
             }
             _ => {}
         }
+    }
+
+    /// Makes one slab of words of the rows of all products, where tasks share them.
+    fn share_rows<P: Problem>(
+        &self,
+        unit: MatrixUnit,
+        problem: &P,
+        slab: &Range<usize>,
+        out: &mut [f32],
+        par: &Par,
+    ) {
+        if self.a.0 != Packing::Shared {
+            return;
+        }
+        let stride = unit.row_stride(slab.len());
+        let part = out.len() / self.size.batch;
+        for (i, out) in out.chunks_exact_mut(part.max(1)).enumerate() {
+            let rows = problem.a(i);
+            let out = &mut out[..self.size.m * stride];
+            // Some rows for each thread.
+            let some = self.size.m.div_ceil(par.threads().max(1)).max(1);
+            par.chunks_mut(out, some * stride, |chunk, out| {
+                let first = chunk * some;
+                self.write_rows(unit, &rows, first..first + out.len() / stride, slab, out);
+            });
+        }
+    }
+
+    /// Makes words of some rows.
+    fn write_rows<P: Pack>(
+        &self,
+        unit: MatrixUnit,
+        operand: &Operand<'_, P>,
+        rows: Range<usize>,
+        words: &Range<usize>,
+        out: &mut [f32],
+    ) {
+        // They lie so: asserted by `check`.
+        let Operand::Source(source) = operand else { return };
+        let Some((data, stride)) = source.lanes() else { return };
+        let numbers = unit.numbers(words, self.depth);
+        let rows = unit::Rows { data, stride, rows, numbers };
+        unit.write_rows(self.target.isa, rows, words.len(), out);
     }
 
     /// Packs one slab of a shared operand of all products.
@@ -384,6 +503,10 @@ impl<P: Problem> Block<'_, P> {
                         self.few(matrix, cols, &ks);
                         continue;
                     }
+                    (Packing::Ready, Operand::Packed(matrix)) if gemm.unit.is_some() => {
+                        self.words(matrix, cols, &ks, private_a);
+                        continue;
+                    }
                     (_, operand) => self.panels(format_b, operand, shared_b, &ks),
                 };
                 for ic in self.rows.clone().step_by(mc) {
@@ -426,7 +549,61 @@ impl<P: Problem> Block<'_, P> {
         cols: Range<usize>,
         ks: &Range<usize>,
     ) {
-        self.parts(a, b, rows, cols, ks, A::run);
+        self.parts(a, b, rows, cols, ks, A::run, self.gemm.target.isa);
+    }
+
+    /// Rows that become words, here or before, times panels of words.
+    fn words(
+        &self,
+        matrix: &PackedMatrix,
+        cols: Range<usize>,
+        ks: &Range<usize>,
+        private: &mut [f32],
+    ) {
+        let gemm = self.gemm;
+        let Some(unit) = gemm.unit else { return };
+        let offset = gemm.b.1.offset(0, ks.start, 0);
+        let b = Panels { data: matrix.as_slice_of::<u32>(), first: 0, offset, depth: ks.len() };
+        if gemm.a.0 == Packing::Shared {
+            let part = self.shared.0.len() / gemm.size.batch;
+            let stride = unit.row_stride(self.slab.len());
+            let rows = &self.shared.0[self.i * part..][..unit.rows(gemm.size.m) * stride];
+            let data = &bytemuck::cast_slice(rows)[ks.start - self.slab.start..];
+            let a = WordRows { data, first: 0, stride };
+            self.of_words(unit, a, b, self.rows.clone(), cols, ks);
+            return;
+        }
+        let stride = unit.row_stride(ks.len());
+        for ic in self.rows.clone().step_by(gemm.mc) {
+            let rows = ic..(ic + gemm.mc).min(self.rows.end);
+            let private = &mut private[..unit.rows(rows.len()) * stride];
+            gemm.write_rows(unit, &self.problem.a(self.i), rows.clone(), ks, private);
+            let a = WordRows { data: bytemuck::cast_slice(private), first: ic, stride };
+            self.of_words(unit, a, b, rows, cols.clone(), ks);
+        }
+    }
+
+    fn of_words(
+        &self,
+        unit: MatrixUnit,
+        a: WordRows<'_>,
+        b: Panels<'_, u32>,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        ks: &Range<usize>,
+    ) {
+        match unit {
+            MatrixUnit::Pairs(pairs) => {
+                // A tile counts rows from the first of the product.
+                let first = a.data.as_ptr().cast::<f32>().wrapping_sub(a.first * a.stride);
+                let a = tile::Rows { first, stride: a.stride };
+                self.parts(a, b, rows, cols, ks, u32::run, pairs);
+            }
+            MatrixUnit::Tiles(unit, terms) => {
+                let on = OnTiles { unit, terms, isa: self.gemm.target.isa };
+                self.parts(a, b, rows, cols, ks, on_tiles::run, on);
+            }
+        }
     }
 
     /// Few rows of A, where they lie, times narrow panels.
@@ -438,25 +615,27 @@ impl<P: Problem> Block<'_, P> {
         }
     }
 
-    fn few_of<E: Few>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
+    fn few_of<E: Element<On = Isa>>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
         // They lie so: asserted by `check`.
         let Some(rows) = self.gemm.rows_in_place(&self.problem.a(self.i)) else { return };
         let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
         let offset = self.gemm.b.1.offset(0, ks.start, 0);
         let b = Panels { data, first: 0, offset, depth: ks.len() };
-        self.parts(a, b, self.rows.clone(), cols, ks, E::run);
+        self.parts(a, b, self.rows.clone(), cols, ks, E::run, self.gemm.target.isa);
     }
 
     /// A block of A times a block of B, a part of it at a time: whether the work is to end is
     /// asked between.
-    fn parts<A: Copy, E>(
+    #[allow(clippy::too_many_arguments)] // what a task is made of
+    fn parts<A: Copy, E, On: Copy>(
         &self,
         a: A,
         b: Panels<'_, E>,
         rows: Range<usize>,
         cols: Range<usize>,
         ks: &Range<usize>,
-        run: fn(Tiles<'_, A, E>, Isa),
+        run: fn(Tiles<'_, A, E>, On),
+        on: On,
     ) {
         let gemm = self.gemm;
         let nr = gemm.b.1.width;
@@ -478,7 +657,7 @@ impl<P: Problem> Block<'_, P> {
                 base: self.problem.c(self.i),
                 stride: self.stride,
             };
-            run(tiles, gemm.target.isa);
+            run(tiles, on);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! with known matrices and convolutions of single pixels are.
 
 use super::pack::{PackedMatrix, Side, Strided};
-use super::{Bias, Gemm, Narrow, Operand, PostOps, Product, Residual, Size, Target};
+use super::{Bias, Gemm, MatrixUnit, Narrow, Operand, PostOps, Product, Residual, Size, Target};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{PackKey, Par};
 use plutino_tensor::{Floats, TensorError};
@@ -154,6 +154,30 @@ impl LinearProduct {
         Ok(Self { gemm, threads, packed: true, narrow: Some(narrow), activation })
     }
 
+    /// Plans a product whose operands become bf16, and what multiplies them; sums are f32. The
+    /// matrix is to be packed.
+    ///
+    /// # Errors
+    /// [`GemmError::Overflow`].
+    pub fn plan_on_unit(
+        target: Target,
+        threads: usize,
+        [m, k, n]: [usize; 3],
+        unit: MatrixUnit,
+        activation: Option<Activation>,
+    ) -> Result<Self, GemmError> {
+        // A number may have three terms.
+        let (size, threads) = (checked([m, k, n])?, threads.max(1));
+        checked([m, k.checked_mul(3).ok_or(GemmError::Overflow)?, n])?;
+        let gemm = Gemm::on_unit(target, threads, size, unit);
+        Ok(Self { gemm, threads, packed: true, narrow: None, activation })
+    }
+
+    /// What multiplies bf16, where operands become such.
+    pub fn unit(&self) -> Option<MatrixUnit> {
+        self.gemm.unit()
+    }
+
     /// `[m, k, n]`.
     pub fn sizes(&self) -> [usize; 3] {
         let Size { m, k, n, .. } = self.gemm.size();
@@ -167,6 +191,9 @@ impl LinearProduct {
 
     /// What decides the form of the packed matrix.
     pub fn pack_key(&self) -> PackKey {
+        if let Some(unit) = self.unit() {
+            return PackedMatrix::key_of_unit(unit, self.gemm.target().isa);
+        }
         let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
         PackKey { precision: self.narrow.map_or(key.precision, Narrow::dtype), ..key }
     }
@@ -186,9 +213,10 @@ impl LinearProduct {
         check_matrix(w.len(), (k, n), strides)?;
         let right = Strided::right(w, (k, n), strides);
         let target = self.gemm.target();
-        Ok(match self.narrow {
-            Some(narrow) => PackedMatrix::narrow(target, &right, narrow)?,
-            None => PackedMatrix::of(target, Side::Right, &right, par)?,
+        Ok(match (self.narrow, self.unit()) {
+            (Some(narrow), _) => PackedMatrix::narrow(target, &right, narrow)?,
+            (None, Some(unit)) => PackedMatrix::of_unit(target, &right, unit)?,
+            (None, None) => PackedMatrix::of(target, Side::Right, &right, par)?,
         })
     }
 
@@ -225,7 +253,8 @@ impl LinearProduct {
             Matrix::Packed(matrix)
                 if self.packed
                     && matrix.is_narrow() == self.narrow
-                    && matrix.matches(self.gemm.target(), Side::Right, n, k) =>
+                    && matrix.unit() == self.unit()
+                    && matrix.matches(self.gemm.target(), Side::Right, n, self.gemm.terms()) =>
             {
                 Operand::Packed(matrix)
             }

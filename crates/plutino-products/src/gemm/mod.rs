@@ -16,7 +16,8 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
-//! Weights may be narrow ([`Narrow`]): packed as bf16 or f16, computed with in f32.
+//! Weights may be narrow ([`Narrow`]): packed as bf16 or f16, computed with in f32. Or both
+//! operands are bf16 (`unit.rs`), where the CPU multiplies them.
 //!
 //! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
 //! single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
@@ -31,11 +32,13 @@ mod blocks;
 mod linear;
 mod machine;
 mod narrow;
+mod on_tiles;
 mod pack;
 mod post_ops;
 mod problem;
 pub(crate) mod tile;
 mod tiles;
+mod unit;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +53,7 @@ pub(crate) use pack::PackPanels;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
 pub use post_ops::{Bias, PostOps, Residual};
 pub use problem::{Operand, Problem, Product, Size};
+pub use unit::MatrixUnit;
 
 use plutino_cpu::Isa;
 use tile::VECTORS;

@@ -11,7 +11,7 @@
 //!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
 //! ```
 
-use super::{GemmError, Narrow, Target};
+use super::{GemmError, MatrixUnit, Narrow, Target};
 use bytemuck::Pod;
 use plutino_cpu::par::stop;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
@@ -248,7 +248,7 @@ fn copy_scaled<S: Simd>(s: S, from: Floats<'_>, to: &mut [f32], scale: f32) {
 
 /// The vector that starts at value `at`.
 #[inline(always)]
-fn load<S: Simd>(s: S, from: Floats<'_>, at: usize) -> S::F32 {
+pub(super) fn load<S: Simd>(s: S, from: Floats<'_>, at: usize) -> S::F32 {
     let vector = from.part(at..at + S::LANES);
     // SAFETY: as many values as a vector has; loads need no alignment.
     unsafe { s.load_ptr(vector.as_ptr()) }
@@ -273,6 +273,8 @@ pub struct PackedMatrix {
     depth: usize,
     /// The elements, where they are not f32.
     narrow: Option<Narrow>,
+    /// What multiplies them, where they are words of bf16; `depth` counts words then.
+    unit: Option<MatrixUnit>,
 }
 
 impl PackedMatrix {
@@ -293,7 +295,7 @@ impl PackedMatrix {
         let mut buf = AlignedBuf::resident(bytes)?;
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
         format.pack_all(target, source, 0..depth, all, par);
-        Ok(Self { buf, side, target, extent, depth, narrow: None })
+        Ok(Self { buf, side, target, extent, depth, narrow: None, unit: None })
     }
 
     /// Packs a right operand as narrow floats, each the nearest of its number: a panel at a time,
@@ -324,7 +326,40 @@ impl PackedMatrix {
             }
             k = depth.end;
         }
-        Ok(Self { buf, side, target, extent, depth, narrow: Some(narrow) })
+        Ok(Self { buf, side, target, extent, depth, narrow: Some(narrow), unit: None })
+    }
+
+    /// Packs a right operand as the words that a unit reads: a panel at a time, on this thread.
+    ///
+    /// # Errors
+    /// As [`PackedMatrix::new`].
+    pub fn of_unit(
+        target: Target,
+        source: &Strided<'_>,
+        unit: MatrixUnit,
+    ) -> Result<Self, TensorError> {
+        let (side, extent, depth) = (Side::Right, source.extent, unit.words(source.depth));
+        let format = unit.format(target, side, extent, depth);
+        let width = format.width;
+        let mut buf = AlignedBuf::resident(format.len().saturating_mul(size_of::<f32>()))?;
+        let longest = unit.numbers(&(0..format.kc), source.depth).len();
+        let mut panel = alloc::filled(longest.saturating_mul(width), 0.0f32)?;
+        let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
+        let (mut at, mut k) = (0, 0);
+        while k < depth && !stop::stopped() {
+            let ks = k..(k + format.kc).min(depth);
+            let numbers = unit.numbers(&ks, source.depth);
+            let panel = &mut panel[..numbers.len() * width];
+            for lane in (0..format.padded).step_by(width) {
+                let (lanes, depth) = (lane..lane + width, numbers.clone());
+                target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
+                let to = &mut all[at..at + ks.len() * width];
+                unit.write_panel(panel, width, to);
+                at += to.len();
+            }
+            k = ks.end;
+        }
+        Ok(Self { buf, side, target, extent, depth, narrow: None, unit: Some(unit) })
     }
 
     /// What decides the form, whatever the matrix's size.
@@ -364,6 +399,11 @@ impl PackedMatrix {
 
     pub(super) fn as_slice_of<E: Pod>(&self) -> &[E] {
         bytemuck::cast_slice(self.buf.as_bytes())
+    }
+
+    /// What multiplies its elements, if they are words of bf16.
+    pub(super) fn unit(&self) -> Option<MatrixUnit> {
+        self.unit
     }
 
     /// What its elements are, if not f32.

@@ -74,6 +74,33 @@ pub(crate) trait Right: Copy {
     fn from(self, elements: usize) -> Self;
     /// Where it lies.
     fn address(self) -> *const f32;
+    /// `a b + c`, lane by lane, as elements of this type are multiplied.
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        s.fma(a, b, c)
+    }
+}
+
+/// Pairs of bf16, on both sides.
+impl Right for *const u32 {
+    const NARROW: bool = false;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, s: S, at: usize) -> S::F32 {
+        // SAFETY: the caller's promise; a word is as long as f32.
+        unsafe { s.load_ptr(self.add(at).cast()) }
+    }
+    #[inline(always)]
+    fn from(self, elements: usize) -> Self {
+        self.wrapping_add(elements)
+    }
+    #[inline(always)]
+    fn address(self) -> *const f32 {
+        self.cast()
+    }
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        s.dot_pairs(a, b, c)
+    }
 }
 
 /// Elements of a type, which this method of [`Simd`] loads.
@@ -305,7 +332,7 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
             unroll!(R, |I| {
                 // SAFETY: A has this element (precondition).
                 let ai = s.splat(unsafe { a.at::<S>(I, $K).read_unaligned() });
-                unroll!(V, |J| acc[I][J] = s.fma(ai, bs[J], acc[I][J]));
+                unroll!(V, |J| acc[I][J] = B::multiply_add(s, ai, bs[J], acc[I][J]));
             });
         }};
     }

@@ -5,7 +5,7 @@ use super::tile::{self, Ahead, End, Tile};
 use plutino_cpu::Isa;
 use plutino_cpu::activation::InPlace;
 use plutino_cpu::par::SharedMut;
-use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_cpu::simd::{Pairs, Simd, Vectorized};
 use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
@@ -30,8 +30,14 @@ impl<E> Panels<'_, E> {
     /// The panel that starts at `lane`, checked to be `width` lanes long.
     #[inline(always)]
     fn at(&self, lane: usize, width: usize) -> *const E {
+        self.panel(lane, width).as_ptr()
+    }
+
+    /// The same panel.
+    #[inline(always)]
+    pub(super) fn panel(&self, lane: usize, width: usize) -> &[E] {
         let start = self.offset + (lane - self.first) * self.depth;
-        self.data[start..start + width * self.depth].as_ptr()
+        &self.data[start..start + width * self.depth]
     }
 }
 
@@ -84,21 +90,34 @@ impl Left for tile::Rows {
     }
 }
 
-/// Floats of a right operand that tiles of few rows read as they are.
-pub(super) trait Few: Sized {
+/// Elements of a right operand other than f32: rows are read where they lie.
+pub(super) trait Element: Sized {
+    /// What runs kernels of them.
+    type On: Copy;
     /// As [`Left::run`].
-    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa);
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, on: Self::On);
 }
 
-impl Few for bf16 {
-    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
-        isa.run(tiles);
-    }
+/// Floats of half the width, which tiles of few rows read as they are.
+macro_rules! narrow {
+    ($element:ty) => {
+        impl Element for $element {
+            type On = Isa;
+            fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
+                isa.run(tiles);
+            }
+        }
+    };
 }
 
-impl Few for f16 {
-    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
-        isa.run(tiles);
+narrow!(bf16);
+narrow!(f16);
+
+/// Pairs of bf16, on both sides.
+impl Element for u32 {
+    type On = Pairs;
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, pairs: Pairs) {
+        pairs.run(tiles);
     }
 }
 
@@ -117,6 +136,54 @@ pub(super) struct Tiles<'a, A, E = f32> {
     pub(super) c: &'a SharedMut<'a, f32>,
     pub(super) base: usize,
     pub(super) stride: usize,
+}
+
+impl<'a, A, E> Tiles<'a, A, E> {
+    /// The first element of C of some rows and columns, what is added to their sums, and limits.
+    /// Rows and columns of C that are of this task alone, and what is added is as large as they
+    /// (`Gemm::check`, disjoint tasks).
+    #[inline(always)]
+    pub(super) fn end(
+        &self,
+        rows: Range<usize>,
+        cols: Range<usize>,
+    ) -> (*mut f32, End<'a>, (f32, f32)) {
+        let t = self;
+        let at = t.base + rows.start * t.stride + cols.start;
+        let c = t.c.as_mut_ptr().wrapping_add(at);
+        // What C holds, the terms before or the residual; and another matrix, once all terms are
+        // there.
+        let there = !t.first || matches!(t.post_ops.residual, Residual::Output);
+        let there = there.then_some((c.cast_const(), t.stride));
+        let other = match t.post_ops.residual {
+            Residual::Other(other) if t.last => Some((other.as_ptr().wrapping_add(at), t.stride)),
+            _ => None,
+        };
+        let end = End {
+            add: [there, other],
+            row_bias: match t.post_ops.bias {
+                Bias::Rows(bias) if t.last => bias.get(rows),
+                _ => None,
+            },
+            col_bias: match t.post_ops.bias {
+                Bias::Cols(bias) if t.last => bias.get(cols),
+                _ => None,
+            },
+        };
+        (c, end, if t.last { t.post_ops.limits().0 } else { UNLIMITED })
+    }
+
+    /// Applies what is left of the activation to some columns of all rows.
+    pub(super) fn activate(&self, isa: Isa, cols: Range<usize>) {
+        let (_, activation) = self.post_ops.limits();
+        if let Some(activation) = activation.filter(|_| self.last) {
+            let at = self.base + self.rows.start * self.stride + cols.start;
+            let c = self.c.as_mut_ptr().wrapping_add(at);
+            let size = (self.rows.len(), cols.len());
+            // SAFETY: rows and columns of C that belong to this task alone.
+            isa.run(unsafe { InPlace::of_rows(activation, c, size, self.stride) });
+        }
+    }
 }
 
 impl<A: Left, E> Vectorized for Tiles<'_, A, E>
@@ -148,7 +215,7 @@ where
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
         let t = self;
-        let (clamp, activation) = if t.last { t.post_ops.limits() } else { (UNLIMITED, None) };
+        let activation = if t.last { t.post_ops.limits().1 } else { None };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
         // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
@@ -168,18 +235,7 @@ where
         let mut before = t.rows.start;
         for (number, (rows, seam)) in tile::row_tiles(t.rows.len(), t.mr).enumerate() {
             let (i, rows) = (t.rows.start + rows.start, rows.len());
-            let at = t.base + i * t.stride + j;
-            let c = t.c.as_mut_ptr().wrapping_add(at);
-            // What C holds, the terms before or the residual; and another matrix, once all terms
-            // are there.
-            let there = !t.first || matches!(t.post_ops.residual, Residual::Output);
-            let there = there.then_some((c.cast_const(), t.stride));
-            let other = match t.post_ops.residual {
-                Residual::Other(other) if t.last => {
-                    Some((other.as_ptr().wrapping_add(at), t.stride))
-                }
-                _ => None,
-            };
+            let (c, end, clamp) = t.end(i..i + rows, j..j + cols);
             let tile = Tile {
                 depth: t.depth,
                 a: (),
@@ -189,17 +245,7 @@ where
                 c,
                 c_stride: t.stride,
                 cols,
-                end: End {
-                    add: [there, other],
-                    row_bias: match t.post_ops.bias {
-                        Bias::Rows(bias) if t.last => bias.get(i..i + rows),
-                        _ => None,
-                    },
-                    col_bias: match t.post_ops.bias {
-                        Bias::Cols(bias) if t.last => bias.get(j..j + cols),
-                        _ => None,
-                    },
-                },
+                end,
                 clamp,
             };
             t.fetch_c(s, i + rows, j, cols);

@@ -6,4 +6,5 @@
 
 mod attention;
 mod gemm;
+mod pairs;
 mod recurrent;

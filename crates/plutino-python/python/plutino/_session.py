@@ -56,6 +56,9 @@ class Session:
     - ``memory``: ``"fast"``, or ``"low"`` for as little as possible.
     - ``weights``: ``"bf16"`` or ``"f16"`` keeps the weights of linear layers in half the memory;
       steps that read each of them once take about half of the time.
+    - ``precision``: how accurate products are at least, in the words of
+      ``torch.set_float32_matmul_precision``: ``"highest"`` (f32), ``"high"`` or ``"medium"``, which
+      allows bf16 where the machine multiplies it.
     - ``isa``: ``"scalar"``, ``"avx2"`` or ``"avx512"``; the best of the machine if not given.
     - ``max_memory``: bytes that model, plan and run may take together; more is
       :class:`BudgetExceeded`, before it is taken.
@@ -80,6 +83,7 @@ class Session:
         threads: Optional[int] = None,
         memory: Optional[str] = None,
         weights: Optional[str] = None,
+        precision: Optional[str] = None,
         isa: Optional[str] = None,
         max_memory: Optional[int] = None,
         batch_invariant: bool = False,
@@ -95,6 +99,7 @@ class Session:
             "isa": isa,
             "memory": memory,
             "weights": weights,
+            "precision": precision,
             "max_memory": max_memory,
             "batch_invariant": batch_invariant,
             "winograd": winograd,
@@ -550,6 +555,7 @@ _KINDS: Dict[str, Any] = {
     "isa": str,
     "memory": str,
     "weights": str,
+    "precision": str,
     "batch_invariant": bool,
     "winograd": bool,
     "mmap": bool,

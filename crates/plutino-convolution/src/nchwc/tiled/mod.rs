@@ -18,6 +18,7 @@ mod weights;
 
 use super::finish::{Finish, RUN};
 use super::image::PaddedImage;
+use super::pairs::PairImage;
 use super::tile::{NB, tile_pixels};
 use super::window::Window;
 use crate::choose::Request;
@@ -26,12 +27,12 @@ use crate::post_ops::Residual;
 use plutino_cpu::Par;
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{SharedMut, part_of, stop};
-use plutino_cpu::simd::{Isa, LINE};
-use task::Task;
+use plutino_cpu::simd::{Isa, LINE, Pairs};
+use task::{OfPairs, Task};
 pub(super) use weights::{ConvInput, DirectWeights};
 
 /// Share of the peak that tiles reach.
-const SHARE: f64 = 0.8;
+pub(super) const SHARE: f64 = 0.8;
 
 /// Bytes of input that a task works through: half of a 512 KiB second-level cache.
 const TASK_INPUT: usize = 256 << 10;
@@ -57,6 +58,8 @@ pub(super) struct Tiled {
     task_pairs: usize,
     reads: Reads,
     spread: Option<Spread>,
+    /// What multiplies pairs of bf16, where weights and what is read are such.
+    pairs: Option<Pairs>,
 }
 
 /// How the pixels of a plane are cut into tasks.
@@ -136,6 +139,11 @@ pub(super) enum Reads {
     /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what
     /// lies between them would take as much cache as they do. How many elements it holds at most.
     Pixels(usize),
+    /// The same as pairs of bf16, for any stride.
+    Words(PairImage, usize),
+    /// A copy of an image as pairs of bf16, which all threads make together: images one after the
+    /// other. How many elements it holds.
+    WholeWords(PairImage, usize),
 }
 
 impl Reads {
@@ -143,7 +151,11 @@ impl Reads {
     #[inline]
     fn window<'a>(&'a self, input: &'a Window) -> &'a Window {
         match self {
-            Self::Input | Self::Image | Self::Pixels(_) => input,
+            Self::Input
+            | Self::Image
+            | Self::Pixels(_)
+            | Self::Words(..)
+            | Self::WholeWords(..) => input,
             Self::Whole(image) | Self::Part(image) => &image.window,
         }
     }
@@ -183,11 +195,17 @@ impl Tiled {
     ) -> Self {
         let pairs = out_channels.div_ceil(NB * isa.lanes());
         // Parts of one image, or of all of them.
-        let together = if matches!(reads, Reads::Whole(_)) { 1 } else { batch.max(1) };
+        let one = matches!(reads, Reads::Whole(_) | Reads::WholeWords(..));
+        let together = if one { 1 } else { batch.max(1) };
         let tasks = together * cut.tasks;
         let task_pairs = pairs.div_ceil(cut.wanted.div_ceil(tasks)).max(1);
         let finish = Finish::new(activation);
-        Self { isa, window, finish, cut, task_pairs, reads, spread: None }
+        Self { isa, window, finish, cut, task_pairs, reads, spread: None, pairs: None }
+    }
+
+    /// Of pairs of bf16, which this multiplies.
+    pub(super) fn of(self, pairs: Pairs) -> Self {
+        Self { pairs: Some(pairs), ..self }
     }
 
     /// Of an input in blocks that is read where it lies: so many channels in all of it, and in all
@@ -222,6 +240,7 @@ impl Tiled {
     pub(super) fn scratch(&self, threads: usize) -> usize {
         let copy = match &self.reads {
             Reads::Whole(image) => image.len().div_ceil(F32_OF_ISIZE),
+            Reads::WholeWords(_, len) => len.div_ceil(F32_OF_ISIZE),
             _ => 0,
         };
         threads * self.worker_len() + copy
@@ -231,7 +250,7 @@ impl Tiled {
     pub(super) fn worker_len(&self) -> usize {
         let copy = match &self.reads {
             Reads::Part(image) => image.len().div_ceil(F32_OF_ISIZE),
-            Reads::Pixels(len) => len.div_ceil(F32_OF_ISIZE),
+            Reads::Pixels(len) | Reads::Words(_, len) => len.div_ceil(F32_OF_ISIZE),
             _ => 0,
         };
         (self.table_len() + copy + self.run_len()).next_multiple_of(LINE / size_of::<isize>())
@@ -247,9 +266,9 @@ impl Tiled {
         let taps = self.window.taps();
         match self.reads {
             Reads::Image | Reads::Whole(_) | Reads::Part(_) => self.cut.pixels + taps,
-            Reads::Pixels(_) => 0,
+            Reads::Pixels(_) | Reads::Words(..) => 0,
             Reads::Input if self.window.is_pointwise() => 0,
-            Reads::Input => self.cut.pixels * taps,
+            Reads::Input | Reads::WholeWords(..) => self.cut.pixels * taps,
         }
     }
 
@@ -287,6 +306,16 @@ impl Tiled {
                     run.task(worker, copy, [n, layer, place]);
                 });
             }
+        } else if let (Reads::WholeWords(image, len), Some(pairs)) = (&self.reads, self.pairs) {
+            let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
+            for n in 0..images {
+                let (x, copy) = (run.image(n), &mut copy[..*len]);
+                image.copy_whole(pairs, &self.window, x, weights.groups, copy, par);
+                let copy = &*copy;
+                par.run_grid([1, layers, places], |worker, [_, layer, place]| {
+                    run.task(worker, copy, [n, layer, place]);
+                });
+            }
         } else {
             par.run_grid(run.grid, |worker, cell| run.task(worker, run.image(cell[0]), cell));
         }
@@ -304,11 +333,21 @@ impl Tiled {
                 (groups * inp).div_ceil(block) * block * self.window.input_pixels()
             }
             ConvInput::Plain => inp * self.window.input_pixels(),
+            ConvInput::Pairs => match &self.reads {
+                Reads::Words(image, _) | Reads::WholeWords(image, _) => {
+                    assert_eq!(inp, image.channels.div_ceil(2), "weights of other channels");
+                    groups * image.planes() * block * self.window.input_pixels()
+                }
+                _ => unreachable!("pairs are read as words"),
+            },
         };
         let batch = y.len() / image;
         let pairs = out.div_ceil(NB * block);
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
+        let words = matches!(self.reads, Reads::Words(..) | Reads::WholeWords(..));
+        let pairs_of = (weights.input == ConvInput::Pairs, self.pairs.is_some());
+        assert_eq!((words, words), pairs_of, "weights are packed for another precision");
         let plain = weights.input == ConvInput::Plain;
         assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
         if let Reads::Whole(copy) | Reads::Part(copy) = &self.reads {
@@ -381,7 +420,7 @@ impl Run<'_> {
                 let range = image.copy_part(x, pixel_task, copy);
                 (&*copy, range, 0)
             }
-            Reads::Input | Reads::Image | Reads::Whole(_) | Reads::Pixels(_) => {
+            _ => {
                 let mr = tile_pixels(conv.isa);
                 let tiles = part_of(pixel_task, conv.cut.tasks, pixels.div_ceil(mr));
                 (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
@@ -390,7 +429,7 @@ impl Run<'_> {
         let channels = self.operands.weights.channels[1];
         let pair = range.len() * channels * conv.window.taps() * NB * conv.isa.lanes();
         for pairs in stop::parts(first..(first + conv.task_pairs).min(pairs), LOOK / pair.max(1)) {
-            conv.isa.run(Task {
+            let task = Task {
                 conv,
                 operands: &self.operands,
                 x,
@@ -402,7 +441,11 @@ impl Run<'_> {
                 table,
                 copy,
                 run: SharedMut::new(bytemuck::cast_slice_mut(run)),
-            });
+            };
+            match conv.pairs {
+                Some(unit) => unit.run(OfPairs::<true>(task)),
+                None => conv.isa.run(OfPairs::<false>(task)),
+            }
         }
     }
 }

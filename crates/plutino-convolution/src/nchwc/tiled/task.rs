@@ -32,10 +32,20 @@ pub(super) struct Task<'a> {
     pub(super) run: SharedMut<'a, f32>,
 }
 
-impl Vectorized for Task<'_> {
+/// A task on numbers, or on pairs of bf16.
+pub(super) struct OfPairs<'a, const PAIRS: bool>(pub(super) Task<'a>);
+
+impl<const PAIRS: bool> Vectorized for OfPairs<'_, PAIRS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        self.0.run::<S, PAIRS>(s);
+    }
+}
+
+impl Task<'_> {
+    #[inline(always)]
+    fn run<S: Simd, const PAIRS: bool>(self, s: S) {
         let (conv, ops, weights) = (self.conv, self.operands, self.operands.weights);
         let b = S::LANES;
         let [out, inp] = weights.channels;
@@ -60,6 +70,9 @@ impl Vectorized for Task<'_> {
         if let Reads::Pixels(_) = conv.reads {
             let planes = group * blocks..group * blocks + inp.div_ceil(in_block);
             window.sample(s, x, planes, self.pixels.clone(), self.copy);
+            (x, plane, group, first_read) = (self.copy, n, 0, 0);
+        } else if let Reads::Words(image, _) = &conv.reads {
+            image.copy_pixels(s, window, x, group, self.pixels.clone(), self.copy);
             (x, plane, group, first_read) = (self.copy, n, 0, 0);
         }
         let mut first = group * blocks * plane * in_block;
@@ -101,7 +114,7 @@ impl Vectorized for Task<'_> {
                 let first = if conv.spread.is_some() { 0 } else { self.pixels.start };
                 self.y_start + (block * pixels + first) * b
             });
-            let mut body = Pair {
+            let mut body = Pair::<PAIRS> {
                 ops,
                 panel: Panel::new::<S>(
                     &taps,
@@ -122,7 +135,7 @@ impl Vectorized for Task<'_> {
             let last = channels - (blocks - 1) * b;
             // Where vectors of both lengths take the same time, a block beside another one shares
             // its broadcasts.
-            let half = S::Half::LANES < b && last <= S::Half::LANES;
+            let half = !PAIRS && S::Half::LANES < b && last <= S::Half::LANES;
             let half = half && apart && (blocks == 1 || s.isa().multiply_adds() == 1);
             let mut start = 0;
             while start < n {
@@ -133,13 +146,15 @@ impl Vectorized for Task<'_> {
                 }
                 start = pixels.end;
                 match blocks - usize::from(half) {
-                    1 if apart => for_each_tile(s, pixels.clone(), &mut Single::<false>(&mut body)),
+                    1 if apart => {
+                        for_each_tile(s, pixels.clone(), &mut Single::<false, PAIRS>(&mut body))
+                    }
                     0 => {}
                     _ => for_each_tile(s, pixels.clone(), &mut body),
                 }
-                if const { S::Half::LANES < S::LANES } && half {
+                if const { !PAIRS && S::Half::LANES < S::LANES } && half {
                     body.panel.block = blocks - 1;
-                    for_each_tile(s, pixels, &mut Single::<true>(&mut body));
+                    for_each_tile(s, pixels, &mut Single::<true, PAIRS>(&mut body));
                     body.panel.block = 0;
                 }
             }
@@ -154,13 +169,13 @@ fn position<S: Simd>(reads: &Reads, window: &Window) -> usize {
         // Rows must be worth tiles of their own.
         _ if reads.is_plain() && window.output[1] >= 2 * max_pixels::<S>() => Position::ROW,
         _ if reads.is_plain() => Position::SUM,
-        Reads::Input if !window.is_pointwise() => Position::TABLE,
+        Reads::Input | Reads::WholeWords(..) if !window.is_pointwise() => Position::TABLE,
         _ => Position::DENSE,
     }
 }
 
 /// One pair of output blocks of a task.
-struct Pair<'a> {
+struct Pair<'a, const PAIRS: bool> {
     ops: &'a Operands<'a>,
     panel: Panel<'a>,
     /// NB vectors.
@@ -178,7 +193,7 @@ struct Pair<'a> {
     run: &'a SharedMut<'a, f32>,
 }
 
-impl TileBody for Pair<'_> {
+impl<const PAIRS: bool> TileBody for Pair<'_, PAIRS> {
     #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<S: Simd, const MR: usize>(&mut self, s: S, first: usize) {
         self.fetch::<S, MR>(s, 0..self.blocks, first);
@@ -187,8 +202,12 @@ impl TileBody for Pair<'_> {
         // are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {
-                Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
-                Position::ROW => self.sums::<S, S, MR, { Position::ROW }, NB>(s, first),
+                Position::SUM if const { !PAIRS } => {
+                    self.sums::<S, S, MR, { Position::SUM }, NB>(s, first)
+                }
+                Position::ROW if const { !PAIRS } => {
+                    self.sums::<S, S, MR, { Position::ROW }, NB>(s, first)
+                }
                 Position::DENSE => self.sums::<S, S, MR, { Position::DENSE }, NB>(s, first),
                 _ => self.sums::<S, S, MR, { Position::TABLE }, NB>(s, first),
             }
@@ -214,9 +233,9 @@ impl TileBody for Pair<'_> {
 
 /// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more
 /// channels than half a vector.
-struct Single<'a, 'p, const HALF: bool>(&'a mut Pair<'p>);
+struct Single<'a, 'p, const HALF: bool, const PAIRS: bool>(&'a mut Pair<'p, PAIRS>);
 
-impl<const HALF: bool> TileBody for Single<'_, '_, HALF> {
+impl<const HALF: bool, const PAIRS: bool> TileBody for Single<'_, '_, HALF, PAIRS> {
     const FULL: FullTile =
         if HALF { FullTile::Registers } else { FullTile::Pixels(MAX_PIXELS_OF_ONE) };
 
@@ -245,7 +264,7 @@ impl<const HALF: bool> TileBody for Single<'_, '_, HALF> {
     }
 }
 
-impl Pair<'_> {
+impl<const PAIRS: bool> Pair<'_, PAIRS> {
     /// # Safety
     /// As for [`tile`].
     #[inline(always)]
@@ -261,7 +280,7 @@ impl Pair<'_> {
         first: usize,
     ) -> Tile<V, MR> {
         // SAFETY: the same.
-        unsafe { tile::<S, V, MR, POSITION, BLOCKS>(v, &self.panel, first) }
+        unsafe { tile::<S, V, MR, POSITION, BLOCKS, PAIRS>(v, &self.panel, first) }
     }
 
     /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a
@@ -271,7 +290,9 @@ impl Pair<'_> {
         // SAFETY: as for such pixels of a pair.
         unsafe {
             match self.position {
-                Position::ROW => self.sums::<S, V, MR, { Position::ROW }, 1>(v, first),
+                Position::ROW if const { !PAIRS } => {
+                    self.sums::<S, V, MR, { Position::ROW }, 1>(v, first)
+                }
                 _ => self.sums::<S, V, MR, { Position::DENSE }, 1>(v, first),
             }
         }

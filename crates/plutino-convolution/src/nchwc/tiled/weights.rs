@@ -3,7 +3,7 @@
 use super::super::tile::NB;
 use plutino_cpu::Isa;
 use plutino_products::gemm::Strided;
-use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, bf16};
 
 /// Lines of weights that are packed together: sixteen values of a row are a line of cache.
 const LINES: usize = 16;
@@ -16,6 +16,8 @@ pub(crate) enum ConvInput {
     /// Plain NCHW, for the first layer with its few channels: at most
     /// [`FEW`](super::super::first_layer::FEW).
     Plain,
+    /// In channel blocks, of which pairs of bf16 are made: what are called channels are pairs.
+    Pairs,
 }
 
 impl ConvInput {
@@ -59,7 +61,7 @@ impl DirectWeights {
         let weight = weight.into();
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
         let readable =
-            input == ConvInput::Blocked || (groups == 1 && inp <= super::super::first_layer::FEW);
+            input != ConvInput::Plain || (groups == 1 && inp <= super::super::first_layer::FEW);
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
         if !whole || !readable || expected != Some(weight.len()) || weight.is_empty() || block == 0
         {
@@ -104,6 +106,36 @@ impl DirectWeights {
             }
         }
         Ok(Self { data, channels: [out, inp], groups, taps, block, input })
+    }
+
+    /// Packs the weights as pairs of input channels, each number the nearest bf16; `inp` counts
+    /// numbers.
+    ///
+    /// # Errors
+    /// As [`DirectWeights::pack`].
+    pub(crate) fn pack_pairs(
+        weight: Floats<'_>,
+        groups: usize,
+        [out, inp]: [usize; 2],
+        taps: usize,
+        block: usize,
+    ) -> Result<Self, TensorError> {
+        let words = inp.div_ceil(2);
+        let len = [groups, out, words].iter().try_fold(taps, |a, &b| a.checked_mul(b));
+        let len = len.ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
+        let mut pairs = alloc::filled(len, 0.0f32)?;
+        let rows = weight.chunks_exact((inp * taps).max(1));
+        for (row, pairs) in rows.zip(pairs.chunks_exact_mut((words * taps).max(1))) {
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                let (channel, tap) = (2 * (i / taps), i % taps);
+                let bits = |channel: usize| match channel < inp {
+                    true => u32::from(bf16::from_f32(row.get(channel * taps + tap)).to_bits()),
+                    false => 0,
+                };
+                *pair = f32::from_bits(bits(channel) | bits(channel + 1) << 16);
+            }
+        }
+        Self::pack(&pairs[..], groups, [out, words], taps, block, ConvInput::Pairs)
     }
 
     #[inline]

@@ -157,7 +157,7 @@ impl TileBody for ProductTile<'_> {
         // SAFETY: the tiles of the part, in every block of input channels, lie inside v: `Product`
         // is given `in_blocks * tiles * b` elements, and begins with the part; there is one tap.
         let [mut sums, second] =
-            unsafe { tile::<S, S, MR, { Position::DENSE }, NB>(s, &self.panel, first) };
+            unsafe { tile::<S, S, MR, { Position::DENSE }, NB, false>(s, &self.panel, first) };
         for k in 0..NB {
             let at = self.at + k * self.plane + first * b;
             // SAFETY: tasks write different points, pairs or parts of the tiles.

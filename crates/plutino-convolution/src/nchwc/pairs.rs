@@ -1,0 +1,226 @@
+//! Direct and 1x1 convolution of pairs of bf16 ([`Pairs`]): those of f32 with half the channels.
+//!
+//! ```text
+//!   f32, blocks of 16 channels            words, blocks of 32 channels
+//!   pixel p of block 0: | c0 ... c15 |      | c0 c1 | c2 c3 | ... | c30 c31 |
+//!   pixel p of block 1: | c16 .. c31 |        one vector, one instruction
+//! ```
+//! A pair of channels is a word of 32 bits, and a block of words lies as one of f32 does: tables of
+//! offsets, register tiles and packed weights are those of the direct convolution with `C / 2`
+//! channels, whose multiply-add is [`Simd::dot_pairs`] (`tile.rs`). What is new is a copy of the
+//! image as words: of the pixels of a task where windows are of one pixel, else of an image, made
+//! by all threads. Output, residual and bias are f32.
+//!
+//! Numbers are rounded to bf16 (8 bits), products and sums are those of f32.
+//!
+//! For: 1x1 layers, windows with strides, where the CPU computes pairs faster than f32. Without
+//! strides Winograd's algorithms, in f32, have less to compute. Figures:
+//! docs/decisions/014-reduced-precision.md.
+
+use super::direct::{Shared, has_whole_groups};
+use super::tiled::{self, ConvInput, Cut, Reads, Tiled};
+use super::window::Window;
+use crate::algorithm::Bound;
+use crate::choose::Request;
+use crate::cost;
+use crate::problem::ConvProblem;
+use plutino_cpu::Par;
+use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::{Pairs, Simd, Vectorized};
+use std::ops::Range;
+
+/// What computes pairs has to be so many times as fast as f32, for the copies to pay.
+const LEAST_RATE: f64 = 1.25;
+
+/// Numbers of an image that become words in a cycle.
+const COPIED: f64 = 8.0;
+
+/// Estimated cycles: the sums in less time, and the copy.
+fn cycles(request: &Request<'_>, pairs: Pairs) -> f64 {
+    let p = &request.problem;
+    let copied = (p.batch() * p.in_channels()) as f64 * p.in_plane() as f64;
+    cost::by_sums(p, request.isa, tiled::SHARE * pairs.rate()) + copied / COPIED
+}
+
+/// What computes pairs, where the problem is one for it.
+fn of(request: &Request<'_>) -> Option<Pairs> {
+    let &Request { problem, post_ops, isa, pairs, .. } = request;
+    let pairs = pairs.filter(|p| p.isa() == isa && p.rate() >= LEAST_RATE)?;
+    // Blocks of words hold channels of one group.
+    let whole = problem.groups() == 1 || problem.group_in().is_multiple_of(2 * isa.lanes());
+    let fits = whole && has_whole_groups(&problem, isa) && !post_ops.factors;
+    fits.then_some(pairs)
+}
+
+/// 1x1 convolutions, with any stride.
+pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>> {
+    let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
+    let window = Window::of(&problem).filter(Window::is_sample)?;
+    let (image, batch) = (PairImage::of(&problem, pairs), problem.batch());
+    let cut = Cut::new(request.isa, &window, problem.in_channels() * 4, batch, threads.max(1));
+    let reads = Reads::Words(image, image.len(cut.pixels, 1));
+    let out = problem.out_channels();
+    let tiled =
+        Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
+    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(request, pairs)))
+}
+
+/// Any window.
+pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
+    let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
+    let window = Window::of(&problem)?;
+    let (image, batch) = (PairImage::of(&problem, pairs), problem.batch());
+    let bytes = problem.in_channels() * 2 * window.stride[0] * window.stride[1];
+    let cut = Cut::new(request.isa, &window, bytes, batch, threads.max(1));
+    let len = image.len(window.input_pixels(), problem.groups());
+    let reads = Reads::WholeWords(image, len);
+    let out = problem.out_channels();
+    let tiled =
+        Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
+    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(request, pairs)))
+}
+
+/// The channels of a group, as numbers and as words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PairImage {
+    pub(super) channels: usize,
+    /// Of a block of f32.
+    block: usize,
+}
+
+impl PairImage {
+    fn of(problem: &ConvProblem, pairs: Pairs) -> Self {
+        Self { channels: problem.group_in(), block: pairs.isa().lanes() }
+    }
+
+    /// Blocks of f32 of a group.
+    pub(super) fn planes(self) -> usize {
+        self.channels.div_ceil(self.block)
+    }
+
+    /// Blocks of words of a group.
+    fn word_planes(self) -> usize {
+        self.planes().div_ceil(2)
+    }
+
+    /// f32 of memory for the words of so many pixels.
+    fn len(self, pixels: usize, groups: usize) -> usize {
+        let planes = self.word_planes().saturating_mul(groups);
+        planes.saturating_mul(pixels).saturating_mul(self.block)
+    }
+
+    /// Makes the words of all pixels of an image of `groups` groups.
+    pub(super) fn copy_whole(
+        self,
+        pairs: Pairs,
+        window: &Window,
+        x: &[f32],
+        groups: usize,
+        to: &mut [f32],
+        par: &Par,
+    ) {
+        let (pixels, planes) = (window.input_pixels(), self.word_planes());
+        let to = SharedMut::new(to);
+        let (len, rows) = (pixels * self.block, pixels.div_ceil(PIXELS));
+        par.split(groups * planes * rows, 1, |parts| {
+            for part in parts {
+                let (plane, row) = (part / rows, part % rows);
+                let run = row * PIXELS..pixels.min((row + 1) * PIXELS);
+                let start = plane * len + run.start * self.block;
+                // SAFETY: each part writes pixels of its own.
+                let to = unsafe { to.slice(start..start + run.len() * self.block) };
+                let group = plane / planes;
+                let first = group * self.planes() + 2 * (plane % planes);
+                let planes = first..(group + 1) * self.planes();
+                pairs.run(Words { image: self, x, pixels, planes, run, to });
+            }
+        });
+    }
+
+    /// Makes the words of the pixels under a window that samples, of one group.
+    #[inline(always)]
+    pub(super) fn copy_pixels<S: Simd>(
+        self,
+        s: S,
+        window: &Window,
+        x: &[f32],
+        group: usize,
+        pixels: Range<usize>,
+        to: &mut [f32],
+    ) {
+        let plane = window.input_pixels();
+        let (first, width) = (group * self.planes(), window.output[1]);
+        let len = pixels.len() * S::LANES;
+        for (i, to) in to.chunks_exact_mut(len).take(self.word_planes()).enumerate() {
+            let from = |k: usize| (first + 2 * i + k) * plane * S::LANES;
+            let both = 2 * i + 1 < self.planes();
+            let [lower, upper] = [0, usize::from(both)].map(|k| &x[from(k)..][..plane * S::LANES]);
+            let mut pixel = pixels.start;
+            let mut to = to.chunks_exact_mut(S::LANES);
+            while pixel < pixels.end {
+                let (row, column) = (pixel / width, pixel % width);
+                let run = (width - column).min(pixels.end - pixel);
+                let mut at = (row * window.stride[0] * window.input[1] + column * window.stride[1])
+                    * S::LANES;
+                for to in (&mut to).take(run) {
+                    let lower = self.block_of(s, 2 * i, &lower[at..]);
+                    let upper = match both {
+                        true => self.block_of(s, 2 * i + 1, &upper[at..]),
+                        false => s.zero(),
+                    };
+                    s.store(s.to_pairs(lower, upper), to);
+                    at += window.stride[1] * S::LANES;
+                }
+                pixel += run;
+            }
+        }
+    }
+
+    /// A pixel's block, with zeros in the place of channels that there are not: they stand beside
+    /// the last one where channels are odd.
+    #[inline(always)]
+    fn block_of<S: Simd>(self, s: S, plane: usize, x: &[f32]) -> S::F32 {
+        let channels = self.channels - plane * S::LANES;
+        let x = s.load(x);
+        if channels < S::LANES { s.first(x, channels, 0.0) } else { x }
+    }
+}
+
+/// Pixels of a plane that become words together.
+const PIXELS: usize = 512;
+
+/// Makes the words of a run of pixels of the first two `planes`, or of one that is left.
+struct Words<'a> {
+    image: PairImage,
+    x: &'a [f32],
+    /// Pixels of a plane.
+    pixels: usize,
+    planes: Range<usize>,
+    run: Range<usize>,
+    to: &'a mut [f32],
+}
+
+impl Vectorized for Words<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { image, x, pixels, planes, run, to } = self;
+        let in_group = planes.start % image.planes();
+        let part = |plane: usize| {
+            let first = (plane * pixels + run.start) * S::LANES;
+            x[first..first + run.len() * S::LANES].chunks_exact(S::LANES)
+        };
+        let lower = part(planes.start);
+        let to = to.chunks_exact_mut(S::LANES);
+        if planes.len() >= 2 {
+            for ((lower, upper), to) in lower.zip(part(planes.start + 1)).zip(to) {
+                let upper = image.block_of(s, in_group + 1, upper);
+                s.store(s.to_pairs(s.load(lower), upper), to);
+            }
+        } else {
+            for (lower, to) in lower.zip(to) {
+                s.store(s.to_pairs(image.block_of(s, in_group, lower), s.zero()), to);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Products on tiles: blocks of 32 x 32 of C, each over one depth block.
+//!
+//! ```text
+//!   for each panel of B (32 columns)
+//!     for each 32 rows of A:   block = A B      (`plutino_cpu::tiles`: four tiles of C)
+//!                              C = end(block)   (vectors: what was before, bias, residual, limits)
+//! ```
+
+use super::tile::End;
+use super::tiles::Tiles;
+use plutino_cpu::Isa;
+use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_cpu::tiles::{BLOCK, Block, Operands, Terms, TileUnit};
+
+/// Rows of words, from row `first` of the product on: whole blocks of them.
+#[derive(Clone, Copy)]
+pub(super) struct WordRows<'a> {
+    pub(super) data: &'a [u32],
+    pub(super) first: usize,
+    pub(super) stride: usize,
+}
+
+/// What multiplies, and what finishes.
+#[derive(Clone, Copy)]
+pub(super) struct OnTiles {
+    pub(super) unit: TileUnit,
+    pub(super) terms: Terms,
+    pub(super) isa: Isa,
+}
+
+/// All blocks of some rows and columns.
+pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
+    let OnTiles { unit, terms, isa } = on;
+    let steps = t.depth / terms.step();
+    let mut block = Block([0.0; BLOCK * BLOCK]);
+    for j in t.cols.clone().step_by(BLOCK) {
+        let cols = j..(j + BLOCK).min(t.cols.end);
+        let b = t.b.panel(j, BLOCK);
+        unit.set_up(|tiles| {
+            for i in t.rows.clone().step_by(BLOCK) {
+                let rows = i..(i + BLOCK).min(t.rows.end);
+                let a = &t.a.data[(i - t.a.first) * t.a.stride..];
+                let operands = Operands { a, stride: t.a.stride, b, steps, terms };
+                tiles.multiply(operands, &mut block);
+                let (c, end, clamp) = t.end(rows.clone(), cols.clone());
+                let stride = t.stride;
+                let size = [rows.len(), cols.len()];
+                isa.run(Store { block: &block, size, c, stride, end, clamp });
+            }
+        });
+        t.activate(isa, cols);
+    }
+}
+
+/// Finishes a block and stores it.
+///
+/// `c` and what `end` adds are of this task alone, and have `size` elements: see `Tiles::end`.
+struct Store<'a> {
+    block: &'a Block,
+    size: [usize; 2],
+    c: *mut f32,
+    stride: usize,
+    end: End<'a>,
+    clamp: (f32, f32),
+}
+
+impl Vectorized for Store<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { block, size: [rows, cols], c, stride, end, clamp } = self;
+        let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
+        for (i, row) in block.0.chunks_exact(BLOCK).take(rows).enumerate() {
+            for at in (0..cols).step_by(S::LANES) {
+                let lanes = (cols - at).min(S::LANES);
+                let mut acc = s.load(&row[at..]);
+                for add in &end.add {
+                    if let Some((add, stride)) = *add {
+                        // SAFETY: `lanes` elements of row `i`, from column `at` on, exist.
+                        let there =
+                            unsafe { s.load_partial_ptr(add.wrapping_add(i * stride + at), lanes) };
+                        acc = s.add(acc, there);
+                    }
+                }
+                if let Some(bias) = end.col_bias.and_then(|b| b.get(at..at + lanes)) {
+                    acc = s.add(acc, s.load_partial(bias));
+                }
+                if let Some(&bias) = end.row_bias.and_then(|b| b.get(i)) {
+                    acc = s.add(acc, s.splat(bias));
+                }
+                // NaN stays NaN: min and max hand back their second operand.
+                acc = s.min(high, s.max(low, acc));
+                // SAFETY: as above, of C.
+                unsafe { s.store_partial_ptr(acc, c.wrapping_add(i * stride + at), lanes) };
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Products of bf16: what multiplies them, and operands in the words that it reads.
+//!
+//! ```text
+//!   A, rows where they lie (f32)        rows of words, made block by block
+//!     x0 x1 x2 x3 x4            ->        [x0 x1] [x2 x3] [x4 0]
+//!   B, packed once: panels as those of f32 (pack.rs), each element a word
+//!     [w00 w10] [w01 w11] ...             two rows of B, one word for each column
+//! ```
+//! A word is a pair of bf16. What reads them is a [`MatrixUnit`]:
+//!
+//! - [`Pairs`], an instruction in the place of the multiply-add. The register tile, the blocks and
+//!   the tasks are those of f32 (`tile.rs`, `blocks.rs`) with `k / 2` words; a row of A is
+//!   broadcast word by word.
+//! - [tiles](plutino_cpu::tiles) (`on_tiles.rs`), which take blocks of 32 x 32, and numbers as one
+//!   to three terms: their words stand one after the other for each step of 32 numbers, in rows as
+//!   in panels. What is left of the last step is zeros.
+//!
+//! Rows of words are not transposed into panels: they are short, and their lines do not crowd one
+//! set of a cache. Products and sums are those of f32.
+//!
+//! # Measured
+//! docs/decisions/014-reduced-precision.md.
+
+use super::pack::{Format, Side, load};
+use super::{PackedMatrix, Target};
+use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized};
+use plutino_cpu::tiles::{BLOCK, STEP, Terms, TileUnit};
+use plutino_cpu::{Isa, PackKey};
+use plutino_tensor::{DType, Floats};
+use std::ops::Range;
+
+/// What multiplies bf16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MatrixUnit {
+    /// Pairs of them, in vectors.
+    Pairs(Pairs),
+    /// Tiles, and as how many terms numbers are given.
+    Tiles(TileUnit, Terms),
+}
+
+/// Steps of a depth block of tiles: as long as both operands of a block stay in the second-level
+/// cache.
+const STEPS: usize = 16;
+
+impl MatrixUnit {
+    /// Words of `k` numbers.
+    #[inline]
+    pub(super) fn words(self, k: usize) -> usize {
+        match self {
+            Self::Pairs(_) => k.div_ceil(2),
+            Self::Tiles(_, terms) => terms.words(k),
+        }
+    }
+
+    /// The numbers of some words, of `k` in all. Words of tiles are whole steps.
+    #[inline]
+    pub(super) fn numbers(self, words: &Range<usize>, k: usize) -> Range<usize> {
+        let numbers = |word: usize| match self {
+            Self::Pairs(_) => 2 * word,
+            Self::Tiles(_, terms) => word / terms.step() * (2 * STEP),
+        };
+        numbers(words.start).min(k)..numbers(words.end).min(k)
+    }
+
+    /// Words from one row to the next, for rows of so many: an odd number of lines of cache.
+    #[inline]
+    pub(super) fn row_stride(self, words: usize) -> usize {
+        const WORDS: usize = LINE / size_of::<u32>();
+        (words.div_ceil(WORDS) | 1).saturating_mul(WORDS)
+    }
+
+    /// Rows of memory for so many: tiles read whole blocks.
+    #[inline]
+    pub(super) fn rows(self, rows: usize) -> usize {
+        match self {
+            Self::Pairs(_) => rows,
+            Self::Tiles(..) => rows.next_multiple_of(BLOCK),
+        }
+    }
+
+    /// Where panels lie.
+    pub(super) fn format(self, target: Target, side: Side, extent: usize, words: usize) -> Format {
+        match self {
+            Self::Pairs(_) => Format::new(target, side, extent, words),
+            Self::Tiles(_, terms) => {
+                let steps = words / terms.step();
+                let blocks = steps.div_ceil(STEPS).max(1);
+                Format {
+                    width: BLOCK,
+                    padded: extent.div_ceil(BLOCK).saturating_mul(BLOCK),
+                    depth: words,
+                    kc: steps.div_ceil(blocks) * terms.step(),
+                }
+            }
+        }
+    }
+
+    /// The instruction set of everything beside the products: that of the vectors, or `isa`.
+    pub(super) fn isa(self, isa: Isa) -> Isa {
+        match self {
+            Self::Pairs(pairs) => pairs.isa(),
+            Self::Tiles(..) => isa,
+        }
+    }
+
+    /// What decides the form of a packed right operand.
+    pub(super) fn key(self, isa: Isa) -> PackKey {
+        let (form, terms) = match self {
+            Self::Pairs(_) => ("matrix.right.pairs", 0),
+            Self::Tiles(_, terms) => ("matrix.right.tiles", terms.count()),
+        };
+        let key = PackKey::f32(form, [terms, 0, 0], isa);
+        PackKey { precision: DType::Bf16, ..key }
+    }
+
+    /// Makes the words of some rows, [`MatrixUnit::row_stride`] of `words` apart.
+    ///
+    /// # Panics
+    /// Where `out` is too short, or numbers are not there.
+    pub(super) fn write_rows(self, isa: Isa, rows: Rows<'_>, words: usize, out: &mut [f32]) {
+        let stride = self.row_stride(words);
+        match self {
+            Self::Pairs(pairs) => pairs.run(RowsToWords { rows, out, stride }),
+            Self::Tiles(_, terms) => isa.run(RowsToTerms { rows, out, stride, terms }),
+        }
+    }
+
+    /// Makes the words of a panel of `width` lanes, whose rows are numbers; zeros where there are
+    /// not enough for the last word or step.
+    pub(super) fn write_panel(self, panel: &[f32], width: usize, out: &mut [f32]) {
+        let (step, terms) = match self {
+            Self::Pairs(_) => (1, 1),
+            Self::Tiles(_, terms) => (STEP, terms.count()),
+        };
+        let width = width.max(1);
+        let steps = panel.chunks(2 * step * width).zip(out.chunks_exact_mut(step * terms * width));
+        for (numbers, out) in steps {
+            for (i, out) in out.chunks_exact_mut(width).enumerate() {
+                let (term, row) = (i / step, 2 * (i % step));
+                for (lane, out) in out.iter_mut().enumerate() {
+                    let number = |row: usize| numbers.get(row * width + lane).map_or(0.0, |x| *x);
+                    *out = self.word(number(row), number(row + 1), term);
+                }
+            }
+        }
+    }
+
+    /// A pair of terms of two numbers.
+    #[inline(always)]
+    fn word(self, lower: f32, upper: f32, term: usize) -> f32 {
+        let bits = |x: f32| match self {
+            Self::Pairs(_) => plutino_tensor::bf16::from_f32(x).to_bits(),
+            Self::Tiles(..) => Terms::of(x)[term],
+        };
+        f32::from_bits(u32::from(bits(lower)) | u32::from(bits(upper)) << 16)
+    }
+}
+
+impl std::fmt::Display for MatrixUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Pairs(pairs) => pairs.fmt(f),
+            Self::Tiles(unit, terms) => write!(f, "bf16x{}.{unit}", terms.count()),
+        }
+    }
+}
+
+impl PackedMatrix {
+    /// What decides the form of a right operand for a unit.
+    pub fn key_of_unit(unit: MatrixUnit, isa: Isa) -> PackKey {
+        unit.key(unit.isa(isa))
+    }
+}
+
+/// Rows of A, `stride` numbers apart, of which some numbers become words.
+pub(super) struct Rows<'a> {
+    pub(super) data: Floats<'a>,
+    pub(super) stride: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) numbers: Range<usize>,
+}
+
+impl<'a> Rows<'a> {
+    /// The numbers of each.
+    #[inline(always)]
+    fn each(self) -> impl Iterator<Item = Floats<'a>> {
+        let Self { data, stride, rows, numbers } = self;
+        rows.map(move |row| data.part(row * stride + numbers.start..row * stride + numbers.end))
+    }
+}
+
+struct RowsToWords<'a, 'o> {
+    rows: Rows<'a>,
+    out: &'o mut [f32],
+    stride: usize,
+}
+
+impl Vectorized for RowsToWords<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let len = self.rows.numbers.len();
+        let whole = len / (2 * S::LANES);
+        for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
+            for i in 0..whole {
+                let at = 2 * i * S::LANES;
+                let pairs = s.to_pairs(load(s, row, at), load(s, row, at + S::LANES));
+                s.store(pairs, &mut out[i * S::LANES..]);
+            }
+            for at in (2 * whole * S::LANES..len).step_by(2) {
+                let upper = if at + 1 < len { row.get(at + 1) } else { 0.0 };
+                let bits = |x| u32::from(plutino_tensor::bf16::from_f32(x).to_bits());
+                out[at / 2] = f32::from_bits(bits(row.get(at)) | bits(upper) << 16);
+            }
+        }
+    }
+}
+
+struct RowsToTerms<'a, 'o> {
+    rows: Rows<'a>,
+    out: &'o mut [f32],
+    stride: usize,
+    terms: Terms,
+}
+
+impl Vectorized for RowsToTerms<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let len = self.rows.numbers.len();
+        let (step, terms) = (2 * STEP, self.terms.count());
+        for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
+            for (at, out) in (0..len).step_by(step).zip(out.chunks_exact_mut(terms * STEP)) {
+                let mut numbers = [0.0; 2 * STEP];
+                for (i, x) in numbers.iter_mut().enumerate().take(len - at) {
+                    *x = row.get(at + i);
+                }
+                for (term, out) in out.chunks_exact_mut(STEP).enumerate() {
+                    for (w, out) in out.iter_mut().enumerate() {
+                        let bits = |x: f32| u32::from(Terms::of(x)[term]);
+                        *out =
+                            f32::from_bits(bits(numbers[2 * w]) | bits(numbers[2 * w + 1]) << 16);
+                    }
+                }
+            }
+        }
+    }
+}

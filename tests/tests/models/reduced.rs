@@ -1,0 +1,117 @@
+//! Products of less than f32: how far results are off, and what they do not depend on.
+
+use plutino::{Isa, Model, Precision, Session, SessionOptions, Tensor, Units};
+use plutino_tests::{fixture, inputs};
+
+/// Whether this CPU has instructions for bf16 that go with an instruction set.
+fn multiplies_bf16(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let has = std::is_x86_feature_detected!("avx512bf16");
+    #[cfg(not(target_arch = "x86_64"))]
+    let has = false;
+    has && isa.name() == "avx512"
+}
+
+/// A session at this precision, with a way to compute: the emulation, or an instruction set.
+fn session(model: &Model, precision: Precision, isa: Option<Isa>, threads: usize) -> Session {
+    let options = SessionOptions::default().with_threads(threads).with_precision(precision);
+    let options = match isa {
+        Some(isa) => options.with_isa(isa),
+        None => options.with_units(Units::EmulatedBf16),
+    };
+    model.session(options).unwrap()
+}
+
+fn bits(outputs: &[Tensor]) -> Vec<Vec<u8>> {
+    outputs.iter().map(|y| y.as_bytes().to_vec()).collect()
+}
+
+/// The largest difference over the largest value, of any output.
+fn error(found: &[Tensor], exact: &[Tensor]) -> f64 {
+    let of = |(a, b): (&Tensor, &Tensor)| {
+        let (a, b) = (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap());
+        let largest = b.iter().fold(0.0f32, |m, y| m.max(y.abs()));
+        let off = a.iter().zip(b).fold(0.0f32, |m, (x, y)| m.max((x - y).abs()));
+        f64::from(off / largest)
+    };
+    found.iter().zip(exact).map(of).fold(0.0, f64::max)
+}
+
+/// Each operand of a product is off by 2^-9 of itself at most, and both together by 2^-8; the
+/// errors of layers one after the other are independent, so that they grow with the square root of
+/// their number.
+#[test]
+fn errors_are_those_of_bf16() {
+    let real = Isa::available().into_iter().filter(|isa| multiplies_bf16(*isa)).map(Some);
+    for isa in real.chain([None]) {
+        let names: &[&str] = match isa {
+            None => &["digits", "mobilenet_v3_small"], // the emulation takes its time
+            Some(_) => &["digits", "mobilenet_v3_small", "resnet50", "minilm", "squeezenet1_1"],
+        };
+        for name in names {
+            let fixture = fixture(name);
+            let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+            let given = inputs(&fixture);
+            let exact = session(&model, Precision::Highest, isa, 1).run(&given).unwrap();
+            let medium = session(&model, Precision::Medium, isa, 1);
+            let found = medium.run(&given).unwrap();
+
+            let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+            let plan = medium.plan(&specs).unwrap();
+            let of_pairs = |kernel: &str| {
+                kernel.contains("_bf16")
+                    || kernel == "gemm.emulated"
+                    || kernel == "gemm.avx512_bf16"
+            };
+            let layers = plan.steps().filter(|step| of_pairs(&step.kernel)).count();
+            assert!(layers > 0, "{name}: no kernel of bf16");
+            let (off, bound) = (error(&found, &exact), (layers as f64).sqrt() / 256.0);
+            assert!(off <= bound, "{name}: {off:.1e} with {layers} layers, at most {bound:.1e}");
+            assert!(off > 1e-5, "{name}: {off:.1e} is not bf16");
+
+            let three = session(&model, Precision::Medium, isa, 3).run(&given).unwrap();
+            assert!(bits(&three) == bits(&found), "{name} depends on threads");
+        }
+    }
+}
+
+/// Where the CPU has nothing that is faster, a lower precision changes no bit.
+#[test]
+fn precision_is_a_floor() {
+    let fixture = fixture("digits");
+    let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+    let given = inputs(&fixture);
+    for isa in Isa::available() {
+        let run = |precision| session(&model, precision, Some(isa), 1).run(&given).unwrap();
+        let exact = bits(&run(Precision::Highest));
+        // (Matrix units come with AVX-512; tests of products show what they compute.)
+        if isa.lanes() < 16 {
+            assert!(bits(&run(Precision::High)) == exact, "{isa}");
+        }
+        if !multiplies_bf16(isa) {
+            assert!(bits(&run(Precision::Medium)) == exact, "{isa}");
+        }
+    }
+}
+
+/// What matrix units compute: six products with the accuracy of f32, three with some 16 bits, one
+/// with 8.
+#[test]
+fn errors_on_matrix_units() {
+    let fixture = fixture("digits");
+    let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+    let given = inputs(&fixture);
+    let exact = session(&model, Precision::Highest, Some(Isa::best()), 1).run(&given).unwrap();
+    let on = |precision| {
+        let options = SessionOptions::default().with_threads(2).with_precision(precision);
+        let session = model.session(options.with_units(Units::EmulatedAmx)).unwrap();
+        let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+        let plan = session.plan(&specs).unwrap();
+        assert!(plan.steps().any(|step| step.kernel.ends_with("amx-emulated")));
+        error(&session.run(&given).unwrap(), &exact)
+    };
+    let [highest, high, medium] = Precision::ALL.map(on);
+    assert!(highest < 1e-6, "{highest:.1e}");
+    assert!((1e-7..1e-4).contains(&high), "{high:.1e}");
+    assert!((1e-4..1e-2).contains(&medium), "{medium:.1e}");
+}
