@@ -1,6 +1,8 @@
 //! Non-maximum suppression, by the engine's own operator: what `torchvision.ops.nms` and
 //! `batched_nms` keep.
 
+use std::cmp::Ordering;
+
 use plutino::{Model, Session, SessionOptions, Tensor, ir};
 
 use super::Detection;
@@ -56,15 +58,13 @@ impl Suppressor {
             let moved = |d: &Detection| d.corners.map(|at| at + d.class as f32 * apart);
             return self.nms(&all.iter().map(moved).collect::<Vec<_>>(), &scores);
         }
-        let mut classes: Vec<usize> = all.iter().map(|d| d.class).collect();
-        classes.sort_unstable();
-        classes.dedup();
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        let class = |&at: &usize| all.get(at).map(|d| d.class);
+        order.sort_by_key(class);
         let mut kept = Vec::new();
-        for class in classes {
-            let mine = all.iter().enumerate().filter(|(_, d)| d.class == class);
-            let (at, boxes): (Vec<usize>, Vec<[f32; 4]>) =
-                mine.map(|(at, d)| (at, d.corners)).unzip();
-            let scores: Vec<f32> = at.iter().filter_map(|&at| scores.get(at).copied()).collect();
+        for at in order.chunk_by(|a, b| class(a) == class(b)) {
+            let (boxes, scores): (Vec<[f32; 4]>, Vec<f32>) =
+                at.iter().filter_map(|&at| all.get(at)).map(|d| (d.corners, d.score)).unzip();
             let best = self.nms(&boxes, &scores)?;
             kept.extend(best.into_iter().filter_map(|i| at.get(i).copied()));
         }
@@ -86,13 +86,32 @@ impl Suppressor {
         if found.is_empty() {
             return Ok(found);
         }
-        if found.len() > MOST {
-            found.sort_by(|a, b| b.score.total_cmp(&a.score));
-            found.truncate(MOST);
-        }
+        keep_best(&mut found, MOST);
         let kept = self.batched(&found)?;
         Ok(kept.into_iter().take(most).filter_map(|at| found.get(at).copied()).collect())
     }
+}
+
+/// Leaves the best `most`, best first where there are more; of equal ones those that come first.
+fn keep_best(found: &mut Vec<Detection>, most: usize) {
+    if found.len() <= most || most == 0 {
+        return found.truncate(most);
+    }
+    // Only those that stay are sorted.
+    let mut scores: Vec<f32> = found.iter().map(|d| d.score).collect();
+    let (better, &mut last, _) = scores.select_nth_unstable_by(most - 1, |a, b| b.total_cmp(a));
+    let better = better.iter().filter(|score| score.total_cmp(&last).is_gt()).count();
+    let mut equal = most - better;
+    found.retain(|d| match d.score.total_cmp(&last) {
+        Ordering::Greater => true,
+        Ordering::Less => false,
+        Ordering::Equal if equal == 0 => false,
+        Ordering::Equal => {
+            equal -= 1;
+            true
+        }
+    });
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
 }
 
 #[cfg(test)]
@@ -131,6 +150,28 @@ mod tests {
             let kept = suppressor.nms(&corners, &scores).unwrap();
             assert_eq!(checksum(&kept), plain, "case {seed}");
             assert_eq!(checksum(&suppressor.batched(&all).unwrap()), batched, "case {seed}");
+        }
+    }
+
+    #[test]
+    fn the_best_are_those_that_sorting_would_leave() {
+        for (seed, count) in [(1, 0), (2, 1), (3, 100), (4, 1000)] {
+            let mut all = boxes(seed, count, 3);
+            // Many scores occur more than once; one is no number.
+            all.iter_mut().for_each(|d| d.score = (d.score * 20.0).floor());
+            all.iter_mut().skip(50).take(1).for_each(|d| d.score = f32::NAN);
+            for most in [0, 1, 7, 99, 100, 500, 2000] {
+                let (mut best, mut sorted) = (all.clone(), all.clone());
+                if sorted.len() > most {
+                    sorted.sort_by(|a, b| b.score.total_cmp(&a.score));
+                    sorted.truncate(most);
+                }
+                keep_best(&mut best, most);
+                let bits = |all: &[Detection]| {
+                    all.iter().map(|d| (d.score.to_bits(), d.corners, d.class)).collect::<Vec<_>>()
+                };
+                assert_eq!(bits(&best), bits(&sorted), "{most} of {count}");
+            }
         }
     }
 
