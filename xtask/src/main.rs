@@ -32,6 +32,7 @@ mod releases;
 mod resources;
 mod scale;
 mod soak;
+mod steps;
 mod tidy;
 mod view_test;
 mod walk;
@@ -82,6 +83,7 @@ enum Chore {
     Portable(portable::Args),
     Releases(releases::Args),
     Scale(scale::Args),
+    Steps(steps::Args),
     Soak(soak::Args),
     Tidy(tidy::Args),
     ViewTest(view_test::Args),
@@ -119,6 +121,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Portable(args) => portable::run(&args),
         Chore::Releases(args) => releases::run(&args),
         Chore::Scale(args) => scale::run(&args),
+        Chore::Steps(args) => steps::run(&args),
         Chore::Soak(args) => soak::run(&args),
         Chore::Tidy(_) => tidy::run(&project_root()?),
         Chore::ViewTest(args) => view_test::run(&args),

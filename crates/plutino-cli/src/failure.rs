@@ -110,6 +110,7 @@ impl From<TensorError> for Failure {
             TensorError::OutOfMemory { .. } | TensorError::Budget { .. } => {
                 Self::Limit(error.to_string())
             }
+            TensorError::Stopped => Self::Limit("the deadline passed".into()),
             _ => Self::Usage(error.to_string()),
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plutino::ir::escaped;
 use serde::Serialize;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -129,17 +129,27 @@ pub(crate) fn warn_all<T: std::fmt::Display>(warnings: impl IntoIterator<Item = 
 
 /// Shows that something is going on, where standard error is a terminal, until it is over.
 pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+    during_on(ProgressDrawTarget::stderr(), what, work)
+}
+
+fn during_on<T>(target: ProgressDrawTarget, what: &str, work: impl FnOnce() -> T) -> T {
+    let spinner = ProgressBar::with_draw_target(None, target);
+    let spinner =
+        spinner.with_style(ProgressStyle::default_spinner()).with_message(what.to_owned());
     spinner.enable_steady_tick(Duration::from_millis(120));
     let result = work();
     spinner.finish_and_clear();
     result
 }
 
-/// A bar of `steps`, where standard error is a terminal.
+/// A bar of `steps`, where standard error is a terminal; it goes when it is dropped.
 pub(crate) fn progress(what: &str, steps: u64) -> ProgressBar {
+    progress_on(ProgressDrawTarget::stderr(), what, steps)
+}
+
+fn progress_on(target: ProgressDrawTarget, what: &str, steps: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}");
-    let bar = ProgressBar::new(steps).with_message(what.to_owned());
+    let bar = ProgressBar::with_draw_target(Some(steps), target).with_message(what.to_owned());
     match style {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -203,6 +213,116 @@ pub(crate) fn count(n: usize, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use indicatif::TermLike;
+    use std::sync::{Arc, Mutex};
+
+    /// A terminal of a few lines, and all that it ever showed.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<Shown>>);
+
+    #[derive(Debug, Default)]
+    struct Shown {
+        lines: Vec<String>,
+        at: usize,
+        ever: String,
+    }
+
+    impl Screen {
+        fn target(&self) -> ProgressDrawTarget {
+            ProgressDrawTarget::term_like(Box::new(self.clone()))
+        }
+
+        fn with<T>(&self, f: impl FnOnce(&mut Shown) -> T) -> io::Result<T> {
+            Ok(f(&mut self.0.lock().unwrap()))
+        }
+
+        /// Whether this was there at any time.
+        fn showed(&self, what: &str) -> bool {
+            self.with(|shown| shown.ever.contains(what)).unwrap()
+        }
+
+        /// Whether nothing is there now.
+        fn is_clear(&self) -> bool {
+            self.with(|shown| shown.lines.iter().all(|line| line.trim().is_empty())).unwrap()
+        }
+    }
+
+    impl Shown {
+        fn line(&mut self) -> &mut String {
+            let lines = self.lines.len().max(self.at + 1);
+            self.lines.resize(lines, String::new());
+            &mut self.lines[self.at]
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            80
+        }
+        fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+            self.with(|shown| shown.at = shown.at.saturating_sub(n))
+        }
+        fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+            self.with(|shown| shown.at += n)
+        }
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)?;
+            self.move_cursor_down(1)
+        }
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.with(|shown| {
+                shown.line().push_str(text);
+                shown.ever.push_str(text);
+            })
+        }
+        fn clear_line(&self) -> io::Result<()> {
+            self.with(|shown| shown.line().clear())
+        }
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn long_work_is_shown_until_it_is_over() {
+        let screen = Screen::default();
+        let patience = std::time::Instant::now() + Duration::from_secs(20);
+        let result = during_on(screen.target(), "loading", || {
+            // As long as it takes to be shown: a thread of its own draws.
+            while screen.is_clear() && std::time::Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            7
+        });
+        assert!(screen.showed("loading"));
+        assert!(screen.is_clear());
+        assert_eq!(result, 7);
+    }
+
+    #[test]
+    fn bars_count_and_go() {
+        let screen = Screen::default();
+        let bar = progress_on(screen.target(), "running", 3);
+        bar.inc(1);
+        assert!(screen.showed("running") && screen.showed("1/3"));
+        assert!(!screen.is_clear());
+        bar.finish_and_clear();
+        assert!(screen.is_clear());
+
+        // Work that ends with an error drops the bar.
+        let screen = Screen::default();
+        let bar = progress_on(screen.target(), "running", 3);
+        bar.inc(2);
+        assert!(!screen.is_clear());
+        drop(bar);
+        assert!(screen.is_clear());
+    }
 
     #[test]
     fn units() {

@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, Slot};
 use crate::output::{progress, warn_all};
-use crate::session::SessionArgs;
+use crate::session::{LoadArgs, SessionArgs};
 use plutino::{Model, Tensor, ir};
 use plutino_vision::{Format, Labels, Names, Pixels, Placement, Recipe, Size, Wanted};
 use std::io::Read;
@@ -54,6 +54,10 @@ const BATCH: usize = 16;
 const MOST_BYTES: u64 = 1 << 30;
 
 impl ImageArgs {
+    pub(crate) fn files(&self) -> &LoadArgs {
+        self.session.files()
+    }
+
     /// Runs every picture, in order, and hands on what comes out, with the names of the classes.
     /// `custom` is how pictures are prepared where neither the command line nor a file beside the
     /// model says it.

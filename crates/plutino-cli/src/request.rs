@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Content, FileArgs, Need, Slot};
-use plutino::{Limits, Model, Request, Tensor};
+use plutino::{Model, Request, Tensor};
 use std::path::Path;
 
 /// Operands to feed and to fetch.
@@ -109,18 +109,14 @@ impl Prepared {
         Self { picture: None, rows: Vec::new(), feeds, fetches: Fetches::These(Vec::new()) }
     }
 
-    pub(crate) fn request(&self, limits: &Limits) -> Request<'_> {
+    pub(crate) fn request(&self) -> Request<'_> {
         let mut request = Request::new();
         for (name, tensor) in &self.feeds {
             request = request.feed(name, tensor);
         }
-        request = match &self.fetches {
+        match &self.fetches {
             Fetches::All => request.fetch_all(),
             Fetches::These(names) => names.iter().fold(request, |r, name| r.fetch(name)),
-        };
-        match limits.deadline {
-            Some(deadline) => request.deadline(deadline),
-            None => request,
         }
     }
 }

@@ -12,10 +12,10 @@ use plutino::tensor::alloc::Ledger;
 use plutino::tensor::stop::Stop;
 use plutino::{
     Context, DType, Dispatch, Isa, Limits, MemoryUse, Model, ModelError, ModelOptions, Placement,
-    Precision, Session, SessionOptions, SizeLimit, SizeLimits, WeightDtype,
+    Precision, Session, SessionOptions, SizeLimit, SizeLimits, TensorError, WeightDtype,
 };
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Options of every command that runs a model.
 #[derive(Debug, Clone, clap::Args)]
@@ -146,6 +146,9 @@ pub(crate) struct LoadArgs {
     /// count
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     max_memory: Option<usize>,
+    /// Give up after this time, from the start of the command on
+    #[arg(long = "timeout", value_name = "SECONDS", value_parser = parse_deadline)]
+    deadline: Option<Instant>,
     /// Raise or lower a limit on the size of models, such as words=4000000; may be given several
     /// times (text-bytes, words, operators, operands, arguments, parameter-bytes,
     /// expression-parts, rank, planned-bytes)
@@ -183,11 +186,36 @@ impl LoadArgs {
         self.limit.iter().fold(SizeLimits::default(), |sizes, &(limit, n)| sizes.with(limit, n))
     }
 
-    /// How a model is loaded: files are mapped, since whoever runs the command leaves them alone
-    /// meanwhile.
+    /// What --timeout leaves to do work in.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { deadline: self.deadline, ..Limits::default() }
+    }
+
+    /// Does the work of a command within --timeout: all that this thread plans, runs and computes
+    /// from numbers ends with it.
+    pub(crate) fn within<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if self.deadline.is_none() {
+            return work();
+        }
+        let stop = Stop::new(|| false, self.deadline);
+        let _scope = Scope::current().ended_by(&stop).enter();
+        let result = work()?;
+        // What was printed may be a part of a result where nobody asked.
+        match stop.seen() {
+            Some(_) => Err(TensorError::Stopped.into()),
+            None => Ok(result),
+        }
+    }
+
+    /// How a model is loaded, within the limits: files are mapped, since whoever runs the command
+    /// leaves them alone meanwhile.
     pub(crate) fn load_options(&self) -> LoadOptions {
         LoadOptions {
             mmap: true,
+            limits: self.limits(),
             memory_budget: self.max_memory,
             sizes: self.sizes(),
             ..LoadOptions::default()
@@ -285,31 +313,22 @@ impl From<MemoryArg> for MemoryUse {
 impl SessionArgs {
     /// Loads a model, within the limits.
     pub(crate) fn load(&self, path: &Path) -> Result<Model, Failure> {
-        self.load_within(path, &Limits::default())
-    }
-
-    /// [`SessionArgs::load`] with a deadline.
-    pub(crate) fn load_within(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
-        self.limits.load(path, limits)
+        let files = self.files();
+        load_with(path, &files.options(files.load_options())?)
     }
 
     pub(crate) fn session(&self, model: &Model) -> Result<Session, Failure> {
         self.limits.session(model, self.memory)
     }
 
-    /// Reads what a run needs, within --max-memory and the deadline: what is compressed may become
-    /// a thousand times as large.
+    /// Reads what a run needs, within --max-memory: what is compressed may become a thousand times
+    /// as large.
     pub(crate) fn reading<T>(
         &self,
-        limits: &Limits,
         read: impl FnOnce() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let ledger = Ledger::new(self.limits.files.max_memory);
-        let mut scope = Scope::current().charged_to(&ledger);
-        if limits.deadline.is_some() {
-            scope = scope.ended_by(&Stop::new(|| false, limits.deadline));
-        }
-        let _scope = scope.enter();
+        let _scope = Scope::current().charged_to(&ledger).enter();
         read()
     }
 
@@ -317,26 +336,14 @@ impl SessionArgs {
         self.limits.options(self.memory)
     }
 
-    /// How models are loaded, within the limits.
-    pub(crate) fn loading(&self, limits: &Limits) -> LoadOptions {
-        self.limits.loading(limits)
-    }
-
     pub(crate) fn files(&self) -> &LoadArgs {
-        &self.limits.files
+        self.limits.files()
     }
 }
 
 impl LimitArgs {
-    /// Loads a model, within the limits.
-    pub(crate) fn load(&self, path: &Path, limits: &Limits) -> Result<Model, Failure> {
-        load_with(path, &self.files.options(self.loading(limits))?)
-    }
-
-    fn loading(&self, limits: &Limits) -> LoadOptions {
-        let mut options = self.files.load_options();
-        options.limits = limits.clone();
-        options
+    pub(crate) fn files(&self) -> &LoadArgs {
+        &self.files
     }
 
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
@@ -485,11 +492,12 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| "a number of bytes, as in 500MB".into())
 }
 
-/// For clap: a positive number of seconds.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+/// A positive number of seconds from now on. Arguments are read as soon as the command starts.
+fn parse_deadline(text: &str) -> Result<Instant, String> {
     let seconds = text.parse().ok().filter(|s| *s > 0.0);
     let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-    time.ok_or_else(|| "a positive number of seconds".into())
+    let deadline = time.and_then(|time| Instant::now().checked_add(time));
+    deadline.ok_or_else(|| "a positive number of seconds".into())
 }
 
 #[cfg(test)]
@@ -516,9 +524,11 @@ mod tests {
         for bad in ["", "MB", "5XB", "-1", "99999999999999999999", "99999999999999999GB"] {
             assert!(parse_bytes(bad).is_err(), "{bad}");
         }
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
-        for bad in ["0", "-1", "x", "inf", "nan", "1e300"] {
-            assert!(parse_seconds(bad).is_err(), "{bad}");
+        let (before, half) = (Instant::now(), Duration::from_millis(500));
+        let deadline = parse_deadline("0.5").unwrap();
+        assert!(before + half <= deadline && deadline <= Instant::now() + half);
+        for bad in ["0", "-1", "x", "inf", "nan", "1e300", "1e19"] {
+            assert!(parse_deadline(bad).is_err(), "{bad}");
         }
     }
 }

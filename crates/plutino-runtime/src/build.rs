@@ -68,7 +68,6 @@ pub(crate) fn within<R>(
         model,
         resolved,
         contexts,
-        limits,
         ledger: &ledger,
         budget: resolved.options.memory_budget,
         shared,
@@ -105,7 +104,6 @@ pub(crate) fn body(
         model,
         resolved: &shared.resolved,
         contexts: &[],
-        limits: &Limits::default(),
         ledger: &ledger,
         budget: left.map(|left| left.saturating_add(model.weights)),
         shared,
@@ -139,7 +137,6 @@ pub(crate) struct Making<'a> {
     pub(crate) resolved: &'a Resolved,
     /// Where operators run, and who plans them together; none: this thread alone does.
     contexts: &'a [Arc<Context>],
-    pub(crate) limits: &'a Limits,
     /// What the model and planning take: weights, as they are and packed, tables of kernels, values
     /// computed once.
     ledger: &'a Arc<Ledger>,
@@ -152,12 +149,12 @@ pub(crate) struct Making<'a> {
 impl Making<'_> {
     /// The net for this binding, after all passes.
     pub(crate) fn prepare(&self, binding: &Binding) -> Result<Prepared, SessionError> {
-        let Self { model, resolved, limits, .. } = *self;
+        let Self { model, resolved, .. } = *self;
         let (feed_ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
         let mut net = Net::new(model, resolved.options.sorting, feed_ids, &binding.wanted)?;
         control::bind(&mut net, &model.controls, self.shared);
         alloc::charge(node_memory(net.nodes.len()))?;
-        let mut cx = PassCx::new(model, &feeds, resolved.setting(), limits);
+        let mut cx = PassCx::new(model, &feeds, resolved.setting());
         let reports = passes::run(&mut net, &mut cx, resolved)?;
         let PassCx { warnings, packs, .. } = cx;
         Ok(Prepared { net, packs, reports, warnings })
@@ -170,14 +167,14 @@ impl Making<'_> {
         prepared: Prepared,
         mut opening: Option<Opening>,
     ) -> Result<Plan, SessionError> {
-        let Self { model, limits, .. } = *self;
+        let model = self.model;
         let Prepared { mut net, packs, reports, warnings } = prepared;
         let feeds: Vec<_> = binding.feeds.iter().map(|(_, spec)| spec.clone()).collect();
         self.check_outputs(&net, &net.types, &feeds)?;
         let residents: Arc<Vec<Resident>> =
             opening.as_ref().map(|o| o.residents.clone()).unwrap_or_default().into();
         let mut planned = self.plan_nodes(&net, &net.types, &packs, &residents)?;
-        limits.check()?;
+        halt::go_on()?;
         let opens = opening.is_some();
         let located = self.place(&mut net, &binding, &mut planned, &packs, (&residents, opens))?;
         let types = &net.types;
@@ -194,7 +191,7 @@ impl Making<'_> {
                 self.arrange(&net, &feeds, &planned, &residents, decision)?
             }
         };
-        limits.check()?;
+        halt::go_on()?;
         let Arranged { storage, placed, lay } = arranged;
         let mut assembler =
             Assembler { net: &net, types, storage: &storage, lay: &lay, residents: &residents };
@@ -323,7 +320,7 @@ impl Making<'_> {
         };
         // Each time round, some groups fewer.
         while !groups.is_empty() {
-            self.limits.check()?;
+            halt::go_on()?;
             let together = arranged(Overlap::new(groups.clone(), net.nodes.len()))?;
             if together.lay.arena() <= most && self.fits(net, &together) {
                 return Ok((together, alone));

@@ -2,8 +2,10 @@
 
 use crate::SessionError;
 use crate::bind::Binding;
+use crate::halt;
 use crate::plan::Plan;
 use plutino_ir::Limits;
+use plutino_tensor::stop;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -100,14 +102,14 @@ impl PlanCache {
 
     /// Leave to make a plan, once nobody else does.
     fn turn(&self, limits: &Limits) -> Result<MutexGuard<'_, ()>, SessionError> {
-        if *limits == Limits::default() {
+        if *limits == Limits::default() && !stop::can_stop() {
             return Ok(lock(&self.making));
         }
         loop {
             match self.making.try_lock() {
                 Ok(turn) => return Ok(turn),
                 Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
-                Err(TryLockError::WouldBlock) => limits.check()?,
+                Err(TryLockError::WouldBlock) => limits.check().and_then(|()| halt::go_on())?,
             }
             std::thread::sleep(LOOK);
         }

@@ -4,7 +4,7 @@
 use crate::SessionError;
 use plutino_ir::{Interrupted, Limits};
 use plutino_ops::Location;
-use plutino_tensor::stop::{Stop, Why};
+use plutino_tensor::stop::{self, Stop, Why};
 use plutino_tensor::{Entered, Scope};
 use std::sync::Arc;
 
@@ -28,17 +28,32 @@ pub(crate) fn seen(scope: &Scope) -> Option<Interrupted> {
     })
 }
 
+/// Whether planning may go on.
+///
+/// # Errors
+/// Where the work of this thread is to end.
+pub(crate) fn go_on() -> Result<(), Interrupted> {
+    match stop::stopped() {
+        true => seen(&Scope::current()).map_or(Ok(()), Err),
+        false => Ok(()),
+    }
+}
+
+/// Steps of planning between two looks.
+const PACE: usize = 256;
+
+/// [`go_on`] at one step in many of a loop that does little in each.
+///
+/// # Errors
+/// Where the work of this thread is to end.
+pub(crate) fn go_on_at(step: usize) -> Result<(), Interrupted> {
+    if step.is_multiple_of(PACE) { go_on() } else { Ok(()) }
+}
+
 /// Whether planning may go on with this operator.
 ///
 /// # Errors
 /// Where the work of this thread is to end.
 pub(crate) fn check(at: &Location) -> Result<(), SessionError> {
-    let scope = Scope::current();
-    if scope.stop().is_none_or(|stop| !stop.is_given()) {
-        return Ok(());
-    }
-    match seen(&scope) {
-        Some(why) => Err(SessionError::interrupted(why, 0, 0, Some(at))),
-        None => Ok(()),
-    }
+    go_on().map_err(|why| SessionError::interrupted(why, 0, 0, Some(at)))
 }

@@ -8,11 +8,12 @@
 
 use crate::compare::is_random;
 use crate::control::Shared;
+use crate::halt;
 use crate::model::Role;
 use crate::net::{Net, ValueId, Wanted};
 use crate::passes::{self, PassCx};
 use crate::{Model, SessionError, control, lists};
-use plutino_ir::{Attribute, DType, Graph, Limits, OperandId, Operator, OperatorId, Parameter};
+use plutino_ir::{Attribute, DType, Graph, OperandId, Operator, OperatorId, Parameter};
 use plutino_ops::ValueSpec;
 use plutino_tensor::Tensor;
 use std::collections::{BTreeMap, HashMap};
@@ -56,6 +57,8 @@ impl Model {
     pub fn optimized(&self) -> Result<Optimized, SessionError> {
         let mut done = Optimized { graph: self.graph().clone(), ..Optimized::default() };
         let constants = self.constants()?;
+        // What was not computed in time is no reason to write it as it was.
+        halt::go_on()?;
         let internal = |e: Box<dyn std::error::Error + Send + Sync>| {
             SessionError::internal(format!("an edit of the graph: {e}"))
         };
@@ -96,8 +99,7 @@ impl Model {
         }
         let mut net = Net::new(inner, sorting, Vec::new(), &Wanted::These(wanted))?;
         control::bind(&mut net, &inner.controls, &shared);
-        let limits = Limits::default();
-        let mut cx = PassCx::new(inner, &[], shared.resolved.setting(), &limits);
+        let mut cx = PassCx::new(inner, &[], shared.resolved.setting());
         passes::types(&mut net, &mut cx)?;
         let mut known = HashMap::new();
         for &id in &net.fetches {

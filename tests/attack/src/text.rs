@@ -115,6 +115,8 @@ pub enum Damage {
     Operand,
     /// An operator is one of another type.
     Operator,
+    /// Operators come after others, without reading of them.
+    Order,
 }
 
 impl Damage {
@@ -135,6 +137,7 @@ impl Damage {
         (Self::DType, 6),
         (Self::Operand, 8),
         (Self::Operator, 6),
+        (Self::Order, 8),
     ];
 
     fn chosen(chance: &mut Chance) -> Self {
@@ -328,6 +331,28 @@ fn words(kind: Damage, lines: &mut Lines, stock: &Stock, chance: &mut Chance) {
                 word.clone_from(kind);
             }
         }
+        Damage::Order => order(lines, chance),
+    }
+}
+
+/// Adds up to eight orders. Most let an operator come after one that stands before it, which is no
+/// input; some make cycles, name what is not there, or say something else than `after`.
+fn order(lines: &mut Lines, chance: &mut Chance) {
+    for _ in 0..1 + chance.below(8) {
+        let later = 2 + chance.below(lines.len() - 2);
+        let end = if chance.once_in(16) { lines.len() } else { later };
+        let input = |words: &&Vec<String>| words.first().is_some_and(|kind| kind == "pnnx.Input");
+        let inputs = chance.once_in(32);
+        let before = lines.iter().take(end).skip(2).filter(|words| inputs || !input(words));
+        let names: Vec<&String> = before.filter_map(|words| words.get(1)).collect();
+        let named = chance.one(&names).map(|name| format!("^{name}=after"));
+        let word = match chance.below(128) {
+            0 => Some("^nobody=after".to_owned()),
+            1 => Some("^=after".to_owned()),
+            2 => named.map(|word| word.replace("=after", "=before")),
+            _ => named,
+        };
+        lines[later].extend(word);
     }
 }
 

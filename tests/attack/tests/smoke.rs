@@ -4,6 +4,7 @@
 
 use plutino_attack::chance::Chance;
 use plutino_attack::mutant::Nursery;
+use plutino_attack::text::Damage;
 use plutino_attack::trial::{Bounds, Outcome};
 use plutino_attack::{seeds, target, text};
 use std::collections::BTreeMap;
@@ -13,15 +14,23 @@ use std::path::Path;
 fn mutants_end_in_results_or_typed_errors() {
     let nursery = Nursery::new().unwrap();
     let mut seen: BTreeMap<Outcome, usize> = BTreeMap::new();
+    let mut ordered: BTreeMap<Outcome, usize> = BTreeMap::new();
     for number in 0..3000 {
         let mutant = nursery.mutant(0, number);
         let made = mutant.attempt(Bounds::default());
         let outcome = made.unwrap_or_else(|fault| panic!("{number} of {}: {fault}", mutant.name));
         *seen.entry(outcome).or_default() += 1;
+        if mutant.damage.contains(&Damage::Order) {
+            *ordered.entry(outcome).or_default() += 1;
+        }
     }
     // The damage reaches every stage, else this tests the parser alone.
     for outcome in [Outcome::Unread, Outcome::Undecoded, Outcome::NotPlanned, Outcome::Ran] {
         assert!(seen.get(&outcome).is_some_and(|&n| n > 100), "{seen:?}");
+    }
+    // So do orders without data: some are refused, with many there are results.
+    for outcome in [Outcome::Unread, Outcome::Ran] {
+        assert!(ordered.get(&outcome).is_some_and(|&n| n > 30), "{ordered:?}");
     }
 }
 

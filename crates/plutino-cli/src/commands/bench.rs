@@ -7,7 +7,7 @@ use crate::output::{Output, bytes, millis, progress};
 use crate::session::SessionArgs;
 use crate::system;
 use crate::timing::{Timing, as_millis};
-use plutino::{Limits, Tensor};
+use plutino::Tensor;
 use serde::Serialize;
 use std::io::Write;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     files: FileArgs,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// What is measured, in the order in which it is printed.
@@ -67,8 +67,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = args.session.load(&args.model)?;
     let load = start.elapsed();
     let slots = inputs::slots(&model);
-    let limits = Limits::default();
-    let inputs = args.session.reading(&limits, || args.files.one(&slots, &args.shapes))?;
+    let inputs = args.session.reading(|| args.files.one(&slots, &args.shapes))?;
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let session = args.session.session(&model)?;
     let start = Instant::now();

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    files: LoadArgs,
+    pub(super) files: LoadArgs,
 }
 
 /// What was found.

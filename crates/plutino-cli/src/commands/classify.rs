@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    images: ImageArgs,
+    pub(super) images: ImageArgs,
     /// How many classes to show
     #[arg(long, value_name = "K", default_value_t = 5)]
     top: usize,

@@ -8,7 +8,7 @@ use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
 use plutino::npy::npz;
-use plutino::{DType, Isa, Limits, Model, Session};
+use plutino::{DType, Isa, Model, Session};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     other: OtherArgs,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// Options of the run that is the reference.
@@ -152,8 +152,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         _ => return Ok(write!(out, "{SCRIPT}")?),
     };
     let (path, model) = (model, args.session.load(model)?);
-    let limits = Limits::default();
-    let reference = args.session.reading(&limits, || reference(args, &model))?;
+    let reference = args.session.reading(|| reference(args, &model))?;
     let mut options = CompareOptions::default();
     options.tolerance = args.tolerance;
     warn_all(model.warnings());

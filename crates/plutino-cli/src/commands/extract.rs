@@ -33,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    files: LoadArgs,
+    pub(super) files: LoadArgs,
 }
 
 /// What is printed as JSON.

@@ -2,24 +2,24 @@
 
 use crate::failure::Failure;
 use crate::output::{Output, aside, count, during, time};
-use crate::session::{SessionArgs, parse_seconds};
+use crate::session::SessionArgs;
 use crate::story;
 use crate::timing::as_millis;
-use plutino::Limits;
 use plutino::generate::{
     Decoder, End, GenerateOptions, Sampling, TextStream, Timing, Token, Tokenizer,
 };
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Continue texts with a decoder, token by token
 ///
 /// Without MODEL, a small decoder that is built in writes a story. MODEL is a decoder's only file
 /// or its prefill; MODEL.step.pnnx.param, the step, and MODEL.generate.json, which says what the
 /// inputs are, are found beside it (docs/generate.md). The likeliest token follows each time,
-/// unless --temperature, --top-k, --top-p or --seed ask for drawn ones.
+/// unless --temperature, --top-k, --top-p or --seed ask for drawn ones. What is written when
+/// --timeout is over is shown.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model [default: a built-in one that writes stories]
@@ -44,11 +44,8 @@ pub(crate) struct Args {
     /// Print one JSON object, when all is done
     #[arg(long)]
     json: bool,
-    /// Give up after this time, from the start of loading on; what is written by then is shown
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
-    timeout: Option<Duration>,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// How tokens are drawn.
@@ -117,16 +114,13 @@ struct TimingReport {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let limits = Limits { deadline, ..Limits::default() };
     let texts = args.texts()?;
     let (decoder, tokenizer) = match &args.model {
-        Some(path) => args.load(path, &limits)?,
+        Some(path) => args.load(path)?,
         None => story::decoder(args.session.options()?)?,
     };
     let mut options = GenerateOptions::default().with_max(args.max);
     options.sampling = args.sampling.sampling();
-    options.limits = limits;
     options.stop = decoder.stop(&tokenizer)?;
     for stop in &args.stop {
         let token = tokenizer.token(stop).or_else(|| stop.parse().ok());
@@ -201,13 +195,14 @@ impl Args {
         }
     }
 
-    fn load(&self, path: &Path, limits: &Limits) -> Result<(Decoder, Tokenizer), Failure> {
+    fn load(&self, path: &Path) -> Result<(Decoder, Tokenizer), Failure> {
         let file = match &self.tokenizer {
             Some(file) => file.clone(),
             None => path.with_file_name("tokenizer.json"),
         };
         let tokenizer = Tokenizer::load(&file)?;
-        let loading = self.session.files().options(self.session.loading(limits))?;
+        let files = self.session.files();
+        let loading = files.options(files.load_options())?;
         let options = self.session.options()?;
         let load = || Decoder::load_with(path, loading, options);
         Ok((during(&format!("loading {}", path.display()), load)?, tokenizer))

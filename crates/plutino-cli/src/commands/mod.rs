@@ -21,6 +21,7 @@ mod view;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::session::LoadArgs;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -45,7 +46,39 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// Does what was asked for, within the time that was given.
     pub(crate) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        let files = self.files().cloned();
+        let work = || self.work(out);
+        match files {
+            Some(files) => files.within(work),
+            None => work(),
+        }
+    }
+
+    /// The options of commands that load a model.
+    fn files(&self) -> Option<&LoadArgs> {
+        Some(match self {
+            Self::Run(args) => args.session.files(),
+            Self::Classify(args) => args.images.files(),
+            Self::Detect(args) => args.images.files(),
+            Self::Segment(args) => args.images.files(),
+            Self::Generate(args) => args.session.files(),
+            Self::Info(args) => args.limits.files(),
+            Self::Check(args) => &args.files,
+            Self::Verify(args) => args.session.files(),
+            Self::Compare(args) => args.session.files(),
+            Self::Bench(args) => args.session.files(),
+            Self::Profile(args) => args.session.files(),
+            Self::View(args) => args.session.files(),
+            Self::Extract(args) => &args.files,
+            Self::Optimize(args) => &args.files,
+            Self::Partition(args) => args.session.files(),
+            Self::Ops(_) | Self::Completions(_) | Self::Man(_) => return None,
+        })
+    }
+
+    fn work(self, out: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Run(args) => run::run(&args, out),
             Self::Classify(args) => classify::run(&args, out),

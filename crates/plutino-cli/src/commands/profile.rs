@@ -10,7 +10,7 @@ use crate::profile::trace::Trace;
 use crate::request::{Prepared, RequestArgs};
 use crate::session::SessionArgs;
 use plutino::cost::Recorded;
-use plutino::{Limits, Model, Plan, Session, SessionError};
+use plutino::{Model, Plan, Session, SessionError};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let start = Instant::now();
     let (run, plan) = prepare(args, &model, &session)?;
     let plan_time = start.elapsed();
-    let request = run.request(&Limits::default());
+    let request = run.request();
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut profiles = Vec::new();
     let mut first_ms = 0.0;
@@ -138,7 +138,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn read<T>(args: &Args, read: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    args.session.reading(&Limits::default(), read)
+    args.session.reading(read)
 }
 
 /// What is run, and its plan. Inputs for which there are no files are made up where they are
@@ -151,7 +151,7 @@ fn prepare(
     let slots = inputs::slots(model);
     if args.request.is_plain() {
         let run = Prepared::plain(model, read(args, || args.files.one(&slots, &args.shapes))?);
-        let plan = session.plan_request(&run.request(&Limits::default()))?;
+        let plan = session.plan_request(&run.request())?;
         return Ok((run, plan));
     }
     if !args.files.is_empty() && !args.shapes.is_empty() {
@@ -164,12 +164,12 @@ fn prepare(
     if !args.request.feeds_operands() && args.files.is_empty() {
         run.make_up(&slots, &args.shapes)?; // as for a plain run
     }
-    match session.plan_request(&run.request(&Limits::default())) {
+    match session.plan_request(&run.request()) {
         Err(SessionError::NotFed { missing, .. }) if args.files.is_empty() => {
             let needed: Vec<_> =
                 slots.into_iter().filter(|slot| missing.contains(&slot.operand)).collect();
             run.make_up(&needed, &args.shapes)?;
-            let plan = session.plan_request(&run.request(&Limits::default()))?;
+            let plan = session.plan_request(&run.request())?;
             Ok((run, plan))
         }
         plan => Ok((run, plan?)),

@@ -11,10 +11,10 @@ use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::pictures::free;
 use crate::request::{Prepared, RequestArgs};
-use crate::session::{SessionArgs, parse_seconds};
+use crate::session::SessionArgs;
 use crate::timing::as_millis;
 use plutino::npy::npz;
-use plutino::{Limits, Session, State, Tensor};
+use plutino::{Session, State, Tensor};
 use plutino_vision::{Class, Labels, Names, Pixels, Recipe, likeliest};
 use serde::Serialize;
 use std::io::Write;
@@ -55,11 +55,8 @@ pub(crate) struct Args {
     request: RequestArgs,
     #[command(flatten)]
     carry: CarryArgs,
-    /// Give up after this time, from the start of loading on
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, help_heading = "Execution")]
-    timeout: Option<Duration>,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// Elements of an output up to which its numbers are part of the JSON.
@@ -112,10 +109,8 @@ struct ClassReport {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let deadline = args.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let limits = Limits { deadline, ..Limits::default() };
     let model = match &args.model {
-        Some(path) => args.session.load_within(path, &limits)?,
+        Some(path) => args.session.load(path)?,
         None => digits::model()?,
     };
     let beside = args.files.picture().for_model(model.file(), Recipe::default())?.labels;
@@ -129,7 +124,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         false => {
             let need = if args.carry.is_given() { Need::Some } else { Need::All };
             let prepare = || args.request.prepare(&model, &args.files, need);
-            args.session.reading(&limits, prepare)?
+            args.session.reading(prepare)?
         }
     };
     if demo
@@ -151,7 +146,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut warnings = Vec::new();
     let mut finite = true;
     for (i, run) in runs.iter().enumerate() {
-        let (outputs, spent, planned) = compute(args, &session, run, &limits, state.as_mut())?;
+        let (outputs, spent, planned) = compute(args, &session, run, state.as_mut())?;
         if i == 0 {
             warnings = model.warnings().iter().map(ToString::to_string).chain(planned).collect();
             if !args.json {
@@ -169,7 +164,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
         written.push(outputs);
         if args.check_finite {
-            finite &= finite::check(&session, &run.request(&limits), out)?;
+            finite &= finite::check(&session, &run.request(), out)?;
         }
     }
     if args.json {
@@ -299,10 +294,9 @@ fn compute(
     args: &Args,
     session: &Session,
     run: &Prepared,
-    limits: &Limits,
     state: Option<&mut State>,
 ) -> Result<(Vec<(String, Tensor)>, Duration, Vec<String>), Failure> {
-    let request = run.request(limits);
+    let request = run.request();
     let plan = during("planning", || match &state {
         Some(state) => session.plan_with_state(state, &request),
         None => session.plan_request(&request),

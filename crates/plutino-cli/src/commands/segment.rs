@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    images: ImageArgs,
+    pub(super) images: ImageArgs,
     /// Draw the mask over the picture: a PNG file, or a folder where there are several pictures
     #[arg(short, long, value_name = "OUT.png|FOLDER")]
     output: Option<PathBuf>,

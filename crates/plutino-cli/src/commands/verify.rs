@@ -7,7 +7,7 @@ use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::SessionArgs;
 use plutino::npy::npz;
-use plutino::{Comparison, Limits, Tensor, Tolerance};
+use plutino::{Comparison, Tensor, Tolerance};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// How it went.
@@ -94,7 +94,7 @@ struct Errors {
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let model = args.session.load(&args.model)?;
     let slots = inputs::slots(&model);
-    let (inputs, expected) = args.session.reading(&Limits::default(), || {
+    let (inputs, expected) = args.session.reading(|| {
         let inputs = inputs::arrays(&args.inputs, &slots, args.convert)?;
         Ok((inputs, expected(&args.expected)?))
     })?;

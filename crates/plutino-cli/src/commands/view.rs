@@ -6,7 +6,7 @@ use crate::output::{Output, bytes, during, progress, warn_all};
 use crate::profile::report::faster_half;
 use crate::session::{LoadArgs, SessionArgs};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights, quote};
-use plutino::{Limits, Model, ModelError, ModelOptions, Session, Tensor};
+use plutino::{Model, ModelError, ModelOptions, Session, Tensor};
 use plutino_view::{Data, Marks, Times};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    session: SessionArgs,
+    pub(super) session: SessionArgs,
 }
 
 /// Bytes of `--errors`, at most.
@@ -204,7 +204,7 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
         true => inputs::specs(&args.shapes, &slots, Open::One).map(|specs| (specs, None)),
         false => args
             .session
-            .reading(&Limits::default(), || args.files.one(&slots, &args.shapes))
+            .reading(|| args.files.one(&slots, &args.shapes))
             .map(|tensors| (tensors.iter().map(Tensor::spec).collect(), Some(tensors))),
     };
     let (specs, tensors) = match feeds {

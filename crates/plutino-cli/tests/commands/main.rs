@@ -9,7 +9,10 @@ mod pictures;
 mod plan;
 mod profile;
 mod programs;
+#[cfg(target_os = "linux")]
+mod progress;
 mod requests;
+mod timeouts;
 mod view;
 
 use assert_cmd::Command;

@@ -74,35 +74,6 @@ fn control_flow_shows_in_profiles() {
 }
 
 #[test]
-fn loops_end_with_the_deadline() {
-    let folder = Folder::new();
-    let lines = |lines: &str, operands: usize| {
-        format!("7767517\n{} {operands}\n{lines}\n", lines.lines().count())
-    };
-    let model = folder.write(
-        "loop.pnnx.param",
-        lines(
-            "pnnx.Input in 0 1 x #x=(?)f32\nplutino.While w 1 1 x y cond=Yes body=Same\npnnx.Output out 1 0 y",
-            2,
-        ),
-    );
-    let yes = folder.write(
-        "Yes.param",
-        lines("pnnx.Input in 0 1 x\ntorch.max m 1 1 x y\ntorch.ge g 1 1 y c other=-1e9\npnnx.Output out 1 0 c", 3),
-    );
-    let same = folder.write(
-        "Same.param",
-        lines("pnnx.Input in 0 1 x\npnnx.Expression e 1 1 x y expr=mul(@0,0.5)\npnnx.Output out 1 0 y", 2),
-    );
-    let (yes, same) = (format!("Yes={yes}"), format!("Same={same}"));
-    let inputs = program("newton/inputs.npz");
-    let args =
-        ["run", &model, "-i", &inputs, "--define", &yes, "--define", &same, "--timeout", "0.2"];
-    let err = fails(&args, 4);
-    assert!(err.contains("deadline"), "{err}");
-}
-
-#[test]
 fn parts_and_smaller_models_are_written() {
     let folder = Folder::new();
     let model = program("kept_whole/model.pnnx.param");

@@ -6,7 +6,6 @@ use crate::infer;
 use crate::net::{Action, Net, Wanted};
 use crate::passes::PassCx;
 use crate::{Session, SessionError};
-use plutino_ir::Limits;
 use plutino_ops::{Location, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
 use std::collections::HashMap;
@@ -46,9 +45,8 @@ impl Outline {
         let resolved = session.resolved();
         let model = &session.model().inner;
         let inputs = model.inputs.iter().map(|input| input.id.into()).collect();
-        let limits = Limits::default();
         let mut net = Net::new(model, resolved.options.sorting, inputs, &Wanted::Outputs)?;
-        let mut cx = PassCx::new(model, feeds, resolved.setting(), &limits);
+        let mut cx = PassCx::new(model, feeds, resolved.setting());
         infer::infer(&mut net, &mut cx)?;
         let mut outline = Self::default();
         for &feed in &net.feeds {

@@ -139,8 +139,7 @@ impl Shared {
         let sorting = self.resolved.options.sorting;
         let mut net = Net::new(inner, sorting, ids, &binding.wanted)?;
         bind(&mut net, &inner.controls, self);
-        let limits = Limits::default();
-        let mut cx = PassCx::new(inner, &feeds, self.resolved.setting(), &limits);
+        let mut cx = PassCx::new(inner, &feeds, self.resolved.setting());
         passes::types(&mut net, &mut cx)?;
         let mut made = Vec::new();
         for &id in &net.fetches {

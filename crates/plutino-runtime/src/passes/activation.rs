@@ -10,6 +10,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ir::Graph;
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
@@ -30,7 +31,7 @@ const DIGITS: f64 = 1e-6;
 pub(super) fn activation(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     let known = known();
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         if let Some(patch) = super::searching(|| find(net, at, &known)) {
             cx.apply(net, patch)?;
         }

@@ -8,6 +8,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{AttentionPattern, Role, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
@@ -18,7 +19,7 @@ const MOST_PERMUTATIONS: usize = 16;
 /// Replaces each chain around a softmax that is an attention.
 pub(super) fn attention(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         let Some(found) = super::searching(|| Graph(net).attention(at)) else { continue };
         let name = net.nodes[found.at].location.name.clone();
         let operator = found.pattern.into_operator();

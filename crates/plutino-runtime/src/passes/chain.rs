@@ -7,6 +7,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Operator, Role};
 use plutino_tensor::DType;
@@ -17,7 +18,7 @@ const MOST_INPUTS: usize = 8;
 /// Joins chains, link by link, in execution order.
 pub(super) fn chain(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         match super::searching(|| find(net, at)) {
             Some(Ok(patch)) => {
                 cx.apply(net, patch)?;

@@ -7,6 +7,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{ChannelMap, Operator, Role};
 use std::collections::{HashMap, HashSet};
@@ -49,7 +50,7 @@ pub(super) fn channels(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), Session
     let mut chains: HashMap<usize, Chain> = HashMap::new();
     let mut room = MOST_LISTED;
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         // The chain that makes a value for this node alone.
         let before = |value: ValueId| {
             let maker = net.only_reader(value).filter(|&reader| reader == at);

@@ -2,6 +2,7 @@
 
 use super::PassCx;
 use crate::SessionError;
+use crate::halt;
 use crate::infer::all_known;
 use crate::net::{Net, Node};
 use crate::order::Alive;
@@ -29,7 +30,7 @@ fn leave_out(
 ) -> Result<(), SessionError> {
     let mut alive = Alive::new(&net.values, &net.fetches, &net.last);
     for (at, node) in net.nodes.iter().enumerate().rev() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         if alive.is_needed(node) || !cx.allows(&node.location.name) {
             match reads(node) {
                 true => alive.needs(node),

@@ -9,13 +9,14 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Operator, Role, ValueSpec};
 
 /// Fuses what follows into what computes, in execution order, so that chains fuse link by link.
 pub(super) fn fuse(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         match super::searching(|| find(net, at)) {
             Some(Ok(patch)) => {
                 cx.apply(net, patch)?;

@@ -7,13 +7,14 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Role};
 
 /// Lets attention take over repetitions of its keys' and values' heads.
 pub(super) fn heads(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         let inputs = net.nodes[at].inputs.len();
         for input in 0..inputs.min(MOST_INPUTS) {
             if let Some(patch) = super::searching(|| find(net, at, input)) {

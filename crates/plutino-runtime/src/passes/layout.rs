@@ -15,6 +15,7 @@
 use super::PassCx;
 use super::patch::{NewNode, Patch};
 use crate::SessionError;
+use crate::halt;
 use crate::infer;
 use crate::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{
@@ -146,7 +147,7 @@ impl<'a> Search<'a> {
     fn choose(mut self) -> Result<Choice, SessionError> {
         let from_channels_last = self.follow_channels_last();
         for (at, node) in self.net.nodes.iter().enumerate() {
-            self.cx.limits.check_at(at)?;
+            halt::go_on_at(at)?;
             let turn = self.turn(node, from_channels_last.contains(&at));
             if let Some(reorder) = turn.filter(|_| self.allows(at)) {
                 self.make(&node.outputs, |_| reorder.to != Layout::Plain);

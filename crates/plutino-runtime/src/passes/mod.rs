@@ -33,7 +33,7 @@ use crate::options::Resolved;
 use crate::report::Warning;
 use crate::strides;
 use crate::{SessionError, SessionOptions};
-use plutino_ir::{Limits, SizeLimits};
+use plutino_ir::SizeLimits;
 use plutino_ops::{PackCache, Setting};
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,8 +189,6 @@ pub(crate) struct PassCx<'a> {
     pub(crate) packs: PackCache,
     /// How large the plan may be.
     pub(crate) sizes: SizeLimits,
-    /// What ends planning early.
-    pub(crate) limits: &'a Limits,
     /// Whether what is known is computed while planning.
     pub(crate) folds: bool,
     /// What may still be computed while planning.
@@ -208,18 +206,12 @@ pub(crate) struct PassCx<'a> {
 }
 
 impl<'a> PassCx<'a> {
-    pub(crate) fn new(
-        model: &Inner,
-        feeds: &'a [TensorSpec],
-        setting: Setting,
-        limits: &'a Limits,
-    ) -> Self {
+    pub(crate) fn new(model: &Inner, feeds: &'a [TensorSpec], setting: Setting) -> Self {
         Self {
             feeds,
             setting,
             packs: model.packs.for_another(),
             sizes: model.sizes,
-            limits,
             folds: false,
             allowance: fold::Allowance::default(),
             lists: crate::infer::Lists::default(),

@@ -9,6 +9,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ops::{NormPattern, Role};
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 /// Replaces each norm around a mean of squares.
 pub(super) fn norm(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         if let Some(patch) = super::searching(|| find(net, at)) {
             cx.apply(net, patch)?;
         }

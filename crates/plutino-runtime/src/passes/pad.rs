@@ -6,13 +6,14 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
+use crate::halt;
 use crate::net::Net;
 use plutino_ops::{Neighbour, Role};
 
 /// Lets convolutions take over the zeros in front of them.
 pub(super) fn pad(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
-        cx.limits.check_at(at)?;
+        halt::go_on_at(at)?;
         if let Some(patch) = super::searching(|| find(net, at)) {
             cx.apply(net, patch)?;
         }

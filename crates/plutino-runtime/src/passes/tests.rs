@@ -6,7 +6,6 @@ use crate::dispatch::Dispatch;
 use crate::net::{Net, ValueId, Wanted};
 use crate::options::Resolved;
 use crate::testkit::{session, values, weighted};
-use plutino_ir::Limits;
 use plutino_kernels::Isa;
 use plutino_tensor::{DType, Layout, Shape, TensorSpec};
 
@@ -32,8 +31,7 @@ pub(super) fn after_of(
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
     let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, dispatch: Dispatch::InTurn, options };
     let mut net = Net::new(inner, resolved.options.sorting, feeds, &Wanted::Outputs).unwrap();
-    let limits = Limits::default();
-    let mut cx = PassCx::new(inner, &specs, resolved.setting(), &limits);
+    let mut cx = PassCx::new(inner, &specs, resolved.setting());
     let reports = run(&mut net, &mut cx, &resolved).unwrap();
     let name = |&id: &ValueId| {
         let spec = net.types.get(id).and_then(|t| t.as_tensor()).map(|t| t.spec.layout);
