@@ -243,7 +243,8 @@ fn precision_shows_in_the_plan() {
         ("scalar", "medium", "gemm.scalar"),
     ] {
         let args = ["info", &model, "--plan", "--precision", precision];
-        let output = plutino(&args).env("PLUTINO_ISA", isa).output().unwrap();
+        let output =
+            plutino(&[&args[..], &SHAPE].concat()).env("PLUTINO_ISA", isa).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && text.contains(kernel), "{isa} {precision}: {text}");
     }
