@@ -144,7 +144,8 @@ pub enum Precision {
     /// f32: 24 bits.
     #[default]
     Highest,
-    /// At least 16 bits of each number: three products of bf16 on matrix units (AMX); f32 elsewhere.
+    /// At least 16 bits of each number: three products of bf16 on matrix units (AMX); f32
+    /// elsewhere.
     High,
     /// At least 8 bits of each number, bf16; sums are f32. Where the CPU multiplies bf16 (AMX,
     /// AVX512_BF16), weights are packed as such, in half the memory; f32 elsewhere.
