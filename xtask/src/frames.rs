@@ -5,6 +5,7 @@
 //! bytes.
 
 use anyhow::{Context, Result, bail, ensure};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use std::path::Path;
 
 /// Bytes of the largest frame allowed: an eighth of a thread's stack.
@@ -52,28 +53,22 @@ pub(crate) fn check(program: &Path) -> Result<()> {
 /// Bytes that the prologue takes from the stack: each constant that is subtracted from the stack
 /// pointer, or from the copy of it up to which a loop touches pages.
 fn frame(code: &[u8]) -> u64 {
-    const FROM_RSP: [u8; 3] = [0x48, 0x81, 0xec]; // sub rsp, imm32
-    const FROM_R11: [u8; 3] = [0x49, 0x81, 0xeb]; // sub r11, imm32
     const PAGE: u64 = 4096;
     let code = code.get(..PROLOGUE).unwrap_or(code);
-    let mut sum = 0;
-    let mut at = 0;
-    while let Some(&[a, b, c, i, j, k, l]) = code.get(at..).and_then(|rest| rest.first_chunk()) {
-        let constant = u64::from(u32::from_le_bytes([i, j, k, l]));
-        at += match [a, b, c] {
-            FROM_RSP => {
-                sum += constant;
-                7
-            }
-            FROM_R11 => {
-                // The loop subtracts a page from rsp, which stands for all of them.
-                sum += constant.saturating_sub(PAGE);
-                7
-            }
-            _ => 1,
-        };
-    }
-    sum
+    // Instruction by instruction: the address of a call may hold the bytes of another one.
+    let constant = |instruction: &Instruction| {
+        let subtracts = instruction.mnemonic() == Mnemonic::Sub
+            && instruction.op1_kind() == OpKind::Immediate32to64;
+        let constant = instruction.immediate32to64().try_into().unwrap_or(0u64);
+        match instruction.op0_register() {
+            Register::RSP if subtracts => constant,
+            // The loop subtracts a page from rsp, which stands for all of them.
+            Register::R11 if subtracts => constant.saturating_sub(PAGE),
+            _ => 0,
+        }
+    };
+    let decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    decoder.into_iter().map(|instruction| constant(&instruction)).sum()
 }
 
 fn number(file: &[u8], at: usize, bytes: usize) -> Result<u64> {

@@ -5,12 +5,13 @@
 //! on inputs of the shapes that its file records.
 #![allow(clippy::print_stdout)] // examples report on the terminal
 
-use plutino::ir::{Dim, Graph};
-use plutino::{
-    Context, DType, Model, Placement, Queue, QueueOptions, Request, SessionOptions, Tensor,
-};
+mod support;
+
+use plutino::ir::Graph;
+use plutino::{Context, Model, Placement, Queue, QueueOptions, Request, SessionOptions};
 use std::error::Error;
 use std::time::{Duration, Instant};
+use support::inputs;
 
 /// Products and norms of small matrices, one after the other.
 fn chain(steps: usize) -> Result<Model, Box<dyn Error>> {
@@ -25,23 +26,6 @@ fn chain(steps: usize) -> Result<Model, Box<dyn Error>> {
     let text =
         format!("7767517\n{} {}\n{lines}pnnx.Output out 1 0 {steps}\n", steps + 2, steps + 1);
     Ok(Model::from_graph(Graph::parse(&text)?)?)
-}
-
-/// Inputs of the shapes that the file records.
-fn inputs(model: &Model) -> Result<Vec<Tensor>, Box<dyn Error>> {
-    let input = |info: &plutino::ValueInfo| -> Result<Tensor, Box<dyn Error>> {
-        let size = |dim: &Dim| match dim {
-            Dim::Known(size) => *size,
-            _ => 1,
-        };
-        let dims: Vec<usize> = info.recorded.shape.iter().flatten().map(size).collect();
-        let dtype = info.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
-        match dtype.unwrap_or(DType::F32) {
-            DType::F32 => Ok(Tensor::from_fn(dims, |i| ((i * 7919) % 255) as f32 / 255.0)?),
-            other => Ok(Tensor::zeros(other, dims)?),
-        }
-    };
-    model.inputs().iter().map(input).collect()
 }
 
 /// Runs a number of requests, all in the queue at once; how long one takes on average.

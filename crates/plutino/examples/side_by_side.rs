@@ -5,11 +5,14 @@
 //! of yours, on inputs of the shapes that their files record.
 #![allow(clippy::print_stdout)] // examples report on the terminal
 
-use plutino::ir::{Dim, Graph};
-use plutino::{Context, DType, Model, Session, SessionOptions, Tensor};
+mod support;
+
+use plutino::ir::Graph;
+use plutino::{Context, Model, Session, SessionOptions, Tensor};
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use support::inputs;
 
 /// Products of square matrices, one after the other.
 fn chain(steps: usize, size: usize) -> Result<Model, Box<dyn Error>> {
@@ -20,23 +23,6 @@ fn chain(steps: usize, size: usize) -> Result<Model, Box<dyn Error>> {
     let text =
         format!("7767517\n{} {}\n{lines}pnnx.Output out 1 0 {steps}\n", steps + 2, steps + 1);
     Ok(Model::from_graph(Graph::parse(&text)?)?)
-}
-
-/// Inputs of the shapes that the file records.
-fn inputs(model: &Model) -> Result<Vec<Tensor>, Box<dyn Error>> {
-    let input = |info: &plutino::ValueInfo| -> Result<Tensor, Box<dyn Error>> {
-        let size = |dim: &Dim| match dim {
-            Dim::Known(size) => *size,
-            _ => 1,
-        };
-        let dims: Vec<usize> = info.recorded.shape.iter().flatten().map(size).collect();
-        let dtype = info.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
-        match dtype.unwrap_or(DType::F32) {
-            DType::F32 => Ok(Tensor::from_fn(dims, |i| ((i * 7919) % 255) as f32 / 2550.0)?),
-            other => Ok(Tensor::zeros(other, dims)?),
-        }
-    };
-    model.inputs().iter().map(input).collect()
 }
 
 /// Runs until told to stop; how many milliseconds each took.
