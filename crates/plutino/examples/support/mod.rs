@@ -5,7 +5,7 @@ use plutino::{DType, Model, Tensor, ValueInfo};
 use std::error::Error;
 
 /// Inputs of the shapes that the file records.
-pub fn inputs(model: &Model) -> Result<Vec<Tensor>, Box<dyn Error>> {
+pub(crate) fn inputs(model: &Model) -> Result<Vec<Tensor>, Box<dyn Error>> {
     let input = |info: &ValueInfo| -> Result<Tensor, Box<dyn Error>> {
         let size = |dim: &Dim| match dim {
             Dim::Known(size) => *size,
