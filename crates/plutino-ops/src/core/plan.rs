@@ -98,17 +98,19 @@ impl Setting {
     /// What computes products with known matrices, where it is not f32: tiles, with as many terms
     /// as the precision asks for, else pairs.
     pub fn unit(&self) -> Option<MatrixUnit> {
-        let (tiles, always) = match self.units {
-            // Tiles come with AVX-512, whose vectors finish what they compute.
-            Units::Cpu => (TileUnit::of_cpu().filter(|_| self.isa.lanes() >= 16), false),
-            Units::Amx => (TileUnit::of_cpu(), true),
-            Units::EmulatedBf16 => (None, false),
-            Units::EmulatedAmx => (Some(TileUnit::EMULATED), true),
-        };
+        let always = matches!(self.units, Units::Amx | Units::EmulatedAmx);
         let terms = match self.precision {
             Precision::Medium => Some(Terms::One),
             Precision::High => Some(Terms::Two),
             Precision::Highest => always.then_some(Terms::Three),
+        };
+        // The CPU's unit is asked for, and tried, where somebody wants one and not before. It comes
+        // with AVX-512, whose vectors finish what it computes.
+        let tiles = match (self.units, terms) {
+            (_, None) | (Units::EmulatedBf16, _) => None,
+            (Units::Cpu | Units::Amx, _) if self.isa.lanes() < 16 => None,
+            (Units::Cpu | Units::Amx, _) => TileUnit::of_cpu(),
+            (Units::EmulatedAmx, _) => Some(TileUnit::EMULATED),
         };
         match tiles.zip(terms) {
             Some((unit, terms)) => Some(MatrixUnit::Tiles(unit, terms)),
