@@ -44,7 +44,8 @@ pub use avx2::Avx2;
 #[cfg(all(target_arch = "x86_64", feature = "avx512"))]
 pub use avx512::Avx512;
 pub use interleaved::Interleaved;
-pub use pairs::{Pairs, ToPairs};
+pub(crate) use pairs::flushed;
+pub use pairs::{Pairs, pair};
 pub use portable::Portable;
 
 /// Bytes of a line of cache, of every CPU that has one of the instruction sets.

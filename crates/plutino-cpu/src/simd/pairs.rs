@@ -135,46 +135,52 @@ pub(super) fn dot(a: f32, b: f32, c: f32) -> f32 {
 
 /// Zero, with its sign, in the place of a denormal.
 #[inline(always)]
-fn flushed(x: f32) -> f32 {
+pub(crate) fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
-/// Numbers as pairs, each the nearest bf16: `words[i]` holds numbers `2 i` and, upper, `2 i + 1`; 0
-/// where there is none.
-///
-/// # Panics
-/// Where words are too few.
-pub struct ToPairs<'a> {
-    /// The numbers.
-    pub numbers: &'a [f32],
-    /// Where words go: half as many, rounded up.
-    pub words: &'a mut [f32],
-}
-
-impl Vectorized for ToPairs<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { numbers, words } = self;
-        let words = &mut words[..numbers.len().div_ceil(2)];
-        let mut vectors = numbers.chunks_exact(2 * S::LANES);
-        let mut to = words.chunks_exact_mut(S::LANES);
-        for (from, to) in (&mut vectors).zip(&mut to) {
-            s.store(s.to_pairs(s.load(from), s.load(&from[S::LANES..])), to);
-        }
-        let rest = vectors.remainder();
-        if !rest.is_empty() {
-            let (low, high) = rest.split_at(rest.len().min(S::LANES));
-            let pairs = s.to_pairs(s.load_partial(low), s.load_partial(high));
-            s.store_partial(pairs, &mut words[numbers.len() / (2 * S::LANES) * S::LANES..]);
-        }
-    }
+/// A pair of bf16 as a word, by their bits.
+#[inline(always)]
+pub fn pair(lower: u16, upper: u16) -> f32 {
+    f32::from_bits(u32::from(lower) | u32::from(upper) << 16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use plutino_tensor::bf16;
+
+    /// Numbers as pairs, each the nearest bf16: `words[i]` holds numbers `2 i` and, upper, `2 i + 1`; 0
+    /// where there is none.
+    ///
+    /// # Panics
+    /// Where words are too few.
+    struct ToPairs<'a> {
+        /// The numbers.
+        numbers: &'a [f32],
+        /// Where words go: half as many, rounded up.
+        words: &'a mut [f32],
+    }
+
+    impl Vectorized for ToPairs<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let Self { numbers, words } = self;
+            let words = &mut words[..numbers.len().div_ceil(2)];
+            let mut vectors = numbers.chunks_exact(2 * S::LANES);
+            let mut to = words.chunks_exact_mut(S::LANES);
+            for (from, to) in (&mut vectors).zip(&mut to) {
+                s.store(s.to_pairs(s.load(from), s.load(&from[S::LANES..])), to);
+            }
+            let rest = vectors.remainder();
+            if !rest.is_empty() {
+                let (low, high) = rest.split_at(rest.len().min(S::LANES));
+                let pairs = s.to_pairs(s.load_partial(low), s.load_partial(high));
+                s.store_partial(pairs, &mut words[numbers.len() / (2 * S::LANES) * S::LANES..]);
+            }
+        }
+    }
 
     struct Dot<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
 

@@ -30,6 +30,9 @@
 #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
 mod amx;
 
+use crate::halves::Half;
+use crate::simd::flushed;
+use plutino_tensor::bf16;
 use std::sync::OnceLock;
 
 /// Rows and columns of a tile of C, and words in a row of A.
@@ -87,13 +90,11 @@ impl Terms {
     #[inline(always)]
     pub fn of(x: f32) -> [u16; 3] {
         let rounded = |x: f32| {
-            let bits = x.to_bits();
-            let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-            let kept = bits & 0xffff_0000;
-            let infinite = nearest & 0x7f80_0000 == 0x7f80_0000;
-            // A NaN whose upper half says nothing of it would be infinite.
-            let nan = if x.is_nan() { 0x0040_0000 } else { 0 };
-            if infinite { kept | nan } else { nearest }
+            let nearest = bf16::from_single(x);
+            match nearest.to_f32().is_infinite() && x.is_finite() {
+                true => x.to_bits() & 0xffff_0000,
+                false => nearest.to_f32().to_bits(),
+            }
         };
         let first = rounded(x);
         let left = if f32::from_bits(first).is_finite() { x - f32::from_bits(first) } else { 0.0 };
@@ -189,11 +190,6 @@ impl TileUnit {
         }
     }
 
-    /// Whether it is emulated.
-    pub const fn is_emulated(self) -> bool {
-        matches!(self.0, Kind::Emulated)
-    }
-
     /// Runs `f` with tiles that are set up on this thread, and released after. Not to be nested.
     pub fn set_up<R>(self, f: impl FnOnce(&Tiles<'_>) -> R) -> R {
         let tiles = Tiles { kind: self.0, _thread: std::marker::PhantomData };
@@ -280,12 +276,6 @@ fn emulate(Operands { a, stride, b, steps, terms }: Operands<'_>, c: &mut Block)
 #[inline(always)]
 fn number(word: u32) -> f32 {
     flushed(f32::from_bits(word & 0xffff_0000))
-}
-
-/// Zero, with its sign, in the place of a denormal.
-#[inline(always)]
-fn flushed(x: f32) -> f32 {
-    if x.is_subnormal() { 0.0f32.copysign(x) } else { x }
 }
 
 #[cfg(test)]

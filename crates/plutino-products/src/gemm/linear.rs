@@ -192,7 +192,7 @@ impl LinearProduct {
     /// What decides the form of the packed matrix.
     pub fn pack_key(&self) -> PackKey {
         if let Some(unit) = self.unit() {
-            return PackedMatrix::key_of_unit(unit, self.gemm.target().isa);
+            return unit.key(self.gemm.target().isa);
         }
         let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
         PackKey { precision: self.narrow.map_or(key.precision, Narrow::dtype), ..key }

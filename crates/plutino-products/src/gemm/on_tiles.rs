@@ -33,10 +33,10 @@ pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
     let OnTiles { unit, terms, isa } = on;
     let steps = t.depth / terms.step();
     let mut block = Block([0.0; BLOCK * BLOCK]);
-    for j in t.cols.clone().step_by(BLOCK) {
-        let cols = j..(j + BLOCK).min(t.cols.end);
-        let b = t.b.panel(j, BLOCK);
-        unit.set_up(|tiles| {
+    unit.set_up(|tiles| {
+        for j in t.cols.clone().step_by(BLOCK) {
+            let cols = j..(j + BLOCK).min(t.cols.end);
+            let b = t.b.panel(j, BLOCK);
             for i in t.rows.clone().step_by(BLOCK) {
                 let rows = i..(i + BLOCK).min(t.rows.end);
                 let a = &t.a.data[(i - t.a.first) * t.a.stride..];
@@ -47,9 +47,9 @@ pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
                 let size = [rows.len(), cols.len()];
                 isa.run(Store { block: &block, size, c, stride, end, clamp });
             }
-        });
-        t.activate(isa, cols);
-    }
+            t.activate(isa, cols);
+        }
+    });
 }
 
 /// Finishes a block and stores it.

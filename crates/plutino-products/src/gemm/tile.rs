@@ -75,43 +75,18 @@ pub(crate) trait Right: Copy {
     /// Where it lies.
     fn address(self) -> *const f32;
     /// `a b + c`, lane by lane, as elements of this type are multiplied.
-    #[inline(always)]
-    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-        s.fma(a, b, c)
-    }
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32;
 }
 
-/// Pairs of bf16, on both sides.
-impl Right for *const u32 {
-    const NARROW: bool = false;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(self, s: S, at: usize) -> S::F32 {
-        // SAFETY: the caller's promise; a word is as long as f32.
-        unsafe { s.load_ptr(self.add(at).cast()) }
-    }
-    #[inline(always)]
-    fn from(self, elements: usize) -> Self {
-        self.wrapping_add(elements)
-    }
-    #[inline(always)]
-    fn address(self) -> *const f32 {
-        self.cast()
-    }
-    #[inline(always)]
-    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-        s.dot_pairs(a, b, c)
-    }
-}
-
-/// Elements of a type, which this method of [`Simd`] loads.
+/// Elements of a type, which these methods of [`Simd`] load, and multiply and add.
 macro_rules! right {
-    ($element:ty, $narrow:literal, $load:ident) => {
+    ($element:ty, $narrow:literal, $load:ident, $multiply_add:ident) => {
         impl Right for *const $element {
             const NARROW: bool = $narrow;
             #[inline(always)]
             unsafe fn load<S: Simd>(self, s: S, at: usize) -> S::F32 {
                 // SAFETY: the caller's promise.
-                unsafe { s.$load(self.add(at)) }
+                unsafe { s.$load(self.add(at).cast()) }
             }
             #[inline(always)]
             fn from(self, elements: usize) -> Self {
@@ -121,13 +96,18 @@ macro_rules! right {
             fn address(self) -> *const f32 {
                 self.cast()
             }
+            #[inline(always)]
+            fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+                s.$multiply_add(a, b, c)
+            }
         }
     };
 }
 
-right!(f32, false, load_ptr);
-right!(bf16, true, load_bf16_ptr);
-right!(f16, true, load_f16_ptr);
+right!(f32, false, load_ptr, fma);
+right!(bf16, true, load_bf16_ptr, fma);
+right!(f16, true, load_f16_ptr, fma);
+right!(u32, false, load_ptr, dot_pairs); // pairs of bf16, on both sides
 
 /// Rows of a product whose tiles read narrow panels as they are: one row is as fast as its bytes.
 /// With more rows each element is widened once for all of them instead (`narrow.rs`).

@@ -21,12 +21,12 @@
 //! # Measured
 //! docs/decisions/014-reduced-precision.md.
 
+use super::Target;
 use super::pack::{Format, Side, load};
-use super::{PackedMatrix, Target};
-use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized};
+use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized, pair};
 use plutino_cpu::tiles::{BLOCK, STEP, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey};
-use plutino_tensor::{DType, Floats};
+use plutino_tensor::{DType, Floats, bf16};
 use std::ops::Range;
 
 /// What multiplies bf16.
@@ -150,10 +150,10 @@ impl MatrixUnit {
     #[inline(always)]
     fn word(self, lower: f32, upper: f32, term: usize) -> f32 {
         let bits = |x: f32| match self {
-            Self::Pairs(_) => plutino_tensor::bf16::from_f32(x).to_bits(),
+            Self::Pairs(_) => bf16::from_f32(x).to_bits(),
             Self::Tiles(..) => Terms::of(x)[term],
         };
-        f32::from_bits(u32::from(bits(lower)) | u32::from(bits(upper)) << 16)
+        pair(bits(lower), bits(upper))
     }
 }
 
@@ -163,13 +163,6 @@ impl std::fmt::Display for MatrixUnit {
             Self::Pairs(pairs) => pairs.fmt(f),
             Self::Tiles(unit, terms) => write!(f, "bf16x{}.{unit}", terms.count()),
         }
-    }
-}
-
-impl PackedMatrix {
-    /// What decides the form of a right operand for a unit.
-    pub fn key_of_unit(unit: MatrixUnit, isa: Isa) -> PackKey {
-        unit.key(unit.isa(isa))
     }
 }
 
@@ -210,8 +203,8 @@ impl Vectorized for RowsToWords<'_, '_> {
             }
             for at in (2 * whole * S::LANES..len).step_by(2) {
                 let upper = if at + 1 < len { row.get(at + 1) } else { 0.0 };
-                let bits = |x| u32::from(plutino_tensor::bf16::from_f32(x).to_bits());
-                out[at / 2] = f32::from_bits(bits(row.get(at)) | bits(upper) << 16);
+                let bits = |x| bf16::from_f32(x).to_bits();
+                out[at / 2] = pair(bits(row.get(at)), bits(upper));
             }
         }
     }
@@ -232,15 +225,13 @@ impl Vectorized for RowsToTerms<'_, '_> {
         let (step, terms) = (2 * STEP, self.terms.count());
         for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
             for (at, out) in (0..len).step_by(step).zip(out.chunks_exact_mut(terms * STEP)) {
-                let mut numbers = [0.0; 2 * STEP];
+                let mut numbers = [[0; 3]; 2 * STEP];
                 for (i, x) in numbers.iter_mut().enumerate().take(len - at) {
-                    *x = row.get(at + i);
+                    *x = Terms::of(row.get(at + i));
                 }
                 for (term, out) in out.chunks_exact_mut(STEP).enumerate() {
                     for (w, out) in out.iter_mut().enumerate() {
-                        let bits = |x: f32| u32::from(Terms::of(x)[term]);
-                        *out =
-                            f32::from_bits(bits(numbers[2 * w]) | bits(numbers[2 * w + 1]) << 16);
+                        *out = pair(numbers[2 * w][term], numbers[2 * w + 1][term]);
                     }
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::super::tile::NB;
 use plutino_cpu::Isa;
+use plutino_cpu::simd::pair;
 use plutino_products::gemm::Strided;
 use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, bf16};
 
@@ -126,13 +127,13 @@ impl DirectWeights {
         let mut pairs = alloc::filled(len, 0.0f32)?;
         let rows = weight.chunks_exact((inp * taps).max(1));
         for (row, pairs) in rows.zip(pairs.chunks_exact_mut((words * taps).max(1))) {
-            for (i, pair) in pairs.iter_mut().enumerate() {
+            for (i, word) in pairs.iter_mut().enumerate() {
                 let (channel, tap) = (2 * (i / taps), i % taps);
                 let bits = |channel: usize| match channel < inp {
-                    true => u32::from(bf16::from_f32(row.get(channel * taps + tap)).to_bits()),
+                    true => bf16::from_f32(row.get(channel * taps + tap)).to_bits(),
                     false => 0,
                 };
-                *pair = f32::from_bits(bits(channel) | bits(channel + 1) << 16);
+                *word = pair(bits(channel), bits(channel + 1));
             }
         }
         Self::pack(&pairs[..], groups, [out, words], taps, block, ConvInput::Pairs)
