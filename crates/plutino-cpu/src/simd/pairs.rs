@@ -150,11 +150,8 @@ mod tests {
     use super::*;
     use plutino_tensor::bf16;
 
-    /// Numbers as pairs, each the nearest bf16: `words[i]` holds numbers `2 i` and, upper, `2 i + 1`; 0
-    /// where there is none.
-    ///
-    /// # Panics
-    /// Where words are too few.
+    /// Numbers as pairs, each the nearest bf16: `words[i]` holds numbers `2 i` and, upper, `2 i +
+    /// 1`; 0 where there is none. Words are half as many, rounded up.
     struct ToPairs<'a> {
         /// The numbers.
         numbers: &'a [f32],
