@@ -47,6 +47,10 @@ pub(crate) struct LimitArgs {
     /// CPU multiplies it [default: highest]
     #[arg(long, value_name = "highest|high|medium", value_parser = parse_precision)]
     precision: Option<Precision>,
+    /// The same for operators of a name, scope (layer1) or type (nn.Conv2d) alone; may be given
+    /// several times, the last one that means an operator counts
+    #[arg(long, value_name = "WHAT=PRECISION", value_parser = parse_precision_of)]
+    precision_of: Vec<(String, Precision)>,
     /// Compute convolutions without Winograd's algorithms: slower, with the rounding errors of
     /// plain sums
     #[arg(long)]
@@ -277,6 +281,11 @@ fn parse_precision(name: &str) -> Result<Precision, String> {
     Precision::named(name).ok_or_else(|| "highest, high or medium".into())
 }
 
+fn parse_precision_of(text: &str) -> Result<(String, Precision), String> {
+    let (what, name) = text.rsplit_once('=').ok_or("expected WHAT=PRECISION")?;
+    Ok((what.to_owned(), parse_precision(name)?))
+}
+
 /// [`MemoryUse`] on the command line.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(crate) enum MemoryArg {
@@ -379,6 +388,7 @@ impl LimitArgs {
         options.memory = memory.into();
         options.weights = self.weights.unwrap_or_default();
         options.precision = self.precision.unwrap_or_default();
+        options.precision_of.clone_from(&self.precision_of);
         options.winograd = !self.no_winograd;
         options.batch_invariant = self.batch_invariant;
         options.dispatch = self.dispatch;
@@ -514,6 +524,12 @@ mod tests {
         }
         assert_eq!(parse_place("a.b=1"), Ok(("a.b".into(), 1)));
         assert!(parse_place("a").is_err() && parse_place("a=b").is_err());
+    }
+
+    #[test]
+    fn precisions() {
+        assert_eq!(parse_precision_of("a.b=high"), Ok(("a.b".into(), Precision::High)));
+        assert!(parse_precision_of("a").is_err() && parse_precision_of("a=low").is_err());
     }
 
     #[test]

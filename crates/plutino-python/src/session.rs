@@ -48,6 +48,7 @@ struct Options {
     memory: Option<String>,
     weights: Option<String>,
     precision: Option<String>,
+    precision_of: Vec<(String, String)>,
     max_memory: Option<usize>,
     batch_invariant: bool,
     winograd: bool,
@@ -99,10 +100,15 @@ impl Options {
             Some("f16") => WeightDtype::F16,
             Some(other) => return Err(Failure::option("weights", "'bf16' or 'f16'", other)),
         };
+        let precision = |option: &'static str, name: &str| {
+            Precision::named(name)
+                .ok_or_else(|| Failure::option(option, "'highest', 'high' or 'medium'", name))
+        };
         if let Some(name) = &self.precision {
-            options.precision = Precision::named(name).ok_or_else(|| {
-                Failure::option("precision", "'highest', 'high' or 'medium'", name)
-            })?;
+            options.precision = precision("precision", name)?;
+        }
+        for (what, name) in &self.precision_of {
+            options.precision_of.push((what.clone(), precision("precision_of", name)?));
         }
         options.memory_budget = self.max_memory;
         options.batch_invariant = self.batch_invariant;

@@ -105,6 +105,9 @@ class Running(unittest.TestCase):
         less = plutino.Session(support.DIGITS, precision="medium")(self.inputs)
         bound = 2e-2 * np.abs(self.expected).max()  # bf16 where the machine multiplies it
         np.testing.assert_allclose(less, self.expected, rtol=0, atol=bound)
+        kinds = {"nn.Conv2d": "highest", "head": "highest"}
+        exact = plutino.Session(support.DIGITS, precision="medium", precision_of=kinds)
+        np.testing.assert_array_equal(exact(self.inputs), self.session(self.inputs))
         plain = plutino.Session(support.DIGITS, passes_off="fuse")
         steps = lambda session: len(session.plan((360, 1, 8, 8))["steps"])
         self.assertGreater(steps(plain), steps(self.session))
@@ -112,6 +115,10 @@ class Running(unittest.TestCase):
             {"threads": 0},
             {"threads": -1},
             {"precision": "low"},
+            {"precision_of": {"conv1": "low"}},
+            {"precision_of": {"no.such": "high"}},
+            {"precision_of": "conv1"},
+            {"precision_of": {"conv1": 2}},
             {"threads": "two"},
             {"threads": True},
             {"isa": "mmx"},

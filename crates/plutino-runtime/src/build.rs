@@ -154,7 +154,7 @@ impl Making<'_> {
         let mut net = Net::new(model, resolved.options.sorting, feed_ids, &binding.wanted)?;
         control::bind(&mut net, &model.controls, self.shared);
         alloc::charge(node_memory(net.nodes.len()))?;
-        let mut cx = PassCx::new(model, &feeds, resolved.setting());
+        let mut cx = PassCx::new(model, &feeds, &resolved.settings);
         let reports = passes::run(&mut net, &mut cx, resolved)?;
         let PassCx { warnings, packs, .. } = cx;
         Ok(Prepared { net, packs, reports, warnings })
@@ -435,8 +435,8 @@ impl Making<'_> {
         if infer::all_known(&outputs) {
             return Ok(None);
         }
-        let cx =
-            PlanCx { inputs: &inputs, outputs: &outputs, setting: self.resolved.setting(), packs };
+        let setting = self.resolved.settings.of(&node.location);
+        let cx = PlanCx { inputs: &inputs, outputs: &outputs, setting, packs };
         let planned = Planned::of(operator, &cx, &open::rooms(node, residents));
         halt::check(&node.location)?;
         let planned = planned.map_err(|source| SessionError::Plan {

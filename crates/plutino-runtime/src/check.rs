@@ -16,6 +16,7 @@ use crate::net::{Action, Net, Node, ValueId, Wanted};
 use crate::passes::fold::Allowance;
 use crate::passes::{self, PassCx};
 use crate::report::Warning;
+use crate::settings::Settings;
 use crate::{Model, SessionError, SessionOptions, strides};
 use plutino_ir::{Dim, Interrupted, Limits, TensorType};
 use plutino_kernels::Isa;
@@ -199,7 +200,8 @@ impl Search<'_> {
         let feeds = model.inputs.iter().map(|input| input.id.into()).collect();
         let options = SessionOptions::default();
         let net = Net::new(model, options.sorting, feeds, &Wanted::Outputs).and_then(|mut net| {
-            let mut cx = PassCx::new(model, &[], Setting::new(Isa::best(), 1));
+            let settings = Settings::new(Setting::new(Isa::best(), 1), Vec::new());
+            let mut cx = PassCx::new(model, &[], &settings);
             passes::dead::dead(&mut net, &mut cx)?;
             Ok(net)
         });

@@ -11,12 +11,13 @@ use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
 use crate::profile::StepTime;
 use crate::request::Dense;
 use crate::schedule::{How, Phase, Schedule};
+use crate::settings::Settings;
 use crate::watch::Watch;
 use crate::{Profile, SessionError, spans};
 use plutino_ir::{Interrupted, Limits};
 use plutino_kernels::Par;
 use plutino_kernels::par::Trace;
-use plutino_ops::{Members, RunError, Setting};
+use plutino_ops::{Members, RunError};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::stop::Stop;
 use plutino_tensor::{Scope, Shape, Tensor, TensorError, TensorSpec};
@@ -28,7 +29,7 @@ pub(crate) struct Run<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) feeds: &'a [Dense<'a>],
     pub(crate) limits: &'a Limits,
-    pub(crate) setting: Setting,
+    pub(crate) settings: &'a Settings,
     /// What the run may take beside what its plan counts: values whose size depends on data, memory
     /// that kernels take for a moment, copies of feeds.
     pub(crate) ledger: Option<Arc<Ledger>>,
@@ -452,13 +453,15 @@ impl Run<'_> {
                 inputs.iter().map(|i: &LateValue| i.spec.to_string()).collect();
             specs.join(", ")
         };
-        let outputs = late::run(late, inputs.clone(), self.setting, &self.plan.packs, par)
-            .map_err(|e| match e {
+        let setting = self.settings.of(&step.location);
+        let outputs = late::run(late, inputs.clone(), setting, &self.plan.packs, par).map_err(
+            |e| match e {
                 LateError::Run(source) => failed(source),
                 LateError::Plan(source) => {
                     SessionError::Plan { location: location(), inputs: described(), source }
                 }
-            })?;
+            },
+        )?;
         for (&slot, output) in late.outputs.iter().zip(outputs) {
             handed.late[slot] = Some(output);
         }

@@ -124,7 +124,9 @@ pub(crate) fn node(
         };
         let Some(mut outputs) = made else { return Ok(None) };
         let folded = match node.operator().filter(|_| constant) {
-            Some(op) => fold::compute(op, &inputs, &mut outputs, cx.setting.isa, &mut cx.allowance),
+            Some(op) => {
+                fold::compute(op, &inputs, &mut outputs, cx.settings.base.isa, &mut cx.allowance)
+            }
             None => Folded::No,
         };
         Ok::<_, SessionError>(Some((outputs, folded)))

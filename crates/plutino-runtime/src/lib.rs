@@ -69,6 +69,7 @@ mod report;
 mod request;
 mod schedule;
 mod session;
+mod settings;
 mod shared;
 mod spans;
 mod stand_ins;

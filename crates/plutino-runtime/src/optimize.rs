@@ -99,7 +99,7 @@ impl Model {
         }
         let mut net = Net::new(inner, sorting, Vec::new(), &Wanted::These(wanted))?;
         control::bind(&mut net, &inner.controls, &shared);
-        let mut cx = PassCx::new(inner, &[], shared.resolved.setting());
+        let mut cx = PassCx::new(inner, &[], &shared.resolved.settings);
         passes::types(&mut net, &mut cx)?;
         let mut known = HashMap::new();
         for &id in &net.fetches {

@@ -6,6 +6,7 @@ use crate::dispatch::Dispatch;
 use crate::knobs;
 use crate::passes;
 use crate::place::{Context, Placement};
+use crate::settings::Settings;
 use crate::{ModelError, SessionError, TensorStore};
 use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
 use plutino_kernels::Isa;
@@ -202,6 +203,10 @@ pub struct SessionOptions {
     pub weights: WeightDtype,
     /// How accurate products of f32 are at least.
     pub precision: Precision,
+    /// The same for operators of a name, scope (`layer1`) or type (`nn.Conv2d`), whatever that of
+    /// the session; the last one that means an operator counts. One that no operator of the model
+    /// has is an error.
+    pub precision_of: Vec<(String, Precision)>,
     /// What multiplies bf16, where the precision allows it; `PLUTINO_ISA` may say `amx`,
     /// `amx-emulated` or `bf16-emulated`.
     pub units: Units,
@@ -240,6 +245,7 @@ impl Default for SessionOptions {
             memory: MemoryUse::default(),
             weights: WeightDtype::default(),
             precision: Precision::default(),
+            precision_of: Vec::new(),
             units: Units::default(),
             winograd: true,
             batch_invariant: false,
@@ -328,6 +334,14 @@ impl SessionOptions {
     #[must_use]
     pub fn with_precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
+        self
+    }
+
+    /// The same for operators of this name, scope or type alone; see
+    /// [`SessionOptions::precision_of`].
+    #[must_use]
+    pub fn with_precision_of(mut self, what: impl Into<String>, precision: Precision) -> Self {
+        self.precision_of.push((what.into(), precision));
         self
     }
 
@@ -439,7 +453,7 @@ impl SessionOptions {
             let names = expected(passes::PIPELINE.iter().map(|pass| pass.name).collect());
             return Err(bad("stop_after", names, unknown.clone()));
         }
-        Ok(Resolved { threads, isa, dispatch, options: self })
+        Ok(Resolved::new(threads, isa, dispatch, self))
     }
 }
 
@@ -449,20 +463,27 @@ pub(crate) struct Resolved {
     pub(crate) threads: usize,
     pub(crate) isa: Isa,
     pub(crate) dispatch: Dispatch,
+    /// What operators are planned with.
+    pub(crate) settings: Settings,
     pub(crate) options: SessionOptions,
 }
 
 impl Resolved {
-    /// What operators are planned with.
-    pub(crate) fn setting(&self) -> Setting {
-        let mut setting = Setting::new(self.isa, self.threads);
-        setting.memory = self.options.memory;
-        setting.weights = self.options.weights;
-        setting.precision = self.options.precision;
-        setting.units = self.options.units;
-        setting.winograd = self.options.winograd;
-        setting.batch_invariant = self.options.batch_invariant;
-        setting
+    pub(crate) fn new(
+        threads: usize,
+        isa: Isa,
+        dispatch: Dispatch,
+        options: SessionOptions,
+    ) -> Self {
+        let mut base = Setting::new(isa, threads);
+        base.memory = options.memory;
+        base.weights = options.weights;
+        base.precision = options.precision;
+        base.units = options.units;
+        base.winograd = options.winograd;
+        base.batch_invariant = options.batch_invariant;
+        let settings = Settings::new(base, options.precision_of.clone());
+        Self { threads, isa, dispatch, settings, options }
     }
 }
 

@@ -115,3 +115,41 @@ fn errors_on_matrix_units() {
     assert!((1e-7..1e-4).contains(&high), "{high:.1e}");
     assert!((1e-4..1e-2).contains(&medium), "{medium:.1e}");
 }
+
+/// What is asked for some operators holds for these alone, whatever the session's precision.
+#[test]
+fn precisions_of_operators() {
+    let fixture = fixture("digits");
+    let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+    let given = inputs(&fixture);
+    let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+    let with = |precision, asked: &[(&str, Precision)]| {
+        let options = SessionOptions::default().with_threads(1).with_units(Units::EmulatedBf16);
+        let options = asked
+            .iter()
+            .fold(options.with_precision(precision), |o, &(what, p)| o.with_precision_of(what, p));
+        model.session(options)
+    };
+    let reduced = |session: &Session| -> Vec<String> {
+        let plan = session.plan(&specs).unwrap();
+        let of_bf16 = |kernel: &str| kernel.contains("_bf16") || kernel == "gemm.emulated";
+        let steps = plan.steps().filter(|step| of_bf16(&step.kernel));
+        steps.map(|step| step.location.name).collect()
+    };
+    let [highest, medium] = [Precision::Highest, Precision::Medium];
+    let exact = with(highest, &[]).unwrap();
+    assert!(reduced(&exact).is_empty());
+    assert_eq!(reduced(&with(highest, &[("head", medium)]).unwrap()), ["head"]);
+    let most = reduced(&with(medium, &[]).unwrap());
+    assert!(most.len() > 1 && most.contains(&"head".to_owned()), "{most:?}");
+    let convs = reduced(&with(medium, &[("nn.Linear", highest)]).unwrap());
+    assert!(!convs.contains(&"head".to_owned()) && convs.len() + 1 == most.len(), "{convs:?}");
+
+    let none = with(medium, &[("head", highest), ("nn.Conv2d", medium), ("nn.Conv2d", highest)]);
+    let none = none.unwrap();
+    assert!(reduced(&none).is_empty());
+    assert!(bits(&none.run(&given).unwrap()) == bits(&exact.run(&given).unwrap()));
+
+    let unknown = with(medium, &[("hea", highest)]).unwrap_err().to_string();
+    assert!(unknown.contains("precision_of") && unknown.contains("found 'hea'"), "{unknown}");
+}

@@ -59,6 +59,8 @@ class Session:
     - ``precision``: how accurate products are at least, in the words of
       ``torch.set_float32_matmul_precision``: ``"highest"`` (f32), ``"high"`` or ``"medium"``, which
       allows bf16 where the machine multiplies it.
+    - ``precision_of``: the same for operators of a name, scope or type alone, such as
+      ``{"head": "highest", "nn.Linear": "medium"}``; the last one that means an operator counts.
     - ``isa``: ``"scalar"``, ``"avx2"`` or ``"avx512"``; the best of the machine if not given.
     - ``max_memory``: bytes that model, plan and run may take together; more is
       :class:`BudgetExceeded`, before it is taken.
@@ -84,6 +86,7 @@ class Session:
         memory: Optional[str] = None,
         weights: Optional[str] = None,
         precision: Optional[str] = None,
+        precision_of: Optional[Mapping[str, str]] = None,
         isa: Optional[str] = None,
         max_memory: Optional[int] = None,
         batch_invariant: bool = False,
@@ -100,6 +103,7 @@ class Session:
             "memory": memory,
             "weights": weights,
             "precision": precision,
+            "precision_of": _precisions(precision_of),
             "max_memory": max_memory,
             "batch_invariant": batch_invariant,
             "winograd": winograd,
@@ -561,6 +565,20 @@ _KINDS: Dict[str, Any] = {
     "mmap": bool,
     "verify": bool,
 }
+
+
+def _precisions(asked: Any) -> List[Tuple[str, str]]:
+    pairs = list(asked.items()) if isinstance(asked, Mapping) else asked
+    if pairs is None:
+        return []
+    expected = "a mapping of names to precisions"
+    if pairs is asked or not all(isinstance(word, str) for pair in pairs for word in pair):
+        raise _errors.OptionError(
+            f"precision_of must be {expected}, found {asked!r}",
+            option="precision_of",
+            expected=expected,
+        )
+    return pairs
 
 
 def _check(options: Dict[str, Any]) -> None:

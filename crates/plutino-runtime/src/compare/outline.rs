@@ -46,7 +46,7 @@ impl Outline {
         let model = &session.model().inner;
         let inputs = model.inputs.iter().map(|input| input.id.into()).collect();
         let mut net = Net::new(model, resolved.options.sorting, inputs, &Wanted::Outputs)?;
-        let mut cx = PassCx::new(model, feeds, resolved.setting());
+        let mut cx = PassCx::new(model, feeds, &resolved.settings);
         infer::infer(&mut net, &mut cx)?;
         let mut outline = Self::default();
         for &feed in &net.feeds {

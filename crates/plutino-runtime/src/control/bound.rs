@@ -46,9 +46,8 @@ impl Shared {
 
     /// With default options: for inference without a session.
     pub(crate) fn unbound() -> Arc<Self> {
-        let (isa, options) = (Isa::best(), SessionOptions::default());
-        let dispatch = Dispatch::InTurn;
-        Self::new(Resolved { threads: 1, isa, dispatch, options }, Arc::default())
+        let options = SessionOptions::default();
+        Self::new(Resolved::new(1, Isa::best(), Dispatch::InTurn, options), Arc::default())
     }
 
     /// Forgets what can be made again.
@@ -139,7 +138,7 @@ impl Shared {
         let sorting = self.resolved.options.sorting;
         let mut net = Net::new(inner, sorting, ids, &binding.wanted)?;
         bind(&mut net, &inner.controls, self);
-        let mut cx = PassCx::new(inner, &feeds, self.resolved.setting());
+        let mut cx = PassCx::new(inner, &feeds, &self.resolved.settings);
         passes::types(&mut net, &mut cx)?;
         let mut made = Vec::new();
         for &id in &net.fetches {

@@ -178,9 +178,9 @@ impl Call<'_> {
             dense.push(feed.dense(&input.name)?);
         }
         let limits = Limits::default(); // those of the scope hold
-        let setting = shared.resolved.setting();
-        let run =
-            Run { plan: &plan, feeds: &dense, limits: &limits, setting, ledger: None, watch: None };
+        let settings = &shared.resolved.settings;
+        let (feeds, limits) = (&dense[..], &limits);
+        let run = Run { plan: &plan, feeds, limits, settings, ledger: None, watch: None };
         let opening = Opening { part: body.part, kind: &body.kind, trip, plan: &plan };
         let mut reused: SmallVec<[Option<Tensor>; 4]> = outputs.drain(..).map(Some).collect();
         frames::frame(&opening, |times: Option<&mut Vec<StepTime>>| {

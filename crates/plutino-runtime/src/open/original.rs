@@ -77,7 +77,7 @@ impl Original {
 fn inferred(making: &Making<'_>, binding: &Binding) -> Result<Net, SessionError> {
     let (ids, feeds): (Vec<_>, Vec<_>) = binding.feeds.iter().cloned().unzip();
     let mut net = Net::new(making.model, making.resolved.options.sorting, ids, &binding.wanted)?;
-    let mut cx = PassCx::new(making.model, &feeds, making.resolved.setting());
+    let mut cx = PassCx::new(making.model, &feeds, &making.resolved.settings);
     infer::infer(&mut net, &mut cx)?;
     fold::fold(&mut net, &mut cx)?;
     Ok(net)

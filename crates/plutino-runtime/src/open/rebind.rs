@@ -201,7 +201,7 @@ impl Binder<'_> {
         let cx = PlanCx {
             inputs: &inputs,
             outputs: &outputs,
-            setting: resolved.setting(),
+            setting: resolved.settings.of(&node.location),
             packs: &base.packs,
         };
         let planned = Planned::of(operator, &cx, &rooms(node, &base.residents));

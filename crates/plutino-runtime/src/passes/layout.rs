@@ -135,7 +135,7 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(net: &'a Net, cx: &'a PassCx<'a>) -> Self {
         let choice = Choice {
-            layout: Layout::Blocked { block: cx.setting.isa.lanes() },
+            layout: Layout::Blocked { block: cx.settings.base.isa.lanes() },
             blocked: HashSet::new(),
             turns: HashMap::new(),
             reads: BTreeMap::new(),
@@ -222,7 +222,8 @@ impl<'a> Search<'a> {
         if infer::all_known(&outputs) {
             return Err(None); // a constant of the plan is as it was computed; nothing runs
         }
-        let support = operator.layouts(&LayoutCx { inputs: &inputs, setting: self.cx.setting });
+        let setting = self.cx.settings.of(&node.location);
+        let support = operator.layouts(&LayoutCx { inputs: &inputs, setting });
         // Whether images lie in blocks.
         let images: Vec<Option<bool>> =
             inputs.iter().map(|v| blockable(v).map(|t| t.layout != Layout::Plain)).collect();
@@ -261,7 +262,7 @@ impl<'a> Search<'a> {
     /// The nodes that permute channels last to channels first, whole blocks of them, for readers
     /// that all compute in blocks.
     fn follow_channels_last(&mut self) -> HashSet<usize> {
-        let (net, block) = (self.net, self.cx.setting.isa.lanes());
+        let (net, block) = (self.net, self.cx.settings.base.isa.lanes());
         let mut asked: HashMap<usize, LayoutSupport> = HashMap::new();
         let mut found = HashSet::new();
         for (at, node) in net.nodes.iter().enumerate() {
@@ -302,7 +303,8 @@ impl<'a> Search<'a> {
     fn when_plain(&self, node: &Node) -> LayoutSupport {
         let asked = node.operator().zip(self.net.types.all(&node.inputs));
         asked.map_or(LayoutSupport::PLAIN, |(operator, inputs)| {
-            operator.layouts(&LayoutCx { inputs: &inputs, setting: self.cx.setting })
+            let setting = self.cx.settings.of(&node.location);
+            operator.layouts(&LayoutCx { inputs: &inputs, setting })
         })
     }
 

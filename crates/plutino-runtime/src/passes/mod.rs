@@ -31,10 +31,11 @@ use crate::model::Inner;
 use crate::net::Net;
 use crate::options::Resolved;
 use crate::report::Warning;
+use crate::settings::Settings;
 use crate::strides;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::SizeLimits;
-use plutino_ops::{PackCache, Setting};
+use plutino_ops::PackCache;
 use plutino_tensor::{TensorSpec, alloc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -184,7 +185,7 @@ pub(crate) enum Kind {
 pub(crate) struct PassCx<'a> {
     pub(crate) feeds: &'a [TensorSpec],
     /// What the session computes with.
-    pub(crate) setting: Setting,
+    pub(crate) settings: &'a Settings,
     /// The weights that the plan uses, as they are packed.
     pub(crate) packs: PackCache,
     /// How large the plan may be.
@@ -206,10 +207,10 @@ pub(crate) struct PassCx<'a> {
 }
 
 impl<'a> PassCx<'a> {
-    pub(crate) fn new(model: &Inner, feeds: &'a [TensorSpec], setting: Setting) -> Self {
+    pub(crate) fn new(model: &Inner, feeds: &'a [TensorSpec], settings: &'a Settings) -> Self {
         Self {
             feeds,
-            setting,
+            settings,
             packs: model.packs.for_another(),
             sizes: model.sizes,
             folds: false,

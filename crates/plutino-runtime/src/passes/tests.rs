@@ -29,9 +29,9 @@ pub(super) fn after_of(
         vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
-    let resolved = Resolved { threads: 1, isa: Isa::PORTABLE, dispatch: Dispatch::InTurn, options };
+    let resolved = Resolved::new(1, Isa::PORTABLE, Dispatch::InTurn, options);
     let mut net = Net::new(inner, resolved.options.sorting, feeds, &Wanted::Outputs).unwrap();
-    let mut cx = PassCx::new(inner, &specs, resolved.setting());
+    let mut cx = PassCx::new(inner, &specs, &resolved.settings);
     let reports = run(&mut net, &mut cx, &resolved).unwrap();
     let name = |&id: &ValueId| {
         let spec = net.types.get(id).and_then(|t| t.as_tensor()).map(|t| t.spec.layout);

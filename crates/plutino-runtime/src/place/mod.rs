@@ -19,6 +19,7 @@ use crate::cost::Estimator;
 use crate::dispatch;
 use crate::net::{Action, Net, Node};
 use crate::open::Resident;
+use crate::settings::{is_called, is_meant};
 use crate::{Profile, SessionError, lists};
 use plutino_ir::quote;
 use plutino_ops::{Alias, Planned};
@@ -196,7 +197,8 @@ pub(crate) fn place(
         let mut members = Vec::new();
         for what in group {
             let before = members.len();
-            let meant = net.nodes.iter().enumerate().filter(|(_, node)| is_meant(what, node));
+            let meant =
+                net.nodes.iter().enumerate().filter(|(_, node)| is_meant(what, &node.location));
             members.extend(meant.map(|(at, _)| at));
             if members.len() == before {
                 notes.push(PlacementNote::NothingMatches { what: what.clone() });
@@ -246,17 +248,6 @@ fn cost(
     }
 }
 
-/// Whether an operator is called so: by its name, a scope that it is in, or its type.
-fn is_called(what: &str, name: &str, kind: &str) -> bool {
-    let scope =
-        name.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    scope || kind == what
-}
-
-fn is_meant(what: &str, node: &Node) -> bool {
-    is_called(what, &node.location.name, &node.location.kind)
-}
-
 /// The wish of each node.
 fn wishes(
     placement: &Placement,
@@ -273,13 +264,13 @@ fn wishes(
         }
         let mut found = false;
         for (wish, node) in wishes.iter_mut().zip(&net.nodes) {
-            if is_meant(what, node) {
+            if is_meant(what, &node.location) {
                 (*wish, found) = (Some(*context), true);
             }
             // Names of what is fused into a step: its own wish counts, or that of the first.
             for absorbed in node.absorbed.iter().filter(|name| is_called(what, name, "")) {
                 found = true;
-                if !is_meant(what, node) {
+                if !is_meant(what, &node.location) {
                     notes.push(PlacementNote::Absorbed {
                         operator: absorbed.clone(),
                         wanted: *context,

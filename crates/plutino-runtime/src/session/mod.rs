@@ -39,7 +39,8 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self, SessionError> {
-        let resolved = options.resolve()?;
+        let mut resolved = options.resolve()?;
+        resolved.settings.know(&model.inner)?;
         let plans = PlanCache::new(resolved.options.plan_cache_size);
         let given = &resolved.options.contexts[..];
         let arenas = resolved.options.arena_pool.clone();
@@ -381,8 +382,8 @@ impl Session {
             None => dense(),
         };
         let feeds = &feeds?[..];
-        let setting = self.resolved().setting();
-        let run = Run { plan, feeds, limits, setting, ledger, watch: observed.watch };
+        let settings = &self.resolved().settings;
+        let run = Run { plan, feeds, limits, settings, ledger, watch: observed.watch };
         exec::run(&run, &self.contexts, &self.arenas, memory, observed, outputs)
     }
 }
