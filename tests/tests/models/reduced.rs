@@ -1,6 +1,7 @@
 //! Products of less than f32: how far results are off, and what they do not depend on.
 
 use plutino::{Isa, Model, Precision, Session, SessionOptions, Tensor, Units};
+use plutino_fixtures::OpCase;
 use plutino_tests::{fixture, inputs};
 
 /// Whether this CPU has instructions for bf16 that go with an instruction set.
@@ -152,4 +153,30 @@ fn precisions_of_operators() {
 
     let unknown = with(medium, &[("hea", highest)]).unwrap_err().to_string();
     assert!(unknown.contains("precision_of") && unknown.contains("found 'hea'"), "{unknown}");
+}
+
+/// A composite operator is planned as steps with types and names of their own: they follow what is
+/// asked for the operator.
+#[test]
+fn precisions_of_composite_operators() {
+    let case = OpCase::named("raw", "encoder_layer_fast_path").unwrap();
+    let kind = "aten::_transformer_encoder_layer_fwd";
+    let graph = case.graph().unwrap();
+    let name = graph.operators_of(kind).next().unwrap().1.name.clone();
+    let model = Model::from_graph(graph).unwrap();
+    let specs: Vec<_> = case.inputs().unwrap().iter().map(|(_, x)| x.spec()).collect();
+    let kernels = |precision, asked: Option<&str>| -> Vec<String> {
+        let options = SessionOptions::default().with_threads(1).with_units(Units::EmulatedBf16);
+        let options = options.with_precision(precision);
+        let options = match asked {
+            Some(what) => options.with_precision_of(what, Precision::Medium),
+            None => options,
+        };
+        let plan = model.session(options).unwrap().plan(&specs).unwrap();
+        plan.steps().map(|step| step.kernel).collect()
+    };
+    let medium = kernels(Precision::Medium, None);
+    assert!(medium != kernels(Precision::Highest, None), "{medium:?}");
+    assert_eq!(kernels(Precision::Highest, Some(kind)), medium);
+    assert_eq!(kernels(Precision::Highest, Some(&name)), medium);
 }
