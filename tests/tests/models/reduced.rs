@@ -164,7 +164,8 @@ fn precisions_of_composite_operators() {
     let graph = case.graph().unwrap();
     let name = graph.operators_of(kind).next().unwrap().1.name.clone();
     let model = Model::from_graph(graph).unwrap();
-    let specs: Vec<_> = case.inputs().unwrap().iter().map(|(_, x)| x.spec()).collect();
+    let run = case.runs().unwrap().swap_remove(0);
+    let specs: Vec<_> = run.inputs.iter().map(|(_, x)| x.spec()).collect();
     let kernels = |precision, asked: Option<&str>| -> Vec<String> {
         let options = SessionOptions::default().with_threads(1).with_units(Units::EmulatedBf16);
         let options = options.with_precision(precision);
