@@ -248,6 +248,13 @@ fn precision_shows_in_the_plan() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && text.contains(kernel), "{isa} {precision}: {text}");
     }
+    let args = ["info", &model, "--plan", "--precision-of", "head=medium"];
+    let output =
+        plutino(&[&args[..], &SHAPE].concat()).env("PLUTINO_ISA", "bf16-emulated").output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    assert!(text.contains("gemm.emulated") && !text.contains("_bf16"), "{text}");
     let error = fails(&["run", &model, "--precision", "low"], 2);
     assert!(error.contains("highest, high or medium"), "{error}");
+    let error = fails(&["run", &model, "--precision-of", "hea=high"], 2);
+    assert!(error.contains("found 'hea'"), "{error}");
 }
