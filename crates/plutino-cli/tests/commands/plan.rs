@@ -255,6 +255,7 @@ fn precision_shows_in_the_plan() {
     assert!(text.contains("gemm.emulated") && !text.contains("_bf16"), "{text}");
     let error = fails(&["run", &model, "--precision", "low"], 2);
     assert!(error.contains("highest, high or medium"), "{error}");
-    let error = fails(&["run", &model, "--precision-of", "hea=high"], 2);
+    let args = ["info", &model, "--plan", "--precision-of", "hea=high"];
+    let error = fails(&[&args[..], &SHAPE].concat(), 2);
     assert!(error.contains("found 'hea'"), "{error}");
 }
