@@ -362,7 +362,17 @@ impl Generator {
                 }
             }
             13 if c % 2 == 0 => {
-                self.push("nn.ChannelShuffle", &[x], (&x.dims, x.most, x.error), "groups=2");
+                let same = (&x.dims[..], x.most, x.error);
+                if self.random.below(2) == 0 {
+                    self.push("nn.ChannelShuffle", &[x], same, "groups=2");
+                    return;
+                }
+                let cut = format!("shape=({n},2,{},{h},{w})", c / 2);
+                let cut = self.line("Tensor.view", &[&x.name], 1, &cut).remove(0);
+                let name = self.line("torch.transpose", &[&cut], 1, "dim0=1 dim1=2").remove(0);
+                let exchanged = Value { name, ..x.clone() };
+                let whole = format!("shape=({n},{c},{h},{w})");
+                self.push("Tensor.reshape", &[&exchanged], same, &whole);
             }
             14 => {
                 let last = self.push(

@@ -2,7 +2,8 @@
 //! splits after it.
 //!
 //! Each of them moves whole channels of images ([`Role::Channels`]). Together they do so, too: in
-//! one pass over memory, and in channel blocks.
+//! one pass over memory, and in channel blocks. A shuffle that is written out (channels cut into
+//! groups by a view, the two dimensions exchanged, viewed as channels again) is one as well.
 
 use super::PassCx;
 use super::patch::Patch;
@@ -10,6 +11,7 @@ use crate::SessionError;
 use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{ChannelMap, Operator, Role};
+use plutino_tensor::alloc;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -51,9 +53,9 @@ pub(super) fn channels(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), Session
     let mut room = MOST_LISTED;
     for at in 0..net.nodes.len() {
         halt::go_on_at(at)?;
-        // The chain that makes a value for this node alone.
-        let before = |value: ValueId| {
-            let maker = net.only_reader(value).filter(|&reader| reader == at);
+        // The chain that makes a value for one node alone.
+        let before = |value: ValueId, reader: usize| {
+            let maker = net.only_reader(value).filter(|&only| only == reader);
             let at = maker.and_then(|_| net.producer(value))?;
             Some((at, chains.get(&at)?))
         };
@@ -96,28 +98,36 @@ pub(super) fn channels(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), Session
 fn chain<'c>(
     net: &Net,
     at: usize,
-    before: impl Fn(ValueId) -> Option<(usize, &'c Chain)>,
+    before: impl Fn(ValueId, usize) -> Option<(usize, &'c Chain)>,
 ) -> Option<Chain> {
     let node = &net.nodes[at];
     if node.outputs.iter().any(|&output| net.types.is_known(output)) {
         return None; // constants of the plan: nothing runs
     }
-    let Role::Channels(taken) = net.role(at)? else { return None };
-    let (mut inputs, mut absorbed) = (Vec::new(), Vec::new());
+    let (taken, of, within) = match net.role(at)? {
+        Role::Channels(taken) => (taken, node.inputs.clone(), Vec::new()),
+        Role::Reshape(input) => {
+            let (image, groups, within) = written_out(net, at, input)?;
+            (vec![shuffled(net, image, groups)?], vec![image], within)
+        }
+        _ => return None,
+    };
+    let reader = within.first().copied().unwrap_or(at);
+    let (mut inputs, mut absorbed) = (Vec::new(), within);
     // Others, such as the sizes of a split, are known: they decided what is taken.
     let images: HashSet<usize> = taken.iter().flatten().map(|&(input, _)| input).collect();
     // A concatenation leaves shuffles alone: its other parts may be written into place.
     let joins = images.len() > 1 && !shuffles(&taken, images.len());
     // For each input of the node: its number among those of the chain, or where its channels come
     // from.
-    let mut sources = Vec::with_capacity(node.inputs.len());
-    for (number, &input) in node.inputs.iter().enumerate() {
+    let mut sources = Vec::with_capacity(of.len());
+    for (number, &input) in of.iter().enumerate() {
         let first = inputs.len();
         if !images.contains(&number) {
             sources.push((first, None));
             continue;
         }
-        let before = before(input).filter(|(_, chain)| !joins || !chain.pays());
+        let before = before(input, reader).filter(|(_, chain)| !joins || !chain.pays());
         match before.map(|(at, chain)| (at, chain, &chain.map.outputs[..])) {
             Some((at, chain, [channels])) => {
                 inputs.extend(&chain.inputs);
@@ -139,4 +149,37 @@ fn chain<'c>(
     let outputs = taken.into_iter().map(|taken| taken.into_iter().map(source).collect());
     let map = ChannelMap { outputs: outputs.collect::<Option<_>>()? };
     Some(Chain { inputs, map, absorbed })
+}
+
+/// The image, the number of groups and the two other nodes of a shuffle that the view at `at` of
+/// its input ends: (N, g c, ...) viewed as (N, g, c, ...), (N, c, g, ...), viewed as (N, c g, ...).
+fn written_out(net: &Net, at: usize, input: usize) -> Option<(ValueId, usize, Vec<usize>)> {
+    let exchanged = *net.nodes[at].inputs.get(input)?;
+    let exchange = net.maker_for(exchanged, at)?;
+    let Role::Permute(input, order) = net.role(exchange)? else { return None };
+    let cut = *net.nodes[exchange].inputs.get(input)?;
+    let view = net.maker_for(cut, exchange)?;
+    let Role::Reshape(input) = net.role(view)? else { return None };
+    let image = *net.nodes[view].inputs.get(input)?;
+
+    let shape = |value: ValueId| net.computed(value).map(|spec| &spec.shape[..]);
+    let (whole, cut, result) = (shape(image)?, shape(cut)?, shape(net.only_output(at)?)?);
+    let (&[batch, channels, ref pixels @ ..], &[n, groups, each, ref rest @ ..]) = (whole, cut)
+    else {
+        return None;
+    };
+    let cuts = (n, rest, groups.checked_mul(each)) == (batch, pixels, Some(channels));
+    let exchanges = order.iter().enumerate().all(|(i, &d)| match i {
+        1 => d == 2,
+        2 => d == 1,
+        _ => d == i,
+    });
+    (cuts && exchanges && whole == result).then(|| (image, groups, vec![view, exchange]))
+}
+
+/// The channels that a shuffle of an image takes, in their order.
+fn shuffled(net: &Net, image: ValueId, groups: usize) -> Option<Vec<(usize, usize)>> {
+    let channels = *net.computed(image)?.shape.get(1)?;
+    let each = channels.checked_div(groups).filter(|_| channels <= MOST_LISTED)?;
+    alloc::collect((0..channels).map(|c| (0, c % groups * each + c / groups))).ok()
 }

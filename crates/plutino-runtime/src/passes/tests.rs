@@ -236,6 +236,35 @@ fn a_shuffle_moves_channels_with_what_joins_and_cuts_them() {
 }
 
 #[test]
+fn a_shuffle_that_is_written_out_moves_channels_as_well() {
+    let with = |split: &str, dims: &str, fetched: &str| {
+        format!(
+            "pnnx.Input in 0 1 0
+             torch.cat join 2 1 0 0 1 dim=1
+             Tensor.view cut 1 1 1 2 shape={split}
+             torch.transpose swap 1 1 2 3 {dims}
+             Tensor.view whole 1 1 3 4 shape=(1,12,3,3)
+             torch.split halves 1 2 4 5 6 dim=1 split_size_or_sections=(0,6)
+             prim::TupleConstruct t 3 1 5 6 {fetched} 7
+             pnnx.Output out 1 0 7"
+        )
+    };
+    let shuffle =
+        |split, dims, fetched| after_of(&[1, 6, 3, 3], &with(split, dims, fetched), &[]).0;
+    let whole = shuffle("(1,3,4,3,3)", "dim0=1 dim1=2", "0");
+    assert_eq!(whole, ["halves+join+cut+swap+whole 0,0>5,6"]);
+    // Pixels that move, other dimensions that are exchanged, a value in between that is wanted.
+    for (split, dims, fetched) in [
+        ("(1,12,3,3,1)", "dim0=1 dim1=2", "0"),
+        ("(1,3,4,3,3)", "dim0=2 dim1=3", "0"),
+        ("(1,3,4,3,3)", "dim0=1 dim1=2", "3"),
+    ] {
+        let nodes = shuffle(split, dims, fetched);
+        assert!(nodes.len() > 1, "{split} {dims} {fetched}: {nodes:?}");
+    }
+}
+
+#[test]
 fn joining_and_cutting_alone_is_left_to_views_and_places() {
     let (nodes, _) = after_of(
         &[1, 4, 3, 3],
