@@ -23,6 +23,11 @@ fn session(model: &Model, precision: Precision, isa: Option<Isa>, threads: usize
     model.session(options).unwrap()
 }
 
+/// Whether a kernel of this name multiplies pairs of bf16 (`gemm.avx512_bf16` among others).
+fn of_pairs(kernel: &str) -> bool {
+    kernel.contains("_bf16") || kernel == "gemm.emulated"
+}
+
 fn bits(outputs: &[Tensor]) -> Vec<Vec<u8>> {
     outputs.iter().map(|y| y.as_bytes().to_vec()).collect()
 }
@@ -59,11 +64,6 @@ fn errors_are_those_of_bf16() {
 
             let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
             let plan = medium.plan(&specs).unwrap();
-            let of_pairs = |kernel: &str| {
-                kernel.contains("_bf16")
-                    || kernel == "gemm.emulated"
-                    || kernel == "gemm.avx512_bf16"
-            };
             let layers = plan.steps().filter(|step| of_pairs(&step.kernel)).count();
             assert!(layers > 0, "{name}: no kernel of bf16");
             let (off, bound) = (error(&found, &exact), (layers as f64).sqrt() / 256.0);
@@ -133,8 +133,7 @@ fn precisions_of_operators() {
     };
     let reduced = |session: &Session| -> Vec<String> {
         let plan = session.plan(&specs).unwrap();
-        let of_bf16 = |kernel: &str| kernel.contains("_bf16") || kernel == "gemm.emulated";
-        let steps = plan.steps().filter(|step| of_bf16(&step.kernel));
+        let steps = plan.steps().filter(|step| of_pairs(&step.kernel));
         steps.map(|step| step.location.name).collect()
     };
     let [highest, medium] = [Precision::Highest, Precision::Medium];

@@ -55,8 +55,7 @@ pub(super) fn channels(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), Session
         halt::go_on_at(at)?;
         // The chain that makes a value for one node alone.
         let before = |value: ValueId, reader: usize| {
-            let maker = net.only_reader(value).filter(|&only| only == reader);
-            let at = maker.and_then(|_| net.producer(value))?;
+            let at = net.maker_for(value, reader)?;
             Some((at, chains.get(&at)?))
         };
         if let Some(chain) = super::searching(|| chain(net, at, before))
