@@ -70,7 +70,7 @@ pub(crate) struct Step {
 /// What a step does.
 pub(crate) enum Work {
     /// Runs a kernel.
-    Kernel(Box<dyn Kernel>),
+    Kernel(Arc<dyn Kernel>),
     /// Copies every input to the output beside it, byte by byte.
     Copy,
     /// Copies the input to the end of a cache, as this entry of [`Plan::appends`] says.

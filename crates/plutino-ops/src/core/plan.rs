@@ -7,6 +7,7 @@ use plutino_kernels::simd::Pairs;
 use plutino_kernels::tiles::{Terms, TileUnit};
 use plutino_tensor::DType;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// What an operator is bound to.
 pub struct PlanCx<'a> {
@@ -46,7 +47,7 @@ impl LayoutCx<'_> {
 }
 
 /// What a session computes with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setting {
     /// The instruction set.
@@ -231,9 +232,10 @@ impl Room {
 }
 
 /// A kernel and what it needs from the executor.
+#[derive(Clone)]
 pub struct Planned {
     /// What to run; none where there is nothing to do (all outputs are views or known).
-    pub kernel: Option<Box<dyn Kernel>>,
+    pub kernel: Option<Arc<dyn Kernel>>,
     /// Bytes of scratch memory, 64-byte aligned, contents undefined.
     pub scratch: usize,
     /// For each output leaf, how it may share memory; missing ones are [`Alias::None`].
@@ -267,7 +269,7 @@ impl Planned {
 
     /// A kernel without scratch or aliases.
     pub fn new(kernel: impl Kernel + 'static) -> Self {
-        Self { kernel: Some(Box::new(kernel)), scratch: 0, alias: Vec::new(), placement: None }
+        Self { kernel: Some(Arc::new(kernel)), scratch: 0, alias: Vec::new(), placement: None }
     }
 
     /// Output `0` is the memory of this input leaf, as it is: a reshape.
@@ -322,7 +324,8 @@ pub enum Alias {
     },
 }
 
-/// Something to run: everything is decided, only data is missing.
+/// Something to run: everything is decided, only data is missing. One may serve several steps, where
+/// operators that are alike are planned for the same.
 pub trait Kernel: Send + Sync {
     /// The algorithm, such as `conv.im2col.avx2`; shown by `info --plan` and `profile`.
     fn name(&self) -> &str;

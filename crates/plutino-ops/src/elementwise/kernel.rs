@@ -123,7 +123,7 @@ pub(crate) fn plan(
     }
     let scratch = parts.iter().map(|p| p.program.scratch_bytes(cx.threads)).max();
     let name = format!("elementwise.{name}.{}", cx.isa);
-    planned.kernel = Some(Box::new(ElementwiseKernel { name, isa: cx.isa, parts }));
+    planned.kernel = Some(Arc::new(ElementwiseKernel { name, isa: cx.isa, parts }));
     Ok(planned.with_scratch(scratch.unwrap_or(0)))
 }
 

@@ -13,6 +13,7 @@ use plutino_kernels::halves::Half;
 use plutino_kernels::{Isa, Par};
 use plutino_tensor::{ALIGNMENT, DType, Shape, TensorError, TensorSpec, bf16, f16};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Elements that a thread converts at a time.
 const CHUNK: usize = 16 << 10;
@@ -207,7 +208,7 @@ fn widen(value: &ValueSpec, cut: Option<Cut>) -> Result<ValueSpec, PlanError> {
 struct Widened {
     name: String,
     isa: Isa,
-    kernel: Box<dyn Kernel>,
+    kernel: Arc<dyn Kernel>,
     /// Bytes of scratch memory of the kernel itself; the values follow.
     inner: usize,
     parts: usize,

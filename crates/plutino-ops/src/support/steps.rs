@@ -14,6 +14,7 @@ use crate::{
 use plutino_tensor::{Tensor, TensorSpec};
 use smallvec::SmallVec;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// Bytes between the places of two values, and what divides them.
 const ALIGNMENT: usize = plutino_tensor::ALIGNMENT;
@@ -106,7 +107,7 @@ struct Slot {
 
 /// A step's kernel with its operands.
 struct Inner {
-    kernel: Box<dyn Kernel>,
+    kernel: Arc<dyn Kernel>,
     inputs: Vec<(TensorSpec, Place)>,
     /// The slot that each fills; none for a view.
     outputs: Vec<Option<(TensorSpec, usize)>>,
@@ -300,7 +301,7 @@ impl Planner {
                     self.slots.push(Slot { bytes, output: Some(output) });
                     let outputs = vec![Some((spec.clone(), self.slots.len() - 1))];
                     let inputs = vec![(spec.clone(), place)];
-                    self.inner.push(Inner { kernel: Box::new(CopyBytes), inputs, outputs });
+                    self.inner.push(Inner { kernel: Arc::new(CopyBytes), inputs, outputs });
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! What of a net depends on lengths, found by comparing the nets of two.
 
 use super::original::Original;
-use super::{Depends, Dim, Dims, Form, Noted, Resident};
+use super::twins::Known;
+use super::{Depends, Dim, Dims, Form, Noted, Resident, rooms};
 use crate::SessionError;
 use crate::bind::Binding;
 use crate::build::Making;
@@ -23,6 +24,8 @@ pub(crate) struct Opening {
     /// Nodes that passes left out, because their results are known: they depend on lengths. Each
     /// with the first node that needs it.
     prelude: Vec<(usize, Node)>,
+    /// Positions of nodes, each with that of an earlier one that makes the same of the same.
+    twins: BTreeMap<usize, usize>,
     pub(crate) residents: Vec<Resident>,
     original: Original,
 }
@@ -59,8 +62,18 @@ impl Opening {
         let residents = residents
             .filter_map(|growing| resident(net, growing.input, growing.output, growing.dim));
         let residents = residents.collect();
+        let known = Known {
+            values: net.values.len(),
+            feeds: &net.feeds,
+            types: [&net.types, &other.types],
+            depends: &depends,
+            settings: &making.resolved.settings,
+        };
+        let twins = known.twins(nodes.iter().map(|&at| &net.nodes[at]))?;
+        let twins = nodes.iter().zip(&twins.of);
+        let twins = twins.filter_map(|(&at, twin)| Some((at, *nodes.get((*twin)?)?))).collect();
         let original = Original::find(making, binding, lower)?;
-        Ok(Some(Self { dims: dims.to_vec(), depends, nodes, prelude, residents, original }))
+        Ok(Some(Self { dims: dims.to_vec(), depends, nodes, prelude, twins, residents, original }))
     }
 
     /// Adds the nodes that read what lies elsewhere for other lengths, whatever its size is: views.
@@ -107,16 +120,22 @@ impl Opening {
 
     /// With the plans of the nodes.
     pub(crate) fn noting(self, net: &Net, planned: &[Option<Planned>]) -> Noted {
-        let depends = |at: usize| Depends {
+        let nodes: Vec<usize> = self.nodes.into_iter().filter(|at| *at < net.nodes.len()).collect();
+        let twin = |at: usize| {
+            let twin = *self.twins.get(&at)?;
+            let rooms = |at: usize| rooms(&net.nodes[at], &self.residents);
+            nodes.binary_search(&twin).ok().filter(|_| rooms(at) == rooms(twin))
+        };
+        let depends = |&at: &usize| Depends {
             at,
             step: None,
             planned: planned.get(at).and_then(Option::as_ref).map(Form::of),
+            twin: twin(at),
         };
-        let there = self.nodes.into_iter().filter(|&at| at < net.nodes.len());
         Noted {
             dims: self.dims,
             prelude: self.prelude,
-            nodes: there.map(depends).collect(),
+            nodes: nodes.iter().map(depends).collect(),
             depends: self.depends,
             original: self.original,
         }

@@ -14,6 +14,7 @@
 mod compare;
 mod original;
 mod rebind;
+mod twins;
 
 pub(crate) use compare::Opening;
 
@@ -27,6 +28,7 @@ use crate::model::{Inner, Role};
 use crate::net::{Net, Node, ValueId};
 use crate::place::Context;
 use crate::plan::Plan;
+use crate::settings::Settings;
 use crate::storage::Storage;
 use original::Original;
 use plutino_ir::Limits;
@@ -174,6 +176,8 @@ struct Depends {
     step: Option<usize>,
     /// None: there was nothing to plan.
     planned: Option<Form>,
+    /// The position among such nodes of an earlier one that makes the same of the same.
+    twin: Option<usize>,
 }
 
 /// What must be the same for every length.

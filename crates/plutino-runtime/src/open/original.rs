@@ -7,6 +7,7 @@
 
 use super::compare::same;
 use super::rebind::evaluate;
+use super::twins::Known;
 use crate::SessionError;
 use crate::bind::Binding;
 use crate::build::Making;
@@ -18,7 +19,7 @@ use plutino_kernels::Isa;
 
 /// The part of a model that depends on lengths, before all passes.
 pub(crate) struct Original {
-    /// The nodes that read or make what depends on them, in order.
+    /// The nodes that read or make what depends on them, in order, without their [twins](super::twins).
     nodes: Vec<Node>,
     /// As of the last binding.
     types: Types,
@@ -36,13 +37,28 @@ impl Original {
         a: &Binding,
         b: &Binding,
     ) -> Result<Self, SessionError> {
-        let Net { nodes, types, values, .. } = inferred(making, a)?;
+        let Net { nodes, types, values, feeds, .. } = inferred(making, a)?;
         let other = inferred(making, b)?.types;
         let differs = |at| !same(types.get(ValueId(at)), other.get(ValueId(at)));
         let depends = lists::collect((0..values.len()).map(differs))?;
         let on_length = |id: &ValueId| depends.get(id.0).copied().unwrap_or(false);
         let touched = |node: &Node| node.inputs.iter().chain(&node.outputs).any(on_length);
-        let nodes = nodes.into_iter().filter(touched).collect();
+        let nodes: Vec<Node> = nodes.into_iter().filter(touched).collect();
+        let known = Known {
+            values: values.len(),
+            feeds: &feeds,
+            types: [&types, &other],
+            depends: &depends,
+            settings: &making.resolved.settings,
+        };
+        // Of those that make the same of the same, one tells of all.
+        let twins = known.twins(&nodes)?;
+        let alone = nodes.into_iter().zip(&twins.of).filter(|(_, twin)| twin.is_none());
+        let nodes = alone.map(|(mut node, _)| {
+            node.inputs.iter_mut().for_each(|id| *id = twins.number(*id));
+            node
+        });
+        let nodes = lists::collect(nodes)?;
         Ok(Self { nodes, types, depends })
     }
 

@@ -50,7 +50,10 @@ pub(crate) fn rebind(
         }
     }
     let (mut steps, mut appends) = (base.steps.clone(), base.appends.clone());
+    // Plans of nodes, for their twins.
+    let mut made: Vec<Option<Planned>> = Vec::with_capacity(open.nodes.len());
     for depends in &open.nodes {
+        made.push(None);
         for (_, node) in open.prelude.iter().filter(|(before, _)| *before == depends.at) {
             let Some(inputs) = binder.net.types.all(&node.inputs) else { return Ok(None) };
             let Some(outputs) = evaluate(&binder.net.types, node, &inputs, resolved.isa) else {
@@ -68,8 +71,16 @@ pub(crate) fn rebind(
             appends[at] = append;
             continue;
         }
-        let Some(planned) = binder.plan(depends, base, resolved)? else { return Ok(None) };
+        let twin = depends.twin.and_then(|at| Some((open.nodes.get(at)?, made.get(at)?)));
+        let planned = match twin {
+            Some((twin, Some(planned))) => binder.follow(depends, twin.at, planned)?,
+            _ => binder.plan(depends, base, resolved)?,
+        };
+        let Some(planned) = planned else { return Ok(None) };
         let Some(planned) = planned else { continue };
+        if let Some(made) = made.last_mut() {
+            *made = Some(planned.clone());
+        }
         let mut assembler = binder.assembler(open, &base.residents);
         let idle = planned.is_idle();
         let step = assembler.step(depends.at, Some(planned), None)?;
@@ -194,8 +205,8 @@ impl Binder<'_> {
         let Some(outputs) = evaluate(&self.net.types, node, &inputs, resolved.isa) else {
             return Ok(None);
         };
-        let ids = node.outputs.clone();
-        let Some((form, operator)) = depends.planned.as_ref().zip(node.operator()) else {
+        let (Some(_), Some(operator)) = (&depends.planned, node.operator()) else {
+            let ids = node.outputs.clone();
             return Ok(self.put(ids.into_iter().zip(outputs))?.then_some(None));
         };
         let cx = PlanCx {
@@ -206,13 +217,40 @@ impl Binder<'_> {
         };
         let planned = Planned::of(operator, &cx, &rooms(node, &base.residents));
         let Ok(planned) = planned else { return Ok(None) };
-        if !planned.is_idle() && !form.covers(&planned) {
+        self.settle(depends, outputs, planned)
+    }
+
+    /// As [`Binder::plan`], for a node that makes the same as another one, whose plan is `planned`.
+    #[allow(clippy::option_option)]
+    fn follow(
+        &mut self,
+        depends: &Depends,
+        twin: usize,
+        planned: &Planned,
+    ) -> Result<Option<Option<Planned>>, SessionError> {
+        let Some(outputs) = self.net.types.all(&self.net.nodes[twin].outputs) else {
+            return Ok(None);
+        };
+        self.settle(depends, outputs, planned.clone())
+    }
+
+    /// Sets what a node makes, and where; none where that does not fit what there is.
+    #[allow(clippy::option_option)]
+    fn settle(
+        &mut self,
+        depends: &Depends,
+        outputs: Vec<ValueSpec>,
+        planned: Planned,
+    ) -> Result<Option<Option<Planned>>, SessionError> {
+        let covers = depends.planned.as_ref().is_some_and(|form| form.covers(&planned));
+        if !planned.is_idle() && !covers {
             return Ok(None);
         }
         let specs: Option<Vec<TensorSpec>> =
             outputs.iter().map(|value| value.as_tensor().map(|t| t.spec.clone())).collect();
         let Some(specs) = specs else { return Ok(None) };
-        if !self.put(ids.iter().copied().zip(outputs))? {
+        let ids = self.net.nodes[depends.at].outputs.clone();
+        if !self.put(ids.into_iter().zip(outputs))? {
             return Ok(None);
         }
         Ok(self.place(depends.at, &planned, &specs)?.then_some(Some(planned)))

@@ -1,8 +1,10 @@
 //! A plan that is bound to another length computes the bits of one made for that length.
 
+use crate::plan::Work;
 use crate::testkit::{graph, weighted};
 use crate::{Model, Plan, Request, Session, SessionOptions, State};
 use plutino_kernels::Isa;
+use plutino_ops::Kernel;
 use plutino_tensor::{DType, Tensor};
 use std::sync::Arc;
 
@@ -241,6 +243,34 @@ fn every_length_has_the_bits_of_a_plan_of_its_own() {
             }
         }
     }
+}
+
+/// The kernels of the attentions of a step, by layer.
+fn attentions(plan: &Plan) -> Vec<&Arc<dyn Kernel>> {
+    let kernels = plan.steps.iter().filter_map(|step| match &step.work {
+        Work::Kernel(kernel) => Some(kernel),
+        _ => None,
+    });
+    kernels.filter(|kernel| kernel.name().starts_with("attention")).collect()
+}
+
+#[test]
+fn layers_that_are_alike_are_planned_once_for_a_length() {
+    let shared = |text: &str| {
+        let model = weighted(text);
+        let session = model.session(options(Isa::best())).unwrap();
+        let plans: Vec<Arc<Plan>> = [4, 5].map(|l| plan(&session, &inputs(&model, l))).into();
+        let plan = plans.last().unwrap();
+        assert!(plan.open.is_some());
+        let [first, second] = attentions(plan)[..] else { panic!("one a layer") };
+        Arc::ptr_eq(first, second)
+    };
+    assert!(shared(&decoder(Kind::Sdpa)));
+    // The second layer computes something else of the same shapes.
+    let at = "is_causal=False";
+    let (head, tail) =
+        decoder(Kind::Sdpa).rsplit_once(at).map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    assert!(!shared(&format!("{head}{at} scale=0.25{tail}")));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::{
 use plutino_tensor::{ALIGNMENT, DType, TensorSpec, alloc};
 use smallvec::SmallVec;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A network over packed sequences.
 #[derive(Debug)]
@@ -190,7 +191,7 @@ fn outside() -> RunError {
 
 /// Sequences of the same length.
 struct Group {
-    kernel: Box<dyn Kernel>,
+    kernel: Arc<dyn Kernel>,
     /// Bytes of scratch memory of the kernel.
     scratch: usize,
     /// The leaves of which the kernel gets a part.
