@@ -6,7 +6,8 @@ use crate::net::{ValueId, Wanted};
 use crate::request::{Fed, Request};
 use plutino_ir::Dim;
 use plutino_tensor::TensorSpec;
-use std::collections::{HashMap, HashSet};
+use smallvec::SmallVec;
+use std::collections::HashMap;
 
 /// What a plan is made for: which values are fed, with which specs, and which are fetched.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,25 +51,23 @@ impl Binding {
         Self { feeds, wanted: Wanted::Outputs, growing: Vec::new() }.checked(model)
     }
 
-    /// Operands by name.
+    /// Operands, with their names.
     ///
     /// # Errors
-    /// Where a name is unknown or fed twice, or specs do not agree with the model.
-    pub(crate) fn named<'a>(
+    /// Where one is fed twice, or specs do not agree with the model.
+    pub(crate) fn fed<'a>(
         model: &Inner,
-        feeds: impl Iterator<Item = (&'a str, TensorSpec)>,
+        feeds: impl Iterator<Item = (ValueId, &'a str, TensorSpec)> + Clone,
         wanted: Wanted,
     ) -> Result<Self, SessionError> {
-        let mut fed: Vec<(ValueId, TensorSpec)> = Vec::new();
-        let mut seen = HashSet::new();
-        for (name, spec) in feeds {
-            let id = operand(model, name)?;
-            if !seen.insert(id) {
-                return Err(SessionError::FedTwice { name: name.into() });
-            }
-            fed.push((id, spec));
+        let mut names: SmallVec<[(ValueId, &str); 16]> =
+            feeds.clone().map(|(id, name, _)| (id, name)).collect();
+        names.sort_by_key(|(id, _)| *id);
+        if let Some(twice) = names.windows(2).find(|w| w[0].0 == w[1].0) {
+            return Err(SessionError::FedTwice { name: twice[1].1.into() });
         }
-        Self { feeds: fed, wanted, growing: Vec::new() }.checked(model)
+        let feeds = feeds.map(|(id, _, spec)| (id, spec)).collect();
+        Self { feeds, wanted, growing: Vec::new() }.checked(model)
     }
 
     /// Whether a run with these feeds and fetches can use a plan for this binding.
@@ -100,10 +99,12 @@ impl Binding {
     /// Checks dtypes and symbols of the model's inputs.
     fn checked(self, model: &Inner) -> Result<Self, SessionError> {
         let mut symbols: HashMap<&str, (usize, &ValueInfo)> = HashMap::new();
-        let inputs: HashMap<ValueId, &ValueInfo> =
+        let mut inputs: SmallVec<[(ValueId, &ValueInfo); 16]> =
             model.inputs.iter().map(|i| (i.id.into(), i)).collect();
+        inputs.sort_unstable_by_key(|(id, _)| *id);
         for (id, spec) in &self.feeds {
-            let Some(&input) = inputs.get(id) else { continue };
+            let Ok(at) = inputs.binary_search_by_key(id, |(id, _)| *id) else { continue };
+            let input = inputs[at].1;
             if let Some(expected) = input.recorded.dtype
                 && expected.name() != spec.dtype.name()
             {

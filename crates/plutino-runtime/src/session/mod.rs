@@ -296,8 +296,8 @@ impl Session {
         match self.plans.find(|b| b.matches(fed(), &wanted, growing)) {
             Some(plan) => Ok(plan),
             None => {
-                let feeds = feeds.iter().map(|(name, fed)| (*name, fed.spec()));
-                let binding = Binding::named(model, feeds, wanted)?;
+                let feeds = ids.iter().zip(feeds).map(|(id, (name, fed))| (*id, *name, fed.spec()));
+                let binding = Binding::fed(model, feeds, wanted)?;
                 self.plan_for(Binding { growing: growing.to_vec(), ..binding }, limits)
             }
         }
