@@ -21,7 +21,7 @@ pub use crate::core::*;
 pub(crate) use support::names::function;
 
 pub use elementwise::Elementary;
-pub use fused::channel_map::ChannelMap;
+pub use fused::channel_map::{ChannelMap, shuffled_channels};
 pub use fused::reorder::Reorder;
 pub use fused::rows::ByRows;
 pub use normalization::layer_norm::NormPattern;

@@ -76,16 +76,20 @@ impl Asked {
 
     fn means(&self, location: &Location) -> bool {
         let name = &location.name;
-        let mut wholes = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
+        let mut wholes = name.match_indices(STEP_OF).filter_map(|(at, _)| name.get(..at));
         is_meant(&self.what, location) || wholes.any(|whole| self.typed.contains(whole))
     }
 }
 
+/// Between the name of a composite operator and that of one of its steps: `encoder/linear1`.
+pub(crate) const STEP_OF: char = '/';
+
 /// Whether an operator is called so: by its name, a scope that it is in, or its type. Steps of a
 /// composite operator (`encoder/linear1`) are in a scope of its name.
 pub(crate) fn is_called(what: &str, name: &str, kind: &str) -> bool {
-    let scope =
-        name.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']));
+    let scope = name
+        .strip_prefix(what)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', STEP_OF]));
     scope || kind == what
 }
 

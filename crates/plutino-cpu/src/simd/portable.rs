@@ -107,8 +107,7 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn dot_pairs(self, a: V, b: V, c: V) -> V {
-        let dot = super::pairs::dot;
-        [dot(a[0], b[0], c[0]), dot(a[1], b[1], c[1]), dot(a[2], b[2], c[2]), dot(a[3], b[3], c[3])]
+        super::pairs::dot_words(a, b, c)
     }
     #[inline(always)]
     fn fma(self, a: V, b: V, c: V) -> V {

@@ -7,7 +7,7 @@ use crate::{
     ShapeError, TensorValue, ValueSpec,
 };
 use plutino_kernels::nchwc::ChannelGather;
-use plutino_tensor::{DType, Layout};
+use plutino_tensor::{DType, Layout, alloc};
 use smallvec::SmallVec;
 
 /// Channels of a tensor up to which they are listed: more than networks have.
@@ -18,6 +18,14 @@ pub(crate) const MOST_CHANNELS: usize = 1 << 16;
 pub struct ChannelMap {
     /// For each output its channels: an input, and a channel of it.
     pub outputs: Vec<Vec<(usize, usize)>>,
+}
+
+/// The channels that a shuffle of so many in `groups` takes, in their order: those of a group lie
+/// `groups` apart. None where they are too many to list, or no whole groups.
+pub fn shuffled_channels(channels: usize, groups: usize) -> Option<Vec<usize>> {
+    let whole = groups > 0 && channels.is_multiple_of(groups);
+    let each = channels.checked_div(groups).filter(|_| whole && channels <= MOST_CHANNELS)?;
+    alloc::collect((0..channels).map(|c| c % groups * each + c / groups)).ok()
 }
 
 impl ChannelMap {

@@ -1,7 +1,7 @@
 //! The same elements in another order: permute, transpose, t, movedim, flip, roll, and the shuffles
 //! of channels and pixels. Where only dimensions of size 1 move, the output is a view.
 
-use crate::fused::channel_map::MOST_CHANNELS;
+use crate::fused::channel_map::shuffled_channels;
 use crate::support::assemble::{Assemble, Assembly, Piece, assembled, leaf};
 use crate::support::rearrange::{
     Geometry, Part, Parts, Rearrange, Views, distinct_dims, ints, invalid, rearranged, subject,
@@ -9,7 +9,7 @@ use crate::support::rearrange::{
 use crate::{
     Arg, BuildError, NodeReader, Operator, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_tensor::{Shape, alloc};
+use plutino_tensor::Shape;
 
 /// <https://pytorch.org/docs/stable/generated/torch.permute.html>
 #[derive(Debug)]
@@ -273,10 +273,7 @@ impl Rearrange for ChannelShuffle {
     }
 
     fn channels(&self, x: &TensorValue, _: &[ValueSpec]) -> Option<Vec<Vec<usize>>> {
-        let channels = x.shape().get(1).copied().filter(|&channels| channels <= MOST_CHANNELS)?;
-        let each = divide(x, self.input, 1, channels, self.groups).ok()?;
-        let order = (0..channels).map(|c| c % self.groups * each + c / self.groups);
-        Some(vec![alloc::collect(order).ok()?])
+        Some(vec![shuffled_channels(*x.shape().get(1)?, self.groups)?])
     }
 }
 

@@ -10,7 +10,7 @@ use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
 use crate::net::{Net, ValueId};
-use plutino_ops::{ChannelMap, Operator, Role};
+use plutino_ops::{ChannelMap, Operator, Role, shuffled_channels};
 use plutino_tensor::alloc;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -178,7 +178,6 @@ fn written_out(net: &Net, at: usize, input: usize) -> Option<(ValueId, usize, Ve
 
 /// The channels that a shuffle of an image takes, in their order.
 fn shuffled(net: &Net, image: ValueId, groups: usize) -> Option<Vec<(usize, usize)>> {
-    let channels = *net.computed(image)?.shape.get(1)?;
-    let each = channels.checked_div(groups).filter(|_| channels <= MOST_LISTED)?;
-    alloc::collect((0..channels).map(|c| (0, c % groups * each + c / groups))).ok()
+    let channels = shuffled_channels(*net.computed(image)?.shape.get(1)?, groups)?;
+    alloc::collect(channels.into_iter().map(|channel| (0, channel))).ok()
 }

@@ -16,6 +16,7 @@ use crate::infer;
 use crate::lists;
 use crate::net::{Action, Net, Node, Value, ValueId};
 use crate::order::Order;
+use crate::settings::STEP_OF;
 use plutino_ops::{ExpandedStep, Expansion, Location, StepValue, ValueSpec};
 use plutino_tensor::{TensorError, alloc};
 use std::collections::{HashMap, HashSet};
@@ -191,7 +192,7 @@ fn splice(
         let Some(inputs) = values(&made, &inputs) else {
             return Ok(Err("a step reads what nobody makes".into()));
         };
-        let name = format!("{}/{name}", whole.location.name);
+        let name = format!("{}{STEP_OF}{name}", whole.location.name);
         let specs = net.types.all(&inputs);
         let count = specs.and_then(|specs| operator.infer(&specs).ok()).map_or(0, |all| all.len());
         let output = |net: &mut Net, output: usize| -> Result<ValueId, TensorError> {
