@@ -31,7 +31,7 @@
 mod amx;
 
 use crate::halves::Half;
-use crate::simd::flushed;
+use crate::simd::{Simd, flushed};
 use plutino_tensor::bf16;
 use std::sync::OnceLock;
 
@@ -43,6 +43,11 @@ pub const BLOCK: usize = 2 * TILE;
 
 /// Words of one term in a step of the sum.
 pub const STEP: usize = TILE;
+
+/// Steps of a depth block: as long as the rows and the columns of a block stay in the second-level
+/// cache, and as no sum has a chain of more than 96 products before it meets the sums of other depth
+/// blocks.
+pub const DEPTH_BLOCK: usize = 16;
 
 /// How many bf16 stand for a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +107,44 @@ impl Terms {
         let third = rounded(left - f32::from_bits(second));
         [first, second, third].map(|bits| (bits >> 16) as u16)
     }
+
+    /// [`Terms::of`] the numbers of a step of the sum, as the words that a row of A has for it: 16
+    /// of each term, one term after the other. (Terms that are denormals may be zeros: units take
+    /// them for that.)
+    ///
+    /// # Panics
+    /// Where there is no room for [`Terms::step`] words.
+    #[inline(always)]
+    pub fn write_step<S: Simd>(self, s: S, numbers: &[f32; 2 * STEP], words: &mut [f32]) {
+        let words = &mut words[..self.step()];
+        for i in (0..STEP).step_by(S::LANES) {
+            let [lower, upper] = [2 * i, 2 * i + S::LANES].map(|at| split(s, &numbers[at..]));
+            for term in 0..self.count() {
+                s.store(s.to_pairs(lower[term], upper[term]), &mut words[term * STEP + i..]);
+            }
+        }
+    }
+}
+
+/// The terms of a vector of numbers, as f32.
+#[inline(always)]
+fn split<S: Simd>(s: S, x: &[f32]) -> [S::F32; 3] {
+    let x = s.load(x);
+    // To nearest even, as `to_pairs` rounds; NaN may become anything, and infinity more.
+    let rounded = |x: S::F32| {
+        let bits = s.as_i32(x);
+        let odd = s.and_i32(s.shr_i32::<16>(bits), s.splat_i32(1));
+        let nearest = s.add_i32(bits, s.add_i32(odd, s.splat_i32(0x7fff)));
+        s.as_f32(s.and_i32(nearest, s.splat_i32(!0xffff)))
+    };
+    let most = s.splat(f32::from_bits(0x7f7f_0000)); // the largest bf16
+    let finite = s.lt(s.abs(x), s.splat(f32::INFINITY));
+    let first = rounded(x);
+    let first = s.max(s.sub(s.zero(), most), s.min(most, first));
+    let first = s.select(finite, first, x);
+    let left = s.select(finite, s.sub(x, first), s.zero());
+    let second = rounded(left);
+    [first, second, rounded(s.sub(left, second))]
 }
 
 /// A matrix unit, or its emulation.
@@ -281,6 +324,7 @@ fn number(word: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::{Isa, Vectorized};
 
     fn value(term: u16) -> f32 {
         f32::from_bits(u32::from(term) << 16)
@@ -308,6 +352,52 @@ mod tests {
         let nan = f32::from_bits(0x7f80_0001);
         let [first, rest @ ..] = Terms::of(nan).map(value);
         assert!(first.is_nan() && rest == [0.0, 0.0]);
+    }
+
+    /// Vectors of numbers and single ones have the same terms.
+    #[test]
+    fn words_of_a_step_are_terms() {
+        struct Step<'a>(Terms, &'a [f32; 2 * STEP], &'a mut [f32]);
+        impl Vectorized for Step<'_> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self, s: S) {
+                self.0.write_step(s, self.1, self.2);
+            }
+        }
+        let mut state = 5u32;
+        let mut numbers = [0.0; 2 * STEP];
+        for round in 0..400 {
+            for x in &mut numbers {
+                state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+                // All exponents but the last ones, whose lower terms are denormals.
+                *x = f32::from_bits(state ^ state << 7 ^ state >> 9);
+                if x.abs() < 1e-30 || x.is_nan() {
+                    *x = 1.0;
+                }
+            }
+            if round == 0 {
+                let special = [0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, 1.0];
+                numbers[..6].copy_from_slice(&special);
+                numbers[20] = f32::NAN;
+            }
+            for (isa, terms) in Isa::available()
+                .into_iter()
+                .flat_map(|isa| [Terms::One, Terms::Two, Terms::Three].map(|t| (isa, t)))
+            {
+                let mut words = [f32::NAN; 3 * STEP];
+                isa.run(Step(terms, &numbers, &mut words));
+                for (i, &x) in numbers.iter().enumerate() {
+                    let expected = Terms::of(x).map(value);
+                    for (term, expected) in expected.into_iter().take(terms.count()).enumerate() {
+                        let word = words[term * STEP + i / 2].to_bits();
+                        let found = value((word >> (i % 2 * 16)) as u16);
+                        let same = found == expected || (found.is_nan() && expected.is_nan());
+                        assert!(same, "{isa} {x:e} {term}: {found:e} {expected:e}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@
 use super::Target;
 use super::pack::{Format, Side, load};
 use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized, pair};
-use plutino_cpu::tiles::{BLOCK, STEP, Terms, TileUnit};
+use plutino_cpu::tiles::{BLOCK, DEPTH_BLOCK, STEP, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey};
 use plutino_tensor::{DType, Floats, bf16};
 use std::ops::Range;
@@ -38,10 +38,6 @@ pub enum MatrixUnit {
     /// Tiles, and as how many terms numbers are given.
     Tiles(TileUnit, Terms),
 }
-
-/// Steps of a depth block of tiles: as long as both operands of a block stay in the second-level
-/// cache.
-const STEPS: usize = 16;
 
 impl MatrixUnit {
     /// Words of `k` numbers.
@@ -85,7 +81,7 @@ impl MatrixUnit {
             Self::Pairs(_) => Format::new(target, side, extent, words),
             Self::Tiles(_, terms) => {
                 let steps = words / terms.step();
-                let blocks = steps.div_ceil(STEPS).max(1);
+                let blocks = steps.div_ceil(DEPTH_BLOCK).max(1);
                 Format {
                     width: BLOCK,
                     padded: extent.div_ceil(BLOCK).saturating_mul(BLOCK),
@@ -97,7 +93,7 @@ impl MatrixUnit {
     }
 
     /// The instruction set of everything beside the products: that of the vectors, or `isa`.
-    pub(super) fn isa(self, isa: Isa) -> Isa {
+    pub fn isa(self, isa: Isa) -> Isa {
         match self {
             Self::Pairs(pairs) => pairs.isa(),
             Self::Tiles(..) => isa,
@@ -220,20 +216,21 @@ struct RowsToTerms<'a, 'o> {
 impl Vectorized for RowsToTerms<'_, '_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let len = self.rows.numbers.len();
-        let (step, terms) = (2 * STEP, self.terms.count());
+        let step = 2 * STEP;
         for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
-            for (at, out) in (0..len).step_by(step).zip(out.chunks_exact_mut(terms * STEP)) {
-                let mut numbers = [[0; 3]; 2 * STEP];
-                for (i, x) in numbers.iter_mut().enumerate().take(len - at) {
-                    *x = Terms::of(row.get(at + i));
+            for (at, out) in (0..len).step_by(step).zip(out.chunks_exact_mut(self.terms.step())) {
+                let mut numbers = [0.0; 2 * STEP];
+                let there = (len - at).min(step);
+                let whole = there / S::LANES * S::LANES;
+                for i in (0..whole).step_by(S::LANES) {
+                    s.store(load(s, row, at + i), &mut numbers[i..]);
                 }
-                for (term, out) in out.chunks_exact_mut(STEP).enumerate() {
-                    for (w, out) in out.iter_mut().enumerate() {
-                        *out = pair(numbers[2 * w][term], numbers[2 * w + 1][term]);
-                    }
+                for (i, x) in numbers.iter_mut().enumerate().take(there).skip(whole) {
+                    *x = row.get(at + i);
                 }
+                self.terms.write_step(s, &numbers, out);
             }
         }
     }
