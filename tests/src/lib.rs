@@ -6,7 +6,8 @@ pub mod cancel;
 pub mod scale;
 pub mod shared;
 
-use plutino::{Model, SessionOptions, Tensor, TensorSpec};
+use plutino::ir::{Attribute, Graph};
+use plutino::{DType, Model, SessionOptions, Tensor, TensorSpec};
 use plutino_fixtures::Fixture;
 
 /// The examples of docs/programs.md.
@@ -70,4 +71,26 @@ pub fn specs(tensors: &[Tensor]) -> Vec<TensorSpec> {
 pub fn run(model: &Model, inputs: &[Tensor], options: SessionOptions) -> Vec<Tensor> {
     let session = model.session(options).expect("options are valid");
     session.run(inputs).unwrap_or_else(|e| panic!("{model:?}: {e}"))
+}
+
+/// The graph with its weights, and what is recorded of operands, in `to` where they are of f32.
+pub fn cast(mut graph: Graph, to: DType) -> Graph {
+    let from = plutino::ir::DType::F32;
+    let named = plutino::ir::DType::from_name(to.name()).expect("files know the dtype");
+    let recorded: Vec<_> = graph.operands().map(|(id, operand)| (id, operand.ty.clone())).collect();
+    for (id, mut ty) in recorded.into_iter().filter(|(_, ty)| ty.dtype == Some(from)) {
+        ty.dtype = Some(named);
+        graph.set_type(id, ty).expect("an operand of the graph");
+    }
+    for id in graph.operator_ids().to_vec() {
+        let attributes = graph.attrs_mut(id).expect("an operator of the graph").values_mut();
+        for attribute in attributes.filter(|attribute| attribute.dtype() == from) {
+            let shape = attribute.shape().to_vec();
+            let values = attribute.elements::<f32>().expect("weights are there").into_owned();
+            let values = Tensor::from_vec(values, shape.clone()).and_then(|t| t.cast(to));
+            let bytes = values.expect("a tensor of its shape").as_bytes().to_vec();
+            *attribute = Attribute::new(named, shape, bytes).expect("as many bytes");
+        }
+    }
+    graph
 }

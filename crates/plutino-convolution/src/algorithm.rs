@@ -7,12 +7,13 @@
 use crate::choose::Request;
 use crate::nchwc::winograd::Variant;
 use crate::nchwc::{
-    depthwise, direct, first_layer, pairs, phases, pointwise, single_pixel, winograd,
+    depthwise, direct, first_layer, on_tiles, pairs, phases, pointwise, single_pixel, winograd,
 };
 use crate::plain::{gemm, im2col, transposed};
 use crate::post_ops::{Residual, ResidualOrder};
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::{PackKey, Par};
+use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::Floats;
 use std::any::Any;
 use std::borrow::Cow;
@@ -76,6 +77,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
     row("winograd4x4_3x3s2", ConvLayout::Blocked, |r| {
         erased(winograd::bind(r, Variant::FourStrided))
     }),
+    row("tiles", ConvLayout::Blocked, |r| erased(on_tiles::bind(r))),
     row("direct_bf16", ConvLayout::Blocked, |r| erased(pairs::bind(r))),
     row("direct", ConvLayout::Blocked, |r| erased(direct::bind(r))),
     row("phases", ConvLayout::Blocked, |r| erased(phases::bind(r))),
@@ -91,6 +93,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
     row("winograd4x4_4x4_plain", ConvLayout::PlainToBlocked, |r| {
         erased(winograd::bind_plain(r, Variant::FourFour))
     }),
+    row("tiles_plain", ConvLayout::PlainToBlocked, |r| erased(on_tiles::bind_plain(r))),
     row("first_layer", ConvLayout::PlainToBlocked, |r| erased(first_layer::bind(r))),
     row("gemm", ConvLayout::Plain, |r| erased(gemm::bind(r))),
     row("im2col", ConvLayout::Plain, |r| erased(im2col::bind(r))),
@@ -104,6 +107,11 @@ pub(crate) trait Bound: Debug + Send + Sync + Sized + 'static {
 
     /// The estimated time.
     fn cycles(&self) -> f64;
+
+    /// What multiplies bf16, where its name says so.
+    fn unit(&self) -> Option<MatrixUnit> {
+        None
+    }
 
     /// What decides the form of its weights.
     fn pack_key(&self) -> PackKey;
@@ -152,6 +160,7 @@ impl<'a> Operands<'a> {
 /// [`Bound`] without its type: weights are told apart by their key, then by their type.
 pub(crate) trait BoundAlgorithm: Debug + Send + Sync {
     fn cycles(&self) -> f64;
+    fn unit(&self) -> Option<MatrixUnit>;
     fn pack_key(&self) -> PackKey;
     fn pack(
         &self,
@@ -173,6 +182,10 @@ pub(crate) trait BoundAlgorithm: Debug + Send + Sync {
 impl<B: Bound> BoundAlgorithm for B {
     fn cycles(&self) -> f64 {
         Bound::cycles(self)
+    }
+
+    fn unit(&self) -> Option<MatrixUnit> {
+        Bound::unit(self)
     }
 
     fn pack_key(&self) -> PackKey {

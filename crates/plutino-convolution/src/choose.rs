@@ -5,7 +5,7 @@ use crate::convolution::Convolution;
 use crate::post_ops::PostOps;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::Isa;
-use plutino_cpu::simd::Pairs;
+use plutino_products::gemm::MatrixUnit;
 
 /// What is to be computed, and with what.
 #[derive(Debug, Clone, Copy)]
@@ -24,9 +24,9 @@ pub struct Request<'a> {
     /// Whether Winograd's algorithms may compute it: faster, with a few times the rounding errors
     /// (docs/decisions/012-rounding.md).
     pub winograd: bool,
-    /// What may compute with operands rounded to bf16: pairs of them. Where nothing is given, all
-    /// numbers are f32.
-    pub pairs: Option<Pairs>,
+    /// What may multiply bf16, and as how many terms numbers are given to it. Where nothing is
+    /// given, all products are those of f32.
+    pub unit: Option<MatrixUnit>,
     /// Whether an image's bits must not depend on how many lie beside it: what is fastest for one
     /// image computes them all.
     pub batch_invariant: bool,
@@ -45,7 +45,7 @@ impl<'a> Request<'a> {
             threads: 1,
             save_memory: false,
             winograd: true,
-            pairs: None,
+            unit: None,
             batch_invariant: false,
             layouts: &[ConvLayout::Plain],
         }

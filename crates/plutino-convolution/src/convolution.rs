@@ -96,14 +96,15 @@ impl Convolution {
         self.algorithm
     }
 
-    /// The algorithm and the instruction set, as in `conv.direct.avx2`.
+    /// The algorithm and what computes it, as in `conv.direct.avx2` or `conv.tiles.c16.bf16x3.amx`.
     pub fn name(&self) -> String {
         let scaled = if self.post_ops.factors { "scaled_" } else { "" };
         let block = match self.layout().writes_blocks() {
             true => format!("c{}.", self.isa.lanes()),
             false => String::new(),
         };
-        format!("conv.{scaled}{}.{block}{}", self.algorithm.name, self.isa)
+        let computes = self.bound.unit().map_or_else(|| self.isa.to_string(), |u| u.to_string());
+        format!("conv.{scaled}{}.{block}{computes}", self.algorithm.name)
     }
 
     /// How its tensors lie.

@@ -1,9 +1,8 @@
 //! Whole networks in other float dtypes than they were exported in, with all passes: what fuses in
 //! f32 fuses, or is left alone, in f64, f16 and bf16, and nothing is refused.
 
-use plutino::ir::{Attribute, Graph};
 use plutino::{DType, Model, SessionOptions, Tensor};
-use plutino_tests::{fixture, inputs, run};
+use plutino_tests::{cast, fixture, inputs, run};
 
 /// The networks: convolutions, batch norms and activations of all sorts, attention, norms, LSTMs.
 const NETWORKS: &[&str] = &[
@@ -28,27 +27,6 @@ const NOT_IN_F64: &[&str] = &["swin_t"];
 /// than what PyTorch's results of f32 may err.
 const DTYPES: [(DType, Option<f64>); 3] =
     [(DType::F64, None), (DType::F16, Some(1.0 / 2048.0)), (DType::Bf16, Some(1.0 / 256.0))];
-
-/// The graph with its weights, and what is recorded of operands, in `to` where they are of f32.
-fn cast(mut graph: Graph, to: DType) -> Graph {
-    let (from, to) = (plutino::ir::DType::F32, (to, to.name()));
-    let named = plutino::ir::DType::from_name(to.1).unwrap();
-    let recorded: Vec<_> = graph.operands().map(|(id, operand)| (id, operand.ty.clone())).collect();
-    for (id, mut ty) in recorded.into_iter().filter(|(_, ty)| ty.dtype == Some(from)) {
-        ty.dtype = Some(named);
-        graph.set_type(id, ty).unwrap();
-    }
-    for id in graph.operator_ids().to_vec() {
-        let attributes = graph.attrs_mut(id).unwrap().values_mut();
-        for attribute in attributes.filter(|attribute| attribute.dtype() == from) {
-            let shape = attribute.shape().to_vec();
-            let values = attribute.elements::<f32>().unwrap().into_owned();
-            let values = Tensor::from_vec(values, shape.clone()).unwrap().cast(to.0).unwrap();
-            *attribute = Attribute::new(named, shape, values.as_bytes().to_vec()).unwrap();
-        }
-    }
-    graph
-}
 
 #[test]
 fn networks_of_f32_run_in_f64_f16_and_bf16() {

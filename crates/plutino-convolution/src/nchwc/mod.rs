@@ -18,6 +18,7 @@ pub(crate) mod direct;
 mod finish;
 pub(crate) mod first_layer;
 mod image;
+pub(crate) mod on_tiles;
 pub(crate) mod pairs;
 pub(crate) mod phases;
 pub(crate) mod pointwise;

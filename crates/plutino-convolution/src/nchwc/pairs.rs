@@ -27,6 +27,7 @@ use crate::problem::ConvProblem;
 use plutino_cpu::Par;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::{Pairs, Simd, Vectorized};
+use plutino_products::gemm::MatrixUnit;
 use std::ops::Range;
 
 /// What computes pairs has to be so many times as fast as f32, for the copies to pay.
@@ -44,11 +45,12 @@ fn cycles(request: &Request<'_>, pairs: Pairs) -> f64 {
 
 /// What computes pairs, where the problem is one for it.
 fn of(request: &Request<'_>) -> Option<Pairs> {
-    let &Request { problem, post_ops, isa, pairs, .. } = request;
-    let pairs = pairs.filter(|p| p.isa() == isa && p.rate() >= LEAST_RATE)?;
+    let &Request { problem, post_ops, isa, unit, .. } = request;
+    let Some(MatrixUnit::Pairs(pairs)) = unit else { return None };
+    let pays = pairs.isa() == isa && pairs.rate() >= LEAST_RATE;
     // Blocks of words hold channels of one group.
     let whole = problem.groups() == 1 || problem.group_in().is_multiple_of(2 * isa.lanes());
-    let fits = whole && has_whole_groups(&problem, isa) && !post_ops.factors;
+    let fits = pays && whole && has_whole_groups(&problem, isa) && !post_ops.factors;
     fits.then_some(pairs)
 }
 

@@ -10,8 +10,10 @@
 use super::pointwise;
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
+use crate::cost;
 use crate::post_ops::ResidualOrder;
 use crate::problem::ConvError;
+use plutino_cpu::tiles::Terms;
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, MatrixUnit, PackedMatrix, Target};
 use plutino_tensor::Floats;
@@ -39,16 +41,25 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
         && !post_ops.factors
         && post_ops.residual != Some(ResidualOrder::AfterActivation);
     let target = Target::this(isa);
-    let product = match request.pairs.filter(|pairs| pairs.isa() == isa) {
-        Some(pairs) => {
-            let unit = MatrixUnit::Pairs(pairs);
+    let mut cycles = OF_POINTWISE * pointwise::cycles(request);
+    let unit = request.unit.filter(|unit| match *unit {
+        MatrixUnit::Pairs(pairs) => pairs.isa() == isa,
+        // A batch of few images reads more weights than it has rows to multiply them with.
+        MatrixUnit::Tiles(_, terms) => {
+            let on_tiles = cost::on_tiles(isa, terms, sizes, 1, cost::words(terms));
+            let pays = on_tiles < cycles && !(request.save_memory && terms == Terms::Three);
+            cycles = if pays { on_tiles } else { cycles };
+            pays
+        }
+        _ => false,
+    });
+    let product = match unit {
+        Some(unit) => {
             LinearProduct::plan_on_unit(target, threads, sizes, unit, post_ops.activation)
         }
         None => LinearProduct::plan(target, threads, sizes, true, post_ops.activation),
     };
-    let product = product.ok()?;
-    let cycles = OF_POINTWISE * pointwise::cycles(request);
-    fits.then_some(SinglePixel { product, cycles })
+    fits.then_some(SinglePixel { product: product.ok()?, cycles })
 }
 
 impl Bound for SinglePixel {
@@ -56,6 +67,10 @@ impl Bound for SinglePixel {
 
     fn cycles(&self) -> f64 {
         self.cycles
+    }
+
+    fn unit(&self) -> Option<MatrixUnit> {
+        self.product.unit()
     }
 
     fn pack_key(&self) -> PackKey {

@@ -8,3 +8,4 @@ mod algorithms;
 mod choice;
 mod harness;
 mod pairs;
+mod tiles;

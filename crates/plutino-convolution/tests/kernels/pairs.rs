@@ -5,6 +5,7 @@ use plutino_convolution::*;
 use plutino_cpu::activation::Activation;
 use plutino_cpu::simd::Pairs;
 use plutino_cpu::{Isa, Par, Pool};
+use plutino_products::gemm::MatrixUnit;
 use plutino_reference::testkit::assert_close;
 use plutino_tensor::bf16;
 use std::collections::BTreeSet;
@@ -31,12 +32,12 @@ fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
     for pairs in units() {
         let (isa, layouts) = (pairs.isa(), &ConvLayout::ALL);
         let mut ran = BTreeSet::new();
-        let pairs = Some(pairs);
+        let unit = Some(MatrixUnit::Pairs(pairs));
         for name in OF_PAIRS {
             let mut alone: Option<Vec<f32>> = None;
             for threads in [1, 2, 3] {
                 let plain = Request::plain(p);
-                let request = Request { post_ops, isa, threads, pairs, layouts, ..plain };
+                let request = Request { post_ops, isa, threads, unit, layouts, ..plain };
                 let Some(conv) = request.candidates().find(|c| c.algorithm().name == name) else {
                     continue;
                 };
@@ -117,7 +118,7 @@ fn pairs_are_chosen_where_they_are_given_and_pay() {
     let (isa, layouts) = (pairs.isa(), &ConvLayout::ALL[..]);
     let request = Request { isa, layouts, ..Request::plain(p) };
     assert_eq!(choose(&request).unwrap().algorithm().name, "pointwise");
-    let request = Request { pairs: Some(pairs), ..request };
+    let request = Request { unit: Some(MatrixUnit::Pairs(pairs)), ..request };
     assert_eq!(choose(&request).unwrap().algorithm().name, "pointwise_bf16");
     // With few output channels the copies take longer than is won.
     let p = problem(1, 1, [256, 1], &square(56, one));

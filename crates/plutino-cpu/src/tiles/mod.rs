@@ -31,7 +31,7 @@
 mod amx;
 
 use crate::halves::Half;
-use crate::simd::{Simd, flushed};
+use crate::simd::{Isa, Simd, Vectorized, flushed};
 use plutino_tensor::bf16;
 use std::sync::OnceLock;
 
@@ -293,8 +293,16 @@ impl Tiles<'_> {
     }
 }
 
-/// What the instructions compute, to the bit.
-fn emulate(Operands { a, stride, b, steps, terms }: Operands<'_>, c: &mut Block) {
+/// What the instructions compute, to the bit: by vectors where they have fused multiply-adds.
+fn emulate(operands: Operands<'_>, c: &mut Block) {
+    match Isa::best() {
+        Isa::PORTABLE => emulate_one_by_one(operands, c),
+        isa => isa.run(Emulate { operands, c }),
+    }
+}
+
+/// The definition.
+fn emulate_one_by_one(Operands { a, stride, b, steps, terms }: Operands<'_>, c: &mut Block) {
     c.0.fill(0.0);
     for step in 0..steps {
         for &(i, j) in terms.products() {
@@ -315,6 +323,50 @@ fn emulate(Operands { a, stride, b, steps, terms }: Operands<'_>, c: &mut Block)
     }
 }
 
+/// The same, as many columns at once as a vector has lanes.
+struct Emulate<'a> {
+    operands: Operands<'a>,
+    c: &'a mut Block,
+}
+
+impl Vectorized for Emulate<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { operands: Operands { a, stride, b, steps, terms }, c } = self;
+        let flushed = |x: S::F32| {
+            let zero = s.as_f32(s.and_i32(s.as_i32(x), s.splat_i32(i32::MIN)));
+            s.select(s.lt(s.abs(x), s.splat(f32::MIN_POSITIVE)), zero, x)
+        };
+        c.0.fill(0.0);
+        // Numbers of a tile of B: the lower ones, and the upper ones.
+        let mut numbers = [[0.0f32; STEP * BLOCK]; 2];
+        for step in 0..steps {
+            for &(i, j) in terms.products() {
+                let b = &b[(step * terms.count() + j) * STEP * BLOCK..][..STEP * BLOCK];
+                let [lower, upper] = &mut numbers;
+                for ((y, lower), upper) in b.iter().zip(lower).zip(upper) {
+                    (*lower, *upper) = (number(y << 16), number(*y));
+                }
+                for (row, c) in c.0.chunks_exact_mut(BLOCK).enumerate() {
+                    let a = &a[row * stride + step * terms.step() + i * STEP..][..STEP];
+                    for (at, c) in c.chunks_exact_mut(S::LANES).enumerate() {
+                        let (mut lower, mut upper) = (s.zero(), s.zero());
+                        for (w, &x) in a.iter().enumerate() {
+                            let [y0, y1] =
+                                numbers.each_ref().map(|y| s.load(&y[w * BLOCK + at * S::LANES..]));
+                            lower = flushed(s.fma(s.splat(number(x << 16)), y0, lower));
+                            upper = flushed(s.fma(s.splat(number(x)), y1, upper));
+                        }
+                        let sum = flushed(s.add(lower, upper));
+                        s.store(flushed(s.add(sum, flushed(s.load(c)))), c);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The bf16 in the upper half of a word.
 #[inline(always)]
 fn number(word: u32) -> f32 {
@@ -324,7 +376,6 @@ fn number(word: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{Isa, Vectorized};
 
     fn value(term: u16) -> f32 {
         f32::from_bits(u32::from(term) << 16)
@@ -464,9 +515,34 @@ mod tests {
         }
     }
 
+    /// Of any words: numbers of all magnitudes, denormals, infinities and NaN among them.
     #[test]
-    fn the_emulation_agrees_with_itself() {
+    fn vectors_emulate_the_definition() {
         assert!(TileUnit::EMULATED.agrees(TileUnit::EMULATED));
+        let mut state = 11u64;
+        let mut word = |mask: u32| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as u32 & mask
+        };
+        // Of all, and of such whose exponents are small: products that are denormal.
+        for mask in [u32::MAX, 0xbfff_bfff, 0x9fff_9fff] {
+            for terms in [Terms::One, Terms::Two, Terms::Three] {
+                let (steps, stride) = (2, 2 * terms.step() + 3);
+                let a: Vec<u32> = (0..BLOCK * stride).map(|_| word(mask)).collect();
+                let b: Vec<u32> = (0..BLOCK * stride).map(|_| word(mask)).collect();
+                let operands = Operands { a: &a, stride, b: &b, steps, terms };
+                let [mut expected, mut found] = [Block([f32::NAN; BLOCK * BLOCK]); 2];
+                emulate_one_by_one(operands, &mut expected);
+                for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::PORTABLE) {
+                    isa.run(Emulate { operands, c: &mut found });
+                    for (x, y) in found.0.iter().zip(&expected.0) {
+                        assert!(x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()), "{isa}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn run(suite: &mut Suite<'_>, kind: &str, layer: &Layer, groups: usize, activati
         threads: par.threads(),
         save_memory: false,
         winograd: true,
-        pairs: None,
+        unit: None,
         batch_invariant: false,
         layouts: &[ConvLayout::PlainToBlocked, ConvLayout::Blocked],
     };

@@ -51,7 +51,7 @@ pub(crate) fn chosen(
         threads,
         save_memory,
         winograd,
-        pairs: on.pairs(),
+        unit: on.unit(),
         batch_invariant,
         layouts,
     })

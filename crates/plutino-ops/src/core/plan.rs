@@ -86,7 +86,7 @@ impl Setting {
 
     /// What multiplies pairs of bf16, where the precision allows it. None: products are those of
     /// f32.
-    pub fn pairs(&self) -> Option<Pairs> {
+    fn pairs(&self) -> Option<Pairs> {
         let pairs = match self.units {
             Units::Cpu | Units::Amx => Pairs::of(self.isa),
             Units::EmulatedBf16 => Some(Pairs::EMULATED),
@@ -96,8 +96,9 @@ impl Setting {
         pairs.filter(|pairs| allowed && pairs.isa() == self.isa)
     }
 
-    /// What computes products with known matrices, where it is not f32: tiles, with as many terms
-    /// as the precision asks for, else pairs.
+    /// What computes convolutions and products with known matrices, where it is not f32: tiles, with
+    /// as many terms as the precision asks for, else pairs. Numbers of three terms take six bytes,
+    /// which is more than those of the file: never where memory is dear.
     pub fn unit(&self) -> Option<MatrixUnit> {
         let always = matches!(self.units, Units::Amx | Units::EmulatedAmx);
         let terms = match self.precision {
@@ -109,6 +110,7 @@ impl Setting {
         // with AVX-512, whose vectors finish what it computes.
         let tiles = match (self.units, terms) {
             (_, None) | (Units::EmulatedBf16, _) => None,
+            (_, Some(Terms::Three)) if self.memory == MemoryUse::Low => None,
             (Units::Cpu | Units::Amx, _) if self.isa.lanes() < 16 => None,
             (Units::Cpu | Units::Amx, _) => TileUnit::of_cpu(),
             (Units::EmulatedAmx, _) => Some(TileUnit::EMULATED),

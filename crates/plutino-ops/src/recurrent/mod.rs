@@ -17,7 +17,7 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::gemm::Target;
+use plutino_kernels::gemm::{MatrixUnit, Target};
 use plutino_kernels::number::Float;
 use plutino_kernels::recurrent::recurrent_any;
 use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
@@ -312,16 +312,18 @@ impl Network {
         shapes: &[Shape],
     ) -> Result<Planned, PlanError> {
         let target = Target::this(cx.isa);
-        let key = PackedLayer::key(cx.isa);
+        // Weights of f16 have more bits than one bf16.
+        let unit = cx.unit().filter(|_| !matches!(self.dtype(cx.inputs), Ok(DType::F16)));
+        let key = PackedLayer::key(cx.isa, unit);
         let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
             .map(|(directions, shape)| {
-                let pack = || pack(target, shape, directions, cx.inputs);
+                let pack = || pack(target, shape, directions, (cx.inputs, unit));
                 let stored = directions.first().and_then(|d| d.weight_ih.stored());
                 let weights = match stored {
                     Some(first) => cx.packs.get(&first.name, key, pack)?,
                     None => Arc::new(pack()?),
                 };
-                Ok((Recurrent::new(target, cx.threads, *shape), weights))
+                Ok((Recurrent::new(target, cx.threads, *shape, unit), weights))
             })
             .collect::<Result<_, PlanError>>()?;
         let scratch = layers.iter().map(|(layer, _)| layer.scratch(cx.threads)).max().unwrap_or(0);
@@ -330,7 +332,10 @@ impl Network {
         let kept = std::iter::zip(self.slots(), lens).filter(|(slot, _)| slot.is_none());
         let kept = kept.map(|(_, len)| len).fold(0, usize::saturating_add);
         let kernel = RecurrentKernel {
-            name: format!("recurrent.{}", cx.isa),
+            name: match unit {
+                Some(unit) => format!("recurrent.{unit}"),
+                None => format!("recurrent.{}", cx.isa),
+            },
             layers,
             input: self.input,
             initial: self.initial.clone(),
@@ -372,7 +377,7 @@ fn pack(
     target: Target,
     shape: &Shape,
     directions: &[Direction],
-    inputs: &[ValueSpec],
+    (inputs, unit): (&[ValueSpec], Option<MatrixUnit>),
 ) -> Result<PackedLayer, PlanError> {
     fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
         let unknown = || PlanError::Unsupported("weights that are computed".into());
@@ -405,7 +410,7 @@ fn pack(
             })
         })
         .collect::<Result<_, PlanError>>()?;
-    Ok(PackedLayer::new(target, shape, &weights)?)
+    Ok(PackedLayer::new(target, shape, &weights, unit)?)
 }
 
 /// For the sequence, h and c, the output that each is.

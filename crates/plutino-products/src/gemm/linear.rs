@@ -215,7 +215,7 @@ impl LinearProduct {
         let target = self.gemm.target();
         Ok(match (self.narrow, self.unit()) {
             (Some(narrow), _) => PackedMatrix::narrow(target, &right, narrow)?,
-            (None, Some(unit)) => PackedMatrix::of_unit(target, &right, unit)?,
+            (None, Some(unit)) => PackedMatrix::of_unit(target, &right, (n, k), unit)?,
             (None, None) => PackedMatrix::of(target, Side::Right, &right, par)?,
         })
     }

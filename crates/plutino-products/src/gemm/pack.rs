@@ -333,22 +333,23 @@ impl PackedMatrix {
     ///
     /// # Errors
     /// As [`PackedMatrix::new`].
-    pub fn of_unit(
+    pub fn of_unit<P: Pack>(
         target: Target,
-        source: &Strided<'_>,
+        source: &P,
+        (extent, numbers): (usize, usize),
         unit: MatrixUnit,
     ) -> Result<Self, TensorError> {
-        let (side, extent, depth) = (Side::Right, source.extent, unit.words(source.depth));
+        let (side, in_all, depth) = (Side::Right, numbers, unit.words(numbers));
         let format = unit.format(target, side, extent, depth);
         let width = format.width;
         let mut buf = AlignedBuf::resident(format.len().saturating_mul(size_of::<f32>()))?;
-        let longest = unit.numbers(&(0..format.kc), source.depth).len();
+        let longest = unit.numbers(&(0..format.kc), in_all).len();
         let mut panel = alloc::filled(longest.saturating_mul(width), 0.0f32)?;
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
         let (mut at, mut k) = (0, 0);
         while k < depth && !stop::stopped() {
             let ks = k..(k + format.kc).min(depth);
-            let numbers = unit.numbers(&ks, source.depth);
+            let numbers = unit.numbers(&ks, in_all);
             let panel = &mut panel[..numbers.len() * width];
             for lane in (0..format.padded).step_by(width) {
                 let (lanes, depth) = (lane..lane + width, numbers.clone());

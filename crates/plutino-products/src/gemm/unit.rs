@@ -101,7 +101,7 @@ impl MatrixUnit {
     }
 
     /// What decides the form of a packed right operand.
-    pub(super) fn key(self, isa: Isa) -> PackKey {
+    pub(crate) fn key(self, isa: Isa) -> PackKey {
         let (form, terms) = match self {
             Self::Pairs(_) => ("matrix.right.pairs", 0),
             Self::Tiles(_, terms) => ("matrix.right.tiles", terms.count()),

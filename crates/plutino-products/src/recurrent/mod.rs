@@ -11,7 +11,8 @@
 //!   h, c = cell(X[row at t, d, ..], h, c)       vectorised over units                     cell.rs
 //!   h = h Whr                                   where an LSTM has projections
 //! ```
-//! The second step is bound by reading Whh once for each time step. Each direction, and each part
+//! The first product is that of a linear layer, on the same units where there are such. The second
+//! step is bound by reading Whh once for each time step. Each direction, and each part
 //! of a large batch, is a task of its own (`Sequence`) that runs through all steps without waiting
 //! for anybody; a single task shares the product of each step among the threads instead. Steps
 //! visit the panels of Whh from front to back and from back to front in turn, so that the part that
@@ -27,7 +28,9 @@ mod product;
 pub use any::recurrent_any;
 pub use product::Panels;
 
-use crate::gemm::{Bias, Gemm, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size};
+use crate::gemm::{
+    Bias, Gemm, MatrixUnit, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size,
+};
 use crate::gemm::{Strided, Target};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{Par, SharedMut, stop};
@@ -130,9 +133,16 @@ struct PackedDirection {
 }
 
 impl PackedLayer {
-    /// What decides the form.
-    pub fn key(isa: Isa) -> PackKey {
-        PackKey::f32("recurrent", [0; 3], isa)
+    /// What decides the form, for inputs that are multiplied by `unit` if there is one.
+    pub fn key(isa: Isa, unit: Option<MatrixUnit>) -> PackKey {
+        match unit.map(|unit| unit.key(isa)) {
+            // Whh is f32, in panels of these vectors.
+            Some(PackKey { sizes, precision, .. }) => {
+                let key = PackKey::f32("recurrent.unit", sizes, isa);
+                PackKey { precision, ..key }
+            }
+            None => PackKey::f32("recurrent", [0; 3], isa),
+        }
     }
 
     /// Bytes in memory.
@@ -148,7 +158,7 @@ impl PackedLayer {
         self.input.bytes() + biases.sum::<usize>() + panels.map(Panels::bytes).sum::<usize>()
     }
 
-    /// Packs the weights of every direction.
+    /// Packs the weights of every direction; those of the input for `unit`, if there is one.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -159,6 +169,7 @@ impl PackedLayer {
         target: Target,
         shape: &Shape,
         weights: &[Weights<Floats<'_>>],
+        unit: Option<MatrixUnit>,
     ) -> Result<Self, TensorError> {
         let (gates, hidden, state) = (shape.gates(), shape.hidden, shape.state);
         let stack = Stack {
@@ -167,8 +178,11 @@ impl PackedLayer {
             depth: shape.features,
         };
         let columns = gates * weights.len();
-        let par = Par::serial();
-        let input = PackedMatrix::new(target, Side::Right, &stack, columns, shape.features, &par)?;
+        let (par, depth) = (Par::serial(), shape.features);
+        let input = match unit {
+            Some(unit) => PackedMatrix::of_unit(target, &stack, (columns, depth), unit)?,
+            None => PackedMatrix::new(target, Side::Right, &stack, columns, depth, &par)?,
+        };
         // Columns of the gates that are simply added to X.
         let added = if shape.cell == Cell::Gru { 2 * hidden } else { gates };
         let pairs: Option<Vec<_>> = weights.iter().map(|w| w.bias).collect();
@@ -256,8 +270,10 @@ pub struct Recurrent {
 const SHARED_BYTES: usize = 128 << 10;
 
 impl Recurrent {
-    /// Plans a layer for this number of threads.
-    pub fn new(target: Target, threads: usize, shape: Shape) -> Self {
+    /// Plans a layer for this number of threads. Where there is a unit that multiplies bf16, it
+    /// multiplies the inputs, of all time steps at once; what a step multiplies stays f32, since its
+    /// errors would come back in each of the next.
+    pub fn new(target: Target, threads: usize, shape: Shape, unit: Option<MatrixUnit>) -> Self {
         let size = Size {
             batch: 1,
             m: shape.rows(),
@@ -268,7 +284,10 @@ impl Recurrent {
         let mr = target.mr();
         Self {
             shape,
-            gemm: Gemm::new(target, threads, size, (false, true)),
+            gemm: match unit {
+                Some(unit) => Gemm::on_unit(target, threads, size, unit),
+                None => Gemm::new(target, threads, size, (false, true)),
+            },
             part: shape.batch.div_ceil(parts.max(1)).next_multiple_of(mr).min(shape.batch).max(1),
         }
     }

@@ -37,6 +37,7 @@ pub(super) const TABLE: &[Family] = &[
     row("conv.im2col", 0.7),
     row("conv.pointwise", 0.91),
     row("conv.pointwise_bf16", 1.5),
+    row("conv.tiles", 1.3),
     row("conv.winograd2x2_3x3", 1.3),
     row("conv.winograd4x4_3x3", 2.6),
     row("conv.winograd4x4_3x3_plain", 1.26),
