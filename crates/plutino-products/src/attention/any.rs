@@ -30,10 +30,15 @@ pub fn attention_any<T: Float>(
             let score = |k: usize| {
                 let (q, key) = (&x.q[head.q + i * strides.q..], &x.k[head.k + k * strides.k..]);
                 let dot: f64 = (0..depth).map(|d| q[d].widen() * key[d].widen()).sum();
-                let at = head.mask + i * strides.mask[0] + k * strides.mask[1];
+                let place = |first: usize, [row, key]: [usize; 2]| first + i * row + k * key;
+                let at = place(head.mask, strides.mask);
                 let score = dot * f64::from(problem.scale);
                 match x.mask {
                     Mask::Add(mask) => score + mask[at].widen(),
+                    Mask::Both(mask, second) => {
+                        let then = second[place(head.second, strides.second)].widen();
+                        score + mask[at].widen() + then
+                    }
                     Mask::Causal if k > i => f64::NEG_INFINITY,
                     Mask::Keep(mask) if !mask[at] => score + f64::NEG_INFINITY,
                     _ => score,

@@ -47,6 +47,8 @@ pub struct Strides {
     pub v: usize,
     /// In the mask: from one query, and from one key, to the next. 0 where all share a mask.
     pub mask: [usize; 2],
+    /// The same of the second mask ([`Mask::Both`]).
+    pub second: [usize; 2],
     /// In the output: from one group of heads, one head of a group, and one query to the next.
     pub out: [usize; 3],
 }
@@ -62,6 +64,8 @@ pub struct Head {
     pub v: usize,
     /// In the mask.
     pub mask: usize,
+    /// In the second mask.
+    pub second: usize,
 }
 
 /// What is done to the scores before the softmax.
@@ -73,6 +77,8 @@ pub enum Mask<'a, T> {
     Causal,
     /// Added.
     Add(&'a [T]),
+    /// Added, the first one first: each with strides and places of its own.
+    Both(&'a [T], &'a [T]),
     /// -inf is added where this is false, as PyTorch does: a score that is NaN or +inf becomes NaN.
     Keep(&'a [bool]),
 }
@@ -130,14 +136,17 @@ impl Problem {
         };
         let fits = |end: Option<usize>, len: usize| end.is_some_and(|end| end <= len);
         assert_eq!(Some(heads.len()), self.groups.checked_mul(self.heads), "number of heads");
-        let (s, mask) = (&self.strides, x.mask.len());
-        let mask_row = end(0, keys, s.mask[1], 1);
+        let (s, [mask, second]) = (&self.strides, x.mask.lens());
+        let covers = |first: usize, [row, key]: [usize; 2], len: Option<usize>| {
+            let mask_end = end(0, keys, key, 1).and_then(|width| end(first, queries, row, width));
+            len.is_none_or(|len| fits(mask_end, len))
+        };
         for h in heads {
             assert!(fits(end(h.q, queries, s.q, depth), x.q.len()), "too few queries");
             assert!(fits(end(h.k, keys, s.k, depth), x.k.len()), "too few keys");
             assert!(fits(end(h.v, keys, s.v, values), x.v.len()), "too few values");
-            let mask_end = mask_row.and_then(|row| end(h.mask, queries, s.mask[0], row));
-            assert!(mask.is_none_or(|len| fits(mask_end, len)), "mask too small");
+            assert!(covers(h.mask, s.mask, mask), "mask too small");
+            assert!(covers(h.second, s.second, second), "second mask too small");
         }
         // Each step must exceed what all smaller ones reach together.
         let mut dims = [(self.groups, s.out[0]), (self.heads, s.out[1]), (queries, s.out[2])];
@@ -260,12 +269,13 @@ impl Attention {
 }
 
 impl<T> Mask<'_, T> {
-    /// Number of elements, where there is a tensor.
-    fn len(&self) -> Option<usize> {
+    /// Numbers of elements of the mask and the second one, where there is a tensor.
+    fn lens(&self) -> [Option<usize>; 2] {
         match self {
-            Self::None | Self::Causal => None,
-            Self::Add(m) => Some(m.len()),
-            Self::Keep(m) => Some(m.len()),
+            Self::None | Self::Causal => [None, None],
+            Self::Add(m) => [Some(m.len()), None],
+            Self::Both(m, second) => [Some(m.len()), Some(second.len())],
+            Self::Keep(m) => [Some(m.len()), None],
         }
     }
 }

@@ -203,17 +203,32 @@ impl Task<'_> {
         seen: &Range<usize>,
         scores: &mut [f32],
     ) -> f32 {
-        let [row_step, key_step] = self.plan.problem.strides.mask;
-        let at = |key: usize| head.mask + query * row_step + (seen.start + key) * key_step;
+        let strides = &self.plan.problem.strides;
+        let place = |first: usize, [row_step, key_step]: [usize; 2], key: usize| {
+            first + query * row_step + (seen.start + key) * key_step
+        };
+        let at = |key: usize| place(head.mask, strides.mask, key);
+        let then = |key: usize| place(head.second, strides.second, key);
         let keys = seen.len();
-        let (mut visible, mut add, mut scale) = (keys, None, self.plan.problem.scale);
+        let (mut visible, mut scale) = (keys, self.plan.problem.scale);
+        let (mut add, mut add_then) = (None, None);
         match self.mask {
             Mask::None => {}
             Mask::Causal => visible = keys.min((query + 1).saturating_sub(seen.start)),
-            Mask::Add(mask) if key_step == 1 => add = Some(&mask[at(0)..at(keys)]),
+            Mask::Add(mask) if strides.mask[1] == 1 => add = Some(&mask[at(0)..at(keys)]),
             Mask::Add(mask) => {
                 for (k, x) in scores[..keys].iter_mut().enumerate() {
                     *x = *x * scale + mask[at(k)];
+                }
+                scale = 1.0;
+            }
+            Mask::Both(mask, second) if strides.mask[1] == 1 && strides.second[1] == 1 => {
+                add = Some(&mask[at(0)..at(keys)]);
+                add_then = Some(&second[then(0)..then(keys)]);
+            }
+            Mask::Both(mask, second) => {
+                for (k, x) in scores[..keys].iter_mut().enumerate() {
+                    *x = *x * scale + mask[at(k)] + second[then(k)];
                 }
                 scale = 1.0;
             }
@@ -228,8 +243,11 @@ impl Task<'_> {
         let mut greatest = s.splat(f32::NEG_INFINITY);
         for i in (0..scores.len()).step_by(S::LANES) {
             let mut x = s.mul(s.load(&scores[i..]), scale);
+            let n = keys.saturating_sub(i).min(S::LANES);
             if let Some(add) = add {
-                let n = (keys - i).min(S::LANES);
+                x = s.add(x, s.load_up_to(&add[i..], n));
+            }
+            if let Some(add) = add_then {
                 x = s.add(x, s.load_up_to(&add[i..], n));
             }
             if visible < i + S::LANES {

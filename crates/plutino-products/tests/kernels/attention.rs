@@ -11,9 +11,14 @@ const DENSE: [usize; 2] = [0, 0];
 fn problem(groups: usize, heads: usize, size: Size) -> (Problem, Vec<Head>) {
     let Size { queries, keys, depth, values } = size;
     let out = [queries * heads * values, values, heads * values];
-    let strides = Strides { q: depth, k: depth, v: values, mask: DENSE, out };
-    let place =
-        |h| Head { q: h * queries * depth, k: h * keys * depth, v: h * keys * values, mask: 0 };
+    let strides = Strides { q: depth, k: depth, v: values, mask: DENSE, second: DENSE, out };
+    let place = |h| Head {
+        q: h * queries * depth,
+        k: h * keys * depth,
+        v: h * keys * values,
+        mask: 0,
+        second: 0,
+    };
     let problem =
         Problem { size, strides, groups, heads, scale: 0.3, unattended: 0.0, weights: false };
     (problem, (0..groups * heads).map(place).collect())
@@ -28,11 +33,16 @@ fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let lens = (n * queries * values, p.groups * queries * keys * usize::from(p.weights));
     let (mut out, mut w) = (vec![0.0f64; lens.0], vec![0.0f64; lens.1]);
-    let wide_mask = if let Mask::Add(m) = mask { wide(m) } else { Vec::new() };
+    let wide_masks = match mask {
+        Mask::Add(m) => [wide(m), Vec::new()],
+        Mask::Both(m, second) => [wide(m), wide(second)],
+        _ => [Vec::new(), Vec::new()],
+    };
     let mask64 = match mask {
         Mask::None => Mask::None,
         Mask::Causal => Mask::Causal,
-        Mask::Add(_) => Mask::Add(&wide_mask[..]),
+        Mask::Add(_) => Mask::Add(&wide_masks[0][..]),
+        Mask::Both(..) => Mask::Both(&wide_masks[0][..], &wide_masks[1][..]),
         Mask::Keep(m) => Mask::Keep(m),
     };
     let weights = p.weights.then_some(&mut w[..]);
@@ -92,6 +102,39 @@ fn masks_broadcast() {
     p.strides.mask = [0, 1]; // padding: one row for all queries
     check(&p, &heads, Mask::Add(&bias));
     check(&p, &heads, Mask::Keep(&keep));
+}
+
+/// Of a bias for each head of a group, and a mask for each group.
+#[test]
+fn two_masks_have_places_of_their_own() {
+    let size = Size { queries: 20, keys: 150, depth: 8, values: 8 };
+    let (mut p, mut heads) = problem(2, 3, size);
+    let (bias, mut mask) = (random(3 * 20 * 150, 4), random(2 * 20 * 150, 5));
+    mask[7..400].fill(f32::NEG_INFINITY);
+    p.strides.mask = [150, 1];
+    p.strides.second = [150, 1];
+    for (h, head) in heads.iter_mut().enumerate() {
+        (head.mask, head.second) = (h % 3 * 20 * 150, h / 3 * 20 * 150);
+    }
+    check(&p, &heads, Mask::Both(&bias, &mask));
+    p.strides.second = [0, 1]; // one row for all queries
+    check(&p, &heads, Mask::Both(&bias, &mask));
+    p.strides.second = [1, 0]; // one number for all keys
+    check(&p, &heads, Mask::Both(&bias, &mask));
+    (p.strides.mask, p.strides.second) = ([1, 20], [150, 1]); // a mask that is transposed
+    check(&p, &heads, Mask::Both(&bias, &mask));
+}
+
+#[test]
+#[should_panic(expected = "second mask too small")]
+fn a_second_mask_that_is_too_small_is_refused() {
+    let (mut p, heads) = problem(1, 1, Size { queries: 2, keys: 3, depth: 1, values: 1 });
+    (p.strides.mask, p.strides.second) = ([3, 1], [3, 1]);
+    let plan = Attention::new(Target::default(), 1, p);
+    let (x, mut out, mut scratch) = ([1.0; 6], [1.0; 2], vec![0.0; plan.scratch(1)]);
+    let mask = Mask::Both(&x, &x[..5]);
+    let x = Operands { q: &x, k: &x, v: &x, mask, out: &mut out, weights: None };
+    plan.run(&Par::serial(), &heads, x, &mut scratch);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Attention that a model spells out becomes one operator, so that the scores of a head never leave
 //! the cache.
 //!
-//! `matmul -> (scale, mask) -> softmax -> matmul`, and the permutations before and after it, are
+//! `matmul -> (scale, masks) -> softmax -> matmul`, and the permutations before and after it, are
 //! what [`AttentionPattern`] computes. Operators say what they are ([`Role`]); here is how they
 //! must hang together. Where queries or keys are multiplied by a number, the scores are instead.
+//! Masks may be added between views that regroup batches, such as images of windows: each is read
+//! as the scores are viewed when it is added.
 
 use super::PassCx;
 use super::patch::Patch;
@@ -11,10 +13,13 @@ use crate::SessionError;
 use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{AttentionPattern, Role, ValueSpec};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, Shape, TensorSpec};
 
 /// Permutations and factors in a row that are seen through.
 const MOST_PERMUTATIONS: usize = 16;
+
+/// Views, factors and masks between the product and the softmax.
+const MOST_BETWEEN: usize = 8;
 
 /// Replaces each chain around a softmax that is an attention.
 pub(super) fn attention(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
@@ -76,7 +81,12 @@ impl Graph<'_> {
         if self.0.types.is_known(scores) {
             return None; // constants of the plan: nothing runs
         }
-        let Scores { nodes, query, key, scale, mask } = self.scores(scores, softmax)?;
+        let weights = self.spec(scores)?;
+        let Scores { nodes, query, key, shape, scale, masks } =
+            self.scores(scores, softmax, MOST_BETWEEN)?;
+        if shape != weights.shape {
+            return None; // the values meet matrices that are grouped otherwise
+        }
 
         let product = self.reader(softmax)?;
         let Role::Product(left, right) = self.role(product)? else { return None };
@@ -107,53 +117,67 @@ impl Graph<'_> {
             write = Some(order);
             absorbed.push(reader);
         }
-        let inputs = [query, key, value].into_iter().chain(mask).collect();
+        let (added, masks): (Vec<_>, Vec<_>) = masks.into_iter().unzip();
+        let inputs = [query, key, value].into_iter().chain(added).collect();
         let read = [q_order, k_order, v_order];
-        let pattern = AttentionPattern { read, scale, masked: mask.is_some(), write };
+        let pattern = AttentionPattern { read, scale, masks, write };
         Some(Attention { at: product, absorbed, inputs, output, pattern })
     }
 
-    /// The product that `value` is, or is a multiple of, with a mask or without.
-    fn scores(&self, value: ValueId, reader: usize) -> Option<Scores> {
+    /// The product that `value` is, or is a multiple of, with masks or without, or viewed; `left`
+    /// nodes may be passed on the way to it.
+    fn scores(&self, value: ValueId, reader: usize, left: usize) -> Option<Scores> {
         let at = self.0.maker_for(value, reader)?;
-        let product = |at: usize| match self.role(at)? {
+        let (inputs, result) = (&self.0.nodes[at].inputs, &self.spec(value)?.shape);
+        let left = left.checked_sub(1);
+        match self.role(at)? {
             Role::Product(a, b) => {
-                let inputs = &self.0.nodes[at].inputs;
-                Some((inputs[a], inputs[b]))
+                let (query, key, shape) = (inputs[a], inputs[b], result.clone());
+                Some(Scores { nodes: vec![at], query, key, shape, scale: 1.0, masks: Vec::new() })
             }
-            _ => None,
-        };
-        if let Some((query, key)) = product(at) {
-            return Some(Scores { nodes: vec![at], query, key, scale: 1.0, mask: None });
-        }
-        let Role::Sum(terms) = self.role(at)? else { return None };
-        let inputs = &self.0.nodes[at].inputs;
-        let ways = match terms[..] {
-            [(x, scale)] => vec![(x, scale, None)],
-            [(x, scale), (y, 1.0)] if x != y => {
-                let mut ways = vec![(x, scale, Some(y))];
-                ways.extend((scale == 1.0).then_some((y, 1.0, Some(x))));
-                ways
-            }
-            [(y, 1.0), (x, scale)] if x != y => vec![(x, scale, Some(y))],
-            _ => return None,
-        };
-        ways.into_iter().find_map(|(x, scale, mask)| {
-            let from = self.0.maker_for(inputs[x], at)?;
-            let (query, key) = product(from)?;
-            // The mask must not make more of the scores than there is.
-            if self.spec(inputs[x])?.shape != self.spec(value)?.shape {
-                return None;
-            }
-            let mask = match mask {
-                Some(mask) => {
-                    self.spec(inputs[mask])?;
-                    Some(inputs[mask])
+            // Whole matrices, grouped otherwise.
+            Role::Reshape(input) => {
+                let before = &self.spec(inputs[input])?.shape;
+                let matrix = |shape: &Shape| {
+                    shape.rank().checked_sub(2).map(|batch| shape[batch..].to_vec())
+                };
+                if matrix(before)? != matrix(result)? {
+                    return None;
                 }
-                None => None,
-            };
-            Some(Scores { nodes: vec![from, at], query, key, scale, mask })
-        })
+                let mut scores = self.scores(inputs[input], at, left?)?;
+                scores.nodes.push(at);
+                Some(scores)
+            }
+            Role::Sum(terms) => (0..terms.len()).find_map(|which| {
+                let (x, scale) = terms[which];
+                let others = || terms.iter().enumerate().filter(|&(i, _)| i != which);
+                if others().any(|(_, &(_, factor))| factor != 1.0) {
+                    return None;
+                }
+                // The masks must not make more of the scores than there is.
+                if self.spec(inputs[x])?.shape != *result {
+                    return None;
+                }
+                let mut scores = self.scores(inputs[x], at, left?)?;
+                // The kernel multiplies once, before it adds.
+                if scale != 1.0 && (scores.scale != 1.0 || !scores.masks.is_empty()) {
+                    return None;
+                }
+                let batch = || result.iter().take(result.rank().saturating_sub(2)).copied();
+                let viewed = *result != scores.shape;
+                for (_, &(mask, _)) in others() {
+                    self.spec(inputs[mask])?;
+                    scores.masks.push((inputs[mask], viewed.then(|| batch().collect())));
+                }
+                if scores.masks.len() > AttentionPattern::MOST_MASKS {
+                    return None;
+                }
+                scores.scale *= scale;
+                scores.nodes.push(at);
+                Some(scores)
+            }),
+            _ => None,
+        }
     }
 
     /// What `value` is a permutation of, and of which; `transposed`: its last two dimensions are to
@@ -212,8 +236,12 @@ struct Scores {
     query: ValueId,
     /// Transposed: (..., E, S).
     key: ValueId,
+    /// Of the product.
+    shape: Shape,
     scale: f64,
-    mask: Option<ValueId>,
+    /// What is added, in order, and the batch dimensions that the scores are viewed with then; none
+    /// for those of the product.
+    masks: Vec<(ValueId, Option<Vec<usize>>)>,
 }
 
 /// Whether the last dimension stays the last one.

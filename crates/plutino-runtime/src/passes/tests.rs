@@ -14,19 +14,28 @@ fn after(lines: &str, off: &[&str]) -> (Vec<String>, Vec<PassReport>) {
     after_of(&[1, 2], lines, off)
 }
 
-/// Runs all passes but those named, for inputs of this shape, as a session of the portable
-/// instruction set does. Returns one line for each node that is left
-/// (`name+absorbed inputs>outputs`, values in channel blocks with a `~`) and the reports.
+/// As [`after_with`], for inputs of this shape.
 pub(super) fn after_of(
     shape: &[usize],
+    lines: &str,
+    off: &[&str],
+) -> (Vec<String>, Vec<PassReport>) {
+    after_with(|_| shape, lines, off)
+}
+
+/// Runs all passes but those named, for inputs of these shapes, as a session of the portable
+/// instruction set does. Returns one line for each node that is left
+/// (`name+absorbed inputs>outputs`, values in channel blocks with a `~`) and the reports.
+fn after_with<'a>(
+    shape: impl Fn(usize) -> &'a [usize],
     lines: &str,
     off: &[&str],
 ) -> (Vec<String>, Vec<PassReport>) {
     let model = weighted(lines);
     let inner = &model.inner;
     let feeds: Vec<_> = inner.inputs.iter().map(|i| i.id.into()).collect();
-    let specs =
-        vec![TensorSpec::new(DType::F32, shape.iter().copied().collect::<Shape>()); feeds.len()];
+    let spec = |input| TensorSpec::new(DType::F32, Shape::from(shape(input)));
+    let specs: Vec<_> = (0..feeds.len()).map(spec).collect();
     let mut options = SessionOptions::default();
     options.passes_off.extend(off.iter().map(|s| (*s).to_owned()));
     let resolved = Resolved::new(1, Isa::PORTABLE, Dispatch::InTurn, options);
@@ -181,6 +190,74 @@ fn queries_and_keys_that_are_scaled_are_taken_as_they_are() {
     assert_eq!(nodes, ["s q>r", "second+first+soft q,k,v>out", "a r>b"]);
     // Larger numbers could overflow elsewhere than the model does.
     assert_eq!(after(&scaled.replace("0.25", "4.0"), &[]).0[0], "s q>r");
+}
+
+/// Attention of windows, as torchvision's Swin Transformer writes it: a bias for each head, a mask
+/// for each window, between views.
+const WINDOWS: &str = "
+    pnnx.Input in 0 1 q
+    pnnx.Input in2 0 1 k
+    pnnx.Input in3 0 1 v
+    pnnx.Input in4 0 1 bias
+    pnnx.Input in5 0 1 mask
+    torch.transpose t 1 1 k kt dim0=-2 dim1=-1
+    torch.matmul first 2 1 q kt scores
+    pnnx.Expression add 2 1 scores bias biased expr=add(mul(@0,0.5),@1)
+    Tensor.view cut 1 1 biased images shape=(2,3,2,4,4)
+    pnnx.Expression hide 2 1 images mask masked expr=add(@0,@1)
+    Tensor.view join 1 1 masked windows shape=(-1,2,4,4)
+    F.softmax soft 1 1 windows p dim=-1
+    torch.matmul second 2 1 p v out
+    pnnx.Output o 1 0 out";
+
+/// The nodes that are left of attention in windows.
+fn windows(lines: &str) -> Vec<String> {
+    let shapes: [&[usize]; 5] =
+        [&[6, 2, 4, 8], &[6, 2, 4, 8], &[6, 2, 4, 8], &[1, 2, 4, 4], &[1, 3, 1, 4, 4]];
+    after_with(|input| shapes[input], lines, &[]).0
+}
+
+#[test]
+fn masks_between_views_are_added_where_they_stand() {
+    let whole = "second+first+add+cut+hide+join+soft q,k,v,bias,mask>out";
+    assert_eq!(windows(WINDOWS), [whole]);
+    // The mask first; and both in one expression.
+    let turned = WINDOWS.replace("2 1 images mask masked", "2 1 mask images masked");
+    assert_eq!(windows(&turned), [whole]);
+    let at_once = WINDOWS
+        .replace(
+            "add 2 1 scores bias biased expr=add(mul(@0,0.5),@1)",
+            "add 3 1 scores bias bias2 biased expr=add(add(mul(@0,0.5),@1),@2)",
+        )
+        .replace("5 1 mask\n", "5 1 mask\n torch.neg n 1 1 bias bias2\n")
+        .replace(
+            "pnnx.Expression hide 2 1 images mask masked expr=add(@0,@1)",
+            "Tensor.view hide 1 1 images masked shape=(6,2,4,4)",
+        );
+    assert_eq!(windows(&at_once)[1], "second+first+add+cut+hide+join+soft q,k,v,bias,bias2>out");
+}
+
+#[test]
+fn scores_that_are_viewed_otherwise_stay() {
+    let cases = [
+        // Other matrices; values that meet other groups; a third mask; a factor after a mask.
+        ("cut 1 1 biased images shape=(2,3,2,4,4)", "cut 1 1 biased images shape=(1,3,4,4,4)"),
+        ("join 1 1 masked windows shape=(-1,2,4,4)", "join 1 1 masked windows shape=(1,6,2,4,4)"),
+        (
+            "2 1 images mask masked expr=add(@0,@1)",
+            "2 1 images mask masked expr=add(add(@0,@1),sqrt(@1))",
+        ),
+        (
+            "2 1 images mask masked expr=add(@0,@1)",
+            "2 1 images mask masked expr=add(mul(@0,2.0),@1)",
+        ),
+    ];
+    for (is, other) in cases {
+        let lines = WINDOWS.replace(is, other);
+        assert_ne!(lines, WINDOWS);
+        let nodes = windows(&lines);
+        assert!(nodes.iter().any(|node| node.starts_with("soft")), "{other}: {nodes:?}");
+    }
 }
 
 #[test]

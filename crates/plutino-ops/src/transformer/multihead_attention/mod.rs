@@ -270,7 +270,8 @@ impl MultiheadAttention {
             // `plan::chunks`).
             Weights::Heads => (s.batch.saturating_mul(self.heads), 1, depth),
         };
-        let strides = Strides { q, k, v, mask: [0, 0], out: [group, depth, out[1]] };
+        let (mask, out) = ([0, 0], [group, depth, out[1]]);
+        let strides = Strides { q, k, v, mask, second: mask, out };
         Problem { size, strides, groups, heads, scale, unattended, weights }
     }
 }

@@ -84,6 +84,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
                 k: k_read.at + n * k_batch + h * depth,
                 v: v_read.at + n * v_batch + h * depth,
                 mask: mask.as_ref().map_or(0, |m| m.head(sequence, h)),
+                second: 0,
             });
         }
     }

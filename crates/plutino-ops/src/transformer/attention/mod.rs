@@ -23,7 +23,7 @@ struct ScaledDotProduct {
     query: usize,
     key: usize,
     value: usize,
-    mask: Option<usize>,
+    masks: Vec<ScoreMask>,
     causal: bool,
     /// None: 1 / sqrt(E).
     scale: Option<f64>,
@@ -43,6 +43,14 @@ struct Orders {
     write: Option<Vec<usize>>,
 }
 
+/// What is added to the scores, or hides them.
+#[derive(Debug, Clone)]
+struct ScoreMask {
+    input: usize,
+    /// The batch dimensions that the scores have when it is added; none where as they come.
+    batch: Option<Vec<usize>>,
+}
+
 /// Attention as models write it out, `softmax(scale q kᵀ + mask) v`, with what is permuted before
 /// and after. Computed by the kernel of `F.scaled_dot_product_attention`; a query whose keys are
 /// all masked gets NaN, as it does from the softmax.
@@ -53,20 +61,25 @@ pub struct AttentionPattern {
     pub read: [Option<Vec<usize>>; 3],
     /// What the scores are multiplied with.
     pub scale: f64,
-    /// Whether input 3 is added to them.
-    pub masked: bool,
+    /// What is added to them then, one after the other: the inputs from 3 on, as many as there are
+    /// members, [`AttentionPattern::MOST_MASKS`] at most. Where the scores (..., L, S) are viewed
+    /// with other batch dimensions before, these; they are as many matrices in the same order.
+    pub masks: Vec<Option<Vec<usize>>>,
     /// The order in which the result has the dimensions of (..., L, Ev).
     pub write: Option<Vec<usize>>,
 }
 
 impl AttentionPattern {
+    /// Masks that one kernel adds.
+    pub const MOST_MASKS: usize = 2;
+
     /// The operator that computes the pattern.
     pub fn into_operator(self) -> Box<dyn Operator> {
         Box::new(ScaledDotProduct {
             query: 0,
             key: 1,
             value: 2,
-            mask: self.masked.then_some(3),
+            masks: (3..).zip(self.masks).map(|(input, batch)| ScoreMask { input, batch }).collect(),
             causal: false,
             scale: Some(self.scale),
             grouped: false,
@@ -97,7 +110,7 @@ fn scaled_dot_product(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, Build
         query,
         key,
         value,
-        mask,
+        masks: mask.into_iter().map(|input| ScoreMask { input, batch: None }).collect(),
         causal,
         scale,
         grouped,
@@ -215,39 +228,22 @@ impl ScaledDotProduct {
         logical.checked_numel()?;
         let (output, groups, out) = written(&logical, count, self.orders.write.as_deref())?;
 
-        let mut scores = batch.clone();
-        scores.push(queries);
-        scores.push(keys);
-        scores.checked_numel()?;
-        let mask = self.mask.map(|i| mask_strides(i, spec(i)?, q.dtype, &scores)).transpose()?;
-        let (mask_rows, mask_batch) = match &mask {
-            Some(strides) => {
-                let (batch, rows) = strides.split_at(strides.len() - 2);
-                ([rows[0], rows[1]], batch)
-            }
-            None => ([0, 0], &[][..]),
-        };
         let (qs, ks) = (qm.steps(&batch, 1), km.steps(&batch, repeat[0]));
         let vs = vm.steps(&batch, repeat[1]);
-        let ms: SmallVec<[(usize, usize); 4]> = mask_batch.iter().map(|&s| (s, 1)).collect();
-        let at = |steps: &[(usize, usize)], index: &[usize]| -> usize {
-            steps.iter().zip(index).map(|(&(step, repeat), &i)| i / repeat * step).sum()
-        };
-        let mut index = vec![0; batch.rank()];
+        let [mask, second] = self.added(inputs, &batch, [queries, keys], q.dtype)?;
         let mut heads = alloc::list(count)?;
-        for _ in 0..count {
-            let (q, k) = (at(&qs, &index), at(&ks, &index));
-            heads.push(Head { q, k, v: at(&vs, &index), mask: at(&ms, &index) });
-            for (i, &len) in index.iter_mut().zip(batch.iter()).rev() {
-                *i += 1;
-                if *i < len {
-                    break;
-                }
-                *i = 0;
-            }
+        for head in 0..count {
+            heads.push(Head {
+                q: place(&batch, &qs, head),
+                k: place(&batch, &ks, head),
+                v: place(&batch, &vs, head),
+                mask: place(&mask.batch, &mask.steps, head),
+                second: place(&second.batch, &second.steps, head),
+            });
         }
         let size = Size { queries, keys, depth, values };
-        let strides = Strides { q: qm.row, k: km.row, v: vm.row, mask: mask_rows, out };
+        let strides =
+            Strides { q: qm.row, k: km.row, v: vm.row, mask: mask.rows, second: second.rows, out };
         let problem = Problem {
             size,
             strides,
@@ -259,6 +255,45 @@ impl ScaledDotProduct {
             weights: false,
         };
         Ok(Call { dtype: q.dtype, output, problem, heads })
+    }
+
+    fn is_mask(&self, input: usize) -> bool {
+        self.masks.iter().any(|mask| mask.input == input)
+    }
+
+    /// How what is added to the scores is read.
+    fn added(
+        &self,
+        inputs: &[ValueSpec],
+        batch: &Shape,
+        [queries, keys]: [usize; 2],
+        dtype: DType,
+    ) -> Result<[Added; AttentionPattern::MOST_MASKS], ShapeError> {
+        let mut added = [Added::default(), Added::default()];
+        if self.masks.len() > added.len() {
+            return Err(invalid(format!("{} masks: {} at most", self.masks.len(), added.len())));
+        }
+        let heads = batch.checked_numel()?;
+        for (mask, added) in self.masks.iter().zip(&mut added) {
+            let spec = &TensorValue::at(inputs, mask.input)?.spec;
+            if self.masks.len() > 1 && spec.dtype != dtype {
+                let (expected, found) = (dtype.to_string(), spec.dtype);
+                return Err(ShapeError::DType { input: mask.input, expected, found });
+            }
+            let batch = mask.batch.as_deref().map_or_else(|| batch.clone(), Shape::from);
+            if batch.checked_numel()? != heads {
+                return Err(invalid(format!("{heads} matrices of scores viewed as {batch}")));
+            }
+            let mut scores = batch.clone();
+            scores.push(queries);
+            scores.push(keys);
+            scores.checked_numel()?;
+            let strides = mask_strides(mask.input, spec, dtype, &scores)?;
+            let (steps, rows) = strides.split_at(batch.rank());
+            let steps = steps.iter().map(|&step| (step, 1)).collect();
+            *added = Added { batch, steps, rows: [rows[0], rows[1]] };
+        }
+        Ok(added)
     }
 
     /// The common batch dimensions, and how many heads of queries share a head of keys, and of
@@ -302,6 +337,30 @@ struct Matrices {
 
 type Steps = SmallVec<[usize; 4]>;
 
+/// For each dimension of a batch: elements from one index to the next, and how many indices share
+/// them.
+type BatchSteps = SmallVec<[(usize, usize); 4]>;
+
+/// How a mask is read; the default is that of none.
+#[derive(Default)]
+struct Added {
+    /// The batch dimensions of the scores that it is added to, and its steps in them.
+    batch: Shape,
+    steps: BatchSteps,
+    /// Elements from one query, and from one key, to the next.
+    rows: [usize; 2],
+}
+
+/// Where the matrix of this number lies, in a batch of these dimensions.
+fn place(batch: &[usize], steps: &[(usize, usize)], number: usize) -> usize {
+    let (mut rest, mut at) = (number, 0);
+    for (&len, &(step, repeat)) in batch.iter().zip(steps).rev() {
+        at += rest % len / repeat * step; // a batch that has matrices has no dimension of size 0
+        rest /= len;
+    }
+    at
+}
+
 impl Matrices {
     /// Of a tensor of rank 2 at least.
     fn new(
@@ -333,9 +392,9 @@ impl Matrices {
         Ok(Self { batch: Shape::from(batch), strides, size: [matrix[0], matrix[1]], row })
     }
 
-    /// For each dimension of a batch that this one's is broadcast to: elements from one index to
-    /// the next, and how many indices of the last one share a matrix.
-    fn steps(&self, batch: &Shape, repeat: usize) -> SmallVec<[(usize, usize); 4]> {
+    /// The steps in a batch that this one's is broadcast to, and where so many indices of its last
+    /// dimension share a matrix.
+    fn steps(&self, batch: &Shape, repeat: usize) -> BatchSteps {
         let lead = batch.rank() - self.batch.rank();
         let step = |d: usize| match d.checked_sub(lead) {
             Some(d) if self.batch[d] > 1 => self.strides[d],
@@ -427,7 +486,7 @@ impl Operator for ScaledDotProduct {
     fn absorb(&self, neighbour: &Neighbour, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
         let &Neighbour::Repeated(input, times) = neighbour else { return None };
         let order = match input {
-            _ if input == self.query || Some(input) == self.mask => return None,
+            _ if input == self.query || self.is_mask(input) => return None,
             _ if input == self.key && input == self.value => return None,
             _ if input == self.key => &self.orders.read[1],
             _ if input == self.value => &self.orders.read[2],
@@ -452,7 +511,7 @@ impl Operator for ScaledDotProduct {
         let read = [self.key, self.value].iter().filter(|&&i| i == input).count();
         read > 0
             && input != self.query
-            && Some(input) != self.mask
+            && !self.is_mask(input)
             && TensorValue::at(inputs, input).is_ok_and(full)
     }
 
@@ -468,7 +527,7 @@ impl Operator for ScaledDotProduct {
         let kernel = AttentionKernel {
             name: plan.map_or("attention.reference".into(), |_| format!("attention.{}", cx.isa)),
             qkv,
-            mask: self.mask.map(|i| leaf(cx.inputs, i)),
+            masks: self.masks.iter().map(|mask| leaf(cx.inputs, mask.input)).collect(),
             causal: self.causal,
             problem,
             heads,
@@ -494,7 +553,7 @@ struct AttentionKernel {
     name: String,
     /// Input leaves.
     qkv: [usize; 3],
-    mask: Option<usize>,
+    masks: SmallVec<[usize; AttentionPattern::MOST_MASKS]>,
     causal: bool,
     problem: Problem,
     heads: Vec<Head>,
@@ -504,11 +563,12 @@ struct AttentionKernel {
 
 impl AttentionKernel {
     fn mask<'a, T: Float>(&self, inputs: &Inputs<'a>) -> Result<Mask<'a, T>, RunError> {
-        Ok(match self.mask {
-            None if self.causal => Mask::Causal,
-            None => Mask::None,
-            Some(at) if inputs.spec(at)?.dtype == DType::Bool => Mask::Keep(inputs.get(at)?),
-            Some(at) => Mask::Add(inputs.get(at)?),
+        Ok(match self.masks[..] {
+            [] if self.causal => Mask::Causal,
+            [] => Mask::None,
+            [at] if inputs.spec(at)?.dtype == DType::Bool => Mask::Keep(inputs.get(at)?),
+            [at] => Mask::Add(inputs.get(at)?),
+            [at, second, ..] => Mask::Both(inputs.get(at)?, inputs.get(second)?),
         })
     }
 
@@ -546,250 +606,4 @@ impl Kernel for AttentionKernel {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::AttentionPattern;
-    use crate::testkit::{
-        assert_close, check, check_line, error, op, random, tensor, try_op, values,
-    };
-    use plutino_tensor::{DType, Tensor};
-
-    const LINE: &str = "F.scaled_dot_product_attention a 3 1 0 1 2 9 attn_mask=None dropout_p=0.0 \
-                        is_causal=False $query=0 $key=1 $value=2";
-    const MASKED: &str = "F.scaled_dot_product_attention a 4 1 0 1 2 3 9 dropout_p=0.0 is_causal=False \
-                          $query=0 $key=1 $value=2 $attn_mask=3";
-
-    /// Attention of one head by the definition, in f64. `mask(i, k)` is added.
-    fn naive(
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        scale: f64,
-        mask: impl Fn(usize, usize) -> f64,
-    ) -> Tensor {
-        let ([l, e], [s, ev]) = ([q.shape()[0], q.shape()[1]], [v.shape()[0], v.shape()[1]]);
-        let (q, k, v) = (values::<f32>(q), values::<f32>(k), values::<f32>(v));
-        let mut out = Vec::new();
-        for i in 0..l {
-            let dot = |j: usize| -> f64 {
-                (0..e).map(|d| f64::from(q[i * e + d]) * f64::from(k[j * e + d])).sum()
-            };
-            let p: Vec<f64> = (0..s).map(|j| (dot(j) * scale + mask(i, j)).exp()).collect();
-            let sum: f64 = p.iter().sum();
-            let value =
-                |d: usize| (0..s).map(|j| p[j] * f64::from(v[j * ev + d])).sum::<f64>() / sum;
-            out.extend((0..ev).map(|d| value(d) as f32));
-        }
-        tensor([l, ev], &out)
-    }
-
-    /// The matrix of a batch index.
-    fn matrix(t: &Tensor, i: usize) -> Tensor {
-        let shape = t.shape();
-        let (rows, cols) = (shape[shape.rank() - 2], shape[shape.rank() - 1]);
-        tensor([rows, cols], &values::<f32>(t)[i * rows * cols..(i + 1) * rows * cols])
-    }
-
-    // Scores of at most 0.6 in size, off by a few ULP each; sums of at most 40 weights.
-    const BOUND: f32 = 40.0 * f32::EPSILON;
-
-    #[test]
-    fn batches_and_masks() {
-        let (q, k, v) =
-            (random([2, 3, 9, 10], 1), random([2, 3, 20, 10], 2), random([2, 3, 20, 8], 3));
-        let scale = 10f64.sqrt().recip();
-        let y = check(&*op(LINE), &[q.clone(), k.clone(), v.clone()]);
-        assert_eq!(y[0].shape().dims(), [2, 3, 9, 8]);
-        for i in 0..6 {
-            let expected = naive(&matrix(&q, i), &matrix(&k, i), &matrix(&v, i), scale, |_, _| 0.0);
-            assert_close(&matrix(&y[0], i), &expected, BOUND);
-        }
-        // A float mask for each batch, shared by the heads.
-        let mask = random([2, 1, 9, 20], 4);
-        let y = check(&*op(MASKED), &[q.clone(), k.clone(), v.clone(), mask.clone()]);
-        let m = values::<f32>(&mask);
-        let expected = naive(&matrix(&q, 4), &matrix(&k, 4), &matrix(&v, 4), scale, |i, j| {
-            f64::from(m[180 + i * 20 + j])
-        });
-        assert_close(&matrix(&y[0], 4), &expected, BOUND);
-        // A bool mask for all: true keeps.
-        let keep: Vec<bool> = m[..20].iter().map(|&x| x > 0.0).collect();
-        let y = check(&*op(MASKED), &[q.clone(), k.clone(), v.clone(), tensor([20], &keep)]);
-        let expected = naive(&matrix(&q, 5), &matrix(&k, 5), &matrix(&v, 5), scale, |_, j| {
-            if keep[j] { 0.0 } else { f64::NEG_INFINITY }
-        });
-        assert_close(&matrix(&y[0], 5), &expected, BOUND);
-    }
-
-    #[test]
-    fn causal_and_scale_and_rank_2() {
-        let (q, k, v) = (random([9, 4], 1), random([9, 4], 2), random([9, 5], 3));
-        let line =
-            "F.scaled_dot_product_attention a 3 1 0 1 2 9 attn_mask=None is_causal=True scale=0.5";
-        let y = check(&*op(line), &[q.clone(), k.clone(), v.clone()]);
-        let later = |i, j| if j > i { f64::NEG_INFINITY } else { 0.0 };
-        assert_close(&y[0], &naive(&q, &k, &v, 0.5, later), BOUND);
-    }
-
-    #[test]
-    fn heads_of_keys_may_be_shared() {
-        let (q, k, v) =
-            (random([2, 8, 9, 10], 1), random([2, 2, 9, 10], 2), random([2, 4, 9, 8], 3));
-        let line = LINE.replace("is_causal=False", "is_causal=False enable_gqa=True");
-        let y = check(&*op(&line), &[q.clone(), k.clone(), v.clone()]);
-        for i in [0, 5, 15] {
-            let (batch, head) = (i / 8, i % 8);
-            let (k, v) = (matrix(&k, batch * 2 + head / 4), matrix(&v, batch * 4 + head / 2));
-            let expected = naive(&matrix(&q, i), &k, &v, 10f64.sqrt().recip(), |_, _| 0.0);
-            assert_close(&matrix(&y[0], i), &expected, BOUND);
-        }
-        error(&*op(LINE), &[q, k, v]);
-    }
-
-    #[test]
-    fn keys_and_values_may_lie_with_room() {
-        use crate::{PackCache, PlanCx, Room, Setting, eager};
-        use plutino_kernels::{Isa, Par};
-        // (2, 3, 9, ..) at the beginning of (2, 3, 14, ..), whose other rows are NaN.
-        let roomy = |x: &Tensor| {
-            let mut rows = Vec::new();
-            for matrix in values::<f32>(x).chunks(9 * x.shape()[3]) {
-                rows.extend_from_slice(matrix);
-                rows.extend(std::iter::repeat_n(f32::NAN, 5 * x.shape()[3]));
-            }
-            tensor([2, 3, 14, x.shape()[3]], &rows)
-        };
-        let (q, k, v) =
-            (random([2, 6, 4, 10], 1), random([2, 3, 9, 10], 2), random([2, 3, 9, 8], 3));
-        let line = LINE.replace("is_causal=False", "is_causal=False enable_gqa=True");
-        let op = op(&line);
-        let expected = check(&*op, &[q.clone(), k.clone(), v.clone()]);
-        let inputs = crate::testkit::specs(&[q.clone(), k.clone(), v.clone()]);
-        assert!(!op.takes_room(&inputs, 0, 2));
-        assert!(op.takes_room(&inputs, 1, 2) && op.takes_room(&inputs, 2, 2));
-        let outputs = op.infer(&inputs).unwrap();
-        for isa in Isa::available() {
-            let (packs, setting) = (PackCache::default(), Setting::new(isa, 1));
-            let cx = PlanCx { inputs: &inputs, outputs: &outputs, setting, packs: &packs };
-            let rooms = [1, 2].map(|input| Room { input, dim: 2, capacity: 14 });
-            let planned = op.plan_with_room(&cx, &rooms).unwrap();
-            let data = [q.clone(), roomy(&k), roomy(&v)];
-            let y = eager::execute(&planned, &outputs, &data, &Par::serial()).unwrap();
-            let dense = op.plan(&cx).unwrap();
-            let data = [q.clone(), k.clone(), v.clone()];
-            let same = eager::execute(&dense, &outputs, &data, &Par::serial()).unwrap();
-            assert_eq!(y, same, "{isa}");
-            assert_close(&y[0], &expected[0], BOUND);
-        }
-    }
-
-    #[test]
-    fn repeated_heads_are_taken_as_they_are() {
-        let (q, k, v) =
-            (random([2, 6, 4, 10], 1), random([2, 3, 9, 10], 2), random([2, 6, 9, 8], 3));
-        let repeat = op("torch.repeat_interleave r 1 1 0 1 dim=1 repeats=2 $input=0");
-        let wide = check(&*repeat, std::slice::from_ref(&k)).remove(0);
-        let attention = op(LINE);
-        let expected = check(&*attention, &[q.clone(), wide.clone(), v.clone()]);
-        let inputs = crate::testkit::specs(&[q.clone(), wide, v.clone()]);
-        let absorb = |input| attention.absorb(&crate::Neighbour::Repeated(input, 2), &inputs);
-        assert!(absorb(0).is_none() && absorb(3).is_none());
-        assert_eq!(check(&*absorb(1).unwrap(), &[q, k, v]), expected);
-    }
-
-    #[test]
-    fn a_pattern_reads_and_writes_permuted() {
-        // (N, L, H, E) as projections leave them, read as (N, H, L, E), written back as (N, L, H,
-        // Ev).
-        let order = || Some(vec![0, 2, 1, 3]);
-        let (q, k, v) =
-            (random([2, 9, 3, 8], 1), random([2, 20, 3, 8], 2), random([2, 20, 3, 5], 3));
-        let mask = random([2, 1, 1, 20], 4);
-        let read = [order(), order(), order()];
-        let pattern = AttentionPattern { read, scale: 0.3, masked: true, write: order() };
-        let op = pattern.clone().into_operator();
-        let y = check(&*op, &[q.clone(), k.clone(), v.clone(), mask.clone()]);
-        assert_eq!(y[0].shape().dims(), [2, 9, 3, 5]);
-        // Head h of batch n of a tensor (N, rows, H, E).
-        let head = |t: &Tensor, n: usize, h: usize| {
-            let (rows, e) = (t.shape()[1], t.shape()[3]);
-            let data = values::<f32>(t);
-            let row = |i: usize| &data[((n * rows + i) * 3 + h) * e..][..e];
-            tensor([rows, e], &(0..rows).flat_map(row).copied().collect::<Vec<f32>>())
-        };
-        let m = values::<f32>(&mask);
-        for (n, h) in [(0, 0), (1, 2)] {
-            let (q, k, v) = (head(&q, n, h), head(&k, n, h), head(&v, n, h));
-            let expected = naive(&q, &k, &v, 0.3, |_, j| f64::from(m[n * 20 + j]));
-            assert_close(&head(&y[0], n, h), &expected, BOUND);
-        }
-        // Rows that are not dense, and orders that are none, are refused.
-        for order in [vec![0, 2, 3, 1], vec![0, 1, 2], vec![0, 0, 1, 2]] {
-            for at in 0..4 {
-                let mut pattern = pattern.clone();
-                match pattern.read.get_mut(at) {
-                    Some(read) => *read = Some(order.clone()),
-                    None => pattern.write = Some(order.clone()),
-                }
-                error(&*pattern.into_operator(), &[q.clone(), k.clone(), v.clone(), mask.clone()]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_pattern_without_anything_to_see_is_nan() {
-        let read = [None, None, None];
-        let pattern = AttentionPattern { read, scale: 1.0, masked: true, write: None };
-        let hidden = tensor([3], &[f32::NEG_INFINITY; 3]);
-        let x = random([3, 4], 1);
-        let y = check(&*pattern.into_operator(), &[x.clone(), x.clone(), x, hidden]);
-        assert!(values::<f32>(&y[0]).iter().all(|y| y.is_nan()));
-    }
-
-    #[test]
-    fn nothing_to_ask_or_to_compare_or_to_answer() {
-        let of = |q: [usize; 3], k: [usize; 3], v: [usize; 3]| {
-            check(&*op(LINE), &[random(q, 1), random(k, 2), random(v, 3)]).remove(0)
-        };
-        assert_eq!(of([2, 0, 8], [2, 3, 8], [2, 3, 8]).shape().dims(), [2, 0, 8]);
-        assert_eq!(of([2, 3, 8], [2, 4, 8], [2, 4, 0]).shape().dims(), [2, 3, 0]);
-        // Without anything to compare all keys count the same.
-        let y = of([2, 3, 0], [2, 4, 0], [2, 4, 5]);
-        let v = random([2, 4, 5], 3);
-        let mean = (0..4).map(|k| values::<f32>(&v)[k * 5]).sum::<f32>() / 4.0;
-        assert!((values::<f32>(&y)[0] - mean).abs() < 1e-6);
-    }
-
-    #[test]
-    fn other_floats_are_computed_too() {
-        let [q, k, v] = [random([3, 4], 1), random([5, 4], 2), random([5, 2], 3)];
-        let wide = [&q, &k, &v].map(|t| t.view().cast(DType::F64).unwrap());
-        let y = check(&*op(LINE), &wide);
-        let expected = naive(&q, &k, &v, 0.5, |_, _| 0.0);
-        assert_close(&y[0].view().cast(DType::F32).unwrap(), &expected, f32::EPSILON);
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused() {
-        let t = |shape: [usize; 2]| random(shape, 1);
-        error(&*op(LINE), &[t([3, 4]), t([5, 3]), t([5, 2])]);
-        error(&*op(LINE), &[t([3, 4]), t([5, 4]), t([4, 2])]);
-        error(&*op(LINE), &[t([3, 4]), t([5, 4]), random([5], 1)]);
-        error(&*op(MASKED), &[t([3, 4]), t([5, 4]), t([5, 2]), t([3, 4])]);
-        error(&*op(MASKED), &[t([3, 4]), t([5, 4]), t([5, 2]), tensor([5], &[1i64; 5])]);
-        assert!(try_op(&LINE.replace("0.0", "0.5"), &[]).is_err());
-        assert!(try_op(&MASKED.replace("False", "True"), &[]).is_err());
-    }
-
-    #[test]
-    fn native_functions() {
-        let given = [random([1, 2, 5, 8], 1), random([1, 2, 6, 8], 2), random([1, 2, 6, 8], 3)];
-        let expected = check(&*op(LINE), &given);
-        let line = "aten::_scaled_dot_product_flash_attention_for_cpu a 7 2 0 1 2 =0.0 =False =None =None 8 9";
-        let y = check_line(line, &given);
-        assert_eq!(y[0], expected[0]);
-        assert_eq!(y[1].shape().dims(), [1, 2, 5]);
-        let line = "aten::_scaled_dot_product_attention_math a 9 2 0 1 2 =None =0.0 =False =None =None =False 8 9";
-        let y = check_line(line, &given);
-        assert_eq!((&y[0], y[1].shape().dims()), (&expected[0], &[1, 2, 5, 6][..]));
-    }
-}
+mod tests;
