@@ -280,6 +280,23 @@ class Exporting(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = os.path.join(folder.name, "model")
 
+    def test_slices_along_several_dimensions_are_one(self):
+        class Corners(nn.Module):
+            def forward(self, x, at):
+                rows = x[:, 1:]
+                even, inner = x[..., ::2, 1::2, :], rows[:, :, 1:-1]
+                return even, inner, rows, x[0:1][:, -3:, 2:][:, 1:], x[:1, : at.shape[0]]
+
+        with tempfile.TemporaryDirectory() as folder:
+            given, path = (torch.randn(2, 6, 8, 3), torch.randn(4)), os.path.join(folder, "corners")
+            found = plutino.export(Corners().eval(), path, given, dynamic={"at": {0: "n"}})
+            self.assertEqual(found.error, 0.0)
+            kept = [line for line in lines(found.param, "Tensor.slice")]
+            self.assertEqual(len(kept), 2)  # the corners
+            self.assertEqual([line[-5] for line in kept], ["dims=(1,2)", "dims=(0,1,2,1)"])
+            # Rows, which are read twice, what is taken of them, and a size that varies.
+            self.assertEqual(len(lines(found.param, "aten::slice.Tensor")), 4)
+
     def test_the_files_keep_names_shapes_and_modules(self):
         found = plutino.export(Net().eval(), self.path + ".pt", torch.randn(2, 3, 9, 9))
         self.assertEqual(found.param, self.path + ".pnnx.param")

@@ -268,7 +268,7 @@ impl Generator {
     }
 
     /// The sum with the magnitudes of a constant that is broadcast.
-    fn constant(&mut self, x: &Value) {
+    fn constant(&mut self, x: &Value) -> Value {
         let dims = match x.dims[..] {
             [_, c, _, _] => vec![1, c, 1, 1],
             _ => vec![*x.dims.last().unwrap()],
@@ -281,14 +281,16 @@ impl Generator {
         let size = self.line("torch.abs", &[&constant], 1, "").remove(0);
         let size = Value { name: size, dims, most: 1.0, error: 0.0 };
         let bounds = (&x.dims[..], x.most + 1.0, x.error + x.most + 1.0);
-        self.push("pnnx.Expression", &[x, &size], bounds, "expr=add(@0,@1)");
+        self.push("pnnx.Expression", &[x, &size], bounds, "expr=add(@0,@1)")
     }
 
     /// A step that starts from an image.
     fn image(&mut self, x: &Value) {
         let &[n, c, h, w] = &x.dims[..] else { unreachable!() };
         match self.random.below(19) {
-            18 => self.constant(x),
+            18 => {
+                self.constant(x);
+            }
             0 | 1 => {
                 let out = [4, 8, 16, 24, 32][self.random.below(5)];
                 self.conv(x, out, 1, 1, 1);
@@ -430,7 +432,9 @@ impl Generator {
     fn features(&mut self, x: &Value) {
         let (width, rank) = (*x.dims.last().unwrap(), x.dims.len());
         match self.random.below(12) {
-            10 => self.constant(x),
+            10 => {
+                self.constant(x);
+            }
             0 | 1 => {
                 let out = [4, 8, 12, 16][self.random.below(4)];
                 self.linear(x, out);
@@ -479,6 +483,18 @@ impl Generator {
                     let (most, error) = (product / width as f64, error / width as f64 + product);
                     let bounds = (&dims[..], most, error);
                     scores = self.push("pnnx.Expression", &[&scores], bounds, &by);
+                }
+                if self.random.below(2) == 0 {
+                    // Two masks, the second one between views that group heads otherwise.
+                    let biased = self.constant(&scores);
+                    let four = [x.dims[0], 1, steps, steps];
+                    let bounds = (&four[..], biased.most, biased.error);
+                    let view = format!("shape=({},1,{steps},{steps})", x.dims[0]);
+                    let viewed = self.push("Tensor.reshape", &[&biased], bounds, &view);
+                    let masked = self.constant(&viewed);
+                    let bounds = (&dims[..], masked.most, masked.error);
+                    let view = format!("shape=(-1,{steps},{steps})");
+                    scores = self.push("Tensor.reshape", &[&masked], bounds, &view);
                 }
                 let error = 2.0 * scores.error + 4.0 * scores.most + steps as f64 + 8.0;
                 let soft = self.push("F.softmax", &[&scores], (&dims, 1.0, error), "dim=-1");

@@ -224,37 +224,33 @@ fn masks_between_views_are_added_where_they_stand() {
     // The mask first; and both in one expression.
     let turned = WINDOWS.replace("2 1 images mask masked", "2 1 mask images masked");
     assert_eq!(windows(&turned), [whole]);
-    let at_once = WINDOWS
-        .replace(
-            "add 2 1 scores bias biased expr=add(mul(@0,0.5),@1)",
-            "add 3 1 scores bias bias2 biased expr=add(add(mul(@0,0.5),@1),@2)",
-        )
-        .replace("5 1 mask\n", "5 1 mask\n torch.neg n 1 1 bias bias2\n")
-        .replace(
-            "pnnx.Expression hide 2 1 images mask masked expr=add(@0,@1)",
-            "Tensor.view hide 1 1 images masked shape=(6,2,4,4)",
-        );
-    assert_eq!(windows(&at_once)[1], "second+first+add+cut+hide+join+soft q,k,v,bias,bias2>out");
+    let at_once = "
+        torch.neg n 1 1 bias other
+        torch.matmul first 2 1 q kt scores
+        pnnx.Expression add 3 1 scores bias other masked expr=add(add(mul(@0,0.5),@1),@2)
+        F.softmax soft 1 1 masked p dim=-1";
+    let (start, end) = (WINDOWS.find("torch.matmul").unwrap(), WINDOWS.find("torch.matmul second"));
+    let at_once = [&WINDOWS[..start], at_once.trim(), "\n", &WINDOWS[end.unwrap()..]].concat();
+    let whole = ["n bias>other", "second+first+add+soft q,k,v,bias,other>out"];
+    assert_eq!(windows(&at_once), whole);
 }
 
 #[test]
 fn scores_that_are_viewed_otherwise_stay() {
+    let hide = "2 1 images mask masked expr=add(@0,@1)";
     let cases = [
-        // Other matrices; values that meet other groups; a third mask; a factor after a mask.
-        ("cut 1 1 biased images shape=(2,3,2,4,4)", "cut 1 1 biased images shape=(1,3,4,4,4)"),
-        ("join 1 1 masked windows shape=(-1,2,4,4)", "join 1 1 masked windows shape=(1,6,2,4,4)"),
-        (
-            "2 1 images mask masked expr=add(@0,@1)",
-            "2 1 images mask masked expr=add(add(@0,@1),sqrt(@1))",
-        ),
-        (
-            "2 1 images mask masked expr=add(@0,@1)",
-            "2 1 images mask masked expr=add(mul(@0,2.0),@1)",
-        ),
+        // Values that meet other groups; a third mask; a factor after a mask; scores that are read.
+        ("windows shape=(-1,2,4,4)", "windows shape=(1,6,2,4,4)"),
+        (hide, "3 1 images mask mask2 masked expr=add(add(@0,@1),@2)"),
+        (hide, "2 1 images mask masked expr=add(mul(@0,2.0),@1)"),
+        (hide, "2 1 images images2 masked expr=add(@0,@1)"),
     ];
+    let others = "
+        torch.neg n 1 1 mask mask2
+        torch.neg n2 1 1 images images2
+        pnnx.Expression hide";
     for (is, other) in cases {
-        let lines = WINDOWS.replace(is, other);
-        assert_ne!(lines, WINDOWS);
+        let lines = WINDOWS.replace(is, other).replace("pnnx.Expression hide", others.trim());
         let nodes = windows(&lines);
         assert!(nodes.iter().any(|node| node.starts_with("soft")), "{other}: {nodes:?}");
     }

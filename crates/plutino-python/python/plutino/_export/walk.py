@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
 from .. import _errors
-from . import calls, control, dtypes, strides, symbols
+from . import calls, control, dtypes, slices, strides, symbols
 from .creation import as_full
 from .formulas import LARGEST, Formula, formula, number, rounds
 from .graph import Graph, Type, Weight
@@ -60,6 +60,8 @@ class Walk:
         self.attributes: Dict[Tuple[Any, ...], str] = {}
         self.formulas: Dict[Any, Formula] = {}
         """Values that the one expression which reads them is to spell out."""
+        self.parts: Dict[Any, slices.Part] = {}
+        """Slices that the one slice which reads them takes with its own."""
         self.needed = self._needed()
         self.by_scope = self._calls_by_module()
 
@@ -197,9 +199,11 @@ class Walk:
         module = as_module(function, arguments)
         if module is not None and self._module(node, module):
             return
-        found = formula(function, arguments, node)
+        found, part = formula(function, arguments, node), slices.part(node, self.parts)
         if found is not None:
             self._formula(node, found)
+        elif part is not None:
+            self._part(node, part, function, arguments)
         else:
             self._native(node, function, arguments)
 
@@ -299,7 +303,7 @@ class Walk:
 
     def _formula(self, node: Any, found: Formula) -> None:
         """Writes a call as an expression, with what only it reads; or leaves that to its reader."""
-        readers = [user for user in node.users if user in self.needed or user.op == "output"]
+        readers = self._readers(node)
         if len(readers) == 1 and rounds(node) and self._reads_once(readers[0], node):
             if self._length(found) < LARGEST // 2:
                 self.formulas[node] = found
@@ -320,6 +324,20 @@ class Walk:
 
         params = {"expr": text(found)}
         self.graph.add("pnnx.Expression", self.name(node), operands, self.results(node), params)
+
+    def _part(self, node: Any, part: slices.Part, function: str, arguments: Arguments) -> None:
+        """Writes a slice with those that only it reads; or leaves that to its reader."""
+        readers = self._readers(node)
+        if len(readers) == 1 and slices.is_slice(readers[0]):
+            self.parts[node] = part
+        elif len(part.bounds) == 1:
+            self._native(node, function, arguments)
+        else:
+            inputs = [self.operand(part.source)]
+            self.graph.add("Tensor.slice", self.name(node), inputs, self.results(node), part.params())
+
+    def _readers(self, node: Any) -> List[Any]:
+        return [user for user in node.users if user in self.needed or user.op == "output"]
 
     def _reads_once(self, reader: Any, node: Any) -> bool:
         """Whether the reader of a value is an expression that has it once."""
