@@ -36,20 +36,14 @@ fn errors_are_those_of_onnxruntime() {
         }
         let isas = Isa::available();
         let each = runs.iter().flat_map(|run| isas.iter().map(move |isa| (*isa, run)));
-        let units = runs.iter().map(|run| (None, run));
-        for (isa, &(ref options, allowed)) in each.map(|(isa, run)| (Some(isa), run)).chain(units) {
-            let unfused = isa == Some(Isa::PORTABLE);
+        for (isa, &(ref options, allowed)) in each {
+            let unfused = isa == Isa::PORTABLE;
             let farthest = if unfused { allowed.max(MOST_UNFUSED) } else { allowed };
-            let options = match isa {
-                Some(isa) => options.clone().with_isa(isa),
-                None => options.clone().with_units(Units::EmulatedAmx),
-            };
-            let outputs = plutino_tests::run(&model, &inputs, options);
+            let outputs = plutino_tests::run(&model, &inputs, options.clone().with_isa(isa));
             let Errors { largest, rms } = chain.errors(&outputs[0]).unwrap();
             let (largest, rms) = (largest / chain.onnxruntime.largest, rms / chain.onnxruntime.rms);
             if !(largest <= farthest && rms <= allowed) {
-                let on = isa.map_or("matrix units", Isa::name);
-                wrong.push(format!("{name} on {on}: {largest:.2} times, rms {rms:.2} times"));
+                wrong.push(format!("{name} on {isa}: {largest:.2} times, rms {rms:.2} times"));
             }
         }
     }
