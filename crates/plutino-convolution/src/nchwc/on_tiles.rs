@@ -14,10 +14,10 @@
 //! A step is 32 numbers: two cells of 16 channels, four of 8. No matrix of patches is ever whole: a
 //! task gathers its pixels for one depth block (16 steps), where words stay in the second-level
 //! cache while all panels of weights pass by. Loops, outermost first: image, group, part of the
-//! pixels (a task) / depth block / panel of 32 output channels / 32 pixels. What the blocks of depth
-//! make is added up in y, which adds bias, residual and activation to the last of them; so that no
-//! chain of products is longer than 96, and the error is below that of f32's chains of multiply-adds
-//! (docs/decisions/012-rounding.md).
+//! pixels (a task) / depth block / panel of 32 output channels / 32 pixels. What the blocks of
+//! depth make is added up in y; bias, residual and activation come with the last of them. So no
+//! chain of products is longer than 96, and the error is below that of f32's chains of
+//! multiply-adds (docs/decisions/012-rounding.md).
 //!
 //! For: everything in two dimensions where a CPU has tiles, and the estimate is below those of
 //! vectors, Winograd's among them. Plain images of few channels are gathered number by number.

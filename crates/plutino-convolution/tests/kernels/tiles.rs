@@ -40,8 +40,8 @@ fn left_out(terms: Terms) -> f64 {
     }
 }
 
-/// Each algorithm on tiles on all machines with 1 to 3 threads, whose bits are the same. Which there
-/// were.
+/// Each algorithm on tiles on all machines with 1 to 3 threads, whose bits are the same. Which
+/// there were.
 fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
     let given = Tensors::random(&p, post_ops);
     let rounded = |x: &[f32]| x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();

@@ -45,8 +45,8 @@ pub const BLOCK: usize = 2 * TILE;
 pub const STEP: usize = TILE;
 
 /// Steps of a depth block: as long as the rows and the columns of a block stay in the second-level
-/// cache, and as no sum has a chain of more than 96 products before it meets the sums of other depth
-/// blocks.
+/// cache, and as no sum has a chain of more than 96 products before it meets the sums of other
+/// depth blocks.
 pub const DEPTH_BLOCK: usize = 16;
 
 /// How many bf16 stand for a number.

@@ -271,8 +271,8 @@ const SHARED_BYTES: usize = 128 << 10;
 
 impl Recurrent {
     /// Plans a layer for this number of threads. Where there is a unit that multiplies bf16, it
-    /// multiplies the inputs, of all time steps at once; what a step multiplies stays f32, since its
-    /// errors would come back in each of the next.
+    /// multiplies the inputs, of all time steps at once; what a step multiplies stays f32, since
+    /// its errors would come back in each of the next.
     pub fn new(target: Target, threads: usize, shape: Shape, unit: Option<MatrixUnit>) -> Self {
         let size = Size {
             batch: 1,
