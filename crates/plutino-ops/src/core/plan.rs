@@ -97,8 +97,8 @@ impl Setting {
     }
 
     /// What computes convolutions and products with known matrices, where it is not f32: tiles,
-    /// with as many terms as the precision asks for, else pairs. Numbers of three terms take six bytes,
-    /// which is more than those of the file: never where memory is dear.
+    /// with as many terms as the precision asks for, else pairs. Numbers of three terms take six
+    /// bytes, which is more than those of the file: never where memory is dear.
     pub fn unit(&self) -> Option<MatrixUnit> {
         let always = matches!(self.units, Units::Amx | Units::EmulatedAmx);
         let terms = match self.precision {
