@@ -326,8 +326,8 @@ pub enum Alias {
     },
 }
 
-/// Something to run: everything is decided, only data is missing. One may serve several steps, where
-/// operators that are alike are planned for the same.
+/// Something to run: everything is decided, only data is missing. One may serve several steps,
+/// where operators that are alike are planned for the same.
 pub trait Kernel: Send + Sync {
     /// The algorithm, such as `conv.im2col.avx2`; shown by `info --plan` and `profile`.
     fn name(&self) -> &str;

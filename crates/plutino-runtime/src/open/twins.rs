@@ -1,10 +1,11 @@
 //! Operators that make the same of the same, whatever the lengths are: layers of a decoder.
 //!
-//! This is value numbering: a value has the number of the first one of which as much is known. Feeds
-//! are alike if they have the same dtype and shape for both lengths that a plan is opened with (all
-//! open dimensions grow together); what depends on no length, if the same is known of it; outputs,
-//! if operators with the same parameters make them of inputs with the same numbers. Numbers stand
-//! for what planning knows (dtypes, shapes, values known before the run), not for data.
+//! This is value numbering: a value has the number of the first one of which as much is known.
+//! Feeds are alike if they have the same dtype and shape for both lengths that a plan is opened
+//! with (all open dimensions grow together); what depends on no length, if the same is known of
+//! it; outputs, if operators with the same parameters make them of inputs with the same numbers.
+//! Numbers stand for what planning knows (dtypes, shapes, values known before the run), not for
+//! data.
 //!
 //! So a binding infers and plans one layer, and the others follow it.
 
