@@ -67,6 +67,13 @@ pub(crate) fn forked() -> bool {
     UNDER_WAY.swap(0, Ordering::SeqCst) > 0
 }
 
+/// Does `work` without the interpreter's lock, as a call that is under way: a fork meanwhile may
+/// leave locks of a session or of a model held by a thread that is not in the child.
+pub(crate) fn counted<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+    let _call = Call::begin();
+    py.detach(work)
+}
+
 /// Time between two looks for signals: half of what Ctrl-C may take, with room for the lock.
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -21,7 +21,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
 use crate::errors::Failure;
-use crate::interrupt::{CancelToken, detached};
+use crate::interrupt::{CancelToken, counted, detached};
 use crate::memory::TensorMemory;
 use crate::report;
 use crate::state::NativeState;
@@ -271,7 +271,7 @@ impl NativeSession {
     }
 
     fn release_memory(&self, py: Python<'_>) {
-        py.detach(|| self.session.release_memory());
+        counted(py, || self.session.release_memory());
     }
 
     /// A state that carries nothing yet.

@@ -7,6 +7,7 @@ use plutino::{SessionError, State, StateFileError, Tensor};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
+use crate::interrupt::counted;
 use crate::memory::TensorMemory;
 use crate::session::{Feed, tensor};
 
@@ -31,7 +32,7 @@ impl NativeState {
         py: Python<'_>,
         work: impl FnOnce(&mut State) -> Result<R, E> + Send,
     ) -> PyResult<R> {
-        Ok(py.detach(|| work(&mut self.lock()).map_err(Into::into))?)
+        Ok(counted(py, || work(&mut self.lock()).map_err(Into::into))?)
     }
 }
 
@@ -65,7 +66,7 @@ impl NativeState {
 
     /// Operands that are carried to, with those that they are carried from.
     fn carried(&self, py: Python<'_>) -> Vec<(String, String)> {
-        py.detach(|| {
+        counted(py, || {
             let state = self.lock();
             state.carried().map(|(to, from)| (to.to_owned(), from.to_owned())).collect()
         })
@@ -85,7 +86,7 @@ impl NativeState {
     }
 
     fn reset(&self, py: Python<'_>) {
-        py.detach(|| self.lock().reset());
+        counted(py, || self.lock().reset());
     }
 
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
@@ -98,13 +99,13 @@ impl NativeState {
 
     /// Another one that begins where this one is: neither changes the other.
     fn branch(&self, py: Python<'_>) -> Self {
-        Self::new(py.detach(|| self.lock().clone()))
+        Self::new(counted(py, || self.lock().clone()))
     }
 
     /// Bytes that it holds.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.lock().bytes())
+        counted(py, || self.lock().bytes())
     }
 }
 
