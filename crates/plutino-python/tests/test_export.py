@@ -287,16 +287,14 @@ class Exporting(unittest.TestCase):
                 even, inner = x[..., ::2, 1::2, :], rows[:, :, 1:-1]
                 return even, inner, rows, x[0:1][:, -3:, 2:][:, 1:]
 
-        with tempfile.TemporaryDirectory() as folder:
-            given, path = (torch.randn(2, 6, 8, 3),), os.path.join(folder, "corners")
-            found = plutino.export(Corners().eval(), path, given)
-            self.assertEqual(found.error, 0.0)
-            kept = lines(found.param, "Tensor.slice")
-            self.assertEqual(len(kept), 2)  # the corners
-            dims = [word for line in kept for word in line if word.startswith("dims=")]
-            self.assertEqual(dims, ["dims=(1,2)", "dims=(0,1,2,1)"])
-            # Rows, which are read twice, and what is taken of them.
-            self.assertEqual(len(lines(found.param, "aten::slice.Tensor")), 2)
+        found = plutino.export(Corners().eval(), self.path, torch.randn(2, 6, 8, 3))
+        self.assertEqual(found.error, 0.0)
+        kept = lines(found.param, "Tensor.slice")
+        self.assertEqual(len(kept), 2)  # the corners
+        dims = [word for line in kept for word in line if word.startswith("dims=")]
+        self.assertEqual(dims, ["dims=(1,2)", "dims=(0,1,2,1)"])
+        # Rows, which are read twice, and what is taken of them.
+        self.assertEqual(len(lines(found.param, "aten::slice.Tensor")), 2)
 
     def test_the_files_keep_names_shapes_and_modules(self):
         found = plutino.export(Net().eval(), self.path + ".pt", torch.randn(2, 3, 9, 9))
