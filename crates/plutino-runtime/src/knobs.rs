@@ -28,15 +28,15 @@ pub const ISA: Knob = Knob {
     about: "instruction set of the kernels, for sessions that do not choose one",
 };
 
-/// What a value of [`ISA`] means: vectors, and what multiplies bf16. `amx`: the matrix unit, at the
-/// highest precision too.
+/// What a value of [`ISA`] means: vectors, and what multiplies bf16. Names of vectors mean them
+/// alone, with no matrix unit.
 pub(crate) fn isa_and_units(name: &str) -> Option<(Isa, Units)> {
     let best = Isa::best();
     match name {
         "amx" => TileUnit::of_cpu().map(|_| (best, Units::Amx)),
         "amx-emulated" => Some((best, Units::EmulatedAmx)),
         "bf16-emulated" => Some((Isa::PORTABLE, Units::EmulatedBf16)),
-        name => Isa::named(name).map(|isa| (isa, Units::Cpu)),
+        name => Isa::named(name).map(|isa| (isa, Units::Vectors)),
     }
 }
 

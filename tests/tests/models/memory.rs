@@ -1,12 +1,13 @@
 //! The arena of whole networks: hardly larger than what must be alive at once.
 
 use plutino::kernels::gemm::Machine;
-use plutino::{DType, Isa, MemoryReport, MemoryUse, SessionOptions, TensorSpec, Tolerance};
+use plutino::{DType, Isa, MemoryReport, MemoryUse, SessionOptions, TensorSpec, Tolerance, Units};
 use plutino_fixtures::Fixture;
 use plutino_tests::{fixture, inputs, model, run, specs};
 
 fn memory(name: &str, inputs: &[TensorSpec], isa: Isa) -> MemoryReport {
-    let two = SessionOptions::default().with_isa(isa).with_threads(2); // each has scratch memory of its own
+    // Each thread has scratch memory of its own. (On matrix units words of the images as well.)
+    let two = SessionOptions::default().with_isa(isa).with_threads(2).with_units(Units::Vectors);
     let session = model(&fixture(name)).session(two).unwrap();
     session.plan(inputs).unwrap().memory()
 }

@@ -2,7 +2,7 @@
 
 use plutino::ir::{Attribute, Graph};
 use plutino::tensor::{bf16, f16};
-use plutino::{Isa, Model, SessionOptions, Tensor, WeightDtype};
+use plutino::{Isa, Model, SessionOptions, Tensor, Units, WeightDtype};
 use plutino_tests::{fixture, inputs};
 
 fn rounded(x: f32, to: WeightDtype) -> f32 {
@@ -38,6 +38,7 @@ fn results_are_those_of_rounded_weights() {
             for isa in Isa::available() {
                 for threads in [1, 3] {
                     let options = SessionOptions::default().with_isa(isa).with_threads(threads);
+                    let options = options.with_units(Units::Vectors);
                     let exact = after.session(options.clone()).unwrap();
                     let narrow = before.session(options.with_weights(to)).unwrap();
                     let run = |session: &plutino::Session| session.run(&image).unwrap();

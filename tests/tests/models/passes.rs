@@ -1,7 +1,7 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
 use plutino::ir::Graph;
-use plutino::{DType, Isa, Model, SessionOptions, Sorting, Tensor, TensorSpec};
+use plutino::{DType, Isa, Model, SessionOptions, Sorting, Tensor, TensorSpec, Units};
 use plutino_fixtures::OpCase;
 use plutino_tests::{fixture, inputs, model, run, specs};
 
@@ -70,7 +70,8 @@ fn convnext() {
 fn convolutions_take_over_squeeze_and_excite() {
     let model = model(&fixture("mobilenet_v3_small"));
     for isa in Isa::available() {
-        let session = model.session(SessionOptions::default().with_isa(isa)).unwrap();
+        let options = SessionOptions::default().with_isa(isa).with_units(Units::Vectors);
+        let session = model.session(options).unwrap();
         // The last three layers have 96 output channels: more than twice their pixels in the
         // smaller image.
         for (size, expected) in [(224, 9), (96, 6)] {

@@ -30,9 +30,6 @@ use plutino_cpu::simd::{Pairs, Simd, Vectorized};
 use plutino_products::gemm::MatrixUnit;
 use std::ops::Range;
 
-/// What computes pairs has to be so many times as fast as f32, for the copies to pay.
-const LEAST_RATE: f64 = 1.25;
-
 /// Numbers of an image that become words in a cycle.
 const COPIED: f64 = 8.0;
 
@@ -47,10 +44,9 @@ fn cycles(request: &Request<'_>, pairs: Pairs) -> f64 {
 fn of(request: &Request<'_>) -> Option<Pairs> {
     let &Request { problem, post_ops, isa, unit, .. } = request;
     let Some(MatrixUnit::Pairs(pairs)) = unit else { return None };
-    let pays = pairs.isa() == isa && pairs.rate() >= LEAST_RATE;
     // Blocks of words hold channels of one group.
     let whole = problem.groups() == 1 || problem.group_in().is_multiple_of(2 * isa.lanes());
-    let fits = pays && whole && has_whole_groups(&problem, isa) && !post_ops.factors;
+    let fits = pairs.isa() == isa && whole && has_whole_groups(&problem, isa) && !post_ops.factors;
     fits.then_some(pairs)
 }
 

@@ -41,12 +41,15 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
         && !post_ops.factors
         && post_ops.residual != Some(ResidualOrder::AfterActivation);
     let target = Target::this(isa);
-    let mut cycles = OF_POINTWISE * pointwise::cycles(request);
+    // What decides is the same for any number of images, where their bits must be.
+    let images = if request.batch_invariant { 1 } else { problem.batch() };
+    let judged = Request { problem: problem.of_images(images), ..*request };
+    let mut cycles = OF_POINTWISE * pointwise::cycles(&judged);
     let unit = request.unit.filter(|unit| match *unit {
         MatrixUnit::Pairs(pairs) => pairs.isa() == isa,
         // A batch of few images reads more weights than it has rows to multiply them with.
         MatrixUnit::Tiles(_, terms) => {
-            let on_tiles = cost::on_tiles(isa, terms, sizes, 1, cost::words(terms));
+            let on_tiles = cost::OnTiles::of_product(terms, [images, k, n]).cycles(isa);
             let pays = on_tiles < cycles && !(request.save_memory && terms == Terms::Three);
             cycles = if pays { on_tiles } else { cycles };
             pays

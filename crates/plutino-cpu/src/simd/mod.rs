@@ -38,6 +38,7 @@ mod portable;
 pub mod unroll;
 
 use plutino_tensor::{bf16, f16};
+use std::sync::OnceLock;
 
 #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
 pub use avx2::Avx2;
@@ -86,7 +87,8 @@ impl Isa {
 
     /// The best instruction set of this CPU.
     pub fn best() -> Self {
-        Self::available().pop().unwrap_or(Self::PORTABLE)
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available().pop().unwrap_or(Self::PORTABLE))
     }
 
     /// The instruction set of this name (`scalar`, `avx2`, `avx512`), where the CPU has it.

@@ -6,7 +6,7 @@
 //! is used (`TileUnit::of_cpu`). The tiles: 0 to 3 are C (row by row of tiles), 4 and 5 A, 6 and 7
 //! B.
 
-use super::{BLOCK, Block, Operands, Terms};
+use super::{BLOCK, Block, Operands, TILE, Terms};
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 
@@ -74,23 +74,31 @@ struct Config {
     rows: [u8; 16],
 }
 
-const CONFIG: Config = Config {
-    palette: 1,
-    start_row: 0,
-    reserved: [0; 14],
-    row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
-    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
-};
+impl Config {
+    /// Rows of 64 bytes: so many of them in tiles of A and C, 16 in those of B.
+    const fn of(rows: u8) -> Self {
+        let (a, b) = (rows, TILE as u8);
+        Self {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+            rows: [a, a, a, a, a, a, b, b, 0, 0, 0, 0, 0, 0, 0, 0],
+        }
+    }
+}
 
-/// Tiles of this thread, all of 16 rows of 64 bytes, until it is dropped. (A thread whose tiles are
-/// not released has 8 KiB saved at each switch.)
+/// Tiles of this thread until it is dropped. (A thread whose tiles are not released has 8 KiB saved
+/// at each switch.)
 pub(super) struct Configured(());
 
 impl Configured {
+    /// Tiles of A and C have `rows` rows.
+    ///
     /// # Safety
-    /// [`is_permitted`] holds.
-    pub(super) unsafe fn new() -> Self {
-        let config = &CONFIG;
+    /// [`is_permitted`] holds; rows are 1 to 16.
+    pub(super) unsafe fn new(rows: usize) -> Self {
+        let config = &Config::of(rows as u8);
         // SAFETY: the CPU has the instruction (precondition), which reads 64 bytes.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) config, options(readonly, nostack, preserves_flags));
@@ -110,77 +118,121 @@ impl Drop for Configured {
 /// keep from one to the next.
 ///
 /// # Safety
-/// Tiles of this thread are [`Configured`]; `operands.check()` holds.
+/// Tiles of this thread are [`Configured`], and `operands.check()` holds for their rows.
 pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
-    let Operands { a, stride, b, steps, terms } = operands;
+    let Operands { a, first, stride, term, steps, b, ahead, terms, .. } = operands;
     let size = size_of::<u32>();
-    let upper = a.as_ptr();
-    let lower = a.as_ptr().wrapping_add(BLOCK / 2 * stride);
-    // Loads of the tiles of term `$at` (in bytes from the step's first), and the four products of
-    // what is loaded.
-    macro_rules! a {
-        ($at:literal) => {
+    let [upper, lower] = [a.as_ptr().wrapping_add(first[0]), a.as_ptr().wrapping_add(first[1])];
+    // A product of 32 x 32 x 32: tiles are loaded as they are wanted, A's from the term that `u`
+    // and `l` point to, B's from so many bytes on.
+    // Lines of what comes next are fetched by eights, after each tile of B; from 16 rows of two
+    // lines half of them.
+    macro_rules! fetch {
+        ($($at:literal)+) => {
             concat!(
-                "tileloadd tmm4, [{upper} + {stride}*1 + ",
-                $at,
-                "]\n",
-                "tileloadd tmm5, [{lower} + {stride}*1 + ",
-                $at,
-                "]\n"
+                ".irp k, 0, 64, 128, 192, 256, 320, 384, 448\n",
+                "prefetcht1 [{b} + {ahead}*1 + \\k", $(" + ", $at,)+ "]\n",
+                ".endr\n"
             )
         };
     }
-    macro_rules! b {
-        ($at:literal) => {
+    macro_rules! load {
+        (a 0) => {
+            "tileloadd tmm4, [{u} + {stride}*1]\n"
+        };
+        (a 1) => {
+            "tileloadd tmm5, [{l} + {stride}*1]\n"
+        };
+        (b 0 $at:literal alone) => {
+            concat!("tileloadd tmm6, [{b} + {row}*1 + ", $at, "]\n")
+        };
+        (b 1 $at:literal alone) => {
+            concat!("tileloadd tmm7, [{b} + {row}*1 + ", $at, " + 64]\n")
+        };
+        (b 0 $at:literal fetch) => {
+            concat!(load!(b 0 $at alone), fetch!($at))
+        };
+        (b 1 $at:literal fetch) => {
+            concat!(load!(b 1 $at alone), fetch!(1024 $at))
+        };
+    }
+    macro_rules! product {
+        (0 0) => {
+            "tdpbf16ps tmm0, tmm4, tmm6\n"
+        };
+        (0 1) => {
+            "tdpbf16ps tmm1, tmm4, tmm7\n"
+        };
+        (1 0) => {
+            "tdpbf16ps tmm2, tmm5, tmm6\n"
+        };
+        (1 1) => {
+            "tdpbf16ps tmm3, tmm5, tmm7\n"
+        };
+    }
+    // The four products where both operands are new, or one of them.
+    macro_rules! both {
+        ($at:literal $how:ident) => {
             concat!(
-                "tileloadd tmm6, [{b} + {row}*1 + ",
-                $at,
-                "]\n",
-                "tileloadd tmm7, [{b} + {row}*1 + ",
-                $at,
-                " + 64]\n"
+                load!(a 0), load!(b 0 $at $how), product!(0 0), load!(b 1 $at $how), product!(0 1),
+                load!(a 1), product!(1 0), product!(1 1)
             )
         };
     }
-    macro_rules! products {
+    macro_rules! new_a {
         () => {
             concat!(
-                "tdpbf16ps tmm0, tmm4, tmm6\n",
-                "tdpbf16ps tmm1, tmm4, tmm7\n",
-                "tdpbf16ps tmm2, tmm5, tmm6\n",
-                "tdpbf16ps tmm3, tmm5, tmm7\n"
+                load!(a 0), product!(0 0), product!(0 1), load!(a 1), product!(1 0), product!(1 1)
             )
+        };
+    }
+    macro_rules! new_b {
+        ($at:literal $how:ident) => {
+            concat!(
+                load!(b 0 $at $how), product!(0 0), product!(1 0), load!(b 1 $at $how), product!(0 1),
+                product!(1 1)
+            )
+        };
+    }
+    macro_rules! move_a {
+        ($how:literal) => {
+            concat!($how, " {u}, {term}\n", $how, " {l}, {term}\n")
         };
     }
     macro_rules! block {
-        ($($part:expr),*) => {
-            // SAFETY: tiles are configured (precondition). Loads read 16 rows of 64 bytes of
-            // operands that are as long as that in each step (`Operands::check`), stores write the
-            // four quarters of `c`.
+        ($b_step:literal: $($part:expr),*) => {
+            // SAFETY: tiles are configured (precondition). Loads read rows of 64 bytes of operands
+            // that are as long as that in each step (`Operands::check`), stores write the four
+            // quarters of `c`; `steps` is read so many times.
             unsafe { asm!(
                 "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-                "test {steps}, {steps}",
+                "test {count}, {count}",
                 "jz 3f",
                 "2:",
+                "mov {l}, [{steps}]",
+                "lea {u}, [{upper} + {l}*4]",
+                "lea {l}, [{lower} + {l}*4]",
                 concat!($($part),*),
-                "add {upper}, {a_step}",
-                "add {lower}, {a_step}",
-                "add {b}, {b_step}",
-                "dec {steps}",
+                "add {steps}, 8",
+                concat!("add {b}, ", $b_step),
+                "dec {count}",
                 "jnz 2b",
                 "3:",
                 "tilestored [{c} + {row}*1], tmm0",
                 "tilestored [{c} + {row}*1 + 64], tmm1",
                 "tilestored [{c} + {row}*1 + 2048], tmm2",
                 "tilestored [{c} + {row}*1 + 2112], tmm3",
-                upper = inout(reg) upper => _,
-                lower = inout(reg) lower => _,
+                upper = in(reg) upper,
+                lower = in(reg) lower,
+                u = out(reg) _,
+                l = out(reg) _,
                 stride = in(reg) stride * size,
+                term = in(reg) term * size,
+                steps = inout(reg) steps.as_ptr() => _,
+                count = inout(reg) steps.len() => _,
                 b = inout(reg) b.as_ptr() => _,
+                ahead = in(reg) ahead.as_ptr().addr().wrapping_sub(b.as_ptr().addr()),
                 row = in(reg) BLOCK * size,
-                a_step = in(reg) terms.step() * size,
-                b_step = in(reg) terms.step() * BLOCK * size,
-                steps = inout(reg) steps => _,
                 c = in(reg) c.0.as_mut_ptr(),
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
@@ -188,34 +240,39 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
             ) }
         };
     }
-    // Terms of A are 64 bytes apart, those of B 16 rows of 128 bytes. The order is that of
-    // `Terms::products`.
-    match terms {
-        Terms::One => block!(a!("0"), b!("0"), products!()),
-        Terms::Two => block!(
-            a!("0"),
-            b!("2048"),
-            products!(), // (0, 1)
-            a!("64"),
-            b!("0"),
-            products!(), // (1, 0)
-            a!("0"),
-            products!() // (0, 0)
-        ),
-        Terms::Three => block!(
-            a!("0"),
-            b!("4096"),
-            products!(), // (0, 2)
-            b!("2048"),
-            products!(), // (0, 1)
-            a!("64"),
-            products!(), // (1, 1)
-            b!("0"),
-            products!(), // (1, 0)
-            a!("128"),
-            products!(), // (2, 0)
-            a!("0"),
-            products!() // (0, 0)
-        ),
+    // Terms of B are 16 rows of 128 bytes. The order is that of `Terms::products`.
+    macro_rules! terms {
+        ($how:ident) => {
+            match terms {
+                Terms::One => block!("2048": both!("0" $how), "# {term} {ahead}\n"),
+                Terms::Two => block!(
+                    "4096":
+                    both!("2048" $how), // (0, 1)
+                    move_a!("add"),
+                    both!("0" $how), // (1, 0)
+                    move_a!("sub"),
+                    new_a!(), // (0, 0)
+                    "# {ahead}\n"
+                ),
+                Terms::Three => block!(
+                    "6144":
+                    both!("4096" $how), // (0, 2)
+                    new_b!("2048" $how), // (0, 1)
+                    move_a!("add"),
+                    new_a!(), // (1, 1)
+                    new_b!("0" $how), // (1, 0)
+                    move_a!("add"),
+                    new_a!(), // (2, 0)
+                    move_a!("sub"),
+                    move_a!("sub"),
+                    new_a!(), // (0, 0)
+                    "# {ahead}\n"
+                ),
+            }
+        };
+    }
+    match ahead.is_empty() {
+        true => terms!(alone),
+        false => terms!(fetch),
     }
 }

@@ -6,7 +6,7 @@ use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound};
 use crate::{
     Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned, RunCx,
-    RunError, Setting, ShapeError, TensorValue,
+    RunError, Setting, ShapeError, TensorValue, Units,
 };
 use plutino_kernels::conv::{
     ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
@@ -96,7 +96,8 @@ pub(crate) fn takes_factors(
     layout: Layout,
     isa: Isa,
 ) -> bool {
-    let on = Setting::new(isa, 1);
+    // What any session can do.
+    let on = Setting { units: Units::Vectors, ..Setting::new(isa, 1) };
     let post_ops = PostOps { factors: true, ..weighted.post_ops };
     let blocks = layout != Layout::Plain;
     blocks

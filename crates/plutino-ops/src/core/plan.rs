@@ -88,7 +88,7 @@ impl Setting {
     /// f32.
     fn pairs(&self) -> Option<Pairs> {
         let pairs = match self.units {
-            Units::Cpu | Units::Amx => Pairs::of(self.isa),
+            Units::Cpu | Units::Amx | Units::Vectors => Pairs::of(self.isa),
             Units::EmulatedBf16 => Some(Pairs::EMULATED),
             Units::EmulatedAmx => None,
         };
@@ -100,23 +100,23 @@ impl Setting {
     /// with as many terms as the precision asks for, else pairs. Numbers of three terms take six
     /// bytes, which is more than those of the file: never where memory is dear.
     pub fn unit(&self) -> Option<MatrixUnit> {
-        let always = matches!(self.units, Units::Amx | Units::EmulatedAmx);
         let terms = match self.precision {
-            Precision::Medium => Some(Terms::One),
-            Precision::High => Some(Terms::Two),
-            Precision::Highest => always.then_some(Terms::Three),
+            Precision::Medium => Terms::One,
+            Precision::High => Terms::Two,
+            Precision::Highest => Terms::Three,
         };
         // The CPU's unit is asked for, and tried, where somebody wants one and not before. It comes
         // with AVX-512, whose vectors finish what it computes.
-        let tiles = match (self.units, terms) {
-            (_, None) | (Units::EmulatedBf16, _) => None,
-            (_, Some(Terms::Three)) if self.memory == MemoryUse::Low => None,
-            (Units::Cpu | Units::Amx, _) if self.isa.lanes() < 16 => None,
-            (Units::Cpu | Units::Amx, _) => TileUnit::of_cpu(),
-            (Units::EmulatedAmx, _) => Some(TileUnit::EMULATED),
+        let dear = terms == Terms::Three && self.memory == MemoryUse::Low;
+        let tiles = match self.units {
+            _ if dear => None,
+            Units::Vectors | Units::EmulatedBf16 => None,
+            Units::Cpu | Units::Amx if self.isa.lanes() < 16 => None,
+            Units::Cpu | Units::Amx => TileUnit::of_cpu(),
+            Units::EmulatedAmx => Some(TileUnit::EMULATED),
         };
-        match tiles.zip(terms) {
-            Some((unit, terms)) => Some(MatrixUnit::Tiles(unit, terms)),
+        match tiles {
+            Some(unit) => Some(MatrixUnit::Tiles(unit, terms)),
             None => self.pairs().map(MatrixUnit::Pairs),
         }
     }
@@ -126,12 +126,13 @@ impl Setting {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Units {
-    /// What the CPU has.
+    /// What the CPU has. Its matrix unit (AMX) is used at the highest precision as well, where that
+    /// is estimated to pay: each product is six of bf16 then, with the accuracy of f32.
     #[default]
     Cpu,
-    /// The same; and its matrix unit (AMX) at the highest precision as well, where each product is
-    /// six of bf16, with the accuracy of f32. (By itself a session does that once it has been
-    /// measured where it pays.)
+    /// The same but for matrix units: vectors alone.
+    Vectors,
+    /// As `Cpu`, and an error where there is no matrix unit.
     Amx,
     /// What CPUs with AVX512_BF16 compute, in plain Rust with vectors of `scalar`: for tests, slow.
     EmulatedBf16,

@@ -13,9 +13,11 @@ use crate::{
     Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
-    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, Narrow, PackedMatrix, Target, gemm_any,
+    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, MatrixUnit, Narrow, PackedMatrix,
+    Target, cost, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
+use plutino_kernels::tiles::Terms;
 use plutino_kernels::{Activation, Par, for_floats, for_numbers};
 use plutino_tensor::{DType, TensorSpec};
 
@@ -217,8 +219,12 @@ pub(crate) fn product_of_packed(
 ) -> Result<LinearProduct, PlanError> {
     let target = Target::this(cx.isa);
     let narrow = cx.weights.narrow(stored);
-    // Weights of f16 have more bits than one bf16.
-    if let Some(unit) = cx.unit().filter(|_| narrow != Some(Narrow::F16)) {
+    // Weights of f16 have more bits than one bf16; as three terms narrow ones would be no more.
+    let suits = |unit: &MatrixUnit| match (unit, narrow) {
+        (_, Some(Narrow::F16)) | (MatrixUnit::Tiles(_, Terms::Three), Some(_)) => false,
+        _ => cx.batch_invariant || cost::pays(*unit, cx.isa, sizes),
+    };
+    if let Some(unit) = cx.unit().filter(suits) {
         return LinearProduct::plan_on_unit(target, cx.threads, sizes, unit, activation)
             .map_err(plan_error);
     }

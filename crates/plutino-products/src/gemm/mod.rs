@@ -29,6 +29,7 @@
 mod any;
 mod batch;
 mod blocks;
+pub mod cost;
 mod linear;
 mod machine;
 mod narrow;

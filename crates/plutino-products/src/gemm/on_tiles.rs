@@ -10,7 +10,7 @@ use super::tile::End;
 use super::tiles::Tiles;
 use plutino_cpu::Isa;
 use plutino_cpu::simd::{Simd, Vectorized};
-use plutino_cpu::tiles::{BLOCK, Block, Operands, Terms, TileUnit};
+use plutino_cpu::tiles::{BLOCK, Block, DEPTH_BLOCK, Operands, STEP, TILE, Terms, TileUnit, ahead};
 
 /// Rows of words, from row `first` of the product on: whole blocks of them.
 #[derive(Clone, Copy)]
@@ -31,25 +31,50 @@ pub(super) struct OnTiles {
 /// All blocks of some rows and columns.
 pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
     let OnTiles { unit, terms, isa } = on;
-    let steps = t.depth / terms.step();
+    let mut steps = [0; DEPTH_BLOCK];
+    for (i, step) in steps.iter_mut().enumerate() {
+        *step = i * terms.step();
+    }
+    let steps = &steps[..t.depth / terms.step()];
+    let half = rows_of_tile(t.rows.len());
+    let stride = t.a.stride;
     let mut block = Block([0.0; BLOCK * BLOCK]);
-    unit.set_up(|tiles| {
+    unit.set_up(half, |tiles| {
         for j in t.cols.clone().step_by(BLOCK) {
             let cols = j..(j + BLOCK).min(t.cols.end);
-            let b = t.b.panel(j, BLOCK);
-            for i in t.rows.clone().step_by(BLOCK) {
-                let rows = i..(i + BLOCK).min(t.rows.end);
-                let a = &t.a.data[(i - t.a.first) * t.a.stride..];
-                let operands = Operands { a, stride: t.a.stride, b, steps, terms };
-                tiles.multiply(operands, &mut block);
+            let (b, next) = t.b.panel_and_next(j, BLOCK);
+            for (number, i) in t.rows.clone().step_by(2 * half).enumerate() {
+                let ahead = ahead(next, number);
+                let rows = i..(i + 2 * half).min(t.rows.end);
+                let first = (i - t.a.first) * stride;
+                let first = [first, first + half * stride];
+                let a = t.a.data;
+                tiles.multiply(
+                    Operands {
+                        a,
+                        first,
+                        rows: rows.len(),
+                        stride,
+                        term: STEP,
+                        steps,
+                        b,
+                        ahead,
+                        terms,
+                    },
+                    &mut block,
+                );
                 let (c, end, clamp) = t.end(rows.clone(), cols.clone());
-                let stride = t.stride;
                 let size = [rows.len(), cols.len()];
-                isa.run(Store { block: &block, size, c, stride, end, clamp });
+                isa.run(Store { block: &block, half, size, c, stride: t.stride, end, clamp });
             }
             t.activate(isa, cols);
         }
     });
+}
+
+/// Rows of a tile, for so many rows in as few blocks as hold them: the unit takes a cycle for each.
+fn rows_of_tile(rows: usize) -> usize {
+    rows.div_ceil(2 * rows.div_ceil(BLOCK).max(1)).max(1)
 }
 
 /// Finishes a block and stores it.
@@ -57,6 +82,8 @@ pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
 /// `c` and what `end` adds are of this task alone, and have `size` elements: see `Tiles::end`.
 struct Store<'a> {
     block: &'a Block,
+    /// Rows of the upper half.
+    half: usize,
     size: [usize; 2],
     c: *mut f32,
     stride: usize,
@@ -68,9 +95,11 @@ impl Vectorized for Store<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { block, size: [rows, cols], c, stride, end, clamp } = self;
+        let Self { block, half, size: [rows, cols], c, stride, end, clamp } = self;
         let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
-        for (i, row) in block.0.chunks_exact(BLOCK).take(rows).enumerate() {
+        for i in 0..rows {
+            let row = if i < half { i } else { TILE + i - half };
+            let row = &block.0[row * BLOCK..][..BLOCK];
             for at in (0..cols).step_by(S::LANES) {
                 let lanes = (cols - at).min(S::LANES);
                 let mut acc = s.load(&row[at..]);

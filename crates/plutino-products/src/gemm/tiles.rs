@@ -26,7 +26,7 @@ impl<E> Clone for Panels<'_, E> {
 
 impl<E> Copy for Panels<'_, E> {}
 
-impl<E> Panels<'_, E> {
+impl<'a, E> Panels<'a, E> {
     /// The panel that starts at `lane`, checked to be `width` lanes long.
     #[inline(always)]
     fn at(&self, lane: usize, width: usize) -> *const E {
@@ -35,9 +35,15 @@ impl<E> Panels<'_, E> {
 
     /// The same panel.
     #[inline(always)]
-    pub(super) fn panel(&self, lane: usize, width: usize) -> &[E] {
+    fn panel(&self, lane: usize, width: usize) -> &'a [E] {
+        self.panel_and_next(lane, width).0
+    }
+
+    /// The same, and what lies behind it: the next panel, or the first of the next depth block.
+    #[inline(always)]
+    pub(super) fn panel_and_next(&self, lane: usize, width: usize) -> (&'a [E], &'a [E]) {
         let start = self.offset + (lane - self.first) * self.depth;
-        &self.data[start..start + width * self.depth]
+        self.data[start..].split_at(width * self.depth)
     }
 }
 

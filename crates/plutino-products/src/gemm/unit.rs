@@ -118,7 +118,9 @@ impl MatrixUnit {
         let stride = self.row_stride(words);
         match self {
             Self::Pairs(pairs) => pairs.run(RowsToWords { rows, out, stride }),
-            Self::Tiles(_, terms) => isa.run(RowsToTerms { rows, out, stride, terms }),
+            Self::Tiles(unit, terms) => {
+                unit.convert(isa, RowsToTerms { rows, out, stride, terms });
+            }
         }
     }
 
@@ -147,7 +149,7 @@ impl MatrixUnit {
     fn word(self, lower: f32, upper: f32, term: usize) -> f32 {
         let bits = |x: f32| match self {
             Self::Pairs(_) => bf16::from_f32(x).to_bits(),
-            Self::Tiles(..) => Terms::of(x)[term],
+            Self::Tiles(_, terms) => terms.of(x)[term],
         };
         pair(bits(lower), bits(upper))
     }
@@ -217,20 +219,38 @@ impl Vectorized for RowsToTerms<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let len = self.rows.numbers.len();
-        let step = 2 * STEP;
-        for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
-            for (at, out) in (0..len).step_by(step).zip(out.chunks_exact_mut(self.terms.step())) {
-                let mut numbers = [0.0; 2 * STEP];
-                let there = (len - at).min(step);
-                let whole = there / S::LANES * S::LANES;
-                for i in (0..whole).step_by(S::LANES) {
-                    s.store(load(s, row, at + i), &mut numbers[i..]);
+        match self.terms {
+            Terms::One => self.all(s, Terms::One),
+            Terms::Two => self.all(s, Terms::Two),
+            Terms::Three => self.all(s, Terms::Three),
+        }
+    }
+}
+
+impl RowsToTerms<'_, '_> {
+    #[inline(always)]
+    fn all<S: Simd>(self, s: S, terms: Terms) {
+        let Self { rows, out, stride, .. } = self;
+        let len = rows.numbers.len();
+        for (row, out) in rows.each().zip(out.chunks_mut(stride)) {
+            for (at, out) in (0..len).step_by(2 * STEP).zip(out.chunks_exact_mut(terms.step())) {
+                let there = (len - at).min(2 * STEP);
+                if there == 2 * STEP {
+                    for i in (0..STEP).step_by(S::LANES) {
+                        let at = at + 2 * i;
+                        let both = [load(s, row, at), load(s, row, at + S::LANES)];
+                        terms.write(s, both, &mut out[i..], STEP);
+                    }
+                    continue;
                 }
-                for (i, x) in numbers.iter_mut().enumerate().take(there).skip(whole) {
+                let mut numbers = [0.0; 2 * STEP];
+                for (i, x) in numbers.iter_mut().enumerate().take(there) {
                     *x = row.get(at + i);
                 }
-                self.terms.write_step(s, &numbers, out);
+                for i in (0..STEP).step_by(S::LANES) {
+                    let both = [s.load(&numbers[2 * i..]), s.load(&numbers[2 * i + S::LANES..])];
+                    terms.write(s, both, &mut out[i..], STEP);
+                }
             }
         }
     }
