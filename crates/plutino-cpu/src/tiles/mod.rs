@@ -102,7 +102,8 @@ impl Operands<'_> {
         let depth = terms.step() * BLOCK;
         let end = steps.len().checked_mul(depth);
         assert!(end.is_some_and(|end| end <= b.len()), "columns of a block are missing");
-        assert!(stride < 1 << 48 && term < 1 << 48, "words are too far apart"); // in bytes, too
+        let bytes = |words: usize| words.checked_mul(size_of::<u32>()).is_some();
+        assert!(bytes(stride) && bytes(term), "words are too far apart");
     }
 }
 

@@ -355,7 +355,7 @@ impl PackedMatrix {
                 let (lanes, depth) = (lane..lane + width, numbers.clone());
                 target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
                 let to = &mut all[at..at + ks.len() * width];
-                unit.write_panel(panel, width, to);
+                unit.write_panel(target.isa, panel, width, to);
                 at += to.len();
             }
             k = ks.end;

@@ -126,32 +126,15 @@ impl MatrixUnit {
 
     /// Makes the words of a panel of `width` lanes, whose rows are numbers; zeros where there are
     /// not enough for the last word or step.
-    pub(super) fn write_panel(self, panel: &[f32], width: usize, out: &mut [f32]) {
-        let (step, terms) = match self {
-            Self::Pairs(_) => (1, 1),
-            Self::Tiles(_, terms) => (STEP, terms.count()),
-        };
-        let width = width.max(1);
-        let steps = panel.chunks(2 * step * width).zip(out.chunks_exact_mut(step * terms * width));
-        for (numbers, out) in steps {
-            for (i, out) in out.chunks_exact_mut(width).enumerate() {
-                let (term, row) = (i / step, 2 * (i % step));
-                for (lane, out) in out.iter_mut().enumerate() {
-                    let number = |row: usize| numbers.get(row * width + lane).map_or(0.0, |x| *x);
-                    *out = self.word(number(row), number(row + 1), term);
-                }
+    pub(super) fn write_panel(self, isa: Isa, panel: &[f32], width: usize, out: &mut [f32]) {
+        match self {
+            Self::Pairs(pairs) => {
+                pairs.run(PanelToWords { panel, width, out, step: 1, terms: Terms::One });
+            }
+            Self::Tiles(unit, terms) => {
+                unit.convert(isa, PanelToWords { panel, width, out, step: STEP, terms });
             }
         }
-    }
-
-    /// A pair of terms of two numbers.
-    #[inline(always)]
-    fn word(self, lower: f32, upper: f32, term: usize) -> f32 {
-        let bits = |x: f32| match self {
-            Self::Pairs(_) => bf16::from_f32(x).to_bits(),
-            Self::Tiles(_, terms) => terms.of(x)[term],
-        };
-        pair(bits(lower), bits(upper))
     }
 }
 
@@ -253,5 +236,42 @@ impl RowsToTerms<'_, '_> {
                 }
             }
         }
+    }
+}
+
+/// A word of each lane holds numbers of two rows that follow each other; those of a term are `step`
+/// rows of words.
+struct PanelToWords<'a, 'o> {
+    panel: &'a [f32],
+    width: usize,
+    out: &'o mut [f32],
+    step: usize,
+    terms: Terms,
+}
+
+impl Vectorized for PanelToWords<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { panel, width, out, step, terms } = self;
+        let words = step * width;
+        let steps = panel.chunks(2 * words).zip(out.chunks_exact_mut(terms.count() * words));
+        for (numbers, out) in steps {
+            for at in (0..words).step_by(S::LANES) {
+                let first = at / width * 2 * width + at % width;
+                let lower = row_or_zeros(s, numbers, first);
+                let upper = row_or_zeros(s, numbers, first + width);
+                terms.write(s, s.zip(lower, upper), &mut out[at..], words);
+            }
+        }
+    }
+}
+
+/// A vector of numbers, zeros past the last.
+#[inline(always)]
+fn row_or_zeros<S: Simd>(s: S, numbers: &[f32], at: usize) -> S::F32 {
+    match numbers.get(at..at + S::LANES) {
+        Some(numbers) => s.load(numbers),
+        None => s.zero(),
     }
 }
