@@ -73,7 +73,7 @@ fn check(program: &Path) -> Result<()> {
     }
     // An instruction that became a function is called where the instruction set is not known: most
     // often from a closure that was not inlined.
-    let alone = functions.iter().filter(|f| is_instruction(&f.name));
+    let alone = functions.iter().filter(|f| is_instruction(f.name));
     found.extend(alone.map(|f| format!("{}: an instruction that is called", f.name)));
     println!(
         "{count} loops of multiply-adds, {tiles} of them tiles with AVX-512; {spilling} keep a sum on \
