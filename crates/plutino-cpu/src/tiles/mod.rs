@@ -401,7 +401,7 @@ impl Vectorized for Emulate<'_> {
 }
 
 /// Zeros, with their signs, in the place of denormals.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn flush<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let zero = s.as_f32(s.and_i32(s.as_i32(x), s.splat_i32(i32::MIN)));
     s.select(s.lt(s.abs(x), s.splat(f32::MIN_POSITIVE)), zero, x)

@@ -88,7 +88,7 @@ impl Terms {
     ///
     /// # Panics
     /// Where there is no room for a vector of each term.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub fn write<S: Simd>(self, s: S, numbers: [S::F32; 2], words: &mut [f32], apart: usize) {
         let [lower, upper] = numbers;
         if self == Self::One {
@@ -108,7 +108,7 @@ impl Terms {
 }
 
 /// The first term of a vector of numbers, and what it leaves.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn cut<S: Simd>(s: S, x: S::F32) -> (S::F32, S::F32) {
     let near = s.lt(s.abs(x), s.splat(LIMIT));
     let first = nearest(s, x);
@@ -116,7 +116,7 @@ fn cut<S: Simd>(s: S, x: S::F32) -> (S::F32, S::F32) {
 }
 
 /// The nearest bf16 of numbers below [`LIMIT`], ties away from zero.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn nearest<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let up = s.add_i32(s.as_i32(x), s.splat_i32(HALF as i32));
     s.as_f32(s.and_i32(up, s.splat_i32(!(LOWER as i32))))

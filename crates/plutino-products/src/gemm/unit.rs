@@ -211,7 +211,7 @@ impl Vectorized for RowsToTerms<'_, '_> {
 }
 
 impl RowsToTerms<'_, '_> {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn all<S: Simd>(self, s: S, terms: Terms) {
         let Self { rows, out, stride, .. } = self;
         let len = rows.numbers.len();
@@ -268,7 +268,7 @@ impl Vectorized for PanelToWords<'_, '_> {
 }
 
 /// A vector of numbers, zeros past the last.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn row_or_zeros<S: Simd>(s: S, numbers: &[f32], at: usize) -> S::F32 {
     match numbers.get(at..at + S::LANES) {
         Some(numbers) => s.load(numbers),

@@ -435,7 +435,7 @@ impl Vectorized for PackPanel<'_> {
 }
 
 impl PackPanel<'_> {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn all<S: Simd>(self, s: S, terms: Terms) {
         let Self { canvas, weight, panel, .. } = self;
         let [height, width] = canvas.kernel;

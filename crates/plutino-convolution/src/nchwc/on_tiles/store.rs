@@ -35,7 +35,7 @@ impl Vectorized for Store<'_> {
 
 impl Store<'_> {
     /// Rows of the block from one on, which are pixels of the task from one on.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn pixels<S: Simd>(&self, s: S, row: usize, pixel: usize, count: usize) {
         let Self { task, panel, .. } = *self;
         let conv = task.conv;
@@ -68,7 +68,7 @@ impl Store<'_> {
     }
 
     /// The vectors of M pixels, which are finished together.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn vectors<S: Simd, const M: usize>(&self, s: S, at: Pixels, bias: S::F32) {
         let Self { task, block, ends: [first, last], .. } = *self;
         let start = at.start + at.pixel * S::LANES;

@@ -289,7 +289,7 @@ impl Vectorized for Fill<'_> {
 }
 
 impl Fill<'_> {
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn all<S: Simd>(self, s: S, terms: Terms) {
         let Self { canvas: c, x, factors, planes, output, words } = self;
         let (rows, term, line) = (c.rows(output.len()), c.term_len(output.len()), c.cell_words());
@@ -327,7 +327,7 @@ impl Fill<'_> {
 impl Canvas {
     /// The pixels of a block of channels, from one on; and what they are multiplied by, zeros where
     /// there is no channel.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn block<'a, S: Simd>(
         &self,
         s: S,
@@ -349,7 +349,7 @@ impl Canvas {
     }
 
     /// A row of cells of 32 channels.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn blocks<S: Simd>(
         &self,
         s: S,
@@ -387,7 +387,7 @@ impl Canvas {
     }
 
     /// A row of cells of one block of 16 channels: those of two pixels at a time.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn halves<S: Simd>(
         &self,
         s: S,
@@ -410,7 +410,7 @@ impl Canvas {
     }
 
     /// A row of cells of up to four planes' channels: those of a vector of pixels at a time.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn plain<S: Simd>(&self, s: S, terms: Terms, x: &[f32], row: Row<'_>) {
         let Row { from, columns, to, term } = row;
         let (len, plane) = (columns.len(), self.input[0] * self.input[1]);
@@ -435,7 +435,7 @@ impl Canvas {
 }
 
 /// A pixel's block times its factors; zeros where there is no channel.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 fn number<S: Simd>(s: S, x: &[f32], factor: S::F32, valid: usize, at: usize) -> S::F32 {
     match valid {
         0 => s.zero(),
