@@ -232,6 +232,16 @@ fn weights_of_other_terms_are_refused() {
     };
     let [two, three, other] = [plan(9, Terms::Two), plan(9, Terms::Three), plan(5, Terms::Three)];
     assert_eq!(three.pack_key(), other.pack_key());
+    // Of 16 channels a step takes several taps, where they are neighbours.
+    let dilated = |dilation| {
+        let w = window(3, 1, dilation, (dilation, dilation));
+        let p = problem(1, 1, [16, 32], &[(9, w), (9, w)]);
+        let of = request(p, isa, TileUnit::EMULATED, Terms::Three);
+        of.candidates().find(|c| c.algorithm().name == "tiles").unwrap()
+    };
+    if isa.lanes() == 16 {
+        assert_ne!(dilated(1).pack_key(), dilated(2).pack_key());
+    }
     assert_ne!(two.pack_key(), three.pack_key());
     let weight = random(32 * 32 * 9, 1);
     let [two_terms, three_terms] =

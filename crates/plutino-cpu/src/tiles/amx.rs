@@ -123,8 +123,6 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
     let Operands { a, first, stride, term, steps, b, ahead, terms, .. } = operands;
     let size = size_of::<u32>();
     let [upper, lower] = [a.as_ptr().wrapping_add(first[0]), a.as_ptr().wrapping_add(first[1])];
-    // A product of 32 x 32 x 32: tiles are loaded as they are wanted, A's from the term that `u`
-    // and `l` point to, B's from so many bytes on.
     // Lines of what comes next are fetched by eights, after each tile of B; from 16 rows of two
     // lines half of them.
     macro_rules! fetch {
@@ -136,6 +134,8 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
             )
         };
     }
+    // Tiles are loaded as they are wanted, A's from the term that `u` and `l` point to, B's from so
+    // many bytes on.
     macro_rules! load {
         (a 0) => {
             "tileloadd tmm4, [{u} + {stride}*1]\n"

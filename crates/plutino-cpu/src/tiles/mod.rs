@@ -107,6 +107,12 @@ impl Operands<'_> {
     }
 }
 
+/// Rows of a tile, for so many rows in as few blocks as hold them: the unit takes a cycle for each.
+#[inline]
+pub fn rows_of_tile(rows: usize) -> usize {
+    rows.div_ceil(2 * rows.div_ceil(BLOCK).max(1)).max(1)
+}
+
 /// What comes next of the columns of B, for the first two blocks of rows that are multiplied with
 /// `b`: see [`Operands::ahead`].
 #[inline]

@@ -3,7 +3,7 @@
 
 use super::unit::MatrixUnit;
 use plutino_cpu::Isa;
-use plutino_cpu::tiles::{BLOCK, DEPTH_BLOCK, STEP, Terms};
+use plutino_cpu::tiles::{BLOCK, DEPTH_BLOCK, STEP, Terms, rows_of_tile};
 
 /// Multiply-adds of a core in a cycle.
 pub fn full_speed(isa: Isa) -> f64 {
@@ -78,7 +78,7 @@ impl OnTiles {
     pub fn of_product(terms: Terms, [m, k, n]: [usize; 3]) -> Self {
         let steps = k.div_ceil(2 * STEP);
         let blocks = m.div_ceil(BLOCK);
-        let rows = 2 * blocks * (m.div_ceil(2 * blocks.max(1)) + 2);
+        let rows = 2 * blocks * (rows_of_tile(m) + 2);
         Self {
             terms,
             rows,

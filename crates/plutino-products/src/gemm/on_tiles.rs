@@ -10,7 +10,9 @@ use super::tile::End;
 use super::tiles::Tiles;
 use plutino_cpu::Isa;
 use plutino_cpu::simd::{Simd, Vectorized};
-use plutino_cpu::tiles::{BLOCK, Block, DEPTH_BLOCK, Operands, STEP, TILE, Terms, TileUnit, ahead};
+use plutino_cpu::tiles::{
+    BLOCK, Block, DEPTH_BLOCK, Operands, STEP, TILE, Terms, TileUnit, ahead, rows_of_tile,
+};
 
 /// Rows of words, from row `first` of the product on: whole blocks of them.
 #[derive(Clone, Copy)]
@@ -70,11 +72,6 @@ pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
             t.activate(isa, cols);
         }
     });
-}
-
-/// Rows of a tile, for so many rows in as few blocks as hold them: the unit takes a cycle for each.
-fn rows_of_tile(rows: usize) -> usize {
-    rows.div_ceil(2 * rows.div_ceil(BLOCK).max(1)).max(1)
 }
 
 /// Finishes a block and stores it.

@@ -228,7 +228,8 @@ impl Bound for OnTiles {
 
     fn pack_key(&self) -> PackKey {
         let form = if self.plain { "conv.tiles.plain" } else { "conv.tiles" };
-        let key = PackKey::f32(form, [self.terms.count(), 0, 0], self.isa);
+        let [cell, taps] = self.canvas.form();
+        let key = PackKey::f32(form, [self.terms.count(), cell, taps], self.isa);
         PackKey { precision: DType::Bf16, ..key }
     }
 
@@ -401,9 +402,7 @@ impl Task<'_> {
             }
         });
     }
-}
 
-impl Task<'_> {
     /// The weights of a panel, from a step on.
     fn weights_from(&self, panel: usize, step: usize) -> &[u32] {
         let conv = self.conv;

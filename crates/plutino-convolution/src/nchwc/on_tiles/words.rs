@@ -20,7 +20,7 @@
 
 use crate::nchwc::window::Window;
 use plutino_cpu::simd::{Simd, Vectorized};
-use plutino_cpu::tiles::{BLOCK, STEP, TILE, Terms};
+use plutino_cpu::tiles::{BLOCK, STEP, TILE, Terms, rows_of_tile};
 use std::ops::Range;
 
 /// Channels of a cell of a plain image, and of one that has no more than these.
@@ -59,7 +59,7 @@ pub(super) struct Canvas {
 
 impl Canvas {
     /// For the channels of a group, in blocks of so many lanes or plain. None where a plain image
-    /// has more than four, or not all pixels are read.
+    /// has more than four, or a window of one tap.
     pub(super) fn of(
         window: &Window,
         channels: usize,
@@ -106,6 +106,12 @@ impl Canvas {
         let flat = Self { flat: canvas.stride == one, ..canvas.clone() };
         canvas.flat = flat.flat && flat.tiles(canvas.output[0]).cycles() <= in_rows;
         Some(canvas)
+    }
+
+    /// What decides how the weights of a window are packed, beside the window: numbers of a cell,
+    /// and taps of a run.
+    pub(super) fn form(&self) -> [usize; 2] {
+        [self.cell, self.taps]
     }
 
     /// Words of a cell.
@@ -166,10 +172,9 @@ impl Canvas {
     /// How some rows of the output are cut into tiles.
     pub(super) fn tiles(&self, output: usize) -> TileCut {
         let width = self.output[1];
-        let rows_of = |pixels: usize| pixels.div_ceil(2 * pixels.div_ceil(BLOCK).max(1)).max(1);
         if self.flat {
             let end = (output - 1) * self.pitch + width;
-            let rows = rows_of(end);
+            let rows = rows_of_tile(end);
             return TileCut { rows, in_row: 0, count: end.div_ceil(rows) };
         }
         let in_row = width.div_ceil(TILE);
