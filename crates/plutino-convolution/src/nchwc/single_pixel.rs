@@ -13,7 +13,6 @@ use crate::choose::Request;
 use crate::cost;
 use crate::post_ops::ResidualOrder;
 use crate::problem::ConvError;
-use plutino_cpu::tiles::Terms;
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, MatrixUnit, PackedMatrix, Target};
 use plutino_tensor::Floats;
@@ -50,7 +49,7 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<SinglePixel> {
         // A batch of few images reads more weights than it has rows to multiply them with.
         MatrixUnit::Tiles(_, terms) => {
             let on_tiles = cost::OnTiles::of_product(terms, [images, k, n]).cycles(isa);
-            let pays = on_tiles < cycles && !(request.save_memory && terms == Terms::Three);
+            let pays = on_tiles < cycles;
             cycles = if pays { on_tiles } else { cycles };
             pays
         }

@@ -114,14 +114,58 @@ impl Drop for Configured {
     }
 }
 
-/// A block of C. All of its steps are one statement: tiles are no registers that the compiler would
-/// keep from one to the next.
+/// Zeros in the tiles of C. What they hold stays there from one statement to the next: no other
+/// code has registers of this kind.
 ///
 /// # Safety
-/// Tiles of this thread are [`Configured`], and `operands.check()` holds for their rows.
-pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
+/// Tiles of this thread are [`Configured`].
+#[inline(always)]
+pub(super) unsafe fn clear() {
+    // SAFETY: precondition.
+    unsafe {
+        asm!(
+            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+/// Stores the tiles of C.
+///
+/// # Safety
+/// As [`clear`].
+#[inline(always)]
+pub(super) unsafe fn store(c: &mut Block) {
+    // SAFETY: precondition; what is written are the four quarters of `c`.
+    unsafe {
+        asm!(
+            "tilestored [{c} + {row}*1], tmm0",
+            "tilestored [{c} + {row}*1 + 64], tmm1",
+            "tilestored [{c} + {row}*1 + 2048], tmm2",
+            "tilestored [{c} + {row}*1 + 2112], tmm3",
+            row = in(reg) BLOCK * size_of::<f32>(),
+            c = in(reg) c.0.as_mut_ptr(),
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Adds the products of some steps, one at least, to the tiles of C: steps `from` on of the
+/// operands.
+///
+/// # Safety
+/// As [`clear`]; `operands.check()` holds for the rows of the tiles, and the steps exist.
+#[inline(always)]
+pub(super) unsafe fn add(operands: Operands<'_>, from: usize, count: usize) {
     let Operands { a, first, stride, term, steps, b, ahead, terms, .. } = operands;
     let size = size_of::<u32>();
+    let (steps, words) = (steps.as_ptr().wrapping_add(from), from * terms.step() * BLOCK);
+    let ahead = match ahead {
+        [] => None,
+        _ => Some(ahead.as_ptr().addr().wrapping_sub(b.as_ptr().addr())),
+    };
+    let b = b.as_ptr().wrapping_add(words);
     let [upper, lower] = [a.as_ptr().wrapping_add(first[0]), a.as_ptr().wrapping_add(first[1])];
     // Lines of what comes next are fetched by eights, after each tile of B; from 16 rows of two
     // lines half of them.
@@ -202,12 +246,9 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
     macro_rules! block {
         ($b_step:literal: $($part:expr),*) => {
             // SAFETY: tiles are configured (precondition). Loads read rows of 64 bytes of operands
-            // that are as long as that in each step (`Operands::check`), stores write the four
-            // quarters of `c`; `steps` is read so many times.
+            // that are as long as that in each step (`Operands::check`); `steps` is read so many
+            // times.
             unsafe { asm!(
-                "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3",
-                "test {count}, {count}",
-                "jz 3f",
                 "2:",
                 "mov {l}, [{steps}]",
                 "lea {u}, [{upper} + {l}*4]",
@@ -217,26 +258,20 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
                 concat!("add {b}, ", $b_step),
                 "dec {count}",
                 "jnz 2b",
-                "3:",
-                "tilestored [{c} + {row}*1], tmm0",
-                "tilestored [{c} + {row}*1 + 64], tmm1",
-                "tilestored [{c} + {row}*1 + 2048], tmm2",
-                "tilestored [{c} + {row}*1 + 2112], tmm3",
                 upper = in(reg) upper,
                 lower = in(reg) lower,
                 u = out(reg) _,
                 l = out(reg) _,
                 stride = in(reg) stride * size,
                 term = in(reg) term * size,
-                steps = inout(reg) steps.as_ptr() => _,
-                count = inout(reg) steps.len() => _,
-                b = inout(reg) b.as_ptr() => _,
-                ahead = in(reg) ahead.as_ptr().addr().wrapping_sub(b.as_ptr().addr()),
+                steps = inout(reg) steps => _,
+                count = inout(reg) count => _,
+                b = inout(reg) b => _,
+                ahead = in(reg) ahead.unwrap_or(0),
                 row = in(reg) BLOCK * size,
-                c = in(reg) c.0.as_mut_ptr(),
                 out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
                 out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
-                options(nostack),
+                options(nostack, readonly),
             ) }
         };
     }
@@ -271,8 +306,8 @@ pub(super) unsafe fn multiply(operands: Operands<'_>, c: &mut Block) {
             }
         };
     }
-    match ahead.is_empty() {
-        true => terms!(alone),
-        false => terms!(fetch),
+    match ahead {
+        None => terms!(alone),
+        Some(_) => terms!(fetch),
     }
 }

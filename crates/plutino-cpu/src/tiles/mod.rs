@@ -27,8 +27,10 @@
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
 mod amx;
+mod columns;
 mod terms;
 
+pub use columns::{Columns, WordPanels};
 pub use terms::Terms;
 
 use crate::simd::{Isa, Pairs, Simd, Vectorized, flushed};
@@ -116,7 +118,7 @@ pub fn rows_of_tile(rows: usize) -> usize {
 /// What comes next of the columns of B, for the first two blocks of rows that are multiplied with
 /// `b`: see [`Operands::ahead`].
 #[inline]
-pub fn ahead(next: &[u32], block: usize) -> &[u32] {
+fn ahead(next: &[u32], block: usize) -> &[u32] {
     let half = block * STEP * TILE / 2;
     if block < 2 { next.get(half..).unwrap_or_default() } else { &[] }
 }
@@ -244,6 +246,49 @@ impl Tiles<'_> {
     pub fn multiply(&self, operands: Operands<'_>, c: &mut Block) {
         operands.check(self.rows);
         self.products(operands, c);
+        self.mend(operands, c);
+    }
+
+    /// As [`Tiles::multiply`], a step at a time: first this, with operands that are whole; then
+    /// [`Tiles::add`] for each step, in turn; then [`Tiles::end`]. What stands between runs beside
+    /// the unit.
+    #[inline(always)]
+    fn begin(&self, operands: &Operands<'_>) {
+        operands.check(self.rows);
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
+        if self.kind == Kind::Amx {
+            // SAFETY: tiles are set up (`TileUnit::set_up` makes the only ones).
+            unsafe { amx::clear() };
+        }
+    }
+
+    /// # Safety
+    /// [`Tiles::begin`] was called with these operands, and the step exists.
+    #[inline(always)]
+    #[cfg_attr(not(feature = "avx512"), allow(unused_variables))]
+    unsafe fn add(&self, operands: &Operands<'_>, step: usize) {
+        #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
+        if self.kind == Kind::Amx {
+            // SAFETY: tiles are set up, operands as long as they say, and the step exists.
+            unsafe { amx::add(*operands, step, 1) };
+        }
+    }
+
+    /// The emulation computes all steps here.
+    #[inline(always)]
+    fn end(&self, operands: &Operands<'_>, c: &mut Block) {
+        match self.kind {
+            Kind::Emulated => emulate(*operands, self.rows, c),
+            #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
+            // SAFETY: tiles are set up.
+            Kind::Amx => unsafe { amx::store(c) },
+        }
+        self.mend(*operands, c);
+    }
+
+    /// Computes elements again that are not finite.
+    #[inline]
+    fn mend(&self, operands: Operands<'_>, c: &mut Block) {
         if operands.terms == Terms::One {
             return;
         }
@@ -264,7 +309,13 @@ impl Tiles<'_> {
             #[cfg(all(target_arch = "x86_64", target_os = "linux", feature = "avx512"))]
             // SAFETY: tiles are set up (`TileUnit::set_up` makes the only ones), and operands as
             // long as they say.
-            Kind::Amx => unsafe { amx::multiply(operands, c) },
+            Kind::Amx => unsafe {
+                amx::clear();
+                if !operands.steps.is_empty() {
+                    amx::add(operands, 0, operands.steps.len());
+                }
+                amx::store(c);
+            },
         }
     }
 }

@@ -97,8 +97,7 @@ impl Setting {
     }
 
     /// What computes convolutions and products with known matrices, where it is not f32: tiles,
-    /// with as many terms as the precision asks for, else pairs. Numbers of three terms take six
-    /// bytes, which is more than those of the file: never where memory is dear.
+    /// with as many terms as the precision asks for, else pairs.
     pub fn unit(&self) -> Option<MatrixUnit> {
         let terms = match self.precision {
             Precision::Medium => Terms::One,
@@ -107,9 +106,7 @@ impl Setting {
         };
         // The CPU's unit is asked for, and tried, where somebody wants one and not before. It comes
         // with AVX-512, whose vectors finish what it computes.
-        let dear = terms == Terms::Three && self.memory == MemoryUse::Low;
         let tiles = match self.units {
-            _ if dear => None,
             Units::Vectors | Units::EmulatedBf16 => None,
             Units::Cpu | Units::Amx if self.isa.lanes() < 16 => None,
             Units::Cpu | Units::Amx => TileUnit::of_cpu(),

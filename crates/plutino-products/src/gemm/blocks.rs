@@ -2,7 +2,7 @@
 
 use super::Target;
 use super::narrow::Narrow;
-use super::on_tiles::{self, OnTiles, WordRows};
+use super::on_tiles::{self, WordRows};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
@@ -11,6 +11,7 @@ use super::tiles::{Element, Left, Panels, Tiles};
 use super::unit::{self, MatrixUnit};
 use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut, stop};
+use plutino_cpu::tiles::{BLOCK, Columns, WordPanels};
 use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
@@ -226,8 +227,11 @@ impl Gemm {
 
     /// Elements of one thread's block of B.
     fn private_b(&self) -> usize {
-        match self.b.0 {
-            Packing::Private | Packing::Widened => line(self.nc.min(self.task.1) * self.b.1.kc),
+        match (self.b.0, self.unit) {
+            (Packing::Private | Packing::Widened, _) => {
+                line(self.nc.min(self.task.1) * self.b.1.kc)
+            }
+            (_, Some(unit)) => unit.scratch(self.target.isa, self.b.1.kc),
             _ => 0,
         }
     }
@@ -504,7 +508,7 @@ impl<P: Problem> Block<'_, P> {
                         continue;
                     }
                     (Packing::Ready, Operand::Packed(matrix)) if gemm.unit.is_some() => {
-                        self.words(matrix, cols, &ks, private_a);
+                        self.words(matrix, cols, &ks, (&mut *private_a, &mut *private_b));
                         continue;
                     }
                     (_, operand) => self.panels(format_b, operand, shared_b, &ks),
@@ -549,7 +553,8 @@ impl<P: Problem> Block<'_, P> {
         cols: Range<usize>,
         ks: &Range<usize>,
     ) {
-        self.parts(a, b, rows, cols, ks, A::run, self.gemm.target.isa);
+        let isa = self.gemm.target.isa;
+        self.parts(a, b, rows, cols, ks, &mut |tiles| A::run(tiles, isa));
     }
 
     /// Rows that become words, here or before, times panels of words.
@@ -558,19 +563,20 @@ impl<P: Problem> Block<'_, P> {
         matrix: &PackedMatrix,
         cols: Range<usize>,
         ks: &Range<usize>,
-        private: &mut [f32],
+        (private, scratch): (&mut [f32], &mut [f32]),
     ) {
         let gemm = self.gemm;
         let Some(unit) = gemm.unit else { return };
-        let offset = gemm.b.1.offset(0, ks.start, 0);
-        let b = Panels { data: matrix.as_slice_of::<u32>(), first: 0, offset, depth: ks.len() };
+        let offset = unit.kept(gemm.b.1.offset(0, ks.start, 0));
+        let depth = unit.kept(ks.len());
+        let b = Panels { data: matrix.as_slice_of::<u32>(), first: 0, offset, depth };
         if gemm.a.0 == Packing::Shared {
             let part = self.shared.0.len() / gemm.size.batch;
             let stride = unit.row_stride(self.slab.len());
             let rows = &self.shared.0[self.i * part..][..unit.rows(gemm.size.m) * stride];
             let data = &bytemuck::cast_slice(rows)[ks.start - self.slab.start..];
             let a = WordRows { data, first: 0, stride };
-            self.of_words(unit, a, b, self.rows.clone(), cols, ks);
+            self.of_words(unit, (a, b), self.rows.clone(), cols, ks, scratch);
             return;
         }
         let stride = unit.row_stride(ks.len());
@@ -579,29 +585,31 @@ impl<P: Problem> Block<'_, P> {
             let private = &mut private[..unit.rows(rows.len()) * stride];
             gemm.write_rows(unit, &self.problem.a(self.i), rows.clone(), ks, private);
             let a = WordRows { data: bytemuck::cast_slice(private), first: ic, stride };
-            self.of_words(unit, a, b, rows, cols.clone(), ks);
+            self.of_words(unit, (a, b), rows, cols.clone(), ks, scratch);
         }
     }
 
-    fn of_words(
-        &self,
+    fn of_words<'b>(
+        &'b self,
         unit: MatrixUnit,
-        a: WordRows<'_>,
-        b: Panels<'_, u32>,
+        (a, b): (WordRows<'_>, Panels<'b, u32>),
         rows: Range<usize>,
         cols: Range<usize>,
         ks: &Range<usize>,
+        scratch: &'b mut [f32],
     ) {
         match unit {
             MatrixUnit::Pairs(pairs) => {
                 // A tile counts rows from the first of the product.
                 let first = a.data.as_ptr().cast::<f32>().wrapping_sub(a.first * a.stride);
                 let a = tile::Rows { first, stride: a.stride };
-                self.parts(a, b, rows, cols, ks, u32::run, pairs);
+                self.parts(a, b, rows, cols, ks, &mut |tiles| u32::run(tiles, pairs));
             }
             MatrixUnit::Tiles(unit, terms) => {
-                let on = OnTiles { unit, terms, isa: self.gemm.target.isa };
-                self.parts(a, b, rows, cols, ks, on_tiles::run, on);
+                let columns = Columns { unit, terms, isa: self.gemm.target.isa };
+                let mut words = WordPanels::new(columns, rows.len().div_ceil(BLOCK), scratch);
+                let mut run = |tiles: Tiles<'b, _, _>| on_tiles::run(tiles, &mut words);
+                self.parts(a, b, rows, cols, ks, &mut run);
             }
         }
     }
@@ -621,21 +629,20 @@ impl<P: Problem> Block<'_, P> {
         let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
         let offset = self.gemm.b.1.offset(0, ks.start, 0);
         let b = Panels { data, first: 0, offset, depth: ks.len() };
-        self.parts(a, b, self.rows.clone(), cols, ks, E::run, self.gemm.target.isa);
+        let isa = self.gemm.target.isa;
+        self.parts(a, b, self.rows.clone(), cols, ks, &mut |tiles| E::run(tiles, isa));
     }
 
     /// A block of A times a block of B, a part of it at a time: whether the work is to end is
     /// asked between.
-    #[allow(clippy::too_many_arguments)] // what a task is made of
-    fn parts<A: Copy, E, On: Copy>(
-        &self,
+    fn parts<'b, A: Copy, E>(
+        &'b self,
         a: A,
-        b: Panels<'_, E>,
+        b: Panels<'b, E>,
         rows: Range<usize>,
         cols: Range<usize>,
         ks: &Range<usize>,
-        run: fn(Tiles<'_, A, E>, On),
-        on: On,
+        run: &mut dyn FnMut(Tiles<'b, A, E>),
     ) {
         let gemm = self.gemm;
         let nr = gemm.b.1.width;
@@ -657,7 +664,7 @@ impl<P: Problem> Block<'_, P> {
                 base: self.problem.c(self.i),
                 stride: self.stride,
             };
-            run(tiles, on);
+            run(tiles);
         }
     }
 }

@@ -63,13 +63,19 @@ impl OnTiles {
         // Rows of a tile that begin inside lines take several loads each.
         let share = if whole_lines { share } else { 0.6 * share };
         const DRAIN: f64 = 10.0 / 16.0;
+        // Cycles of a number that becomes three terms, and cycles of the rows of a task.
+        const SPLIT: f64 = 0.5;
+        const ROWS_OF_TASK: usize = 512;
         let columns = columns.next_multiple_of(BLOCK) as f64;
         let tiles = terms.products().len() as f64 * rows as f64 * steps as f64 * columns / 16.0;
         let drain = DRAIN * blocks as f64 * pixels as f64 * columns;
         let of_group = tiles / share + word * converted as f64 + drain;
         let of_unit = groups as f64 * of_group * 32.0 / full_speed(isa);
-        let weights = (2 * terms.count() * 2 * STEP * steps * groups) as f64 * columns;
-        of_unit + stream_cycles(weights)
+        let weights = (size_of::<f32>() * terms.kept() * steps * groups) as f64 * columns;
+        // What is kept as numbers becomes words once for each task of rows.
+        let tasks = rows.div_ceil(ROWS_OF_TASK) as f64;
+        let split = if terms.keeps_numbers() { SPLIT * tasks * weights / 4.0 } else { 0.0 };
+        of_unit + split + stream_cycles(weights)
     }
 }
 
@@ -100,9 +106,9 @@ pub fn pays(unit: MatrixUnit, isa: Isa, sizes: [usize; 3]) -> bool {
     OnTiles::of_product(terms, sizes).cycles(isa) < by_vectors(isa, sizes)
 }
 
-/// Cycles of the same by multiply-adds.
+/// Cycles of the same by multiply-adds, which are slow enough that weights arrive beside them.
 pub fn by_vectors(isa: Isa, [m, k, n]: [usize; 3]) -> f64 {
     const SHARE: f64 = 0.8;
     let sums = m as f64 * k as f64 * n as f64;
-    sums / (SHARE * full_speed(isa)) + stream_cycles(4.0 * k as f64 * n as f64)
+    (sums / (SHARE * full_speed(isa))).max(stream_cycles(4.0 * k as f64 * n as f64))
 }

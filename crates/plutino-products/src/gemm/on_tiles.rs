@@ -1,17 +1,16 @@
 //! Products on tiles: blocks of 32 x 32 of C, each over one depth block.
 //!
 //! ```text
-//!   for each panel of B (32 columns)
+//!   for each panel of B (32 columns): words of it, where it is kept as numbers
 //!     for each 32 rows of A:   block = A B      (`plutino_cpu::tiles`: four tiles of C)
 //!                              C = end(block)   (vectors: what was before, bias, residual, limits)
 //! ```
 
 use super::tile::End;
 use super::tiles::Tiles;
-use plutino_cpu::Isa;
 use plutino_cpu::simd::{Simd, Vectorized};
 use plutino_cpu::tiles::{
-    BLOCK, Block, DEPTH_BLOCK, Operands, STEP, TILE, Terms, TileUnit, ahead, rows_of_tile,
+    BLOCK, Block, Columns, DEPTH_BLOCK, Operands, STEP, TILE, WordPanels, rows_of_tile,
 };
 
 /// Rows of words, from row `first` of the product on: whole blocks of them.
@@ -22,17 +21,9 @@ pub(super) struct WordRows<'a> {
     pub(super) stride: usize,
 }
 
-/// What multiplies, and what finishes.
-#[derive(Clone, Copy)]
-pub(super) struct OnTiles {
-    pub(super) unit: TileUnit,
-    pub(super) terms: Terms,
-    pub(super) isa: Isa,
-}
-
 /// All blocks of some rows and columns.
-pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
-    let OnTiles { unit, terms, isa } = on;
+pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'b>) {
+    let Columns { unit, terms, isa } = panels.columns();
     let mut steps = [0; DEPTH_BLOCK];
     for (i, step) in steps.iter_mut().enumerate() {
         *step = i * terms.step();
@@ -45,26 +36,25 @@ pub(super) fn run(t: Tiles<'_, WordRows<'_>, u32>, on: OnTiles) {
         for j in t.cols.clone().step_by(BLOCK) {
             let cols = j..(j + BLOCK).min(t.cols.end);
             let (b, next) = t.b.panel_and_next(j, BLOCK);
-            for (number, i) in t.rows.clone().step_by(2 * half).enumerate() {
-                let ahead = ahead(next, number);
+            // The next panel, or the first of the next depth block.
+            panels.go_on(b, next.get(..b.len()).unwrap_or_default());
+            for i in t.rows.clone().step_by(2 * half) {
                 let rows = i..(i + 2 * half).min(t.rows.end);
                 let first = (i - t.a.first) * stride;
                 let first = [first, first + half * stride];
                 let a = t.a.data;
-                tiles.multiply(
-                    Operands {
-                        a,
-                        first,
-                        rows: rows.len(),
-                        stride,
-                        term: STEP,
-                        steps,
-                        b,
-                        ahead,
-                        terms,
-                    },
-                    &mut block,
-                );
+                let operands = Operands {
+                    a,
+                    first,
+                    rows: rows.len(),
+                    stride,
+                    term: STEP,
+                    steps,
+                    b: &[],
+                    ahead: &[],
+                    terms,
+                };
+                panels.multiply(tiles, operands, &mut block);
                 let (c, end, clamp) = t.end(rows.clone(), cols.clone());
                 let size = [rows.len(), cols.len()];
                 isa.run(Store { block: &block, half, size, c, stride: t.stride, end, clamp });

@@ -329,7 +329,8 @@ impl PackedMatrix {
         Ok(Self { buf, side, target, extent, depth, narrow: Some(narrow), unit: None })
     }
 
-    /// Packs a right operand as the words that a unit reads: a panel at a time, on this thread.
+    /// Packs a right operand for a unit, as words or what becomes words: a panel at a time, on this
+    /// thread.
     ///
     /// # Errors
     /// As [`PackedMatrix::new`].
@@ -342,7 +343,8 @@ impl PackedMatrix {
         let (side, in_all, depth) = (Side::Right, numbers, unit.words(numbers));
         let format = unit.format(target, side, extent, depth);
         let width = format.width;
-        let mut buf = AlignedBuf::resident(format.len().saturating_mul(size_of::<f32>()))?;
+        let len = unit.kept(depth).saturating_mul(format.padded);
+        let mut buf = AlignedBuf::resident(len.saturating_mul(size_of::<f32>()))?;
         let longest = unit.numbers(&(0..format.kc), in_all).len();
         let mut panel = alloc::filled(longest.saturating_mul(width), 0.0f32)?;
         let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
@@ -354,7 +356,7 @@ impl PackedMatrix {
             for lane in (0..format.padded).step_by(width) {
                 let (lanes, depth) = (lane..lane + width, numbers.clone());
                 target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
-                let to = &mut all[at..at + ks.len() * width];
+                let to = &mut all[at..at + unit.kept(ks.len()) * width];
                 unit.write_panel(target.isa, panel, width, to);
                 at += to.len();
             }

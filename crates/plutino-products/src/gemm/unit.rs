@@ -13,7 +13,8 @@
 //!   broadcast word by word.
 //! - [tiles](plutino_cpu::tiles) (`on_tiles.rs`), which take blocks of 32 x 32, and numbers as one
 //!   to three terms: their words stand one after the other for each step of 32 numbers, in rows as
-//!   in panels. What is left of the last step is zeros.
+//!   in panels. What is left of the last step is zeros. Panels of three terms are kept as numbers,
+//!   and become words when their turn comes ([`Columns`]).
 //!
 //! Rows of words are not transposed into panels: they are short, and their lines do not crowd one
 //! set of a cache. Products and sums are those of f32.
@@ -24,7 +25,7 @@
 use super::Target;
 use super::pack::{Format, Side, load};
 use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized, pair};
-use plutino_cpu::tiles::{BLOCK, DEPTH_BLOCK, STEP, Terms, TileUnit};
+use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey};
 use plutino_tensor::{DType, Floats, bf16};
 use std::ops::Range;
@@ -57,6 +58,23 @@ impl MatrixUnit {
             Self::Tiles(_, terms) => word / terms.step() * (2 * STEP),
         };
         numbers(words.start).min(k)..numbers(words.end).min(k)
+    }
+
+    /// Elements that so many words of a lane of a packed operand take in memory.
+    #[inline]
+    pub(super) fn kept(self, words: usize) -> usize {
+        match self {
+            Self::Pairs(_) => words,
+            Self::Tiles(_, terms) => words / terms.step() * terms.kept(),
+        }
+    }
+
+    /// Elements of scratch memory in which a panel of so many words becomes what the unit reads.
+    pub(super) fn scratch(self, isa: Isa, words: usize) -> usize {
+        match self {
+            Self::Pairs(_) => 0,
+            Self::Tiles(unit, terms) => Columns { unit, isa, terms }.scratch(words / terms.step()),
+        }
     }
 
     /// Words from one row to the next, for rows of so many: an odd number of lines of cache.
@@ -124,16 +142,12 @@ impl MatrixUnit {
         }
     }
 
-    /// Makes the words of a panel of `width` lanes, whose rows are numbers; zeros where there are
-    /// not enough for the last word or step.
+    /// Makes a panel of `width` lanes of rows of numbers, [`MatrixUnit::kept`] elements each; zeros
+    /// where there are not enough for the last word or step.
     pub(super) fn write_panel(self, isa: Isa, panel: &[f32], width: usize, out: &mut [f32]) {
         match self {
-            Self::Pairs(pairs) => {
-                pairs.run(PanelToWords { panel, width, out, step: 1, terms: Terms::One });
-            }
-            Self::Tiles(unit, terms) => {
-                unit.convert(isa, PanelToWords { panel, width, out, step: STEP, terms });
-            }
+            Self::Pairs(pairs) => pairs.run(PanelToWords { panel, width, out }),
+            Self::Tiles(unit, terms) => Columns { unit, isa, terms }.keep(panel, out),
         }
     }
 }
@@ -239,39 +253,28 @@ impl RowsToTerms<'_, '_> {
     }
 }
 
-/// A word of each lane holds numbers of two rows that follow each other; those of a term are `step`
-/// rows of words.
+/// A word of each lane holds numbers of two rows that follow each other.
 struct PanelToWords<'a, 'o> {
     panel: &'a [f32],
     width: usize,
     out: &'o mut [f32],
-    step: usize,
-    terms: Terms,
 }
 
 impl Vectorized for PanelToWords<'_, '_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { panel, width, out, step, terms } = self;
-        let words = step * width;
-        let steps = panel.chunks(2 * words).zip(out.chunks_exact_mut(terms.count() * words));
-        for (numbers, out) in steps {
-            for at in (0..words).step_by(S::LANES) {
-                let first = at / width * 2 * width + at % width;
-                let lower = row_or_zeros(s, numbers, first);
-                let upper = row_or_zeros(s, numbers, first + width);
-                terms.write(s, s.zip(lower, upper), &mut out[at..], words);
+        let Self { panel, width, out } = self;
+        for (rows, out) in panel.chunks(2 * width).zip(out.chunks_exact_mut(width)) {
+            let (lower, upper) = rows.split_at(width);
+            for at in (0..width).step_by(S::LANES) {
+                let upper = match upper.get(at..) {
+                    Some(upper) if !upper.is_empty() => s.load(upper),
+                    _ => s.zero(),
+                };
+                let [lower, upper] = s.zip(s.load(&lower[at..]), upper);
+                s.store(s.to_pairs(lower, upper), &mut out[at..]);
             }
         }
-    }
-}
-
-/// A vector of numbers, zeros past the last.
-#[cfg_attr(not(unoptimised), inline(always))]
-fn row_or_zeros<S: Simd>(s: S, numbers: &[f32], at: usize) -> S::F32 {
-    match numbers.get(at..at + S::LANES) {
-        Some(numbers) => s.load(numbers),
-        None => s.zero(),
     }
 }

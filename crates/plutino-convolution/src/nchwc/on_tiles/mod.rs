@@ -35,8 +35,7 @@ use crate::cost;
 use crate::post_ops::Residual;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::par::{SharedMut, stop};
-use plutino_cpu::simd::{Simd, Vectorized};
-use plutino_cpu::tiles::{self, BLOCK, Block, STEP, Terms, TileUnit};
+use plutino_cpu::tiles::{self, BLOCK, Block, Columns, STEP, Terms, TileUnit, WordPanels};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::{AlignedBuf, DType, Floats, TensorError};
@@ -99,12 +98,8 @@ const fn most_steps(terms: Terms) -> usize {
 
 impl OnTiles {
     fn new(request: &Request<'_>, window: Window, plain: bool) -> Option<Self> {
-        let &Request { problem, post_ops, isa, threads, unit, save_memory, .. } = request;
+        let &Request { problem, post_ops, isa, threads, unit, .. } = request;
         let Some(MatrixUnit::Tiles(unit, terms)) = unit else { return None };
-        // Three terms take more than a weight of the file.
-        if save_memory && terms == Terms::Three {
-            return None;
-        }
         let lanes = (!plain).then_some(isa.lanes());
         let canvas = Canvas::of(&window, problem.group_in(), lanes, terms)?;
         // Words of weights, and of the image.
@@ -195,7 +190,16 @@ impl OnTiles {
 
     /// f32 of a panel of weights.
     fn panel_len(&self) -> usize {
-        self.canvas.steps() * self.terms.step() * BLOCK
+        self.canvas.steps() * self.terms.kept() * BLOCK
+    }
+
+    /// How weights become words, and f32 of those that a worker makes.
+    fn columns(&self) -> Columns {
+        Columns { unit: self.unit, isa: self.isa, terms: self.terms }
+    }
+
+    fn columns_len(&self) -> usize {
+        self.columns().scratch(self.depth * self.canvas.runs)
     }
 
     /// Panels of a group.
@@ -204,7 +208,7 @@ impl OnTiles {
     }
 }
 
-/// Packed weights: `[group][panel of 32 output channels][step][term][16 words][32]`.
+/// Packed weights: `[group][panel of 32 output channels][step]`, of each what [`Columns`] keep.
 #[derive(Debug)]
 pub(crate) struct TileWeights(AlignedBuf);
 
@@ -212,6 +216,27 @@ impl TileWeights {
     #[inline]
     fn words(&self) -> &[u32] {
         bytemuck::cast_slice(self.0.as_bytes())
+    }
+}
+
+impl OnTiles {
+    /// Packs the weights of up to 32 output channels, each `(channels, taps)`.
+    fn pack_panel(&self, weight: Floats<'_>, panel: &mut [f32]) {
+        let canvas = &self.canvas;
+        let [height, width] = canvas.kernel;
+        let len = (canvas.channels * height * width).max(1);
+        for (step, panel) in panel.chunks_exact_mut(self.terms.kept() * BLOCK).enumerate() {
+            let (row, run) = (step / canvas.runs, step % canvas.runs);
+            let mut numbers = [0.0; NUMBERS * BLOCK];
+            for (i, numbers) in numbers.chunks_exact_mut(BLOCK).enumerate() {
+                let Some((channel, kx)) = canvas.number(row, run, i) else { continue };
+                let from = (channel * height + row % height) * width + kx;
+                for (number, weight) in numbers.iter_mut().zip(weight.chunks_exact(len)) {
+                    *number = weight.get(from);
+                }
+            }
+            self.columns().keep(&numbers, panel);
+        }
     }
 }
 
@@ -245,9 +270,7 @@ impl Bound for OnTiles {
         par.chunks_mut(packed, len.max(1), |i, panel| {
             let (group, first) = (i / all, i % all * BLOCK);
             let rows = group * out + first..group * out + out.min(first + BLOCK);
-            let weight = weight.part(rows.start * row..rows.end * row);
-            let (canvas, terms) = (&self.canvas, self.terms);
-            self.unit.convert(self.isa, PackPanel { canvas, terms, weight, panel });
+            self.pack_panel(weight.part(rows.start * row..rows.end * row), panel);
         });
         Ok(TileWeights(data))
     }
@@ -263,7 +286,8 @@ impl Bound for OnTiles {
     }
 
     fn workspace(&self) -> usize {
-        let words = self.words_len().saturating_mul(size_of::<f32>());
+        let words = self.words_len().saturating_add(self.columns_len());
+        let words = words.saturating_mul(size_of::<f32>());
         let table = self.table_len().saturating_mul(size_of::<usize>());
         words.saturating_add(table).saturating_mul(self.threads)
     }
@@ -277,6 +301,7 @@ impl Bound for OnTiles {
     ) -> Result<(), ConvError> {
         let Operands { x, bias, factors, residual, y } = operands;
         let (words, rest) = take::<f32>(workspace, self.threads * self.words_len())?;
+        let (columns, rest) = take::<f32>(rest, self.threads * self.columns_len())?;
         let (tables, _) = take::<usize>(rest, self.threads * self.table_len())?;
         let (p, weights) = (&self.problem, weights.words());
         let (batch, groups) = (p.batch(), p.groups());
@@ -284,6 +309,7 @@ impl Bound for OnTiles {
         let factors = factors.filter(|_| self.factors);
         let of_image = factors.map_or(0, |factors| factors.len() / batch.max(1));
         let (y, words, tables) = (SharedMut::new(y), SharedMut::new(words), SharedMut::new(tables));
+        let columns = SharedMut::new(columns);
         let grid = [batch, groups * self.panel_parts, self.parts];
         par.run_grid(grid, |worker, [n, layer, part]| {
             let (group, first) = (layer / self.panel_parts, layer % self.panel_parts * self.panels);
@@ -292,6 +318,8 @@ impl Bound for OnTiles {
             let words = unsafe { words.slice(own(self.words_len())) };
             // SAFETY: as above.
             let table = unsafe { tables.slice(own(self.table_len())) };
+            // SAFETY: as above.
+            let columns = unsafe { columns.slice(own(self.columns_len())) };
             let group_len = image / groups;
             let of_group = of_image / groups;
             let start = part * self.rows;
@@ -308,7 +336,7 @@ impl Bound for OnTiles {
                 rows: start..self.canvas.output[0].min(start + self.rows),
                 panels: first..self.all_panels().min(first + self.panels),
             };
-            task.run(words, table);
+            task.run(words, table, columns);
         });
         Ok(())
     }
@@ -332,12 +360,13 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    fn run(&self, words: &mut [f32], table: &mut [usize]) {
+    fn run(&self, words: &mut [f32], table: &mut [usize], columns: &mut [f32]) {
         let conv = self.conv;
         let (canvas, terms, output) = (&conv.canvas, conv.terms, self.rows.len());
         let cut = canvas.tiles(output);
         let (height, all) = (canvas.kernel[0], canvas.window_rows());
         let mut filled = 0..0;
+        let mut panels = WordPanels::new(conv.columns(), cut.count.div_ceil(2), columns);
         for start in (0..all).step_by(conv.depth) {
             let end = all.min(start + conv.depth);
             let planes = start / height..(end - 1) / height + 1;
@@ -365,18 +394,21 @@ impl Task<'_> {
                 ahead: &[],
                 terms,
             };
-            let steps = [start * canvas.runs, end * canvas.runs];
-            self.blocks(operands, cut, steps, [start == 0, end == all]);
+            let next = all.min(end + conv.depth);
+            let steps = [start, end, next].map(|row| row * canvas.runs);
+            self.blocks(operands, cut, steps, [start == 0, end == all], &mut panels);
         }
     }
 
-    /// All blocks of a depth block, of these steps; whether it is the first, and the last.
-    fn blocks(
-        &self,
+    /// All blocks of a depth block: of the steps from the first to the second number; those of the
+    /// next one go on to the third. Whether it is the first, and the last.
+    fn blocks<'w>(
+        &'w self,
         operands: tiles::Operands<'_>,
         cut: words::TileCut,
-        [step, next]: [usize; 2],
+        [step, end, next]: [usize; 3],
         ends: [bool; 2],
+        panels: &mut WordPanels<'w>,
     ) {
         let conv = self.conv;
         let canvas = &conv.canvas;
@@ -386,86 +418,28 @@ impl Task<'_> {
                 if stop::stopped() {
                     return;
                 }
-                let b = self.weights_from(panel, step);
                 let then = match panel + 1 < self.panels.end {
-                    true => self.weights_from(panel + 1, step),
-                    false if ends[1] => &[],
-                    false => self.weights_from(self.panels.start, next),
+                    true => self.weights_of(panel + 1, step..end),
+                    false => self.weights_of(self.panels.start, end..next),
                 };
-                for (number, tile) in (0..cut.count).step_by(2).enumerate() {
-                    let ahead = tiles::ahead(then, number);
+                panels.go_on(self.weights_of(panel, step..end), then);
+                for tile in (0..cut.count).step_by(2) {
                     let tiles = tile..cut.count.min(tile + 2);
                     let first = [tile, tiles.end - 1].map(|tile| canvas.first(cut, tile));
-                    unit.multiply(tiles::Operands { first, b, ahead, ..operands }, &mut block);
+                    let operands = tiles::Operands { first, ..operands };
+                    panels.multiply(unit, operands, &mut block);
                     conv.isa.run(Store { task: self, block: &block, panel, cut, tiles, ends });
                 }
             }
         });
     }
 
-    /// The weights of a panel, from a step on.
-    fn weights_from(&self, panel: usize, step: usize) -> &[u32] {
+    /// The weights of some steps of a panel.
+    fn weights_of(&self, panel: usize, steps: Range<usize>) -> &[u32] {
         let conv = self.conv;
         let index = self.group * conv.all_panels() + panel;
         let panel = &self.weights[index * conv.panel_len()..][..conv.panel_len()];
-        &panel[step * conv.terms.step() * BLOCK..]
-    }
-}
-
-/// Packs the weights of up to 32 output channels.
-struct PackPanel<'a> {
-    canvas: &'a Canvas,
-    terms: Terms,
-    /// Output channels, each `(channels, taps)`.
-    weight: Floats<'a>,
-    panel: &'a mut [f32],
-}
-
-impl Vectorized for PackPanel<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        match self.terms {
-            Terms::One => self.all(s, Terms::One),
-            Terms::Two => self.all(s, Terms::Two),
-            Terms::Three => self.all(s, Terms::Three),
-        }
-    }
-}
-
-impl PackPanel<'_> {
-    #[cfg_attr(not(unoptimised), inline(always))]
-    fn all<S: Simd>(self, s: S, terms: Terms) {
-        let Self { canvas, weight, panel, .. } = self;
-        let [height, width] = canvas.kernel;
-        let len = (canvas.channels * height * width).max(1);
-        for (step, panel) in panel.chunks_exact_mut(terms.step() * BLOCK).enumerate() {
-            let (row, run) = (step / canvas.runs, step % canvas.runs);
-            // Where each number lies in the weights of an output channel.
-            let mut from = [None; NUMBERS];
-            for (i, from) in from.iter_mut().enumerate() {
-                if let Some((channel, kx)) = canvas.number(row, run, i) {
-                    *from = Some((channel * height + row % height) * width + kx);
-                }
-            }
-            for column in 0..BLOCK {
-                let mut numbers = [0.0; NUMBERS];
-                if let Some(weight) = weight.chunks_exact(len).nth(column) {
-                    for (to, from) in numbers.iter_mut().zip(&from) {
-                        if let Some(from) = from {
-                            *to = weight.get(*from);
-                        }
-                    }
-                }
-                let mut words = [0.0; 3 * STEP];
-                for i in (0..STEP).step_by(S::LANES) {
-                    let both = [s.load(&numbers[2 * i..]), s.load(&numbers[2 * i + S::LANES..])];
-                    terms.write(s, both, &mut words[i..], STEP);
-                }
-                for (word, to) in words.iter().zip(panel.chunks_exact_mut(BLOCK)) {
-                    to[column] = *word;
-                }
-            }
-        }
+        let len = conv.terms.kept() * BLOCK;
+        &panel[steps.start * len..steps.end * len]
     }
 }
