@@ -215,8 +215,8 @@ impl Vectorized for Split<'_, '_> {
     }
 }
 
-/// Some rows of words, those of a step 16, each of two rows of numbers: so many of the order in which
-/// each of [`STREAMS`] has its turn.
+/// Some rows of words, those of a step 16, each of two rows of numbers. Each of
+/// [`STREAMS`] parts of the panel has its turn.
 #[cfg_attr(not(unoptimised), inline(always))]
 fn split_rows<S: Simd>(
     s: S,
