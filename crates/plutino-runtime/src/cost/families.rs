@@ -34,10 +34,14 @@ pub(super) const TABLE: &[Family] = &[
     row("conv.direct", 0.9),
     row("conv.direct_bf16", 1.5),
     row("conv.first_layer", 0.83),
+    row("conv.gemm", 0.9),
     row("conv.im2col", 0.7),
+    row("conv.phases", 0.75),
     row("conv.pointwise", 0.91),
     row("conv.pointwise_bf16", 1.5),
+    row("conv.single_pixel", 0.9),
     row("conv.tiles", 1.3),
+    row("conv.transposed", 0.7),
     row("conv.winograd2x2_3x3", 1.3),
     row("conv.winograd4x4_3x3", 2.6),
     row("conv.winograd4x4_3x3_plain", 1.26),
@@ -60,8 +64,12 @@ pub(super) const TABLE: &[Family] = &[
     serial("append", 0.1),
 ];
 
-/// The family of a kernel.
+/// The family of a kernel. A convolution whose channels are scaled is of that without.
 pub(super) fn of(kernel: &str) -> &'static Family {
-    let fitting = TABLE.iter().filter(|family| kernel.starts_with(family.prefix));
+    let fits = |prefix: &str| match kernel.strip_prefix("conv.scaled_") {
+        Some(rest) => prefix.strip_prefix("conv.").is_some_and(|prefix| rest.starts_with(prefix)),
+        None => kernel.starts_with(prefix),
+    };
+    let fitting = TABLE.iter().filter(|family| fits(family.prefix));
     fitting.max_by_key(|family| family.prefix.len()).unwrap_or(&OTHER)
 }

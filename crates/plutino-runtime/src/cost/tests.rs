@@ -55,6 +55,11 @@ fn the_longest_prefix_names_the_family() {
         assert!(family.efficiency > 0.0 && !family.prefix.is_empty());
         assert!(families::TABLE[i + 1..].iter().all(|other| other.prefix != family.prefix));
     }
+    for algorithm in plutino_kernels::conv::ALGORITHMS {
+        let of = |scaled: &str| families::of(&format!("conv.{scaled}{}.c16", algorithm.name));
+        assert!(of("").prefix.starts_with("conv."), "{} has no row", algorithm.name);
+        assert_eq!(of("scaled_"), of(""));
+    }
     let mut measured = machine();
     measured.efficiency.insert("gemm".into(), 0.5);
     let estimator = Costs::default().with_machine(measured).estimator(Isa::PORTABLE, 1);
