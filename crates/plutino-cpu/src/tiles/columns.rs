@@ -22,7 +22,7 @@ const NUMBERS: usize = 2 * STEP * BLOCK;
 const WORDS: usize = STEP * BLOCK;
 
 /// Parts of a panel from which numbers are read in turn: the CPU looks ahead in each. (From memory,
-/// Sapphire Rapids, 2026-11-26: one 10.3 GB/s, two 11.7, four 14.1, eight 13.9, sixteen 13.8.)
+/// Emerald Rapids, 2026-11-26: one 10.3 GB/s, two 11.7, four 14.1, eight 13.9, sixteen 13.8.)
 const STREAMS: usize = 4;
 
 /// How columns become words.

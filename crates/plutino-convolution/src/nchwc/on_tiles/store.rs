@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// Adds a block of sums to what y holds, and finishes the last ones. (What they will meet is not
 /// asked for early: fetching y and the residual while the unit computes took 3 to 10 % of a
-/// network's time, Sapphire Rapids, 2026-11-26.)
+/// network's time, Emerald Rapids, 2026-11-26.)
 pub(super) struct Store<'a> {
     pub(super) task: &'a Task<'a>,
     pub(super) block: &'a Block,
