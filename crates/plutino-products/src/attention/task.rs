@@ -326,17 +326,19 @@ unsafe fn multiply<S: Simd>(
     let mut panel = 0;
     while panel < panels {
         let side_by_side = if wide <= panels - panel { wide } else { 1 };
-        for (rows, _) in tile::row_tiles(rows, mr) {
-            let c = c.wrapping_add(rows.start * c_stride + panel * nr);
+        for tiles in tile::row_tiles(rows, mr) {
+            let first = tiles.rows.start;
+            let c = c.wrapping_add(first * c_stride + panel * nr);
             let tile = Tile {
                 depth,
-                a: tile::Rows { first: a.first.wrapping_add(rows.start * a.stride), ..a },
+                a: tile::Rows { first: a.first.wrapping_add(first * a.stride), ..a },
                 b: b[panel * b_panel..].as_ptr(),
                 b_panel,
                 ahead: Ahead::NOTHING,
                 c,
                 c_stride,
                 cols: (cols - panel * nr).min(side_by_side * nr),
+                below: 0,
                 end: End {
                     add: [add.then_some((c.cast_const(), c_stride)), None],
                     ..End::default()
@@ -344,7 +346,7 @@ unsafe fn multiply<S: Simd>(
                 clamp: (f32::NEG_INFINITY, f32::INFINITY),
             };
             // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
-            unsafe { tile::run(s, rows.len(), side_by_side, &tile) };
+            unsafe { tile::run(s, (tiles.each, side_by_side, tiles.count()), &tile) };
         }
         panel += side_by_side;
     }

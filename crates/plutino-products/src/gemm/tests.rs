@@ -10,13 +10,15 @@ fn tiles_take_all_rows_and_few_are_small() {
     for mr in [6, 12] {
         for rows in 0..60 {
             let mut end = 0;
-            for (tile, seam) in tile::row_tiles(rows, mr) {
-                assert_eq!(tile.start, end);
-                end = tile.end;
-                let enough = tile.len() >= 3 || rows < mr;
-                assert!(enough && tile.len() <= mr, "{tile:?} of {rows}");
-                // A seam lies inside a panel.
-                assert_eq!(seam, tile.start % mr != 0, "{tile:?} of {rows}");
+            for tiles in tile::row_tiles(rows, mr) {
+                assert_eq!(tiles.rows.start, end);
+                end = tiles.rows.end;
+                assert_eq!(tiles.rows.len(), tiles.count() * tiles.each, "{tiles:?} of {rows}");
+                let enough = tiles.each >= 3 || rows < mr;
+                assert!(enough && tiles.each <= mr, "{tiles:?} of {rows}");
+                // A seam lies inside a panel, and what is not full is one tile.
+                assert_eq!(tiles.seam, tiles.rows.start % mr != 0, "{tiles:?} of {rows}");
+                assert!(tiles.each == mr || tiles.count() == 1, "{tiles:?} of {rows}");
             }
             assert_eq!(end, rows);
         }

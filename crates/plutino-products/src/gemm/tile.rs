@@ -22,7 +22,7 @@
 
 use super::post_ops::UNLIMITED;
 use plutino_cpu::simd::unroll::{array, unroll};
-use plutino_cpu::simd::{LINE, Simd};
+use plutino_cpu::simd::{LINE, Simd, Vectorized};
 use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
@@ -59,6 +59,9 @@ pub(crate) trait Left: Copy {
     fn at<S: Simd>(self, i: usize, k: usize) -> *const f32;
     /// The same from term `k` on.
     fn from<S: Simd>(self, k: usize) -> Self;
+    /// The same from row `rows` on, which is the first of a panel, if there are panels of `depth`
+    /// terms.
+    fn down(self, rows: usize, depth: usize) -> Self;
 }
 
 /// The right operand of a tile: panels of elements that are read front to back.
@@ -127,6 +130,11 @@ impl Left for Panel {
     fn from<S: Simd>(self, k: usize) -> Self {
         Self(self.at::<S>(0, k))
     }
+
+    #[inline(always)]
+    fn down(self, rows: usize, depth: usize) -> Self {
+        Self(self.0.wrapping_add(rows * depth))
+    }
 }
 
 /// Rows where a matrix in memory has them.
@@ -147,6 +155,11 @@ impl Left for Rows {
     #[inline(always)]
     fn from<S: Simd>(self, k: usize) -> Self {
         Self { first: self.at::<S>(0, k), ..self }
+    }
+
+    #[inline(always)]
+    fn down(self, rows: usize, _: usize) -> Self {
+        Self { first: self.first.wrapping_add(rows * self.stride), ..self }
     }
 }
 
@@ -171,6 +184,12 @@ impl Left for Seam {
     #[inline(always)]
     fn from<S: Simd>(self, k: usize) -> Self {
         Self { first: self.first.wrapping_add(k * rows::<S>()), ..self }
+    }
+
+    /// A seam is that of one tile.
+    #[inline(always)]
+    fn down(self, _: usize, _: usize) -> Self {
+        self
     }
 }
 
@@ -209,6 +228,8 @@ pub(crate) struct Tile<'a, A, B> {
     pub(crate) c_stride: usize,
     /// Columns of the tile that exist in C.
     pub(crate) cols: usize,
+    /// Rows of C from the tile's first on, which the cache is asked for before their tile comes.
+    pub(crate) below: usize,
     /// What is added.
     pub(crate) end: End<'a>,
     /// Limits of the result.
@@ -219,64 +240,150 @@ impl<'a, B> Tile<'a, (), B> {
     /// The tile with its left operand.
     #[inline(always)]
     pub(crate) fn with<A>(self, a: A) -> Tile<'a, A, B> {
-        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, end, clamp } = self;
-        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, end, clamp }
+        let Self { depth, a: (), b, b_panel, ahead, c, c_stride, cols, below, end, clamp } = self;
+        Tile { depth, a, b, b_panel, ahead, c, c_stride, cols, below, end, clamp }
     }
 }
 
-/// Computes a tile of `rows` rows; `panels` panels of B side by side (see [`wide_panels`]).
+impl<A: Left, B> Tile<'_, A, B> {
+    /// Goes on to the tile below one of so many rows.
+    #[inline(always)]
+    fn go_down(&mut self, rows: usize) {
+        self.a = self.a.down(rows, self.depth);
+        self.c = self.c.wrapping_add(rows * self.c_stride);
+        self.below = self.below.saturating_sub(rows);
+        for (add, stride) in self.end.add.iter_mut().flatten() {
+            *add = add.wrapping_add(rows * *stride);
+        }
+        self.end.row_bias = self.end.row_bias.and_then(|bias| bias.get(rows..));
+        if !self.ahead.first.is_null() {
+            let bytes = self.ahead.step * self.depth;
+            self.ahead.first = self.ahead.first.wrapping_byte_add(bytes);
+        }
+    }
+
+    /// Asks the cache for the rows of C of the tile below one of so many rows.
+    #[inline(always)]
+    fn fetch_below<S: Simd>(&self, s: S, rows: usize) {
+        for row in rows..self.below.min(rows + self::rows::<S>()) {
+            let p = self.c.wrapping_add(row * self.c_stride);
+            s.prefetch(p);
+            s.prefetch(p.wrapping_add(self.cols.saturating_sub(1)));
+        }
+    }
+}
+
+/// Computes `count` tiles of `rows` rows and `panels` panels of B side by side (see
+/// [`wide_panels`]), one below the other: `t` is the first. Those of packed rows are full, or one.
 ///
 /// # Safety
-/// For each of the `rows` rows: `a` has `depth` elements, which are f32 with any alignment; `b` is
-/// valid for `depth` panel rows in each panel; `c` and what `end.add` says for `cols` elements in
-/// each row. `rows` is at least 1.
+/// For each of the rows of all tiles: `a` has `depth` elements, which are f32 with any alignment;
+/// `b` is valid for `depth` panel rows in each panel; `c` and what `end.add` says for `cols`
+/// elements in each row. `rows` is at least 1.
 #[inline(always)]
 pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
     s: S,
-    rows_here: usize,
-    panels: usize,
+    (rows_here, panels, count): (usize, usize, usize),
     t: &Tile<'_, A, B>,
 ) {
-    // SAFETY: the caller's promise, passed on; arms beyond the register file are never reached.
-    unsafe {
-        match (rows_here, panels) {
-            (1, 4) => tile::<S, A, B, 1, 8>(s, t),
-            (2, 2) => tile::<S, A, B, 2, 4>(s, t),
-            (3, 2) => tile::<S, A, B, 3, 4>(s, t),
-            (1, _) => tile::<S, A, B, 1, 2>(s, t),
-            (2, _) => tile::<S, A, B, 2, 2>(s, t),
-            (3, _) => tile::<S, A, B, 3, 2>(s, t),
-            (4, _) if !B::NARROW => tile::<S, A, B, 4, 2>(s, t),
-            (5, _) if !B::NARROW => tile::<S, A, B, 5, 2>(s, t),
-            (6, _) if !B::NARROW => tile::<S, A, B, 6, 2>(s, t),
-            (7, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 7, 2>(s, t),
-            (8, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 8, 2>(s, t),
-            (9, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 9, 2>(s, t),
-            (10, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 10, 2>(s, t),
-            (11, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 11, 2>(s, t),
-            (12, _) if !B::NARROW && rows::<S>() > 6 => tile::<S, A, B, 12, 2>(s, t),
-            _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
+    // Sizes beyond the register file are not compiled.
+    macro_rules! sizes {
+        ($($rows:literal, $panels:pat => $vectors:literal if $compiled:expr;)*) => {
+            match (rows_here, panels) {
+                $(($rows, $panels) if const { $compiled } => {
+                    // SAFETY: the caller's promise, passed on.
+                    s.outlined(unsafe { Below::<A, B, $rows, $vectors>::new(t, count) });
+                })*
+                _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
+            }
+        };
+    }
+    sizes! {
+        1, 4 => 8 if true;
+        2, 2 => 4 if true;
+        3, 2 => 4 if true;
+        1, _ => 2 if true;
+        2, _ => 2 if true;
+        3, _ => 2 if true;
+        4, _ => 2 if !B::NARROW;
+        5, _ => 2 if !B::NARROW;
+        6, _ => 2 if !B::NARROW;
+        7, _ => 2 if !B::NARROW && rows::<S>() > 6;
+        8, _ => 2 if !B::NARROW && rows::<S>() > 6;
+        9, _ => 2 if !B::NARROW && rows::<S>() > 6;
+        10, _ => 2 if !B::NARROW && rows::<S>() > 6;
+        11, _ => 2 if !B::NARROW && rows::<S>() > 6;
+        12, _ => 2 if !B::NARROW && rows::<S>() > 6;
+    }
+}
+
+/// Tiles of R rows and V vectors, one below the other. A function of their own ([`Simd::outlined`]):
+/// the time that compiling takes grows faster than the length of a function.
+struct Below<'a, A, B, const R: usize, const V: usize> {
+    first: &'a Tile<'a, A, B>,
+    count: usize,
+}
+
+impl<'a, A, B, const R: usize, const V: usize> Below<'a, A, B, R, V> {
+    /// # Safety
+    /// As [`run`], with R rows and V / 2 panels.
+    #[inline(always)]
+    unsafe fn new(first: &'a Tile<'a, A, B>, count: usize) -> Self {
+        Self { first, count }
+    }
+}
+
+impl<A: Left, B: Right, const R: usize, const V: usize> Vectorized for Below<'_, A, B, R, V> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // A copy of its own, which no store to C can change.
+        let mut t = *self.first;
+        for _ in 0..self.count {
+            t.fetch_below(s, R);
+            // SAFETY: promised when it was made.
+            unsafe { tile::<S, A, B, R, V>(s, &t) };
+            t.go_down(R);
         }
     }
 }
 
 /// Rows of the tile before a seam, of `mr` rows of a full one.
 #[inline(always)]
-const fn cut(mr: usize) -> usize {
+pub(crate) const fn cut(mr: usize) -> usize {
     mr * 2 / 3
+}
+
+/// Rows that are cut into tiles of one size.
+#[derive(Debug, Clone)]
+pub(crate) struct RowTiles {
+    pub(crate) rows: Range<usize>,
+    /// Rows of each tile.
+    pub(crate) each: usize,
+    /// Whether the only tile starts inside the panel of the tile before.
+    pub(crate) seam: bool,
+}
+
+impl RowTiles {
+    /// How many there are.
+    #[inline(always)]
+    pub(crate) fn count(&self) -> usize {
+        self.rows.len() / self.each.max(1)
+    }
 }
 
 /// How the rows of a product are cut into tiles: `mr` rows each, and what is left. A last tile of
 /// one to three rows would have too few chains; it takes some of the rows of the tile before, and
-/// starts inside their panel: at a seam, which is the second part of the item.
+/// starts inside their panel: at a seam.
 #[inline(always)]
-pub(crate) fn row_tiles(rows: usize, mr: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
+pub(crate) fn row_tiles(rows: usize, mr: usize) -> impl Iterator<Item = RowTiles> {
     let few = rows % mr;
     let seam = rows > mr && wide_panels(few) > 1;
-    let end = if seam { rows - few - mr } else { rows };
-    let seam = seam.then(|| [(end..end + cut(mr), false), (end + cut(mr)..rows, true)]);
-    let before = (0..end).step_by(mr).map(move |i| (i..end.min(i + mr), false));
-    before.chain(seam.into_iter().flatten())
+    let full = rows - few - if seam { mr } else { 0 };
+    let then = if seam { full + cut(mr) } else { rows };
+    let of = |rows: Range<usize>, each| RowTiles { each, rows, seam: false };
+    let last = RowTiles { each: rows - then, rows: then..rows, seam };
+    [of(0..full, mr), of(full..then, then - full), last].into_iter().filter(|t| !t.rows.is_empty())
 }
 
 /// Panels of B that a product of this few rows takes at once, to have chains enough.

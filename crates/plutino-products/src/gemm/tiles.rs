@@ -228,8 +228,8 @@ where
         // at once, the CPU sees that for itself, and asking takes time: 10 to 20 % of a product of
         // one row, from L3.)
         let next = b.wrapping_add(t.nr * t.depth);
-        let tiles = t.rows.len().div_ceil(t.mr).max(1);
-        let step = (t.nr * size_of::<E>()).div_ceil(tiles);
+        let all = t.rows.len().div_ceil(t.mr).max(1);
+        let step = (t.nr * size_of::<E>()).div_ceil(all);
         let ahead = |tile: usize| match panels {
             1 => Ahead {
                 first: next.cast::<f32>().wrapping_byte_add(tile * step * t.depth),
@@ -238,10 +238,11 @@ where
             },
             _ => Ahead::NOTHING,
         };
-        let mut before = t.rows.start;
-        for (number, (rows, seam)) in tile::row_tiles(t.rows.len(), t.mr).enumerate() {
-            let (i, rows) = (t.rows.start + rows.start, rows.len());
-            let (c, end, clamp) = t.end(i..i + rows, j..j + cols);
+        let mut number = 0;
+        for tiles in tile::row_tiles(t.rows.len(), t.mr) {
+            let rows = t.rows.start + tiles.rows.start..t.rows.start + tiles.rows.end;
+            let i = rows.start;
+            let (c, end, clamp) = t.end(rows, j..j + cols);
             let tile = Tile {
                 depth: t.depth,
                 a: (),
@@ -251,36 +252,27 @@ where
                 c,
                 c_stride: t.stride,
                 cols,
+                below: t.rows.end - i,
                 end,
                 clamp,
             };
-            t.fetch_c(s, i + rows, j, cols);
+            let size = (tiles.each, panels, tiles.count());
+            number += tiles.count();
             // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and
             // belong to this task alone (`Gemm::check`, disjoint tasks); the residual is as long as
             // C (same place).
             unsafe {
-                if seam {
-                    tile::run(s, rows, panels, &tile.with(t.a.seam(before, i, t.mr)));
+                if tiles.seam {
+                    tile::run(s, size, &tile.with(t.a.seam(i - tile::cut(t.mr), i, t.mr)));
                 } else {
-                    tile::run(s, rows, panels, &tile.with(t.a.rows(i, t.mr)));
+                    tile::run(s, size, &tile.with(t.a.rows(i, t.mr)));
                 }
             }
-            before = i;
         }
         if let Some(activation) = activation {
             let c = t.c.as_mut_ptr().wrapping_add(t.base + t.rows.start * t.stride + j);
             // SAFETY: rows and columns of C that belong to this task alone, as above.
             s.outlined(unsafe { InPlace::of_rows(activation, c, (t.rows.len(), cols), t.stride) });
-        }
-    }
-
-    /// Asks the cache for the rows of C from `i` on, which are the next tile's.
-    #[inline(always)]
-    fn fetch_c<S: Simd>(&self, s: S, i: usize, j: usize, cols: usize) {
-        for row in i..(i + self.mr).min(self.rows.end) {
-            let p = self.c.as_mut_ptr().wrapping_add(self.base + row * self.stride + j);
-            s.prefetch(p);
-            s.prefetch(p.wrapping_add(cols - 1));
         }
     }
 }

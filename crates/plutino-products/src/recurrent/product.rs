@@ -137,7 +137,8 @@ impl Vectorized for Multiply<'_> {
             let j = (self.range.start + first) * nr;
             let b = &self.b[j * self.depth..(j + panels * nr) * self.depth];
             let cols = (self.columns - j).min(panels * nr);
-            for (rows, _) in tile::row_tiles(self.rows, mr) {
+            for tiles in tile::row_tiles(self.rows, mr) {
+                let rows = &tiles.rows;
                 let c = self.c.0.wrapping_add(rows.start * self.c.1 + j);
                 let a = &self.a[rows.start * self.depth..rows.end * self.depth];
                 for k in (0..self.depth.max(1)).step_by(self.chain) {
@@ -158,6 +159,7 @@ impl Vectorized for Multiply<'_> {
                         c,
                         c_stride: self.c.1,
                         cols,
+                        below: 0,
                         end: End {
                             add: [there.then_some((c.cast_const(), self.c.1)), None],
                             row_bias: None,
@@ -169,7 +171,7 @@ impl Vectorized for Multiply<'_> {
                     // depth` are some of theirs; rows and columns of C exist (checked by
                     // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges
                     // of panels).
-                    unsafe { tile::run(s, rows.len(), panels, &tile) };
+                    unsafe { tile::run(s, (tiles.each, panels, tiles.count()), &tile) };
                 }
             }
         }
