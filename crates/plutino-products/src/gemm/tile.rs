@@ -419,7 +419,7 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
             unroll!(R, |I| {
                 // SAFETY: A has this element (precondition).
                 let ai = s.splat(unsafe { a.at::<S>(I, $K).read_unaligned() });
-                unroll!(V, |J| acc[I][J] = B::multiply_add(s, ai, bs[J], acc[I][J]));
+                unroll!(at most 8: V, |J| acc[I][J] = B::multiply_add(s, ai, bs[J], acc[I][J]));
             });
         }};
     }
@@ -450,7 +450,7 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
 
     let (low, high) = (s.splat(t.clamp.0), s.splat(t.clamp.1));
     let limited = t.clamp != UNLIMITED;
-    unroll!(V, |J| {
+    unroll!(at most 8: V, |J| {
         let at = J * S::LANES;
         let lanes = t.cols.saturating_sub(at).min(S::LANES);
         for add in &t.end.add {
