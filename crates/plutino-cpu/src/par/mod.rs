@@ -43,6 +43,9 @@ const STACK: usize = 2 << 20;
 /// Grains after which a task of [`Par::split`] looks whether its work is to end.
 const LOOK: usize = 4;
 
+/// What is called with the number of a worker and a range of items.
+type OfRange<'f> = dyn Fn(usize, Range<usize>) + Sync + 'f;
+
 /// The threads of one session.
 pub struct Pool {
     /// `threads - 1` workers; the thread that calls [`Pool::enter`] is the last one.
@@ -141,6 +144,10 @@ impl Par {
     /// its own places, which are the same in every job that cuts images alike, layer by layer.
     /// Where there are fewer places than threads it begins with some of the layers instead.
     pub fn run_grid(&self, size: [usize; 3], f: impl Fn(usize, [usize; 3]) + Sync) {
+        self.run_cells(size, &f);
+    }
+
+    fn run_cells(&self, size: [usize; 3], f: &(dyn Fn(usize, [usize; 3]) + Sync)) {
         let grid = Grid::new(size, self.threads());
         self.run_units(grid.units(), grid.layers(), &|worker, task| f(worker, grid.cell(task)));
     }
@@ -162,6 +169,11 @@ impl Par {
 
     /// As [`Par::split`], with the number of the calling worker first (see [`Par::run_as`]).
     pub fn split_as(&self, items: usize, grain: usize, f: impl Fn(usize, Range<usize>) + Sync) {
+        self.split_ranges(items, grain, &f);
+    }
+
+    /// No generic function: hundreds of kernels would each compile it.
+    fn split_ranges(&self, items: usize, grain: usize, f: &OfRange<'_>) {
         let (least, grain) = (grain, grain.max(1).max(items.div_ceil(self.threads() * 4)));
         self.run_as(items.div_ceil(grain), |worker, i| {
             let range = i * grain..((i + 1) * grain).min(items);
@@ -174,18 +186,22 @@ impl Par {
     /// [`Par::run_grid`].
     pub fn split_planes(
         &self,
-        [images, planes, rows]: [usize; 3],
+        size: [usize; 3],
         grain: usize,
         f: impl Fn(usize, Range<usize>) + Sync,
     ) {
+        self.split_rows(size, grain, &f);
+    }
+
+    fn split_rows(&self, [images, planes, rows]: [usize; 3], grain: usize, f: &OfRange<'_>) {
         let all = images.saturating_mul(planes).saturating_mul(rows);
         if planes <= 1 || self.threads() == 1 || all <= grain {
-            return self.split_as(all, grain, f);
+            return self.split_ranges(all, grain, f);
         }
         let parts =
             if images.is_multiple_of(self.threads()) { 1 } else { self.threads().min(rows) };
         let layers = (all / grain.max(1) / (images * parts)).clamp(1, planes.min(4));
-        self.run_grid([images, layers, parts], |worker, [image, layer, part]| {
+        self.run_cells([images, layers, parts], &|worker, [image, layer, part]| {
             let part = part_of(part, parts, rows);
             for plane in part_of(layer, layers, planes) {
                 let first = (image * planes + plane) * rows;
