@@ -15,6 +15,11 @@ use plutino_fixtures::Fixture;
 #[doc = include_str!("../../docs/programs.md")]
 pub struct ProgramsPage;
 
+/// The example of docs/generate.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/generate.md")]
+pub struct GeneratePage;
+
 /// The examples of docs/state.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/state.md")]

@@ -279,7 +279,7 @@ impl Operator for Conv {
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let flops = self.problem(inputs).map_or(0, |(problem, _)| problem.flops() as u64);
-        Cost { flops, ..Cost::moved(inputs, outputs) }
+        self.weighted.cost(flops, inputs, outputs)
     }
 }
 

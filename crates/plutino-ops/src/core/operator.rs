@@ -254,6 +254,9 @@ pub struct Cost {
     pub flops: u64,
     /// Bytes read and written, each once.
     pub bytes: u64,
+    /// Results of a product or a convolution to which it applies an activation that is not cheap:
+    /// one with an exponential, say. They are not among `flops`, which go at another rate.
+    pub activations: u64,
 }
 
 impl Cost {
@@ -266,7 +269,16 @@ impl Cost {
             .filter_map(ValueSpec::as_tensor)
             .map(|t| t.spec.storage_bytes().unwrap_or(0) as u64)
             .fold(0, u64::saturating_add);
-        Self { flops: 0, bytes }
+        Self { bytes, ..Self::default() }
+    }
+
+    /// The same with an activation of each element of the first output.
+    pub fn with_activation(self, activation: Option<Activation>, outputs: &[ValueSpec]) -> Self {
+        let numel = match activation.filter(|activation| !activation.is_cheap()) {
+            Some(_) => TensorValue::at(outputs, 0).map_or(0, |y| y.shape().numel() as u64),
+            None => 0,
+        };
+        Self { activations: self.activations.saturating_add(numel), ..self }
     }
 
     /// As [`Cost::moved`], with an operation for each element of this input.

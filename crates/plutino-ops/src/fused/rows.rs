@@ -110,6 +110,7 @@ impl Operator for ByRows {
         Cost {
             flops: first.flops.saturating_add(next.flops),
             bytes: first.bytes.saturating_add(next.bytes).saturating_sub(hidden),
+            activations: first.activations.saturating_add(next.activations),
         }
     }
 }

@@ -262,7 +262,8 @@ impl Operator for EmbeddingBag {
         let moved = Cost::moved(inputs, outputs);
         let Ok(s) = self.bind(inputs) else { return moved };
         let read = (s.indices as u64).saturating_mul(s.columns as u64);
-        Cost { flops: read, bytes: read.saturating_mul(s.dtype.size_of() as u64) }
+        let bytes = read.saturating_mul(s.dtype.size_of() as u64);
+        Cost { flops: read, bytes, ..moved }
     }
 
     fn refuses_data(&self) -> bool {

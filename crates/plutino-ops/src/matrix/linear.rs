@@ -126,9 +126,7 @@ impl Operator for Linear {
             sizes.iter().fold(2u64, |all, &size| all.saturating_mul(size as u64))
         };
         let flops = self.sizes(inputs).map_or(0, |(sizes, _)| product(sizes));
-        let weight = self.0.weight.spec(inputs).and_then(|w| Ok(w.storage_bytes()?)).unwrap_or(0);
-        let moved = Cost::moved(inputs, outputs);
-        Cost { flops, bytes: moved.bytes.saturating_add(weight as u64) }
+        self.0.cost(flops, inputs, outputs)
     }
 }
 

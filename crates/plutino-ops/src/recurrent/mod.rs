@@ -293,6 +293,7 @@ impl Operator for Network {
                     .flops
                     .saturating_add(product(&[2, shape.rows()]).saturating_mul(weights)),
                 bytes: cost.bytes.saturating_add(weights.saturating_mul(4)),
+                ..cost
             }
         })
     }

@@ -6,7 +6,7 @@
 
 use crate::support::weights::{self, Bound, Source};
 use crate::{
-    BuildError, Inputs, Neighbour, NodeReader, PlanCx, PlanError, RunError, ShapeError,
+    BuildError, Cost, Inputs, Neighbour, NodeReader, PlanCx, PlanError, RunError, ShapeError,
     TensorValue, ValueSpec,
 };
 use plutino_kernels::Activation;
@@ -75,6 +75,16 @@ impl Weighted {
     pub(crate) fn is_stored(&self) -> bool {
         let stored = |source: &Source| source.stored().is_some();
         stored(&self.weight) && self.bias.as_ref().is_none_or(stored)
+    }
+
+    /// Arithmetic and memory traffic of so many operations: those of inputs and outputs, and what
+    /// only the operator knows of, its own weight and the activation of its results.
+    pub(crate) fn cost(&self, flops: u64, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        let weight = self.weight.stored().and_then(|_| self.weight.spec(&[]).ok());
+        let weight = weight.map_or(0, |weight| weight.storage_bytes().unwrap_or(0) as u64);
+        let moved = Cost::moved(inputs, outputs);
+        let cost = Cost { flops, bytes: moved.bytes.saturating_add(weight), ..moved };
+        cost.with_activation(self.post_ops.activation, outputs)
     }
 
     /// Checks that the bias is one number for each output.

@@ -55,7 +55,7 @@ pub(super) const TABLE: &[Family] = &[
     row("gemm", 0.92),
     row("gemm.avx512_bf16", 1.6),
     row("normalize_rows", 0.19),
-    row("pool.average", 0.06),
+    row("pool.average", 0.17),
     row("pool.max", 0.3),
     row("recurrent", 0.6),
     row("reorder", 0.1),

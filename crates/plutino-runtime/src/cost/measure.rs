@@ -1,7 +1,8 @@
 //! Measuring a machine: small nets, each of which one figure sets.
 //!
 //! What is measured is what runs: sessions with their steps, kernels and threads. Of many runs the
-//! fastest counts, in which nobody else had the processor. All together takes less than a second.
+//! fastest counts, in which nobody else had the processor; each net is run in several rounds, for
+//! what slows a processor down lasts longer than one of them. All together takes about a second.
 
 use super::{CostsError, Machine, families};
 use crate::plan::Step;
@@ -11,11 +12,11 @@ use plutino_kernels::{Isa, Pool};
 use plutino_tensor::Tensor;
 use std::time::{Duration, Instant};
 
-/// How long each net is run.
-const TIME: Duration = Duration::from_millis(25);
+/// Rounds of all nets.
+const ROUNDS: usize = 5;
 
-/// And how often at least.
-const LEAST: usize = 4;
+/// How long each net is run in a round.
+const TIME: Duration = Duration::from_millis(8);
 
 /// Steps of the net whose time is that of steps alone.
 const STEPS: usize = 64;
@@ -55,11 +56,6 @@ const PROBES: &[(&str, &[usize])] = &[
          @weight=(256)f32",
         &[256, 256],
     ),
-    (
-        "nn.MaxPool2d # ceil_mode=False dilation=(1,1) kernel_size=(3,3) padding=(1,1) \
-         return_indices=False stride=(1,1)",
-        &[1, 64, 28, 28],
-    ),
 ];
 
 impl Machine {
@@ -69,32 +65,42 @@ impl Machine {
     /// Where the operators that are measured are not linked into the program, or fail.
     pub fn measure(isa: Isa, threads: usize) -> Result<Self, CostsError> {
         let mut machine = Self { cpu: cpu(), threads, ..Self::built_in(isa) };
-        machine.step_ns = step(isa)?;
-        machine.bandwidth.clear();
-        for (bytes, most) in COPIES {
-            let ns = copy(isa, bytes)?;
-            machine.bandwidth.push((most, bytes as f64 / (ns - machine.step_ns).max(1.0)));
-        }
-        let mut rates = Vec::new();
+        let mut probes = Vec::new();
         for (line, shape) in PROBES {
-            let probe = Probe::new(line, shape, isa)?;
-            let (family, flops) = probe.what()?;
-            let ns = (probe.time(1)? - machine.step_ns).max(1.0);
-            rates.push((family, flops / ns, ns, probe));
+            probes.push(Probe::new(line, shape, isa)?);
         }
-        // The first is a product: nothing computes faster than it is counted for.
-        let peak = rates.first().map_or(machine.peak_gflops, |(_, rate, ..)| *rate);
-        machine.peak_gflops = peak.max(1e-3);
-        for (family, rate, ..) in &rates {
-            machine.efficiency.insert((*family).to_owned(), (rate / machine.peak_gflops).max(1e-6));
+        let mut runs = vec![step(isa)?];
+        for (bytes, _) in COPIES {
+            runs.push(copy(isa, bytes)?);
+        }
+        for probe in &probes {
+            runs.push(probe.run(1)?);
+        }
+        if let Some(probe) = probes.first().filter(|_| threads > 1) {
+            runs.push(probe.run(threads)?);
+        }
+        let mut times = fastest(&mut runs)?.into_iter();
+        let mut next = || times.next().unwrap_or(f64::INFINITY);
+
+        machine.step_ns = next();
+        let bandwidth =
+            COPIES.map(|(bytes, most)| (most, bytes as f64 / (next() - machine.step_ns).max(1.0)));
+        machine.bandwidth = bandwidth.to_vec();
+        let alone: Vec<f64> = probes.iter().map(|_| (next() - machine.step_ns).max(1.0)).collect();
+        for (i, (probe, ns)) in probes.iter().zip(&alone).enumerate() {
+            let (family, flops) = probe.what()?;
+            // The first is a product: nothing computes faster than it is counted for.
+            if i == 0 {
+                machine.peak_gflops = (flops / ns).max(1e-3);
+            }
+            let share = (flops / ns / machine.peak_gflops).max(1e-6);
+            machine.efficiency.insert(family.to_owned(), share);
         }
         if threads > 1 {
             (machine.job_ns, machine.enter_ns) = pool(threads);
-            if let Some((_, _, alone, probe)) = rates.first() {
-                let shared = (probe.time(threads)? - machine.step_ns - machine.job_ns).max(1.0);
-                let scaling = (alone / shared - 1.0) / (threads as f64 - 1.0);
-                machine.scaling = scaling.clamp(0.0, 1.0);
-            }
+            let shared = (next() - machine.step_ns - machine.job_ns).max(1.0);
+            let more = alone.first().map_or(0.0, |alone| alone / shared - 1.0);
+            machine.scaling = (more / (threads as f64 - 1.0)).clamp(0.0, 1.0);
         }
         Ok(machine)
     }
@@ -140,19 +146,26 @@ fn input(shape: &[usize]) -> Result<Tensor, CostsError> {
         .map_err(crate::SessionError::from)?)
 }
 
-/// The shortest time of some runs, in nanoseconds, as `of` finds it in each.
-fn fastest(mut run: impl FnMut() -> Result<f64, CostsError>) -> Result<f64, CostsError> {
-    let start = Instant::now();
-    let (mut best, mut runs) = (f64::INFINITY, 0);
-    while runs < LEAST || start.elapsed() < TIME {
-        best = best.min(run()?);
-        runs += 1;
+/// Runs something, and says how many nanoseconds it took.
+type Run<'a> = Box<dyn FnMut() -> Result<f64, CostsError> + 'a>;
+
+/// The shortest time of each, in nanoseconds.
+fn fastest(runs: &mut [Run<'_>]) -> Result<Vec<f64>, CostsError> {
+    let mut best = vec![f64::INFINITY; runs.len()];
+    for _ in 0..ROUNDS {
+        for (run, best) in runs.iter_mut().zip(&mut best) {
+            let start = Instant::now();
+            while {
+                *best = best.min(run()?);
+                start.elapsed() < TIME
+            } {}
+        }
     }
     Ok(best)
 }
 
-/// What a step costs that does next to nothing.
-fn step(isa: Isa) -> Result<f64, CostsError> {
+/// A step that does next to nothing.
+fn step(isa: Isa) -> Result<Run<'static>, CostsError> {
     let mut lines = vec!["pnnx.Input in 0 1 0 #0=(1)f32".to_owned()];
     for at in 0..STEPS {
         lines.push(format!("pnnx.Expression n{at} 1 1 {at} {} expr=neg(@0)", at + 1));
@@ -160,17 +173,16 @@ fn step(isa: Isa) -> Result<f64, CostsError> {
     lines.push(format!("pnnx.Output out 1 0 {STEPS}"));
     let session = model(&lines, STEPS + 1)?.session(options(isa, 1).without_passes())?;
     let (input, mut outputs) = ([input(&[1])?], Vec::new());
-    let run = fastest(|| {
+    Ok(Box::new(move || {
         let start = Instant::now();
         session.run_into(&input, &mut outputs)?;
-        Ok(start.elapsed().as_secs_f64() * 1e9)
-    })?;
-    Ok(run / STEPS as f64)
+        Ok(start.elapsed().as_secs_f64() * 1e9 / STEPS as f64)
+    }))
 }
 
-/// How long it takes to read half of so many bytes and to write the other half, between values
-/// that are in memory already.
-fn copy(isa: Isa, bytes: usize) -> Result<f64, CostsError> {
+/// Reads half of so many bytes and writes the other half, between values that are in memory
+/// already.
+fn copy(isa: Isa, bytes: usize) -> Result<Run<'static>, CostsError> {
     let elements = bytes / 8;
     let lines = [
         format!("pnnx.Input in 0 1 0 #0=({elements})f32"),
@@ -181,11 +193,11 @@ fn copy(isa: Isa, bytes: usize) -> Result<f64, CostsError> {
     ];
     let session = model(&lines, 4)?.session(options(isa, 1).without_passes())?;
     let input = [input(&[elements])?];
-    fastest(|| {
+    Ok(Box::new(move || {
         let (_, profile) = session.profile(&input)?;
         let time = profile.steps.get(1).map(|step| step.duration).unwrap_or_default();
         Ok(time.as_secs_f64() * 1e9)
-    })
+    }))
 }
 
 /// What it costs to hand out a job, and to call the threads, in nanoseconds.
@@ -246,15 +258,15 @@ impl Probe {
         Ok((family, step.map_or(0.0, |step| step.cost.flops as f64)))
     }
 
-    /// Nanoseconds of its step.
-    fn time(&self, threads: usize) -> Result<f64, CostsError> {
+    /// Its step.
+    fn run(&self, threads: usize) -> Result<Run<'static>, CostsError> {
         let session = self.session(threads)?;
         let input = [self.input.clone()];
-        fastest(|| {
+        Ok(Box::new(move || {
             let (_, profile) = session.profile(&input)?;
             let at = Self::middle(&profile.plan.steps);
             let time = profile.steps.get(at).map(|step| step.duration).unwrap_or_default();
             Ok(time.as_secs_f64() * 1e9)
-        })
+        }))
     }
 }

@@ -6,10 +6,11 @@
 //! thread is
 //!
 //! ```text
-//! overhead + max(flops / (peak * efficiency), bytes / bandwidth)
+//! overhead + max(flops / (peak * efficiency), bytes / bandwidth) + activations / rate
 //! ```
 //!
-//! where the bandwidth is that of the cache which the bytes fit in. Where a run was recorded
+//! where activations are those that a product or a convolution applies to its results, at the rate
+//! of elementwise functions, and the bandwidth is that of the cache which the bytes fit in. Where a run was recorded
 //! ([`Recorded`]), the time of the same operator with the same shapes on as many threads counts
 //! instead.
 //!
@@ -257,14 +258,15 @@ impl Estimator {
     /// By the model alone.
     fn model(&self, kernel: &str, cost: Cost) -> (Nanos, Bound) {
         let family = families::of(kernel);
-        let efficiency = self.machine.efficiency(family);
-        let compute = cost.flops as f64 / (self.machine.peak_gflops * efficiency).max(1e-9);
+        let rate = |family| (self.machine.peak_gflops * self.machine.efficiency(family)).max(1e-9);
+        let compute = cost.flops as f64 / rate(family);
         let memory = cost.bytes as f64 / self.machine.bandwidth(cost.bytes).max(1e-9);
-        let work = compute.max(memory);
+        let activations = cost.activations as f64 / rate(families::of("elementwise"));
+        let work = compute.max(memory) + activations;
         let alone = self.machine.step_ns + work;
         let bound = match () {
             () if work < self.machine.step_ns => Bound::Overhead,
-            () if compute >= memory => Bound::Compute,
+            () if compute + activations >= memory => Bound::Compute,
             () => Bound::Memory,
         };
         (Nanos { alone, shared: self.share(kernel, alone) }, bound)

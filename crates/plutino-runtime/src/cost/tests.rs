@@ -29,8 +29,8 @@ fn key(kind: &str) -> Key {
 #[test]
 fn the_slower_of_arithmetic_and_memory_counts() {
     let of = |kernel: &str, flops, bytes, threads| {
-        let estimate =
-            estimator(threads).estimate(kernel, Cost { flops, bytes }, || key("never asked"));
+        let cost = Cost { flops, bytes, ..Cost::default() };
+        let estimate = estimator(threads).estimate(kernel, cost, || key("never asked"));
         (estimate.time.as_nanos(), estimate.bound)
     };
     let gemm = families::of("gemm.avx512").efficiency * 100.0;
@@ -40,6 +40,11 @@ fn the_slower_of_arithmetic_and_memory_counts() {
     assert_eq!(of("gemm.avx512", 0, 900, 1), (140, Bound::Memory));
     assert_eq!(of("gemm.avx512", 0, 5000, 1), (5050, Bound::Memory));
     assert_eq!(of("gemm.avx512", 0, 100, 1), (60, Bound::Overhead));
+    // Activations come on top, at the rate of elementwise functions.
+    let cost = Cost { flops: 1_000_000, bytes: 8, activations: 1000 };
+    let with = estimator(1).nanos("gemm.avx512", cost, || key("never asked")).alone;
+    let function = 1.0 / (families::of("elementwise").efficiency * 100.0);
+    assert!((with - expected - 1000.0 * function).abs() < 1e-6, "{with}");
     // A second thread adds half of one, and costs a job; what is small is not shared.
     assert_eq!(of("gemm.avx512", 0, 60_000, 2), (50 + 1000 + 40_000, Bound::Memory));
     assert_eq!(of("gemm.avx512", 0, 900, 2), (140, Bound::Memory));
@@ -63,7 +68,7 @@ fn the_longest_prefix_names_the_family() {
     let mut measured = machine();
     measured.efficiency.insert("gemm".into(), 0.5);
     let estimator = Costs::default().with_machine(measured).estimator(Isa::PORTABLE, 1);
-    let cost = Cost { flops: 1_000_000, bytes: 0 };
+    let cost = Cost { flops: 1_000_000, ..Cost::default() };
     assert_eq!(estimator.nanos("gemm.x", cost, || key("")).alone, 50.0 + 20_000.0);
 }
 
