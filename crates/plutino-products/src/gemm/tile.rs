@@ -317,8 +317,8 @@ pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
     }
 }
 
-/// Tiles of R rows and V vectors, one below the other. A function of their own ([`Simd::outlined`]):
-/// the time that compiling takes grows faster than the length of a function.
+/// Tiles of R rows and V vectors, one below the other. They are a function of their own
+/// ([`Simd::outlined`]): the time that compiling takes grows faster than the length of a function.
 struct Below<'a, A, B, const R: usize, const V: usize> {
     first: &'a Tile<'a, A, B>,
     count: usize,
