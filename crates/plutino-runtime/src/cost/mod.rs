@@ -11,8 +11,8 @@
 //!
 //! where activations are those that a product or a convolution applies to its results, at the rate
 //! of elementwise functions, and the bandwidth is that of the cache which the bytes fit in. Where a
-//! run was recorded ([`Recorded`]), the time of the same operator with the same shapes on as many threads counts
-//! instead.
+//! run was recorded ([`Recorded`]), the time of the same operator with the same shapes on as many
+//! threads counts instead.
 //!
 //! A session estimates by built-in figures for its instruction set, unless it is given others
 //! ([`SessionOptions::costs`](crate::SessionOptions::costs)): so a plan depends on nothing but the
