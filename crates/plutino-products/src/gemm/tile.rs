@@ -317,6 +317,26 @@ pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
     }
 }
 
+/// One tile, as [`run`] computes it, for products of one row whose sums are short: that tile is
+/// compiled where it is called, since a call would take 3 % of it.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+pub(crate) unsafe fn run_short<S: Simd, A: Left, B: Right>(
+    s: S,
+    size: (usize, usize, usize),
+    t: &Tile<'_, A, B>,
+) {
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        match size {
+            (1, 4, 1) => tile::<S, A, B, 1, 8>(s, t),
+            _ => run(s, size, t),
+        }
+    }
+}
+
 /// Tiles of R rows and V vectors, one below the other. They are a function of their own
 /// ([`Simd::outlined`]): the time that compiling takes grows faster than the length of a function.
 struct Below<'a, A, B, const R: usize, const V: usize> {

@@ -171,7 +171,7 @@ impl Vectorized for Multiply<'_> {
                     // depth` are some of theirs; rows and columns of C exist (checked by
                     // `Panels::multiply`) and are nobody else's (its precondition, disjoint ranges
                     // of panels).
-                    unsafe { tile::run(s, (tiles.each, panels, tiles.count()), &tile) };
+                    unsafe { tile::run_short(s, (tiles.each, panels, tiles.count()), &tile) };
                 }
             }
         }
