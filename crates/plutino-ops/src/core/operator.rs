@@ -272,13 +272,13 @@ impl Cost {
         Self { bytes, ..Self::default() }
     }
 
-    /// The same with an activation of each element of the first output.
-    pub fn with_activation(self, activation: Option<Activation>, outputs: &[ValueSpec]) -> Self {
-        let numel = match activation.filter(|activation| !activation.is_cheap()) {
-            Some(_) => TensorValue::at(outputs, 0).map_or(0, |y| y.shape().numel() as u64),
-            None => 0,
-        };
-        Self { activations: self.activations.saturating_add(numel), ..self }
+    /// That of both.
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            flops: self.flops.saturating_add(other.flops),
+            bytes: self.bytes.saturating_add(other.bytes),
+            activations: self.activations.saturating_add(other.activations),
+        }
     }
 
     /// As [`Cost::moved`], with an operation for each element of this input.

@@ -103,15 +103,11 @@ impl Operator for ByRows {
         let Ok(between) = self.between(inputs) else { return moved };
         let own = inputs.get(..self.inputs).unwrap_or_default();
         let made = [between.clone()];
-        let (first, next) =
-            (self.first.cost(own, &made), self.next.cost(&self.of_next(between, inputs), outputs));
+        let next = self.next.cost(&self.of_next(between, inputs), outputs);
+        let both = self.first.cost(own, &made).plus(next);
         // What lies between is neither read nor written.
         let hidden = Cost::moved(&made, &made).bytes;
-        Cost {
-            flops: first.flops.saturating_add(next.flops),
-            bytes: first.bytes.saturating_add(next.bytes).saturating_sub(hidden),
-            activations: first.activations.saturating_add(next.activations),
-        }
+        Cost { bytes: both.bytes.saturating_sub(hidden), ..both }
     }
 }
 

@@ -288,13 +288,11 @@ impl Operator for Network {
         };
         self.shapes(&found).iter().fold(moved, |cost, shape| {
             let weights = product(&[shape.directions, shape.gates(), shape.features + shape.state]);
-            Cost {
-                flops: cost
-                    .flops
-                    .saturating_add(product(&[2, shape.rows()]).saturating_mul(weights)),
-                bytes: cost.bytes.saturating_add(weights.saturating_mul(4)),
-                ..cost
-            }
+            cost.plus(Cost {
+                flops: product(&[2, shape.rows()]).saturating_mul(weights),
+                bytes: weights.saturating_mul(4),
+                ..Cost::default()
+            })
         })
     }
 }

@@ -68,11 +68,7 @@ pub(crate) fn cost(expansion: &Expansion, inputs: &[ValueSpec]) -> Result<Cost, 
     let made = expansion.infer(inputs)?;
     let mut all = Cost::default();
     for (step, outputs) in expansion.steps.iter().zip(&made) {
-        let Cost { flops, bytes, activations } =
-            step.operator.cost(&specs(&step.inputs, inputs, &made)?, outputs);
-        all.flops = all.flops.saturating_add(flops);
-        all.bytes = all.bytes.saturating_add(bytes);
-        all.activations = all.activations.saturating_add(activations);
+        all = all.plus(step.operator.cost(&specs(&step.inputs, inputs, &made)?, outputs));
     }
     Ok(all)
 }

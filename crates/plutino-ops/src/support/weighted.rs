@@ -82,9 +82,13 @@ impl Weighted {
     pub(crate) fn cost(&self, flops: u64, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let weight = self.weight.stored().and_then(|_| self.weight.spec(&[]).ok());
         let weight = weight.map_or(0, |weight| weight.storage_bytes().unwrap_or(0) as u64);
-        let moved = Cost::moved(inputs, outputs);
-        let cost = Cost { flops, bytes: moved.bytes.saturating_add(weight), ..moved };
-        cost.with_activation(self.post_ops.activation, outputs)
+        let activations = match self.post_ops.activation {
+            Some(activation) if !activation.is_cheap() => {
+                TensorValue::at(outputs, 0).map_or(0, |y| y.shape().numel() as u64)
+            }
+            _ => 0,
+        };
+        Cost::moved(inputs, outputs).plus(Cost { flops, bytes: weight, activations })
     }
 
     /// Checks that the bias is one number for each output.

@@ -292,7 +292,7 @@ pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
             match (rows_here, panels) {
                 $(($rows, $panels) if const { $compiled } => {
                     // SAFETY: the caller's promise, passed on.
-                    s.outlined(unsafe { Below::<A, B, $rows, $vectors>::new(t, count) });
+                    s.outlined(unsafe { OfSize::<A, B, $rows, $vectors>::new(t, count) });
                 })*
                 _ => debug_assert!(false, "a tile of {rows_here} rows and {panels} panels"),
             }
@@ -339,12 +339,12 @@ pub(crate) unsafe fn run_short<S: Simd, A: Left, B: Right>(
 
 /// Tiles of R rows and V vectors, one below the other. They are a function of their own
 /// ([`Simd::outlined`]): the time that compiling takes grows faster than the length of a function.
-struct Below<'a, A, B, const R: usize, const V: usize> {
+struct OfSize<'a, A, B, const R: usize, const V: usize> {
     first: &'a Tile<'a, A, B>,
     count: usize,
 }
 
-impl<'a, A, B, const R: usize, const V: usize> Below<'a, A, B, R, V> {
+impl<'a, A, B, const R: usize, const V: usize> OfSize<'a, A, B, R, V> {
     /// # Safety
     /// As [`run`], with R rows and V / 2 panels.
     #[inline(always)]
@@ -353,7 +353,7 @@ impl<'a, A, B, const R: usize, const V: usize> Below<'a, A, B, R, V> {
     }
 }
 
-impl<A: Left, B: Right, const R: usize, const V: usize> Vectorized for Below<'_, A, B, R, V> {
+impl<A: Left, B: Right, const R: usize, const V: usize> Vectorized for OfSize<'_, A, B, R, V> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -147,10 +147,10 @@ fn input(shape: &[usize]) -> Result<Tensor, CostsError> {
 }
 
 /// Runs something, and says how many nanoseconds it took.
-type Run<'a> = Box<dyn FnMut() -> Result<f64, CostsError> + 'a>;
+type Run = Box<dyn FnMut() -> Result<f64, CostsError>>;
 
 /// The shortest time of each, in nanoseconds.
-fn fastest(runs: &mut [Run<'_>]) -> Result<Vec<f64>, CostsError> {
+fn fastest(runs: &mut [Run]) -> Result<Vec<f64>, CostsError> {
     let mut best = vec![f64::INFINITY; runs.len()];
     for _ in 0..ROUNDS {
         for (run, best) in runs.iter_mut().zip(&mut best) {
@@ -165,7 +165,7 @@ fn fastest(runs: &mut [Run<'_>]) -> Result<Vec<f64>, CostsError> {
 }
 
 /// A step that does next to nothing.
-fn step(isa: Isa) -> Result<Run<'static>, CostsError> {
+fn step(isa: Isa) -> Result<Run, CostsError> {
     let mut lines = vec!["pnnx.Input in 0 1 0 #0=(1)f32".to_owned()];
     for at in 0..STEPS {
         lines.push(format!("pnnx.Expression n{at} 1 1 {at} {} expr=neg(@0)", at + 1));
@@ -182,7 +182,7 @@ fn step(isa: Isa) -> Result<Run<'static>, CostsError> {
 
 /// Reads half of so many bytes and writes the other half, between values that are in memory
 /// already.
-fn copy(isa: Isa, bytes: usize) -> Result<Run<'static>, CostsError> {
+fn copy(isa: Isa, bytes: usize) -> Result<Run, CostsError> {
     let elements = bytes / 8;
     let lines = [
         format!("pnnx.Input in 0 1 0 #0=({elements})f32"),
@@ -259,7 +259,7 @@ impl Probe {
     }
 
     /// Its step.
-    fn run(&self, threads: usize) -> Result<Run<'static>, CostsError> {
+    fn run(&self, threads: usize) -> Result<Run, CostsError> {
         let session = self.session(threads)?;
         let input = [self.input.clone()];
         Ok(Box::new(move || {
