@@ -24,7 +24,7 @@ use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::{Describing, Times};
 use crate::{SessionError, verify};
 use plutino_ir::{Limits, SizeLimit};
-use plutino_ops::{MemoryUse, PackCache, PlanCx, Planned, ValueSpec};
+use plutino_ops::{Cost, MemoryUse, Operator, PackCache, PlanCx, Planned, ValueSpec};
 use plutino_tensor::alloc::{self, Ledger};
 use plutino_tensor::{Scope, TensorSpec};
 use std::sync::{Arc, OnceLock};
@@ -193,7 +193,7 @@ impl Making<'_> {
         };
         halt::go_on()?;
         let Arranged { storage, placed, lay } = arranged;
-        let mut assembler =
+        let assembler =
             Assembler { net: &net, types, storage: &storage, lay: &lay, residents: &residents };
         let fetches = assembler.fetches()?;
         let packed = packs.used_bytes();
@@ -214,7 +214,7 @@ impl Making<'_> {
         let mut times = Vec::new();
         let mut rebound = opening.map(|opening| opening.noting(&net, &planned));
         for (at, (planned, placed)) in planned.into_iter().zip(placed).enumerate() {
-            let step = assembler.step(at, planned, placed)?;
+            let step = assembler.step(at, planned, placed, None)?;
             lists::push(&mut times, step.is_some().then_some(steps.len()))?;
             lists::extend(&mut steps, step.map(Arc::new))?;
         }
@@ -489,19 +489,19 @@ pub(crate) struct Assembler<'a> {
 }
 
 impl Assembler<'_> {
-    /// The step of a node; none where there is nothing to do while running.
+    /// The step of a node; none where there is nothing to do while running. Its cost is asked of
+    /// the operator where `cost` is none.
     pub(crate) fn step(
-        &mut self,
+        &self,
         at: usize,
         planned: Option<Planned>,
         placed: Option<Placed>,
+        cost: Option<Cost>,
     ) -> Result<Option<Step>, SessionError> {
         let node = &self.net.nodes[at];
-        let (Some(inputs), Some(outputs)) =
-            (self.types.all(&node.inputs), self.types.all(&node.outputs))
-        else {
+        if !self.types.has(&node.inputs) || !self.types.has(&node.outputs) {
             return self.late_step(at, node).map(Some);
-        };
+        }
         let (Some(planned), Some(operator)) = (planned, node.operator()) else { return Ok(None) };
         let wrong = |what: &str| SessionError::internal(format!("{}: {what}", node.location));
         let input_leaves =
@@ -518,7 +518,7 @@ impl Assembler<'_> {
             reads: Vec::new(),
             writes: Vec::new(),
             scratch: planned.scratch,
-            cost: operator.cost(&inputs, &outputs),
+            cost: cost.unwrap_or_else(|| self.cost(node, operator)),
         };
         if let Some(resident) = self.residents.iter().position(|resident| resident.node == at) {
             step.scratch = 0;
@@ -552,6 +552,12 @@ impl Assembler<'_> {
         step.work = Work::Kernel(kernel);
         step.writes.extend(self.lay.scratch(at));
         Ok(Some(step))
+    }
+
+    /// What a node costs, whose inputs and outputs are planned.
+    fn cost(&self, node: &Node, operator: &dyn Operator) -> Cost {
+        let specs = |ids: &[ValueId]| self.types.all(ids).unwrap_or_default();
+        operator.cost(&specs(&node.inputs), &specs(&node.outputs))
     }
 
     /// Names of the operators that a node comes after without reading from them.
@@ -703,16 +709,18 @@ impl Assembler<'_> {
             if self.residents.iter().any(|resident| resident.output == id) {
                 let spec = self.types.get(id).and_then(ValueSpec::as_tensor);
                 let spec = spec.ok_or_else(|| SessionError::internal("a cache of no type"))?;
-                let (name, spec) = (self.net.name(id).to_owned(), spec.spec.clone());
+                let (name, spec) = (Arc::clone(self.net.shared_name(id)), spec.spec.clone());
                 fetches.push(Fetch::Resident { of, value: id, name, spec });
                 continue;
             }
             match &self.storage.values[id.0] {
                 &Stored::Late(slot) => {
-                    fetches.push(Fetch::Late { of, name: self.net.name(id).to_owned(), slot })
+                    let name = Arc::clone(self.net.shared_name(id));
+                    fetches.push(Fetch::Late { of, name, slot });
                 }
                 Stored::Leaves(leaves) => {
-                    let names = self.types.get(id).map(|spec| members(self.net.name(id), spec));
+                    let name = self.net.shared_name(id);
+                    let names = self.types.get(id).map(|spec| members(name, spec));
                     let mut names = names.unwrap_or_default().into_iter();
                     for &l in leaves {
                         let leaf = &self.storage.leaves[l];
@@ -737,8 +745,8 @@ impl Assembler<'_> {
         Ok(fetches)
     }
 
-    fn leaf_name(&self, leaf: &crate::storage::Leaf) -> String {
-        let name = self.net.name(leaf.value);
-        leaf.member.map_or_else(|| name.to_owned(), |m| format!("{name}.{m}"))
+    fn leaf_name(&self, leaf: &crate::storage::Leaf) -> Arc<str> {
+        let name = self.net.shared_name(leaf.value);
+        leaf.member.map_or_else(|| Arc::clone(name), |m| format!("{name}.{m}").into())
     }
 }

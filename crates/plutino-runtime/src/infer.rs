@@ -29,6 +29,11 @@ impl Types {
         ids.iter().map(|&id| self.get(id).cloned()).collect()
     }
 
+    /// Whether something is known of each of several values.
+    pub(crate) fn has(&self, ids: &[ValueId]) -> bool {
+        ids.iter().all(|&id| self.get(id).is_some())
+    }
+
     /// Sets what is known of a value.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
 use plutino_tensor::{TensorError, TensorSpec};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Names a value within its net: [`OperandId::index`] of the operand, or beyond for a value that
 /// stands for none.
@@ -24,7 +24,7 @@ impl From<OperandId> for ValueId {
 /// A value: what the file says about it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Value {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) recorded: TensorType,
 }
 
@@ -163,7 +163,8 @@ impl Net {
         let order = order.map_err(|e| SessionError::internal(e.to_string()))?; // load refuses cycles
         let mut values = lists::filled(graph.operand_slots(), Value::default())?;
         for (id, operand) in graph.operands() {
-            values[id.index()] = Value { name: operand.name.clone(), recorded: operand.ty.clone() };
+            values[id.index()] =
+                Value { name: operand.name.as_str().into(), recorded: operand.ty.clone() };
         }
         let mut ready = lists::filled(values.len(), false)?;
         feeds.iter().for_each(|f| ready[f.0] = true);
@@ -238,7 +239,13 @@ impl Net {
 
     /// Name of a value.
     pub(crate) fn name(&self, id: ValueId) -> &str {
-        self.values.get(id.0).map_or("?", |v| &v.name)
+        self.shared_name(id)
+    }
+
+    /// As [`Net::name`], to be kept.
+    pub(crate) fn shared_name(&self, id: ValueId) -> &Arc<str> {
+        static UNKNOWN: LazyLock<Arc<str>> = LazyLock::new(|| "?".into());
+        self.values.get(id.0).map_or(&UNKNOWN, |v| &v.name)
     }
 
     /// Notes who makes and who reads each value.

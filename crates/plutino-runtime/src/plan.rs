@@ -81,7 +81,7 @@ pub(crate) enum Work {
 
 /// An input leaf of a step.
 pub(crate) struct StepInput {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) spec: TensorSpec,
     pub(crate) source: Source,
     /// Where it lies, if it is in an output's memory ([`Source::Shared`]).
@@ -106,7 +106,7 @@ pub(crate) enum Source {
 
 /// An output leaf of a step.
 pub(crate) struct StepOutput {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) sink: Sink,
 }
 
@@ -124,11 +124,11 @@ pub(crate) enum Sink {
 /// A result of the run.
 pub(crate) enum Fetch {
     /// One tensor of the fetched value `of`.
-    Leaf { of: usize, name: String, dtype: DType, spec: Option<TensorSpec>, source: Source },
+    Leaf { of: usize, name: Arc<str>, dtype: DType, spec: Option<TensorSpec>, source: Source },
     /// What a cache holds at the end: it stays where it lies, and is no result.
-    Resident { of: usize, value: ValueId, name: String, spec: TensorSpec },
+    Resident { of: usize, value: ValueId, name: Arc<str>, spec: TensorSpec },
     /// Whatever comes out of a late step: any number of tensors.
-    Late { of: usize, name: String, slot: usize },
+    Late { of: usize, name: Arc<str>, slot: usize },
 }
 
 /// A result that steps write to directly.
@@ -141,18 +141,19 @@ pub(crate) struct Direct {
 
 /// Names of the tensors of a value: its own, or where it is a tuple `name.0`, `name.1` and so on,
 /// with a number more for each tuple inside.
-pub(crate) fn members(name: &str, spec: &ValueSpec) -> Vec<String> {
-    fn walk(name: String, spec: &ValueSpec, names: &mut Vec<String>) {
+pub(crate) fn members(name: &Arc<str>, spec: &ValueSpec) -> Vec<Arc<str>> {
+    fn walk(name: Arc<str>, spec: &ValueSpec, names: &mut Vec<Arc<str>>) {
         match spec {
             ValueSpec::List(members) => {
-                members.iter().enumerate().for_each(|(i, m)| walk(format!("{name}.{i}"), m, names));
+                let members = members.iter().enumerate();
+                members.for_each(|(i, m)| walk(format!("{name}.{i}").into(), m, names));
             }
             ValueSpec::Word(_) => {}
             ValueSpec::Tensor(_) | ValueSpec::Dynamic { .. } => names.push(name),
         }
     }
     let mut names = Vec::new();
-    walk(name.to_owned(), spec, &mut names);
+    walk(Arc::clone(name), spec, &mut names);
     names
 }
 
@@ -195,9 +196,9 @@ impl Plan {
     /// running may turn out to be several.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = (&str, Option<&TensorSpec>)> + '_ {
         self.fetches.iter().map(|fetch| match fetch {
-            Fetch::Leaf { name, spec, .. } => (name.as_str(), spec.as_ref()),
-            Fetch::Resident { name, spec, .. } => (name.as_str(), Some(spec)),
-            Fetch::Late { name, .. } => (name.as_str(), None),
+            Fetch::Leaf { name, spec, .. } => (&**name, spec.as_ref()),
+            Fetch::Resident { name, spec, .. } => (&**name, Some(spec)),
+            Fetch::Late { name, .. } => (&**name, None),
         })
     }
 
@@ -278,7 +279,7 @@ impl Step {
     fn info(&self, context: usize) -> StepInfo {
         let mut reads = self.reads.iter();
         let inputs = self.inputs.iter().map(|input| ValueReport {
-            name: input.name.clone(),
+            name: input.name.to_string(),
             spec: input.spec.to_string(),
             place: match input.source {
                 Source::Lent(_) => reads.next().map(ToString::to_string).unwrap_or_default(),
@@ -297,7 +298,7 @@ impl Step {
                 Sink::Heap { dtype, slot } => (format!("(?){dtype}"), format!("heap {slot}")),
                 Sink::View => (String::new(), "view".into()),
             };
-            ValueReport { name: output.name.clone(), spec, place }
+            ValueReport { name: output.name.to_string(), spec, place }
         });
         StepInfo {
             location: (*self.location).clone(),

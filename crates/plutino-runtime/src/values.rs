@@ -255,11 +255,12 @@ impl Describing<'_> {
                     },
                 )?,
                 Stored::Leaves(of) => {
-                    let names = self.types.get(id).map(|spec| members(self.net.name(id), spec));
+                    let names =
+                        self.types.get(id).map(|spec| members(self.net.shared_name(id), spec));
                     for (name, &leaf) in names.unwrap_or_default().into_iter().zip(of) {
                         lists::extend(
                             &mut values,
-                            self.leaf(id, name, leaf, &leaves[leaf], &owners),
+                            self.leaf(id, name.to_string(), leaf, &leaves[leaf], &owners),
                         )?;
                     }
                 }

@@ -218,7 +218,7 @@ impl Watch for Look {
                 read
             }
             _ => {
-                let names = step.inputs.iter().map(|input| input.name.as_str());
+                let names = step.inputs.iter().map(|input| &*input.name);
                 names.filter_map(|name| Some((name, found.get(name)?))).collect()
             }
         };

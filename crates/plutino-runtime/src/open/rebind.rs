@@ -14,7 +14,7 @@ use crate::report::MemoryReport;
 use crate::storage::{Home, Place, Storage, Stored};
 use crate::values::Sharing;
 use plutino_kernels::Isa;
-use plutino_ops::{Alias, PlanCx, Planned, ValueSpec};
+use plutino_ops::{Alias, Cost, PlanCx, Planned, ValueSpec};
 use plutino_tensor::TensorSpec;
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ pub(crate) fn rebind(
         }
     }
     let (mut steps, mut appends) = (base.steps.clone(), base.appends.clone());
-    // Plans of nodes, for their twins.
-    let mut made: Vec<Option<Planned>> = Vec::with_capacity(open.nodes.len());
+    // Plans and costs of nodes, for their twins.
+    let mut made: Vec<Option<(Planned, Cost)>> = Vec::with_capacity(open.nodes.len());
     for depends in &open.nodes {
         made.push(None);
         for (_, node) in open.prelude.iter().filter(|(before, _)| *before == depends.at) {
@@ -72,18 +72,20 @@ pub(crate) fn rebind(
             continue;
         }
         let twin = depends.twin.and_then(|at| Some((open.nodes.get(at)?, made.get(at)?)));
-        let planned = match twin {
-            Some((twin, Some(planned))) => binder.follow(depends, twin.at, planned)?,
-            _ => binder.plan(depends, base, resolved)?,
+        let (planned, cost) = match twin {
+            Some((twin, Some((planned, cost)))) => {
+                (binder.follow(depends, twin.at, planned)?, Some(*cost))
+            }
+            _ => (binder.plan(depends, base, resolved)?, None),
         };
         let Some(planned) = planned else { return Ok(None) };
         let Some(planned) = planned else { continue };
-        if let Some(made) = made.last_mut() {
-            *made = Some(planned.clone());
-        }
-        let mut assembler = binder.assembler(open, &base.residents);
+        let assembler = binder.assembler(open, &base.residents);
         let idle = planned.is_idle();
-        let step = assembler.step(depends.at, Some(planned), None)?;
+        let step = assembler.step(depends.at, Some(planned.clone()), None, cost)?;
+        if let Some(made) = made.last_mut() {
+            *made = Some((planned, step.as_ref().map(|step| step.cost).unwrap_or_default()));
+        }
         match (depends.step.and_then(|at| steps.get_mut(at)), step) {
             (Some(place), Some(step)) => *place = Arc::new(step),
             (Some(place), None) if idle => *place = Arc::new(place.idle()),

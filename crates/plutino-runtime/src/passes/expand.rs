@@ -128,7 +128,7 @@ fn members(
             continue;
         }
         let name = net.name(value).to_owned();
-        let member = |i| Value { name: format!("{name}.{i}"), ..Value::default() };
+        let member = |i| Value { name: format!("{name}.{i}").into(), ..Value::default() };
         let outputs = (0..count).map(|i| net.add_value(member(i))); // bounded: room
         let outputs = outputs.collect::<Result<Vec<ValueId>, _>>()?;
         let node = Node {
@@ -199,7 +199,7 @@ fn splice(
             let result = StepValue::Step(number, output);
             let outside = outputs.get(&result);
             let name = if count == 1 { name.clone() } else { format!("{name}.{output}") };
-            let own = || net.add_value(Value { name, ..Value::default() });
+            let own = || net.add_value(Value { name: name.into(), ..Value::default() });
             outside.copied().map_or_else(own, Ok)
         };
         let outputs = (0..count).map(|i| output(net, i)); // bounded: outputs

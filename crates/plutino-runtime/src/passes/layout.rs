@@ -115,7 +115,8 @@ fn reorder(net: &mut Net, value: ValueId, to: Layout) -> Result<NewNode, TensorE
     let Value { name, recorded } = net.values[value.0].clone();
     let producer = net.producer(value).and_then(|at| net.nodes.get(at));
     let location = producer.map_or_else(Location::default, |node| (*node.location).clone());
-    let location = Location { kind: "plutino.Reorder".to_owned(), name: name.clone(), ..location };
+    let location =
+        Location { kind: "plutino.Reorder".to_owned(), name: name.to_string(), ..location };
     let twin = net.add_value(Value { name, recorded })?;
     Ok(NewNode {
         location: Some(Arc::new(location)),

@@ -65,7 +65,7 @@ pub(crate) fn insert(
             }
             let old = &net.values[input.0];
             let name = format!("{}@{to}", old.name);
-            let value = Value { name: name.clone(), recorded: old.recorded.clone() };
+            let value = Value { name: name.as_str().into(), recorded: old.recorded.clone() };
             let made = net.add_value(value)?;
             // A value whose shape depends on data is copied by a late step, which knows it.
             let fixed = |spec: &&ValueSpec| {
