@@ -16,7 +16,8 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) enum Problem {
     Malformed(String),
-    /// A part, and what it is.
+    /// A part, and what it is. (With the feature, the crate tokenizers reads such a file instead.)
+    #[cfg_attr(feature = "tokenizers", allow(dead_code))]
     Unsupported(&'static str, String),
 }
 
