@@ -1,6 +1,8 @@
 //! Scaled dot-product attention: `F.scaled_dot_product_attention`, and attention that a model
 //! spells out ([`AttentionPattern`]).
 
+mod shared;
+
 use crate::support::assemble::leaf;
 use crate::support::halves;
 use crate::support::rearrange::{Geometry, invalid};
@@ -520,6 +522,10 @@ impl Operator for ScaledDotProduct {
         if halves::is_half(dtype) {
             return halves::widened(cx, |cx| self.plan(cx));
         }
+        let (problem, heads) = match self.causal {
+            true => (problem, heads),
+            false => shared::as_rows(problem, heads, cx.threads),
+        };
         let plan = (dtype == DType::F32)
             .then(|| Attention::new(Target::this(cx.isa), cx.threads, problem));
         let scratch = plan.map_or(0, |p| p.scratch(cx.threads)).saturating_mul(size_of::<f32>());

@@ -91,6 +91,26 @@ fn heads_of_keys_may_be_shared() {
     error(&*op(LINE), &[q, k, v]);
 }
 
+/// Those with one query each become rows of one head, if their masks follow each other evenly.
+#[test]
+fn heads_of_one_query_share_keys_as_rows() {
+    let grouped = op(&MASKED.replace("is_causal=False", "is_causal=False enable_gqa=True"));
+    let (q, k, v) = (random([2, 6, 1, 10], 1), random([2, 2, 20, 10], 2), random([2, 2, 20, 8], 3));
+    for shape in [[2, 6, 1, 20], [2, 1, 1, 20], [1, 6, 1, 20], [1, 1, 1, 20]] {
+        let mask = random(shape, 4);
+        let y = check(&*grouped, &[q.clone(), k.clone(), v.clone(), mask.clone()]);
+        let m = values::<f32>(&mask);
+        for i in 0..12 {
+            let (batch, head) = (i / 6 * (shape[0] / 2), i % 6 * (shape[1] / 6));
+            let (kv, first) = (i / 3, (batch * shape[1] + head) * 20);
+            let mask = |_, j| f64::from(m[first + j]);
+            let scale = 10f64.sqrt().recip();
+            let expected = naive(&matrix(&q, i), &matrix(&k, kv), &matrix(&v, kv), scale, mask);
+            assert_close(&matrix(&y[0], i), &expected, BOUND);
+        }
+    }
+}
+
 #[test]
 fn keys_and_values_may_lie_with_room() {
     use crate::{PackCache, PlanCx, Room, Setting, eager};
