@@ -495,28 +495,53 @@ pub(crate) fn specs(
         })?;
         *shape = Some(argument.shape.clone());
     }
-    let specs = slots.iter().zip(shapes).enumerate().map(|(i, (slot, shape))| {
-        let shape = shape.or_else(|| slot.recorded.known_shape().map(Shape::from));
-        let shape = shape.or_else(|| match open {
-            Open::Refuse => None,
-            Open::One => {
-                let shape = slot.with_ones()?;
-                crate::output::note(&format!(
-                    "the file records {} for input in{i} ('{}'): taken as {shape}; give its shape with --shape",
-                    slot.recorded, slot.operand
-                ));
-                Some(shape)
-            }
-        });
-        let shape = shape.ok_or_else(|| {
-            Failure::usage(format!(
-                "the file records {} for input in{i} ('{}'): give its shape with --shape",
-                slot.recorded, slot.operand
-            ))
-        })?;
-        Ok(TensorSpec::new(slot.dtype(), shape))
-    });
-    specs.collect()
+    let (mut taken, mut refused) = (Vec::new(), Vec::new());
+    for (i, (slot, shape)) in slots.iter().zip(&mut shapes).enumerate() {
+        if shape.is_none() {
+            *shape = slot.recorded.known_shape().map(Shape::from);
+        }
+        if shape.is_none() {
+            *shape = slot.with_ones().filter(|_| open == Open::One);
+            if shape.is_some() { &mut taken } else { &mut refused }.push(i);
+        }
+    }
+    for alike in recorded_alike(&taken, slots) {
+        let [first, ..] = alike[..] else { continue };
+        if let Some(shape) = &shapes[first] {
+            let (what, give) = (in_words(&alike, slots), shapes_of(&alike));
+            let text = format!("the file records {what}: taken as {shape}; give {give}");
+            crate::output::note(&text);
+        }
+    }
+    if !refused.is_empty() {
+        let groups = recorded_alike(&refused, slots);
+        let words: Vec<_> = groups.iter().map(|alike| in_words(alike, slots)).collect();
+        let (what, give) = (words.join(", "), shapes_of(&refused));
+        return Err(Failure::usage(format!("the file records {what}: give {give}")));
+    }
+    let specs = slots.iter().zip(shapes.into_iter().flatten());
+    Ok(specs.map(|(slot, shape)| TensorSpec::new(slot.dtype(), shape)).collect())
+}
+
+/// Inputs in groups of neighbours of which the file records the same.
+fn recorded_alike(inputs: &[usize], slots: &[Slot]) -> Vec<Vec<usize>> {
+    let alike = |&a: &usize, &b: &usize| a + 1 == b && slots[a].recorded == slots[b].recorded;
+    inputs.chunk_by(alike).map(<[usize]>::to_vec).collect()
+}
+
+/// What the file records for inputs that are alike: `(?,3,?,?)f32 for input in0 ('x')`.
+fn in_words(alike: &[usize], slots: &[Slot]) -> String {
+    let name = |i: usize| format!("in{i} ('{}')", slots[i].operand);
+    match *alike {
+        [] => String::new(),
+        [i] => format!("{} for input {}", slots[i].recorded, name(i)),
+        [a, .., b] => format!("{} for inputs {} to {}", slots[a].recorded, name(a), name(b)),
+    }
+}
+
+/// What is to be given for these inputs.
+fn shapes_of(inputs: &[usize]) -> &'static str {
+    if inputs.len() == 1 { "its shape with --shape" } else { "their shapes with --shape" }
 }
 
 /// Made-up inputs, for timing: normal numbers for floats, zeros and ones for integers (valid
@@ -591,6 +616,21 @@ mod tests {
 
     fn message<T>(result: Result<T, Failure>) -> String {
         result.err().and_then(|f| f.message().map(str::to_owned)).unwrap()
+    }
+
+    #[test]
+    fn open_sizes_are_told_in_groups() {
+        let open = || Some(vec![Dim::Known(4), Dim::Unknown]);
+        let caches = (1..4).map(|i| slot(&format!("past{i}"), open(), ir::DType::F32));
+        let tokens = slot("tokens", Some(vec![Dim::Unknown]), ir::DType::I64);
+        let slots: Vec<Slot> = std::iter::once(tokens).chain(caches).collect();
+        let refused = "the file records (?)i64 for input in0 ('tokens'), (4,?)f32 for inputs in1 \
+                       ('past1') to in3 ('past3'): give their shapes with --shape";
+        assert_eq!(message(specs(&[], &slots, Open::Refuse)), refused);
+        let groups = recorded_alike(&[0, 1, 3], &slots);
+        assert_eq!(groups, [vec![0], vec![1], vec![3]]);
+        let ones = specs(&[], &slots, Open::One).unwrap();
+        assert_eq!(ones[3], TensorSpec::new(DType::F32, [4, 1]));
     }
 
     #[test]
