@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output::{Output, bytes, si, time};
 use crate::profile::report::scope;
-use plutino::cost::{Estimator, PlanCost, StepCost};
+use plutino::cost::{Bound, Estimator, PlanCost, StepCost};
 use plutino::{Plan, StepInfo};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -165,6 +165,13 @@ pub(crate) fn print(report: &CostReport, out: &mut Output) -> Result<(), Failure
     let cpu = match report.cpu.as_str() {
         "" => "built-in figures (--machine measured for those of this one)",
         cpu => cpu,
+    };
+    let operators = report.operators.len();
+    let is_recorded = |row: &&CostRow| row.bound == Bound::Recorded.name();
+    let cpu = match report.operators.iter().filter(is_recorded).count() {
+        0 => cpu.to_owned(),
+        all if all == operators => "all operators as recorded".to_owned(),
+        some => format!("{some} of {operators} operators as recorded, the others by {cpu}"),
     };
     Ok(writeln!(
         out,

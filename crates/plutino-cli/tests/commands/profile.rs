@@ -180,3 +180,21 @@ fn a_request_is_profiled() {
     let fed = names(&["--feed", &format!("9={file}")]);
     assert_eq!(fed, ["head"]);
 }
+
+/// What was measured is what is estimated, for the same shapes and threads.
+#[test]
+fn recorded_costs_are_estimates() {
+    let folder = Folder::new();
+    let (model, file) = (digits("model"), folder.path("costs.json"));
+    let cost = ["info", &model, "--shape", "1x1x8x8", "--cost", "-t", "1"];
+    assert!(ok(&cost).contains("; built-in figures"));
+    ok(&["profile", &model, "--shape", "1x1x8x8", "-t", "1", "-n", "3", "--record", &file]);
+    let recorded = [&cost[..], &["--costs", &file]].concat();
+    assert!(ok(&recorded).contains("; all operators as recorded"));
+    let report = json(&[&recorded[..], &["--json"]].concat());
+    let rows = report["cost"]["operators"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["bound"] == "recorded"));
+    // Those of other shapes are not.
+    let larger = recorded.iter().map(|arg| if *arg == "1x1x8x8" { "3x1x8x8" } else { arg });
+    assert!(ok(&larger.collect::<Vec<_>>()).contains("; built-in figures"));
+}
