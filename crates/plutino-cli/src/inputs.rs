@@ -164,13 +164,16 @@ pub(crate) fn position(slots: &[Slot], name: &str) -> Option<usize> {
 
 fn names(slots: &[Slot]) -> String {
     const MOST: usize = 16;
-    let each = slots.iter().take(MOST).enumerate();
-    let mut each: Vec<String> =
-        each.map(|(i, s)| format!("in{i} ('{}')", ir::quote(&s.operand))).collect();
+    let mut each: Vec<String> = slots.iter().take(MOST).enumerate().map(named).collect();
     if let Some(more @ 1..) = slots.len().checked_sub(MOST) {
         each.push(format!("{more} more"));
     }
     each.join(", ")
+}
+
+/// An input by position and operand.
+fn named((i, slot): (usize, &Slot)) -> String {
+    format!("in{i} ('{}')", ir::quote(&slot.operand))
 }
 
 /// What a file holds.
@@ -506,16 +509,15 @@ pub(crate) fn specs(
         }
     }
     for alike in recorded_alike(&taken, slots) {
-        let [first, ..] = alike[..] else { continue };
-        if let Some(shape) = &shapes[first] {
-            let (what, give) = (in_words(&alike, slots), shapes_of(&alike));
+        if let Some(shape) = alike.first().and_then(|&first| shapes[first].as_ref()) {
+            let (what, give) = (in_words(alike, slots), shapes_of(alike));
             let text = format!("the file records {what}: taken as {shape}; give {give}");
             crate::output::note(&text);
         }
     }
     if !refused.is_empty() {
         let groups = recorded_alike(&refused, slots);
-        let words: Vec<_> = groups.iter().map(|alike| in_words(alike, slots)).collect();
+        let words: Vec<_> = groups.map(|alike| in_words(alike, slots)).collect();
         let (what, give) = (words.join(", "), shapes_of(&refused));
         return Err(Failure::usage(format!("the file records {what}: give {give}")));
     }
@@ -524,14 +526,13 @@ pub(crate) fn specs(
 }
 
 /// Inputs in groups of neighbours of which the file records the same.
-fn recorded_alike(inputs: &[usize], slots: &[Slot]) -> Vec<Vec<usize>> {
-    let alike = |&a: &usize, &b: &usize| a + 1 == b && slots[a].recorded == slots[b].recorded;
-    inputs.chunk_by(alike).map(<[usize]>::to_vec).collect()
+fn recorded_alike<'a>(inputs: &'a [usize], slots: &'a [Slot]) -> impl Iterator<Item = &'a [usize]> {
+    inputs.chunk_by(|&a, &b| a + 1 == b && slots[a].recorded == slots[b].recorded)
 }
 
 /// What the file records for inputs that are alike: `(?,3,?,?)f32 for input in0 ('x')`.
 fn in_words(alike: &[usize], slots: &[Slot]) -> String {
-    let name = |i: usize| format!("in{i} ('{}')", slots[i].operand);
+    let name = |i: usize| named((i, &slots[i]));
     match *alike {
         [] => String::new(),
         [i] => format!("{} for input {}", slots[i].recorded, name(i)),
@@ -627,8 +628,8 @@ mod tests {
         let refused = "the file records (?)i64 for input in0 ('tokens'), (4,?)f32 for inputs in1 \
                        ('past1') to in3 ('past3'): give their shapes with --shape";
         assert_eq!(message(specs(&[], &slots, Open::Refuse)), refused);
-        let groups = recorded_alike(&[0, 1, 3], &slots);
-        assert_eq!(groups, [vec![0], vec![1], vec![3]]);
+        let groups: Vec<_> = recorded_alike(&[0, 1, 3], &slots).collect();
+        assert_eq!(groups, [[0], [1], [3]]);
         let ones = specs(&[], &slots, Open::One).unwrap();
         assert_eq!(ones[3], TensorSpec::new(DType::F32, [4, 1]));
     }
