@@ -270,9 +270,8 @@ pub const PHASES: &[&str] = &["parse", "decode", "check", "plan", "run", "drop"]
 /// The message of whatever fails.
 pub fn measure(text: &str) -> Result<Measured, String> {
     let options = LoadOptions { sizes: generous(), ..LoadOptions::default() };
-    let folder = std::env::temp_dir().join(format!("plutino-scale-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-    let path = folder.join("model.pnnx.param");
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = folder.path().join("model.pnnx.param");
     std::fs::write(&path, text).map_err(|e| e.to_string())?;
     let mut times = Vec::new();
     let mut timed = |what: &'static str, start: Duration| times.push((what, cpu() - start));
@@ -281,7 +280,7 @@ pub fn measure(text: &str) -> Result<Measured, String> {
     let start = cpu();
     let graph = Graph::load_with(&path, &skip).map_err(|e| e.to_string());
     timed("parse", start);
-    std::fs::remove_dir_all(&folder).map_err(|e| e.to_string())?;
+    folder.close().map_err(|e| e.to_string())?;
     let mut graph = graph?;
     plutino_fixtures::generate_weights(&mut graph).map_err(|e| e.to_string())?;
     let operators = graph.operator_count();
