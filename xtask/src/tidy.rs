@@ -31,6 +31,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
         &["plutino-cpu", "plutino-products", "plutino-tensor", "plutino-reference"],
     ),
     ("plutino-fourier", &["plutino-cpu", "plutino-tensor", "plutino-reference"]),
+    ("plutino-linalg", &["plutino-tensor"]),
     (
         "plutino-kernels",
         &[
@@ -38,6 +39,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "plutino-products",
             "plutino-convolution",
             "plutino-fourier",
+            "plutino-linalg",
             "plutino-tensor",
             "plutino-reference",
         ],
@@ -320,7 +322,8 @@ const BOUNDED: &[(&str, usize)] = &[
     ("plutino-cli", 2),
     ("plutino-convolution", 7),
     ("plutino-kernels", 1),
-    ("plutino-ops", 32),
+    ("plutino-linalg", 4),
+    ("plutino-ops", 28),
     ("plutino-runtime", 23),
     ("plutino-view", 2),
     ("plutino-vision", 1),

@@ -35,5 +35,7 @@ pub use algorithm::{ALGORITHMS, Algorithm, ConvLayout, ConvWeights};
 pub use choose::{Request, choose};
 pub use convolution::{ConvArgs, Convolution};
 pub use plain::any::conv_any;
+#[doc(hidden)]
+pub use plain::any::conv_any_compiled;
 pub use post_ops::{PostOps, ResidualOrder};
 pub use problem::{Axis, ConvError, ConvProblem, MAX_DIMS, PadMode, Window};

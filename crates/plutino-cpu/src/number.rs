@@ -362,6 +362,21 @@ macro_rules! for_numbers {
     };
 }
 
+/// Compiles a generic function in the crate that defines it, for all types of
+/// [`for_numbers!`](crate::for_numbers): crates that call it link to that copy, and compile none at
+/// a level of their own. The function has to be `#[inline(never)]`: of others the compiler shares
+/// no copies between optimised crates.
+#[macro_export]
+macro_rules! compiled_for_numbers {
+    ($name:ident: $function:ident) => {
+        #[doc(hidden)]
+        #[inline(never)] // not compiled by callers either
+        pub fn $name(dtype: $crate::number::DType) -> *const () {
+            $crate::for_numbers!(dtype, T => $function::<T> as *const ())
+        }
+    };
+}
+
 /// The match behind [`for_floats!`](crate::for_floats) and its kin.
 #[doc(hidden)]
 #[macro_export]

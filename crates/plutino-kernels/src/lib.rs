@@ -11,6 +11,7 @@
 //! - `plutino-products`: [`gemm`], matrix products; [`attention`]; [`recurrent`] layers.
 //! - `plutino-convolution`: [`conv`], convolutions; [`nchwc`], channel blocks.
 //! - `plutino-fourier`: `fft` and `stft`, with the feature `fft`.
+//! - `plutino-linalg`: `linalg`, factorisations of matrices, with the feature `linalg`.
 //!
 //! | module | what |
 //! |---|---|
@@ -46,4 +47,6 @@ pub use plutino_cpu::{
 };
 #[cfg(feature = "fft")]
 pub use plutino_fourier::{fft, stft};
+#[cfg(feature = "linalg")]
+pub use plutino_linalg as linalg;
 pub use plutino_products::{attention, gemm, recurrent};

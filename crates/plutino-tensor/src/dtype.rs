@@ -1,5 +1,6 @@
 //! Element types.
 
+use bytemuck::checked::CheckedCastError;
 use bytemuck::{CheckedBitPattern, NoUninit};
 use half::{bf16, f16};
 use num_complex::Complex;
@@ -128,20 +129,54 @@ pub trait Element:
 {
     /// The dtype of this type.
     const DTYPE: DType;
+
+    /// Reads bytes as elements.
+    ///
+    /// # Errors
+    /// Where length or alignment do not suit them, or a byte is no bool.
+    fn of_bytes(bytes: &[u8]) -> Result<&[Self], CheckedCastError>;
+
+    /// As [`Element::of_bytes`].
+    ///
+    /// # Errors
+    /// The same.
+    fn of_bytes_mut(bytes: &mut [u8]) -> Result<&mut [Self], CheckedCastError>;
 }
 
 macro_rules! elements {
     ($($t:ty => $d:ident),* $(,)?) => {$(
         impl sealed::Sealed for $t {}
+        // Whatever the bits are, they are a number: to ask each costs nothing only when optimised.
         impl Element for $t {
             const DTYPE: DType = DType::$d;
+
+            fn of_bytes(bytes: &[u8]) -> Result<&[Self], CheckedCastError> {
+                bytemuck::try_cast_slice(bytes).map_err(CheckedCastError::from)
+            }
+
+            fn of_bytes_mut(bytes: &mut [u8]) -> Result<&mut [Self], CheckedCastError> {
+                bytemuck::try_cast_slice_mut(bytes).map_err(CheckedCastError::from)
+            }
         }
     )*};
 }
 elements! {
     f32 => F32, f64 => F64, f16 => F16, bf16 => Bf16,
-    i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8, bool => Bool,
+    i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8,
     Complex<f32> => C64, Complex<f64> => C128, Complex<f16> => C32,
+}
+
+impl sealed::Sealed for bool {}
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn of_bytes(bytes: &[u8]) -> Result<&[Self], CheckedCastError> {
+        bytemuck::checked::try_cast_slice(bytes)
+    }
+
+    fn of_bytes_mut(bytes: &mut [u8]) -> Result<&mut [Self], CheckedCastError> {
+        bytemuck::checked::try_cast_slice_mut(bytes)
+    }
 }
 
 /// Evaluates an expression with a type name bound to the element type of a [`DType`]; all branches

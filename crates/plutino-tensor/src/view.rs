@@ -12,7 +12,7 @@ pub(crate) fn cast<T: Element>(bytes: &[u8], dtype: DType) -> Result<&[T], Tenso
     if bytes.is_empty() {
         return Ok(&[]); // an empty slice may lie anywhere, also unaligned
     }
-    bytemuck::checked::try_cast_slice(bytes)
+    T::of_bytes(bytes)
         .map_err(|e| TensorError::invalid(format!("bytes are not {dtype} elements: {e}")))
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn cast_mut<T: Element>(
     if bytes.is_empty() {
         return Ok(&mut []);
     }
-    bytemuck::checked::try_cast_slice_mut(bytes)
+    T::of_bytes_mut(bytes)
         .map_err(|e| TensorError::invalid(format!("bytes are not {dtype} elements: {e}")))
 }
 

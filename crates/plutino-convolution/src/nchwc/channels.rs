@@ -7,7 +7,6 @@
 use plutino_cpu::Par;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
-use std::ops::Range;
 
 /// Pixels of a task.
 const GRAIN: usize = 2048;
@@ -107,29 +106,21 @@ impl ChannelGather {
                 // SAFETY: tasks write different pixels.
                 let to = unsafe { y.slice(start * b..end * b) };
                 let (image, block) = (plane / self.blocks.len(), plane % self.blocks.len());
-                self.part(&x, image, &self.blocks[block], part, to);
+                let (block, mut sources) = (&self.blocks[block], [&[][..]; MOST]);
+                for (source, &(input, block)) in sources.iter_mut().zip(&block.sources) {
+                    let plane = (image * self.inputs[input] + block) * self.pixels;
+                    *source = &x(input)[(plane + part.start) * b..(plane + part.end) * b];
+                }
+                gather(self.isa, sources, block, to);
                 start = end;
             }
         });
     }
+}
 
-    /// Some pixels of a block of an image.
-    fn part<'x>(
-        &self,
-        x: &impl Fn(usize) -> &'x [f32],
-        image: usize,
-        block: &Block,
-        pixels: Range<usize>,
-        to: &mut [f32],
-    ) {
-        let b = self.isa.lanes();
-        let mut sources = [&[][..]; MOST];
-        for (source, &(input, block)) in sources.iter_mut().zip(&block.sources) {
-            let plane = (image * self.inputs[input] + block) * self.pixels;
-            *source = &x(input)[(plane + pixels.start) * b..(plane + pixels.end) * b];
-        }
-        self.isa.run(Gather { sources, count: block.sources.len(), lanes: &block.lanes, to });
-    }
+/// Some pixels of a block of an image, for whatever gives the inputs.
+fn gather(isa: Isa, sources: [&[f32]; MOST], block: &Block, to: &mut [f32]) {
+    isa.run(Gather { sources, count: block.sources.len(), lanes: &block.lanes, to });
 }
 
 struct Gather<'a> {

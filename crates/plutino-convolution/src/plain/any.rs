@@ -35,6 +35,7 @@ fn taps(g: &ConvProblem, o: usize, mut f: impl FnMut(usize, usize)) {
 ///
 /// # Errors
 /// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for windows or a plane of sums.
+#[inline(never)] // compiled here, see below
 pub fn conv_any<T: Number>(
     problem: &ConvProblem,
     input: &[T],
@@ -53,6 +54,8 @@ pub fn conv_any<T: Number>(
         false => forward(problem, input, weights, bias, output, par),
     }
 }
+
+plutino_cpu::compiled_for_numbers!(conv_any_compiled: conv_any);
 
 /// Products of each group's weights with the windows of [`PLACES`] places at a time.
 fn forward<T: Number>(

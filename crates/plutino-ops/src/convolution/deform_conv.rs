@@ -298,7 +298,7 @@ impl<T: Float + bytemuck::Pod> Kernel for DeformKernel<T> {
                         post_ops: PostOps::default(),
                     };
                     let (y, own) = (bytemuck::cast_slice_mut(y), bytemuck::cast_slice_mut(own));
-                    gemm.run(cx.par, &batch, y, size.n, own);
+                    gemm.run_batch(cx.par, &batch, y, size.n, own);
                     let bias: &[f32] = bias.map_or(&[], |b| bytemuck::cast_slice(b));
                     for (y, bias) in y.chunks_exact_mut(size.n.max(1)).zip(bias) {
                         y.iter_mut().for_each(|y| *y += bias);

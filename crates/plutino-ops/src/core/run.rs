@@ -207,12 +207,12 @@ fn elements<T: Element>(bytes: &[u8], found: DType) -> Result<&[T], RunError> {
     if T::DTYPE != found {
         return Err(plutino_tensor::TensorError::DType { expected: T::DTYPE, found }.into());
     }
-    bytemuck::checked::try_cast_slice(bytes).map_err(|e| RunError::Internal(e.to_string()))
+    T::of_bytes(bytes).map_err(|e| RunError::Internal(e.to_string()))
 }
 
 fn elements_mut<T: Element>(bytes: &mut [u8], found: DType) -> Result<&mut [T], RunError> {
     if T::DTYPE != found {
         return Err(plutino_tensor::TensorError::DType { expected: T::DTYPE, found }.into());
     }
-    bytemuck::checked::try_cast_slice_mut(bytes).map_err(|e| RunError::Internal(e.to_string()))
+    T::of_bytes_mut(bytes).map_err(|e| RunError::Internal(e.to_string()))
 }

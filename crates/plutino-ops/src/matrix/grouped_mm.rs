@@ -153,7 +153,7 @@ impl Kernel for Products {
                 scale: 1.0,
                 post_ops: PostOps::default(),
             };
-            gemm.run(cx.par, &batch, &mut y[rows.start * n..rows.end * n], n, &mut scratch);
+            gemm.run_batch(cx.par, &batch, &mut y[rows.start * n..rows.end * n], n, &mut scratch);
         }
         Ok(())
     }

@@ -317,7 +317,7 @@ impl Kernel for MatMulKernel {
             scale: self.alpha,
             post_ops,
         };
-        self.gemm.run(cx.par, &batch, y, size.n, cx.take_scratch()?);
+        self.gemm.run_batch(cx.par, &batch, y, size.n, cx.take_scratch()?);
         Ok(())
     }
 }

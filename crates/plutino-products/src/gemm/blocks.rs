@@ -1,6 +1,5 @@
 //! How a product is cut into tasks, and the loops of one task.
 
-use super::Target;
 use super::narrow::Narrow;
 use super::on_tiles::{self, WordRows};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
@@ -9,6 +8,7 @@ use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Element, Left, Panels, Tiles};
 use super::unit::{self, MatrixUnit};
+use super::{Batch, Target};
 use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_cpu::tiles::{BLOCK, Columns, WordPanels};
@@ -237,6 +237,21 @@ impl Gemm {
             (_, Some(unit)) => unit.scratch(self.target.isa, self.b.1.kc),
             _ => 0,
         }
+    }
+
+    /// As [`Gemm::run`], for matrices that lie in memory. This one is compiled here, once.
+    ///
+    /// # Panics
+    /// As [`Gemm::run`].
+    pub fn run_batch(
+        &self,
+        par: &Par,
+        batch: &Batch<'_>,
+        c: &mut [f32],
+        stride: usize,
+        scratch: &mut [f32],
+    ) {
+        self.run(par, batch, c, stride, scratch);
     }
 
     /// Computes all products into `c`, rows `stride` elements apart.

@@ -347,3 +347,45 @@ fn rounded(x: f32, narrow: Narrow) -> f32 {
         Narrow::F16 => plutino_tensor::f16::from_f32(x).to_f32(),
     }
 }
+
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let target = Target::default();
+    assert!(matches!(
+        LinearProduct::plan(target, 1, [usize::MAX, 2, 2], true, None),
+        Err(GemmError::Overflow)
+    ));
+    let plan = |packed| LinearProduct::plan(target, 1, [3, 4, 2], packed, None).unwrap();
+    let (product, par) = (plan(true), Par::serial());
+    assert!(matches!(product.pack(&[0.0; 7][..], (2, 1), &par), Err(GemmError::Length { .. })));
+    let huge = (usize::MAX, 2);
+    assert_eq!(product.pack(&[0.0; 8][..], huge, &par).err(), Some(GemmError::Overflow));
+    let packed = product.pack(&[1.0; 8][..], (2, 1), &par).unwrap();
+    let other = LinearProduct::plan(target, 1, [3, 2, 4], true, None).unwrap();
+    let others = other.pack(&[1.0; 8][..], (4, 1), &par).unwrap();
+    let attempt = |x: usize, w: Matrix<'_>, bias: usize, y: usize, stride: usize, less: usize| {
+        let mut workspace = vec![0.0f32; product.workspace() / 4];
+        let workspace: &mut [u8] = bytemuck::cast_slice_mut(&mut workspace);
+        let end = workspace.len().saturating_sub(less);
+        let args = LinearArgs {
+            x: &vec![1.0; x],
+            w,
+            bias: Some(&vec![0.0; bias]),
+            residual: None,
+            y: &mut vec![0.0; y],
+            stride,
+            workspace: &mut workspace[..end],
+        };
+        product.run(args, &par)
+    };
+    let packed = Matrix::Packed(&packed);
+    assert_eq!(attempt(12, packed, 2, 6, 2, 0), Ok(()));
+    assert_eq!(attempt(12, packed, 2, 8, 3, 0), Ok(()));
+    for (x, bias, y, stride) in [(11, 2, 6, 2), (12, 1, 6, 2), (12, 2, 5, 2), (12, 2, 6, 1)] {
+        let found = attempt(x, packed, bias, y, stride, 0);
+        assert!(matches!(found, Err(GemmError::Length { .. })), "{found:?}");
+    }
+    assert_eq!(attempt(12, Matrix::Packed(&others), 2, 6, 2, 0), Err(GemmError::Packed));
+    let strided = Matrix::Strided(&[0.0; 8], (2, 1));
+    assert_eq!(attempt(12, strided, 2, 6, 2, 0), Err(GemmError::Packed));
+}

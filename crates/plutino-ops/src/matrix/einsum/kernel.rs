@@ -188,7 +188,7 @@ impl Work {
                     let (a, b) = ((x, a.1), (y, b.1));
                     let post_ops = PostOps::default();
                     let batch = Batch { size: *size, a, b, offsets, scale: 1.0, post_ops };
-                    gemm.run(par, &batch, to, size.n, own);
+                    gemm.run_batch(par, &batch, to, size.n, own);
                     return Ok(());
                 }
                 let (m, n, k) = (size.m, size.n, size.k);

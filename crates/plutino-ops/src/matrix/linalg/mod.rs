@@ -7,9 +7,7 @@
 //! of absolute value 1, and all up to a rotation where values are equal), there as here.
 
 mod eigen;
-mod factor;
 mod single;
-mod spectral;
 mod systems;
 #[cfg(test)]
 mod tests;
@@ -19,8 +17,8 @@ use crate::{
     BuildError, Cost, Kernel, Operator, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,
     TensorValue, ValueSpec,
 };
-use nalgebra::DMatrix;
 use plutino_kernels::elementwise::real_of;
+use plutino_kernels::linalg::{LinalgError, Matrix};
 use plutino_tensor::stop;
 use plutino_tensor::{Convert, DType, Shape, Tensor, alloc, for_dtype};
 use std::fmt::Debug;
@@ -57,6 +55,19 @@ impl Own {
     }
 }
 
+/// What is wrong with a matrix.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Linalg(#[from] LinalgError),
+    #[error("is singular: it has no inverse")]
+    NoInverse,
+    #[error("is singular: the system has no unique solution")]
+    NoSolution,
+    #[error("of another argument")]
+    Arguments,
+}
+
 /// A function of matrices; what is batched, broadcast and converted around it is the same for all.
 trait OfMatrices: Debug + Clone + Send + Sync + 'static {
     /// PyTorch's name, shown as the kernel's.
@@ -72,7 +83,7 @@ trait OfMatrices: Debug + Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// What is wrong with the values.
-    fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String>;
+    fn compute(&self, matrices: Vec<Matrix>, eps: f64) -> Result<Vec<Vec<f64>>, Refused>;
 
     /// Elements that [`OfMatrices::compute`] has at one time, at most: the matrices it is given,
     /// what it makes of them, and its results. See [`elements`].
@@ -224,7 +235,7 @@ struct Arg {
 }
 
 /// A function of matrices, as kernels call it.
-type Compute = Box<dyn Fn(Vec<DMatrix<f64>>, f64) -> Result<Vec<Vec<f64>>, String> + Send + Sync>;
+type Compute = Box<dyn Fn(Vec<Matrix>, f64) -> Result<Vec<Vec<f64>>, Refused> + Send + Sync>;
 
 struct MatrixKernel {
     name: &'static str,
@@ -256,7 +267,7 @@ impl MatrixKernel {
     }
 
     /// The matrix of an argument at this place of the batch.
-    fn matrix(&self, cx: &RunCx<'_>, arg: &Arg, at: usize) -> Result<DMatrix<f64>, RunError> {
+    fn matrix(&self, cx: &RunCx<'_>, arg: &Arg, at: usize) -> Result<Matrix, RunError> {
         let (rows, columns) = arg.size;
         let outside = || RunError::Internal("a matrix lies outside its batch".into());
         let len = rows.saturating_mul(columns);
@@ -269,11 +280,11 @@ impl MatrixKernel {
         Ok(match cx.inputs.spec(arg.leaf)?.dtype {
             DType::F64 => {
                 let own = cx.inputs.get::<f64>(arg.leaf)?.get(of).ok_or_else(outside)?;
-                DMatrix::from_row_slice(rows, columns, own)
+                Matrix::from_row_slice(rows, columns, own)
             }
             _ => {
                 let own = cx.inputs.get::<f32>(arg.leaf)?.get(of).ok_or_else(outside)?;
-                DMatrix::from_row_iterator(rows, columns, own.iter().map(|&x| f64::from(x)))
+                Matrix::from_row_iterator(rows, columns, own.iter().map(|&x| f64::from(x)))
             }
         })
     }
@@ -359,9 +370,4 @@ fn write(dtype: DType, bytes: &mut [u8], elements: &[f64]) -> Option<()> {
         }
     });
     Some(())
-}
-
-/// The elements of a matrix, row by row.
-fn rows(m: &DMatrix<f64>) -> Vec<f64> {
-    m.transpose().as_slice().to_vec()
 }

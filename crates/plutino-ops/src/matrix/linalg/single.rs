@@ -1,11 +1,11 @@
 //! Functions of one tensor of matrices.
 
-use super::factor::{Lu, Triangle, cholesky, qr, solve_triangular};
-use super::spectral::{complete, eigh, exponential, pseudo_inverse, svd};
-use super::{Batched, OfMatrices, Own, Size, elements, rows};
+use super::{Batched, OfMatrices, Own, Refused, Size, elements};
 use crate::support::rearrange::{invalid, subject};
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
-use nalgebra::DMatrix;
+use plutino_kernels::linalg::factor::{Lu, cholesky, cholesky_inverse, qr};
+use plutino_kernels::linalg::spectral::{complete, eigh, exponential, pseudo_inverse, svd};
+use plutino_kernels::linalg::{LinalgError, Matrix, rows};
 use plutino_tensor::DType;
 
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ impl MatrixNorm {
     }
 
     /// Of a matrix; those of singular values are not asked for here.
-    fn of(self, a: &DMatrix<f64>) -> Result<f64, String> {
+    fn of(self, a: &Matrix) -> Result<f64, LinalgError> {
         let sum = |xs: &mut dyn Iterator<Item = f64>| xs.map(f64::abs).sum::<f64>();
         let rows = || a.row_iter().map(|row| sum(&mut row.iter().copied()));
         let columns = || a.column_iter().map(|column| sum(&mut column.iter().copied()));
@@ -325,35 +325,27 @@ impl OfMatrices for Single {
         most.saturating_add(elements(&[(8, n, 1), (8, m, 1)])) // vectors
     }
 
-    fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {
-        let Ok([a]) = <[DMatrix<f64>; 1]>::try_from(matrices) else {
-            return Err("of another argument".into());
-        };
+    fn compute(&self, matrices: Vec<Matrix>, eps: f64) -> Result<Vec<Vec<f64>>, Refused> {
+        let Ok([a]) = <[Matrix; 1]>::try_from(matrices) else { return Err(Refused::Arguments) };
         let (n, m) = a.shape();
         // Below that, a singular value is an error of rounding.
         let rounding = n.max(m) as f64 * eps;
         Ok(match *self {
             Self::Inverse => {
-                let lu = Lu::new(a);
-                if lu.zero.is_some() {
-                    return Err("is singular: it has no inverse".into());
-                }
-                vec![rows(&lu.solve(DMatrix::identity(n, n)))]
+                vec![rows(&Lu::new(a).inverse().ok_or(Refused::NoInverse)?)]
             }
-            Self::Determinant => vec![vec![product(&Lu::new(a))]],
+            Self::Determinant => vec![vec![Lu::new(a).determinant()]],
             Self::SignAndLog => {
-                let (sign, log) = sign_and_log(&Lu::new(a));
+                let (sign, log) = Lu::new(a).sign_and_log();
                 vec![vec![sign], vec![log]]
             }
             Self::Log => {
-                let (sign, log) = sign_and_log(&Lu::new(a));
+                let (sign, log) = Lu::new(a).sign_and_log();
                 vec![vec![if sign < 0.0 { f64::NAN } else { log }]]
             }
             Self::Cholesky { upper } => {
                 let a = if upper { a.transpose() } else { a };
-                let l = cholesky(&a).map_err(|order| {
-                    format!("is not positive definite: its leading minor of order {order} is not")
-                })?;
+                let l = cholesky(&a)?;
                 vec![rows(&if upper { l.transpose() } else { l })]
             }
             Self::Qr(mode) => {
@@ -391,11 +383,7 @@ impl OfMatrices for Single {
             Self::Lu => {
                 let lu = Lu::new(a);
                 let (lower, upper) = lu.factors();
-                let mut p = DMatrix::<f64>::identity(n, n);
-                for (k, &pivot) in lu.pivots.iter().enumerate() {
-                    p.swap_rows(k, pivot);
-                }
-                vec![rows(&p.transpose()), rows(&lower), rows(&upper)]
+                vec![rows(&lu.permutation().transpose()), rows(&lower), rows(&upper)]
             }
             Self::Exponential => vec![rows(&exponential(&a))],
             Self::Condition(norm @ (MatrixNorm::Greatest | MatrixNorm::Least)) => {
@@ -410,53 +398,36 @@ impl OfMatrices for Single {
             Self::Condition(norm) => {
                 let lu = Lu::new(a.clone());
                 // Infinite where there is no inverse, as PyTorch has it.
-                let inverse = match lu.zero {
-                    Some(_) => f64::INFINITY,
-                    None => norm.of(&lu.solve(DMatrix::identity(n, n)))?,
+                let inverse = match lu.inverse() {
+                    Some(inverse) => norm.of(&inverse)?,
+                    None => f64::INFINITY,
                 };
                 vec![vec![norm.of(&a)? * inverse]]
             }
             Self::CholeskyInverse { upper } => {
                 // Of U^T U, or of L L^T.
                 let lower = if upper { a.transpose() } else { a };
-                let mut inverse = DMatrix::identity(n, n);
-                solve_triangular(&lower, &mut inverse, Triangle { upper: false, unit: false });
-                vec![rows(&(inverse.transpose() * inverse))]
+                vec![rows(&cholesky_inverse(&lower))]
             }
             Self::InverseAndInfo => {
                 let lu = Lu::new(a);
                 let info = lu.zero.map_or(0.0, |zero| (zero + 1) as f64);
                 // Of a singular matrix PyTorch promises nothing.
-                let inverse = match lu.zero {
-                    Some(_) => DMatrix::from_element(n, n, f64::NAN),
-                    None => lu.solve(DMatrix::identity(n, n)),
-                };
+                let none = || Matrix::from_element(n, n, f64::NAN);
+                let inverse = lu.inverse().unwrap_or_else(none);
                 vec![rows(&inverse), vec![info]]
             }
             Self::CholeskyAndInfo { upper } => {
                 let a = if upper { a.transpose() } else { a };
                 let (l, info) = match cholesky(&a) {
                     Ok(l) => (l, 0.0),
-                    Err(order) => (DMatrix::from_element(n, n, f64::NAN), order as f64),
+                    Err(LinalgError::NotPositiveDefinite { order }) => {
+                        (Matrix::from_element(n, n, f64::NAN), order as f64)
+                    }
+                    Err(other) => return Err(other.into()),
                 };
                 vec![rows(&if upper { l.transpose() } else { l }), vec![info]]
             }
         })
     }
-}
-
-/// The determinant of what was factorised.
-fn product(lu: &Lu) -> f64 {
-    let sign = if lu.odd { -1.0 } else { 1.0 };
-    lu.both.diagonal().iter().product::<f64>() * sign
-}
-
-/// The determinant's sign and the logarithm of its absolute value.
-fn sign_and_log(lu: &Lu) -> (f64, f64) {
-    let (mut sign, mut log) = (if lu.odd { -1.0 } else { 1.0 }, 0.0);
-    for &x in lu.both.diagonal().iter() {
-        log += x.abs().ln();
-        sign *= if x == 0.0 { 0.0 } else { x.signum() };
-    }
-    (sign, log)
 }

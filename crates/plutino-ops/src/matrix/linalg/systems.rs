@@ -1,11 +1,11 @@
 //! Systems of linear equations: solve, solve_triangular, cholesky_solve, lstsq.
 
-use super::factor::{Lu, Triangle, solve_triangular};
-use super::spectral::svd;
-use super::{Batched, OfMatrices, Own, Size, elements, rows};
+use super::{Batched, OfMatrices, Own, Refused, Size, elements};
 use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
-use nalgebra::{DMatrix, DVector};
+use plutino_kernels::linalg::factor::{Lu, Triangle, solve_triangular};
+use plutino_kernels::linalg::spectral::{least_squares, residuals};
+use plutino_kernels::linalg::{Matrix, rows};
 use plutino_tensor::DType;
 
 #[derive(Debug, Clone, Copy)]
@@ -82,9 +82,9 @@ impl OfMatrices for System {
         elements(&[(1 + turned + both, n, n), (3 + 2 * turned, rows, columns), (8, n, 1)])
     }
 
-    fn compute(&self, matrices: Vec<DMatrix<f64>>, _: f64) -> Result<Vec<Vec<f64>>, String> {
-        let Ok([a, b]) = <[DMatrix<f64>; 2]>::try_from(matrices) else {
-            return Err("of another argument".into());
+    fn compute(&self, matrices: Vec<Matrix>, _: f64) -> Result<Vec<Vec<f64>>, Refused> {
+        let Ok([a, b]) = <[Matrix; 2]>::try_from(matrices) else {
+            return Err(Refused::Arguments);
         };
         // X A = B is the transpose of A^T X^T = B^T.
         let (a, mut b) = match self.left() {
@@ -95,7 +95,7 @@ impl OfMatrices for System {
             Self::Full { .. } => {
                 let lu = Lu::new(a);
                 if lu.zero.is_some() {
-                    return Err("is singular: the system has no unique solution".into());
+                    return Err(Refused::NoSolution);
                 }
                 b = lu.solve(b);
             }
@@ -196,27 +196,22 @@ impl OfMatrices for LeastSquares {
         elements(&[&factors[..], &[(2, n, columns), (3, m, columns)]].concat())
     }
 
-    fn compute(&self, matrices: Vec<DMatrix<f64>>, eps: f64) -> Result<Vec<Vec<f64>>, String> {
-        let Ok([a, b]) = <[DMatrix<f64>; 2]>::try_from(matrices) else {
-            return Err("of another argument".into());
+    fn compute(&self, matrices: Vec<Matrix>, eps: f64) -> Result<Vec<Vec<f64>>, Refused> {
+        let Ok([a, b]) = <[Matrix; 2]>::try_from(matrices) else {
+            return Err(Refused::Arguments);
         };
         let (n, m) = a.shape();
-        let (u, s, v_t) = svd(&a)?;
         let tolerance = match self.driver {
             Driver::Gels => 0.0,
             _ => self.rcond.unwrap_or(n.max(m) as f64 * eps),
         };
-        let bound = s.first().copied().unwrap_or(0.0) * tolerance;
-        let rank = s.iter().filter(|&&s| s > bound).count();
-        let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
-        let inverse = DVector::from_iterator(s.len(), inverse);
-        let x = v_t.transpose() * (DMatrix::from_diagonal(&inverse) * (u.transpose() * &b));
+        let found = least_squares(&a, &b, tolerance)?;
         // `gels` takes the rank to be full, whatever the numbers are.
-        let full = rank == m || self.driver == Driver::Gels;
+        let full = found.rank == m || self.driver == Driver::Gels;
         let residuals = match full && n > m {
-            true => (&a * &x - &b).column_iter().map(|column| column.norm_squared()).collect(),
+            true => residuals(&a, &found.solution, &b),
             false => Vec::new(),
         };
-        Ok(vec![rows(&x), residuals, vec![rank as f64], s])
+        Ok(vec![rows(&found.solution), residuals, vec![found.rank as f64], found.values])
     }
 }

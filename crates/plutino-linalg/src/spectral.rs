@@ -1,22 +1,22 @@
-//! Eigenvalues of symmetric matrices and singular values, by nalgebra.
+//! Eigenvalues of symmetric matrices and singular values, by nalgebra, and what follows from them.
 
-use super::factor::{Lu, qr};
+use crate::factor::{Lu, qr};
+use crate::{LinalgError, Matrix};
+use nalgebra::DVector;
 use nalgebra::linalg::{SVD, SymmetricEigen};
-use nalgebra::{DMatrix, DVector};
 
 /// Rounds after which a decomposition counts as failed; it converges within a few for each row.
-pub(super) fn most_rounds(n: usize) -> usize {
+pub fn most_rounds(n: usize) -> usize {
     n.saturating_mul(100).saturating_add(1000)
 }
 
-pub(super) fn failed() -> String {
-    "did not converge".into()
-}
-
 /// The matrix over its greatest absolute value, so that squares stay in range, and that value.
-pub(super) fn scaled(a: &DMatrix<f64>) -> Result<(DMatrix<f64>, f64), String> {
+///
+/// # Errors
+/// [`LinalgError::NotFinite`].
+pub fn scaled(a: &Matrix) -> Result<(Matrix, f64), LinalgError> {
     if !a.iter().all(|x| x.is_finite()) {
-        return Err("has elements that are not finite".into());
+        return Err(LinalgError::NotFinite);
     }
     let scale = a.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
     match scale {
@@ -26,48 +26,54 @@ pub(super) fn scaled(a: &DMatrix<f64>) -> Result<(DMatrix<f64>, f64), String> {
 }
 
 /// Eigenvalues in ascending order, and their vectors as columns. One triangle is read.
-pub(super) fn eigh(a: &DMatrix<f64>, upper: bool) -> Result<(Vec<f64>, DMatrix<f64>), String> {
+///
+/// # Errors
+/// [`LinalgError::NotFinite`], [`LinalgError::NotConverged`].
+pub fn eigh(a: &Matrix, upper: bool) -> Result<(Vec<f64>, Matrix), LinalgError> {
     let n = a.nrows();
     if n == 0 {
-        return Ok((Vec::new(), DMatrix::zeros(0, 0)));
+        return Ok((Vec::new(), Matrix::zeros(0, 0)));
     }
     let half = |i: usize, j: usize| if upper { (i.min(j), i.max(j)) } else { (i.max(j), i.min(j)) };
-    let symmetric = DMatrix::from_fn(n, n, |i, j| a[half(i, j)]);
+    let symmetric = Matrix::from_fn(n, n, |i, j| a[half(i, j)]);
     let (symmetric, scale) = scaled(&symmetric)?;
     let found = SymmetricEigen::try_new(symmetric, f64::EPSILON, most_rounds(n));
-    let found = found.ok_or_else(failed)?;
+    let found = found.ok_or(LinalgError::NotConverged)?;
     let mut order: Vec<usize> = (0..n).collect(); // bounded: by the matrix
     order.sort_by(|&i, &j| found.eigenvalues[i].total_cmp(&found.eigenvalues[j]));
     let values = order.iter().map(|&i| found.eigenvalues[i] * scale).collect();
-    Ok((values, DMatrix::from_fn(n, n, |i, j| found.eigenvectors[(i, order[j])])))
+    Ok((values, Matrix::from_fn(n, n, |i, j| found.eigenvectors[(i, order[j])])))
 }
 
-/// Left vectors, singular values, right vectors.
-type Singular = (DMatrix<f64>, Vec<f64>, DMatrix<f64>);
+/// Left vectors as columns, singular values, right vectors as rows.
+pub type Singular = (Matrix, Vec<f64>, Matrix);
 
 /// A = U diag(s) V^T: U is (n, k), V^T is (k, m), singular values in descending order; k is the
 /// lesser of n and m.
-pub(super) fn svd(a: &DMatrix<f64>) -> Result<Singular, String> {
+///
+/// # Errors
+/// [`LinalgError::NotFinite`], [`LinalgError::NotConverged`].
+pub fn svd(a: &Matrix) -> Result<Singular, LinalgError> {
     let (n, m) = a.shape();
     if n == 0 || m == 0 {
-        return Ok((DMatrix::zeros(n, 0), Vec::new(), DMatrix::zeros(0, m)));
+        return Ok((Matrix::zeros(n, 0), Vec::new(), Matrix::zeros(0, m)));
     }
     let (inner, scale) = scaled(a)?;
     let rounds = most_rounds(n.max(m));
     let found = SVD::try_new_unordered(inner, true, true, f64::EPSILON, rounds);
-    let found = found.ok_or_else(failed)?;
-    let (Some(u), Some(v_t)) = (found.u, found.v_t) else { return Err(failed()) };
+    let found = found.ok_or(LinalgError::NotConverged)?;
+    let (Some(u), Some(v_t)) = (found.u, found.v_t) else { return Err(LinalgError::NotConverged) };
     let s = found.singular_values;
     let mut order: Vec<usize> = (0..s.len()).collect();
     order.sort_by(|&i, &j| s[j].total_cmp(&s[i]));
     let values = order.iter().map(|&i| s[i] * scale).collect();
     let k = order.len();
-    let u = DMatrix::from_fn(n, k, |i, j| u[(i, order[j])]);
-    Ok((u, values, DMatrix::from_fn(k, m, |i, j| v_t[(order[i], j)])))
+    let u = Matrix::from_fn(n, k, |i, j| u[(i, order[j])]);
+    Ok((u, values, Matrix::from_fn(k, m, |i, j| v_t[(order[i], j)])))
 }
 
 /// An orthogonal matrix whose first columns are those of `a`, which are orthonormal.
-pub(super) fn complete(a: &DMatrix<f64>) -> DMatrix<f64> {
+pub fn complete(a: &Matrix) -> Matrix {
     let (n, k) = a.shape();
     let (mut q, r) = qr(a.clone(), n);
     for j in 0..k.min(n) {
@@ -80,16 +86,50 @@ pub(super) fn complete(a: &DMatrix<f64>) -> DMatrix<f64> {
 }
 
 /// V diag(1 / s) U^T over the singular values above the greatest times `tolerance`.
-pub(super) fn pseudo_inverse(a: &DMatrix<f64>, tolerance: f64) -> Result<DMatrix<f64>, String> {
+///
+/// # Errors
+/// [`LinalgError::NotFinite`], [`LinalgError::NotConverged`].
+pub fn pseudo_inverse(a: &Matrix, tolerance: f64) -> Result<Matrix, LinalgError> {
     let (u, s, v_t) = svd(a)?;
     let bound = s.first().copied().unwrap_or(0.0) * tolerance;
     let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
     let inverse = DVector::from_iterator(s.len(), inverse);
-    Ok(v_t.transpose() * DMatrix::from_diagonal(&inverse) * u.transpose())
+    Ok(v_t.transpose() * Matrix::from_diagonal(&inverse) * u.transpose())
+}
+
+/// The shortest X of all for which the errors A X - B are least, and what was found on the way.
+#[derive(Debug, Clone)]
+pub struct LeastSquares {
+    /// X, a column for each of B.
+    pub solution: Matrix,
+    /// How many singular values counted.
+    pub rank: usize,
+    /// The singular values of A, in descending order.
+    pub values: Vec<f64>,
+}
+
+/// Solves A X = B as well as can be; singular values up to the greatest times `tolerance` count as
+/// zero.
+///
+/// # Errors
+/// Those of [`svd`] of A.
+pub fn least_squares(a: &Matrix, b: &Matrix, tolerance: f64) -> Result<LeastSquares, LinalgError> {
+    let (u, values, v_t) = svd(a)?;
+    let bound = values.first().copied().unwrap_or(0.0) * tolerance;
+    let rank = values.iter().filter(|&&s| s > bound).count();
+    let inverse = values.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
+    let inverse = DVector::from_iterator(values.len(), inverse);
+    let solution = v_t.transpose() * (Matrix::from_diagonal(&inverse) * (u.transpose() * b));
+    Ok(LeastSquares { solution, rank, values })
+}
+
+/// The squares of each column's norm of A X - B.
+pub fn residuals(a: &Matrix, x: &Matrix, b: &Matrix) -> Vec<f64> {
+    (a * x - b).column_iter().map(|column| column.norm_squared()).collect()
 }
 
 /// e^A, by scaling and squaring with the Pade approximant of order 13 (Higham, 2005).
-pub(super) fn exponential(a: &DMatrix<f64>) -> DMatrix<f64> {
+pub fn exponential(a: &Matrix) -> Matrix {
     const B: [f64; 14] = [
         64_764_752_532_480_000.0,
         32_382_376_266_240_000.0,
@@ -111,11 +151,11 @@ pub(super) fn exponential(a: &DMatrix<f64>) -> DMatrix<f64> {
     let n = a.nrows();
     let norm = a.column_iter().map(|c| c.iter().map(|x| x.abs()).sum::<f64>()).fold(0.0, f64::max);
     if !norm.is_finite() || a.iter().any(|x| x.is_nan()) {
-        return DMatrix::from_element(n, n, f64::NAN);
+        return Matrix::from_element(n, n, f64::NAN);
     }
     let squarings = (norm / LARGEST).log2().ceil().max(0.0) as i32;
     let a = a.map(|x| x * 2f64.powi(-squarings));
-    let (one, a2) = (DMatrix::<f64>::identity(n, n), &a * &a);
+    let (one, a2) = (Matrix::identity(n, n), &a * &a);
     let a4 = &a2 * &a2;
     let a6 = &a4 * &a2;
     let sum = |b6: f64, b4: f64, b2: f64| &a6 * b6 + &a4 * b4 + &a2 * b2;

@@ -1,26 +1,27 @@
 //! Factorisations with LAPACK's conventions: LU with partial pivoting, QR by Householder's
 //! reflections, and the solution of triangular systems.
 
-use nalgebra::DMatrix;
+use crate::{LinalgError, Matrix};
 use plutino_tensor::stop::Watch;
 
-/// P A = L U of a matrix of any shape.
-pub(super) struct Lu {
+/// P A = L U of a matrix A of any shape, with partial pivoting.
+#[derive(Debug, Clone)]
+pub struct Lu {
     /// L below the diagonal, where it is 1, and U.
-    pub(super) both: DMatrix<f64>,
+    pub both: Matrix,
     /// For each step the row that changed places with row i.
-    pub(super) pivots: Vec<usize>,
+    pub pivots: Vec<usize>,
     /// Whether the permutation is odd.
-    pub(super) odd: bool,
+    pub odd: bool,
     /// The first zero on U's diagonal.
-    pub(super) zero: Option<usize>,
+    pub zero: Option<usize>,
 }
 
 impl Lu {
-    pub(super) fn new(mut a: DMatrix<f64>) -> Self {
+    /// Factorises a matrix of any shape; [`Lu::zero`] says whether it is singular.
+    pub fn new(mut a: Matrix) -> Self {
         let (n, m) = a.shape();
-        let mut lu =
-            Self { both: DMatrix::zeros(0, 0), pivots: Vec::new(), odd: false, zero: None };
+        let mut lu = Self { both: Matrix::zeros(0, 0), pivots: Vec::new(), odd: false, zero: None };
         let mut watch = Watch::new();
         for k in 0..n.min(m) {
             if watch.stops((n - k).saturating_mul(m - k)) {
@@ -60,20 +61,20 @@ impl Lu {
     }
 
     /// The factors L (n, k) and U (k, m), where k is the lesser of n and m.
-    pub(super) fn factors(&self) -> (DMatrix<f64>, DMatrix<f64>) {
+    pub fn factors(&self) -> (Matrix, Matrix) {
         let (n, m) = self.both.shape();
         let k = n.min(m);
-        let lower = DMatrix::from_fn(n, k, |i, j| match i.cmp(&j) {
+        let lower = Matrix::from_fn(n, k, |i, j| match i.cmp(&j) {
             std::cmp::Ordering::Greater => self.both[(i, j)],
             std::cmp::Ordering::Equal => 1.0,
             std::cmp::Ordering::Less => 0.0,
         });
-        let upper = DMatrix::from_fn(k, m, |i, j| if i <= j { self.both[(i, j)] } else { 0.0 });
+        let upper = Matrix::from_fn(k, m, |i, j| if i <= j { self.both[(i, j)] } else { 0.0 });
         (lower, upper)
     }
 
     /// The solution X of A X = B; A is square.
-    pub(super) fn solve(&self, mut b: DMatrix<f64>) -> DMatrix<f64> {
+    pub fn solve(&self, mut b: Matrix) -> Matrix {
         for (k, &pivot) in self.pivots.iter().enumerate() {
             b.swap_rows(pivot, k);
         }
@@ -83,19 +84,52 @@ impl Lu {
         solve_triangular(&self.both, &mut b, upper);
         b
     }
+
+    /// The inverse of a square matrix; none of a singular one.
+    pub fn inverse(&self) -> Option<Matrix> {
+        let n = self.both.nrows();
+        self.zero.is_none().then(|| self.solve(Matrix::identity(n, n)))
+    }
+
+    /// P of P A = L U.
+    pub fn permutation(&self) -> Matrix {
+        let n = self.both.nrows();
+        let mut p = Matrix::identity(n, n);
+        for (k, &pivot) in self.pivots.iter().enumerate() {
+            p.swap_rows(k, pivot);
+        }
+        p
+    }
+
+    /// The determinant of a square matrix.
+    pub fn determinant(&self) -> f64 {
+        let sign = if self.odd { -1.0 } else { 1.0 };
+        self.both.diagonal().iter().product::<f64>() * sign
+    }
+
+    /// The determinant's sign and the logarithm of its absolute value.
+    pub fn sign_and_log(&self) -> (f64, f64) {
+        let (mut sign, mut log) = (if self.odd { -1.0 } else { 1.0 }, 0.0);
+        for &x in self.both.diagonal().iter() {
+            log += x.abs().ln();
+            sign *= if x == 0.0 { 0.0 } else { x.signum() };
+        }
+        (sign, log)
+    }
 }
 
 /// Which half of a matrix is meant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Triangle {
-    pub(super) upper: bool,
+pub struct Triangle {
+    /// The upper one.
+    pub upper: bool,
     /// Whether the diagonal counts as ones.
-    pub(super) unit: bool,
+    pub unit: bool,
 }
 
 /// B becomes the solution X of T X = B, where T is a triangle of `a`. Zeros on the diagonal divide,
 /// as in PyTorch.
-pub(super) fn solve_triangular(a: &DMatrix<f64>, b: &mut DMatrix<f64>, which: Triangle) {
+pub fn solve_triangular(a: &Matrix, b: &mut Matrix, which: Triangle) {
     let n = a.nrows();
     let mut watch = Watch::new();
     for column in 0..b.ncols() {
@@ -120,7 +154,7 @@ pub(super) fn solve_triangular(a: &DMatrix<f64>, b: &mut DMatrix<f64>, which: Tr
 ///
 /// As LAPACK's `geqrf` has it: a reflection makes the diagonal's element the opposite sign of what
 /// stood there, and a column that is zero below the diagonal is left as it is.
-pub(super) fn qr(mut a: DMatrix<f64>, q: usize) -> (DMatrix<f64>, DMatrix<f64>) {
+pub fn qr(mut a: Matrix, q: usize) -> (Matrix, Matrix) {
     let (n, m) = a.shape();
     let mut reflections = Vec::with_capacity(n.min(m)); // bounded: by the matrix
     let mut watch = Watch::new();
@@ -144,19 +178,19 @@ pub(super) fn qr(mut a: DMatrix<f64>, q: usize) -> (DMatrix<f64>, DMatrix<f64>) 
         }
         reflections.push((tau, v));
     }
-    let mut unitary = DMatrix::identity(n, q);
+    let mut unitary = Matrix::identity(n, q);
     for (k, (tau, v)) in reflections.iter().enumerate().rev() {
         if watch.stops((n - k).saturating_mul(q)) {
             break;
         }
         reflect(&mut unitary, k, 0..q, *tau, v);
     }
-    let r = DMatrix::from_fn(q, m, |i, j| if i <= j { a[(i, j)] } else { 0.0 });
+    let r = Matrix::from_fn(q, m, |i, j| if i <= j { a[(i, j)] } else { 0.0 });
     (unitary, r)
 }
 
 /// Multiplies rows from `k` on of some columns by I - tau (1, v) (1, v)^T.
-fn reflect(a: &mut DMatrix<f64>, k: usize, columns: std::ops::Range<usize>, tau: f64, v: &[f64]) {
+fn reflect(a: &mut Matrix, k: usize, columns: std::ops::Range<usize>, tau: f64, v: &[f64]) {
     if tau == 0.0 {
         return;
     }
@@ -176,16 +210,16 @@ fn reflect(a: &mut DMatrix<f64>, k: usize, columns: std::ops::Range<usize>, tau:
 /// L of A = L L^T; only the lower triangle of A is read.
 ///
 /// # Errors
-/// The order of the first leading part of A that is not positive definite.
-pub(super) fn cholesky(a: &DMatrix<f64>) -> Result<DMatrix<f64>, usize> {
+/// [`LinalgError::NotPositiveDefinite`].
+pub fn cholesky(a: &Matrix) -> Result<Matrix, LinalgError> {
     let n = a.nrows();
-    let mut l = DMatrix::zeros(n, n);
+    let mut l = Matrix::zeros(n, n);
     let mut watch = Watch::new();
     for j in 0..n {
         let square: f64 = (0..j).map(|k| l[(j, k)] * l[(j, k)]).sum::<f64>();
         let rest = a[(j, j)] - square;
         if rest.is_nan() || rest <= 0.0 {
-            return Err(j + 1);
+            return Err(LinalgError::NotPositiveDefinite { order: j + 1 });
         }
         let diagonal: f64 = rest.sqrt();
         l[(j, j)] = diagonal;
@@ -198,4 +232,11 @@ pub(super) fn cholesky(a: &DMatrix<f64>) -> Result<DMatrix<f64>, usize> {
         }
     }
     Ok(l)
+}
+
+/// (L L^T)^-1 of a lower triangle L.
+pub fn cholesky_inverse(lower: &Matrix) -> Matrix {
+    let mut inverse = Matrix::identity(lower.nrows(), lower.ncols());
+    solve_triangular(lower, &mut inverse, Triangle { upper: false, unit: false });
+    inverse.transpose() * inverse
 }
