@@ -10,7 +10,7 @@ use crate::Par;
 use crate::number::{Float, Ordered, Real};
 use crate::par::SharedMut;
 use crate::sort::{Ranked, select_ranked, sort_ranked};
-use num_traits::{NumCast, One, Zero};
+use num_traits::One;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
@@ -204,27 +204,24 @@ pub fn quantiles<T: Float>(
     });
 }
 
-/// One quantile of sorted numbers, in PyTorch's precision.
+/// One quantile of sorted numbers, in PyTorch's precision: where it lies is found in f64, from a `q`
+/// of the dtype, and what lies between two numbers in the dtype.
 fn quantile<T: Float>(
     line: &Line<'_, T>,
     order: &[Ranked],
     q: T::Real,
     between: Between,
 ) -> T::Real {
-    let last: T::Real = NumCast::from(order.len() - 1).unwrap_or_else(Zero::zero);
-    let rank = q * last;
-    let at = |rank: T::Real| {
-        let i = (rank.wide() as usize).min(order.len() - 1);
-        line.at(order[i].at()).to_real()
-    };
-    let (below, above) = (num_traits::Float::floor(rank), num_traits::Float::ceil(rank));
+    let rank = q.wide() * (order.len() - 1) as f64;
+    let at = |rank: f64| line.at(order[(rank as usize).min(order.len() - 1)].at()).to_real();
+    let (below, above) = (rank.floor(), rank.ceil());
     let (half, one) = (T::Real::nearest(0.5), T::Real::one());
     let weight = match between {
         Between::Lower => return at(below),
         Between::Higher => return at(above),
-        Between::Nearest => return at(T::Real::nearest(rank.wide().round_ties_even())),
+        Between::Nearest => return at(rank.round_ties_even()),
         Between::Midpoint => half,
-        Between::Linear => rank - below,
+        Between::Linear => T::Real::nearest(rank - below),
     };
     // From the nearer end, as `torch.lerp`.
     let (low, high) = (at(below), at(above));

@@ -42,7 +42,8 @@ CASES = {
         + "\ntorch.equal a b\ntorch.allclose a a\ntorch.rsub a b alpha=0.5\ntorch.div a b rounding_mode=floor", X, X
     ),
     "functions_of_two_positive": written(
-        each("torch", "div divide true_divide floor_divide fmod remainder pow special.xlogy", "a b"), POSITIVE, POSITIVE
+        each("torch", "div divide true_divide floor_divide fmod remainder pow special.xlogy special.gammainc"
+             " special.gammaincc", "a b"), POSITIVE, POSITIVE
     ),
     "functions_of_bits": written(
         each("torch", "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift", "a b")

@@ -44,6 +44,17 @@ CASES = {
         rtol=1e-4,
         atol=1e-4,
     ),
+    "incomplete_gamma": case(
+        lambda x, y: (
+            torch.special.gammainc(x, y),
+            torch.special.gammaincc(x, 8 * y),
+            torch.igamma(40 * x, 40 * y),
+            torch.igammac(x, y),
+        ),
+        ABOVE,
+        floats(8, low=0.5, high=3.0),
+    ),
+    "frexp": case(lambda x: torch.frexp(100 * x), X),
     "zeta": case(lambda x, y: torch.special.zeta(x + 1, y), ABOVE, floats(8, low=0.5, high=3.0), rtol=1e-4),
     "bessel_functions": case(
         lambda x: (

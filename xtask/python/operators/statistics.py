@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from operators.case import case, floats, ints
 
 X = (2, 6, 8)
+RANKS = torch.tensor([0.1, 0.3, 0.7, 0.9])  # as f32 has them, in f64 as well
 SORTED = (10,)
 
 
@@ -33,6 +34,14 @@ CASES = {
             torch.nanquantile(with_nan(x), 0.6, dim=1, interpolation="lower"),
         ),
         X,
+    ),
+    # Where they lie is rounded in f64, from what f32 makes of 0.1, 0.3, 0.7, 0.9.
+    "quantile_ranks": case(
+        lambda x: tuple(
+            torch.quantile(x, RANKS.to(x.dtype), dim=-1, interpolation=between)
+            for between in ("nearest", "lower", "higher", "linear")
+        ),
+        floats(3, 11),
     ),
     "quantile_tensor": case(lambda x, q: torch.quantile(x, q, dim=1), X, floats(3, low=0.0, high=1.0)),
     "bincount": case(lambda x: torch.bincount(x, minlength=9), ints(20, high=7)),

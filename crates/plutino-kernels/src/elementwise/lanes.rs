@@ -130,6 +130,8 @@ impl Lane for f64 {
             Binary::Hypot => libm::hypot(a, b),
             Binary::CopySign => a.copysign(b),
             Binary::NextAfter => special::next_after(a, b),
+            Binary::GammaP => special::gamma_p(a, b),
+            Binary::GammaQ => special::gamma_q(a, b),
             Binary::Zeta => special::zeta(a, b),
             Binary::Eq => Self::truth(a == b),
             Binary::Ne => Self::truth(a != b),
@@ -237,6 +239,8 @@ impl Lane for i64 {
             | Binary::Hypot
             | Binary::CopySign
             | Binary::NextAfter
+            | Binary::GammaP
+            | Binary::GammaQ
             | Binary::Zeta
             | Binary::Prelu
             | Binary::Complex

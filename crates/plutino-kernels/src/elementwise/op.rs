@@ -184,6 +184,8 @@ functions! {
     Hypot, "hypot", FLOAT, 20, "sqrt(a^2 + b^2)";
     CopySign, "copysign", FLOAT, 2, "|a| with the sign of b";
     NextAfter, "nextafter", FLOAT, 4, "The number of the dtype after a, on the way to b";
+    GammaP, "gammainc", FLOAT, 300, "The lower incomplete gamma function of b over the whole, for a";
+    GammaQ, "gammaincc", FLOAT, 300, "The upper incomplete gamma function of b over the whole, for a";
     Zeta, "zeta", FLOAT, 400, "The sum of (b + n)^-a over all n of at least 0";
     Gcd, "gcd", INTEGER, 60, "The greatest common divisor";
     Lcm, "lcm", INTEGER, 80, "The least common multiple";

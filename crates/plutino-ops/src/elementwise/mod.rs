@@ -6,6 +6,7 @@ mod blend;
 mod cast;
 mod chain;
 mod close;
+mod frexp;
 mod kernel;
 mod lowering;
 mod nan;

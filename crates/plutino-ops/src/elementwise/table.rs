@@ -15,7 +15,7 @@ register_op!(build =>
     "torch.arctan", "torch.arctan2", "torch.arctanh", "torch.conj", "torch.conj_physical", "torch._conj",
     "torch._conj_physical", "torch.copysign", "torch.deg2rad", "torch.digamma", "torch.erfinv", "torch.exp2",
     "torch.fix", "torch.float_power", "torch.fmax", "torch.fmin", "torch.frac", "torch.gcd", "torch.greater",
-    "torch.greater_equal", "torch.heaviside", "torch.hypot", "torch.i0", "torch.isneginf", "torch.isposinf",
+    "torch.greater_equal", "torch.heaviside", "torch.hypot", "torch.i0", "torch.igamma", "torch.igammac", "torch.isneginf", "torch.isposinf",
     "torch.isreal", "torch.lcm", "torch.ldexp", "torch.less", "torch.less_equal", "torch.logaddexp2",
     "torch.logit", "torch.multiply", "torch.negative", "torch._neg_view", "torch.nextafter",
     "torch.not_equal", "torch.polygamma", "torch.rad2deg", "torch.resolve_conj", "torch.resolve_neg",
@@ -23,7 +23,8 @@ register_op!(build =>
     "torch.special.bessel_j0", "torch.special.bessel_j1", "torch.special.bessel_y0",
     "torch.special.bessel_y1", "torch.special.digamma", "torch.special.entr", "torch.special.erf",
     "torch.special.erfc", "torch.special.erfcx", "torch.special.erfinv", "torch.special.exp2",
-    "torch.special.expit", "torch.special.expm1", "torch.special.gammaln", "torch.special.i0",
+    "torch.special.expit", "torch.special.expm1", "torch.special.gammainc",
+    "torch.special.gammaincc", "torch.special.gammaln", "torch.special.i0",
     "torch.special.i0e", "torch.special.i1", "torch.special.i1e", "torch.special.log1p",
     "torch.special.log_ndtr", "torch.special.logit", "torch.special.modified_bessel_i0",
     "torch.special.modified_bessel_i1", "torch.special.ndtr", "torch.special.ndtri",
@@ -119,6 +120,10 @@ static TABLE: &[Entry] = table! {
     "gcd" XY => |f, a| of_two(f, Binary::Gcd, a);
     "lcm" XY => |f, a| of_two(f, Binary::Lcm, a);
     "logaddexp2" XY => |f, a| of_two(f, Binary::LogAddExp2, a);
+    "igamma" XY => |f, a| of_two(f, Binary::GammaP, a);
+    "igammac" XY => |f, a| of_two(f, Binary::GammaQ, a);
+    "gammainc" XY => |f, a| of_two(f, Binary::GammaP, a);
+    "gammaincc" XY => |f, a| of_two(f, Binary::GammaQ, a);
     "zeta" XY => |f, a| of_two(f, Binary::Zeta, a);
     "fmax" XY => |f, a| without_nan(f, Binary::Maximum, a);
     "fmin" XY => |f, a| without_nan(f, Binary::Minimum, a);

@@ -161,6 +161,11 @@ mod tests {
         assert_eq!(run(line), tensor([2, 1], &[1.5f32, 4.5]));
         assert_eq!(run("torch.quantile q 1 1 0 1 q=0.5 dim=-2"), tensor([3], &[4.5f32, 2.5, 3.5]));
         assert_eq!(run("torch.quantile q 1 1 0 1 q=0.5"), tensor([], &[3.5f32]));
+        // 0.1 and 0.7 of f32, times 5 in f64: more than a half, less than 3.5.
+        for (q, at) in [(0.1, 2.0f32), (0.7, 4.0)] {
+            let line = format!("torch.quantile q 1 1 0 1 q={q} interpolation=nearest");
+            assert_eq!(run(&line), tensor([], &[at]));
+        }
         let line = "torch.quantile q 1 1 0 1 q=0.3 keepdim=True interpolation=higher";
         assert_eq!(run(line), tensor([1, 1], &[3.0f32]));
         assert_eq!(run("torch.quantile q 1 1 0 1 q=1 interpolation=lower"), tensor([], &[6.0f32]));
