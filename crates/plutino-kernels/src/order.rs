@@ -204,8 +204,8 @@ pub fn quantiles<T: Float>(
     });
 }
 
-/// One quantile of sorted numbers, in PyTorch's precision: where it lies is found in f64, from a `q`
-/// of the dtype, and what lies between two numbers in the dtype.
+/// One quantile of sorted numbers, in PyTorch's precision: its place is found in f64, from a `q` of
+/// the dtype, and what lies between two numbers in the dtype.
 fn quantile<T: Float>(
     line: &Line<'_, T>,
     order: &[Ranked],
