@@ -75,6 +75,15 @@ CASES = {
         WITHIN,
         (8,),
     ),
+    "ctc": case(
+        lambda x, t: (
+            F.ctc_loss(x.log_softmax(2), t + 1, torch.tensor([7, 6]), torch.tensor([3, 2]), reduction="none"),
+            F.ctc_loss(x.log_softmax(2), t.flatten() % 2, (7, 2), (2, 4), blank=4, zero_infinity=True),
+            F.ctc_loss(x[:, 0].log_softmax(1), t[0, :2] + 1, torch.tensor([5]), torch.tensor([2]), reduction="sum"),
+        ),
+        (7, 2, 5),
+        ints(2, 3, high=4),
+    ),
     "class_margins": case(
         lambda x, t, m: (F.multi_margin_loss(x, t, p=2, margin=0.5), F.multilabel_margin_loss(x, m - 1)),
         X,

@@ -3,9 +3,11 @@
 //! - this file: how the losses of elements become one (`reduction`);
 //! - `elements`: those that are a formula of inputs and targets;
 //! - `vectors`: those of distances and angles between vectors;
-//! - `classes`: those of classes: `nll_loss`, `cross_entropy` and margins.
+//! - `classes`: those of classes: `nll_loss`, `cross_entropy` and margins;
+//! - `ctc`: that of labels without places.
 
 mod classes;
+mod ctc;
 mod elements;
 mod vectors;
 
