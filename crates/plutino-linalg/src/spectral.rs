@@ -91,10 +91,14 @@ pub fn complete(a: &Matrix) -> Matrix {
 /// [`LinalgError::NotFinite`], [`LinalgError::NotConverged`].
 pub fn pseudo_inverse(a: &Matrix, tolerance: f64) -> Result<Matrix, LinalgError> {
     let (u, s, v_t) = svd(a)?;
-    let bound = s.first().copied().unwrap_or(0.0) * tolerance;
-    let inverse = s.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
-    let inverse = DVector::from_iterator(s.len(), inverse);
-    Ok(v_t.transpose() * Matrix::from_diagonal(&inverse) * u.transpose())
+    Ok(v_t.transpose() * Matrix::from_diagonal(&reciprocals(&s, tolerance)) * u.transpose())
+}
+
+/// 1 / s of the singular values above the greatest times `tolerance`, 0 of the others.
+fn reciprocals(values: &[f64], tolerance: f64) -> DVector<f64> {
+    let bound = values.first().copied().unwrap_or(0.0) * tolerance;
+    let each = values.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
+    DVector::from_iterator(values.len(), each)
 }
 
 /// The shortest X of all for which the errors A X - B are least, and what was found on the way.
@@ -115,10 +119,8 @@ pub struct LeastSquares {
 /// Those of [`svd`] of A.
 pub fn least_squares(a: &Matrix, b: &Matrix, tolerance: f64) -> Result<LeastSquares, LinalgError> {
     let (u, values, v_t) = svd(a)?;
-    let bound = values.first().copied().unwrap_or(0.0) * tolerance;
-    let rank = values.iter().filter(|&&s| s > bound).count();
-    let inverse = values.iter().map(|&s| if s > bound { s.recip() } else { 0.0 });
-    let inverse = DVector::from_iterator(values.len(), inverse);
+    let inverse = reciprocals(&values, tolerance);
+    let rank = inverse.iter().filter(|&&s| s > 0.0).count();
     let solution = v_t.transpose() * (Matrix::from_diagonal(&inverse) * (u.transpose() * b));
     Ok(LeastSquares { solution, rank, values })
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`digamma`] | 1e-14, near its zeros that much absolutely | recurrence, then the asymptotic series |
 //! | [`zeta`] | 1e-14 | Euler and Maclaurin's formula |
-//! | [`gamma_p`], [`gamma_q`] | 1e-13; 1e-10 absolutely for a from 1e5 on | power series, Lentz's continued fraction, Temme |
+//! | [`gamma_p`], [`gamma_q`] | 1e-13; 1e-10 absolutely from a = 1e5 on | series, fraction, Temme |
 //! | [`i0`], [`i0e`], [`i1`], [`i1e`] | 2e-15 | power series up to 30, then the asymptotic one |
 //! | [`erfcx`] | 2e-15 | erfc, from 10 on the asymptotic series |
 //! | [`log_ndtr`] | 2e-14 | erfcx, erfc |

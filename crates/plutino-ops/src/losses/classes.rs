@@ -1,6 +1,6 @@
 //! Losses of classes.
 
-use super::Reduction;
+use super::{Reduction, integers};
 use crate::elementwise::{Elementwise, Formula, Lowering, Term, float};
 use crate::reduce::planned;
 use crate::support::assemble::{leaf, same_dtype};
@@ -15,7 +15,7 @@ use plutino_kernels::elementwise::Binary;
 use plutino_kernels::for_floats;
 use plutino_kernels::number::{Float, Number as _};
 use plutino_tensor::stop;
-use plutino_tensor::{DType, Shape, alloc};
+use plutino_tensor::{DType, Shape};
 
 /// What is lost for each target.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -125,8 +125,7 @@ fn classes(
     count: usize,
     ignore: Option<i64>,
 ) -> Result<Vec<i64>, RunError> {
-    let target = inputs.view(at)?.cast(DType::I64)?;
-    let mut classes = alloc::collect(target.as_slice::<i64>()?.iter().copied())?;
+    let mut classes = integers(inputs, at)?;
     for class in &mut classes {
         if Some(*class) == ignore {
             *class = -1;

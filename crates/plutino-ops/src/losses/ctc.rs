@@ -5,7 +5,7 @@
 //! them, over the steps of the input: the forward recursion of Graves et al., *Connectionist
 //! Temporal Classification*, 2006, over logarithms in f64.
 
-use super::Reduction;
+use super::{Reduction, integers};
 use crate::reduce::planned;
 use crate::support::assemble::leaf;
 use crate::support::rearrange::invalid;
@@ -123,7 +123,7 @@ impl Operator for CtcLoss {
                     let from = row.map_or(start, |row| n * row);
                     start += lengths[n];
                     let labels = all.get(from..from + lengths[n]).unwrap_or_default();
-                    let labels = classes(targets, labels, sizes[2])?;
+                    let labels = below(targets, labels, sizes[2], "label")?;
                     let loss = loss(|t, c| log(t, n, c), steps[n], &labels, blank)?;
                     let loss = if zero && loss.is_infinite() { 0.0 } else { loss };
                     match reduction {
@@ -153,53 +153,51 @@ impl Operator for CtcLoss {
     }
 }
 
-/// How long sequences are.
-enum Lengths {
-    Known(Vec<i64>),
-    /// A leaf of the inputs.
-    At(usize),
+/// How long sequences are, by an input.
+struct Lengths {
+    /// Its first leaf.
+    leaf: usize,
+    /// None: what the leaf holds.
+    known: Option<Vec<i64>>,
 }
 
 impl Lengths {
     fn of(lengths: &Arg<Vec<i64>>, inputs: &[ValueSpec]) -> Result<Self, ShapeError> {
-        match *lengths {
-            Arg::Input(at) if TensorValue::at(inputs, at).is_ok() => Ok(Self::At(leaf(inputs, at))),
-            _ => Ok(Self::Known(lengths.ints(inputs)?)),
-        }
+        let leaf = match *lengths {
+            Arg::Input(at) => leaf(inputs, at),
+            Arg::Value(_) => 0,
+        };
+        let tensor = matches!(*lengths, Arg::Input(at) if TensorValue::at(inputs, at).is_ok());
+        let known = if tensor { None } else { Some(lengths.ints(inputs)?) };
+        Ok(Self { leaf, known })
     }
 
     /// One for each of `batch` sequences, at most `most`.
     fn read(&self, inputs: &Inputs<'_>, batch: usize, most: usize) -> Result<Vec<usize>, RunError> {
-        let (input, lengths) = match self {
-            Self::Known(lengths) => (0, lengths.clone()),
-            &Self::At(at) => (at, integers(inputs, at)?),
+        let read;
+        let lengths = match &self.known {
+            Some(known) => known,
+            None => {
+                read = integers(inputs, self.leaf)?;
+                &read
+            }
         };
         if lengths.len() != batch {
             let what = format!("{} lengths of {batch} sequences", lengths.len());
-            return Err(RunError::Value { input, what });
+            return Err(RunError::Value { input: self.leaf, what });
         }
-        let known = |&length: &i64| {
-            let found = usize::try_from(length).ok().filter(|&length| length <= most);
-            let what = || format!("a length of {length}, where there are {most}");
-            found.ok_or_else(|| RunError::Value { input, what: what() })
-        };
-        lengths.iter().map(known).collect()
+        below(self.leaf, lengths, most.saturating_add(1), "a length of")
     }
 }
 
-fn integers(inputs: &Inputs<'_>, at: usize) -> Result<Vec<i64>, RunError> {
-    let tensor = inputs.view(at)?.cast(DType::I64)?;
-    Ok(alloc::collect(tensor.as_slice::<i64>()?.iter().copied())?)
-}
-
-/// Labels as numbers of classes.
-fn classes(input: usize, labels: &[i64], classes: usize) -> Result<Vec<usize>, RunError> {
-    let class = |&label: &i64| {
-        let class = usize::try_from(label).ok().filter(|&class| class < classes);
-        let what = || format!("label {label} is outside 0..{classes}");
-        class.ok_or_else(|| RunError::Value { input, what: what() })
+/// Numbers from 0 to `end`.
+fn below(input: usize, numbers: &[i64], end: usize, what: &str) -> Result<Vec<usize>, RunError> {
+    let known = |&number: &i64| {
+        let found = usize::try_from(number).ok().filter(|&number| number < end);
+        let what = || format!("{what} {number} is outside 0..{end}");
+        found.ok_or_else(|| RunError::Value { input, what: what() })
     };
-    labels.iter().map(class).collect()
+    numbers.iter().map(known).collect()
 }
 
 /// The loss of one sequence: `log(t, c)` is the logarithm of the probability of class `c` at `t`.

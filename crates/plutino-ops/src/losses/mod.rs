@@ -12,7 +12,8 @@ mod elements;
 mod vectors;
 
 use crate::support::composite::StepText;
-use crate::{BuildError, NodeReader};
+use crate::{BuildError, Inputs, NodeReader, RunError};
+use plutino_tensor::{DType, alloc};
 
 /// What the losses of elements become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,4 +49,10 @@ impl Reduction {
             ],
         }
     }
+}
+
+/// The elements of an input, whatever integers they are.
+fn integers(inputs: &Inputs<'_>, at: usize) -> Result<Vec<i64>, RunError> {
+    let tensor = inputs.view(at)?.cast(DType::I64)?;
+    Ok(alloc::collect(tensor.as_slice::<i64>()?.iter().copied())?)
 }
