@@ -15,11 +15,13 @@ impl<'a> Floats<'a> {
     }
 
     /// How many there are.
+    #[inline(always)]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether there are none.
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -10,17 +10,20 @@
 //!       O = O exp(m_old - m) + P V                                 +-----------+
 //!   O / l
 //! ```
-//! Q and P are read where they lie, as left operands, and O is the output itself: only K and V are
-//! packed, and only some rows of scores exist at a time (online softmax: Milakov and Gimelshein
-//! 2018; Dao et al., FlashAttention, 2022).
+//! Q and P are read where they lie, as left operands (or become words of bf16, `products.rs`), and
+//! O is the output itself: only K and V are packed, and only some rows of scores exist at a time
+//! (online softmax: Milakov and Gimelshein 2018; Dao et al., FlashAttention, 2022).
 //!
 //! A query's result depends neither on its place in a block nor on the threads.
 
 mod any;
+mod products;
 mod task;
-use crate::gemm::Target;
+use crate::gemm::{MatrixUnit, Target, cost};
 pub use any::attention_any;
+use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut};
+use products::Products;
 use task::Task;
 
 /// Sizes of the attention of one head.
@@ -174,7 +177,7 @@ impl Problem {
 /// A planned attention in f32.
 #[derive(Debug, Clone, Copy)]
 pub struct Attention {
-    target: Target,
+    products: Products,
     problem: Problem,
     /// Queries of a task.
     queries: usize,
@@ -185,8 +188,9 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Plans for this number of threads.
-    pub fn new(target: Target, threads: usize, problem: Problem) -> Self {
+    /// Plans for this number of threads. `unit`: what multiplies bf16, where the products may be of
+    /// them; those that it does not take are f32.
+    pub fn new(target: Target, threads: usize, problem: Problem, unit: Option<MatrixUnit>) -> Self {
         let size = problem.size;
         let line = target.nr() * size_of::<f32>();
         // Packed keys and values in half of L2, a panel of values in half of L1.
@@ -196,15 +200,25 @@ impl Attention {
         // The weights are final only once the sum over all keys is known.
         let keys = if problem.weights { usize::MAX } else { by_l2.min(by_l1).clamp(64, 1024) };
         let keys = keys.min(size.keys).max(1);
+        let products = Products::new(target, unit, size.depth.max(keys));
         // Scores in the other half of L1.
         let by_l1 = target.machine.l1 / 2 / size_of::<f32>() / keys;
-        let rows = (by_l1 / ROWS * ROWS).clamp(ROWS, MOST_ROWS);
+        let some = products.rows();
+        let rows = (by_l1 / some * some).clamp(some, MOST_ROWS);
         // Few heads: cut the queries, so that every thread has some; each task packs K and V again.
         let heads = problem.groups.saturating_mul(if problem.weights { 1 } else { problem.heads });
         let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
         let queries = size.queries.div_ceil(tasks).clamp(2 * ROWS, LONGEST_TASK).min(size.queries);
-        let queries = queries.max(1).next_multiple_of(ROWS);
-        Self { target, problem, queries, rows: rows.min(queries), keys }
+        let queries = queries.max(1).next_multiple_of(some);
+        Self { products, problem, queries, rows: rows.min(queries), keys }
+    }
+
+    /// What computes the products: a unit that multiplies bf16, or an instruction set.
+    pub fn by(&self) -> &dyn std::fmt::Display {
+        match &self.products.unit {
+            Some(unit) => unit,
+            None => &self.products.target.isa,
+        }
     }
 
     /// f32 elements of scratch memory that [`Attention::run`] needs on `threads` threads.
@@ -213,18 +227,21 @@ impl Attention {
     }
 
     /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so
-    /// far.
-    fn parts(&self) -> [usize; 6] {
+    /// far; a panel and rows that become words.
+    fn parts(&self) -> [usize; 8] {
         let Size { depth, values, .. } = self.problem.size;
-        let (lanes, nr) = (self.target.isa.lanes(), self.target.nr());
+        let lanes = self.products.target.isa.lanes();
         let up = |n: usize, to: usize| n.div_ceil(to).saturating_mul(to);
+        let [panel, words] = self.products.work(self.rows, depth.max(self.keys));
         [
-            up(self.keys, nr).saturating_mul(depth),
-            self.keys.saturating_mul(up(values, nr)),
+            self.products.panels(self.keys, depth),
+            self.products.panels(values, self.keys),
             self.rows.saturating_mul(up(self.keys, lanes)),
             self.queries,
             self.queries,
             self.rows,
+            panel,
+            words,
         ]
         .map(|n| up(n, 16))
     }
@@ -251,7 +268,7 @@ impl Attention {
             let (i, q0) = (task / blocks, task % blocks * self.queries);
             // SAFETY: no two tasks run under one worker's number at a time.
             let mine = unsafe { scratch.slice(worker * worker_part..(worker + 1) * worker_part) };
-            self.target.isa.run(Task {
+            self.products.target.isa.run(Task {
                 plan: self,
                 heads,
                 which: i * together..(i + 1) * together,
@@ -266,6 +283,16 @@ impl Attention {
             });
         });
     }
+}
+
+/// Whether attention of heads of this size is estimated to take less time on a unit than by
+/// multiply-adds of f32.
+pub fn pays(unit: MatrixUnit, isa: Isa, size: Size) -> bool {
+    let Size { queries, keys, depth, values } = size;
+    queries >= FEWEST_QUERIES
+        && [[queries, depth, keys], [queries, keys, values]]
+            .into_iter()
+            .all(|sizes| cost::pays(unit, isa, sizes))
 }
 
 impl<T> Mask<'_, T> {
@@ -284,6 +311,10 @@ impl<T> Mask<'_, T> {
 const LONGEST_TASK: usize = 512;
 /// Rows of scores come in a multiple of this: of the rows of all register tiles, and of [`FOUR`].
 const ROWS: usize = 12;
+/// Queries that are worth making words of a head's keys and values. (With pairs, of 512 keys of 64
+/// numbers: 4 queries 1.11 of the time of f32, 6 0.98, 8 0.95, 12 0.89, 24 0.80, 48 0.71; Zen 4,
+/// 2026-11-27.)
+const FEWEST_QUERIES: usize = 8;
 /// Rows of scores at most.
 const MOST_ROWS: usize = 96;
 /// Rows whose exponentials are computed step by step together.

@@ -1,8 +1,8 @@
 //! The work of one task: a block of queries against all keys.
 
+use super::products::{Output, Panels, Rows, Work};
 use super::{Attention, FOUR, Head, Mask, Size};
-use crate::gemm::tile::{self, Ahead, End, Tile, VECTORS};
-use crate::gemm::{PackPanels, Strided};
+use crate::gemm::Strided;
 use plutino_cpu::math::exp_normal;
 use plutino_cpu::par::{SharedMut, stop};
 use plutino_cpu::simd::unroll::{array, unroll};
@@ -33,15 +33,12 @@ fn part<'a>(rest: &mut &'a mut [f32], n: usize) -> &'a mut [f32] {
     part
 }
 
-/// A block of keys and values in panels.
+/// A block of keys and values in panels: of keys for each element of them, of elements of values
+/// for each key.
 #[derive(Clone, Copy)]
 struct Packed<'a> {
-    /// Panels of NR keys: NR numbers for each element of a key.
-    k: &'a [f32],
-    /// Panels of NR elements of a value: NR numbers for each key.
-    v: &'a [f32],
-    /// Keys of the block.
-    keys: usize,
+    k: Panels<'a>,
+    v: Panels<'a>,
 }
 
 /// The scores of some queries, and what is known of each so far.
@@ -61,7 +58,8 @@ impl Vectorized for Task<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let mut rest = std::mem::take(&mut self.scratch);
-        let [kp, vp, p, m, l, shrink] = self.plan.parts().map(|n| part(&mut rest, n));
+        let [kp, vp, p, m, l, shrink, panel, rows] = self.plan.parts().map(|n| part(&mut rest, n));
+        let mut work = Work { panel, rows };
         let keys = self.plan.problem.size.keys;
         // Averaged weights are wanted for all keys.
         let causal = matches!(self.mask, Mask::Causal) && self.weights.is_none();
@@ -76,8 +74,7 @@ impl Vectorized for Task<'_> {
             }
             for k0 in (0..end).step_by(self.plan.keys) {
                 let block = k0..(k0 + self.plan.keys).min(end);
-                self.pack(s, &self.heads[h], &block, kp, vp);
-                let packed = Packed { k: kp, v: vp, keys: block.len() };
+                let packed = self.pack(&self.heads[h], &block, (kp, vp), &mut work);
                 for first in self.queries.clone().step_by(self.plan.rows) {
                     if stop::stopped() {
                         return;
@@ -90,7 +87,8 @@ impl Vectorized for Task<'_> {
                         &mut l[first - self.queries.start..],
                     );
                     if !seen.is_empty() {
-                        self.step(s, h, &rows, &seen, packed, Scores { p, m, l, shrink });
+                        let scores = Scores { p, m, l, shrink };
+                        self.step(s, h, &rows, &seen, packed, scores, &mut work);
                     }
                     if block.end == end {
                         for (query, &sum) in rows.zip(&*l) {
@@ -107,23 +105,27 @@ impl Vectorized for Task<'_> {
 
 impl Task<'_> {
     /// Packs a block of keys, and of values.
-    #[cfg_attr(not(unoptimised), inline(always))]
-    fn pack<S: Simd>(&self, s: S, head: &Head, block: &Range<usize>, k: &mut [f32], v: &mut [f32]) {
-        let nr = VECTORS * S::LANES;
+    fn pack<'p>(
+        &self,
+        head: &Head,
+        block: &Range<usize>,
+        (k, v): (&'p mut [f32], &'p mut [f32]),
+        work: &mut Work<'_>,
+    ) -> Packed<'p> {
         let Size { keys, depth, values, .. } = self.plan.problem.size;
-        let strides = self.plan.problem.strides;
+        let (strides, products) = (self.plan.problem.strides, self.plan.products);
         let source = self.k.get(head.k..).unwrap_or_default();
         let source = Strided::right(source, (depth, keys), (1, strides.k));
-        let (lanes, depth) = (block.clone(), 0..depth);
-        PackPanels { source: &source, lanes, depth, width: nr, out: k }.run(s);
+        let k = products.pack(&source, block.clone(), 0..depth, k, work);
         let source = self.v.get(head.v..).unwrap_or_default();
         let source = Strided::right(source, (keys, values), (strides.v, 1));
-        let (lanes, depth) = (0..values, block.clone());
-        PackPanels { source: &source, lanes, depth, width: nr, out: v }.run(s);
+        let v = products.pack(&source, 0..values, block.clone(), v, work);
+        Packed { k, v }
     }
 
     /// One step of the online softmax: the queries `rows` and the keys `seen`, the first ones of a
     /// block.
+    #[allow(clippy::too_many_arguments)]
     #[cfg_attr(not(unoptimised), inline(always))]
     fn step<S: Simd>(
         &self,
@@ -133,18 +135,19 @@ impl Task<'_> {
         seen: &Range<usize>,
         packed: Packed<'_>,
         scores: Scores<'_>,
+        work: &mut Work<'_>,
     ) {
         let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
         let Size { depth, values, .. } = self.plan.problem.size;
-        let nr = VECTORS * S::LANES;
         let width = seen.len().next_multiple_of(S::LANES);
         let Scores { p, m, l, shrink } = scores;
         let p = &mut p[..rows.len().next_multiple_of(FOUR) * width];
+        let products = self.plan.products;
         let q = self.q.get(head.q + rows.start * strides.q..).unwrap_or_default();
-        let q = tile::Rows { first: q.as_ptr(), stride: strides.q };
-        let c = (p.as_mut_ptr(), width);
-        // SAFETY: the queries exist (`Problem::check`), and so many rows of scores (sliced above).
-        unsafe { multiply(s, [rows.len(), depth, width], q, (packed.k, depth * nr), false, c) };
+        let q = Rows { data: q, stride: strides.q, rows: rows.len(), numbers: depth };
+        let c = &SharedMut::new(p);
+        let to = Output { add: false, c, base: 0, stride: width, cols: width };
+        products.multiply(q, packed.k, to, work);
 
         for (i, row) in p.chunks_exact_mut(width).take(rows.len()).enumerate() {
             shrink[i] = m[i];
@@ -183,12 +186,11 @@ impl Task<'_> {
             }
         }
         let at = self.plan.problem.out(h) + rows.start * strides.out[2];
-        let out = (self.out.as_mut_ptr().wrapping_add(at), strides.out[2]);
-        let p = tile::Rows { first: p.as_ptr(), stride: width };
-        let v = (packed.v, packed.keys * nr);
-        // SAFETY: rows of scores as above; these rows of the output exist, overlap no others
-        // (`Problem::check`), and are this task's alone.
-        unsafe { multiply(s, [rows.len(), seen.len(), values], p, v, add, out) };
+        let p = Rows { data: p, stride: width, rows: rows.len(), numbers: seen.len() };
+        // These rows of the output exist, overlap no others (`Problem::check`), and are this task's
+        // alone.
+        let to = Output { add, c: self.out, base: at, stride: strides.out[2], cols: values };
+        products.multiply(p, packed.v, to, work);
     }
 
     /// Scales and masks the scores of a query with the keys `seen`, and finds the greatest.
@@ -300,54 +302,5 @@ fn scale<S: Simd>(s: S, row: &mut [f32], factor: f32) {
         let n = (row.len() - at).min(S::LANES);
         let row = &mut row[at..];
         s.store_up_to(s.mul(s.load_up_to(row, n), factor), row, n);
-    }
-}
-
-/// C (rows x cols) = or += A B: the rows of A where they lie, B in panels of NR columns (and the
-/// distance of panels), a pointer to C and the stride of its rows.
-///
-/// # Safety
-/// Each of the rows of A is valid for reads of `depth` elements, and each of C for writes of
-/// `cols`.
-#[cfg_attr(not(unoptimised), inline(always))]
-unsafe fn multiply<S: Simd>(
-    s: S,
-    [rows, depth, cols]: [usize; 3],
-    a: tile::Rows,
-    (b, b_panel): (&[f32], usize),
-    add: bool,
-    (c, c_stride): (*mut f32, usize),
-) {
-    let (mr, nr) = (tile::rows::<S>(), VECTORS * S::LANES);
-    let panels = cols.div_ceil(nr);
-    assert!(b.len() >= panels * b_panel && b_panel >= depth * nr, "panels of an attention");
-    // A product of few rows takes several panels at once.
-    let wide = if rows < mr { tile::wide_panels(rows) } else { 1 };
-    let mut panel = 0;
-    while panel < panels {
-        let side_by_side = if wide <= panels - panel { wide } else { 1 };
-        for tiles in tile::row_tiles(rows, mr) {
-            let first = tiles.rows.start;
-            let c = c.wrapping_add(first * c_stride + panel * nr);
-            let tile = Tile {
-                depth,
-                a: tile::Rows { first: a.first.wrapping_add(first * a.stride), ..a },
-                b: b[panel * b_panel..].as_ptr(),
-                b_panel,
-                ahead: Ahead::NOTHING,
-                c,
-                c_stride,
-                cols: (cols - panel * nr).min(side_by_side * nr),
-                below: 0,
-                end: End {
-                    add: [add.then_some((c.cast_const(), c_stride)), None],
-                    ..End::default()
-                },
-                clamp: (f32::NEG_INFINITY, f32::INFINITY),
-            };
-            // SAFETY: rows of A and C (precondition); whole panels of B (asserted).
-            unsafe { tile::run(s, (tiles.each, side_by_side, tiles.count()), &tile) };
-        }
-        panel += side_by_side;
     }
 }

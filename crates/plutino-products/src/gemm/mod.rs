@@ -33,13 +33,13 @@ pub mod cost;
 mod linear;
 mod machine;
 mod narrow;
-mod on_tiles;
+pub(crate) mod on_tiles;
 mod pack;
 mod post_ops;
 mod problem;
 pub(crate) mod tile;
-mod tiles;
-mod unit;
+pub(crate) mod tiles;
+pub(crate) mod unit;
 
 #[cfg(test)]
 mod tests;

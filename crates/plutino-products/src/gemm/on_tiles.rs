@@ -15,14 +15,14 @@ use plutino_cpu::tiles::{
 
 /// Rows of words, from row `first` of the product on: whole blocks of them.
 #[derive(Clone, Copy)]
-pub(super) struct WordRows<'a> {
-    pub(super) data: &'a [u32],
-    pub(super) first: usize,
-    pub(super) stride: usize,
+pub(crate) struct WordRows<'a> {
+    pub(crate) data: &'a [u32],
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
 }
 
 /// All blocks of some rows and columns.
-pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'b>) {
+pub(crate) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'b>) {
     let Columns { unit, terms, isa } = panels.columns();
     let mut steps = [0; DEPTH_BLOCK];
     for (i, step) in steps.iter_mut().enumerate() {

@@ -10,12 +10,12 @@ use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
 /// Where the panels of one operand lie during one block.
-pub(super) struct Panels<'a, E = f32> {
-    pub(super) data: &'a [E],
+pub(crate) struct Panels<'a, E = f32> {
+    pub(crate) data: &'a [E],
     /// Lane and offset of the first panel; elements of a panel for each lane.
-    pub(super) first: usize,
-    pub(super) offset: usize,
-    pub(super) depth: usize,
+    pub(crate) first: usize,
+    pub(crate) offset: usize,
+    pub(crate) depth: usize,
 }
 
 impl<E> Clone for Panels<'_, E> {
@@ -41,14 +41,14 @@ impl<'a, E> Panels<'a, E> {
 
     /// The same, and what lies behind it: the next panel, or the first of the next depth block.
     #[inline(always)]
-    pub(super) fn panel_and_next(&self, lane: usize, width: usize) -> (&'a [E], &'a [E]) {
+    pub(crate) fn panel_and_next(&self, lane: usize, width: usize) -> (&'a [E], &'a [E]) {
         let start = self.offset + (lane - self.first) * self.depth;
         self.data[start..].split_at(width * self.depth)
     }
 }
 
 /// The rows of A during one block.
-pub(super) trait Left: Copy {
+pub(crate) trait Left: Copy {
     /// Computes the tiles. Each of the implementations is no generic function: compiled here, once,
     /// and not in every crate that brings a [`Problem`](super::Problem) of its own.
     fn run(tiles: Tiles<'_, Self>, isa: Isa);
@@ -97,7 +97,7 @@ impl Left for tile::Rows {
 }
 
 /// Elements of a right operand other than f32: rows are read where they lie.
-pub(super) trait Element: Sized {
+pub(crate) trait Element: Sized {
     /// What runs kernels of them.
     type On: Copy;
     /// As [`Left::run`].
@@ -128,20 +128,20 @@ impl Element for u32 {
 }
 
 /// One block of A times one block of B.
-pub(super) struct Tiles<'a, A, E = f32> {
-    pub(super) a: A,
-    pub(super) b: Panels<'a, E>,
-    pub(super) mr: usize,
-    pub(super) nr: usize,
-    pub(super) rows: Range<usize>,
-    pub(super) cols: Range<usize>,
-    pub(super) depth: usize,
-    pub(super) first: bool,
-    pub(super) last: bool,
-    pub(super) post_ops: PostOps<'a>,
-    pub(super) c: &'a SharedMut<'a, f32>,
-    pub(super) base: usize,
-    pub(super) stride: usize,
+pub(crate) struct Tiles<'a, A, E = f32> {
+    pub(crate) a: A,
+    pub(crate) b: Panels<'a, E>,
+    pub(crate) mr: usize,
+    pub(crate) nr: usize,
+    pub(crate) rows: Range<usize>,
+    pub(crate) cols: Range<usize>,
+    pub(crate) depth: usize,
+    pub(crate) first: bool,
+    pub(crate) last: bool,
+    pub(crate) post_ops: PostOps<'a>,
+    pub(crate) c: &'a SharedMut<'a, f32>,
+    pub(crate) base: usize,
+    pub(crate) stride: usize,
 }
 
 impl<'a, A, E> Tiles<'a, A, E> {
@@ -149,7 +149,7 @@ impl<'a, A, E> Tiles<'a, A, E> {
     /// Rows and columns of C that are of this task alone, and what is added is as large as they
     /// (`Gemm::check`, disjoint tasks).
     #[inline(always)]
-    pub(super) fn end(
+    pub(crate) fn end(
         &self,
         rows: Range<usize>,
         cols: Range<usize>,
@@ -180,7 +180,7 @@ impl<'a, A, E> Tiles<'a, A, E> {
     }
 
     /// Applies what is left of the activation to some columns of all rows.
-    pub(super) fn activate(&self, isa: Isa, cols: Range<usize>) {
+    pub(crate) fn activate(&self, isa: Isa, cols: Range<usize>) {
         let (_, activation) = self.post_ops.limits();
         if let Some(activation) = activation.filter(|_| self.last) {
             let at = self.base + self.rows.start * self.stride + cols.start;
@@ -227,7 +227,7 @@ where
         // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
         // at once, the CPU sees that for itself, and asking takes time: 10 to 20 % of a product of
         // one row, from L3.)
-        let next = b.wrapping_add(t.nr * t.depth);
+        let next = b.wrapping_add(t.nr * t.b.depth);
         let all = t.rows.len().div_ceil(t.mr).max(1);
         let step = (t.nr * size_of::<E>()).div_ceil(all);
         let ahead = |tile: usize| match panels {
@@ -247,7 +247,7 @@ where
                 depth: t.depth,
                 a: (),
                 b,
-                b_panel: t.nr * t.depth,
+                b_panel: t.nr * t.b.depth,
                 ahead: ahead(number),
                 c,
                 c_stride: t.stride,

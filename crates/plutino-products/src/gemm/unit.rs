@@ -24,10 +24,10 @@
 
 use super::Target;
 use super::pack::{Format, Side, load};
-use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized, pair};
+use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized};
 use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey};
-use plutino_tensor::{DType, Floats, bf16};
+use plutino_tensor::{DType, Floats};
 use std::ops::Range;
 
 /// What multiplies bf16.
@@ -43,7 +43,7 @@ pub enum MatrixUnit {
 impl MatrixUnit {
     /// Words of `k` numbers.
     #[inline]
-    pub(super) fn words(self, k: usize) -> usize {
+    pub(crate) fn words(self, k: usize) -> usize {
         match self {
             Self::Pairs(_) => k.div_ceil(2),
             Self::Tiles(_, terms) => terms.words(k),
@@ -52,7 +52,7 @@ impl MatrixUnit {
 
     /// The numbers of some words, of `k` in all. Words of tiles are whole steps.
     #[inline]
-    pub(super) fn numbers(self, words: &Range<usize>, k: usize) -> Range<usize> {
+    pub(crate) fn numbers(self, words: &Range<usize>, k: usize) -> Range<usize> {
         let numbers = |word: usize| match self {
             Self::Pairs(_) => 2 * word,
             Self::Tiles(_, terms) => word / terms.step() * (2 * STEP),
@@ -62,7 +62,7 @@ impl MatrixUnit {
 
     /// Elements that so many words of a lane of a packed operand take in memory.
     #[inline]
-    pub(super) fn kept(self, words: usize) -> usize {
+    pub(crate) fn kept(self, words: usize) -> usize {
         match self {
             Self::Pairs(_) => words,
             Self::Tiles(_, terms) => words / terms.step() * terms.kept(),
@@ -70,7 +70,7 @@ impl MatrixUnit {
     }
 
     /// Elements of scratch memory in which a panel of so many words becomes what the unit reads.
-    pub(super) fn scratch(self, isa: Isa, words: usize) -> usize {
+    pub(crate) fn scratch(self, isa: Isa, words: usize) -> usize {
         match self {
             Self::Pairs(_) => 0,
             Self::Tiles(unit, terms) => Columns { unit, isa, terms }.scratch(words / terms.step()),
@@ -79,14 +79,14 @@ impl MatrixUnit {
 
     /// Words from one row to the next, for rows of so many: an odd number of lines of cache.
     #[inline]
-    pub(super) fn row_stride(self, words: usize) -> usize {
+    pub(crate) fn row_stride(self, words: usize) -> usize {
         const WORDS: usize = LINE / size_of::<u32>();
         (words.div_ceil(WORDS) | 1).saturating_mul(WORDS)
     }
 
     /// Rows of memory for so many: tiles read whole blocks.
     #[inline]
-    pub(super) fn rows(self, rows: usize) -> usize {
+    pub(crate) fn rows(self, rows: usize) -> usize {
         match self {
             Self::Pairs(_) => rows,
             Self::Tiles(..) => rows.next_multiple_of(BLOCK),
@@ -132,7 +132,7 @@ impl MatrixUnit {
     ///
     /// # Panics
     /// Where `out` is too short, or numbers are not there.
-    pub(super) fn write_rows(self, isa: Isa, rows: Rows<'_>, words: usize, out: &mut [f32]) {
+    pub(crate) fn write_rows(self, isa: Isa, rows: Rows<'_>, words: usize, out: &mut [f32]) {
         let stride = self.row_stride(words);
         match self {
             Self::Pairs(pairs) => pairs.run(RowsToWords { rows, out, stride }),
@@ -144,7 +144,7 @@ impl MatrixUnit {
 
     /// Makes a panel of `width` lanes of rows of numbers, [`MatrixUnit::kept`] elements each; zeros
     /// where there are not enough for the last word or step.
-    pub(super) fn write_panel(self, isa: Isa, panel: &[f32], width: usize, out: &mut [f32]) {
+    pub(crate) fn write_panel(self, isa: Isa, panel: &[f32], width: usize, out: &mut [f32]) {
         match self {
             Self::Pairs(pairs) => pairs.run(PanelToWords { panel, width, out }),
             Self::Tiles(unit, terms) => Columns { unit, isa, terms }.keep(panel, out),
@@ -162,11 +162,11 @@ impl std::fmt::Display for MatrixUnit {
 }
 
 /// Rows of A, `stride` numbers apart, of which some numbers become words.
-pub(super) struct Rows<'a> {
-    pub(super) data: Floats<'a>,
-    pub(super) stride: usize,
-    pub(super) rows: Range<usize>,
-    pub(super) numbers: Range<usize>,
+pub(crate) struct Rows<'a> {
+    pub(crate) data: Floats<'a>,
+    pub(crate) stride: usize,
+    pub(crate) rows: Range<usize>,
+    pub(crate) numbers: Range<usize>,
 }
 
 impl<'a> Rows<'a> {
@@ -196,11 +196,27 @@ impl Vectorized for RowsToWords<'_, '_> {
                 let pairs = s.to_pairs(load(s, row, at), load(s, row, at + S::LANES));
                 s.store(pairs, &mut out[i * S::LANES..]);
             }
-            for at in (2 * whole * S::LANES..len).step_by(2) {
-                let upper = if at + 1 < len { row.get(at + 1) } else { 0.0 };
-                let bits = |x| bf16::from_f32(x).to_bits();
-                out[at / 2] = pair(bits(row.get(at)), bits(upper));
+            let at = 2 * whole * S::LANES;
+            if at < len {
+                let lower = load_or_zeros(s, row, at);
+                let upper = load_or_zeros(s, row, at + S::LANES);
+                let rest = &mut out[at / 2..len.div_ceil(2)];
+                s.store_partial(s.to_pairs(lower, upper), rest);
             }
+        }
+    }
+}
+
+/// The vector of numbers from `at` on, zeros where there are none.
+#[cfg_attr(not(unoptimised), inline(always))]
+fn load_or_zeros<S: Simd>(s: S, row: Floats<'_>, at: usize) -> S::F32 {
+    match row.len().saturating_sub(at) {
+        0 => s.zero(),
+        n if n >= S::LANES => load(s, row, at),
+        n => {
+            let rest = row.part(at..at + n);
+            // SAFETY: as many numbers as it has; loads need no alignment.
+            unsafe { s.load_partial_ptr(rest.as_ptr(), n) }
         }
     }
 }
@@ -231,21 +247,13 @@ impl RowsToTerms<'_, '_> {
         let len = rows.numbers.len();
         for (row, out) in rows.each().zip(out.chunks_mut(stride)) {
             for (at, out) in (0..len).step_by(2 * STEP).zip(out.chunks_exact_mut(terms.step())) {
-                let there = (len - at).min(2 * STEP);
-                if there == 2 * STEP {
-                    for i in (0..STEP).step_by(S::LANES) {
-                        let at = at + 2 * i;
-                        let both = [load(s, row, at), load(s, row, at + S::LANES)];
-                        terms.write(s, both, &mut out[i..], STEP);
-                    }
-                    continue;
-                }
-                let mut numbers = [0.0; 2 * STEP];
-                for (i, x) in numbers.iter_mut().enumerate().take(there) {
-                    *x = row.get(at + i);
-                }
+                let whole = len - at >= 2 * STEP;
                 for i in (0..STEP).step_by(S::LANES) {
-                    let both = [s.load(&numbers[2 * i..]), s.load(&numbers[2 * i + S::LANES..])];
+                    let at = [at + 2 * i, at + 2 * i + S::LANES];
+                    let both = match whole {
+                        true => [load(s, row, at[0]), load(s, row, at[1])],
+                        false => [load_or_zeros(s, row, at[0]), load_or_zeros(s, row, at[1])],
+                    };
                     terms.write(s, both, &mut out[i..], STEP);
                 }
             }

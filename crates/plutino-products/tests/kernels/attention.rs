@@ -1,8 +1,11 @@
-use plutino_cpu::Par;
+use plutino_cpu::simd::Pairs;
+use plutino_cpu::tiles::{Terms, TileUnit};
+use plutino_cpu::{Isa, Par};
 use plutino_products::attention::*;
-use plutino_products::gemm::Target;
+use plutino_products::gemm::{MatrixUnit, Target};
 use plutino_reference::attention::attention as reference;
 use plutino_reference::testkit::{assert_close, on_every_machine, random};
+use plutino_tensor::bf16;
 
 const DENSE: [usize; 2] = [0, 0];
 
@@ -26,10 +29,31 @@ fn problem(groups: usize, heads: usize, size: Size) -> (Problem, Vec<Head>) {
 
 /// Runs on every machine against the reference in f64.
 fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
+    check_by(None, p, heads, mask);
+}
+
+/// The same with products by a unit.
+fn check_by(unit: Option<MatrixUnit>, p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
     let Size { queries, keys, depth, values } = p.size;
     let n = heads.len();
-    let (q, k, v) =
-        (random(n * queries * depth, 1), random(n * keys * depth, 2), random(n * keys * values, 3));
+    let lens = [n * queries * depth, n * keys * depth, n * keys * values];
+    let mut seed = 0;
+    let [mut q, mut k, mut v] = lens.map(|len| {
+        seed += 1;
+        random(len, seed)
+    });
+    // What is lost of a product, in parts of its factors: of weights alone where the other numbers
+    // are bf16 already; of two terms what lies beyond them.
+    let (of_scores, of_values) = match unit {
+        None => (0.0, 0.0),
+        Some(MatrixUnit::Tiles(_, Terms::Two)) => (3.0 * 0.5f64.powi(17), 3.0 * 0.5f64.powi(17)),
+        Some(_) => {
+            for x in q.iter_mut().chain(&mut k).chain(&mut v) {
+                *x = bf16::from_f32(*x).to_f32();
+            }
+            (0.0, 0.5f64.powi(9))
+        }
+    };
     let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
     let lens = (n * queries * values, p.groups * queries * keys * usize::from(p.weights));
     let (mut out, mut w) = (vec![0.0f64; lens.0], vec![0.0f64; lens.1]);
@@ -52,7 +76,7 @@ fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
     out.extend(w);
     on_every_machine(
         |isa, par| {
-            let plan = Attention::new(Target::this(isa), par.threads(), *p);
+            let plan = Attention::new(Target::this(isa), par.threads(), *p, unit);
             let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
             let (mut out, mut w) = (vec![0.0; lens.0], vec![0.0; lens.1]);
             let weights = p.weights.then_some(&mut w[..]);
@@ -61,15 +85,70 @@ fn check(p: &Problem, heads: &[Head], mask: Mask<'_, f32>) {
             out.extend(w);
             out
         },
-        // Scores are at most 0.3 depth, off by gamma(depth) of that and amplified by the softmax at
-        // most twice; weights sum to 1 over values of at most 1, summed in keys steps.
+        // Scores are at most 0.3 depth, off by gamma(depth) of that and what products lose, and
+        // amplified by the softmax at most twice; weights sum to 1 over values of at most 1, summed
+        // in keys steps.
         |found| {
             let unit = f64::from(f32::EPSILON);
-            let score = 0.3 * depth as f64 * (depth as f64 + 2.0) * unit;
-            let bound = 2.0 * score + (keys as f64 + 8.0) * unit;
+            let score = 0.3 * depth as f64 * ((depth as f64 + 2.0) * unit + of_scores);
+            let bound = (2.0 * score).exp_m1() + (keys as f64 + 8.0) * unit + of_values;
             assert_close(found, &out, |_| bound);
         },
     );
+}
+
+/// Pairs and tiles that attention takes, the emulations and those of this CPU.
+fn units() -> Vec<MatrixUnit> {
+    let pairs = Isa::available().into_iter().filter_map(Pairs::of).chain([Pairs::EMULATED]);
+    let tiles = || TileUnit::of_cpu().into_iter().chain([TileUnit::EMULATED]);
+    let of_terms = |terms| tiles().map(move |unit| MatrixUnit::Tiles(unit, terms));
+    let tiles = [Terms::One, Terms::Two].into_iter().flat_map(of_terms);
+    pairs.map(MatrixUnit::Pairs).chain(tiles).collect()
+}
+
+/// What names a plan's products: a unit, or an instruction set.
+fn by(p: &Problem, unit: MatrixUnit) -> String {
+    Attention::new(Target::default(), 1, *p, Some(unit)).by().to_string()
+}
+
+/// Odd depths and numbers of keys, panels and blocks that are not full, several blocks of keys,
+/// keys that some queries of a block do not see.
+#[test]
+fn products_of_bf16() {
+    for unit in units() {
+        for (queries, keys, depth, values) in
+            [(1, 1, 1, 1), (5, 7, 3, 2), (17, 33, 31, 35), (70, 300, 64, 20), (33, 49, 32, 32)]
+        {
+            let (p, heads) = problem(1, 2, Size { queries, keys, depth, values });
+            assert_eq!(by(&p, unit), unit.to_string());
+            check_by(Some(unit), &p, &heads, Mask::None);
+            check_by(Some(unit), &p, &heads, Mask::Causal);
+        }
+        let (mut p, heads) = problem(1, 2, Size { queries: 40, keys: 33, depth: 4, values: 6 });
+        (p.weights, p.unattended) = (true, f32::NAN);
+        check_by(Some(unit), &p, &heads, Mask::Causal);
+        (p.weights, p.strides.mask) = (false, [33, 1]);
+        let mut mask = random(40 * 33, 4);
+        mask[7..100].fill(f32::NEG_INFINITY);
+        check_by(Some(unit), &p, &heads, Mask::Add(&mask));
+    }
+}
+
+/// Sums that are longer than a depth block of tiles, and three terms, are left to multiply-adds.
+#[test]
+fn what_tiles_do_not_take_is_f32() {
+    let of = |terms| MatrixUnit::Tiles(TileUnit::EMULATED, terms);
+    let (long, heads) = problem(1, 1, Size { queries: 9, keys: 20, depth: 520, values: 3 });
+    let isa = Isa::best().to_string();
+    assert_eq!(
+        [by(&long, of(Terms::One)), by(&long, of(Terms::Three))],
+        [isa.clone(), isa.clone()]
+    );
+    check_by(Some(of(Terms::Two)), &long, &heads, Mask::None);
+    let (mut all, heads) = problem(1, 1, Size { queries: 9, keys: 600, depth: 5, values: 3 });
+    all.weights = true; // all keys are one block
+    assert_eq!(by(&all, of(Terms::One)), isa);
+    check_by(Some(of(Terms::Two)), &all, &heads, Mask::None);
 }
 
 #[test]
@@ -130,7 +209,7 @@ fn two_masks_have_places_of_their_own() {
 fn a_second_mask_that_is_too_small_is_refused() {
     let (mut p, heads) = problem(1, 1, Size { queries: 2, keys: 3, depth: 1, values: 1 });
     (p.strides.mask, p.strides.second) = ([3, 1], [3, 1]);
-    let plan = Attention::new(Target::default(), 1, p);
+    let plan = Attention::new(Target::default(), 1, p, None);
     let (x, mut out, mut scratch) = ([1.0; 6], [1.0; 2], vec![0.0; plan.scratch(1)]);
     let mask = Mask::Both(&x, &x[..5]);
     let x = Operands { q: &x, k: &x, v: &x, mask, out: &mut out, weights: None };
@@ -152,7 +231,7 @@ fn what_nothing_to_see_gives_is_the_callers_choice() {
     {
         let (mut p, heads) = problem(1, 1, Size { queries: 2, keys, depth: 2, values: 2 });
         p.unattended = unattended;
-        let plan = Attention::new(Target::default(), 1, p);
+        let plan = Attention::new(Target::default(), 1, p, None);
         let mut out = [1.0; 4];
         let mask = Mask::Keep(&[false]);
         let (x, mut scratch) = ([1.0; 6], vec![0.0; plan.scratch(1)]);
@@ -170,7 +249,7 @@ fn what_nothing_to_see_gives_is_the_callers_choice() {
 fn overlapping_outputs_are_refused() {
     let (mut p, heads) = problem(1, 2, Size { queries: 2, keys: 1, depth: 1, values: 2 });
     p.strides.out = [0, 2, 2];
-    let plan = Attention::new(Target::default(), 1, p);
+    let plan = Attention::new(Target::default(), 1, p, None);
     let (x, mut out, mut scratch) = ([1.0; 6], [1.0; 9], vec![0.0; plan.scratch(1)]);
     let x = Operands { q: &x, k: &x, v: &x, mask: Mask::None, out: &mut out, weights: None };
     plan.run(&Par::serial(), &heads, x, &mut scratch);
@@ -183,7 +262,7 @@ fn rows_of(size: Size, q: &[f32], k: &[f32], mask: Mask<'_, f32>, check: impl Fn
     let v = random(size.keys * size.values, 3);
     on_every_machine(
         |isa, par| {
-            let plan = Attention::new(Target::this(isa), par.threads(), p);
+            let plan = Attention::new(Target::this(isa), par.threads(), p, None);
             let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
             let mut out = vec![0.0; size.queries * size.values];
             let x = Operands { q, k, v: &v, mask, out: &mut out, weights: None };

@@ -12,9 +12,9 @@ use crate::{
     PlanError, Planned, Room, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::attention::attention_any;
-use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
+use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides, pays};
 use plutino_kernels::for_floats;
-use plutino_kernels::gemm::Target;
+use plutino_kernels::gemm::{MatrixUnit, Target};
 use plutino_kernels::number::Float;
 use plutino_tensor::{DType, Shape, TensorSpec, alloc};
 use smallvec::SmallVec;
@@ -526,12 +526,11 @@ impl Operator for ScaledDotProduct {
             true => (problem, heads),
             false => shared::as_rows(problem, heads, cx.threads),
         };
-        let plan = (dtype == DType::F32)
-            .then(|| Attention::new(Target::this(cx.isa), cx.threads, problem));
+        let plan = (dtype == DType::F32).then(|| planned(cx, problem));
         let scratch = plan.map_or(0, |p| p.scratch(cx.threads)).saturating_mul(size_of::<f32>());
         let qkv = [self.query, self.key, self.value].map(|i| leaf(cx.inputs, i));
         let kernel = AttentionKernel {
-            name: plan.map_or("attention.reference".into(), |_| format!("attention.{}", cx.isa)),
+            name: plan.map_or("attention.reference".into(), |p| format!("attention.{}", p.by())),
             qkv,
             masks: self.masks.iter().map(|mask| leaf(cx.inputs, mask.input)).collect(),
             causal: self.causal,
@@ -546,6 +545,12 @@ impl Operator for ScaledDotProduct {
         let flops = self.call(inputs).map_or(0, |call| flops(&call.problem));
         Cost { flops, ..Cost::moved(inputs, outputs) }
     }
+}
+
+/// Attention of f32, with products of what the precision allows.
+pub(crate) fn planned(cx: &PlanCx<'_>, problem: Problem) -> Attention {
+    let suits = |unit: &MatrixUnit| cx.batch_invariant || pays(*unit, cx.isa, problem.size);
+    Attention::new(Target::this(cx.isa), cx.threads, problem, cx.unit().filter(suits))
 }
 
 /// Floating-point operations of the two products.

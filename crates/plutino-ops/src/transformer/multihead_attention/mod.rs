@@ -12,6 +12,7 @@ use crate::support::affine::Affine;
 use crate::support::assemble::leaf;
 use crate::support::halves;
 use crate::support::rearrange::invalid;
+use crate::transformer::attention::planned;
 use crate::{
     BuildError, BuildProblem, Cost, Kernel, Neighbour, NodeReader, Operator, PlanCx, PlanError,
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,

@@ -90,13 +90,13 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     }
     let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
     let mixed = memory.take(out.len());
-    let attention = Attention::new(Target::this(cx.isa), cx.threads, problem);
+    let attention = planned(cx, problem);
     let work = products.iter().map(|(_, _, a)| a.scratch());
     let work = work.chain([attention.scratch(cx.threads), out.scratch()]).max().unwrap_or(0);
     let scratch = memory.end.saturating_add(work).saturating_mul(size_of::<f32>());
     let residual = op.add.then(|| leaf(cx.inputs, cx.inputs.len().saturating_sub(1)));
     let kernel = Run {
-        name: format!("attention.multihead.{}", cx.isa),
+        name: format!("attention.multihead.{}", attention.by()),
         sizes: s,
         embed: e,
         chunks,
