@@ -80,6 +80,8 @@ pub static ALGORITHMS: &[Algorithm] = &[
     row("tiles", ConvLayout::Blocked, |r| erased(on_tiles::bind(r))),
     row("direct_bf16", ConvLayout::Blocked, |r| erased(pairs::bind(r))),
     row("direct", ConvLayout::Blocked, |r| erased(direct::bind(r))),
+    row("phases_tiles", ConvLayout::Blocked, |r| erased(on_tiles::bind_phases(r))),
+    row("phases_bf16", ConvLayout::Blocked, |r| erased(phases::bind_pairs(r))),
     row("phases", ConvLayout::Blocked, |r| erased(phases::bind(r))),
     row("winograd2x2_3x3_plain", ConvLayout::PlainToBlocked, |r| {
         erased(winograd::bind_plain(r, Variant::Two))

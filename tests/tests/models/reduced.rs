@@ -1,7 +1,7 @@
 //! Products of less than f32: how far results are off, and what they do not depend on.
 
 use plutino::{Isa, Model, Precision, Session, SessionOptions, Tensor, Units};
-use plutino_fixtures::OpCase;
+use plutino_fixtures::{Chain, OpCase};
 use plutino_tests::{fixture, inputs};
 
 /// Whether this CPU has instructions for bf16 that go with an instruction set.
@@ -26,7 +26,7 @@ fn session(model: &Model, precision: Precision, isa: Option<Isa>, threads: usize
 /// Whether a kernel of this name multiplies bf16 (`gemm.avx512_bf16`, `gemm.bf16x1.amx` among
 /// others).
 fn of_bf16(kernel: &str) -> bool {
-    kernel.contains("bf16") || kernel == "gemm.emulated"
+    kernel.contains("bf16") || kernel.ends_with(".emulated")
 }
 
 fn bits(outputs: &[Tensor]) -> Vec<Vec<u8>> {
@@ -116,6 +116,41 @@ fn errors_on_matrix_units() {
     assert!(highest < 1e-6, "{highest:.1e}");
     assert!((1e-7..1e-4).contains(&high), "{high:.1e}");
     assert!((1e-4..1e-2).contains(&medium), "{medium:.1e}");
+}
+
+/// Attention and transposed convolutions compute by the units of their precision: named so, and off
+/// by what its numbers lose in each of their products, but for what f32 loses.
+#[test]
+fn every_kind_of_product_follows_the_precision() {
+    let units = [
+        (Units::EmulatedBf16, Precision::Medium, "emulated", 0.5f64.powi(8)),
+        (Units::EmulatedAmx, Precision::Medium, "bf16x1.amx-emulated", 0.5f64.powi(8)),
+        (Units::EmulatedAmx, Precision::High, "bf16x2.amx-emulated", 0.5f64.powi(16)),
+    ];
+    for (name, kernel, layers) in [
+        // Of each layer a projection in and out, and both products.
+        ("attention", "attention.multihead", 3 * 4),
+        ("attention_spelled_out", "attention", 4),
+        ("conv_transposed", "conv.phases", 2),
+    ] {
+        let case = Chain::named(name).unwrap();
+        let model = Model::from_graph(case.graph().unwrap()).unwrap();
+        let given = case.inputs().unwrap();
+        let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+        let exact = session(&model, Precision::Highest, Some(Isa::best()), 1).run(&given).unwrap();
+        for (units, precision, unit, lost) in units {
+            let options = SessionOptions::default().with_precision(precision).with_threads(2);
+            let session = model.session(options.with_units(units)).unwrap();
+            let plan = session.plan(&specs).unwrap();
+            let kernels: Vec<_> = plan.steps().map(|step| step.kernel).collect();
+            let by = |k: &str| k.ends_with(unit) || k.starts_with("conv.phases_bf16");
+            let found = kernels.iter().any(|k| k.starts_with(kernel) && by(k));
+            assert!(found, "{name}: no {kernel} by {unit} in {kernels:?}");
+            let off = error(&session.run(&given).unwrap(), &exact);
+            let bound = f64::from(layers).sqrt() * lost + 1e-6;
+            assert!(off <= bound && off > lost / 100.0, "{name} {unit}: {off:.1e} of {bound:.1e}");
+        }
+    }
 }
 
 /// What is asked for some operators holds for these alone, whatever the session's precision.

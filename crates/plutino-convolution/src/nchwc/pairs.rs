@@ -13,9 +13,9 @@
 //!
 //! Numbers are rounded to bf16 (8 bits), products and sums are those of f32.
 //!
-//! For: 1x1 layers, windows with strides, where the CPU computes pairs faster than f32. Without
-//! strides Winograd's algorithms, in f32, have less to compute. Figures:
-//! docs/decisions/014-reduced-precision.md.
+//! For: 1x1 layers, windows with strides, phases of transposed convolutions (`phases.rs`), where
+//! the CPU computes pairs faster than f32. Without strides Winograd's algorithms, in f32, have less
+//! to compute. Figures: docs/decisions/014-reduced-precision.md.
 
 use super::direct::{Shared, has_whole_groups};
 use super::tiled::{self, ConvInput, Cut, Reads, Tiled};
@@ -33,11 +33,11 @@ use std::ops::Range;
 /// Numbers of an image that become words in a cycle.
 const COPIED: f64 = 8.0;
 
-/// Estimated cycles: the sums in less time, and the copy.
-fn cycles(request: &Request<'_>, pairs: Pairs) -> f64 {
+/// Estimated cycles: the sums in less time, at this share of the peak, and the copy.
+pub(super) fn cycles(request: &Request<'_>, pairs: Pairs, share: f64) -> f64 {
     let p = &request.problem;
     let copied = (p.batch() * p.in_channels()) as f64 * p.in_plane() as f64;
-    cost::by_sums(p, request.isa, tiled::SHARE * pairs.rate()) + copied / COPIED
+    cost::by_sums(p, request.isa, share * pairs.rate()) + copied / COPIED
 }
 
 /// What computes pairs, where the problem is one for it.
@@ -60,7 +60,11 @@ pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>
     let out = problem.out_channels();
     let tiled =
         Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
-    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(request, pairs)))
+    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(
+        request,
+        pairs,
+        tiled::SHARE,
+    )))
 }
 
 /// Any window.
@@ -75,7 +79,11 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let out = problem.out_channels();
     let tiled =
         Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
-    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(request, pairs)))
+    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(
+        request,
+        pairs,
+        tiled::SHARE,
+    )))
 }
 
 /// The channels of a group, as numbers and as words.
@@ -87,7 +95,7 @@ pub(super) struct PairImage {
 }
 
 impl PairImage {
-    fn of(problem: &ConvProblem, pairs: Pairs) -> Self {
+    pub(super) fn of(problem: &ConvProblem, pairs: Pairs) -> Self {
         Self { channels: problem.group_in(), block: pairs.isa().lanes() }
     }
 
@@ -102,22 +110,22 @@ impl PairImage {
     }
 
     /// f32 of memory for the words of so many pixels.
-    fn len(self, pixels: usize, groups: usize) -> usize {
+    pub(super) fn len(self, pixels: usize, groups: usize) -> usize {
         let planes = self.word_planes().saturating_mul(groups);
         planes.saturating_mul(pixels).saturating_mul(self.block)
     }
 
-    /// Makes the words of all pixels of an image of `groups` groups.
+    /// Makes the words of all pixels of a plane, of an image of `groups` groups.
     pub(super) fn copy_whole(
         self,
         pairs: Pairs,
-        window: &Window,
+        pixels: usize,
         x: &[f32],
         groups: usize,
         to: &mut [f32],
         par: &Par,
     ) {
-        let (pixels, planes) = (window.input_pixels(), self.word_planes());
+        let planes = self.word_planes();
         let to = SharedMut::new(to);
         let (len, rows) = (pixels * self.block, pixels.div_ceil(PIXELS));
         par.split(groups * planes * rows, 1, |parts| {

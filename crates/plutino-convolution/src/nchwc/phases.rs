@@ -10,14 +10,17 @@
 //! neighbouring inputs. So each phase is an ordinary convolution with stride 1 and some of the
 //! taps, last first, that writes every stride-th pixel. Register tile and loops are the direct
 //! convolution's; the tasks of all phases are interleaved, so that neighbouring pixels of the
-//! output share lines of cache.
+//! output share lines of cache. Of pairs of bf16 (`nchwc/pairs.rs`), an image becomes words once
+//! for all phases.
 //!
 //! For: two dimensions without groups and dilation, at most [`MOST_PHASES`] phases, each of which
 //! writes and reads something. Figures: docs/decisions/002-direct-convolution.md.
 
+use super::pairs::PairImage;
 use super::tile::NB;
 use super::tiled::{
-    ConvInput, DirectWeights, Operands as TileOperands, Spread, Tiled, Workers, pad_bias,
+    ConvInput, Cut, DirectWeights, Operands as TileOperands, Reads, Run, Spread, Tiled, Workers,
+    pad_bias,
 };
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
@@ -25,8 +28,10 @@ use crate::choose::Request;
 use crate::cost;
 use crate::problem::{Axis, ConvError, ConvProblem, PadMode};
 use plutino_cpu::par::SharedMut;
+use plutino_cpu::simd::Pairs;
 use plutino_cpu::{Isa, PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_products::gemm::MatrixUnit;
+use plutino_tensor::{DType, Floats};
 use std::borrow::Cow;
 
 /// Share of the peak: results are stored twice.
@@ -41,12 +46,26 @@ pub(crate) struct Phases {
     problem: ConvProblem,
     isa: Isa,
     threads: usize,
-    phases: Vec<Phase>,
+    phases: Vec<(Phase, Tiled)>,
+    words: Option<Words>,
+    cycles: f64,
 }
 
+/// An image as words of pairs of bf16, for all phases.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    pairs: Pairs,
+    image: PairImage,
+    /// Pixels of a plane, and f32 of all words.
+    pixels: usize,
+    len: usize,
+}
+
+/// An ordinary convolution that computes some pixels of the output.
 #[derive(Debug)]
-struct Phase {
-    tiled: Tiled,
+pub(super) struct Phase {
+    pub(super) window: Window,
+    pub(super) spread: Spread,
     /// Its taps, as numbers of those of the whole window.
     taps: Vec<usize>,
 }
@@ -84,46 +103,102 @@ impl AxisPhase {
     }
 }
 
-pub(crate) fn bind(request: &Request<'_>) -> Option<Phases> {
-    let &Request { problem, post_ops, isa, threads, .. } = request;
-    let [_, h, w] = problem.axes();
-    let both = |f: fn(&Axis) -> usize| [f(h), f(w)];
-    let stride = both(|a| a.window().stride);
-    let few = stride[0].checked_mul(stride[1]).is_some_and(|n| n <= MOST_PHASES);
-    let zeros = [h, w].iter().all(|a| a.window().mode == PadMode::Zeros);
-    let dense = [h, w].iter().all(|a| a.window().dilation == 1);
-    let fits = problem.is_transposed() && problem.dims() == 2 && problem.groups() == 1;
-    let out = problem.out_channels();
-    let alone = post_ops.residual.is_none() && !post_ops.factors;
-    if !(fits && few && zeros && dense && alone && out >= isa.lanes()) {
-        return None;
-    }
-    let (input, output) = (both(Axis::input), both(Axis::output));
-    let kernel = both(|a| a.window().kernel);
-    // Numbers fit the arithmetic of phases, and the output that of the kernels.
-    Window::new(input, output, kernel, stride, [1, 1], both(|a| a.window().padding.0))?;
-    let (rows, columns) = (AxisPhase::of(h)?, AxisPhase::of(w)?);
-    let mut phases = Vec::with_capacity(rows.len() * columns.len());
-    for y in &rows {
-        for x in &columns {
-            let taps_of = [y.taps.len(), x.taps.len()];
-            let part =
-                Window::new(input, [y.count, x.count], taps_of, [1, 1], [1, 1], [y.pad, x.pad])?;
-            let channels = [problem.in_channels(), out];
-            let activation = post_ops.activation;
-            let tiled = Tiled::in_place(isa, part, channels, problem.batch(), activation, threads);
-            let spread = Spread { plane: output, first: [y.first, x.first], step: stride };
-            let taps =
-                y.taps.iter().flat_map(|ky| x.taps.iter().map(move |kx| ky * kernel[1] + kx));
-            phases.push(Phase { tiled: tiled.spread(spread), taps: taps.collect() });
+impl Phase {
+    /// The phases of a transposed convolution; none where it is not one for them.
+    pub(super) fn all(request: &Request<'_>) -> Option<Vec<Self>> {
+        let &Request { problem, post_ops, isa, .. } = request;
+        let [_, h, w] = problem.axes();
+        let both = |f: fn(&Axis) -> usize| [f(h), f(w)];
+        let stride = both(|a| a.window().stride);
+        let few = stride[0].checked_mul(stride[1]).is_some_and(|n| n <= MOST_PHASES);
+        let zeros = [h, w].iter().all(|a| a.window().mode == PadMode::Zeros);
+        let dense = [h, w].iter().all(|a| a.window().dilation == 1);
+        let fits = problem.is_transposed() && problem.dims() == 2 && problem.groups() == 1;
+        let alone = post_ops.residual.is_none() && !post_ops.factors;
+        if !(fits && few && zeros && dense && alone && problem.out_channels() >= isa.lanes()) {
+            return None;
         }
+        let (input, output) = (both(Axis::input), both(Axis::output));
+        let kernel = both(|a| a.window().kernel);
+        // Numbers fit the arithmetic of phases, and the output that of the kernels.
+        Window::new(input, output, kernel, stride, [1, 1], both(|a| a.window().padding.0))?;
+        let (rows, columns) = (AxisPhase::of(h)?, AxisPhase::of(w)?);
+        let mut phases = Vec::with_capacity(rows.len() * columns.len());
+        for y in &rows {
+            for x in &columns {
+                let taps_of = [y.taps.len(), x.taps.len()];
+                let (count, pad) = ([y.count, x.count], [y.pad, x.pad]);
+                let window = Window::new(input, count, taps_of, [1, 1], [1, 1], pad)?;
+                let spread = Spread { plane: output, first: [y.first, x.first], step: stride };
+                let taps =
+                    y.taps.iter().flat_map(|ky| x.taps.iter().map(move |kx| ky * kernel[1] + kx));
+                phases.push(Self { window, spread, taps: taps.collect() });
+            }
+        }
+        Some(phases)
     }
-    Some(Phases { problem, isa, threads: threads.max(1), phases })
+
+    /// Its part of the weights of a problem: for each output channel each input channel's taps.
+    pub(super) fn weights(&self, problem: &ConvProblem, weight: Floats<'_>) -> Vec<f32> {
+        let (inp, out, all) = (problem.in_channels(), problem.out_channels(), problem.taps());
+        let mut part = Vec::with_capacity(inp * out * self.taps.len()); // bounded: weights
+        for o in 0..out {
+            for c in 0..inp {
+                let first = (c * out + o) * all;
+                part.extend(self.taps.iter().map(|tap| weight.get(first + tap)));
+            }
+        }
+        part
+    }
+}
+
+/// Of f32.
+pub(crate) fn bind(request: &Request<'_>) -> Option<Phases> {
+    let cycles = cost::by_sums(&request.problem, request.isa, SHARE);
+    Phases::new(request, None, cycles)
+}
+
+/// Of pairs of bf16.
+pub(crate) fn bind_pairs(request: &Request<'_>) -> Option<Phases> {
+    let &Request { problem, isa, unit, .. } = request;
+    let Some(MatrixUnit::Pairs(pairs)) = unit else { return None };
+    let cycles = super::pairs::cycles(request, pairs, SHARE);
+    Phases::new(request, Some((pairs, PairImage::of(&problem, pairs))), cycles)
+        .filter(|_| pairs.isa() == isa)
 }
 
 impl Phases {
+    fn new(request: &Request<'_>, words: Option<(Pairs, PairImage)>, cycles: f64) -> Option<Self> {
+        let &Request { problem, post_ops, isa, threads, .. } = request;
+        let phases = Phase::all(request)?;
+        let pixels = phases.first()?.window.input_pixels();
+        let words = words.map(|(pairs, image)| {
+            let len = image.len(pixels, 1);
+            Words { pairs, image, pixels, len }
+        });
+        let (inp, out, batch) = (problem.in_channels(), problem.out_channels(), problem.batch());
+        let (threads, activation) = (threads.max(1), post_ops.activation);
+        let tiled = |phase: &Phase| {
+            let window = phase.window.clone();
+            let tiled = match words {
+                None => Tiled::in_place(isa, window, [inp, out], batch, activation, threads),
+                Some(Words { pairs, image, len, .. }) => {
+                    let cut = Cut::new(isa, &window, inp * 2, batch, threads);
+                    let reads = Reads::WholeWords(image, len);
+                    Tiled::new(isa, window, (cut, reads), out, batch, activation).of(pairs)
+                }
+            };
+            tiled.spread(phase.spread)
+        };
+        let phases = phases.into_iter().map(|phase| {
+            let tiled = tiled(&phase);
+            (phase, tiled)
+        });
+        Some(Self { problem, isa, threads, phases: phases.collect(), words, cycles })
+    }
+
     fn worker_len(&self) -> usize {
-        self.phases.iter().map(|p| p.tiled.worker_len()).max().unwrap_or(0)
+        self.phases.iter().map(|(_, tiled)| tiled.worker_len()).max().unwrap_or(0)
     }
 
     fn scratch(&self) -> usize {
@@ -135,27 +210,28 @@ impl Bound for Phases {
     type Weights = PhaseWeights;
 
     fn cycles(&self) -> f64 {
-        cost::by_sums(&self.problem, self.isa, SHARE)
+        self.cycles
     }
 
     fn pack_key(&self) -> PackKey {
         let [_, h, w] = self.problem.axes().map(|a| a.window().stride);
-        PackKey::f32("conv.phases", [NB * self.isa.lanes(), h, w], self.isa)
+        let form = if self.words.is_some() { "conv.phases.pairs" } else { "conv.phases" };
+        let key = PackKey::f32(form, [NB * self.isa.lanes(), h, w], self.isa);
+        match self.words {
+            Some(_) => PackKey { precision: DType::Bf16, ..key },
+            None => key,
+        }
     }
 
     fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<PhaseWeights, ConvError> {
-        let (inp, out) = (self.problem.in_channels(), self.problem.out_channels());
-        let all = self.problem.taps();
-        let pack = |phase: &Phase| {
-            let mut part = Vec::with_capacity(inp * out * phase.taps.len()); // bounded: weights
-            for o in 0..out {
-                for c in 0..inp {
-                    let first = (c * out + o) * all;
-                    part.extend(phase.taps.iter().map(|tap| weight.get(first + tap)));
-                }
+        let channels = [self.problem.out_channels(), self.problem.in_channels()];
+        let pack = |(phase, _): &(Phase, Tiled)| {
+            let part = phase.weights(&self.problem, weight);
+            let (part, taps, block) = (&part[..], phase.taps.len(), self.isa.lanes());
+            match self.words {
+                Some(_) => DirectWeights::pack_pairs(part.into(), 1, channels, taps, block),
+                None => DirectWeights::pack(part, 1, channels, taps, block, ConvInput::Blocked),
             }
-            let (taps, block) = (phase.taps.len(), self.isa.lanes());
-            DirectWeights::pack(&part[..], 1, [out, inp], taps, block, ConvInput::Blocked)
         };
         Ok(PhaseWeights(self.phases.iter().map(pack).collect::<Result<_, _>>()?))
     }
@@ -169,7 +245,8 @@ impl Bound for Phases {
     }
 
     fn workspace(&self) -> usize {
-        self.scratch().saturating_mul(size_of::<isize>())
+        let words = self.words.map_or(0, |words| words.len).saturating_mul(size_of::<f32>());
+        self.scratch().saturating_mul(size_of::<isize>()).saturating_add(words)
     }
 
     fn run(
@@ -180,25 +257,39 @@ impl Bound for Phases {
         par: &Par,
     ) -> Result<(), ConvError> {
         let Operands { x, bias, y, .. } = operands;
-        let (scratch, _) = take::<isize>(workspace, self.scratch())?;
-        let phases = self.phases.len();
+        let (scratch, rest) = take::<isize>(workspace, self.scratch())?;
         let len = self.worker_len();
         let (y, scratch) = (SharedMut::new(y), SharedMut::new(scratch));
         let begin = |phase: usize| {
             let weights = weights.0[phase].view();
             let operands = TileOperands { x, y: &y, weights, bias, residual: None };
-            self.phases[phase].tiled.begin(operands, Workers { scratch: &scratch, len })
+            self.phases[phase].1.begin(operands, Workers { scratch: &scratch, len })
         };
-        let grids = (0..phases).map(|phase| begin(phase).grid);
+        let runs: Vec<Run<'_>> = (0..self.phases.len()).map(begin).collect();
+        let grids = runs.iter().map(|run| run.grid);
         let most = grids.reduce(|a, b| [a[0], a[1], a[2].max(b[2])]);
         let [images, layers, places] = most.unwrap_or_default();
+        let places = places * runs.len();
         // Phase by phase for each part of the input.
-        par.run_grid([images, layers, places * phases], |worker, [n, layer, place]| {
-            let (place, run) = (place / phases, begin(place % phases));
+        let task = |worker: usize, read: Option<&[f32]>, [n, layer, place]: [usize; 3]| {
+            let (place, run) = (place / runs.len(), &runs[place % runs.len()]);
             if place < run.grid[2] {
-                run.task(worker, run.image(n), [n, layer, place]);
+                run.task(worker, read.unwrap_or(run.image(n)), [n, layer, place]);
             }
-        });
+        };
+        let Some(Words { pairs, image, pixels, len }) = self.words else {
+            par.run_grid([images, layers, places], |worker, cell| task(worker, None, cell));
+            return Ok(());
+        };
+        let (words, _) = take::<f32>(rest, len)?;
+        for n in 0..images {
+            let x = &x[n * x.len() / images..(n + 1) * x.len() / images];
+            image.copy_whole(pairs, pixels, x, 1, words, par);
+            let words = &*words;
+            par.run_grid([1, layers, places], |worker, [_, layer, place]| {
+                task(worker, Some(words), [n, layer, place]);
+            });
+        }
         Ok(())
     }
 }

@@ -197,17 +197,9 @@ fn transposed_convolutions() {
         assert!(check(p, relu()).contains("transposed"));
     }
     let by = |kernel: usize, stride: usize, pad: usize| window(kernel, stride, 1, (pad, pad));
-    for (batch, channels, dims) in [
-        (2, [19, 37], [(13, by(2, 2, 0), 0), (11, by(2, 2, 0), 0)]),
-        (1, [40, 16], [(4, by(4, 2, 1), 0), (5, by(4, 2, 1), 0)]),
-        (1, [16, 24], [(9, by(3, 2, 1), 1), (30, by(3, 2, 1), 1)]),
-        (2, [8, 16], [(5, by(3, 1, 1), 0), (6, by(5, 3, 2), 0)]),
-        (1, [5, 21], [(3, by(4, 4, 0), 1), (1, by(3, 2, 1), 1)]),
-        (1, [33, 16], [(1, by(4, 1, 0), 0), (1, by(4, 1, 0), 0)]),
-    ] {
+    for p in of_phases() {
         for activation in [Activation::Relu, Activation::Silu] {
             let activation = Some(activation);
-            let p = transposed(batch, 1, channels, &dims);
             let ran = check(p, PostOps { activation, ..PostOps::default() });
             assert!(ran.contains("phases") && ran.contains("transposed"));
         }

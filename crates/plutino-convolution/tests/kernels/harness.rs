@@ -96,6 +96,17 @@ fn in_blocks(isa: Isa, plain: &[f32], channels: usize, pixels: usize, par: &Par)
 
 /// Runs a convolution on plain tensors.
 pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f32> {
+    run_packed(conv, isa, t, &conv.pack(&t.weight[..], par).unwrap(), par)
+}
+
+/// The same with weights that are packed already.
+pub(crate) fn run_packed(
+    conv: &Convolution,
+    isa: Isa,
+    t: &Tensors,
+    weights: &ConvWeights,
+    par: &Par,
+) -> Vec<f32> {
     let p = conv.problem();
     let layout = conv.layout();
     let input = |x: &[f32], pixels: usize| match layout.reads_blocks() {
@@ -108,7 +119,6 @@ pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f
         true => in_blocks(isa, r, p.out_channels(), p.out_plane(), par),
         false => r.clone(),
     });
-    let weights = conv.pack(&t.weight[..], par).unwrap();
     let bias = conv.bias(t.bias.as_deref()).unwrap();
     let mut workspace = AlignedBuf::zeroed(conv.workspace()).unwrap();
     workspace.as_mut_bytes().fill(0xff); // NaN
@@ -116,7 +126,7 @@ pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f
     conv.run(
         ConvArgs {
             x: &x,
-            weights: &weights,
+            weights,
             bias: &bias,
             factors: factors.as_deref(),
             residual: residual.as_deref(),
@@ -221,4 +231,20 @@ pub(crate) fn definition<'a>(
         1.13 * gamma(terms, size) + 4.0 * f64::from(f32::EPSILON) * results[i].abs()
     };
     (expected, bound)
+}
+
+/// Transposed convolutions of phases: which share windows, or have taps, padding or sizes of their
+/// own.
+pub(crate) fn of_phases() -> Vec<ConvProblem> {
+    let by = |kernel: usize, stride: usize, pad: usize| window(kernel, stride, 1, (pad, pad));
+    [
+        (2, [19, 37], [(13, by(2, 2, 0), 0), (11, by(2, 2, 0), 0)]),
+        (1, [40, 16], [(4, by(4, 2, 1), 0), (5, by(4, 2, 1), 0)]),
+        (1, [16, 24], [(9, by(3, 2, 1), 1), (30, by(3, 2, 1), 1)]),
+        (2, [8, 16], [(5, by(3, 1, 1), 0), (6, by(5, 3, 2), 0)]),
+        (1, [5, 21], [(3, by(4, 4, 0), 1), (1, by(3, 2, 1), 1)]),
+        (1, [33, 16], [(1, by(4, 1, 0), 0), (1, by(4, 1, 0), 0)]),
+    ]
+    .map(|(batch, channels, dims)| transposed(batch, 1, channels, &dims))
+    .into()
 }

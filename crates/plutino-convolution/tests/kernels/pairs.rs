@@ -17,7 +17,7 @@ fn units() -> Vec<Pairs> {
 }
 
 /// Those that compute pairs; and products of single pixels do where they are given some.
-const OF_PAIRS: [&str; 3] = ["pointwise_bf16", "direct_bf16", "single_pixel"];
+const OF_PAIRS: [&str; 4] = ["pointwise_bf16", "direct_bf16", "phases_bf16", "single_pixel"];
 
 fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
@@ -106,6 +106,19 @@ fn groups_of_whole_blocks() {
         let p = problem(2, 3, [16, 16], &square(9, w));
         assert!(check(p, relu()).is_empty() || Isa::best().lanes() < 16);
     }
+}
+
+#[test]
+fn transposed_convolutions() {
+    for p in of_phases() {
+        assert!(check(p, relu()).contains("phases_bf16"));
+    }
+    let silu = PostOps { activation: Some(Activation::Silu), ..PostOps::default() };
+    let two = window(2, 2, 1, (0, 0));
+    assert!(
+        check(transposed(3, 1, [70, 80], &square(20, two).map(|(n, w)| (n, w, 0))), silu)
+            .contains("phases_bf16")
+    );
 }
 
 /// Where nothing is said of pairs nobody computes with them, and what is chosen with them is one

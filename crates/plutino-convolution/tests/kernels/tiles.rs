@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const TERMS: [Terms; 3] = [Terms::One, Terms::Two, Terms::Three];
 
 /// Those that compute on tiles, the last one only where that pays.
-const ON_TILES: [&str; 3] = ["tiles", "tiles_plain", "single_pixel"];
+const ON_TILES: [&str; 4] = ["tiles", "tiles_plain", "phases_tiles", "single_pixel"];
 
 /// The emulation, and what the CPU has.
 fn units() -> Vec<TileUnit> {
@@ -143,6 +143,41 @@ fn groups_of_whole_blocks() {
         }
         assert!(check(problem(2, 3, [6, 6], &square(9, w)), relu()).is_empty());
     }
+}
+
+#[test]
+fn transposed_convolutions() {
+    for p in of_phases() {
+        assert!(check(p, relu()).contains("phases_tiles"));
+    }
+    // Several panels, blocks of depth, tasks.
+    let silu = PostOps { activation: Some(Activation::Silu), ..PostOps::default() };
+    let (two, four) = (window(2, 2, 1, (0, 0)), window(4, 2, 1, (1, 1)));
+    for (w, channels) in [(two, [1300, 40]), (four, [300, 40])] {
+        let p = transposed(1, 1, channels, &square(3, w).map(|(size, w)| (size, w, 0)));
+        assert!(check(p, silu).contains("phases_tiles"));
+    }
+}
+
+/// Those whose phases share the words of an image have them in one convolution; the packed weights
+/// are the same, whichever do.
+#[test]
+fn weights_of_phases_fit_images_of_any_size() {
+    let (isa, w) = (Isa::best(), window(3, 2, 1, (1, 1)));
+    let plan = |size: usize, more: usize| {
+        let p = transposed(1, 1, [32, 32], &[(size, w, more), (size, w, more)]);
+        let of = request(p, isa, TileUnit::EMULATED, Terms::One);
+        of.candidates().find(|c| c.algorithm().name == "phases_tiles").unwrap()
+    };
+    let weight = random(32 * 32 * 9, 1);
+    let (small, large) = (plan(4, 1), plan(9, 0));
+    let packed = small.pack(&weight[..], &Par::serial()).unwrap();
+    assert_eq!(small.pack_key(), large.pack_key());
+    let mut t = Tensors::random(large.problem(), PostOps::default());
+    (t.weight, t.bias) = (weight, None);
+    let expected = run(&large, isa, &t, &Par::serial());
+    let found = run_packed(&large, isa, &t, &packed, &Par::serial());
+    assert_eq!(expected, found);
 }
 
 /// What three terms err by is at most what chains of multiply-adds do: in the mean of many sums,

@@ -29,6 +29,8 @@ const OTHER: Family = row("", 0.01);
 #[rustfmt::skip]
 pub(super) const TABLE: &[Family] = &[
     row("attention", 0.92),
+    row("attention.avx512_bf16", 1.2),
+    row("attention.multihead.avx512_bf16", 1.4),
     row("channels", 0.2),
     row("conv.depthwise", 0.55),
     row("conv.direct", 0.9),
@@ -37,6 +39,8 @@ pub(super) const TABLE: &[Family] = &[
     row("conv.gemm", 0.9),
     row("conv.im2col", 0.7),
     row("conv.phases", 0.75),
+    row("conv.phases_bf16", 1.4),
+    row("conv.phases_tiles", 1.3),
     row("conv.pointwise", 0.91),
     row("conv.pointwise_bf16", 1.5),
     row("conv.single_pixel", 0.9),

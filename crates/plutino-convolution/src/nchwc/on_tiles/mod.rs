@@ -18,16 +18,22 @@
 //! come with the last of them. So chains of products are short, and the error is below that of
 //! f32's chains of multiply-adds (docs/decisions/012-rounding.md).
 //!
+//! The phases of a transposed convolution are such convolutions, whose pixels are spread in y
+//! (phases.rs).
+//!
 //! For: everything in two dimensions where a CPU has tiles, and the estimate is below those of
 //! vectors, Winograd's among them. Figures: docs/decisions/014-reduced-precision.md.
 
+mod phases;
 mod store;
 mod words;
+
+pub(crate) use phases::bind as bind_phases;
 
 use super::direct::has_whole_groups;
 use super::finish::Finish;
 use super::first_layer;
-use super::tiled::pad_bias;
+use super::tiled::{Spread, pad_bias};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
@@ -59,6 +65,9 @@ pub(crate) struct OnTiles {
     canvas: Canvas,
     /// Whether channels are planes.
     plain: bool,
+    /// Where the pixels of the output lie in a larger one; several times, where other weights
+    /// compute other pixels of it from the same windows. None: they are the output.
+    spreads: Vec<Spread>,
     factors: bool,
     threads: usize,
     /// Rows of the windows in a depth block.
@@ -66,7 +75,7 @@ pub(crate) struct OnTiles {
     /// Rows of the output of a task, and tasks of an image.
     rows: usize,
     parts: usize,
-    /// Panels of a task, and parts of the panels of a group.
+    /// Panels of a task, and parts of all panels of a group.
     panels: usize,
     panel_parts: usize,
     cycles: f64,
@@ -75,7 +84,8 @@ pub(crate) struct OnTiles {
 /// Images in channel blocks.
 pub(crate) fn bind(request: &Request<'_>) -> Option<OnTiles> {
     let window = Window::of(&request.problem)?;
-    OnTiles::new(request, window, false).filter(|_| has_whole_groups(&request.problem, request.isa))
+    let whole = OnTiles::new(request, window, false, Vec::new());
+    whole.filter(|_| has_whole_groups(&request.problem, request.isa))
 }
 
 /// Plain images of few channels.
@@ -83,7 +93,8 @@ pub(crate) fn bind_plain(request: &Request<'_>) -> Option<OnTiles> {
     // Rows of tiles that begin anywhere in lines take longer to load: with three terms all in all
     // 1.1 to 1.4 times what vectors take (ResNet's first layers, Sapphire Rapids, 2026-11-26).
     let three = matches!(request.unit, Some(MatrixUnit::Tiles(_, Terms::Three)));
-    OnTiles::new(request, first_layer::window(request)?, true).filter(|_| !three)
+    let window = first_layer::window(request)?;
+    OnTiles::new(request, window, true, Vec::new()).filter(|_| !three)
 }
 
 /// Steps of a depth block at most: with more terms fewer, so that no chain of six products is
@@ -97,13 +108,20 @@ const fn most_steps(terms: Terms) -> usize {
 }
 
 impl OnTiles {
-    fn new(request: &Request<'_>, window: Window, plain: bool) -> Option<Self> {
+    fn new(
+        request: &Request<'_>,
+        window: Window,
+        plain: bool,
+        spreads: Vec<Spread>,
+    ) -> Option<Self> {
         let &Request { problem, post_ops, isa, threads, unit, .. } = request;
         let Some(MatrixUnit::Tiles(unit, terms)) = unit else { return None };
         let lanes = (!plain).then_some(isa.lanes());
         let canvas = Canvas::of(&window, problem.group_in(), lanes, terms)?;
         // Words of weights, and of the image.
-        let rows = problem.groups().checked_mul(problem.group_out().div_ceil(BLOCK) * BLOCK)?;
+        let phases = spreads.len().max(1);
+        let all = problem.group_out().div_ceil(BLOCK).checked_mul(phases)?;
+        let rows = problem.groups().checked_mul(all * BLOCK)?;
         let words = canvas.steps().checked_mul(terms.step())?.checked_mul(rows)?;
         words.checked_mul(size_of::<u32>()).filter(|&bytes| bytes <= isize::MAX as usize)?;
         canvas.converted().checked_mul(terms.count())?.checked_mul(size_of::<u32>())?;
@@ -126,7 +144,6 @@ impl OnTiles {
         let rows = height.div_ceil(parts);
         let parts = height.div_ceil(rows);
         // Where pixels are few, each thread has channels of its own.
-        let all = problem.group_out().div_ceil(BLOCK);
         let panels = all.div_ceil(threads.div_ceil(alone.saturating_mul(parts)));
 
         let cost = cost::OnTiles {
@@ -135,7 +152,10 @@ impl OnTiles {
             pixels: window.pixels(),
             steps: canvas.steps(),
             blocks: canvas.window_rows().div_ceil(depth),
-            columns: problem.group_out(),
+            columns: match spreads.len() {
+                0 => problem.group_out(),
+                _ => all * BLOCK,
+            },
             converted: canvas.converted(),
             groups,
             whole_lines: canvas.pixel_stride().is_multiple_of(STEP),
@@ -147,6 +167,7 @@ impl OnTiles {
             terms,
             finish: Finish::new(post_ops.activation),
             plain,
+            spreads,
             factors: post_ops.factors,
             threads,
             depth,
@@ -202,9 +223,14 @@ impl OnTiles {
         self.columns().scratch(self.depth * self.canvas.runs)
     }
 
-    /// Panels of a group.
+    /// Panels of the output channels of a group.
     fn all_panels(&self) -> usize {
         self.problem.group_out().div_ceil(BLOCK)
+    }
+
+    /// The same, as often as there are weights for them.
+    fn panels_of_phases(&self) -> usize {
+        self.all_panels() * self.spreads.len().max(1)
     }
 }
 
@@ -266,7 +292,7 @@ impl Bound for OnTiles {
         let mut data = AlignedBuf::resident(bytes)?;
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         let out = self.problem.group_out();
-        let row = self.problem.group_in() * self.problem.taps();
+        let row = self.canvas.channels * self.canvas.kernel.iter().product::<usize>();
         par.chunks_mut(packed, len.max(1), |i, panel| {
             let (group, first) = (i / all, i % all * BLOCK);
             let rows = group * out + first..group * out + out.min(first + BLOCK);
@@ -299,11 +325,24 @@ impl Bound for OnTiles {
         workspace: &mut [u8],
         par: &Par,
     ) -> Result<(), ConvError> {
+        self.run_phases(&[weights.words()], operands, workspace, par)
+    }
+}
+
+impl OnTiles {
+    /// Computes with the weights of each of the spreads.
+    fn run_phases(
+        &self,
+        weights: &[&[u32]],
+        operands: Operands<'_>,
+        workspace: &mut [u8],
+        par: &Par,
+    ) -> Result<(), ConvError> {
         let Operands { x, bias, factors, residual, y } = operands;
         let (words, rest) = take::<f32>(workspace, self.threads * self.words_len())?;
         let (columns, rest) = take::<f32>(rest, self.threads * self.columns_len())?;
         let (tables, _) = take::<usize>(rest, self.threads * self.table_len())?;
-        let (p, weights) = (&self.problem, weights.words());
+        let p = &self.problem;
         let (batch, groups) = (p.batch(), p.groups());
         let [image, out_image] = [x.len(), y.len()].map(|len| len / batch.max(1));
         let factors = factors.filter(|_| self.factors);
@@ -334,7 +373,7 @@ impl Bound for OnTiles {
                 start: n * out_image,
                 group,
                 rows: start..self.canvas.output[0].min(start + self.rows),
-                panels: first..self.all_panels().min(first + self.panels),
+                panels: first..self.panels_of_phases().min(first + self.panels),
             };
             task.run(words, table, columns);
         });
@@ -348,7 +387,7 @@ struct Task<'a> {
     /// The image of the group, and its factors.
     x: &'a [f32],
     factors: Option<&'a [f32]>,
-    weights: &'a [u32],
+    weights: &'a [&'a [u32]],
     bias: &'a [f32],
     residual: Option<Residual<'a>>,
     y: &'a SharedMut<'a, f32>,
@@ -437,8 +476,9 @@ impl Task<'_> {
     /// The weights of some steps of a panel.
     fn weights_of(&self, panel: usize, steps: Range<usize>) -> &[u32] {
         let conv = self.conv;
+        let (phase, panel) = (panel / conv.all_panels(), panel % conv.all_panels());
         let index = self.group * conv.all_panels() + panel;
-        let panel = &self.weights[index * conv.panel_len()..][..conv.panel_len()];
+        let panel = &self.weights[phase][index * conv.panel_len()..][..conv.panel_len()];
         let len = conv.terms.kept() * BLOCK;
         &panel[steps.start * len..steps.end * len]
     }

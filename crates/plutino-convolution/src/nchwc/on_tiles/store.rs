@@ -1,5 +1,6 @@
 //! What becomes of a block of sums: it is added to what y holds, and the last ones are finished.
 
+use super::super::tiled::Spread;
 use super::Task;
 use super::words::TileCut;
 use plutino_cpu::simd::unroll::{array, unroll};
@@ -38,17 +39,24 @@ impl Store<'_> {
     /// Rows of the block from one on, which are pixels of the task from one on.
     #[cfg_attr(not(unoptimised), inline(always))]
     fn pixels<S: Simd>(&self, s: S, row: usize, pixel: usize, count: usize) {
-        let Self { task, panel, .. } = *self;
+        let task = self.task;
         let conv = task.conv;
-        let [height, width] = conv.canvas.output;
+        let (phase, panel) = (self.panel / conv.all_panels(), self.panel % conv.all_panels());
+        let spread = conv.spreads.get(phase);
+        let [height, width] = spread.map_or(conv.canvas.output, |spread| spread.plane);
         let (out, plane) = (conv.problem.group_out(), height * width * S::LANES);
         let channels = BLOCK.min(out - panel * BLOCK);
         let bias = &task.bias[(task.group * conv.all_panels() + panel) * BLOCK..][..BLOCK];
         for (i, bias) in bias.chunks_exact(S::LANES).take(channels.div_ceil(S::LANES)).enumerate() {
             let number = task.group * (out / S::LANES) + panel * (BLOCK / S::LANES) + i;
-            let start = task.start + number * plane + task.rows.start * width * S::LANES;
+            let (start, row) = (task.start + number * plane, row * BLOCK + i * S::LANES);
             let bias = s.load(bias);
-            let at = Pixels { start, row: row * BLOCK + i * S::LANES, pixel };
+            if let Some(spread) = spread {
+                self.spread(s, *spread, Pixels { start, row, pixel }, count, bias);
+                continue;
+            }
+            let start = start + task.rows.start * width * S::LANES;
+            let at = Pixels { start, row, pixel };
             let mut done = 0;
             while count - done >= 8 {
                 self.vectors::<S, 8>(s, at.from(done), bias);
@@ -65,6 +73,21 @@ impl Store<'_> {
             if count > done {
                 self.vectors::<S, 1>(s, at.from(done), bias);
             }
+        }
+    }
+
+    /// Pixels that follow each other in the task's output, one by one to where they belong.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn spread<S: Simd>(&self, s: S, spread: Spread, at: Pixels, count: usize, bias: S::F32) {
+        let width = self.task.conv.canvas.output[1];
+        let (mut y, mut x) = (self.task.rows.start + at.pixel / width, at.pixel % width);
+        for i in 0..count {
+            if x == width {
+                (y, x) = (y + 1, 0);
+            }
+            let row = at.row + i * BLOCK;
+            self.vectors::<S, 1>(s, Pixels { row, pixel: spread.pixel([y, x]), ..at }, bias);
+            x += 1;
         }
     }
 
@@ -94,11 +117,11 @@ impl Store<'_> {
 /// Pixels of a block of channels.
 #[derive(Clone, Copy)]
 struct Pixels {
-    /// Where those of the task begin in y.
+    /// Where those of the task begin in y, or those of the plane.
     start: usize,
     /// Where the first one's sums lie in the block.
     row: usize,
-    /// The first one.
+    /// The first one, from there on.
     pixel: usize,
 }
 

@@ -115,6 +115,13 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// Which pixel of the plane the one in this row and column is.
+    #[inline(always)]
+    pub(super) fn pixel(&self, at: [usize; 2]) -> usize {
+        let [row, column] = [0, 1].map(|axis| self.first[axis] + at[axis] * self.step[axis]);
+        row * self.plane[1] + column
+    }
+
     /// Whether the pixels of a window's output lie in the plane.
     fn holds(&self, window: &Window) -> bool {
         (0..2).all(|axis| {
@@ -310,7 +317,7 @@ impl Tiled {
             let copy: &mut [f32] = bytemuck::cast_slice_mut(rest);
             for n in 0..images {
                 let (x, copy) = (run.image(n), &mut copy[..*len]);
-                image.copy_whole(pairs, &self.window, x, weights.groups, copy, par);
+                image.copy_whole(pairs, self.window.input_pixels(), x, weights.groups, copy, par);
                 let copy = &*copy;
                 par.run_grid([1, layers, places], |worker, [_, layer, place]| {
                     run.task(worker, copy, [n, layer, place]);

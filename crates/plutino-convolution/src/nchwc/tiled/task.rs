@@ -372,9 +372,9 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         while pixel < pixels.end {
             let (row, column) = (pixel / width, pixel % width);
             let end = pixels.end.min(pixel + width - column);
-            let row = (spread.first[0] + row * spread.step[0]) * spread.plane[1] + spread.first[1];
-            for (i, result) in (column..).zip((&mut results).take(end - pixel)) {
-                let at = to + (row + i * spread.step[1]) * S::LANES;
+            let first = spread.pixel([row, column]);
+            for (i, result) in (&mut results).take(end - pixel).enumerate() {
+                let at = to + (first + i * spread.step[1]) * S::LANES;
                 // SAFETY: this task alone writes these pixels, one after the other.
                 s.store(s.load(result), unsafe { self.ops.y.slice(at..at + S::LANES) });
             }
