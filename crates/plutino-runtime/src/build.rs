@@ -609,7 +609,7 @@ impl Assembler<'_> {
             }
             step.writes.push(Region { block: whole.block, offset: whole.offset + offset, len });
             step.outputs.push(StepOutput {
-                name: self.leaf_name(output),
+                name: self.net.leaf_name(output),
                 sink: Sink::Lent(input.spec.clone()),
             });
             step.inputs.push(input);
@@ -622,7 +622,7 @@ impl Assembler<'_> {
         let leaf = &self.storage.leaves[leaf];
         let source = if shared { Source::Shared } else { self.source(&leaf.place)? };
         let shared = self.lay.region(self.storage, &leaf.place).filter(|_| shared);
-        Some(StepInput { name: self.leaf_name(leaf), spec: leaf.spec.clone()?, source, shared })
+        Some(StepInput { name: self.net.leaf_name(leaf), spec: leaf.spec.clone()?, source, shared })
     }
 
     fn source(&self, place: &Place) -> Option<Source> {
@@ -637,7 +637,7 @@ impl Assembler<'_> {
 
     fn output(&self, leaf: usize) -> Option<(StepOutput, Option<Region>)> {
         let leaf = &self.storage.leaves[leaf];
-        let name = self.leaf_name(leaf);
+        let name = self.net.leaf_name(leaf);
         let (sink, region) = match (leaf.place.home, &leaf.spec) {
             (Home::Heap(slot), _) => (Sink::Heap { dtype: leaf.dtype, slot }, None),
             (Home::Buffer(_), Some(spec)) if leaf.written => {
@@ -727,7 +727,7 @@ impl Assembler<'_> {
                         let source = self.source(&leaf.place);
                         let fetch = Fetch::Leaf {
                             of,
-                            name: names.next().unwrap_or_else(|| self.leaf_name(leaf)),
+                            name: names.next().unwrap_or_else(|| self.net.leaf_name(leaf)),
                             dtype: leaf.dtype,
                             spec: leaf.spec.clone(),
                             source: source
@@ -743,10 +743,5 @@ impl Assembler<'_> {
             }
         }
         Ok(fetches)
-    }
-
-    fn leaf_name(&self, leaf: &crate::storage::Leaf) -> Arc<str> {
-        let name = self.net.shared_name(leaf.value);
-        leaf.member.map_or_else(|| Arc::clone(name), |m| format!("{name}.{m}").into())
     }
 }

@@ -3,6 +3,7 @@
 use crate::infer::Types;
 use crate::model::{Inner, Role};
 use crate::order::{Order, Ordering, Orders, Token};
+use crate::storage::Leaf;
 use crate::{SessionError, Sorting, lists, reach};
 use plutino_ir::{OperandId, OperatorId, TensorType, topo};
 use plutino_ops::{Location, Operator, Role as Meaning, ValueSpec, Weight};
@@ -240,6 +241,12 @@ impl Net {
     /// Name of a value.
     pub(crate) fn name(&self, id: ValueId) -> &str {
         self.shared_name(id)
+    }
+
+    /// The name of a tensor of the plan: that of its value, and which member of it.
+    pub(crate) fn leaf_name(&self, leaf: &Leaf) -> Arc<str> {
+        let name = self.shared_name(leaf.value);
+        leaf.member.map_or_else(|| Arc::clone(name), |m| format!("{name}.{m}").into())
     }
 
     /// As [`Net::name`], to be kept.

@@ -280,10 +280,10 @@ impl Describing<'_> {
         let leaf = &self.storage.leaves[at];
         let storage = self.place(leaf)?;
         let own = leaf.value == id;
-        let name_of = |leaf: usize| self.leaf_name(&self.storage.leaves[leaf]);
+        let name_of = |leaf: usize| self.net.leaf_name(&self.storage.leaves[leaf]).to_string();
         let part = || Some((Sharing::Part, name_of(self.whole(leaf, owners)?)));
         let shares = match (own, leaf.shares) {
-            (false, _) => Some((Sharing::Same, self.leaf_name(leaf))),
+            (false, _) => Some((Sharing::Same, self.net.leaf_name(leaf).to_string())),
             (true, Some((how, of))) => Some((how, name_of(of))),
             (true, None) => part(),
         };
@@ -315,11 +315,6 @@ impl Describing<'_> {
         let Home::Buffer(buffer) = leaf.place.home else { return None };
         let (whole, _) = self.storage.buffers.get(buffer)?.parent?;
         owners.get(whole).copied().flatten()
-    }
-
-    fn leaf_name(&self, leaf: &Leaf) -> String {
-        let name = self.net.name(leaf.value);
-        leaf.member.map_or_else(|| name.to_owned(), |m| format!("{name}.{m}"))
     }
 
     fn place(&self, leaf: &Leaf) -> Option<ValueStorage> {
@@ -419,7 +414,7 @@ impl Describing<'_> {
                 && buffer < storage.buffers.len()
             {
                 let names = &mut names[storage.root(buffer).0];
-                let name = self.leaf_name(leaf);
+                let name = self.net.leaf_name(leaf).to_string();
                 // In another layout it is the same value.
                 if names.last() != Some(&name) {
                     names.push(name);

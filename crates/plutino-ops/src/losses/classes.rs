@@ -169,7 +169,7 @@ impl Operator for ClassLoss {
                 }
                 let each = stop::paced(&classes, work).enumerate().map(|(k, &class)| loss.at(k, class));
                 let (sum, total) = each.fold((0.0, 0.0), |(a, b), (c, d)| (a + c, b + d));
-                y.fill(T::narrow(if reduction == Reduction::Sum { sum } else { sum / total }));
+                y.fill(T::narrow(reduction.of(sum, total)));
                 Ok(())
             })),
             _ => Err(PlanError::Unsupported(format!("a loss of {dtype}"))),
@@ -395,10 +395,8 @@ impl Operator for MultiLabelMargin {
                         y[row] = T::narrow(loss);
                     }
                 }
-                match reduction {
-                    Reduction::None => {}
-                    Reduction::Sum => y.fill(T::narrow(sum)),
-                    _ => y.fill(T::narrow(sum / rows as f64)),
+                if reduction != Reduction::None {
+                    y.fill(T::narrow(reduction.of(sum, rows as f64)));
                 }
                 Ok(())
             })),

@@ -132,10 +132,8 @@ impl Operator for CtcLoss {
                         _ => sum += loss / lengths[n].max(1) as f64,
                     }
                 }
-                match reduction {
-                    Reduction::None => {}
-                    Reduction::Sum => y.fill(T::narrow(sum)),
-                    _ => y.fill(T::narrow(sum / sizes[1] as f64)),
+                if reduction != Reduction::None {
+                    y.fill(T::narrow(reduction.of(sum, sizes[1] as f64)));
                 }
                 Ok(())
             })),

@@ -31,6 +31,11 @@ impl Reduction {
         r.one_of("reduction", &words, Some(Self::Mean))
     }
 
+    /// The result of losses of this sum and total weight, where it is a single number.
+    fn of(self, sum: f64, weight: f64) -> f64 {
+        if self == Self::Sum { sum } else { sum / weight }
+    }
+
     /// The step that makes the result of `losses`; none where they are it.
     fn step(self, losses: &str, batch: usize) -> Vec<StepText> {
         let of = |kind| vec![StepText::new(kind, &[losses], "loss", "")];
