@@ -77,9 +77,8 @@ impl Shared {
         workspace: &mut [u8],
         par: &Par,
     ) -> Result<(), ConvError> {
-        let Operands { x, bias, residual, y, .. } = operands;
         let (scratch, _) = take::<isize>(workspace, self.tiled.scratch(self.threads))?;
-        self.tiled.run(x, weights, bias, residual, y, scratch, par);
+        self.tiled.run(operands, weights, scratch, par);
         Ok(())
     }
 }

@@ -42,15 +42,16 @@ pub(super) fn cycles(request: &Request<'_>, pairs: Pairs, share: f64) -> f64 {
 
 /// What computes pairs, where the problem is one for it.
 fn of(request: &Request<'_>) -> Option<Pairs> {
-    let &Request { problem, post_ops, isa, unit, .. } = request;
+    let &Request { problem, isa, unit, .. } = request;
     let Some(MatrixUnit::Pairs(pairs)) = unit else { return None };
     // Blocks of words hold channels of one group.
     let whole = problem.groups() == 1 || problem.group_in().is_multiple_of(2 * isa.lanes());
-    let fits = pairs.isa() == isa && whole && has_whole_groups(&problem, isa) && !post_ops.factors;
+    let fits = pairs.isa() == isa && whole && has_whole_groups(&problem, isa);
     fits.then_some(pairs)
 }
 
-/// 1x1 convolutions, with any stride.
+/// 1x1 convolutions, with any stride, and with factors of channels (squeeze and excite): what a task
+/// copies is multiplied by them.
 pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
     let window = Window::of(&problem).filter(Window::is_sample)?;
@@ -70,7 +71,7 @@ pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>
 /// Any window.
 pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
-    let window = Window::of(&problem)?;
+    let window = Window::of(&problem).filter(|_| !post_ops.factors)?;
     let (image, batch) = (PairImage::of(&problem, pairs), problem.batch());
     let bytes = problem.in_channels() * 2 * window.stride[0] * window.stride[1];
     let cut = Cut::new(request.isa, &window, bytes, batch, threads.max(1));
@@ -143,51 +144,79 @@ impl PairImage {
         });
     }
 
-    /// Makes the words of the pixels under a window that samples, of one group.
+    /// Makes the words of the pixels under a window that samples, of one group; of channels times
+    /// factors, where there are some: one for each channel of the image.
     #[inline(always)]
     pub(super) fn copy_pixels<S: Simd>(
         self,
         s: S,
         window: &Window,
-        x: &[f32],
+        (x, factors): (&[f32], Option<&[f32]>),
         group: usize,
         pixels: Range<usize>,
         to: &mut [f32],
     ) {
         let plane = window.input_pixels();
-        let (first, width) = (group * self.planes(), window.output[1]);
+        let first = group * self.planes();
         let len = pixels.len() * S::LANES;
         for (i, to) in to.chunks_exact_mut(len).take(self.word_planes()).enumerate() {
-            let from = |k: usize| (first + 2 * i + k) * plane * S::LANES;
-            let both = 2 * i + 1 < self.planes();
-            let [lower, upper] = [0, usize::from(both)].map(|k| &x[from(k)..][..plane * S::LANES]);
-            let mut pixel = pixels.start;
-            let mut to = to.chunks_exact_mut(S::LANES);
-            while pixel < pixels.end {
-                let (row, column) = (pixel / width, pixel % width);
-                let run = (width - column).min(pixels.end - pixel);
-                let mut at = (row * window.stride[0] * window.input[1] + column * window.stride[1])
-                    * S::LANES;
-                for to in (&mut to).take(run) {
-                    let lower = self.block_of(s, 2 * i, &lower[at..]);
-                    let upper = match both {
-                        true => self.block_of(s, 2 * i + 1, &upper[at..]),
-                        false => s.zero(),
-                    };
-                    s.store(s.to_pairs(lower, upper), to);
-                    at += window.stride[1] * S::LANES;
+            let lower = 2 * i;
+            let planes = [lower, lower + usize::from(lower + 1 < self.planes())];
+            let x = planes.map(|at| &x[(first + at) * plane * S::LANES..][..plane * S::LANES]);
+            match factors {
+                None => self.sample::<S, false>(s, window, x, [&[]; 2], planes, pixels.clone(), to),
+                Some(f) => {
+                    let f = planes.map(|at| &f[(first + at) * S::LANES..][..S::LANES]);
+                    self.sample::<S, true>(s, window, x, f, planes, pixels.clone(), to);
                 }
-                pixel += run;
             }
+        }
+    }
+
+    /// The words of two planes, or of one that is given twice.
+    #[allow(clippy::too_many_arguments)]
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn sample<S: Simd, const SCALED: bool>(
+        self,
+        s: S,
+        window: &Window,
+        [lower, upper]: [&[f32]; 2],
+        factors: [&[f32]; 2],
+        planes: [usize; 2],
+        pixels: Range<usize>,
+        to: &mut [f32],
+    ) {
+        let (width, both) = (window.output[1], planes[0] != planes[1]);
+        let mut scale = [s.zero(); 2];
+        if SCALED {
+            scale = [s.load(factors[0]), s.load(factors[1])];
+        }
+        let mut pixel = pixels.start;
+        let mut to = to.chunks_exact_mut(S::LANES);
+        while pixel < pixels.end {
+            let (row, column) = (pixel / width, pixel % width);
+            let run = (width - column).min(pixels.end - pixel);
+            let mut at =
+                (row * window.stride[0] * window.input[1] + column * window.stride[1]) * S::LANES;
+            for to in (&mut to).take(run) {
+                let (mut low, mut high) = (s.load(&lower[at..]), s.load(&upper[at..]));
+                if SCALED {
+                    (low, high) = (s.mul(low, scale[0]), s.mul(high, scale[1]));
+                }
+                let low = self.block_of(s, planes[0], low);
+                let high = if both { self.block_of(s, planes[1], high) } else { s.zero() };
+                s.store(s.to_pairs(low, high), to);
+                at += window.stride[1] * S::LANES;
+            }
+            pixel += run;
         }
     }
 
     /// A pixel's block, with zeros in the place of channels that there are not: they stand beside
     /// the last one where channels are odd.
     #[inline(always)]
-    fn block_of<S: Simd>(self, s: S, plane: usize, x: &[f32]) -> S::F32 {
+    fn block_of<S: Simd>(self, s: S, plane: usize, x: S::F32) -> S::F32 {
         let channels = self.channels - plane * S::LANES;
-        let x = s.load(x);
         if channels < S::LANES { s.first(x, channels, 0.0) } else { x }
     }
 }
@@ -220,12 +249,12 @@ impl Vectorized for Words<'_> {
         let to = to.chunks_exact_mut(S::LANES);
         if planes.len() >= 2 {
             for ((lower, upper), to) in lower.zip(part(planes.start + 1)).zip(to) {
-                let upper = image.block_of(s, in_group + 1, upper);
+                let upper = image.block_of(s, in_group + 1, s.load(upper));
                 s.store(s.to_pairs(s.load(lower), upper), to);
             }
         } else {
             for (lower, to) in lower.zip(to) {
-                s.store(s.to_pairs(image.block_of(s, in_group, lower), s.zero()), to);
+                s.store(s.to_pairs(image.block_of(s, in_group, s.load(lower)), s.zero()), to);
             }
         }
     }

@@ -262,7 +262,7 @@ impl Bound for Phases {
         let (y, scratch) = (SharedMut::new(y), SharedMut::new(scratch));
         let begin = |phase: usize| {
             let weights = weights.0[phase].view();
-            let operands = TileOperands { x, y: &y, weights, bias, residual: None };
+            let operands = TileOperands { x, factors: None, y: &y, weights, bias, residual: None };
             self.phases[phase].1.begin(operands, Workers { scratch: &scratch, len })
         };
         let runs: Vec<Run<'_>> = (0..self.phases.len()).map(begin).collect();

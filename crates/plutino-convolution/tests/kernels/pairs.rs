@@ -26,7 +26,13 @@ fn rounded(x: &[f32]) -> Vec<f32> {
 /// Each algorithm of pairs on 1 to 3 threads. Which there were for all units.
 fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
     let given = Tensors::random(&p, post_ops);
-    let exact = Tensors { x: rounded(&given.x), weight: rounded(&given.weight), ..given.clone() };
+    // Channels times their factors are rounded.
+    let plane = p.in_plane();
+    let factor = |i: usize| given.factors.as_ref().map_or(1.0, |f| f[i / plane]);
+    let scaled: Vec<f32> = given.x.iter().enumerate().map(|(i, x)| x * factor(i)).collect();
+    let factors = given.factors.as_ref().map(|f| vec![1.0; f.len()]);
+    let weight = rounded(&given.weight);
+    let exact = Tensors { x: rounded(&scaled), weight, factors, ..given.clone() };
     let (expected, bound) = definition(&p, post_ops, &exact);
     let mut all = BTreeSet::from(OF_PAIRS);
     for pairs in units() {
@@ -76,6 +82,22 @@ fn single_pixels_and_strides() {
     check(problem(3, 1, [64, 96], &square(14, one)), after);
     let p = problem(5, 1, [64, 32], &[(1, one), (1, one)]);
     assert!(check(p, relu()).contains("single_pixel"));
+}
+
+/// As squeeze and excite gives them, for each image and channel.
+#[test]
+fn factors() {
+    let order = ResidualOrder::BeforeActivation;
+    let after = PostOps { factors: true, ..with_residual(None, order) };
+    for stride in [1, 2] {
+        let w = window(1, stride, 1, (0, 0));
+        for inp in [1, 16, 17, 40, 96] {
+            let p = problem(2, 1, [inp, 33], &square(9, w));
+            assert!(check(p, after).contains("pointwise_bf16"));
+        }
+    }
+    let p = problem(1, 1, [32, 16], &square(7, window(3, 2, 1, (1, 1))));
+    assert!(check(p, PostOps { factors: true, ..PostOps::default() }).is_empty());
 }
 
 #[test]

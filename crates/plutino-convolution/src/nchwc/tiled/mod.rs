@@ -21,6 +21,7 @@ use super::image::PaddedImage;
 use super::pairs::PairImage;
 use super::tile::{NB, tile_pixels};
 use super::window::Window;
+use crate::algorithm;
 use crate::choose::Request;
 use crate::cost;
 use crate::post_ops::Residual;
@@ -177,6 +178,8 @@ impl Reads {
 /// The tensors of one run.
 pub(super) struct Operands<'a> {
     pub(super) x: &'a [f32],
+    /// What channels are multiplied by, of each image, where pixels are copied as words.
+    pub(super) factors: Option<&'a [f32]>,
     pub(super) y: &'a SharedMut<'a, f32>,
     pub(super) weights: DirectWeights<&'a [f32]>,
     /// One number for each output channel, padded to whole pairs of blocks.
@@ -287,20 +290,18 @@ impl Tiled {
     /// before.
     pub(super) fn run(
         &self,
-        x: &[f32],
+        operands: algorithm::Operands<'_>,
         weights: DirectWeights<&[f32]>,
-        bias: &[f32],
-        residual: Option<Residual<'_>>,
-        y: &mut [f32],
         scratch: &mut [isize],
         par: &Par,
     ) {
+        let algorithm::Operands { x, bias, factors, residual, y } = operands;
         assert!(scratch.len() >= self.scratch(par.threads()), "scratch memory of a convolution");
         let len = self.worker_len();
         let (workers, rest) = scratch.split_at_mut(par.threads() * len);
         let (y, scratch) = (SharedMut::new(y), SharedMut::new(workers));
         let run = self.begin(
-            Operands { x, y: &y, weights, bias, residual },
+            Operands { x, factors, y: &y, weights, bias, residual },
             Workers { scratch: &scratch, len },
         );
         let [images, layers, places] = run.grid;
@@ -330,7 +331,7 @@ impl Tiled {
 
     /// A run, whose tasks are up to the caller. Panics as [`Tiled::run`] does.
     pub(super) fn begin<'a>(&'a self, operands: Operands<'a>, workers: Workers<'a>) -> Run<'a> {
-        let Operands { x, y, weights, bias, residual } = &operands;
+        let Operands { x, factors, y, weights, bias, residual } = &operands;
         let block = self.isa.lanes();
         let [out, inp] = weights.channels;
         let groups = weights.groups;
@@ -367,6 +368,10 @@ impl Tiled {
         assert!(bias.len() >= groups * pairs * NB * block, "bias is not padded");
         assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
         assert!(residual.is_none() || self.spread.is_none(), "a residual of spread pixels");
+        let scaled = matches!(self.reads, Reads::Words(..));
+        let of_image = in_image / self.window.input_pixels();
+        let fits = |f: &[f32]| scaled && f.len() == batch * of_image;
+        assert!(factors.is_none_or(fits), "factors of a convolution");
         assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
         let pair_tasks = pairs.div_ceil(self.task_pairs);
         let grid = [batch, groups * pair_tasks, self.cut.tasks];
@@ -440,6 +445,10 @@ impl Run<'_> {
                 conv,
                 operands: &self.operands,
                 x,
+                factors: self.operands.factors.map(|f| {
+                    let len = self.image[0] / conv.window.input_pixels();
+                    &f[n * len..(n + 1) * len]
+                }),
                 y_start: n * self.image[1],
                 group,
                 pixels: range.clone(),

@@ -19,6 +19,8 @@ pub(super) struct Task<'a> {
     pub(super) operands: &'a Operands<'a>,
     /// The image, or a copy as [`Reads`] says.
     pub(super) x: &'a [f32],
+    /// What the image's channels are multiplied by, for [`Reads::Words`].
+    pub(super) factors: Option<&'a [f32]>,
     pub(super) y_start: usize,
     pub(super) group: usize,
     pub(super) pixels: Range<usize>,
@@ -72,7 +74,8 @@ impl Task<'_> {
             window.sample(s, x, planes, self.pixels.clone(), self.copy);
             (x, plane, group, first_read) = (self.copy, n, 0, 0);
         } else if let Reads::Words(image, _) = &conv.reads {
-            image.copy_pixels(s, window, x, group, self.pixels.clone(), self.copy);
+            let of = (x, self.factors);
+            image.copy_pixels(s, window, of, group, self.pixels.clone(), self.copy);
             (x, plane, group, first_read) = (self.copy, n, 0, 0);
         }
         let mut first = group * blocks * plane * in_block;
