@@ -17,10 +17,11 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::gemm::{MatrixUnit, Target};
+use plutino_kernels::gemm::{MatrixUnit, Narrow, Target};
 use plutino_kernels::number::Float;
 use plutino_kernels::recurrent::recurrent_any;
-use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Shape, States, Weights};
+use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Reduced, Shape, States, Weights};
+use plutino_kernels::tiles::Terms;
 use plutino_kernels::{Activation, for_floats};
 use plutino_tensor::{DType, TensorSpec, alloc};
 use std::sync::Arc;
@@ -311,18 +312,18 @@ impl Network {
         shapes: &[Shape],
     ) -> Result<Planned, PlanError> {
         let target = Target::this(cx.isa);
-        // Weights of f16 have more bits than one bf16.
-        let unit = cx.unit().filter(|_| !matches!(self.dtype(cx.inputs), Ok(DType::F16)));
-        let key = PackedLayer::key(cx.isa, unit);
+        let reduced = self.reduced(cx)?;
         let layers: Vec<(Recurrent, Arc<PackedLayer>)> = (self.layers.iter().zip(shapes))
             .map(|(directions, shape)| {
-                let pack = || pack(target, shape, directions, (cx.inputs, unit));
+                let reduced = reduced.of(shape);
+                let key = PackedLayer::key(cx.isa, reduced);
+                let pack = || pack(target, shape, directions, (cx.inputs, reduced));
                 let stored = directions.first().and_then(|d| d.weight_ih.stored());
                 let weights = match stored {
                     Some(first) => cx.packs.get(&first.name, key, pack)?,
                     None => Arc::new(pack()?),
                 };
-                Ok((Recurrent::new(target, cx.threads, *shape, unit), weights))
+                Ok((Recurrent::new(target, cx.threads, *shape, reduced), weights))
             })
             .collect::<Result<_, PlanError>>()?;
         let scratch = layers.iter().map(|(layer, _)| layer.scratch(cx.threads)).max().unwrap_or(0);
@@ -331,9 +332,10 @@ impl Network {
         let kept = std::iter::zip(self.slots(), lens).filter(|(slot, _)| slot.is_none());
         let kept = kept.map(|(_, len)| len).fold(0, usize::saturating_add);
         let kernel = RecurrentKernel {
-            name: match unit {
-                Some(unit) => format!("recurrent.{unit}"),
-                None => format!("recurrent.{}", cx.isa),
+            name: match (reduced.inputs, shapes.first().and_then(|shape| reduced.of(shape).steps)) {
+                (Some(unit), _) => format!("recurrent.{unit}"),
+                (None, Some(narrow)) => format!("recurrent.{}.{}", narrow.dtype(), cx.isa),
+                (None, None) => format!("recurrent.{}", cx.isa),
             },
             layers,
             input: self.input,
@@ -343,6 +345,23 @@ impl Network {
         };
         let bytes = scratch.saturating_add(kept).saturating_mul(size_of::<f32>());
         Ok(Planned::new(kernel).with_scratch(bytes))
+    }
+
+    /// What of f32 is not computed as such.
+    fn reduced(&self, cx: &PlanCx<'_>) -> Result<Reduced, PlanError> {
+        let stored = self.dtype(cx.inputs)?;
+        // Weights of f16 have more bits than one bf16.
+        let inputs = cx.unit().filter(|_| stored != DType::F16);
+        let one = matches!(inputs, Some(MatrixUnit::Pairs(_) | MatrixUnit::Tiles(_, Terms::One)));
+        let steps = match cx.weights.narrow(stored) {
+            // Other numbers may lie beyond it.
+            Some(Narrow::F16) if stored != DType::F16 => None,
+            None => one.then_some(Narrow::Bf16),
+            asked => asked,
+        };
+        // Large batches have steps of f32, which are the same where nothing was rounded.
+        let same = steps == Narrow::of(stored);
+        Ok(Reduced { inputs, steps: steps.filter(|_| same || !cx.batch_invariant) })
     }
 
     fn plan_any<T: Float>(
@@ -376,7 +395,7 @@ fn pack(
     target: Target,
     shape: &Shape,
     directions: &[Direction],
-    (inputs, unit): (&[ValueSpec], Option<MatrixUnit>),
+    (inputs, reduced): (&[ValueSpec], Reduced),
 ) -> Result<PackedLayer, PlanError> {
     fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
         let unknown = || PlanError::Unsupported("weights that are computed".into());
@@ -409,7 +428,7 @@ fn pack(
             })
         })
         .collect::<Result<_, PlanError>>()?;
-    Ok(PackedLayer::new(target, shape, &weights, unit)?)
+    Ok(PackedLayer::new(target, shape, &weights, reduced)?)
 }
 
 /// For the sequence, h and c, the output that each is.

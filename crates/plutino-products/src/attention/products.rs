@@ -9,13 +9,12 @@
 //! keys once for all queries of a task. Sums are f32, and so is everything between the products.
 
 use super::ROWS;
-use crate::gemm::on_tiles::{self, WordRows};
 use crate::gemm::tile;
-use crate::gemm::tiles::{self, Element, Left, Tiles};
+use crate::gemm::tiles::{self, Numbers, Tiles, WordRows};
 use crate::gemm::unit;
 use crate::gemm::{MatrixUnit, PackPanels, PostOps, Strided, Target};
 use plutino_cpu::par::SharedMut;
-use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, WordPanels};
+use plutino_cpu::tiles::{BLOCK, DEPTH_BLOCK, STEP, Terms};
 use std::ops::Range;
 
 /// What multiplies, and for which machine.
@@ -165,18 +164,9 @@ impl Products {
         let made = &mut work.rows[..unit.rows(rows) * stride];
         unit.write_rows(isa, from, words, made);
         let b = b.of(bytemuck::cast_slice(b.data));
-        match unit {
-            MatrixUnit::Pairs(pairs) => {
-                let a = tile::Rows { first: made.as_ptr(), stride };
-                u32::run(self.tiles(a, b, rows, words, c), pairs);
-            }
-            MatrixUnit::Tiles(unit, terms) => {
-                let a = WordRows { data: bytemuck::cast_slice(made), first: 0, stride };
-                let columns = Columns { unit, isa, terms };
-                let mut panels = WordPanels::new(columns, rows.div_ceil(BLOCK), &mut []);
-                on_tiles::run(self.tiles(a, b, rows, words, c), &mut panels);
-            }
-        }
+        let a = WordRows { data: bytemuck::cast_slice(made), first: 0, stride };
+        let mut panels = unit.panels(isa, rows, &mut []);
+        unit.run(self.tiles(a, b, rows, words, c), &mut panels);
     }
 
     fn tiles<'a, A, E>(

@@ -1,17 +1,14 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::narrow::Narrow;
-use super::on_tiles::{self, WordRows};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
-use super::tiles::{Element, Left, Panels, Tiles};
+use super::tiles::{Element, Numbers, Panels, Tiles, WordRows};
 use super::unit::{self, MatrixUnit};
 use super::{Batch, Target};
-use plutino_cpu::Isa;
 use plutino_cpu::par::{Par, SharedMut, stop};
-use plutino_cpu::tiles::{BLOCK, Columns, WordPanels};
 use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
@@ -578,7 +575,7 @@ impl<P: Problem> Block<'_, P> {
     }
 
     /// A block of A times a block of B.
-    fn tiles<A: Left>(
+    fn tiles<A: Numbers>(
         &self,
         a: A,
         b: Panels<'_>,
@@ -631,20 +628,9 @@ impl<P: Problem> Block<'_, P> {
         ks: &Range<usize>,
         scratch: &'b mut [f32],
     ) {
-        match unit {
-            MatrixUnit::Pairs(pairs) => {
-                // A tile counts rows from the first of the product.
-                let first = a.data.as_ptr().cast::<f32>().wrapping_sub(a.first * a.stride);
-                let a = tile::Rows { first, stride: a.stride };
-                self.parts(a, b, rows, cols, ks, &mut |tiles| u32::run(tiles, pairs));
-            }
-            MatrixUnit::Tiles(unit, terms) => {
-                let columns = Columns { unit, terms, isa: self.gemm.target.isa };
-                let mut words = WordPanels::new(columns, rows.len().div_ceil(BLOCK), scratch);
-                let mut run = |tiles: Tiles<'b, _, _>| on_tiles::run(tiles, &mut words);
-                self.parts(a, b, rows, cols, ks, &mut run);
-            }
-        }
+        let mut panels = unit.panels(self.gemm.target.isa, rows.len(), scratch);
+        let mut run = |tiles: Tiles<'b, _, _>| unit.run(tiles, &mut panels);
+        self.parts(a, b, rows, cols, ks, &mut run);
     }
 
     /// Few rows of A, where they lie, times narrow panels.
@@ -656,7 +642,7 @@ impl<P: Problem> Block<'_, P> {
         }
     }
 
-    fn few_of<E: Element<On = Isa>>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
+    fn few_of<E: Element>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
         // They lie so: asserted by `check`.
         let Some(rows) = self.gemm.rows_in_place(&self.problem.a(self.i)) else { return };
         let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
@@ -725,6 +711,7 @@ impl<P> Block<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plutino_cpu::Isa;
 
     #[test]
     fn parts_of_few_rows() {

@@ -33,7 +33,7 @@ pub mod cost;
 mod linear;
 mod machine;
 mod narrow;
-pub(crate) mod on_tiles;
+mod on_tiles;
 mod pack;
 mod post_ops;
 mod problem;

@@ -50,7 +50,7 @@ impl Narrow {
     }
 
     /// Writes the nearest of each number.
-    pub(super) fn write(self, isa: Isa, from: &[f32], to: &mut [u8]) {
+    pub(crate) fn write(self, isa: Isa, from: &[f32], to: &mut [u8]) {
         match self {
             Self::Bf16 => bf16::narrow_all(isa, from, bytemuck::cast_slice_mut(to)),
             Self::F16 => f16::narrow_all(isa, from, bytemuck::cast_slice_mut(to)),

@@ -7,22 +7,14 @@
 //! ```
 
 use super::tile::End;
-use super::tiles::Tiles;
+use super::tiles::{Tiles, WordRows};
 use plutino_cpu::simd::{Simd, Vectorized};
 use plutino_cpu::tiles::{
     BLOCK, Block, Columns, DEPTH_BLOCK, Operands, STEP, TILE, WordPanels, rows_of_tile,
 };
 
-/// Rows of words, from row `first` of the product on: whole blocks of them.
-#[derive(Clone, Copy)]
-pub(crate) struct WordRows<'a> {
-    pub(crate) data: &'a [u32],
-    pub(crate) first: usize,
-    pub(crate) stride: usize,
-}
-
 /// All blocks of some rows and columns.
-pub(crate) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'b>) {
+pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'b>) {
     let Columns { unit, terms, isa } = panels.columns();
     let mut steps = [0; DEPTH_BLOCK];
     for (i, step) in steps.iter_mut().enumerate() {

@@ -1,11 +1,14 @@
 //! The two inner loops: all register tiles of one block of A and one block of B.
 
+use super::on_tiles;
 use super::post_ops::{Bias, PostOps, Residual, UNLIMITED};
 use super::tile::{self, Ahead, End, Tile};
+use super::unit::MatrixUnit;
 use plutino_cpu::Isa;
 use plutino_cpu::activation::InPlace;
 use plutino_cpu::par::SharedMut;
-use plutino_cpu::simd::{Pairs, Simd, Vectorized};
+use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_cpu::tiles::WordPanels;
 use plutino_tensor::{bf16, f16};
 use std::ops::Range;
 
@@ -49,9 +52,6 @@ impl<'a, E> Panels<'a, E> {
 
 /// The rows of A during one block.
 pub(crate) trait Left: Copy {
-    /// Computes the tiles. Each of the implementations is no generic function: compiled here, once,
-    /// and not in every crate that brings a [`Problem`](super::Problem) of its own.
-    fn run(tiles: Tiles<'_, Self>, isa: Isa);
     /// What a tile reads.
     type Rows: tile::Left;
     /// What a tile reads that starts inside a panel.
@@ -63,12 +63,29 @@ pub(crate) trait Left: Copy {
     fn seam(&self, panel: usize, row: usize, mr: usize) -> Self::Seam;
 }
 
+/// Rows of f32 that panels of f32 are multiplied by.
+pub(crate) trait Numbers: Left {
+    /// Computes the tiles. Each of the implementations is no generic function: compiled here, once,
+    /// and not in every crate that brings a [`Problem`](super::Problem) of its own.
+    fn run(tiles: Tiles<'_, Self>, isa: Isa);
+}
+
+macro_rules! numbers {
+    ($rows:ty) => {
+        impl Numbers for $rows {
+            fn run(tiles: Tiles<'_, Self>, isa: Isa) {
+                isa.run(tiles);
+            }
+        }
+    };
+}
+
+numbers!(Panels<'_>);
+numbers!(tile::Rows);
+
 impl Left for Panels<'_> {
     type Rows = tile::Panel;
     type Seam = tile::Seam;
-    fn run(tiles: Tiles<'_, Self>, isa: Isa) {
-        isa.run(tiles);
-    }
     #[inline(always)]
     fn rows(&self, row: usize, mr: usize) -> tile::Panel {
         tile::Panel(self.at(row, mr))
@@ -83,9 +100,6 @@ impl Left for Panels<'_> {
 impl Left for tile::Rows {
     type Rows = Self;
     type Seam = Self;
-    fn run(tiles: Tiles<'_, Self>, isa: Isa) {
-        isa.run(tiles);
-    }
     #[inline(always)]
     fn rows(&self, row: usize, _: usize) -> Self {
         Self { first: self.first.wrapping_add(row * self.stride), ..*self }
@@ -96,19 +110,39 @@ impl Left for tile::Rows {
     }
 }
 
+/// Rows of words, from row `first` of the product on: whole blocks of them.
+#[derive(Clone, Copy)]
+pub(crate) struct WordRows<'a> {
+    pub(crate) data: &'a [u32],
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
+}
+
+/// For register tiles, which read words as they do f32.
+impl Left for WordRows<'_> {
+    type Rows = tile::Rows;
+    type Seam = tile::Rows;
+    #[inline(always)]
+    fn rows(&self, row: usize, _: usize) -> tile::Rows {
+        let first = self.data.as_ptr().wrapping_add((row - self.first) * self.stride).cast();
+        tile::Rows { first, stride: self.stride }
+    }
+    #[inline(always)]
+    fn seam(&self, _: usize, row: usize, mr: usize) -> tile::Rows {
+        self.rows(row, mr)
+    }
+}
+
 /// Elements of a right operand other than f32: rows are read where they lie.
 pub(crate) trait Element: Sized {
-    /// What runs kernels of them.
-    type On: Copy;
-    /// As [`Left::run`].
-    fn run(tiles: Tiles<'_, tile::Rows, Self>, on: Self::On);
+    /// As [`Numbers::run`].
+    fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa);
 }
 
 /// Floats of half the width, which tiles of few rows read as they are.
 macro_rules! narrow {
     ($element:ty) => {
         impl Element for $element {
-            type On = Isa;
             fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa) {
                 isa.run(tiles);
             }
@@ -119,11 +153,20 @@ macro_rules! narrow {
 narrow!(bf16);
 narrow!(f16);
 
-/// Pairs of bf16, on both sides.
-impl Element for u32 {
-    type On = Pairs;
-    fn run(tiles: Tiles<'_, tile::Rows, Self>, pairs: Pairs) {
-        pairs.run(tiles);
+impl MatrixUnit {
+    /// Computes the tiles of words. Compiled here, as those of [`Numbers::run`] are.
+    ///
+    /// `panels`: [`MatrixUnit::panels`] of the same unit.
+    pub(crate) fn run<'b>(
+        self,
+        tiles: Tiles<'b, WordRows<'_>, u32>,
+        panels: &mut Option<WordPanels<'b>>,
+    ) {
+        match (self, panels) {
+            (Self::Pairs(pairs), _) => pairs.run(tiles),
+            (Self::Tiles(..), Some(panels)) => on_tiles::run(tiles, panels),
+            (Self::Tiles(..), None) => debug_assert!(false, "tiles without panels"),
+        }
     }
 }
 

@@ -25,7 +25,7 @@
 use super::Target;
 use super::pack::{Format, Side, load};
 use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized};
-use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, TileUnit};
+use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, TileUnit, WordPanels};
 use plutino_cpu::{Isa, PackKey};
 use plutino_tensor::{DType, Floats};
 use std::ops::Range;
@@ -75,6 +75,19 @@ impl MatrixUnit {
             Self::Pairs(_) => 0,
             Self::Tiles(unit, terms) => Columns { unit, isa, terms }.scratch(words / terms.step()),
         }
+    }
+
+    /// What [`MatrixUnit::run`] keeps from one call to the next, for so many rows of A: nothing, or
+    /// panels that become words.
+    pub(crate) fn panels(
+        self,
+        isa: Isa,
+        rows: usize,
+        scratch: &mut [f32],
+    ) -> Option<WordPanels<'_>> {
+        let Self::Tiles(unit, terms) = self else { return None };
+        let columns = Columns { unit, isa, terms };
+        Some(WordPanels::new(columns, rows.div_ceil(BLOCK), scratch))
     }
 
     /// Words from one row to the next, for rows of so many: an odd number of lines of cache.

@@ -29,7 +29,7 @@ pub use any::recurrent_any;
 pub use product::Panels;
 
 use crate::gemm::{
-    Bias, Gemm, MatrixUnit, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size,
+    Bias, Gemm, MatrixUnit, Narrow, Operand, Pack, PackedMatrix, PostOps, Product, Side, Size,
 };
 use crate::gemm::{Strided, Target};
 use plutino_cpu::activation::Activation;
@@ -100,6 +100,24 @@ impl Shape {
     }
 }
 
+/// What of a layer is not f32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reduced {
+    /// What multiplies bf16: the inputs, of all time steps at once.
+    pub inputs: Option<MatrixUnit>,
+    /// What Whh and Whr are kept as: a time step reads half the bytes. Its states, which come back
+    /// in each of the next, and its sums are f32.
+    pub steps: Option<Narrow>,
+}
+
+impl Reduced {
+    /// What there is for layers of this shape: steps of large batches are f32.
+    #[must_use]
+    pub fn of(self, shape: &Shape) -> Self {
+        Self { steps: self.steps.filter(|_| shape.batch <= Panels::MOST_ROWS), ..self }
+    }
+}
+
 /// The weights of one layer in one direction as PyTorch stores them, row by row.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights<W> {
@@ -133,15 +151,20 @@ struct PackedDirection {
 }
 
 impl PackedLayer {
-    /// What decides the form, for inputs that are multiplied by `unit` if there is one.
-    pub fn key(isa: Isa, unit: Option<MatrixUnit>) -> PackKey {
-        match unit.map(|unit| unit.key(isa)) {
-            // Whh is f32, in panels of these vectors.
-            Some(PackKey { sizes, precision, .. }) => {
-                let key = PackKey::f32("recurrent.unit", sizes, isa);
+    /// What decides the form.
+    pub fn key(isa: Isa, reduced: Reduced) -> PackKey {
+        let steps = match reduced.steps {
+            None => 0,
+            Some(Narrow::Bf16) => 1,
+            Some(Narrow::F16) => 2,
+        };
+        match reduced.inputs.map(|unit| unit.key(isa)) {
+            // Whh is in panels of these vectors.
+            Some(PackKey { sizes: [terms, ..], precision, .. }) => {
+                let key = PackKey::f32("recurrent.unit", [terms, steps, 0], isa);
                 PackKey { precision, ..key }
             }
-            None => PackKey::f32("recurrent", [0; 3], isa),
+            None => PackKey::f32("recurrent", [0, steps, 0], isa),
         }
     }
 
@@ -158,7 +181,7 @@ impl PackedLayer {
         self.input.bytes() + biases.sum::<usize>() + panels.map(Panels::bytes).sum::<usize>()
     }
 
-    /// Packs the weights of every direction; those of the input for `unit`, if there is one.
+    /// Packs the weights of every direction.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -169,8 +192,9 @@ impl PackedLayer {
         target: Target,
         shape: &Shape,
         weights: &[Weights<Floats<'_>>],
-        unit: Option<MatrixUnit>,
+        reduced: Reduced,
     ) -> Result<Self, TensorError> {
+        let Reduced { inputs, steps } = reduced;
         let (gates, hidden, state) = (shape.gates(), shape.hidden, shape.state);
         let stack = Stack {
             parts: weights.iter().map(|w| w.input).collect(),
@@ -179,7 +203,7 @@ impl PackedLayer {
         };
         let columns = gates * weights.len();
         let (par, depth) = (Par::serial(), shape.features);
-        let input = match unit {
+        let input = match inputs {
             Some(unit) => PackedMatrix::of_unit(target, &stack, (columns, depth), unit)?,
             None => PackedMatrix::new(target, Side::Right, &stack, columns, depth, &par)?,
         };
@@ -195,7 +219,7 @@ impl PackedLayer {
             let (first, second) = w.recurrent.split_at(added * state);
             let candidate = match shape.cell {
                 Cell::Gru => Some((
-                    Panels::new(target.isa, second, hidden, state)?,
+                    Panels::new(target.isa, second, hidden, state, steps)?,
                     (w.bias)
                         .map(|(_, hh)| alloc::collect((added..gates).map(|i| hh.get(i))))
                         .transpose()?,
@@ -203,10 +227,10 @@ impl PackedLayer {
                 _ => None,
             };
             Ok(PackedDirection {
-                recurrent: Panels::new(target.isa, first, added, state)?,
+                recurrent: Panels::new(target.isa, first, added, state, steps)?,
                 candidate,
                 projection: (w.projection)
-                    .map(|p| Panels::new(target.isa, p, state, hidden))
+                    .map(|p| Panels::new(target.isa, p, state, hidden, steps))
                     .transpose()?,
             })
         };
@@ -270,10 +294,8 @@ pub struct Recurrent {
 const SHARED_BYTES: usize = 128 << 10;
 
 impl Recurrent {
-    /// Plans a layer for this number of threads. Where there is a unit that multiplies bf16, it
-    /// multiplies the inputs, of all time steps at once; what a step multiplies stays f32, since
-    /// its errors would come back in each of the next.
-    pub fn new(target: Target, threads: usize, shape: Shape, unit: Option<MatrixUnit>) -> Self {
+    /// Plans a layer for this number of threads.
+    pub fn new(target: Target, threads: usize, shape: Shape, reduced: Reduced) -> Self {
         let size = Size {
             batch: 1,
             m: shape.rows(),
@@ -284,7 +306,7 @@ impl Recurrent {
         let mr = target.mr();
         Self {
             shape,
-            gemm: match unit {
+            gemm: match reduced.inputs {
                 Some(unit) => Gemm::on_unit(target, threads, size, unit),
                 None => Gemm::new(target, threads, size, (false, true)),
             },

@@ -4,12 +4,15 @@
 //! A row of A is a state, B is Whh or Whr. B lies in panels of the register tile's width and of the
 //! whole depth, so that each is read in one stretch. A is read where it lies: it has to share the
 //! first-level cache with all that streams through it.
+//!
+//! B may be narrow, bf16 or f16: half the bytes, widened in registers. Few rows are read so
+//! ([`Panels::MOST_ROWS`]), which are as fast as their bytes.
 
-use crate::gemm::Strided;
-use crate::gemm::tile::{self, Ahead, CHAIN, End, Tile, VECTORS};
+use crate::gemm::tile::{self, Ahead, CHAIN, End, FEW, Tile, VECTORS};
+use crate::gemm::{Narrow, Strided};
 use plutino_cpu::par::{Par, SharedMut};
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, bf16, f16};
 use std::ops::Range;
 
 /// The transpose of a row-major matrix in panels: for each k, `VECTORS` vectors of columns.
@@ -19,6 +22,8 @@ pub struct Panels {
     isa: Isa,
     columns: usize,
     depth: usize,
+    /// The elements, where they are not f32.
+    narrow: Option<Narrow>,
 }
 
 /// What is added to a product.
@@ -31,12 +36,16 @@ pub(super) enum Plus<'a> {
 }
 
 impl Panels {
+    /// Rows that narrow panels are multiplied with at most.
+    pub const MOST_ROWS: usize = FEW;
+
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.buf.len()
     }
 
-    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight.
+    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight. Narrow ones are
+    /// each the nearest of its number.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.
@@ -48,13 +57,22 @@ impl Panels {
         weight: Floats<'_>,
         columns: usize,
         depth: usize,
+        narrow: Option<Narrow>,
     ) -> Result<Self, TensorError> {
         let width = isa.lanes() * VECTORS;
         let len = columns.next_multiple_of(width).saturating_mul(depth);
-        let mut buf = AlignedBuf::resident(len.saturating_mul(size_of::<f32>()))?;
-        let out = bytemuck::cast_slice_mut(buf.as_mut_bytes());
-        Strided::left(weight, (columns, depth), (depth, 1)).pack_panels(isa, width, out);
-        Ok(Self { buf, isa, columns, depth })
+        let weight = Strided::left(weight, (columns, depth), (depth, 1));
+        let bytes = narrow.map_or(size_of::<f32>(), |narrow| narrow.dtype().size_of());
+        let mut buf = AlignedBuf::resident(len.saturating_mul(bytes))?;
+        match narrow {
+            None => weight.pack_panels(isa, width, bytemuck::cast_slice_mut(buf.as_mut_bytes())),
+            Some(narrow) => {
+                let mut numbers = alloc::filled(len, 0.0)?;
+                weight.pack_panels(isa, width, &mut numbers);
+                narrow.write(isa, &numbers, buf.as_mut_bytes());
+            }
+        }
+        Ok(Self { buf, isa, columns, depth, narrow })
     }
 
     /// Computes `rows` rows of C, which begins at element `at` of its memory and has rows `stride`
@@ -64,7 +82,8 @@ impl Panels {
     /// Nobody else reads or writes these elements of C meanwhile.
     ///
     /// # Panics
-    /// Where memory is too short, or the panels were packed for another instruction set.
+    /// Where memory is too short, the panels were packed for another instruction set, or they are
+    /// narrow and the rows too many.
     pub(super) unsafe fn multiply(
         &self,
         isa: Isa,
@@ -83,32 +102,29 @@ impl Panels {
         let end = (rows - 1).checked_mul(stride).and_then(|x| x.checked_add(at + columns));
         assert!(stride >= columns && end.is_some_and(|end| end <= c.len()), "output too short");
         assert!(isa == self.isa, "packed for another instruction set");
+        assert!(self.narrow.is_none() || rows <= Self::MOST_ROWS, "narrow panels of many rows");
         if let Plus::Bias(Some(bias)) = plus {
             assert!(bias.len() >= columns, "bias too short");
         }
-        let panels = columns.div_ceil(isa.lanes() * VECTORS);
+        let (panels, bytes) = (columns.div_ceil(isa.lanes() * VECTORS), self.buf.as_bytes());
         let worth = self.buf.len() >= super::SHARED_BYTES;
         let grain = if worth { panels.div_ceil(par.threads()).next_multiple_of(4) } else { panels };
         par.split(panels, grain, |range| {
-            isa.run(Multiply {
-                b: bytemuck::cast_slice(self.buf.as_bytes()),
-                columns,
-                depth,
-                range,
-                rows,
-                a,
-                chain: depth.div_ceil(depth.div_ceil(CHAIN / 2).max(1)).max(1),
-                c: (c.as_mut_ptr().wrapping_add(at), stride),
-                plus,
-                back,
-            });
+            let chain = depth.div_ceil(depth.div_ceil(CHAIN / 2).max(1)).max(1);
+            let c = (c.as_mut_ptr().wrapping_add(at), stride);
+            let whole = Multiply { b: &[], columns, depth, range, rows, a, chain, c, plus, back };
+            match self.narrow {
+                None => isa.run(whole.with::<f32>(bytemuck::cast_slice(bytes))),
+                Some(Narrow::Bf16) => isa.run(whole.with::<bf16>(bytemuck::cast_slice(bytes))),
+                Some(Narrow::F16) => isa.run(whole.with::<f16>(bytemuck::cast_slice(bytes))),
+            }
         });
     }
 }
 
 /// A range of panels against all rows.
-struct Multiply<'a> {
-    b: &'a [f32],
+struct Multiply<'a, E> {
+    b: &'a [E],
     columns: usize,
     depth: usize,
     range: Range<usize>,
@@ -122,7 +138,18 @@ struct Multiply<'a> {
     back: bool,
 }
 
-impl Vectorized for Multiply<'_> {
+impl<'a> Multiply<'a, ()> {
+    /// The same with its panels.
+    fn with<E>(self, b: &'a [E]) -> Multiply<'a, E> {
+        let Self { b: _, columns, depth, range, rows, a, chain, c, plus, back } = self;
+        Multiply { b, columns, depth, range, rows, a, chain, c, plus, back }
+    }
+}
+
+impl<E> Vectorized for Multiply<'_, E>
+where
+    *const E: tile::Right,
+{
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

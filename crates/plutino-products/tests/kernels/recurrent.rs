@@ -4,12 +4,12 @@ use plutino_cpu::activation::Activation;
 use plutino_cpu::simd::Pairs;
 use plutino_cpu::tiles::{Terms, TileUnit};
 use plutino_cpu::{Isa, Pool};
-use plutino_products::gemm::{MatrixUnit, Target};
+use plutino_products::gemm::{MatrixUnit, Narrow, Target};
 use plutino_products::recurrent::*;
 use plutino_reference::gemm::gamma;
 use plutino_reference::recurrent::recurrent as reference;
 use plutino_reference::testkit::{LARGE, assert_close, on_every_machine, random};
-use plutino_tensor::{Floats, bf16};
+use plutino_tensor::{Floats, bf16, f16};
 
 const CELLS: [Cell; 4] =
     [Cell::Lstm, Cell::Gru, Cell::Rnn(Activation::Tanh), Cell::Rnn(Activation::Relu)];
@@ -90,8 +90,8 @@ fn check(shape: Shape, bias: bool) {
         |isa, par| {
             let target = Target::this(isa);
             let weights: Vec<_> = owned.iter().map(|o| o.weights(&shape)).collect();
-            let packed = PackedLayer::new(target, &shape, &weights, None).unwrap();
-            let plan = Recurrent::new(target, par.threads(), shape, None);
+            let packed = PackedLayer::new(target, &shape, &weights, Reduced::default()).unwrap();
+            let plan = Recurrent::new(target, par.threads(), shape, Reduced::default());
             let mut y = vec![f32::NAN; shape.rows() * directions * state];
             let (mut h, mut c) = (h0.clone(), c0.clone());
             let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
@@ -157,8 +157,9 @@ fn a_large_bias_takes_no_digits_of_the_sum() {
                     bias: Some((Floats::from(&ih), Floats::from(&hh))),
                     projection: None,
                 };
-                let packed = PackedLayer::new(target, &shape, &[weights], None).unwrap();
-                let plan = Recurrent::new(target, par.threads(), shape, None);
+                let packed =
+                    PackedLayer::new(target, &shape, &[weights], Reduced::default()).unwrap();
+                let plan = Recurrent::new(target, par.threads(), shape, Reduced::default());
                 let (x, mut y) = (vec![1.0; batch * features], vec![0.0; batch * hidden]);
                 let (mut h, mut scratch) =
                     (vec![1.0; batch * hidden], vec![0.0; plan.scratch(par.threads())]);
@@ -189,32 +190,40 @@ fn a_single_step_and_a_long_sequence() {
     }
 }
 
-/// Inputs on units: those of bf16, and of as many terms as say their own errors.
+/// Inputs on units, of bf16 or of as many terms as say their own errors; steps of narrow weights,
+/// for as few rows as are read so.
 #[test]
-fn inputs_on_units() {
+fn reduced_inputs_and_steps() {
     for cell in CELLS {
-        for (batch, directions) in [(1, 1), (3, 2)] {
+        for (batch, directions) in [(1, 1), (2, 1), (3, 2), (4, 1)] {
             let shape = Shape { steps: 7, features: 70, ..shape(cell, batch, 19, directions) };
-            check_on_units(shape);
+            check_reduced(shape);
         }
     }
+    check_reduced(Shape { state: 17, ..shape(Cell::Lstm, 2, 40, 2) });
+    check_reduced(shape(Cell::Lstm, 1, 200, 1));
 }
 
-/// On each unit, with 1 to 3 threads, against f64 with inputs that are rounded as the unit's are.
-fn check_on_units(shape: Shape) {
+/// On each unit, with 1 to 3 threads, against f64 with numbers that are rounded as theirs are.
+fn check_reduced(shape: Shape) {
     let Shape { batch, features, hidden, state, directions, steps, .. } = shape;
     let lstm = shape.cell == Cell::Lstm;
     let x = random(shape.rows() * features, 90);
     let h0 = random(directions * batch * state, 91);
     let c0 = random(if lstm { directions * batch * hidden } else { 0 }, 92);
-    let tiles = |terms| MatrixUnit::Tiles(TileUnit::EMULATED, terms);
-    for (unit, left_out) in [
-        (MatrixUnit::Pairs(Pairs::EMULATED), 0.0),
-        (tiles(Terms::One), 0.0),
+    let tiles = |terms| Some(MatrixUnit::Tiles(TileUnit::EMULATED, terms));
+    let pairs = Some(MatrixUnit::Pairs(Pairs::EMULATED));
+    for (inputs, narrow, left_out) in [
+        (pairs, None, 0.0),
+        (pairs, Some(Narrow::Bf16), 0.0),
+        (tiles(Terms::One), Some(Narrow::Bf16), 0.0),
         // As in the tests of products.
-        (tiles(Terms::Two), 3.0 * 0.5f64.powi(17)),
-        (tiles(Terms::Three), 0.5f64.powi(24)),
+        (tiles(Terms::Two), None, 3.0 * 0.5f64.powi(17)),
+        (tiles(Terms::Three), None, 0.5f64.powi(24)),
+        (None, Some(Narrow::Bf16), 0.5f64.powi(24)),
+        (None, Some(Narrow::F16), 0.5f64.powi(24)),
     ] {
+        let reduced = Reduced { inputs, steps: narrow }.of(&shape);
         let owned: Vec<Owned> =
             (0..directions as u64).map(|d| Owned::new(&shape, 10 * d, true)).collect();
         let rounded = |x: &[f32]| -> Vec<f32> {
@@ -223,36 +232,47 @@ fn check_on_units(shape: Shape) {
                 _ => x.to_vec(),
             }
         };
+        let of_step = |x: &[f32]| -> Vec<f32> {
+            match reduced.steps {
+                None => x.to_vec(),
+                Some(Narrow::Bf16) => x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),
+                Some(Narrow::F16) => x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+            }
+        };
         let exact: Vec<Owned> = (owned.iter())
-            .map(|Owned([input, rest @ ..], bias)| {
-                let [b, c, d, e] = rest.clone();
-                Owned([rounded(input), b, c, d, e], *bias)
+            .map(|Owned([input, recurrent, ih, hh, projection], bias)| {
+                let (input, recurrent) = (rounded(input), of_step(recurrent));
+                Owned([input, recurrent, ih.clone(), hh.clone(), of_step(projection)], *bias)
             })
             .collect();
         let expected = expected(&shape, &exact, &rounded(&x), &h0, &c0);
         // As in `check`; the inputs' sum is at most 1 in size.
         let step = gamma(features + state + hidden + 2, 3.5) + 8.0 * f64::from(f32::EPSILON);
         let allowed = 2.0 * steps as f64 * (step + left_out);
-        let isa = match unit {
-            MatrixUnit::Pairs(pairs) => pairs.isa(),
-            _ => Isa::best(),
+        let isas = match inputs {
+            Some(MatrixUnit::Pairs(pairs)) => vec![pairs.isa()],
+            Some(_) => vec![Isa::best()],
+            None => Isa::available(),
         };
-        let target = Target::this(isa);
-        let weights: Vec<_> = owned.iter().map(|o| o.weights(&shape)).collect();
-        let packed = PackedLayer::new(target, &shape, &weights, Some(unit)).unwrap();
-        let mut alone: Option<Vec<f32>> = None;
-        for threads in [1, 2, 3] {
-            let plan = Recurrent::new(target, threads, shape, Some(unit));
-            let mut y = vec![f32::NAN; shape.rows() * directions * state];
-            let (mut h, mut c) = (h0.clone(), c0.clone());
-            let mut scratch = vec![f32::NAN; plan.scratch(threads)];
-            let states = States { h: &mut h, c: &mut c };
-            Pool::new(threads).enter(|par| {
-                plan.run(par, &packed, Some(&x), &mut y, states, &mut scratch);
-            });
-            let found = [y, h, c].concat();
-            assert_close(&found, &expected, |_| allowed);
-            assert_eq!(*alone.get_or_insert_with(|| found.clone()), found, "{unit} {threads}");
+        for isa in isas {
+            let target = Target::this(isa);
+            let weights: Vec<_> = owned.iter().map(|o| o.weights(&shape)).collect();
+            let packed = PackedLayer::new(target, &shape, &weights, reduced).unwrap();
+            let mut alone: Option<Vec<f32>> = None;
+            for threads in [1, 2, 3] {
+                let plan = Recurrent::new(target, threads, shape, reduced);
+                let mut y = vec![f32::NAN; shape.rows() * directions * state];
+                let (mut h, mut c) = (h0.clone(), c0.clone());
+                let mut scratch = vec![f32::NAN; plan.scratch(threads)];
+                let states = States { h: &mut h, c: &mut c };
+                Pool::new(threads).enter(|par| {
+                    plan.run(par, &packed, Some(&x), &mut y, states, &mut scratch);
+                });
+                let found = [y, h, c].concat();
+                assert_close(&found, &expected, |_| allowed);
+                let alone = alone.get_or_insert_with(|| found.clone());
+                assert_eq!(*alone, found, "{reduced:?} {threads}");
+            }
         }
     }
 }
