@@ -50,8 +50,8 @@ fn of(request: &Request<'_>) -> Option<Pairs> {
     fits.then_some(pairs)
 }
 
-/// 1x1 convolutions, with any stride, and with factors of channels (squeeze and excite): what a task
-/// copies is multiplied by them.
+/// 1x1 convolutions, with any stride, and with factors of channels (squeeze and excite): what a
+/// task copies is multiplied by them.
 pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
     let window = Window::of(&problem).filter(Window::is_sample)?;

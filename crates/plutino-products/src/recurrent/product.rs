@@ -44,8 +44,8 @@ impl Panels {
         self.buf.len()
     }
 
-    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight. Narrow ones are
-    /// each the nearest of its number.
+    /// Packs `columns` rows of `depth` elements: PyTorch's `columns x depth` weight. Narrow ones
+    /// are each the nearest of its number.
     ///
     /// # Errors
     /// [`TensorError::OutOfMemory`] where the system refuses.

@@ -11,8 +11,8 @@ use super::{OnTiles, TileWeights};
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
 use crate::problem::{ConvError, ConvProblem};
-use plutino_cpu::tiles::BLOCK;
-use plutino_cpu::{PackKey, Par};
+use plutino_cpu::tiles::{BLOCK, Terms, TileUnit};
+use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::{DType, Floats};
 use std::borrow::Cow;
@@ -21,63 +21,57 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub(crate) struct TilePhases {
     problem: ConvProblem,
-    phases: Vec<Phase>,
-    /// What computes phases that share windows, and which.
-    parts: Vec<(OnTiles, Vec<usize>)>,
+    isa: Isa,
+    unit: TileUnit,
+    terms: Terms,
+    /// Each phase, and the number of the convolution that computes it.
+    phases: Vec<(Phase, usize)>,
+    convs: Vec<OnTiles>,
 }
 
 /// None where it is not one of phases, or one of them not for tiles.
 pub(crate) fn bind(request: &Request<'_>) -> Option<TilePhases> {
-    let phases = Phase::all(request)?;
-    let mut alike: Vec<(&Window, Vec<usize>)> = Vec::new();
-    for (i, phase) in phases.iter().enumerate() {
-        match alike.iter_mut().find(|(window, _)| **window == phase.window) {
-            Some((_, members)) => members.push(i),
-            None => alike.push((&phase.window, vec![i])),
+    let &Request { problem, isa, unit, .. } = request;
+    let Some(MatrixUnit::Tiles(unit, terms)) = unit else { return None };
+    let mut windows: Vec<(Window, Vec<Spread>)> = Vec::new();
+    let mut phases = Vec::new();
+    for phase in Phase::all(request)? {
+        let alike = windows.iter().position(|(window, _)| *window == phase.window);
+        let conv = alike.unwrap_or(windows.len());
+        match windows.get_mut(conv) {
+            Some((_, spreads)) => spreads.push(phase.spread),
+            None => windows.push((phase.window.clone(), vec![phase.spread])),
         }
+        phases.push((phase, conv));
     }
-    let parts = alike.into_iter().map(|(window, members)| {
-        let spreads: Vec<Spread> = members.iter().map(|&i| phases[i].spread).collect();
-        Some((OnTiles::new(request, window.clone(), false, spreads)?, members))
-    });
-    let parts = parts.collect::<Option<_>>()?;
-    Some(TilePhases { problem: request.problem, phases, parts })
-}
-
-impl TilePhases {
-    /// What computes a phase.
-    fn of(&self, phase: usize) -> Option<&OnTiles> {
-        self.parts.iter().find(|(_, members)| members.contains(&phase)).map(|(conv, _)| conv)
-    }
+    let bind = |(window, spreads)| OnTiles::new(request, window, false, spreads);
+    let convs = windows.into_iter().map(bind).collect::<Option<_>>()?;
+    Some(TilePhases { problem, isa, unit, terms, phases, convs })
 }
 
 impl Bound for TilePhases {
     type Weights = Vec<TileWeights>;
 
     fn cycles(&self) -> f64 {
-        self.parts.iter().map(|(conv, _)| conv.cycles()).sum()
+        self.convs.iter().map(OnTiles::cycles).sum()
     }
 
     fn unit(&self) -> Option<MatrixUnit> {
-        self.parts.first().and_then(|(conv, _)| conv.unit())
+        Some(MatrixUnit::Tiles(self.unit, self.terms))
     }
 
     /// Of phase by phase, whichever of them share windows.
     fn pack_key(&self) -> PackKey {
         let [_, h, w] = self.problem.axes().map(|a| a.window().stride);
-        let (terms, isa) = self
-            .of(0)
-            .map_or((0, plutino_cpu::Isa::PORTABLE), |conv| (conv.terms.count(), conv.isa));
-        let key = PackKey::f32("conv.phases.tiles", [terms, h, w], isa);
+        let key = PackKey::f32("conv.phases.tiles", [self.terms.count(), h, w], self.isa);
         PackKey { precision: DType::Bf16, ..key }
     }
 
     fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<Vec<TileWeights>, ConvError> {
-        let pack = |(i, phase): (usize, &Phase)| {
-            let conv = self.of(i)?;
-            Some(conv.pack(phase.weights(&self.problem, weight)[..].into(), par))
+        let pack = |(phase, conv): &(Phase, usize)| {
+            self.convs[*conv].pack(phase.weights(&self.problem, weight)[..].into(), par)
         };
-        self.phases.iter().enumerate().filter_map(pack).collect()
+        self.phases.iter().map(pack).collect()
     }
 
     fn bytes(weights: &Vec<TileWeights>) -> usize {
@@ -90,7 +84,7 @@ impl Bound for TilePhases {
     }
 
     fn workspace(&self) -> usize {
-        self.parts.iter().map(|(conv, _)| conv.workspace()).max().unwrap_or(0)
+        self.convs.iter().map(OnTiles::workspace).max().unwrap_or(0)
     }
 
     fn run(
@@ -101,8 +95,9 @@ impl Bound for TilePhases {
         par: &Par,
     ) -> Result<(), ConvError> {
         let Operands { x, bias, y, .. } = operands;
-        for (conv, members) in &self.parts {
-            let weights: Vec<&[u32]> = members.iter().map(|&i| weights[i].words()).collect();
+        for (i, conv) in self.convs.iter().enumerate() {
+            let own = self.phases.iter().zip(weights).filter(|((_, conv), _)| *conv == i);
+            let weights: Vec<&[u32]> = own.map(|(_, weights)| weights.words()).collect();
             let operands = Operands { x, bias, factors: None, residual: None, y: &mut *y };
             conv.run_phases(&weights, operands, workspace, par)?;
         }
