@@ -131,12 +131,6 @@ impl Problem {
     /// Where that is not so.
     pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>) {
         let Size { queries, keys, depth, values } = self.size;
-        // One past the last element of `n` runs of `len` elements, `stride` apart; 0 where there
-        // are none.
-        let end = |first: usize, n: usize, stride: usize, len: usize| match n.checked_sub(1) {
-            Some(last) if len > 0 => last.checked_mul(stride)?.checked_add(first)?.checked_add(len),
-            _ => Some(0),
-        };
         let fits = |end: Option<usize>, len: usize| end.is_some_and(|end| end <= len);
         assert_eq!(Some(heads.len()), self.groups.checked_mul(self.heads), "number of heads");
         let (s, [mask, second]) = (&self.strides, x.mask.lens());
@@ -282,6 +276,14 @@ impl Attention {
                 scratch: mine,
             });
         });
+    }
+}
+
+/// One past the last element of `n` runs of `len` elements, `stride` apart; 0 where there are none.
+fn end(first: usize, n: usize, stride: usize, len: usize) -> Option<usize> {
+    match n.checked_sub(1) {
+        Some(last) if len > 0 => last.checked_mul(stride)?.checked_add(first)?.checked_add(len),
+        _ => Some(0),
     }
 }
 

@@ -8,7 +8,7 @@
 //! Of bf16 the rows become words before each product, and panels when they are packed: a block of
 //! keys once for all queries of a task. Sums are f32, and so is everything between the products.
 
-use super::ROWS;
+use super::{ROWS, end};
 use crate::gemm::tile;
 use crate::gemm::tiles::{self, Numbers, Tiles, WordRows};
 use crate::gemm::unit;
@@ -147,12 +147,7 @@ impl Products {
     pub(super) fn multiply(self, a: Rows<'_>, b: Panels<'_>, c: Output<'_>, work: &mut Work<'_>) {
         let Target { isa, .. } = self.target;
         let Rows { data, stride, rows, numbers } = a;
-        let end = match rows.checked_sub(1) {
-            Some(last) if numbers > 0 => {
-                last.checked_mul(stride).and_then(|at| at.checked_add(numbers))
-            }
-            _ => Some(0),
-        };
+        let end = end(0, rows, stride, numbers);
         assert!(end.is_some_and(|end| end <= data.len()), "rows of an attention are missing");
         let Some(unit) = self.unit else {
             let a = tile::Rows { first: data.as_ptr(), stride };
@@ -179,12 +174,7 @@ impl Products {
     ) -> Tiles<'a, A, E> {
         let Output { add, c, base, stride, cols } = c;
         let width = self.width();
-        let end = match rows.checked_sub(1) {
-            Some(last) if cols > 0 => {
-                last.checked_mul(stride).and_then(|at| at.checked_add(base + cols))
-            }
-            _ => Some(0),
-        };
+        let end = end(base, rows, stride, cols);
         assert!(end.is_some_and(|end| end <= c.len()), "the place of a product");
         assert!(
             depth <= b.depth && b.data.len() >= cols.next_multiple_of(width) * b.depth,
