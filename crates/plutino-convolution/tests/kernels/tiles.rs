@@ -117,6 +117,19 @@ fn windows() {
             assert!(check(problem(batch, 1, channels, &square(11, w)), hard).contains("tiles"));
         }
     }
+    // Windows that are not square, and padding as large as they are and larger.
+    let of = |k, stride, pad| window(k, stride, 1, (pad, pad));
+    for (channels, dims) in [
+        ([16, 20], [(14, of(2, 2, 2)), (14, of(4, 1, 2))]),
+        ([20, 24], [(9, of(1, 1, 2)), (15, of(3, 1, 4))]),
+        ([20, 24], [(9, of(1, 1, 0)), (15, of(3, 1, 0))]),
+        ([40, 24], [(9, of(1, 1, 0)), (15, of(5, 2, 2))]),
+        ([12, 16], [(9, of(3, 1, 0)), (15, of(1, 1, 0))]),
+        ([16, 16], [(2, of(3, 1, 1)), (200, of(3, 1, 100))]),
+        ([33, 16], [(2, of(3, 2, 1)), (150, of(3, 2, 90))]),
+    ] {
+        assert!(check(problem(1, 1, channels, &dims), hard).contains("tiles"), "{dims:?}");
+    }
     // More pixels than a task has.
     let p = problem(1, 1, [16, 16], &square(40, window(3, 1, 1, (1, 1))));
     assert!(check(p, relu()).contains("tiles"));

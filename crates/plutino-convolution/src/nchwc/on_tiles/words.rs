@@ -103,7 +103,9 @@ impl Canvas {
             flat: false,
         };
         let in_rows = canvas.tiles(canvas.output[0]).cycles();
-        let flat = Self { flat: canvas.stride == one, ..canvas.clone() };
+        // Padding wider than the window makes rows that are longer than those of the plane.
+        let fits = canvas.stride == one && canvas.output[1] <= canvas.pitch;
+        let flat = Self { flat: fits, ..canvas.clone() };
         canvas.flat = flat.flat && flat.tiles(canvas.output[0]).cycles() <= in_rows;
         Some(canvas)
     }
@@ -135,9 +137,13 @@ impl Canvas {
     }
 
     /// Words of one term of a plane, for so many rows of the output: an odd number of lines, so
-    /// that terms do not crowd one set of a cache. Tiles and runs may read past its last pixel.
+    /// that terms do not crowd one set of a cache. Tiles, runs and the padding behind the last row
+    /// are read past its last pixel.
     pub(super) fn term_len(&self, output: usize) -> usize {
-        let past = BLOCK * self.stride[1] + self.runs * self.taps + NUMBERS;
+        let row =
+            (self.output[1] - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1;
+        let padding = row.saturating_sub(self.pitch);
+        let past = BLOCK * self.stride[1] + self.runs * self.taps + NUMBERS + padding;
         let words = (self.rows(output) * self.pitch + past) * self.cell_words();
         (words.div_ceil(STEP) | 1) * STEP
     }
