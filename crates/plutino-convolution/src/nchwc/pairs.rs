@@ -68,18 +68,22 @@ pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>
     )))
 }
 
-/// Any window.
-pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
-    let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
-    let window = Window::of(&problem).filter(|_| !post_ops.factors)?;
+/// A window on whole images of words.
+pub(super) fn whole(request: &Request<'_>, pairs: Pairs, window: Window) -> Tiled {
+    let &Request { problem, post_ops, isa, threads, .. } = request;
     let (image, batch) = (PairImage::of(&problem, pairs), problem.batch());
     let bytes = problem.in_channels() * 2 * window.stride[0] * window.stride[1];
-    let cut = Cut::new(request.isa, &window, bytes, batch, threads.max(1));
+    let cut = Cut::new(isa, &window, bytes, batch, threads.max(1));
     let len = image.len(window.input_pixels(), problem.groups());
-    let reads = Reads::WholeWords(image, len);
-    let out = problem.out_channels();
-    let tiled =
-        Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
+    let (reads, out) = (Reads::WholeWords(image, len), problem.out_channels());
+    Tiled::new(isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs)
+}
+
+/// Any window.
+pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
+    let (pairs, &Request { problem, post_ops, .. }) = (of(request)?, request);
+    let window = Window::of(&problem).filter(|_| !post_ops.factors)?;
+    let tiled = whole(request, pairs, window);
     Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(
         request,
         pairs,

@@ -19,8 +19,7 @@
 use super::pairs::PairImage;
 use super::tile::NB;
 use super::tiled::{
-    ConvInput, Cut, DirectWeights, Operands as TileOperands, Reads, Run, Spread, Tiled, Workers,
-    pad_bias,
+    ConvInput, DirectWeights, Operands as TileOperands, Run, Spread, Tiled, Workers, pad_bias,
 };
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
@@ -182,11 +181,7 @@ impl Phases {
             let window = phase.window.clone();
             let tiled = match words {
                 None => Tiled::in_place(isa, window, [inp, out], batch, activation, threads),
-                Some(Words { pairs, image, len, .. }) => {
-                    let cut = Cut::new(isa, &window, inp * 2, batch, threads);
-                    let reads = Reads::WholeWords(image, len);
-                    Tiled::new(isa, window, (cut, reads), out, batch, activation).of(pairs)
-                }
+                Some(Words { pairs, .. }) => super::pairs::whole(request, pairs, window),
             };
             tiled.spread(phase.spread)
         };
@@ -283,8 +278,7 @@ impl Bound for Phases {
         };
         let (words, _) = take::<f32>(rest, len)?;
         for n in 0..images {
-            let x = &x[n * x.len() / images..(n + 1) * x.len() / images];
-            image.copy_whole(pairs, pixels, x, 1, words, par);
+            image.copy_whole(pairs, pixels, runs[0].image(n), 1, words, par);
             let words = &*words;
             par.run_grid([1, layers, places], |worker, [_, layer, place]| {
                 task(worker, Some(words), [n, layer, place]);

@@ -152,10 +152,7 @@ impl OnTiles {
             pixels: window.pixels(),
             steps: canvas.steps(),
             blocks: canvas.window_rows().div_ceil(depth),
-            columns: match spreads.len() {
-                0 => problem.group_out(),
-                _ => all * BLOCK,
-            },
+            columns: all * BLOCK,
             converted: canvas.converted(),
             groups,
             whole_lines: canvas.pixel_stride().is_multiple_of(STEP),
