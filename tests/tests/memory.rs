@@ -1,7 +1,8 @@
 //! Memory that is shared, given back, and refused by a budget.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests fail by panicking
 
-use plutino::ir::{Graph, LoadError, LoadOptions};
+use plutino::ir::{AttributeError, Graph, LoadError, LoadOptions, Weights};
+use plutino::ops::PlanError;
 use plutino::{
     ArenaPool, MemoryReport, Model, ModelError, ModelOptions, Session, SessionError,
     SessionOptions, Tensor,
@@ -175,4 +176,81 @@ fn plans_that_are_kept_make_room() {
     let session = model.session(options().with_memory_budget(budget)).unwrap();
     (1..9).for_each(|batch| drop(session.plan(&spec(batch)).unwrap()));
     assert!((1..8).contains(&session.plan_count()), "{}", session.plan_count());
+}
+
+/// Writes a model whose `.bin` file is too large to be read as a whole: a table of 40 MB that is
+/// read in place, and a layer that is packed.
+fn large(name: &str) -> PathBuf {
+    const TEXT: &str = "7767517
+4 3
+pnnx.Input in 0 1 0 #0=(1,6)i64
+nn.Embedding table 1 1 0 1 embedding_dim=800 num_embeddings=12500 sparse=False @weight=(12500,800)f32 #0=(1,6)i64 #1=(1,6,800)f32
+nn.Linear layer 1 1 1 2 bias=True in_features=800 out_features=700 @bias=(700)f32 @weight=(700,800)f32 #1=(1,6,800)f32 #2=(1,6,700)f32
+pnnx.Output out 1 0 2 #2=(1,6,700)f32
+";
+    let mut graph = Graph::parse(TEXT).unwrap();
+    for (operator, weight) in [("table", "weight"), ("layer", "weight"), ("layer", "bias")] {
+        let id = graph.operator_by_name(operator).unwrap();
+        let attr = graph.attrs_mut(id).unwrap().get_mut(weight).unwrap();
+        let numbers = (0..attr.element_count()).map(|i| (i % 61) as f32 - 30.0);
+        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+        attr.set_data(bytes).unwrap();
+    }
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("large").join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let param = folder.join("model.pnnx.param");
+    graph.save(&param, param.with_extension("bin")).unwrap();
+    param
+}
+
+#[test]
+fn weights_of_a_large_file_are_read_when_they_are_packed() {
+    const TABLE: usize = 12500 * 800 * 4;
+    let param = large("packed");
+    let inputs = [Tensor::from_slice(&[0i64, 1, 12499, 7, 8, 9], [1, 6]).unwrap()];
+    let load = |weights: Weights| {
+        Model::load_with(&param, LoadOptions { weights, ..LoadOptions::default() }).unwrap()
+    };
+    let (streamed, read) = (load(Weights::default()), load(Weights::Read));
+    let memory = |model: &Model| {
+        let session = model.session(options()).unwrap();
+        let outputs = session.run(&inputs).unwrap();
+        (outputs, session.plan(&specs(&inputs)).unwrap().memory())
+    };
+    let ((outputs, of_streamed), (expected, of_read)) = (memory(&streamed), memory(&read));
+    assert_eq!(outputs, expected);
+    // What is read in place is in memory, what was packed is not beside its packed form.
+    assert_eq!(of_read.weights - of_streamed.weights, 700 * 800 * 4);
+    assert!((TABLE..TABLE + 4096).contains(&of_streamed.weights), "{of_streamed:?}");
+    assert_eq!(of_streamed.packed, of_read.packed);
+
+    // The table counts, and the buffer that the layer is read into while there is one.
+    let within = |budget: usize| {
+        let session = load(Weights::default()).session(options().with_memory_budget(budget));
+        session.unwrap().run(&inputs)
+    };
+    assert!(within(TABLE).unwrap_err().is_limit());
+    assert!(within(of_streamed.total() + 700 * 800 * 4).is_ok());
+    // Loading alone takes neither.
+    let memory_budget = Some(1 << 20);
+    assert!(Model::load_with(&param, LoadOptions { memory_budget, ..Default::default() }).is_ok());
+
+    // A file that is damaged is told apart, and a plan that failed leaves nothing behind.
+    let bin = param.with_extension("bin");
+    let mut bytes = std::fs::read(&bin).unwrap();
+    let model = load(Weights::default());
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&bin, &bytes).unwrap();
+    let session = model.session(options()).unwrap();
+    match session.run(&inputs).unwrap_err() {
+        SessionError::Plan { source: PlanError::WeightFile { name, error }, .. } => {
+            assert_eq!(name, "table.weight");
+            assert!(matches!(error, AttributeError::Checksum { .. }), "{error}");
+        }
+        other => panic!("{other}"),
+    }
+    bytes[at] ^= 1;
+    std::fs::write(&bin, &bytes).unwrap();
+    assert_eq!(session.run(&inputs).unwrap(), expected);
 }

@@ -329,6 +329,11 @@ const BOUNDED: &[(&str, usize)] = &[
     ("plutino-vision", 1),
 ];
 
+/// Whether a length is made of numbers and names of constants.
+fn is_constant(length: &str) -> bool {
+    length.chars().all(|c| c.is_ascii_digit() || c.is_ascii_uppercase() || " _*+".contains(c))
+}
+
 /// Lists of a length that neither is that of something in memory nor is said to be bounded (`//
 /// bounded: why`).
 fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
@@ -349,7 +354,7 @@ fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
                 && !code.contains("alloc::")
                 && !FIXED.iter().any(|(p, c, _)| source.path.ends_with(p) && code.contains(c))
                 && !SMALL.iter().any(|word| length.contains(word))
-                && !length.trim().chars().all(|c| c.is_ascii_digit() || " *+".contains(c))
+                && !is_constant(length)
             {
                 findings.push(format!("{}:{}: {}", source.path, n + 1, line.trim()));
             }
@@ -425,7 +430,7 @@ fn forced_length(code: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BOUNDED, Source, exceptions, forced_length};
+    use super::{BOUNDED, Source, exceptions, forced_length, is_constant};
 
     #[test]
     fn exceptions_are_counted() {
@@ -439,6 +444,12 @@ mod tests {
         assert_eq!(found(known), None);
         assert!(found(known + 1).unwrap().contains(&format!("{known} are known")));
         assert!(found(known - 1).unwrap().contains(&format!("lower the {known}")));
+    }
+
+    #[test]
+    fn constants_are_no_sizes_from_outside() {
+        assert!([" 2 * 8", " RECORD", " MOST_BYTES + 1"].iter().all(|length| is_constant(length)));
+        assert!([" n", " N * len", " T::OUT"].iter().all(|length| !is_constant(length)));
     }
 
     #[test]

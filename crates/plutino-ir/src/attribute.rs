@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use thiserror::Error;
 
 use crate::dtype::{DType, write_tuple};
+use crate::in_file::FilePart;
 use crate::mmap::Mapping;
 
 #[cfg(target_endian = "big")]
@@ -23,16 +25,31 @@ pub struct Attribute {
     data: Option<Data>,
 }
 
-/// The bytes of an attribute, and the mapped file that they are a part of.
+/// Where the bytes of an attribute are.
 #[derive(Clone)]
-struct Data {
-    bytes: Bytes,
-    mapping: Option<Mapping>,
+enum Data {
+    /// In memory, and the mapped file that they are a part of.
+    InMemory(Bytes, Option<Mapping>),
+    /// In a file, where they are read when they are needed.
+    InFile(FilePart),
+}
+
+impl Data {
+    fn bytes(&self) -> Result<Bytes, AttributeError> {
+        match self {
+            Self::InMemory(bytes, _) => Ok(bytes.clone()),
+            Self::InFile(part) => Ok(part.read()?.into_vec().into()),
+        }
+    }
 }
 
 impl PartialEq for Data {
+    /// What cannot be read equals nothing else.
     fn eq(&self, other: &Self) -> bool {
-        self.bytes == other.bytes
+        match (self, other) {
+            (Self::InFile(one), Self::InFile(other)) if one.is(other) => true,
+            _ => matches!((self.bytes(), other.bytes()), (Ok(one), Ok(other)) if one == other),
+        }
     }
 }
 
@@ -73,6 +90,33 @@ pub enum AttributeError {
     /// The graph was read without weights.
     #[error("the weights were not loaded")]
     NotLoaded,
+    /// The bytes were left in the file ([`Weights::Stream`](crate::Weights::Stream)), and cannot be
+    /// read now.
+    #[error("'{entry}' in '{}' cannot be read: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The weight's name in it.
+        entry: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The bytes were left in the file, and do not have the checksum that stood there when the
+    /// model was loaded.
+    #[error(
+        "'{entry}' in '{}' has checksum {found:08x} where {expected:08x} was recorded: the file is \
+         damaged, or has changed since it was loaded", file.display()
+    )]
+    Checksum {
+        /// The file.
+        file: PathBuf,
+        /// The weight's name in it.
+        entry: String,
+        /// Checksum in the archive.
+        expected: u32,
+        /// Checksum of the bytes.
+        found: u32,
+    },
 }
 
 struct Shape<'a>(&'a [usize]);
@@ -154,7 +198,7 @@ impl Attribute {
                 found: data.len(),
             });
         }
-        self.data = Some(Data { bytes: data, mapping: None });
+        self.data = Some(Data::InMemory(data, None));
         Ok(())
     }
 
@@ -179,21 +223,53 @@ impl Attribute {
         checked_byte_len(self.dtype, &self.shape).unwrap_or_default()
     }
 
-    /// The bytes; `None` if the graph was read without weights. They need not be aligned to the
-    /// element.
-    pub fn data(&self) -> Option<&Bytes> {
-        self.data.as_ref().map(|data| &data.bytes)
+    /// Whether there is data, in memory or in a file.
+    pub fn is_loaded(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// The bytes, which need not be aligned to the element: those in memory, or read from the file
+    /// where they were left there.
+    ///
+    /// # Errors
+    /// If the graph was read without weights, or the file cannot be read any more.
+    pub fn data(&self) -> Result<Bytes, AttributeError> {
+        self.data.as_ref().ok_or(AttributeError::NotLoaded)?.bytes()
+    }
+
+    /// The bytes, if they are in memory.
+    pub fn in_memory(&self) -> Option<&Bytes> {
+        match &self.data {
+            Some(Data::InMemory(bytes, _)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Where the bytes are in a file, if they were left there.
+    pub fn in_file(&self) -> Option<&FilePart> {
+        match &self.data {
+            Some(Data::InFile(part)) => Some(part),
+            _ => None,
+        }
     }
 
     /// The mapped file that the bytes are a part of; none where they are memory of their own.
     pub fn mapping(&self) -> Option<&Mapping> {
-        self.data.as_ref().and_then(|data| data.mapping.as_ref())
+        match &self.data {
+            Some(Data::InMemory(_, mapping)) => mapping.as_ref(),
+            _ => None,
+        }
     }
 
     pub(crate) fn set_mapping(&mut self, mapping: Option<Mapping>) {
-        if let Some(data) = &mut self.data {
-            data.mapping = mapping;
+        if let Some(Data::InMemory(_, of)) = &mut self.data {
+            *of = mapping;
         }
+    }
+
+    /// Leaves the data in a file. Whoever calls this has compared the lengths.
+    pub(crate) fn leave_in(&mut self, part: FilePart) {
+        self.data = Some(Data::InFile(part));
     }
 
     /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else
@@ -205,10 +281,10 @@ impl Attribute {
         if self.dtype != T::DTYPE {
             return Err(AttributeError::DType { expected: T::DTYPE, found: self.dtype });
         }
-        let data = self.data().ok_or(AttributeError::NotLoaded)?;
-        Ok(match bytemuck::try_cast_slice(data) {
-            Ok(elements) => Cow::Borrowed(elements),
-            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(data)),
+        let in_memory = self.in_memory().map(|bytes| bytemuck::try_cast_slice(bytes));
+        Ok(match in_memory {
+            Some(Ok(elements)) => Cow::Borrowed(elements),
+            _ => Cow::Owned(bytemuck::pod_collect_to_vec(&self.data()?[..])),
         })
     }
 }

@@ -479,6 +479,17 @@ pub enum SaveError {
         /// Name of the weight.
         weight: String,
     },
+    /// A weight was left in its file, and cannot be read any more.
+    #[error("weight '{weight}' of operator '{operator}': {error}", weight = quote(weight), operator = quote(operator))]
+    Weight {
+        /// Name of the operator.
+        operator: String,
+        /// Name of the weight.
+        weight: String,
+        /// Why.
+        #[source]
+        error: AttributeError,
+    },
     /// The name of a weight's entry is longer than a zip archive allows.
     #[error("'{entry}' is too long for the name of an archive entry", entry = quote(entry))]
     EntryName {

@@ -98,6 +98,7 @@ mod dtype;
 mod error;
 pub mod expr;
 mod graph;
+mod in_file;
 mod limits;
 mod load;
 #[cfg(all(feature = "mmap", not(target_family = "wasm")))]
@@ -123,6 +124,7 @@ pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, Save
 pub use graph::{
     ControlProblem, EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId,
 };
+pub use in_file::{FileBytes, FilePart};
 pub use limits::{CancelToken, Interrupted, Limits, Registration};
 pub use load::{LoadOptions, Weights, read_regular, read_small};
 pub use mmap::Mapping;

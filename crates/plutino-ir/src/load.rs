@@ -5,13 +5,17 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::{BinError, LoadError, ParseError, ParseErrorKind};
 use crate::graph::Graph;
+use crate::in_file::WeightFile;
 use crate::limits::{Interrupted, Limits};
+use crate::mmap::Mapping;
 use crate::sizes::{SizeLimit, SizeLimits};
+use crate::weights::Source;
 use crate::{mmap, param, weights};
 
 /// Bytes that are read between two looks at the limits.
@@ -23,9 +27,16 @@ const MEMORY: &str = "<memory>";
 /// Whether to read the `.bin` file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// Every weight must be there.
+    /// Every weight must be there. Those of a file of more than 32 MiB stay in it, and each is read
+    /// when it is needed, as it is packed for a kernel: a model takes the memory of its packed
+    /// weights, not twice. So such a file must keep its contents while weights of it are alive;
+    /// what was changed in place is an error when it is read. (Replacing the file, or taking it
+    /// away, changes nothing where the system keeps what is open, as Unix does.)
     #[default]
-    Required,
+    Stream,
+    /// Every weight must be there, and is read when the model is loaded. The file may change or go
+    /// afterwards.
+    Read,
     /// Leave the `.bin` file alone: attributes have type and shape but no data.
     Skip,
 }
@@ -37,7 +48,8 @@ pub struct LoadOptions {
     /// reads what is touched. You promise that nobody changes or truncates the file while the graph
     /// or any of its weights is alive; off by default.
     pub mmap: bool,
-    /// Compare the checksum of every weight, which touches all of the data; on by default.
+    /// Compare the checksum of every weight when it is read, which touches all of the data; on by
+    /// default.
     pub verify_crc: bool,
     /// Whether to read the weights at all.
     pub weights: Weights,
@@ -56,7 +68,7 @@ impl Default for LoadOptions {
         LoadOptions {
             mmap: false,
             verify_crc: true,
-            weights: Weights::Required,
+            weights: Weights::Stream,
             memory_budget: None,
             limits: Limits::default(),
             sizes: SizeLimits::default(),
@@ -103,15 +115,19 @@ impl Graph {
             Err(other) => return Err(other),
         };
         let archive = if options.mmap {
-            mmap::map(&bin_path, options.verify_crc)
+            mmap::map(&bin_path, options.verify_crc).map(Archive::Memory)
+        } else if stays(&bin_path, options) {
+            WeightFile::open(&bin_path).map(|file| Archive::File(Arc::new(file)))
         } else {
             budget.take(&bin_path, 1)?;
             match read_within(&bin_path, &options.limits) {
-                Ok(read) => read.map_err(interrupted).map(|bytes| Ok((bytes.into(), None)))?,
+                Ok(read) => read
+                    .map_err(interrupted)
+                    .map(|bytes| Ok(Archive::Memory((bytes.into(), None))))?,
                 Err(error) => Err(error),
             }
         };
-        let (archive, mapping) = match archive {
+        let archive = match archive {
             Ok(archive) => archive,
             Err(error) if error.kind() == io::ErrorKind::NotFound && weights == 0 => {
                 return Ok(graph);
@@ -124,11 +140,13 @@ impl Graph {
             }
         };
         let bin = |error| LoadError::Bin { file: bin_path.display().to_string(), error };
-        weights::attach(&mut graph, &archive, mapping.as_ref(), options).map_err(|error| {
-            match error {
-                BinError::Interrupted(error) => interrupted(error),
-                error => bin(error),
-            }
+        let source = match &archive {
+            Archive::Memory((bytes, mapping)) => Source::Memory(bytes, mapping.as_ref()),
+            Archive::File(file) => Source::File(file),
+        };
+        weights::attach(&mut graph, &source, options).map_err(|error| match error {
+            BinError::Interrupted(error) => interrupted(error),
+            error => bin(error),
         })?;
         Ok(graph)
     }
@@ -146,7 +164,7 @@ impl Graph {
         if bin.is_empty() && graph.operators().all(|(_, operator)| operator.attrs.is_empty()) {
             return Ok(graph);
         }
-        weights::attach(&mut graph, &bin, None, &LoadOptions::default())
+        weights::attach(&mut graph, &Source::Memory(&bin, None), &LoadOptions::default())
             .map_err(|error| LoadError::Bin { file: MEMORY.into(), error })?;
         Ok(graph)
     }
@@ -172,6 +190,20 @@ impl FromStr for Graph {
     fn from_str(param: &str) -> Result<Self, Self::Err> {
         Graph::parse(param)
     }
+}
+
+/// Where the `.bin` file is once it is open.
+enum Archive {
+    Memory((Bytes, Option<Mapping>)),
+    File(Arc<WeightFile>),
+}
+
+/// Bytes of a `.bin` file that is read as a whole, at most.
+const SMALL: u64 = 32 << 20;
+
+/// Whether weights stay in this file.
+fn stays(bin: &Path, options: &LoadOptions) -> bool {
+    options.weights == Weights::Stream && fs::metadata(bin).is_ok_and(|found| found.len() > SMALL)
 }
 
 /// The bytes of a regular file. What is none (a folder, a device, a pipe) is refused before it is
@@ -236,9 +268,10 @@ struct Budget {
 /// Bytes that a model holds which was loaded so, as [`Budget`] counts them.
 pub(crate) fn held(param: &Path, options: &LoadOptions) -> usize {
     let len = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
-    let weights = match options.mmap || options.weights == Weights::Skip {
+    let bin = param.with_extension("bin");
+    let weights = match options.mmap || options.weights == Weights::Skip || stays(&bin, options) {
         true => 0,
-        false => len(&param.with_extension("bin")),
+        false => len(&bin),
     };
     let bytes = len(param).saturating_mul(GRAPH_FACTOR).saturating_add(weights);
     usize::try_from(bytes).unwrap_or(usize::MAX)

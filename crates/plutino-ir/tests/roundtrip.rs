@@ -87,7 +87,7 @@ fn weights_of_a_mapped_model_can_be_released_and_read_again() {
     for attribute in attributes(&graph) {
         let data = attribute.data().unwrap();
         let mapping = attribute.mapping().unwrap();
-        mapping.release(data);
+        mapping.release(&data);
         mapping.release(&[1, 2, 3]); // not a part of the file: left alone
     }
     assert_eq!(attributes(&graph), attributes(&copy));

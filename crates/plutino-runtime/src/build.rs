@@ -72,9 +72,10 @@ pub(crate) fn within<R>(
         budget: resolved.options.memory_budget,
         shared,
     };
-    making.check_budget(model.weights)?;
-    ledger.charge(model.weights)?;
+    making.check_budget(model.weights())?;
+    ledger.charge(model.weights())?;
     let made = make(&making);
+    model.release_buffers();
     match (made, halt::seen(&scope)) {
         (Err(error @ (SessionError::Cancelled { .. } | SessionError::Deadline { .. })), _) => {
             Err(error)
@@ -105,7 +106,7 @@ pub(crate) fn body(
         resolved: &shared.resolved,
         contexts: &[],
         ledger: &ledger,
-        budget: left.map(|left| left.saturating_add(model.weights)),
+        budget: left.map(|left| left.saturating_add(model.weights())),
         shared,
     };
     let made =
@@ -116,7 +117,7 @@ pub(crate) fn body(
     let plan = made?;
     drop(entered);
     // The weights are those of the model around.
-    alloc::charge(plan.memory.total().saturating_sub(model.weights))?;
+    alloc::charge(plan.memory.total().saturating_sub(model.weights()))?;
     Ok(plan)
 }
 
@@ -198,10 +199,10 @@ impl Making<'_> {
         let fetches = assembler.fetches()?;
         let packed = packs.used_bytes();
         let report = MemoryReport {
-            weights: model.weights,
+            weights: model.weights(),
             mapped: model.mapped,
             packed,
-            tables: self.ledger.spent().saturating_sub(packed.saturating_add(model.weights)),
+            tables: self.ledger.spent().saturating_sub(packed.saturating_add(model.weights())),
             ..lay::memory_report(&storage, &lay, &fetches)
         };
         // The state that carries the caches is charged for them as well.

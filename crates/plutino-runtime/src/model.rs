@@ -10,7 +10,7 @@ use crate::{
     suspects, tied,
 };
 use plutino_ir::{
-    Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights, topo,
+    FilePart, Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights, topo,
 };
 use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, MAX_NESTING, NodeReader, Operator, PackCache,
@@ -45,7 +45,9 @@ pub(crate) struct Inner {
     /// Weights in the forms that kernels want, shared by all sessions.
     pub(crate) packs: PackCache,
     /// Bytes of weights that were read, and of what operators made of them while being decoded.
-    pub(crate) weights: usize,
+    weights: usize,
+    /// Weights that were left in the file.
+    in_file: Vec<FilePart>,
     /// Bytes of weights in a mapped file.
     pub(crate) mapped: usize,
     /// The operators of control flow.
@@ -313,6 +315,8 @@ impl Model {
         let weights = weights.saturating_add(ledger.spent());
         let mapped = if cx.is_inside() { mapped } else { cx.mapped };
         let sizes = options.load.sizes;
+        let attributes = graph.operators().flat_map(|(_, op)| op.attrs.values());
+        let in_file = attributes.filter_map(|attribute| attribute.in_file().cloned()).collect();
         Ok(Arc::new(Inner {
             graph,
             file,
@@ -323,6 +327,7 @@ impl Model {
             sizes,
             packs,
             weights,
+            in_file,
             mapped,
             controls,
         }))
@@ -404,11 +409,24 @@ impl Inner {
         parts
     }
 
+    /// Bytes of weights in memory: those that were read, or made while decoding, and those that
+    /// were left in the file and are read in place since.
+    pub(crate) fn weights(&self) -> usize {
+        let kept = self.in_file.iter().filter_map(FilePart::kept);
+        kept.map(<[u8]>::len).fold(self.weights, usize::saturating_add)
+    }
+
+    /// Gives back the memory that weights were read into on their way to packed forms.
+    pub(crate) fn release_buffers(&self) {
+        self.in_file.iter().for_each(FilePart::release_buffers);
+    }
+
     fn release_memory(&self) {
         self.packs.release_unused();
+        self.release_buffers();
         for (_, operator) in self.graph.operators() {
             for attribute in operator.attrs.values() {
-                if let (Some(mapping), Some(data)) = (attribute.mapping(), attribute.data()) {
+                if let (Some(mapping), Some(data)) = (attribute.mapping(), attribute.in_memory()) {
                     mapping.release(data);
                 }
             }
@@ -427,7 +445,7 @@ impl Inner {
 fn weight_bytes(graph: &Graph, as_mapped: bool) -> (usize, usize) {
     let mut bytes = (0usize, 0usize);
     for attribute in graph.operators().flat_map(|(_, op)| op.attrs.values()) {
-        let len = attribute.data().map_or(0, |data| data.len());
+        let len = attribute.in_memory().map_or(0, |data| data.len());
         let of =
             if as_mapped || attribute.mapping().is_some() { &mut bytes.1 } else { &mut bytes.0 };
         *of = of.saturating_add(len);

@@ -63,7 +63,7 @@ impl Model {
                         *attribute = ours.clone();
                         common.push(weight());
                     }
-                    None if attribute.data().is_none() => {
+                    None if !attribute.is_loaded() => {
                         return Err(ModelError::NotShared {
                             file,
                             other: self.file().to_owned(),
@@ -83,8 +83,8 @@ impl Model {
 /// Whether a weight may stand for another one, which has the same bytes or none yet.
 fn same(ours: &Attribute, other: &Attribute) -> bool {
     (ours.dtype(), ours.shape()) == (other.dtype(), other.shape())
-        && ours.data().is_some()
-        && other.data().is_none_or(|bytes| Some(bytes) == ours.data())
+        && ours.is_loaded()
+        && (!other.is_loaded() || ours == other)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use plutino_tensor::alloc;
 pub(crate) fn fill(graph: &mut Graph, file: &str, most: usize) -> Result<(), ModelError> {
     let missing = || {
         let all = graph.operators().flat_map(|(_, op)| op.attrs.values());
-        all.filter(|attribute| attribute.data().is_none()).map(|attribute| attribute.byte_len())
+        all.filter(|attribute| !attribute.is_loaded()).map(|attribute| attribute.byte_len())
     };
     let bytes = missing().fold(0, usize::saturating_add);
     let too_large = || ModelError::StandIns { file: file.to_owned(), bytes, most };
@@ -26,7 +26,7 @@ pub(crate) fn fill(graph: &mut Graph, file: &str, most: usize) -> Result<(), Mod
     let operators: Vec<OperatorId> = graph.operators().map(|(id, _)| id).collect();
     for id in operators {
         let Ok(attributes) = graph.attrs_mut(id) else { continue };
-        for attribute in attributes.values_mut().filter(|attribute| attribute.data().is_none()) {
+        for attribute in attributes.values_mut().filter(|attribute| !attribute.is_loaded()) {
             // As long as it must be: nothing can be wrong with it.
             let _ = attribute.set_data(zeros.slice(..attribute.byte_len()));
         }

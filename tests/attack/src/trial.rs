@@ -253,7 +253,7 @@ fn fill(graph: &mut Graph, from: &[u8]) {
     let ids: Vec<OperatorId> = graph.operators().map(|(id, _)| id).collect();
     for id in ids {
         let Ok(attrs) = graph.attrs_mut(id) else { continue };
-        for attr in attrs.values_mut().filter(|attr| attr.data().is_none()) {
+        for attr in attrs.values_mut().filter(|attr| !attr.is_loaded()) {
             // As long as it must be: nothing can be wrong with it.
             let _ = attr.set_data(made(attr.dtype(), attr.byte_len(), from));
         }

@@ -420,7 +420,7 @@ impl Node {
                 self.read.borrow_mut().insert(name);
                 Ok(given.clone())
             }
-            None if self.skipped || own.data().is_some() => Ok(own.clone()),
+            None if self.skipped || own.is_loaded() => Ok(own.clone()),
             None => Err(failed(DefineProblem::MissingWeight { weight })),
         }
     }

@@ -203,8 +203,7 @@ impl Graph {
 
     /// Whether every attribute has its data.
     pub fn has_weights(&self) -> bool {
-        self.operators()
-            .all(|(_, operator)| operator.attrs.values().all(|attr| attr.data().is_some()))
+        self.operators().all(|(_, operator)| operator.attrs.values().all(|attr| attr.is_loaded()))
     }
 
     /// Makes an operator without checking anything, at the end of the order.

@@ -5,4 +5,4 @@ mod read;
 mod tests;
 mod write;
 
-pub(crate) use read::attach;
+pub(crate) use read::{Source, attach};

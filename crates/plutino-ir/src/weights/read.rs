@@ -2,12 +2,16 @@
 //! weight.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use rawzip::{CompressionMethod, ZipLocator, ZipSliceArchive, ZipSliceEntry};
+use rawzip::{CompressionMethod, ReaderAt, ZipArchive, ZipEntry, ZipFileHeaderRecord, ZipLocator};
 
+use crate::attribute::{Attribute, AttributeError};
 use crate::error::BinError;
 use crate::graph::{Graph, entry_name};
+use crate::in_file::{FilePart, WeightFile};
 use crate::limits::Limits;
 use crate::load::LoadOptions;
 use crate::mmap::Mapping;
@@ -18,24 +22,113 @@ const END_RECORD: u64 = 22 + u16::MAX as u64;
 /// Bytes between two looks at the limits: a fraction of a millisecond.
 const LOOK: usize = 1 << 20;
 
+/// Weights of less than this are read when the model is loaded.
+const WORTH_LEAVING: usize = 64 << 10;
+
+/// Bytes that a record of the directory, or what follows the header of an entry, has at most.
+const RECORD: usize = 46 + 3 * u16::MAX as usize;
+
+/// Where the archive is.
+pub(crate) enum Source<'a> {
+    /// In memory, which may be a mapped file: weights are slices of it.
+    Memory(&'a Bytes, Option<&'a Mapping>),
+    /// In a file, where weights of some size stay.
+    File(&'a Arc<WeightFile>),
+}
+
+impl Source<'_> {
+    fn index(&self, limits: &Limits) -> Result<Vec<Entry>, BinError> {
+        let locator = ZipLocator::new().max_search_space(END_RECORD);
+        let none = |error: rawzip::Error| BinError::Archive { reason: error.to_string() };
+        match self {
+            Self::Memory(bytes, _) => {
+                let archive = locator.locate_in_slice(&bytes[..]).map_err(|(_, e)| none(e))?;
+                index(&archive.into_reader_archive(), bytes.len() as u64, limits)
+            }
+            Self::File(file) => {
+                let mut buffer = vec![0; RECORD];
+                let found = locator.locate_in_reader(&***file, &mut buffer, file.len());
+                index(&found.map_err(|(_, e)| none(e))?, file.len(), limits)
+            }
+        }
+    }
+
+    /// Gives a weight its data, whose length is right.
+    fn fill(
+        &self,
+        attr: &mut Attribute,
+        entry: &Entry,
+        options: &LoadOptions,
+    ) -> Result<(), BinError> {
+        match self {
+            Self::Memory(bytes, mapping) => {
+                let data = bytes.slice(entry.data.start as usize..entry.data.end as usize);
+                if options.verify_crc {
+                    entry.check_crc(&data, &options.limits)?;
+                    // Of a small file all may stay: most is packed, and released, before long.
+                    if let Some(mapping) = mapping.filter(|m| !m.is_small()) {
+                        mapping.release(&data);
+                    }
+                }
+                let _ = attr.set_data(data);
+                attr.set_mapping(mapping.cloned());
+            }
+            Self::File(file) => {
+                let crc = options.verify_crc.then_some(entry.crc);
+                let part = FilePart::new(file, &entry.name, entry.data.clone(), crc);
+                if attr.byte_len() >= WORTH_LEAVING {
+                    attr.leave_in(part);
+                    return Ok(());
+                }
+                let read = part.read().map_err(|error| match error {
+                    AttributeError::Checksum { entry, expected, found, .. } => {
+                        BinError::Crc { entry, expected, found }
+                    }
+                    error => entry.truncated(error.to_string()),
+                })?;
+                let _ = attr.set_data(read.into_vec());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// An entry of the archive.
 struct Entry {
     name: String,
     /// Where its header begins.
     header: u64,
-    /// Where its data begins and ends.
-    data: std::ops::Range<usize>,
+    /// Where its data begins and ends: inside the archive.
+    data: Range<u64>,
     crc: u32,
 }
 
-/// Gives every weight of the graph its data, as slices of `archive`, which may be a mapped file.
+impl Entry {
+    fn truncated(&self, reason: String) -> BinError {
+        BinError::Truncated { entry: self.name.clone(), reason }
+    }
+
+    fn check_crc(&self, data: &[u8], limits: &Limits) -> Result<(), BinError> {
+        let mut hasher = crc32fast::Hasher::new();
+        for part in data.chunks(LOOK) {
+            limits.check()?;
+            hasher.update(part);
+        }
+        let found = hasher.finalize();
+        if found == self.crc {
+            return Ok(());
+        }
+        Err(BinError::Crc { entry: self.name.clone(), expected: self.crc, found })
+    }
+}
+
+/// Gives every weight of the graph its data.
 pub(crate) fn attach(
     graph: &mut Graph,
-    archive: &Bytes,
-    mapping: Option<&Mapping>,
+    source: &Source<'_>,
     options: &LoadOptions,
 ) -> Result<(), BinError> {
-    let entries = index(archive, &options.limits)?;
+    let entries = source.index(&options.limits)?;
     let mut by_name: HashMap<&str, &Entry> =
         entries.iter().map(|entry| (entry.name.as_str(), entry)).collect();
     graph.entries().map_err(BinError::SharedEntry)?;
@@ -54,23 +147,17 @@ pub(crate) fn attach(
                 }
             })?;
             options.limits.check()?;
-            let data = archive.slice(entry.data.clone());
-            let found = data.len() as u64;
-            if options.verify_crc && found == attr.byte_len() as u64 {
-                check_crc(entry, &data, &options.limits)?;
-                // Of a small file all may stay: most of it is packed, and released, before long.
-                if let Some(mapping) = mapping.filter(|m| !m.is_small()) {
-                    mapping.release(&data);
-                }
+            let (expected, found) = (attr.byte_len() as u64, entry.data.end - entry.data.start);
+            if expected != found {
+                return Err(BinError::EntrySize {
+                    entry: entry.name.clone(),
+                    shape: attr.shape().to_vec(),
+                    dtype: attr.dtype(),
+                    expected,
+                    found,
+                });
             }
-            attr.set_data(data).map_err(|_| BinError::EntrySize {
-                entry: entry.name.clone(),
-                shape: attr.shape().to_vec(),
-                dtype: attr.dtype(),
-                expected: attr.byte_len() as u64,
-                found,
-            })?;
-            attr.set_mapping(mapping.cloned());
+            source.fill(attr, entry, options)?;
         }
     }
     match entries.iter().find(|entry| by_name.contains_key(entry.name.as_str())) {
@@ -79,39 +166,27 @@ pub(crate) fn attach(
     }
 }
 
-fn check_crc(entry: &Entry, data: &[u8], limits: &Limits) -> Result<(), BinError> {
-    let mut hasher = crc32fast::Hasher::new();
-    for part in data.chunks(LOOK) {
-        limits.check()?;
-        hasher.update(part);
-    }
-    let found = hasher.finalize();
-    if found == entry.crc {
-        return Ok(());
-    }
-    Err(BinError::Crc { entry: entry.name.clone(), expected: entry.crc, found })
-}
-
-/// Reads the directory and compares it with the header of every entry.
-fn index(bytes: &Bytes, limits: &Limits) -> Result<Vec<Entry>, BinError> {
-    let archive = ZipLocator::new()
-        .max_search_space(END_RECORD)
-        .locate_in_slice(bytes.as_ref())
-        .map_err(|(_, error)| BinError::Archive { reason: error.to_string() })?;
-    let size = bytes.len() as u64;
+/// Reads the directory of an archive of `size` bytes, and compares it with the header of every
+/// entry.
+fn index<R: ReaderAt>(
+    archive: &ZipArchive<R>,
+    size: u64,
+    limits: &Limits,
+) -> Result<Vec<Entry>, BinError> {
     if archive.end_offset() != size {
         return Err(BinError::TrailingBytes { bytes: size.saturating_sub(archive.end_offset()) });
     }
     let mut entries = Vec::new();
     // An empty archive is its end records alone: there is no directory to walk through.
     if archive.entries_hint() > 0 {
-        let mut directory = archive.entries();
+        let (mut buffer, mut header) = (vec![0; RECORD], vec![0; RECORD]);
+        let mut directory = archive.entries(&mut buffer);
         while let Some(record) = directory.next_entry().map_err(|error| BinError::Directory {
             index: entries.len(),
             reason: error.to_string(),
         })? {
             limits.check_at(entries.len())?;
-            entries.push(check_entry(&archive, bytes, entries.len(), &record)?);
+            entries.push(check_entry((archive, size), entries.len(), &record, &mut header)?);
         }
     }
     let found = entries.len() as u64;
@@ -122,11 +197,12 @@ fn index(bytes: &Bytes, limits: &Limits) -> Result<Vec<Entry>, BinError> {
     Ok(entries)
 }
 
-fn check_entry(
-    archive: &ZipSliceArchive<&[u8]>,
-    bytes: &Bytes,
+/// `buffer` is for what follows the header of the entry.
+fn check_entry<R: ReaderAt>(
+    (archive, size): (&ZipArchive<R>, u64),
     index: usize,
-    record: &rawzip::ZipFileHeaderRecord<'_>,
+    record: &ZipFileHeaderRecord<'_>,
+    buffer: &mut [u8],
 ) -> Result<Entry, BinError> {
     let path = record.file_path();
     let name =
@@ -143,25 +219,33 @@ fn check_entry(
         return not_stored("written with a data descriptor");
     }
     let truncated = |reason: String| BinError::Truncated { entry: name.clone(), reason };
+    let header = record.local_header_offset();
+    if header >= size {
+        return Err(truncated(format!("its header at {header} is outside of the file")));
+    }
     let entry =
         archive.get_entry(record.wayfinder()).map_err(|error| truncated(error.to_string()))?;
-    check_header(record, &entry, &name)?;
+    check_header(record, &entry, &name, buffer)?;
 
     let (start, end) = entry.compressed_data_range();
-    let out_of_range = || truncated(format!("its data at {start}..{end} is outside of the file"));
-    let data = usize::try_from(start).ok().zip(usize::try_from(end).ok());
-    let data = data.map(|(start, end)| start..end).filter(|data| bytes.get(data.clone()).is_some());
-    let data = data.ok_or_else(out_of_range)?;
-    Ok(Entry { name, header: record.local_header_offset(), data, crc: record.crc32() })
+    if start > end || end > size {
+        return Err(truncated(format!("its data at {start}..{end} is outside of the file")));
+    }
+    Ok(Entry { name, header, data: start..end, crc: record.crc32() })
 }
 
 /// The entry's own header must say what the directory says.
-fn check_header(
-    record: &rawzip::ZipFileHeaderRecord<'_>,
-    entry: &ZipSliceEntry<'_>,
+fn check_header<R: ReaderAt>(
+    record: &ZipFileHeaderRecord<'_>,
+    entry: &ZipEntry<'_, R>,
     name: &str,
+    buffer: &mut [u8],
 ) -> Result<(), BinError> {
-    let header = entry.local_header();
+    let truncated = |error: rawzip::Error| BinError::Truncated {
+        entry: name.to_owned(),
+        reason: error.to_string(),
+    };
+    let header = entry.local_header(buffer).map_err(truncated)?;
     let stored = record.uncompressed_size_hint();
     let path = String::from_utf8_lossy(header.file_path().as_ref()).into_owned();
     let fields = [
@@ -195,7 +279,7 @@ fn check_distinct(entries: &mut [Entry], directory: u64) -> Result<(), BinError>
         return Err(BinError::DuplicateEntry { entry: entry.name.clone() });
     }
     entries.sort_by_key(|entry| entry.header);
-    let ends = entries.iter().map(|entry| (entry.data.end as u64, &entry.name));
+    let ends = entries.iter().map(|entry| (entry.data.end, &entry.name));
     let starts = entries.iter().skip(1).map(|entry| (entry.header, entry.name.as_str()));
     for ((end, first), (start, second)) in ends.zip(starts.chain([(directory, "the directory")])) {
         if end > start {

@@ -1,4 +1,11 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::Source;
+use crate::attribute::AttributeError;
 use crate::error::{BinError, LoadError};
+use crate::in_file::WeightFile;
 use crate::load::LoadOptions;
 use crate::{DType, Graph, InvalidGraph};
 
@@ -51,9 +58,41 @@ fn headers(archive: &[u8], index: usize) -> (usize, usize) {
     (find(b"PK\x03\x04"), find(b"PK\x01\x02"))
 }
 
+/// A file that is gone afterwards.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn with(bytes: &[u8]) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name =
+            format!("plutino-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The graph with weights that stay in a file.
+fn streamed(param: &str, file: &Scratch, options: &LoadOptions) -> Result<Graph, BinError> {
+    let mut graph = Graph::parse(param).unwrap();
+    let file = Arc::new(WeightFile::open(&file.0).unwrap());
+    super::attach(&mut graph, &Source::File(&file), options).map(|()| graph)
+}
+
+/// What is wrong with an archive, in memory and in a file.
 fn fault(param: &str, archive: Vec<u8>) -> BinError {
+    let in_file = streamed(param, &Scratch::with(&archive), &LoadOptions::default());
     match Graph::from_bytes(param, archive) {
-        Err(LoadError::Bin { error, .. }) => error,
+        Err(LoadError::Bin { error, .. }) => {
+            assert_eq!(in_file.unwrap_err(), error);
+            error
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -78,8 +117,7 @@ fn archives_of_other_tools_are_read() {
 fn weights_are_slices_not_copies() {
     let archive = bytes::Bytes::from(sample());
     let graph = Graph::from_bytes(PARAM, archive.clone()).unwrap();
-    let data =
-        graph[graph.operator_by_name("b").unwrap()].attr("y").unwrap().data().unwrap().clone();
+    let data = graph[graph.operator_by_name("b").unwrap()].attr("y").unwrap().data().unwrap();
     assert!(archive.as_ptr_range().contains(&data.as_ptr()));
 }
 
@@ -171,7 +209,56 @@ fn corruption_is_noticed_unless_waived() {
     );
     let mut graph = Graph::parse(PARAM).unwrap();
     let unverified = LoadOptions { verify_crc: false, ..LoadOptions::default() };
-    assert_eq!(super::attach(&mut graph, &archive.into(), None, &unverified), Ok(()));
+    let source = Source::Memory(&archive.clone().into(), None);
+    assert_eq!(super::attach(&mut graph, &source, &unverified), Ok(()));
+    assert_eq!(streamed(PARAM, &Scratch::with(&archive), &unverified), Ok(graph));
+}
+
+#[test]
+fn large_weights_stay_in_the_file() {
+    const LARGE: &str =
+        "7767517\n2 2\npnnx.Attribute a 0 1 0 @x=(2)i16\npnnx.Attribute b 0 1 1 @y=(70000)u8\n";
+    let data: Vec<u8> = (0..70_000).map(|i| (i % 251) as u8).collect();
+    let archive = plain(&[("a.x", &[1, 0, 2, 0]), ("b.y", &data)]);
+    let file = Scratch::with(&archive);
+    let graph = streamed(LARGE, &file, &LoadOptions::default()).unwrap();
+    let attr = |name: &str, key: &str| {
+        graph[graph.operator_by_name(name).unwrap()].attr(key).unwrap().clone()
+    };
+    let (small, large) = (attr("a", "x"), attr("b", "y"));
+    assert!(small.in_memory().is_some() && small.in_file().is_none());
+    assert!(large.in_memory().is_none() && large.is_loaded() && graph.has_weights());
+    assert_eq!(large.data().unwrap(), data);
+    assert_eq!(large.elements::<u8>().unwrap().as_ref(), data);
+    let part = large.in_file().unwrap();
+    assert_eq!(part.read().unwrap()[..], data);
+    assert_eq!((part.len(), part.kept()), (data.len(), None));
+    assert_eq!(graph, Graph::from_bytes(LARGE, archive.clone()).unwrap());
+    assert_eq!(
+        Graph::from_bytes(LARGE, graph.to_bin_bytes().unwrap()).unwrap(),
+        graph,
+        "what is in a file can be saved"
+    );
+
+    // What was changed in place is noticed when it is read, unless nobody asked for that.
+    let mut changed = archive.clone();
+    let at = changed.len() / 2;
+    changed[at] ^= 1;
+    std::fs::write(&file.0, &changed).unwrap();
+    assert!(matches!(large.data(), Err(AttributeError::Checksum { .. })));
+    assert!(matches!(part.keep(), Err(AttributeError::Checksum { .. })));
+    assert!(graph.to_bin_bytes().is_err());
+    let unverified = LoadOptions { verify_crc: false, ..LoadOptions::default() };
+    let waived = streamed(LARGE, &file, &unverified).unwrap();
+    assert_ne!(waived, graph);
+    std::fs::write(&file.0, &archive[..1000]).unwrap();
+    assert!(matches!(large.data(), Err(AttributeError::Unreadable { .. })));
+
+    // Bytes that are read in place are there, for all clones, whatever becomes of the file.
+    std::fs::write(&file.0, &archive).unwrap();
+    assert_eq!(part.keep().unwrap(), data);
+    std::fs::write(&file.0, b"").unwrap();
+    assert_eq!(attr("b", "y").in_file().unwrap().kept().unwrap(), data);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use crate::attribute::AttributeError;
 use crate::error::SaveError;
 use crate::graph::{Graph, entry_name};
 
@@ -31,14 +32,17 @@ impl Graph {
         let mut archive = Archive { out: &mut out, written: 0, directory: Vec::new(), entries: 0 };
         for (_, operator) in self.operators() {
             for (weight, attr) in &operator.attrs {
-                let data = attr.data().ok_or_else(|| SaveError::NotLoaded {
-                    operator: operator.name.clone(),
-                    weight: weight.clone(),
+                let of = || (operator.name.clone(), weight.clone());
+                let data = attr.data().map_err(|error| match (of(), error) {
+                    ((operator, weight), AttributeError::NotLoaded) => {
+                        SaveError::NotLoaded { operator, weight }
+                    }
+                    ((operator, weight), error) => SaveError::Weight { operator, weight, error },
                 })?;
                 let name = entry_name(&operator.name, weight);
                 let length = u16::try_from(name.len())
                     .map_err(|_| SaveError::EntryName { entry: name.clone() })?;
-                archive.entry(&name, length, data).map_err(SaveError::Write)?;
+                archive.entry(&name, length, &data).map_err(SaveError::Write)?;
             }
         }
         archive.finish().map_err(SaveError::Write)?;

@@ -218,6 +218,15 @@ pub enum PlanError {
         /// Full name of the weight.
         name: String,
     },
+    /// The weight was left in its file, which cannot be read any more.
+    #[error("weight '{name}': {error}", name = quote(name))]
+    WeightFile {
+        /// Full name of the weight.
+        name: String,
+        /// Why.
+        #[source]
+        error: plutino_ir::AttributeError,
+    },
     /// Memory or tensors.
     #[error(transparent)]
     Tensor(#[from] TensorError),

@@ -385,13 +385,8 @@ impl<'a> NodeReader<'a> {
             return Err(self.error(BuildProblem::MissingWeight { key: key.into() }));
         };
         self.read_weights.insert(key);
-        Ok(Weight {
-            name: format!("{}.{key}", self.op.name).into(),
-            spec: TensorSpec::new(dtype(attr.dtype()), attr.shape()),
-            data: attr.data().cloned(),
-            mapping: attr.mapping().cloned(),
-            scale: None,
-        })
+        let name = format!("{}.{key}", self.op.name).into();
+        Ok(Weight::new(name, TensorSpec::new(dtype(attr.dtype()), attr.shape()), attr))
     }
 
     /// The position of the input that stands for argument `key`: the one that the file names so,

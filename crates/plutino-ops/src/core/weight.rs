@@ -2,12 +2,12 @@
 
 use super::PlanError;
 use bytes::Bytes;
-use plutino_ir::Mapping;
-use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec};
+use plutino_ir::{Attribute, AttributeError, FileBytes, FilePart, Mapping};
+use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec, alloc};
 use std::sync::Arc;
 
-/// A weight: raw bytes of the file (often memory-mapped, not aligned) with dtype and shape. Cheap
-/// to clone.
+/// A weight: raw bytes of the file (often memory-mapped or still in it, not aligned) with dtype and
+/// shape. Cheap to clone.
 #[derive(Clone)]
 pub struct Weight {
     /// `<operator name>.<weight name>`: unique in a model, the key under which packed forms are
@@ -15,11 +15,18 @@ pub struct Weight {
     pub name: Arc<str>,
     /// Dtype and shape.
     pub spec: TensorSpec,
-    pub(super) data: Option<Bytes>,
-    /// The mapped file that the bytes are a part of.
-    pub(super) mapping: Option<Mapping>,
+    data: Option<Data>,
     /// What each index of the first dimension is multiplied with when it is read; f32 only.
-    pub(super) scale: Option<Arc<[f64]>>,
+    scale: Option<Arc<[f64]>>,
+}
+
+/// Where the bytes are.
+#[derive(Clone)]
+enum Data {
+    /// In memory, and the mapped file that they are a part of.
+    InMemory(Bytes, Option<Mapping>),
+    /// In a file; in memory, too, once somebody reads them in place.
+    InFile(FilePart),
 }
 
 impl std::fmt::Debug for Weight {
@@ -37,27 +44,61 @@ impl Weight {
         &self.spec.shape
     }
 
-    /// The raw little-endian bytes; not aligned.
+    /// The weight of this name that a node has.
+    pub(super) fn new(name: Arc<str>, spec: TensorSpec, attribute: &Attribute) -> Self {
+        let in_memory = |bytes: &Bytes| Data::InMemory(bytes.clone(), attribute.mapping().cloned());
+        let in_file = || attribute.in_file().cloned().map(Data::InFile);
+        let data = attribute.in_memory().map(in_memory).or_else(in_file);
+        Self { name, spec, data, scale: None }
+    }
+
+    /// The raw little-endian bytes; not aligned. Those that were left in the file are in memory
+    /// from then on.
     ///
     /// # Errors
-    /// Where the model was loaded without weights.
+    /// Where the model was loaded without weights, or the file cannot be read any more.
     pub fn bytes(&self) -> Result<&[u8], PlanError> {
         if self.scale.is_some() {
             return Err(PlanError::Unsupported(format!("the bytes of '{}'", self.name)));
         }
-        self.stored()
+        match self.data()? {
+            Data::InMemory(bytes, _) => Ok(bytes),
+            Data::InFile(part) => {
+                if part.kept().is_none() {
+                    alloc::charge(part.len())?;
+                }
+                part.keep().map_err(|error| self.unread(error))
+            }
+        }
     }
 
-    /// The bytes of the file.
-    fn stored(&self) -> Result<&[u8], PlanError> {
-        self.data.as_deref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
+    fn data(&self) -> Result<&Data, PlanError> {
+        self.data.as_ref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
+    }
+
+    /// The bytes of the file, for as long as they are looked at.
+    fn stored(&self) -> Result<Stored<'_>, PlanError> {
+        Ok(match self.data()? {
+            Data::InMemory(bytes, _) => Stored::InPlace(bytes),
+            Data::InFile(part) => match part.kept() {
+                Some(bytes) => Stored::InPlace(bytes),
+                None => {
+                    alloc::charge(part.len())?;
+                    Stored::Read(part.read().map_err(|error| self.unread(error))?)
+                }
+            },
+        })
+    }
+
+    fn unread(&self, error: AttributeError) -> PlanError {
+        PlanError::WeightFile { name: self.name.to_string(), error }
     }
 
     /// The weight of this name that was computed while decoding; without `tensor`, one of a model
     /// that was loaded without weights.
     pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
-        let data = tensor.map(|t| Bytes::copy_from_slice(t.as_bytes()));
-        Self { name, spec, data, mapping: None, scale: None }
+        let data = tensor.map(|t| Data::InMemory(Bytes::copy_from_slice(t.as_bytes()), None));
+        Self { name, spec, data, scale: None }
     }
 
     /// This weight, of f32, with each index of its first dimension multiplied by a number: done
@@ -82,10 +123,13 @@ impl Weight {
     /// Where the model was loaded without weights, or no memory is left.
     pub fn tensor(&self) -> Result<Tensor, PlanError> {
         let shape = self.spec.shape.clone();
-        let tensor = match self.scale {
-            Some(_) => Tensor::from_slice(&self.to_f32()?, shape)?,
-            None => Tensor::from_bytes(self.spec.dtype, shape, self.stored()?)?,
+        let make = || -> Result<Tensor, PlanError> {
+            Ok(match self.scale {
+                Some(_) => Tensor::from_slice(&self.to_f32()?, shape)?,
+                None => Tensor::from_bytes(self.spec.dtype, shape, &self.stored()?)?,
+            })
         };
+        let tensor = alloc::keeping(make, |made| made.as_ref().map_or(0, |t| t.as_bytes().len()))?;
         self.release();
         Ok(tensor)
     }
@@ -106,13 +150,13 @@ impl Weight {
     /// # Errors
     /// As there.
     pub fn view_f32(&self) -> Result<F32View<'_>, PlanError> {
-        let bytes = self.stored()?;
-        let as_it_is = self.spec.dtype == DType::F32 && self.scale.is_none();
-        let floats = if as_it_is { Floats::from_bytes(bytes) } else { None };
-        Ok(match floats {
-            Some(floats) => F32View::InPlace(self, floats),
-            None => F32View::Copied(self.to_f32()?),
-        })
+        if self.spec.dtype == DType::F32 && self.scale.is_none() {
+            let stored = self.stored()?;
+            if Floats::from_bytes(&stored).is_some() {
+                return Ok(F32View::Stored(self, stored));
+            }
+        }
+        Ok(F32View::Copied(self.to_f32()?))
     }
 
     /// A copy of the elements as f32, converted where the weight is stored in f64, f16 or bf16.
@@ -120,7 +164,12 @@ impl Weight {
     /// # Errors
     /// Where the weight was not loaded or is not a real float, or no memory is left.
     pub fn to_f32(&self) -> Result<F32Copy, PlanError> {
-        let bytes = self.stored()?;
+        alloc::keeping(|| self.convert(), |copy| copy.as_ref().map_or(0, |copy| copy.0.len()))
+    }
+
+    fn convert(&self) -> Result<F32Copy, PlanError> {
+        let stored = self.stored()?;
+        let bytes = &stored[..];
         let mut copy = AlignedBuf::resident(self.spec.shape.checked_numel()?.saturating_mul(4))?;
         let out: &mut [f32] = bytemuck::cast_slice_mut(copy.as_mut_bytes());
         match self.spec.dtype {
@@ -147,8 +196,8 @@ impl Weight {
 
     /// Gives the pages of a mapped file back to the system.
     fn release(&self) {
-        if let (Some(mapping), Some(data)) = (&self.mapping, &self.data) {
-            mapping.release(data);
+        if let Some(Data::InMemory(bytes, Some(mapping))) = &self.data {
+            mapping.release(bytes);
         }
     }
 }
@@ -164,11 +213,30 @@ impl std::ops::Deref for F32Copy {
     }
 }
 
-/// The elements of a weight as f32: where they lie, or a copy.
+/// The bytes of a weight: where they lie, or read of the file.
+#[derive(Debug)]
+pub enum Stored<'a> {
+    /// In memory.
+    InPlace(&'a [u8]),
+    /// In a buffer that serves the next weight afterwards.
+    Read(FileBytes),
+}
+
+impl std::ops::Deref for Stored<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::InPlace(bytes) => bytes,
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// The elements of a weight as f32: as they are stored, or a copy.
 #[derive(Debug)]
 pub enum F32View<'a> {
-    /// In the file.
-    InPlace(&'a Weight, Floats<'a>),
+    /// As they are stored: whole numbers of four bytes.
+    Stored(&'a Weight, Stored<'a>),
     /// Converted from another dtype.
     Copied(F32Copy),
 }
@@ -177,7 +245,7 @@ impl F32View<'_> {
     /// The elements.
     pub fn floats(&self) -> Floats<'_> {
         match self {
-            Self::InPlace(_, floats) => *floats,
+            Self::Stored(_, bytes) => Floats::from_bytes(bytes).unwrap_or_else(|| (&[][..]).into()),
             Self::Copied(copy) => Floats::from(&**copy),
         }
     }
@@ -185,7 +253,7 @@ impl F32View<'_> {
 
 impl Drop for F32View<'_> {
     fn drop(&mut self) {
-        if let Self::InPlace(weight, _) = self {
+        if let Self::Stored(weight, _) = self {
             weight.release();
         }
     }
