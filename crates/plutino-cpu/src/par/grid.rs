@@ -16,9 +16,12 @@ pub fn part_of(part: usize, parts: usize, items: usize) -> Range<usize> {
     start(part)..start(part + 1)
 }
 
-/// The thread that begins with a unit: the one whose part it is in.
-fn owner(unit: usize, threads: usize, units: usize) -> usize {
-    (((unit as u128 + 1) * threads as u128 - 1) / units as u128) as usize
+/// Which of `parts` parts ([`part_of`]) an item is in: the thread that begins with a unit, say.
+pub fn owner(item: usize, parts: usize, items: usize) -> usize {
+    match (item + 1).checked_mul(parts) {
+        Some(product) => (product - 1) / items,
+        None => (((item as u128 + 1) * parts as u128 - 1) / items as u128) as usize,
+    }
 }
 
 /// A grid of tasks: images, layers, places.

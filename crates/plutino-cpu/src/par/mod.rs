@@ -28,7 +28,7 @@ mod sync;
 mod trace;
 
 use grid::Grid;
-pub use grid::part_of;
+pub use grid::{owner, part_of};
 pub use plutino_tensor::stop;
 pub use refusal::Refusal;
 use region::Region;

@@ -58,7 +58,7 @@ use crate::choose::Request;
 use crate::cost::{full_speed, stream_cycles};
 use crate::post_ops::Residual;
 use crate::problem::ConvError;
-use plutino_cpu::par::{SharedMut, part_of, stop};
+use plutino_cpu::par::{SharedMut, owner, part_of, stop};
 use plutino_cpu::simd::Isa;
 use plutino_cpu::{PackKey, Par};
 use plutino_tensor::Floats;
@@ -177,7 +177,9 @@ pub(crate) struct Winograd {
     /// How many chunks are in work at a time.
     workers: usize,
     threads: usize,
-    /// Parts of each point's tiles that are multiplied apart, one for each thread; or one.
+    /// Parts of a chunk's rows, one for each thread, that have scratch memory of their own: threads
+    /// that share lines, if only through what their cores prefetch, write slowly (decision 010). Or
+    /// one.
     parts: usize,
 }
 
@@ -295,9 +297,8 @@ impl Winograd {
 
     /// The part of a chunk in work: its data, and squares for each of the threads that share it.
     fn chunk_len(&self) -> usize {
-        let [inputs, outputs] = self.point_sizes();
-        let points = self.variant.sizes().points;
-        points * points * (inputs + outputs) + self.threads / self.workers * self.squares_len()
+        let [inputs, outputs] = self.part_sizes();
+        self.parts * (inputs + outputs) + self.threads / self.workers * self.squares_len()
     }
 
     /// f32 of the squares that a row of tiles reads.
@@ -306,11 +307,18 @@ impl Winograd {
         if self.image.is_some() { self.variant.sizes().points * row } else { 0 }
     }
 
-    /// f32 of a chunk's transformed inputs and products, for one point.
+    /// f32 of the transformed inputs and products of a part of a chunk.
+    fn part_sizes(&self) -> [usize; 2] {
+        let points = self.variant.sizes().points;
+        self.point_sizes().map(|size| points * points * size)
+    }
+
+    /// The same for one point.
     fn point_sizes(&self) -> [usize; 2] {
         let b = self.isa.lanes();
         let [out, inp] = self.channels;
-        let tiles = (self.batch * self.tiles[0]).div_ceil(self.chunks) * self.tiles[1];
+        let rows = (self.batch * self.tiles[0]).div_ceil(self.chunks).div_ceil(self.parts);
+        let tiles = rows * self.tiles[1];
         [inp.div_ceil(b) * tiles * b + SKEW, out.next_multiple_of(NB * b) * tiles + SKEW]
     }
 
@@ -330,20 +338,28 @@ impl Winograd {
         let pairs = out.div_ceil(NB * b);
         let [v_point, m_point] = self.point_sizes();
         let points = T::POINTS * T::POINTS;
-        let (v, rest) = scratch.split_at_mut(points * v_point);
-        let (m, squares) = rest.split_at_mut(points * m_point);
+        let [v_part, m_part] = self.part_sizes();
+        let (v, rest) = scratch.split_at_mut(self.parts * v_part);
+        let (m, squares) = rest.split_at_mut(self.parts * m_part);
         let (squares, squares_len) = (SharedMut::new(squares), self.squares_len());
         let packed = weights.as_slice();
         let panels = pairs * inp * NB * b;
         let all_rows = self.batch * self.tiles[0];
         let rows = part_of(chunk, self.chunks, all_rows);
         let (first, rows) = (rows.start, rows.len());
-        let tiles = rows * self.tiles[1];
-        let order = Order::new(first..first + rows, self.tiles, self.short);
+        let part = |index: usize| {
+            let own = part_of(index, self.parts, rows);
+            let tiles = own.len() * self.tiles[1];
+            let own = first + own.start..first + own.end;
+            Part { index, tiles, order: Order::new(own, self.tiles, self.short) }
+        };
+        // The part that a row of the chunk is in.
+        let part_with = |row: usize| part(owner(row, self.parts, rows));
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
         let shared = SharedMut::new(v);
         par.run_grid([1, in_blocks, rows], |worker, [_, block, row]| {
+            let part = part_with(row);
             let (n, row_of_image) = row_of(first + row);
             let top = row_of_image * T::OUT * T::STRIDE;
             let (x, top) = if let Some(image) = &self.image {
@@ -365,29 +381,29 @@ impl Winograd {
                 top,
                 v: &shared,
                 v_point,
-                at: block * tiles * b,
-                places: order.row(first + row),
+                at: part.index * v_part + block * part.tiles * b,
+                places: part.order.row(first + row),
             });
         });
         let (v, shared) = (&*v, SharedMut::new(m));
         // A task is a point or one of its parts, or less where there are few tasks for the threads.
         let cuts = if par.threads() > 4 { pairs.min(4) } else { 1 };
-        par.run_grid([1, points * cuts, self.parts], |_, [_, layer, part]| {
+        par.run_grid([1, points * cuts, self.parts], |_, [_, layer, index]| {
+            let Part { tiles, order, .. } = part(index);
             let (point, cut) = (layer / cuts, layer % cuts);
             let points = [point / T::POINTS, point % T::POINTS];
             let places = order.of_point(points.map(|point| T::SHORT.contains(&point)));
-            let part = part_of(part, self.parts, places.len());
             let [i, j] = points.map(T::filter_of);
             let filter = i * T::FILTERS + j;
-            let pair = part.len() * inp * NB * b;
+            let pair = places.len() * inp * NB * b;
             for pairs in stop::parts(part_of(cut, cuts, pairs), LOOK / pair.max(1)) {
                 self.isa.run(Product {
-                    v: &v[point * v_point..][..in_blocks * tiles * b],
+                    v: &v[index * v_part + point * v_point..][..in_blocks * tiles * b],
                     m: &shared,
-                    at: point * m_point,
+                    at: index * m_part + point * m_point,
                     weights: &packed[filter * panels..(filter + 1) * panels],
                     pairs,
-                    part: places.start + part.start..places.start + part.end,
+                    part: places.clone(),
                     tiles,
                     channels: inp,
                     chain: T::CHAIN,
@@ -397,6 +413,7 @@ impl Winograd {
         });
         let m = &*m;
         par.run_grid([1, out_blocks, rows], |_, [_, block, row]| {
+            let part = part_with(row);
             let (n, row_of_image) = row_of(first + row);
             let plane = (n * out_blocks + block) * out_plane;
             self.isa.run(OutputRow::<T> {
@@ -404,8 +421,8 @@ impl Winograd {
                 transform: PhantomData,
                 m,
                 m_point,
-                at: block * tiles * b,
-                places: order.row(first + row),
+                at: part.index * m_part + block * part.tiles * b,
+                places: part.order.row(first + row),
                 bias: &bias[block * b..],
                 residual: residual.map(|r| r.part(plane..plane + out_plane)),
                 y,
@@ -414,6 +431,13 @@ impl Winograd {
             });
         });
     }
+}
+
+/// Rows of a chunk that have scratch memory of their own.
+struct Part {
+    index: usize,
+    tiles: usize,
+    order: Order,
 }
 
 /// The tensors of one run.
