@@ -8,7 +8,7 @@ use bytes::Bytes;
 use thiserror::Error;
 
 use crate::dtype::{DType, write_tuple};
-use crate::in_file::FilePart;
+use crate::in_file::{FilePart, WeightBytes};
 use crate::mmap::Mapping;
 
 #[cfg(target_endian = "big")]
@@ -35,10 +35,10 @@ enum Data {
 }
 
 impl Data {
-    fn bytes(&self) -> Result<Bytes, AttributeError> {
+    fn look(&self) -> Result<WeightBytes<'_>, AttributeError> {
         match self {
-            Self::InMemory(bytes, _) => Ok(bytes.clone()),
-            Self::InFile(part) => Ok(part.read()?.into_vec().into()),
+            Self::InMemory(bytes, _) => Ok(WeightBytes::InPlace(bytes)),
+            Self::InFile(part) => part.look(),
         }
     }
 }
@@ -48,7 +48,9 @@ impl PartialEq for Data {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::InFile(one), Self::InFile(other)) if one.is(other) => true,
-            _ => matches!((self.bytes(), other.bytes()), (Ok(one), Ok(other)) if one == other),
+            _ => {
+                matches!((self.look(), other.look()), (Ok(one), Ok(other)) if one[..] == other[..])
+            }
         }
     }
 }
@@ -234,7 +236,18 @@ impl Attribute {
     /// # Errors
     /// If the graph was read without weights, or the file cannot be read any more.
     pub fn data(&self) -> Result<Bytes, AttributeError> {
-        self.data.as_ref().ok_or(AttributeError::NotLoaded)?.bytes()
+        match self.data.as_ref().ok_or(AttributeError::NotLoaded)? {
+            Data::InMemory(bytes, _) => Ok(bytes.clone()),
+            Data::InFile(part) => Ok(part.read_whole()?.into()),
+        }
+    }
+
+    /// The bytes for as long as they are looked at, as [`Attribute::data`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn look(&self) -> Result<WeightBytes<'_>, AttributeError> {
+        self.data.as_ref().ok_or(AttributeError::NotLoaded)?.look()
     }
 
     /// The bytes, if they are in memory.
@@ -284,7 +297,7 @@ impl Attribute {
         let in_memory = self.in_memory().map(|bytes| bytemuck::try_cast_slice(bytes));
         Ok(match in_memory {
             Some(Ok(elements)) => Cow::Borrowed(elements),
-            _ => Cow::Owned(bytemuck::pod_collect_to_vec(&self.data()?[..])),
+            _ => Cow::Owned(bytemuck::pod_collect_to_vec(&self.look()?[..])),
         })
     }
 }

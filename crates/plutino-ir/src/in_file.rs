@@ -38,13 +38,10 @@ impl WeightFile {
         self.len
     }
 
-    /// A buffer of `len` bytes, whatever they are.
-    fn buffer(&self, len: usize) -> Result<Vec<u8>, std::collections::TryReserveError> {
+    /// A buffer that nobody uses, of so many bytes at least; or an empty one.
+    fn spare(&self, len: usize) -> Vec<u8> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut buffer = spare.unwrap_or_default();
-        buffer.try_reserve_exact(len.saturating_sub(buffer.len()))?;
-        buffer.resize(len.max(buffer.len()), 0);
-        Ok(buffer)
+        spare.filter(|buffer| buffer.capacity() >= len).unwrap_or_default()
     }
 }
 
@@ -96,32 +93,40 @@ impl FilePart {
     /// # Errors
     /// Where the file cannot be read, the bytes do not have their checksum, or no memory is left.
     pub fn read(&self) -> Result<FileBytes, AttributeError> {
-        let unreadable = |reason: String| AttributeError::Unreadable {
+        let (mut bytes, len) = (self.file.spare(self.len()), self.len());
+        let more = len.saturating_sub(bytes.len());
+        bytes.try_reserve_exact(more).map_err(|error| self.unreadable(&error))?;
+        bytes.resize(bytes.len() + more, 0);
+        let mut reader = Reader::new(self);
+        bytes[..len].chunks_mut(PART).try_for_each(|part| reader.read(part))?;
+        reader.end()?;
+        Ok(FileBytes { file: Arc::clone(&self.file), bytes, len })
+    }
+
+    /// The same, in memory of its own, each page of which is written once.
+    pub(crate) fn read_whole(&self) -> Result<Vec<u8>, AttributeError> {
+        let (mut bytes, len) = (Vec::new(), self.len());
+        bytes.try_reserve_exact(len).map_err(|error| self.unreadable(&error))?;
+        let mut reader = Reader::new(self);
+        if len <= PART {
+            bytes.resize(len, 0);
+            reader.read(&mut bytes)?;
+        }
+        let mut buffer = if bytes.len() < len { vec![0; PART] } else { Vec::new() };
+        while bytes.len() < len {
+            let part = &mut buffer[..PART.min(len - bytes.len())];
+            reader.read(part)?;
+            bytes.extend_from_slice(part); // within what is reserved
+        }
+        reader.end()?;
+        Ok(bytes)
+    }
+
+    fn unreadable(&self, why: &dyn std::fmt::Display) -> AttributeError {
+        AttributeError::Unreadable {
             file: self.file.path.clone(),
             entry: self.entry.to_string(),
-            reason,
-        };
-        let len = self.len();
-        let bytes = self.file.buffer(len).map_err(|error| unreadable(error.to_string()))?;
-        let mut read = FileBytes { file: Arc::clone(&self.file), bytes, len };
-        let mut hasher = crc32fast::Hasher::new();
-        let mut at = self.at.start;
-        for part in read.bytes[..len].chunks_mut(PART) {
-            self.file.read_exact_at(part, at).map_err(|error| unreadable(error.to_string()))?;
-            at += part.len() as u64;
-            if self.crc.is_some() {
-                hasher.update(part);
-            }
-        }
-        let found = hasher.finalize();
-        match self.crc.filter(|&expected| expected != found) {
-            None => Ok(read),
-            Some(expected) => Err(AttributeError::Checksum {
-                file: self.file.path.clone(),
-                entry: self.entry.to_string(),
-                expected,
-                found,
-            }),
+            reason: why.to_string(),
         }
     }
 
@@ -133,13 +138,24 @@ impl FilePart {
         if let Some(kept) = self.kept() {
             return Ok(kept);
         }
-        let read = self.read()?.into_vec();
+        let read = self.read_whole()?;
         Ok(self.kept.get_or_init(|| read))
     }
 
     /// The bytes, if they are in memory.
     pub fn kept(&self) -> Option<&[u8]> {
         self.kept.get().map(Vec::as_slice)
+    }
+
+    /// The bytes for as long as they are looked at: where they are in memory, or read.
+    ///
+    /// # Errors
+    /// As [`FilePart::read`].
+    pub fn look(&self) -> Result<WeightBytes<'_>, AttributeError> {
+        Ok(match self.kept() {
+            Some(bytes) => WeightBytes::InPlace(bytes),
+            None => WeightBytes::Read(self.read()?),
+        })
     }
 
     /// Gives back the memory of buffers that nobody uses at the moment.
@@ -151,6 +167,43 @@ impl FilePart {
 impl std::fmt::Debug for FilePart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FilePart({:?} of {})", self.at, self.file.path.display())
+    }
+}
+
+/// Reads a part of a file piece by piece.
+struct Reader<'a> {
+    part: &'a FilePart,
+    at: u64,
+    hasher: crc32fast::Hasher,
+}
+
+impl<'a> Reader<'a> {
+    fn new(part: &'a FilePart) -> Self {
+        Self { part, at: part.at.start, hasher: crc32fast::Hasher::new() }
+    }
+
+    fn read(&mut self, piece: &mut [u8]) -> Result<(), AttributeError> {
+        let read = self.part.file.read_exact_at(piece, self.at);
+        read.map_err(|error| self.part.unreadable(&error))?;
+        self.at = self.at.saturating_add(piece.len() as u64);
+        if self.part.crc.is_some() {
+            self.hasher.update(piece);
+        }
+        Ok(())
+    }
+
+    /// Compares the checksum.
+    fn end(self) -> Result<(), AttributeError> {
+        let found = self.hasher.finalize();
+        match self.part.crc.filter(|&expected| expected != found) {
+            None => Ok(()),
+            Some(expected) => Err(AttributeError::Checksum {
+                file: self.part.file.path.clone(),
+                entry: self.part.entry.to_string(),
+                expected,
+                found,
+            }),
+        }
     }
 }
 
@@ -169,16 +222,6 @@ impl Deref for FileBytes {
     }
 }
 
-impl FileBytes {
-    /// The bytes, in memory of their own.
-    pub fn into_vec(mut self) -> Vec<u8> {
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.truncate(self.len);
-        bytes.shrink_to_fit();
-        bytes
-    }
-}
-
 impl Drop for FileBytes {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
@@ -191,5 +234,24 @@ impl Drop for FileBytes {
 impl std::fmt::Debug for FileBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "FileBytes({})", self.len)
+    }
+}
+
+/// The bytes of a weight, for as long as they are looked at.
+#[derive(Debug)]
+pub enum WeightBytes<'a> {
+    /// In memory.
+    InPlace(&'a [u8]),
+    /// In a buffer that serves the next weight afterwards.
+    Read(FileBytes),
+}
+
+impl Deref for WeightBytes<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::InPlace(bytes) => bytes,
+            Self::Read(bytes) => bytes,
+        }
     }
 }

@@ -199,7 +199,7 @@ impl Content {
                 })
             }
             _ => {
-                let (bytes, size) = (data.data().ok()?, data.dtype().size_of());
+                let (bytes, size) = (data.look().ok()?, data.dtype().size_of());
                 let mut elements = bytes.chunks_exact(size);
                 let first = elements.next();
                 let uniform = first.is_some_and(|first| elements.all(|x| x == first));

@@ -105,7 +105,7 @@ fn each(attribute: &Attribute, mut with: impl FnMut(f64)) -> Option<()> {
         return None;
     }
     let size = attribute.dtype().size_of();
-    for part in attribute.data().ok()?.chunks(CHUNK * size) {
+    for part in attribute.look().ok()?.chunks(CHUNK * size) {
         let part = Tensor::from_bytes(dtype, [part.len() / size], part).ok()?;
         let part = part.cast(DType::F64).ok()?;
         part.as_slice::<f64>().ok()?.iter().for_each(|&x| with(x));

@@ -80,13 +80,13 @@ impl Source<'_> {
                     attr.leave_in(part);
                     return Ok(());
                 }
-                let read = part.read().map_err(|error| match error {
+                let read = part.read_whole().map_err(|error| match error {
                     AttributeError::Checksum { entry, expected, found, .. } => {
                         BinError::Crc { entry, expected, found }
                     }
                     error => entry.truncated(error.to_string()),
                 })?;
-                let _ = attr.set_data(read.into_vec());
+                let _ = attr.set_data(read);
             }
         }
         Ok(())

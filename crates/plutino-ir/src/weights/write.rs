@@ -33,7 +33,7 @@ impl Graph {
         for (_, operator) in self.operators() {
             for (weight, attr) in &operator.attrs {
                 let of = || (operator.name.clone(), weight.clone());
-                let data = attr.data().map_err(|error| match (of(), error) {
+                let data = attr.look().map_err(|error| match (of(), error) {
                     ((operator, weight), AttributeError::NotLoaded) => {
                         SaveError::NotLoaded { operator, weight }
                     }

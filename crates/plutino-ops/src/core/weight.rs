@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use bytes::Bytes;
-use plutino_ir::{Attribute, AttributeError, FileBytes, FilePart, Mapping};
+use plutino_ir::{Attribute, AttributeError, FilePart, Mapping, WeightBytes};
 use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec, alloc};
 use std::sync::Arc;
 
@@ -77,16 +77,15 @@ impl Weight {
     }
 
     /// The bytes of the file, for as long as they are looked at.
-    fn stored(&self) -> Result<Stored<'_>, PlanError> {
+    fn stored(&self) -> Result<WeightBytes<'_>, PlanError> {
         Ok(match self.data()? {
-            Data::InMemory(bytes, _) => Stored::InPlace(bytes),
-            Data::InFile(part) => match part.kept() {
-                Some(bytes) => Stored::InPlace(bytes),
-                None => {
+            Data::InMemory(bytes, _) => WeightBytes::InPlace(bytes),
+            Data::InFile(part) => {
+                if part.kept().is_none() {
                     alloc::charge(part.len())?;
-                    Stored::Read(part.read().map_err(|error| self.unread(error))?)
                 }
-            },
+                part.look().map_err(|error| self.unread(error))?
+            }
         })
     }
 
@@ -213,30 +212,11 @@ impl std::ops::Deref for F32Copy {
     }
 }
 
-/// The bytes of a weight: where they lie, or read of the file.
-#[derive(Debug)]
-pub enum Stored<'a> {
-    /// In memory.
-    InPlace(&'a [u8]),
-    /// In a buffer that serves the next weight afterwards.
-    Read(FileBytes),
-}
-
-impl std::ops::Deref for Stored<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::InPlace(bytes) => bytes,
-            Self::Read(bytes) => bytes,
-        }
-    }
-}
-
 /// The elements of a weight as f32: as they are stored, or a copy.
 #[derive(Debug)]
 pub enum F32View<'a> {
     /// As they are stored: whole numbers of four bytes.
-    Stored(&'a Weight, Stored<'a>),
+    Stored(&'a Weight, WeightBytes<'a>),
     /// Converted from another dtype.
     Copied(F32Copy),
 }

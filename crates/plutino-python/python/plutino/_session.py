@@ -68,7 +68,8 @@ class Session:
     - ``winograd``: whether Winograd's algorithms may compute convolutions.
     - ``plan_cache_size``: plans kept for further runs with the same shapes (8).
     - ``passes_off``: names of optimisations to leave out, such as ``"fuse"`` or ``"fuse@conv1"``.
-    - ``mmap``: map the ``.bin`` file; you promise that nobody changes it meanwhile.
+    - ``mmap``: map the ``.bin`` file; you promise that nobody changes it meanwhile. (Without, a
+      large file is read as weights are needed, and what has changed in it is an error.)
     - ``verify``: compare the check sums of weights.
     - ``timeout``: seconds that loading may take.
 

@@ -195,7 +195,7 @@ impl Each<'_> {
     fn differs(&self, constant: &Operator, expected: &Tensor) -> bool {
         let Some(data) = constant.attr("data") else { return false };
         let dtype = DType::from_name(data.dtype().name());
-        let tensor = dtype.zip(data.data().ok()).and_then(|(dtype, bytes)| {
+        let tensor = dtype.zip(data.look().ok()).and_then(|(dtype, bytes)| {
             Tensor::from_bytes(dtype, expected.shape().clone(), &bytes).ok()
         });
         let same = tensor.and_then(|tensor| tensor.compare(expected, Tolerance::EXACT).ok());
