@@ -107,12 +107,12 @@ impl FilePart {
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, AttributeError> {
         let (mut bytes, len) = (Vec::new(), self.len());
         bytes.try_reserve_exact(len).map_err(|error| self.unreadable(&error))?;
-        let mut reader = Reader::new(self);
         if len <= PART {
-            bytes.resize(len, 0);
-            reader.read(&mut bytes)?;
+            bytes.extend_from_slice(&self.read()?);
+            return Ok(bytes);
         }
-        let mut buffer = if bytes.len() < len { vec![0; PART] } else { Vec::new() };
+        let mut buffer = vec![0; PART];
+        let mut reader = Reader::new(self);
         while bytes.len() < len {
             let part = &mut buffer[..PART.min(len - bytes.len())];
             reader.read(part)?;
