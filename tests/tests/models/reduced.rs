@@ -216,3 +216,59 @@ fn precisions_of_composite_operators() {
     assert_eq!(kernels(Precision::Highest, Some(kind)), medium);
     assert_eq!(kernels(Precision::Highest, Some(&name)), medium);
 }
+
+/// Every small graph with a product, with fewer terms than f32 has: what a kernel reads from a
+/// wrong place is off by as much as the values are large. A rounding is 2^-9 of each operand, or
+/// 2^-17 of what has two terms, so that a sum of products is off by a fraction of 2^-8 or 2^-16 of
+/// the largest value, and by four times that where it is one of few.
+#[test]
+fn every_operator_keeps_to_its_precision() {
+    let all = [
+        (Units::EmulatedBf16, Precision::Medium, 2f64.powi(-6)),
+        (Units::EmulatedAmx, Precision::Medium, 2f64.powi(-6)),
+        (Units::EmulatedAmx, Precision::High, 2f64.powi(-14)),
+    ];
+    let (mut compared, mut failures) = ([0; 3], Vec::new());
+    for case in OpCase::all().unwrap() {
+        let model = Model::from_graph(case.graph().unwrap()).unwrap();
+        let options = || SessionOptions::default().with_threads(2);
+        let exact = model.session(options()).unwrap();
+        for (at, (units, precision, bound)) in all.into_iter().enumerate() {
+            let options = options().with_precision(precision).with_units(units);
+            let session = model.session(options).unwrap();
+            for run in case.runs().unwrap() {
+                let given: Vec<_> = run.inputs.into_iter().map(|(_, tensor)| tensor).collect();
+                let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+                let Ok(plan) = session.plan(&specs) else { continue };
+                let reduced = |kernel: &str| of_bf16(kernel) || kernel.ends_with("amx-emulated");
+                if !plan.steps().any(|step| reduced(&step.kernel)) {
+                    continue;
+                }
+                compared[at] += 1;
+                let (found, exact) = (session.run(&given).unwrap(), exact.run(&given).unwrap());
+                let off = of_floats(&found, &exact);
+                if !off.is_some_and(|off| off <= bound) {
+                    failures.push(format!("{} ({units:?}, {precision:?}): {off:?}", case.name));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    // Most are too small for tiles.
+    assert!(compared[0] > 40 && compared.iter().all(|&n| n > 4), "{compared:?}");
+}
+
+/// As [`error`], of outputs of floats; none where one is no number and should be.
+fn of_floats(found: &[Tensor], exact: &[Tensor]) -> Option<f64> {
+    let mut largest = 0.0;
+    for (a, b) in found.iter().zip(exact).filter(|(_, exact)| exact.dtype().is_float()) {
+        let [a, b] = [a, b].map(|t| t.cast(plutino::DType::F64).unwrap());
+        let (a, b) = (a.as_slice::<f64>().unwrap(), b.as_slice::<f64>().unwrap());
+        let scale = b.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
+        for (x, y) in a.iter().zip(b).filter(|(_, y)| y.is_finite()) {
+            let off = (x - y).abs() / scale.max(f64::MIN_POSITIVE);
+            largest = off.is_finite().then(|| off.max(largest))?;
+        }
+    }
+    Some(largest)
+}
