@@ -22,19 +22,19 @@ compile_error!("PNNX weights are little-endian and are read in place");
 pub struct Attribute {
     dtype: DType,
     shape: Vec<usize>,
-    data: Option<Data>,
+    data: Option<WeightData>,
 }
 
-/// Where the bytes of an attribute are.
+/// Where the bytes of a weight are.
 #[derive(Clone)]
-enum Data {
+pub enum WeightData {
     /// In memory, and the mapped file that they are a part of.
     InMemory(Bytes, Option<Mapping>),
     /// In a file, where they are read when they are needed.
     InFile(FilePart),
 }
 
-impl Data {
+impl WeightData {
     fn look(&self) -> Result<WeightBytes<'_>, AttributeError> {
         match self {
             Self::InMemory(bytes, _) => Ok(WeightBytes::InPlace(bytes)),
@@ -43,7 +43,7 @@ impl Data {
     }
 }
 
-impl PartialEq for Data {
+impl PartialEq for WeightData {
     /// What cannot be read equals nothing else.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -55,7 +55,7 @@ impl PartialEq for Data {
     }
 }
 
-impl Eq for Data {}
+impl Eq for WeightData {}
 
 /// An attribute's parts do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -200,7 +200,7 @@ impl Attribute {
                 found: data.len(),
             });
         }
-        self.data = Some(Data::InMemory(data, None));
+        self.data = Some(WeightData::InMemory(data, None));
         Ok(())
     }
 
@@ -225,6 +225,11 @@ impl Attribute {
         checked_byte_len(self.dtype, &self.shape).unwrap_or_default()
     }
 
+    /// Where the bytes are, if the graph was read with weights.
+    pub fn weight_data(&self) -> Option<&WeightData> {
+        self.data.as_ref()
+    }
+
     /// Whether there is data, in memory or in a file.
     pub fn is_loaded(&self) -> bool {
         self.data.is_some()
@@ -237,8 +242,8 @@ impl Attribute {
     /// If the graph was read without weights, or the file cannot be read any more.
     pub fn data(&self) -> Result<Bytes, AttributeError> {
         match self.data.as_ref().ok_or(AttributeError::NotLoaded)? {
-            Data::InMemory(bytes, _) => Ok(bytes.clone()),
-            Data::InFile(part) => Ok(part.read_whole()?.into()),
+            WeightData::InMemory(bytes, _) => Ok(bytes.clone()),
+            WeightData::InFile(part) => Ok(part.read_whole()?.into()),
         }
     }
 
@@ -253,7 +258,7 @@ impl Attribute {
     /// The bytes, if they are in memory.
     pub fn in_memory(&self) -> Option<&Bytes> {
         match &self.data {
-            Some(Data::InMemory(bytes, _)) => Some(bytes),
+            Some(WeightData::InMemory(bytes, _)) => Some(bytes),
             _ => None,
         }
     }
@@ -261,7 +266,7 @@ impl Attribute {
     /// Where the bytes are in a file, if they were left there.
     pub fn in_file(&self) -> Option<&FilePart> {
         match &self.data {
-            Some(Data::InFile(part)) => Some(part),
+            Some(WeightData::InFile(part)) => Some(part),
             _ => None,
         }
     }
@@ -269,20 +274,20 @@ impl Attribute {
     /// The mapped file that the bytes are a part of; none where they are memory of their own.
     pub fn mapping(&self) -> Option<&Mapping> {
         match &self.data {
-            Some(Data::InMemory(_, mapping)) => mapping.as_ref(),
+            Some(WeightData::InMemory(_, mapping)) => mapping.as_ref(),
             _ => None,
         }
     }
 
     pub(crate) fn set_mapping(&mut self, mapping: Option<Mapping>) {
-        if let Some(Data::InMemory(_, of)) = &mut self.data {
+        if let Some(WeightData::InMemory(_, of)) = &mut self.data {
             *of = mapping;
         }
     }
 
     /// Leaves the data in a file. Whoever calls this has compared the lengths.
     pub(crate) fn leave_in(&mut self, part: FilePart) {
-        self.data = Some(Data::InFile(part));
+        self.data = Some(WeightData::InFile(part));
     }
 
     /// The elements in row-major order: borrowed if the bytes happen to be aligned for `T`, else

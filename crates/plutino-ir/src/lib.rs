@@ -115,7 +115,7 @@ mod sizes;
 pub mod topo;
 mod weights;
 
-pub use attribute::{Attribute, AttributeError, Element};
+pub use attribute::{Attribute, AttributeError, Element, WeightData};
 pub use define::{
     DefineError, DefineProblem, Definition, Definitions, MOST_DEFINITION_LEVELS, Origin, Site,
 };

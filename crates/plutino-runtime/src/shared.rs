@@ -4,7 +4,7 @@
 //! What has the same name, type and bytes in both is in memory once, as it was read and as kernels
 //! packed it.
 
-use crate::{Model, ModelError, ModelOptions};
+use crate::{Model, ModelError, ModelOptions, tied};
 use plutino_ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
 use std::path::Path;
 
@@ -82,9 +82,7 @@ impl Model {
 
 /// Whether a weight may stand for another one, which has the same bytes or none yet.
 fn same(ours: &Attribute, other: &Attribute) -> bool {
-    (ours.dtype(), ours.shape()) == (other.dtype(), other.shape())
-        && ours.is_loaded()
-        && (!other.is_loaded() || ours == other)
+    ours.is_loaded() && tied::is_same(ours, other)
 }
 
 #[cfg(test)]

@@ -49,9 +49,8 @@ fn constant(graph: &Graph, operand: OperandId) -> Option<&Attribute> {
     producer.attr("data").filter(|_| producer.kind == "pnnx.Attribute")
 }
 
-/// Whether two weights are the same numbers; of the same shape, where the file was read without
-/// them.
-fn is_same(a: &Attribute, b: &Attribute) -> bool {
+/// Whether two weights are the same numbers; of the same shape, where one was read without them.
+pub(crate) fn is_same(a: &Attribute, b: &Attribute) -> bool {
     (a.dtype(), a.shape()) == (b.dtype(), b.shape()) && (!a.is_loaded() || !b.is_loaded() || a == b)
 }
 

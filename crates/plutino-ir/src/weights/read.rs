@@ -1,5 +1,5 @@
-//! Reading: an index of the archive, every statement of which is checked, then one slice for each
-//! weight.
+//! Reading: an index of the archive, every statement of which is checked, then for each weight a
+//! slice of it, or a part of the file.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -32,12 +32,12 @@ impl Graph {
         let mut archive = Archive { out: &mut out, written: 0, directory: Vec::new(), entries: 0 };
         for (_, operator) in self.operators() {
             for (weight, attr) in &operator.attrs {
-                let of = || (operator.name.clone(), weight.clone());
-                let data = attr.look().map_err(|error| match (of(), error) {
-                    ((operator, weight), AttributeError::NotLoaded) => {
-                        SaveError::NotLoaded { operator, weight }
+                let data = attr.look().map_err(|error| {
+                    let (operator, weight) = (operator.name.clone(), weight.clone());
+                    match error {
+                        AttributeError::NotLoaded => SaveError::NotLoaded { operator, weight },
+                        error => SaveError::Weight { operator, weight, error },
                     }
-                    ((operator, weight), error) => SaveError::Weight { operator, weight, error },
                 })?;
                 let name = entry_name(&operator.name, weight);
                 let length = u16::try_from(name.len())

@@ -2,7 +2,7 @@
 
 use super::PlanError;
 use bytes::Bytes;
-use plutino_ir::{Attribute, AttributeError, FilePart, Mapping, WeightBytes};
+use plutino_ir::{Attribute, AttributeError, FilePart, WeightBytes, WeightData};
 use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec, alloc};
 use std::sync::Arc;
 
@@ -15,18 +15,9 @@ pub struct Weight {
     pub name: Arc<str>,
     /// Dtype and shape.
     pub spec: TensorSpec,
-    data: Option<Data>,
+    data: Option<WeightData>,
     /// What each index of the first dimension is multiplied with when it is read; f32 only.
     scale: Option<Arc<[f64]>>,
-}
-
-/// Where the bytes are.
-#[derive(Clone)]
-enum Data {
-    /// In memory, and the mapped file that they are a part of.
-    InMemory(Bytes, Option<Mapping>),
-    /// In a file; in memory, too, once somebody reads them in place.
-    InFile(FilePart),
 }
 
 impl std::fmt::Debug for Weight {
@@ -46,9 +37,7 @@ impl Weight {
 
     /// The weight of this name that a node has.
     pub(super) fn new(name: Arc<str>, spec: TensorSpec, attribute: &Attribute) -> Self {
-        let in_memory = |bytes: &Bytes| Data::InMemory(bytes.clone(), attribute.mapping().cloned());
-        let in_file = || attribute.in_file().cloned().map(Data::InFile);
-        let data = attribute.in_memory().map(in_memory).or_else(in_file);
+        let data = attribute.weight_data().cloned();
         Self { name, spec, data, scale: None }
     }
 
@@ -62,28 +51,24 @@ impl Weight {
             return Err(PlanError::Unsupported(format!("the bytes of '{}'", self.name)));
         }
         match self.data()? {
-            Data::InMemory(bytes, _) => Ok(bytes),
-            Data::InFile(part) => {
-                if part.kept().is_none() {
-                    alloc::charge(part.len())?;
-                }
+            WeightData::InMemory(bytes, _) => Ok(bytes),
+            WeightData::InFile(part) => {
+                charge(part)?;
                 part.keep().map_err(|error| self.unread(error))
             }
         }
     }
 
-    fn data(&self) -> Result<&Data, PlanError> {
+    fn data(&self) -> Result<&WeightData, PlanError> {
         self.data.as_ref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
     }
 
     /// The bytes of the file, for as long as they are looked at.
     fn stored(&self) -> Result<WeightBytes<'_>, PlanError> {
         Ok(match self.data()? {
-            Data::InMemory(bytes, _) => WeightBytes::InPlace(bytes),
-            Data::InFile(part) => {
-                if part.kept().is_none() {
-                    alloc::charge(part.len())?;
-                }
+            WeightData::InMemory(bytes, _) => WeightBytes::InPlace(bytes),
+            WeightData::InFile(part) => {
+                charge(part)?;
                 part.look().map_err(|error| self.unread(error))?
             }
         })
@@ -96,7 +81,7 @@ impl Weight {
     /// The weight of this name that was computed while decoding; without `tensor`, one of a model
     /// that was loaded without weights.
     pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
-        let data = tensor.map(|t| Data::InMemory(Bytes::copy_from_slice(t.as_bytes()), None));
+        let data = tensor.map(|t| WeightData::InMemory(Bytes::copy_from_slice(t.as_bytes()), None));
         Self { name, spec, data, scale: None }
     }
 
@@ -195,10 +180,15 @@ impl Weight {
 
     /// Gives the pages of a mapped file back to the system.
     fn release(&self) {
-        if let Some(Data::InMemory(bytes, Some(mapping))) = &self.data {
+        if let Some(WeightData::InMemory(bytes, Some(mapping))) = &self.data {
             mapping.release(bytes);
         }
     }
+}
+
+/// Charges what reading a part of a file takes: nothing where its bytes are in memory.
+fn charge(part: &FilePart) -> Result<(), PlanError> {
+    Ok(if part.kept().is_none() { alloc::charge(part.len()) } else { Ok(()) }?)
 }
 
 /// The elements of a weight as f32, in memory that goes back to the system when they are dropped.
