@@ -5,6 +5,8 @@
 //! computes. Its row in [`ALGORITHMS`] is all that the rest of the crate knows of it.
 
 use crate::choose::Request;
+use crate::nchwc::depthwise::Depthwise;
+use crate::nchwc::direct::Shared;
 use crate::nchwc::winograd::Variant;
 use crate::nchwc::{
     depthwise, direct, first_layer, on_tiles, pairs, phases, pointwise, single_pixel, winograd,
@@ -132,6 +134,16 @@ pub(crate) trait Bound: Debug + Send + Sync + Sized + 'static {
     /// Bytes of workspace.
     fn workspace(&self) -> usize;
 
+    /// The tiles of a 1x1 convolution that can compute some pixels by themselves.
+    fn pointwise(&self) -> Option<&Shared> {
+        None
+    }
+
+    /// A depthwise convolution, which can compute some rows by themselves.
+    fn depthwise(&self) -> Option<&Depthwise> {
+        None
+    }
+
     /// Computes. Lengths are right, and the workspace starts at a cache line.
     fn run(
         &self,
@@ -172,6 +184,8 @@ pub(crate) trait BoundAlgorithm: Debug + Send + Sync {
     ) -> Result<ConvWeights, ConvError>;
     fn bias<'b>(&self, bias: Option<&'b [f32]>) -> Cow<'b, [f32]>;
     fn workspace(&self) -> usize;
+    fn pointwise(&self) -> Option<&Shared>;
+    fn depthwise(&self) -> Option<&Depthwise>;
     fn run(
         &self,
         weights: &ConvWeights,
@@ -214,6 +228,14 @@ impl<B: Bound> BoundAlgorithm for B {
         Bound::workspace(self)
     }
 
+    fn pointwise(&self) -> Option<&Shared> {
+        Bound::pointwise(self)
+    }
+
+    fn depthwise(&self) -> Option<&Depthwise> {
+        Bound::depthwise(self)
+    }
+
     fn run(
         &self,
         weights: &ConvWeights,
@@ -221,10 +243,7 @@ impl<B: Bound> BoundAlgorithm for B {
         workspace: &mut [u8],
         par: &Par,
     ) -> Result<(), ConvError> {
-        let expected = Bound::pack_key(self);
-        let packed = weights.packed.downcast_ref().filter(|_| weights.key == expected);
-        let packed = packed.ok_or(ConvError::Packed { expected, found: weights.key })?;
-        Bound::run(self, packed, operands, workspace, par)
+        Bound::run(self, weights.packed_for(self)?, operands, workspace, par)
     }
 }
 
@@ -244,6 +263,13 @@ pub struct ConvWeights {
 }
 
 impl ConvWeights {
+    /// As this algorithm wants them.
+    pub(crate) fn packed_for<B: Bound>(&self, bound: &B) -> Result<&B::Weights, ConvError> {
+        let (expected, found) = (bound.pack_key(), self.key);
+        let packed = self.packed.downcast_ref().filter(|_| found == expected);
+        packed.ok_or(ConvError::Packed { expected, found })
+    }
+
     /// What decided their form.
     pub fn key(&self) -> PackKey {
         self.key

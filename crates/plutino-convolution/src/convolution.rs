@@ -169,6 +169,35 @@ impl Convolution {
         self.workspace
     }
 
+    pub(crate) fn bound(&self) -> &dyn BoundAlgorithm {
+        &*self.bound
+    }
+
+    pub(crate) fn post_ops(&self) -> PostOps {
+        self.post_ops
+    }
+
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Whether weights and bias are those of such a layer.
+    pub(crate) fn check_layer(&self, weights: &ConvWeights, bias: &[f32]) -> Result<(), ConvError> {
+        let (expected, found) = (self.problem.weight_sizes(), weights.sizes);
+        if found != expected {
+            return Err(ConvError::Weights { expected, found });
+        }
+        if bias.is_empty() && self.no_bias == 0 {
+            return Ok(());
+        }
+        let prepared = if self.no_bias == 0 { self.problem.out_channels() } else { self.no_bias };
+        check_len("bias", bias.len(), prepared)
+    }
+
     /// Computes.
     ///
     /// # Errors
@@ -178,10 +207,7 @@ impl Convolution {
     pub fn run(&self, args: ConvArgs<'_>, par: &Par) -> Result<(), ConvError> {
         let ConvArgs { x, weights, bias, factors, residual, y, workspace } = args;
         let (inputs, outputs) = (self.input_len(), self.output_len());
-        let sizes = self.problem.weight_sizes();
-        if weights.sizes != sizes {
-            return Err(ConvError::Weights { expected: sizes, found: weights.sizes });
-        }
+        self.check_layer(weights, bias)?;
         check_len("input", x.len(), inputs)?;
         check_len("output", y.len(), outputs)?;
         let expected = if self.post_ops.residual.is_some() { outputs } else { 0 };
@@ -191,11 +217,6 @@ impl Convolution {
             false => 0,
         };
         check_len("factors", factors.map_or(0, <[f32]>::len), expected)?;
-        if !(bias.is_empty() && self.no_bias == 0) {
-            let prepared =
-                if self.no_bias == 0 { self.problem.out_channels() } else { self.no_bias };
-            check_len("bias", bias.len(), prepared)?;
-        }
         let len = self.workspace();
         check_len("workspace", workspace.len().min(len), len)?;
         if !workspace.as_ptr().addr().is_multiple_of(LINE) && len > 0 {

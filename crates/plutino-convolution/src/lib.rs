@@ -19,6 +19,8 @@
 //! | transposed | everything that is: a matrix product, then col2im | plain | plain/transposed.rs |
 //! | any | dtypes other than f32: the definition | plain | plain/any.rs |
 //!
+//! [`FusedDepthwise`] computes a depthwise convolution together with the pointwise ones beside it.
+//!
 //! To add one: its file, and its row in [`ALGORITHMS`]; the tests run every row on every problem
 //! that it takes.
 
@@ -34,6 +36,7 @@ mod problem;
 pub use algorithm::{ALGORITHMS, Algorithm, ConvLayout, ConvWeights};
 pub use choose::{Request, choose};
 pub use convolution::{ConvArgs, Convolution};
+pub use nchwc::fused_depthwise::{FusedArgs, FusedDepthwise, Layer};
 pub use plain::any::conv_any;
 #[doc(hidden)]
 pub use plain::any::conv_any_compiled;

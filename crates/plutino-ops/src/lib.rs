@@ -20,8 +20,10 @@ pub mod testkit;
 pub use crate::core::*;
 pub(crate) use support::names::function;
 
+pub use convolution::conv::Conv;
 pub use elementwise::Elementary;
 pub use fused::channel_map::{ChannelMap, shuffled_channels};
+pub use fused::depthwise::FusedDepthwise;
 pub use fused::reorder::Reorder;
 pub use fused::rows::ByRows;
 pub use normalization::layer_norm::NormPattern;

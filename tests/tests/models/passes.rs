@@ -1,7 +1,7 @@
 //! Passes change speed and memory, not results beyond rounding: each off, and all off.
 
 use plutino::ir::Graph;
-use plutino::{DType, Isa, Model, SessionOptions, Sorting, Tensor, TensorSpec, Units};
+use plutino::{DType, Isa, Model, Precision, SessionOptions, Sorting, Tensor, TensorSpec, Units};
 use plutino_fixtures::OpCase;
 use plutino_tests::{fixture, inputs, model, run, specs};
 
@@ -80,6 +80,39 @@ fn convolutions_take_over_squeeze_and_excite() {
             let scale = plan.passes().iter().find(|p| p.name == "scale").unwrap();
             let scaled = plan.steps().filter(|s| s.kernel.contains("scaled_pointwise")).count();
             assert_eq!((scale.done.len(), scaled), (expected, expected), "{isa}, {size}");
+        }
+    }
+}
+
+/// MobileNetV2's 17 blocks, of which 16 begin with a 1x1 convolution. The results are the same
+/// bits, whatever threads have rows of their own in.
+#[test]
+fn depthwise_convolutions_compute_with_those_beside_them() {
+    let fixture = fixture("mobilenet_v2");
+    let (model, inputs) = (model(&fixture), inputs(&fixture));
+    for isa in Isa::available() {
+        let options = SessionOptions::default().with_isa(isa).with_units(Units::Vectors);
+        let fused = |options: SessionOptions| {
+            let plan = model.session(options).unwrap().plan(&specs(&inputs)).unwrap();
+            let with = |part: &str| plan.steps().filter(|s| s.kernel.contains(part)).count();
+            [with("pointwise>depthwise"), with("depthwise>pointwise"), plan.steps().count()]
+        };
+        let one = options.clone().with_threads(1);
+        let [before, after, steps] = fused(one.clone());
+        assert_eq!(before, 16, "{isa}");
+        // Where a band of rows of all channels does not fit the cache, the last one is apart.
+        assert!(after >= 13, "{isa}: {after}");
+        let [none, _, apart] = fused(one.clone().without_pass("depthwise"));
+        assert_eq!((none, apart), (0, steps + before + after), "{isa}");
+        // All have one precision, or are apart.
+        let medium = one.clone().with_precision_of("convbn2d_4", Precision::Medium);
+        assert_eq!(fused(medium)[0], 15, "{isa}");
+        let expected = run(&model, &inputs, one.without_pass("depthwise"));
+        for threads in [1, 2, 3, 8] {
+            let found = run(&model, &inputs, options.clone().with_threads(threads));
+            let same =
+                found[0].as_slice::<f32>().unwrap() == expected[0].as_slice::<f32>().unwrap();
+            assert!(same, "{isa}, {threads} threads");
         }
     }
 }

@@ -146,6 +146,23 @@ impl Generator {
         y
     }
 
+    /// A depthwise convolution, mostly with 1x1 convolutions and activations beside it.
+    fn depthwise(&mut self, x: &Value) {
+        let (mut x, stride) = (x.clone(), 1 + self.random.below(2));
+        if self.random.below(4) > 0 {
+            let out = [6, 16, 40][self.random.below(3)];
+            let wide = self.conv(&x, out, 1, 1, 1);
+            x = self.activation(&wide);
+        }
+        let mut y = self.conv(&x, x.dims[1], 3, stride, x.dims[1]);
+        if self.random.below(2) == 0 {
+            y = self.activation(&y);
+        }
+        if self.random.below(4) > 0 {
+            self.conv(&y, 8, 1, 1, 1);
+        }
+    }
+
     fn linear(&mut self, x: &Value, out: usize) -> Value {
         let features = *x.dims.last().unwrap();
         let mut dims = x.dims.clone();
@@ -301,7 +318,7 @@ impl Generator {
                 self.conv(x, out, 3, stride, 1);
             }
             4 if h > 2 && w > 2 => {
-                self.conv(x, c, 3, 1, c);
+                self.depthwise(x);
             }
             5 => {
                 let conv = self.conv(x, c, 1, 1, 1);

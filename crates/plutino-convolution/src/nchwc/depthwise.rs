@@ -65,9 +65,9 @@ impl DepthwiseWeights {
 /// Bound to a problem.
 #[derive(Debug)]
 pub(crate) struct Depthwise {
-    problem: ConvProblem,
-    isa: Isa,
-    window: Window,
+    pub(super) problem: ConvProblem,
+    pub(super) isa: Isa,
+    pub(super) window: Window,
     finish: Finish,
 }
 
@@ -123,33 +123,67 @@ impl Bound for Depthwise {
         let b = self.isa.lanes();
         let (out_plane, in_plane) = (self.window.pixels() * b, self.window.input_pixels() * b);
         let blocks = self.problem.out_channels().div_ceil(b);
-        let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
-        let panel = self.window.taps() * b;
         let [rows, width] = self.window.output;
         let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
         let y = SharedMut::new(y);
-        let pairs = Pair::suits(&self.window);
         par.run_grid([self.problem.batch(), blocks, cuts], |_, [n, block, cut]| {
             let plane = n * blocks + block;
             let rows = part_of(cut, cuts, rows);
             let part = plane * out_plane + rows.start * width * b
                 ..plane * out_plane + rows.end * width * b;
-            let rows = Rows::<true> {
-                window: &self.window,
-                finish: self.finish,
-                x: &x[plane * in_plane..(plane + 1) * in_plane],
-                residual: residual.map(|r| r.part(part.clone())),
+            self.rows(
+                (&self.window, rows),
+                &x[plane * in_plane..(plane + 1) * in_plane],
+                residual.map(|r| r.part(part.clone())),
                 // SAFETY: tasks write different rows of different planes.
-                y: unsafe { y.slice(part) },
-                weights: &packed[block * panel..][..panel],
-                bias: &bias[block * b..][..b],
-                rows,
-            };
-            // Functions of their own: in one, windows with strides are 5 % slower.
-            if pairs { self.isa.run(rows) } else { self.isa.run(rows.alone()) }
+                unsafe { y.slice(part) },
+                Filters { weights, bias, block },
+            );
         });
         Ok(())
+    }
+
+    fn depthwise(&self) -> Option<&Depthwise> {
+        Some(self)
+    }
+}
+
+/// The weights and the bias of a block of channels.
+pub(super) struct Filters<'a> {
+    pub(super) weights: &'a DepthwiseWeights,
+    /// Of all blocks.
+    pub(super) bias: &'a [f32],
+    pub(super) block: usize,
+}
+
+impl Depthwise {
+    /// Computes some rows of a plane of one block of channels, under a window on that plane.
+    /// `residual` and `y` hold these rows.
+    pub(super) fn rows(
+        &self,
+        (window, rows): (&Window, Range<usize>),
+        x: &[f32],
+        residual: Option<Residual<'_>>,
+        y: &mut [f32],
+        filters: Filters<'_>,
+    ) {
+        let Filters { weights, bias, block } = filters;
+        let b = self.isa.lanes();
+        let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
+        let panel = self.window.taps() * b;
+        let rows = Rows::<true> {
+            window,
+            finish: self.finish,
+            x,
+            residual,
+            y,
+            weights: &packed[block * panel..][..panel],
+            bias: &bias[block * b..][..b],
+            rows,
+        };
+        // Functions of their own: in one, windows with strides are 5 % slower.
+        if Pair::suits(window) { self.isa.run(rows) } else { self.isa.run(rows.alone()) }
     }
 }
 

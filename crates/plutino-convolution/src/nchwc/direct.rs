@@ -123,6 +123,10 @@ impl Bound for Shared {
         Cow::Owned(pad_bias(bias, p.groups(), p.group_out(), self.isa.lanes()))
     }
 
+    fn pointwise(&self) -> Option<&Shared> {
+        (self.problem.groups() == 1 && self.tiled.is_pointwise()).then_some(self)
+    }
+
     fn workspace(&self) -> usize {
         self.tiled.scratch(self.threads).saturating_mul(size_of::<isize>())
     }

@@ -17,6 +17,7 @@ pub(crate) mod depthwise;
 pub(crate) mod direct;
 mod finish;
 pub(crate) mod first_layer;
+pub(crate) mod fused_depthwise;
 mod image;
 pub(crate) mod on_tiles;
 pub(crate) mod pairs;

@@ -100,6 +100,10 @@ impl Bound for Pointwise {
         self.shared.bias(bias)
     }
 
+    fn pointwise(&self) -> Option<&Shared> {
+        Bound::pointwise(&self.shared).filter(|_| !self.factors)
+    }
+
     fn workspace(&self) -> usize {
         let scaled = self.scaled_len().saturating_mul(size_of::<f32>());
         self.shared.workspace().saturating_add(scaled)

@@ -64,6 +64,19 @@ impl Window {
         (positive && planes).then_some(Self { input, output, kernel, stride, dilation, pad })
     }
 
+    /// Some rows of the output by themselves: their window, and the rows of the input that it is
+    /// on.
+    pub(super) fn of_rows(&self, rows: Range<usize>) -> (Self, Range<usize>) {
+        let (pad, height) = (self.pad[0], self.input[0]);
+        let first = rows.start * self.stride[0];
+        let part = Self { output: [rows.len(), self.output[1]], ..self.clone() };
+        let end = first + part.extent(0);
+        let start = first.saturating_sub(pad).min(height);
+        let read = start..end.saturating_sub(pad).clamp(start, height);
+        let (input, pad) = ([read.len(), self.input[1]], [pad.saturating_sub(first), self.pad[1]]);
+        (Self { input, pad, ..part }, read)
+    }
+
     /// Output pixels of a plane.
     #[inline]
     pub(crate) fn pixels(&self) -> usize {
@@ -295,6 +308,32 @@ mod tests {
                 padded.adds(&mut adds);
                 for (i, &at) in table.iter().enumerate() {
                     assert_eq!(starts[i % n] + adds[i / n], at);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn some_rows_read_what_they_read_among_all() {
+        for (kernel, stride, dilation, pad) in
+            [(3, 1, 1, 1), (5, 2, 1, 2), (3, 2, 3, 4), (1, 3, 1, 0)]
+        {
+            let rows = (11 + 2 * pad - (kernel - 1) * dilation - 1) / stride + 1;
+            let both = |n: usize| [n, 1];
+            let (kernels, strides) = (both(kernel), both(stride));
+            let sizes = ([11, 6], [rows, 6]);
+            let w =
+                Window::new(sizes.0, sizes.1, kernels, strides, both(dilation), [pad, 0]).unwrap();
+            for start in 0..rows {
+                for end in start + 1..=rows {
+                    let (part, read) = w.of_rows(start..end);
+                    assert_eq!((part.input, part.output), ([read.len(), 6], [end - start, 6]));
+                    for row in start..end {
+                        for k in 0..kernel {
+                            let of_part = part.position(0, row - start, k);
+                            assert_eq!(of_part.map(|i| i + read.start), w.position(0, row, k));
+                        }
+                    }
                 }
             }
         }

@@ -80,7 +80,13 @@ impl Tensors {
 }
 
 /// A plain tensor in channel blocks, with NaN in the surplus lanes: nobody may read them.
-fn in_blocks(isa: Isa, plain: &[f32], channels: usize, pixels: usize, par: &Par) -> Vec<f32> {
+pub(crate) fn in_blocks(
+    isa: Isa,
+    plain: &[f32],
+    channels: usize,
+    pixels: usize,
+    par: &Par,
+) -> Vec<f32> {
     let b = isa.lanes();
     let images = plain.len() / (channels * pixels).max(1);
     let mut blocked = vec![f32::NAN; images * channels.next_multiple_of(b) * pixels];

@@ -6,6 +6,7 @@
 
 mod algorithms;
 mod choice;
+mod fused_depthwise;
 mod harness;
 mod pairs;
 mod tiles;

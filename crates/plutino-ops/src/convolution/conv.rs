@@ -30,7 +30,7 @@ pub(crate) enum Padding {
 /// A convolution, transposed or not, with its bias and what it has absorbed. One in channel blocks
 /// may also read its input times factors.
 #[derive(Debug, Clone)]
-pub(crate) struct Conv {
+pub struct Conv {
     /// Spatial dimensions.
     pub(crate) dims: usize,
     pub(crate) weighted: Weighted,
@@ -160,7 +160,10 @@ pub(crate) fn batch_and_image(
 
 impl Conv {
     /// The sizes, and the output.
-    fn problem(&self, inputs: &[ValueSpec]) -> Result<(ConvProblem, TensorSpec), ShapeError> {
+    pub(crate) fn problem(
+        &self,
+        inputs: &[ValueSpec],
+    ) -> Result<(ConvProblem, TensorSpec), ShapeError> {
         let x = &TensorValue::at(inputs, self.weighted.input)?.spec;
         let weight = self.weighted.weight.spec(inputs)?;
         let (batch, image) = batch_and_image(&x.shape, self.dims, self.weighted.input)?;
@@ -203,6 +206,11 @@ impl Conv {
             *dim = axis.output();
         }
         Ok((problem, TensorSpec::new(x.dtype, shape)))
+    }
+
+    /// Whether it may be one whose groups are single channels.
+    pub fn has_groups(&self) -> bool {
+        self.groups > 1
     }
 
     /// The padding with these zeros around the input, by dimension, if they lie around pixels.
@@ -275,6 +283,10 @@ impl Operator for Conv {
             other => conv.weighted = self.weighted.absorb(other)?,
         }
         Some(Box::new(conv))
+    }
+
+    fn convolution(&self) -> Option<&Conv> {
+        Some(self)
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

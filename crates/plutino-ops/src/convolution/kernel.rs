@@ -9,12 +9,15 @@ use crate::{
     RunError, Setting, ShapeError, TensorValue, Units,
 };
 use plutino_kernels::conv::{
-    ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, PostOps, Request,
-    choose, conv_any,
+    ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, FusedArgs,
+    FusedDepthwise, Layer, PostOps, Request, choose, conv_any,
 };
+use plutino_kernels::gemm::Machine;
 use plutino_kernels::number::Number;
 use plutino_kernels::{Isa, Par, for_floats, for_numbers};
 use plutino_tensor::{DType, Layout};
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The error of sizes that do not go together.
 pub(crate) fn shape_error(error: ConvError) -> ShapeError {
@@ -147,10 +150,8 @@ fn plan_f32(
     })?;
     let bias = match weighted.bias.as_ref().map(|b| b.elements::<f32>(cx.inputs)).transpose()? {
         Some(Bound::AtRun(input)) => Bias::AtRun(input),
-        Some(Bound::Ready(bias)) => {
-            Bias::Ready(conv.bias(Some(&bias)).map_err(plan_error)?.into_owned())
-        }
-        None => Bias::Ready(conv.bias(None).map_err(plan_error)?.into_owned()),
+        Some(Bound::Ready(bias)) => Bias::Ready(Bias::prepared(&conv, Some(&bias))?),
+        None => Bias::Ready(Bias::prepared(&conv, None)?),
     };
     let workspace = conv.workspace();
     let kernel = ConvKernel {
@@ -165,6 +166,57 @@ fn plan_f32(
     Ok(Planned::new(kernel).with_scratch(workspace))
 }
 
+/// What a convolution has absorbed, and its sizes.
+pub(crate) type Sized<'a> = (&'a Weighted, ConvProblem);
+
+/// A depthwise convolution with the 1x1 convolutions before and after it, as one, in channel
+/// blocks; none where they are better computed apart, or weights are not in the file.
+pub(crate) fn fused_depthwise(
+    [before, after]: [Option<Sized<'_>>; 2],
+    depthwise: Sized<'_>,
+    on: Setting,
+) -> Option<FusedDepthwise> {
+    let one = |(weighted, problem): Sized<'_>| {
+        let stored = weighted.is_stored() && weighted.input == 0;
+        let conv = chosen(problem, weighted.post_ops, on, &[ConvLayout::Blocked]);
+        conv.ok().filter(|_| stored)
+    };
+    let beside = |layer: Option<Sized<'_>>| match layer {
+        Some(layer) => one(layer).map(Some),
+        None => Some(None),
+    };
+    let (before, after) = (beside(before)?, beside(after)?);
+    FusedDepthwise::new(before, one(depthwise)?, after, Machine::this().l2)
+}
+
+/// Plans what is fused, whose layers have these weights.
+pub(crate) fn plan_fused_depthwise(
+    conv: FusedDepthwise,
+    weighted: &[&Weighted],
+    cx: &PlanCx<'_>,
+) -> Result<Planned, PlanError> {
+    let layer = |(conv, weighted): (&Convolution, &&Weighted)| {
+        let weights = weighted.weight.packed(&[], cx.packs, conv.pack_key(), |weight| {
+            conv.pack(weight, &Par::serial()).map_err(plan_error)
+        })?;
+        let bias = weighted.bias.as_ref().map(|b| b.elements::<f32>(&[])).transpose()?;
+        match (weights, bias) {
+            (Bound::Ready(weights), None) => {
+                Ok(StoredLayer { weights, bias: Bias::prepared(conv, None)? })
+            }
+            (Bound::Ready(weights), Some(Bound::Ready(bias))) => {
+                Ok(StoredLayer { weights, bias: Bias::prepared(conv, Some(&bias))? })
+            }
+            _ => Err(PlanError::Unsupported("weights that are not in the file".into())),
+        }
+    };
+    let layers = conv.layers().zip(weighted).map(layer).collect::<Result<_, PlanError>>()?;
+    let residual = weighted.last().and_then(|last| last.residual(cx.inputs));
+    let workspace = conv.workspace();
+    let kernel = FusedKernel { name: conv.name(), conv, layers, residual };
+    Ok(Planned::new(kernel).with_scratch(workspace))
+}
+
 fn plan_any<T: Number>(
     weighted: AnyWeighted<T>,
     problem: ConvProblem,
@@ -176,6 +228,12 @@ fn plan_any<T: Number>(
 enum Bias {
     Ready(Vec<f32>),
     AtRun(usize),
+}
+
+impl Bias {
+    fn prepared(conv: &Convolution, bias: Option<&[f32]>) -> Result<Vec<f32>, PlanError> {
+        Ok(conv.bias(bias).map_err(plan_error)?.into_owned())
+    }
 }
 
 /// A convolution of f32.
@@ -213,6 +271,39 @@ impl Kernel for ConvKernel {
             weights,
             bias: &bias,
             factors: self.factors.map(|i| cx.inputs.get(i)).transpose()?,
+            residual: self.residual.map(|i| cx.inputs.get(i)).transpose()?,
+            y: cx.outputs.take(0)?,
+            workspace: cx.take_scratch()?,
+        };
+        self.conv.run(args, cx.par).map_err(run_error)
+    }
+}
+
+/// Weights and bias of a layer, out of the file.
+struct StoredLayer {
+    weights: Arc<ConvWeights>,
+    bias: Vec<f32>,
+}
+
+/// A depthwise convolution with the 1x1 convolutions beside it.
+struct FusedKernel {
+    name: String,
+    conv: FusedDepthwise,
+    layers: SmallVec<[StoredLayer; 3]>,
+    residual: Option<usize>,
+}
+
+impl Kernel for FusedKernel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let layers: SmallVec<[Layer<'_>; 3]> =
+            self.layers.iter().map(|l| Layer { weights: &l.weights, bias: &l.bias }).collect();
+        let args = FusedArgs {
+            x: cx.inputs.get(0)?,
+            layers: &layers,
             residual: self.residual.map(|i| cx.inputs.get(i)).transpose()?,
             y: cx.outputs.take(0)?,
             workspace: cx.take_scratch()?,

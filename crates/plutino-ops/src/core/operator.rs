@@ -4,6 +4,7 @@ use super::{
     Expansion, LayoutCx, PlanCx, PlanError, Planned, Room, ShapeError, StorageView, StrideRule,
     TensorValue, ValueSpec,
 };
+use crate::convolution::conv::Conv;
 use crate::elementwise::Elementary;
 use plutino_ir::expr::Expr;
 use plutino_kernels::activation::Activation;
@@ -51,6 +52,12 @@ pub trait Operator: Debug + Send + Sync + 'static {
     /// What is computed of each element, where the operator computes one output elementwise: to be
     /// joined with what others compute ([`Elementary::then`]).
     fn elementwise(&self) -> Option<Elementary> {
+        None
+    }
+
+    /// The convolution that this operator is, to be computed together with another one
+    /// ([`FusedDepthwise`](crate::FusedDepthwise)).
+    fn convolution(&self) -> Option<&Conv> {
         None
     }
 

@@ -14,6 +14,7 @@ mod batch_norm;
 mod chain;
 mod channels;
 pub(crate) mod dead;
+mod depthwise;
 mod expand;
 pub(crate) mod fold;
 mod fuse;
@@ -160,6 +161,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "scale",
         about: "lets 1x1 convolutions take over the factors of their input's channels",
         run: scale::scale,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "depthwise",
+        about: "lets a 1x1 convolution make the rows that the depthwise convolution after it needs, some at a time",
+        run: depthwise::depthwise,
         kind: Kind::Optional,
     },
 ];

@@ -29,6 +29,8 @@ use plutino_cpu::Par;
 use plutino_cpu::activation::Activation;
 use plutino_cpu::par::{SharedMut, part_of, stop};
 use plutino_cpu::simd::{Isa, LINE, Pairs};
+use std::ops::Range;
+pub(super) use task::Place;
 use task::{OfPairs, Task};
 pub(super) use weights::{ConvInput, DirectWeights};
 
@@ -329,6 +331,87 @@ impl Tiled {
         }
     }
 
+    /// Computes a task, some pairs of output blocks between two looks whether it is to end.
+    fn compute(&self, mut task: Task<'_>) {
+        let weights = &task.operands.weights;
+        let pair = task.pixels.len() * weights.channels[1] * weights.taps * NB * self.isa.lanes();
+        for pairs in stop::parts(task.pairs.clone(), LOOK / pair.max(1)) {
+            let task = task.of_pairs(pairs);
+            match self.pairs {
+                Some(unit) => unit.run(OfPairs::<true>(task)),
+                None => self.isa.run(OfPairs::<false>(task)),
+            }
+        }
+    }
+
+    /// Whether each output pixel is made of the input pixel of the same number, read where it lies
+    /// or copied as words: [`Tiled::pixels`].
+    pub(super) fn is_pointwise(&self) -> bool {
+        let reads = matches!(self.reads, Reads::Input | Reads::Words(..));
+        reads && self.window.is_pointwise() && self.spread.is_none()
+    }
+
+    /// f32 of memory for a copy of so many input pixels.
+    pub(super) fn copy_len(&self, pixels: usize) -> usize {
+        match &self.reads {
+            Reads::Words(image, _) => image.len(pixels, 1),
+            _ => 0,
+        }
+    }
+
+    /// Computes some pixels for some pairs of output blocks by itself, into `y` of `operands`: of
+    /// one image of such a window, or a part of one, `operands.x`, by a convolution that
+    /// [is pointwise](Self::is_pointwise).
+    ///
+    /// # Panics
+    /// Where a slice is too short.
+    pub(super) fn pixels(
+        &self,
+        operands: &Operands<'_>,
+        window: &Window,
+        (pixels, pairs): (Range<usize>, Range<usize>),
+        to: Place,
+        copy: &mut [f32],
+    ) {
+        let Operands { x, weights, bias, .. } = operands;
+        let block = self.isa.lanes();
+        let [out, inp] = weights.channels;
+        let inp = match &self.reads {
+            Reads::Words(image, _) => {
+                assert_eq!(inp, image.channels.div_ceil(2), "weights of other channels");
+                image.channels
+            }
+            _ => inp,
+        };
+        let words = weights.input == ConvInput::Pairs;
+        assert!(
+            self.is_pointwise()
+                && window.is_pointwise()
+                && weights.groups == 1
+                && weights.taps == 1
+        );
+        assert_eq!((words, words), (self.pairs.is_some(), !matches!(self.reads, Reads::Input)));
+        assert_eq!(weights.block, block, "weights are packed for another instruction set");
+        assert_eq!(x.len(), inp.div_ceil(block) * block * window.pixels());
+        assert!(pixels.end <= window.pixels() && pairs.end <= out.div_ceil(NB * block));
+        assert!(bias.len() >= pairs.end * NB * block && copy.len() >= self.copy_len(pixels.len()));
+        self.compute(Task {
+            conv: self,
+            operands,
+            window,
+            x,
+            factors: None,
+            to,
+            group: 0,
+            first_read: pixels.start,
+            pixels,
+            pairs,
+            table: &mut [],
+            copy,
+            run: &SharedMut::new(&mut []),
+        });
+    }
+
     /// A run, whose tasks are up to the caller. Panics as [`Tiled::run`] does.
     pub(super) fn begin<'a>(&'a self, operands: Operands<'a>, workers: Workers<'a>) -> Run<'a> {
         let Operands { x, factors, y, weights, bias, residual } = &operands;
@@ -438,30 +521,31 @@ impl Run<'_> {
                 (x, tiles.start * mr..(tiles.end * mr).min(pixels), tiles.start * mr)
             }
         };
-        let channels = self.operands.weights.channels[1];
-        let pair = range.len() * channels * conv.window.taps() * NB * conv.isa.lanes();
-        for pairs in stop::parts(first..(first + conv.task_pairs).min(pairs), LOOK / pair.max(1)) {
-            let task = Task {
-                conv,
-                operands: &self.operands,
-                x,
-                factors: self.operands.factors.map(|f| {
-                    let len = self.image[0] / conv.window.input_pixels();
-                    &f[n * len..(n + 1) * len]
-                }),
-                y_start: n * self.image[1],
-                group,
-                pixels: range.clone(),
-                first_read,
-                pairs,
-                table,
-                copy,
-                run: SharedMut::new(bytemuck::cast_slice_mut(run)),
-            };
-            match conv.pairs {
-                Some(unit) => unit.run(OfPairs::<true>(task)),
-                None => conv.isa.run(OfPairs::<false>(task)),
-            }
-        }
+        let block = group * (out / conv.isa.lanes()) + first * NB;
+        let skipped = if conv.spread.is_some() { 0 } else { range.start };
+        let plane = conv.out_pixels();
+        let to = Place {
+            first: n * self.image[1] + (block * plane + skipped) * conv.isa.lanes(),
+            plane,
+        };
+        let factors = self.operands.factors.map(|f| {
+            let len = self.image[0] / conv.window.input_pixels();
+            &f[n * len..(n + 1) * len]
+        });
+        conv.compute(Task {
+            conv,
+            operands: &self.operands,
+            window: &conv.window,
+            x,
+            factors,
+            to,
+            group,
+            pixels: range,
+            first_read,
+            pairs: first..(first + conv.task_pairs).min(pairs),
+            table,
+            copy,
+            run: &SharedMut::new(bytemuck::cast_slice_mut(run)),
+        });
     }
 }

@@ -13,15 +13,27 @@ use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Simd, Vectorized};
 use std::ops::Range;
 
+/// Where a task's results go.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Place {
+    /// The element of `y` where the first block's first pixel is; where pixels are spread, where
+    /// the block's plane starts.
+    pub(in super::super) first: usize,
+    /// Pixels from one block to the next.
+    pub(in super::super) plane: usize,
+}
+
 /// One block of pixels of one image, for some pairs of output blocks.
 pub(super) struct Task<'a> {
     pub(super) conv: &'a Tiled,
     pub(super) operands: &'a Operands<'a>,
+    /// That of the convolution; on a part of the image where `x` is one.
+    pub(super) window: &'a Window,
     /// The image, or a copy as [`Reads`] says.
     pub(super) x: &'a [f32],
     /// What the image's channels are multiplied by, for [`Reads::Words`].
     pub(super) factors: Option<&'a [f32]>,
-    pub(super) y_start: usize,
+    pub(super) to: Place,
     pub(super) group: usize,
     pub(super) pixels: Range<usize>,
     /// The first of them on `x`: another one where that is a copy of a part.
@@ -31,7 +43,7 @@ pub(super) struct Task<'a> {
     /// Memory for a copy of the pixels that are read, for [`Reads::Pixels`].
     pub(super) copy: &'a mut [f32],
     /// Results of a run of pixels, where they are spread: a block after the other.
-    pub(super) run: SharedMut<'a, f32>,
+    pub(super) run: &'a SharedMut<'a, f32>,
 }
 
 /// A task on numbers, or on pairs of bf16.
@@ -46,6 +58,20 @@ impl<const PAIRS: bool> Vectorized for OfPairs<'_, PAIRS> {
 }
 
 impl Task<'_> {
+    /// The same for some of its pairs of output blocks.
+    pub(super) fn of_pairs(&mut self, pairs: Range<usize>) -> Task<'_> {
+        let blocks = (pairs.start - self.pairs.start) * NB;
+        let first = self.to.first + blocks * self.to.plane * self.conv.isa.lanes();
+        Task {
+            to: Place { first, ..self.to },
+            pairs,
+            pixels: self.pixels.clone(),
+            table: &mut *self.table,
+            copy: &mut *self.copy,
+            ..*self
+        }
+    }
+
     #[inline(always)]
     fn run<S: Simd, const PAIRS: bool>(self, s: S) {
         let (conv, ops, weights) = (self.conv, self.operands, self.operands.weights);
@@ -53,7 +79,7 @@ impl Task<'_> {
         let [out, inp] = weights.channels;
         let n = self.pixels.len();
         let in_block = weights.input.block(b);
-        let window = conv.reads.window(&conv.window);
+        let window = conv.reads.window(self.window);
         let position = position::<S>(&conv.reads, window);
         let mut first_read = self.first_read;
         let read = first_read..first_read + n;
@@ -104,18 +130,16 @@ impl Task<'_> {
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
         let column = first_read % row;
         let piece = |start: usize| start..n.min(start.saturating_add(row - (column + start) % row));
-        let pixels = conv.out_pixels();
         let pairs = out.div_ceil(NB * b);
-        let width = conv.window.output[1];
+        let width = self.window.output[1];
         for pair in self.pairs.clone() {
             let index = self.group * pairs + pair;
             let channels = (NB * b).min(out - pair * NB * b);
             let blocks = channels.div_ceil(b);
-            let first_block = self.group * (out / b) + pair * NB;
+            let first_block = (pair - self.pairs.start) * NB;
             let starts = std::array::from_fn(|k| {
                 let block = first_block + k.min(blocks - 1);
-                let first = if conv.spread.is_some() { 0 } else { self.pixels.start };
-                self.y_start + (block * pixels + first) * b
+                self.to.first + block * self.to.plane * b
             });
             let mut body = Pair::<PAIRS> {
                 ops,
@@ -129,7 +153,7 @@ impl Task<'_> {
                 finish: conv.finish,
                 position,
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
-                run: &self.run,
+                run: self.run,
             };
             // A last block of few channels is computed by halves of vectors, and a block that is
             // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where
