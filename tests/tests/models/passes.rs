@@ -117,6 +117,22 @@ fn depthwise_convolutions_compute_with_those_beside_them() {
     }
 }
 
+/// Layers that compute rows together have one setting.
+#[test]
+fn layers_of_another_precision_stay_apart() {
+    let fixture = fixture("swin_t");
+    let (model, inputs) = (model(&fixture), inputs(&fixture));
+    let joined = |options: SessionOptions| {
+        let plan = model.session(options).unwrap().plan(&specs(&inputs)).unwrap();
+        let rows = plan.passes().iter().find(|p| p.name == "rows").unwrap();
+        rows.done.iter().map(|note| note.operator.clone()).collect::<Vec<_>>()
+    };
+    let options = SessionOptions::default().with_threads(1);
+    let mut expected = joined(options.clone());
+    let first = expected.remove(0);
+    assert_eq!(joined(options.with_precision_of(first, Precision::Medium)), expected);
+}
+
 #[test]
 fn shuffled_channels_stay_in_blocks() {
     let model = model(&fixture("shufflenet_v2_x1_0"));

@@ -52,7 +52,7 @@ fn join(net: &Net, cx: &PassCx<'_>, [before, at, after]: [Option<usize>; 3]) -> 
             return None;
         }
         if cx.settings.of(&net.nodes[from].location) != setting {
-            return None; // another precision
+            return None; // as in `rows`
         }
     }
     let conv = |at: Option<usize>| at.and_then(|at| convolution(net, at)).cloned();

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) fn rows(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
         halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, at)) {
+        if let Some(patch) = super::searching(|| find(net, cx, at)) {
             cx.apply(net, patch)?;
         }
     }
@@ -26,13 +26,14 @@ pub(super) fn rows(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionErro
 }
 
 /// The layer at `at` together with the one that follows, in its place.
-fn find(net: &Net, at: usize) -> Option<Patch> {
+fn find(net: &Net, cx: &PassCx<'_>, at: usize) -> Option<Patch> {
     let by_row = |at: usize| net.role(at) == Some(Role::ByRow);
     let between = net.only_output(at).filter(|_| by_row(at))?;
     let into = net.only_reader(between).filter(|&into| by_row(into))?;
     let (node, next) = (&net.nodes[at], &net.nodes[into]);
     let (&first, others) = next.inputs.split_first()?;
-    if first != between {
+    // One plan has one setting: a precision that one of them alone was asked for is kept.
+    if first != between || cx.settings.of(&node.location) != cx.settings.of(&next.location) {
         return None;
     }
     let output = net.only_output(into)?;
