@@ -5,7 +5,7 @@
 //! function.
 
 use super::{Isa, Level, Simd, Vectorized};
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C: 16 registers of 8 f32. Only [`Isa::run`] makes one.
@@ -133,14 +133,6 @@ impl Simd for Avx2 {
     unsafe fn load_ptr(self, p: *const f32) -> __m256 {
         // SAFETY: precondition of the method.
         unsafe { _mm256_loadu_ps(p) }
-    }
-    #[cfg_attr(not(unoptimised), inline(always))]
-    unsafe fn load_bf16_ptr(self, p: *const bf16) -> __m256 {
-        // SAFETY: precondition of the method. A bf16 is the upper half of its f32.
-        unsafe {
-            let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
-        }
     }
     #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_f16_ptr(self, p: *const f16) -> __m256 {

@@ -3,7 +3,7 @@
 use super::avx2::{Avx2, has_avx2, intrinsics, transpose_8};
 use super::pairs::{dot_by_fma, round_to_pairs};
 use super::{Isa, Level, Simd, Vectorized};
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 use std::sync::OnceLock;
@@ -143,14 +143,6 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {
         // SAFETY: precondition of the method.
         unsafe { _mm512_loadu_ps(p) }
-    }
-    #[cfg_attr(not(unoptimised), inline(always))]
-    unsafe fn load_bf16_ptr(self, p: *const bf16) -> __m512 {
-        // SAFETY: precondition of the method. A bf16 is the upper half of its f32.
-        unsafe {
-            let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
-        }
     }
     #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_f16_ptr(self, p: *const f16) -> __m512 {

@@ -7,7 +7,7 @@
 
 use super::unroll::array;
 use super::{Isa, Simd, Vectorized};
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 
 /// N vectors of S.
 #[derive(Clone, Copy, Debug)]
@@ -65,11 +65,6 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
     unsafe fn load_ptr(self, p: *const f32) -> Self::F32 {
         // SAFETY: `p` is valid for N times as many elements (precondition).
         array!(N, |I| unsafe { self.0.load_ptr(p.add(I * S::LANES)) })
-    }
-    #[inline(always)]
-    unsafe fn load_bf16_ptr(self, p: *const bf16) -> Self::F32 {
-        // SAFETY: as in `load_ptr`.
-        array!(N, |I| unsafe { self.0.load_bf16_ptr(p.add(I * S::LANES)) })
     }
     #[inline(always)]
     unsafe fn load_f16_ptr(self, p: *const f16) -> Self::F32 {

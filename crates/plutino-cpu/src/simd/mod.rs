@@ -37,7 +37,7 @@ mod pairs;
 mod portable;
 pub mod unroll;
 
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 use std::sync::OnceLock;
 
 #[cfg(all(target_arch = "x86_64", feature = "avx2"))]
@@ -278,11 +278,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of `n` f32. It need not be aligned.
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32;
-    /// Loads [`Simd::LANES`] bf16: the same numbers as f32.
-    ///
-    /// # Safety
-    /// `p` is valid for reads of that many bf16. It need not be aligned.
-    unsafe fn load_bf16_ptr(self, p: *const bf16) -> Self::F32;
     /// Loads [`Simd::LANES`] f16: the same numbers as f32.
     ///
     /// # Safety
@@ -315,6 +310,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn dot_pairs(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         pairs::dot_by_fma(self, a, b, c)
+    }
+    /// The lower numbers of [pairs of bf16](Pairs), as f32.
+    #[inline(always)]
+    fn lower_bf16(self, pairs: Self::F32) -> Self::F32 {
+        self.as_f32(self.shl_i32::<16>(self.as_i32(pairs)))
+    }
+    /// The upper numbers of [pairs of bf16](Pairs), as f32.
+    #[inline(always)]
+    fn upper_bf16(self, pairs: Self::F32) -> Self::F32 {
+        self.as_f32(self.and_i32(self.as_i32(pairs), self.splat_i32(!0xffff)))
     }
     /// Two vectors of numbers as one of [pairs of bf16](Pairs), in their order: each the nearest,
     /// of two the even one.

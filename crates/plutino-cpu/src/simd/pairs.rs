@@ -95,10 +95,8 @@ impl std::fmt::Display for Pairs {
 /// [`Simd::dot_pairs`] by operations of f32, which do not treat denormals as the instruction does.
 #[inline(always)]
 pub(super) fn dot_by_fma<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-    let (a, b, mask) = (s.as_i32(a), s.as_i32(b), s.splat_i32(!0xffff));
-    let (a1, b1) = (s.as_f32(s.and_i32(a, mask)), s.as_f32(s.and_i32(b, mask)));
-    let (a0, b0) = (s.as_f32(s.shl_i32::<16>(a)), s.as_f32(s.shl_i32::<16>(b)));
-    s.fma(a0, b0, s.fma(a1, b1, c))
+    let upper = s.fma(s.upper_bf16(a), s.upper_bf16(b), c);
+    s.fma(s.lower_bf16(a), s.lower_bf16(b), upper)
 }
 
 /// [`Simd::to_pairs`] by operations of f32.

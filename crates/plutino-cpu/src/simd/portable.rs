@@ -2,7 +2,7 @@
 
 use super::{Isa, Simd, Vectorized};
 use crate::halves::Half;
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 
 /// Four f32 in plain Rust.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +64,6 @@ impl Simd for Portable {
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> V {
         // SAFETY: lanes below n are valid for reads (precondition).
         map([0, 1, 2, 3], |i| if i < n { unsafe { p.add(i).read_unaligned() } } else { 0.0 })
-    }
-    #[inline(always)]
-    unsafe fn load_bf16_ptr(self, p: *const bf16) -> V {
-        // SAFETY: valid for four reads (precondition).
-        map(unsafe { p.cast::<[bf16; 4]>().read_unaligned() }, Half::to_single)
     }
     #[inline(always)]
     unsafe fn load_f16_ptr(self, p: *const f16) -> V {

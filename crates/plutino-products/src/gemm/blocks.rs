@@ -1,6 +1,6 @@
 //! How a product is cut into tasks, and the loops of one task.
 
-use super::narrow::Narrow;
+use super::narrow::{Narrow, panels_of_bf16};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
@@ -9,7 +9,7 @@ use super::tiles::{Element, Numbers, Panels, Tiles, WordRows};
 use super::unit::{self, MatrixUnit};
 use super::{Batch, Target};
 use plutino_cpu::par::{Par, SharedMut, stop};
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 use std::ops::Range;
 
 /// Who packs an operand.
@@ -636,7 +636,7 @@ impl<P: Problem> Block<'_, P> {
     /// Few rows of A, where they lie, times narrow panels.
     fn few(&self, matrix: &PackedMatrix, cols: Range<usize>, ks: &Range<usize>) {
         match self.gemm.narrow {
-            Some(Narrow::Bf16) => self.few_of(matrix.as_slice_of::<bf16>(), cols, ks),
+            Some(Narrow::Bf16) => self.few_of(panels_of_bf16(matrix.as_slice_of()), cols, ks),
             Some(Narrow::F16) => self.few_of(matrix.as_slice_of::<f16>(), cols, ks),
             None => {}
         }

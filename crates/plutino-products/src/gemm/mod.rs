@@ -32,7 +32,7 @@ mod blocks;
 pub mod cost;
 mod linear;
 mod machine;
-mod narrow;
+pub(crate) mod narrow;
 mod on_tiles;
 mod pack;
 mod post_ops;

@@ -2,7 +2,13 @@
 //!
 //! A product of few rows reads each weight once, so that it takes the time of its bytes: half of
 //! them take half the time. Its tiles widen a vector in a register as they load it (`tile.rs`), one
-//! more instruction each. Where there are more rows a block of panels is widened into the memory of
+//! more instruction each. For that the two vectors of a term, bf16, lie in each other's gaps:
+//!
+//! ```text
+//! words of 32 bits:  | b16 b0 | b17 b1 | ... | b31 b15 |     (16 lanes)
+//! first vector:      shifted up by 16 bits;  second: the lower 16 bits cleared
+//! ```
+//! Where there are more rows a block of panels is widened into the memory of
 //! the task that multiplies with it, as others are packed (`blocks.rs`): once for all rows.
 //!
 //! Either way the sums are those of the f32 product with the rounded weights, to the bit. Weights
@@ -12,6 +18,7 @@
 
 use plutino_cpu::Isa;
 use plutino_cpu::halves::Half;
+use plutino_cpu::simd::{LINE, Simd, Vectorized, pair};
 use plutino_tensor::{DType, bf16, f16};
 use std::ops::Range;
 
@@ -49,23 +56,108 @@ impl Narrow {
         }
     }
 
-    /// Writes the nearest of each number.
+    /// Writes the nearest of each number of a panel.
+    ///
+    /// # Panics
+    /// Where there are not as many elements, or terms are not whole.
     pub(crate) fn write(self, isa: Isa, from: &[f32], to: &mut [u8]) {
         match self {
-            Self::Bf16 => bf16::narrow_all(isa, from, bytemuck::cast_slice_mut(to)),
+            Self::Bf16 => isa.run(Join { from, to: bytemuck::cast_slice_mut(to) }),
             Self::F16 => f16::narrow_all(isa, from, bytemuck::cast_slice_mut(to)),
         }
     }
 
-    /// Widens a range of elements.
+    /// Widens a range of elements of panels.
     ///
     /// # Panics
-    /// Where they are not all there, on either side.
+    /// Where they are not all there, on either side, or terms are not whole.
     pub(super) fn read(self, isa: Isa, from: &[u8], elements: Range<usize>, to: &mut [f32]) {
         let to = &mut to[..elements.len()];
         match self {
-            Self::Bf16 => bf16::widen_all(isa, &bytemuck::cast_slice(from)[elements], to),
+            Self::Bf16 => {
+                let from = &from[2 * elements.start..2 * elements.end];
+                isa.run(Separate { from: bytemuck::cast_slice(from), to });
+            }
             Self::F16 => f16::widen_all(isa, &bytemuck::cast_slice(from)[elements], to),
         }
+    }
+}
+
+/// Panels of bf16 as tiles read them: from a line of cache on.
+///
+/// # Panics
+/// Where they do not begin at one.
+pub(crate) fn panels_of_bf16(panels: &[u16]) -> &[u16] {
+    assert!(panels.is_empty() || panels.as_ptr().addr().is_multiple_of(LINE));
+    panels
+}
+
+/// Puts the two vectors of each term into one of words.
+struct Join<'a> {
+    from: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for Join<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let bits = |x: f32| bf16::from_single(x).to_bits();
+        let terms = self.from.chunks_exact(2 * S::LANES);
+        assert!(terms.remainder().is_empty() && self.to.len() * 2 == self.from.len());
+        for (from, to) in terms.zip(self.to.chunks_exact_mut(S::LANES)) {
+            let (lower, upper) = from.split_at(S::LANES);
+            for ((to, &lower), &upper) in to.iter_mut().zip(lower).zip(upper) {
+                *to = pair(bits(lower), bits(upper));
+            }
+        }
+    }
+}
+
+/// Makes the two vectors of each term of one of words.
+struct Separate<'a> {
+    from: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for Separate<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let terms = self.to.chunks_exact_mut(2 * S::LANES);
+        assert!(self.from.len() * 2 == terms.len() * 2 * S::LANES);
+        for (to, from) in terms.zip(self.from.chunks_exact(S::LANES)) {
+            let (first, second) = to.split_at_mut(S::LANES);
+            let both = s.load(from);
+            s.store(s.lower_bf16(both), first);
+            s.store(s.upper_bf16(both), second);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_a_term_are_joined_and_separated() {
+        for isa in Isa::available() {
+            for narrow in [Narrow::Bf16, Narrow::F16] {
+                let term = 2 * isa.lanes();
+                let numbers: Vec<f32> = (0..3 * term).map(|i| i as f32 - 40.0).collect();
+                let mut bytes = plutino_tensor::AlignedBuf::zeroed(2 * numbers.len()).unwrap();
+                narrow.write(isa, &numbers, bytes.as_mut_bytes());
+                let mut found = vec![0.0; 2 * term];
+                narrow.read(isa, bytes.as_bytes(), term..3 * term, &mut found);
+                assert_eq!(found, numbers[term..]);
+            }
+        }
+        // The first vector in the lower halves of words.
+        let (isa, mut word) = (Isa::PORTABLE, vec![0.0f32; Isa::PORTABLE.lanes()]);
+        let numbers: Vec<f32> = (0..2 * isa.lanes()).map(|i| i as f32).collect();
+        Narrow::Bf16.write(isa, &numbers, bytemuck::cast_slice_mut(&mut word));
+        let second = f32::from_bits(word[1].to_bits() & 0xffff_0000);
+        let first = f32::from_bits(word[1].to_bits() << 16);
+        assert_eq!([first, second], [1.0, 1.0 + isa.lanes() as f32]);
     }
 }

@@ -9,7 +9,7 @@ use plutino_cpu::activation::InPlace;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::{Simd, Vectorized};
 use plutino_cpu::tiles::WordPanels;
-use plutino_tensor::{bf16, f16};
+use plutino_tensor::f16;
 use std::ops::Range;
 
 /// Where the panels of one operand lie during one block.
@@ -150,7 +150,7 @@ macro_rules! narrow {
     };
 }
 
-narrow!(bf16);
+narrow!(u16); // bf16: see `tile.rs`
 narrow!(f16);
 
 impl MatrixUnit {

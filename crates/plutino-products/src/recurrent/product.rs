@@ -8,11 +8,12 @@
 //! B may be narrow, bf16 or f16: half the bytes, widened in registers. Few rows are read so
 //! ([`Panels::MOST_ROWS`]), which are as fast as their bytes.
 
+use crate::gemm::narrow::panels_of_bf16;
 use crate::gemm::tile::{self, Ahead, CHAIN, End, FEW, Tile, VECTORS};
 use crate::gemm::{Narrow, Strided};
 use plutino_cpu::par::{Par, SharedMut};
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, bf16, f16};
+use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, f16};
 use std::ops::Range;
 
 /// The transpose of a row-major matrix in panels: for each k, `VECTORS` vectors of columns.
@@ -115,7 +116,9 @@ impl Panels {
             let whole = Multiply { b: &[], columns, depth, range, rows, a, chain, c, plus, back };
             match self.narrow {
                 None => isa.run(whole.with::<f32>(bytemuck::cast_slice(bytes))),
-                Some(Narrow::Bf16) => isa.run(whole.with::<bf16>(bytemuck::cast_slice(bytes))),
+                Some(Narrow::Bf16) => {
+                    isa.run(whole.with(panels_of_bf16(bytemuck::cast_slice(bytes))));
+                }
                 Some(Narrow::F16) => isa.run(whole.with::<f16>(bytemuck::cast_slice(bytes))),
             }
         });
