@@ -312,8 +312,8 @@ impl<A: Left, B> Tile<'_, A, B> {
 ///
 /// # Safety
 /// For each of the rows of all tiles: `a` has `depth` elements, which are f32 with any alignment;
-/// `b` is valid for `depth` panel rows in each panel, and at a line where these are of bf16; `c` and
-/// what `end.add` says for `cols` elements in each row. `rows` is at least 1.
+/// `b` is valid for `depth` panel rows in each panel, and at a line where these are of bf16; `c`
+/// and what `end.add` says for `cols` elements in each row. `rows` is at least 1.
 #[inline(always)]
 pub(crate) unsafe fn run<S: Simd, A: Left, B: Right>(
     s: S,
