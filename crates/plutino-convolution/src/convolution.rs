@@ -217,15 +217,7 @@ impl Convolution {
             false => 0,
         };
         check_len("factors", factors.map_or(0, <[f32]>::len), expected)?;
-        let len = self.workspace();
-        check_len("workspace", workspace.len().min(len), len)?;
-        if !workspace.as_ptr().addr().is_multiple_of(LINE) && len > 0 {
-            return Err(ConvError::Misaligned);
-        }
-        if par.threads() > self.threads.max(1) {
-            let (planned, found) = (self.threads.max(1), par.threads());
-            return Err(ConvError::Threads { planned, found });
-        }
+        check_workspace(workspace, self.workspace(), self.threads.max(1), par)?;
         if y.is_empty() {
             return Ok(());
         }
@@ -233,5 +225,23 @@ impl Convolution {
             residual.zip(self.post_ops.residual).map(|(data, order)| Residual { data, order });
         let operands = Operands { x, bias, factors, residual, y };
         self.bound.run(weights, operands, workspace, par)
+    }
+}
+
+/// Whether a workspace is as long as planned and starts where it should, and the threads are no
+/// more than planned.
+pub(crate) fn check_workspace(
+    workspace: &[u8],
+    len: usize,
+    threads: usize,
+    par: &Par,
+) -> Result<(), ConvError> {
+    check_len("workspace", workspace.len().min(len), len)?;
+    if !workspace.as_ptr().addr().is_multiple_of(LINE) && len > 0 {
+        return Err(ConvError::Misaligned);
+    }
+    match par.threads() > threads {
+        true => Err(ConvError::Threads { planned: threads, found: par.threads() }),
+        false => Ok(()),
     }
 }

@@ -22,7 +22,7 @@ use super::tile::NB;
 use super::tiled::{DirectWeights, Operands, Place};
 use super::window::Window;
 use crate::algorithm::{ConvWeights, take};
-use crate::convolution::Convolution;
+use crate::convolution::{Convolution, check_workspace};
 use crate::post_ops::{Residual, ResidualOrder};
 use crate::problem::{ConvError, check_len};
 use plutino_cpu::Par;
@@ -109,10 +109,13 @@ impl Cut {
         let bands = work.bands();
         let band = height.div_ceil(bands);
         // Bytes of so many rows of a pair of blocks, before and after the depthwise convolution.
-        let line = |pixels: usize| pixels * NB * lanes * size_of::<f32>();
-        let lines = |rows: usize| if before { work.read(rows) * line(window.input[1]) } else { 0 };
-        let results = |rows: usize| if after { rows * line(width) } else { 0 };
-        let all = |rows: usize| pairs * (lines(rows) + results(rows));
+        let bytes = |lines: usize, pixels: usize| {
+            let pixels = lines.saturating_mul(pixels);
+            pixels.saturating_mul(NB * lanes * size_of::<f32>())
+        };
+        let lines = |rows| if before { bytes(work.read(rows), window.input[1]) } else { 0 };
+        let results = |rows| if after { bytes(rows, width) } else { 0 };
+        let all = |rows| lines(rows).saturating_add(results(rows)).saturating_mul(pairs);
         let (most, alone) = (cache / 2, batch * bands >= threads);
         if after && !alone {
             return None;
@@ -123,13 +126,22 @@ impl Cut {
             let parts = pairs.div_ceil(pairs.div_ceil(parts));
             Some(Self { bands, parts, rows, read: work.read(rows) })
         };
+        // As many rows as fit: what they take grows with them.
         let fitting = |bytes: &dyn Fn(usize) -> usize| {
-            (least..=band).rev().find(|&rows| bytes(rows) <= most).unwrap_or(least)
+            let (mut fit, mut more) = (least, band + 1);
+            while more - fit > 1 {
+                let rows = fit + (more - fit) / 2;
+                if bytes(rows) <= most { fit = rows } else { more = rows }
+            }
+            fit
         };
         if after {
             // All channels of a band, whose input is made part by part; or rows of all channels.
-            return match pairs * results(band) <= most {
-                true => cut((pairs * lines(band)).div_ceil(cache / 4).clamp(1, pairs), band),
+            return match results(band).saturating_mul(pairs) <= most {
+                true => {
+                    let lines = lines(band).saturating_mul(pairs);
+                    cut(lines.div_ceil((cache / 4).max(1)).clamp(1, pairs), band)
+                }
                 false => {
                     let rows = fitting(&all);
                     if all(rows) <= most { cut(1, rows) } else { None }
@@ -139,7 +151,8 @@ impl Cut {
         let parts = pairs.div_ceil(((cache / 4) / lines(least).max(1)).clamp(1, pairs));
         let wanted = if alone { 1 } else { (TASKS * threads).min(pairs) };
         let parts = parts.max(wanted);
-        cut(parts, fitting(&|rows| pairs.div_ceil(parts) * lines(rows) * 2))
+        // Lines take a quarter of the cache.
+        cut(parts, fitting(&|rows| lines(rows).saturating_mul(2 * pairs.div_ceil(parts))))
     }
 }
 
@@ -294,13 +307,7 @@ impl FusedDepthwise {
         let expected = if self.residual.is_some() { outputs } else { 0 };
         check_len("residual", residual.map_or(0, <[f32]>::len), expected)?;
         let len = self.workspace();
-        check_len("workspace", workspace.len().min(len), len)?;
-        if !workspace.as_ptr().addr().is_multiple_of(LINE) && len > 0 {
-            return Err(ConvError::Misaligned);
-        }
-        if par.threads() > self.threads {
-            return Err(ConvError::Threads { planned: self.threads, found: par.threads() });
-        }
+        check_workspace(workspace, len, self.threads, par)?;
         let (Some(bound), false) = (self.bound(), y.is_empty()) else { return Ok(()) };
         let (own, rest) = layers.split_at(usize::from(self.before.is_some()));
         let Some((&filters, rest)) = rest.split_first() else { return Ok(()) };
@@ -515,7 +522,7 @@ mod tests {
     fn no_cut_reads_more_lines_than_there_is_memory_for() {
         for (size, kernel, stride) in [(9, 3, 1), (9, 3, 2), (17, 5, 1), (30, 1, 3), (40, 7, 2)] {
             let window = window(size, kernel, stride);
-            for cache in [0, 10 << 10, 100 << 10, 1 << 20] {
+            for cache in [0, 3, 10 << 10, 100 << 10, 1 << 20] {
                 for threads in [1, 2, 3, 8] {
                     for beside in [[true, false], [false, true], [true, true]] {
                         let work = work(&window, 5, threads, beside);

@@ -167,21 +167,21 @@ fn plan_f32(
 }
 
 /// What a convolution has absorbed, and its sizes.
-pub(crate) type Sized<'a> = (&'a Weighted, ConvProblem);
+pub(crate) type OfSizes<'a> = (&'a Weighted, ConvProblem);
 
 /// A depthwise convolution with the 1x1 convolutions before and after it, as one, in channel
 /// blocks; none where they are better computed apart, or weights are not in the file.
 pub(crate) fn fused_depthwise(
-    [before, after]: [Option<Sized<'_>>; 2],
-    depthwise: Sized<'_>,
+    [before, after]: [Option<OfSizes<'_>>; 2],
+    depthwise: OfSizes<'_>,
     on: Setting,
 ) -> Option<FusedDepthwise> {
-    let one = |(weighted, problem): Sized<'_>| {
+    let one = |(weighted, problem): OfSizes<'_>| {
         let stored = weighted.is_stored() && weighted.input == 0;
         let conv = chosen(problem, weighted.post_ops, on, &[ConvLayout::Blocked]);
         conv.ok().filter(|_| stored)
     };
-    let beside = |layer: Option<Sized<'_>>| match layer {
+    let beside = |layer: Option<OfSizes<'_>>| match layer {
         Some(layer) => one(layer).map(Some),
         None => Some(None),
     };
