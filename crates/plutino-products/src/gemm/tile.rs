@@ -114,9 +114,10 @@ right!(u32, false, load_ptr, dot_pairs); // pairs of bf16, on both sides
 /// bf16, each vector of a term within the other one ([`Narrow`](super::Narrow)): a load and an
 /// operation make numbers of them.
 ///
-/// The second vector is a load of its own, though the first one's has all of it: a line that is
-/// asked for twice is sooner followed by the next one. From memory a product of one row takes 10 to
-/// 17 % longer without, from caches as long (Zen 4, 2026-11-27).
+/// Where a vector is a line of cache, the second one is a load of its own, though the first one's
+/// has all of it: a line that is asked for twice is sooner followed by the next one. From memory a
+/// product of one row takes 10 to 17 % longer without, from caches as long; with AVX2 it is the
+/// other way round (Zen 4, 2026-11-27).
 impl Right for *const u16 {
     const NARROW: bool = true;
     #[inline(always)]
@@ -128,6 +129,7 @@ impl Right for *const u16 {
         unsafe {
             match J {
                 0 => s.lower_bf16(s.load_ptr(both.cast())),
+                _ if S::LANES * size_of::<f32>() < LINE => s.upper_bf16(s.load_ptr(both.cast())),
                 _ => s.upper_bf16(both.read_volatile()),
             }
         }
