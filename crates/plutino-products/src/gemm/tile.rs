@@ -81,58 +81,28 @@ pub(crate) trait Right: Copy {
     fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32;
 }
 
-/// Elements of a type, which these methods of [`Simd`] load, and multiply and add.
-macro_rules! right {
-    ($element:ty, $narrow:literal, $load:ident, $multiply_add:ident) => {
-        impl Right for *const $element {
-            const NARROW: bool = $narrow;
-            #[inline(always)]
-            unsafe fn load<S: Simd, const J: usize>(self, s: S, at: usize) -> S::F32 {
-                // SAFETY: the caller's promise.
-                unsafe { s.$load(self.add(at + J * S::LANES).cast()) }
-            }
-            #[inline(always)]
-            fn from(self, elements: usize) -> Self {
-                self.wrapping_add(elements)
-            }
-            #[inline(always)]
-            fn address(self) -> *const f32 {
-                self.cast()
-            }
-            #[inline(always)]
-            fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-                s.$multiply_add(a, b, c)
-            }
-        }
-    };
+/// An element of a right operand.
+pub(crate) trait RightElement: Sized {
+    /// As that of [`Right`].
+    const NARROW: bool;
+    /// As that of [`Right`].
+    ///
+    /// # Safety
+    /// The same.
+    unsafe fn load<S: Simd, const J: usize>(term: *const Self, s: S) -> S::F32;
+    /// As that of [`Right`].
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        s.fma(a, b, c)
+    }
 }
 
-right!(f32, false, load_ptr, fma);
-right!(f16, true, load_f16_ptr, fma);
-right!(u32, false, load_ptr, dot_pairs); // pairs of bf16, on both sides
-
-/// bf16, each vector of a term within the other one ([`Narrow`](super::Narrow)): a load and an
-/// operation make numbers of them.
-///
-/// Where a vector is a line of cache, the second one is a load of its own, though the first one's
-/// has all of it: a line that is asked for twice is sooner followed by the next one. From memory a
-/// product of one row takes 10 to 17 % longer without, from caches as long; with AVX2 it is the
-/// other way round (Zen 4, 2026-11-27).
-impl Right for *const u16 {
-    const NARROW: bool = true;
+impl<E: RightElement> Right for *const E {
+    const NARROW: bool = E::NARROW;
     #[inline(always)]
     unsafe fn load<S: Simd, const J: usize>(self, s: S, at: usize) -> S::F32 {
-        const { assert!(VECTORS == 2) };
-        let both = self.wrapping_add(at).cast::<S::F32>();
-        debug_assert!(both.is_aligned());
-        // SAFETY: the caller's promise: both vectors of the term, of half the width, and aligned.
-        unsafe {
-            match J {
-                0 => s.lower_bf16(s.load_ptr(both.cast())),
-                _ if S::LANES * size_of::<f32>() < LINE => s.upper_bf16(s.load_ptr(both.cast())),
-                _ => s.upper_bf16(both.read_volatile()),
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { E::load::<S, J>(self.wrapping_add(at), s) }
     }
     #[inline(always)]
     fn from(self, elements: usize) -> Self {
@@ -144,7 +114,64 @@ impl Right for *const u16 {
     }
     #[inline(always)]
     fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-        s.fma(a, b, c)
+        E::multiply_add(s, a, b, c)
+    }
+}
+
+impl RightElement for f32 {
+    const NARROW: bool = false;
+    #[inline(always)]
+    unsafe fn load<S: Simd, const J: usize>(term: *const f32, s: S) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_ptr(term.add(J * S::LANES)) }
+    }
+}
+
+/// Pairs of bf16, on both sides.
+impl RightElement for u32 {
+    const NARROW: bool = false;
+    #[inline(always)]
+    unsafe fn load<S: Simd, const J: usize>(term: *const u32, s: S) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_ptr(term.add(J * S::LANES).cast()) }
+    }
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        s.dot_pairs(a, b, c)
+    }
+}
+
+impl RightElement for f16 {
+    const NARROW: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd, const J: usize>(term: *const f16, s: S) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_f16_ptr(term.add(J * S::LANES)) }
+    }
+}
+
+/// bf16, each vector of a term within the other one ([`Narrow`](super::Narrow)): a load and an
+/// operation make numbers of them.
+///
+/// Where a vector is a line of cache, the second one is a load of its own, though the first one's
+/// has all of it: a line that is asked for twice is sooner followed by the next one. From memory a
+/// product of one row takes 10 to 17 % longer without, from caches as long; with AVX2 it is the
+/// other way round (Zen 4, 2026-11-27).
+impl RightElement for u16 {
+    const NARROW: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd, const J: usize>(term: *const u16, s: S) -> S::F32 {
+        const { assert!(VECTORS == 2) };
+        let both = term.cast::<S::F32>();
+        debug_assert!(both.is_aligned());
+        // SAFETY: the caller's promise: both vectors of the term, of half the width, and aligned.
+        unsafe {
+            match J {
+                0 => s.lower_bf16(s.load_ptr(both.cast())),
+                _ if S::LANES * size_of::<f32>() < LINE => s.upper_bf16(s.load_ptr(both.cast())),
+                _ => s.upper_bf16(both.read_volatile()),
+            }
+        }
     }
 }
 

@@ -8,20 +8,13 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Conv, FusedDepthwise, Operator};
 use std::sync::Arc;
 
 /// Joins convolutions into one node.
 pub(super) fn depthwise(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, cx, at)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, find)
 }
 
 /// The convolution at `at` together with those beside it, in the place of the last one.

@@ -27,6 +27,7 @@ mod patch;
 mod rows;
 mod scale;
 
+use crate::halt;
 use crate::infer;
 use crate::model::Inner;
 use crate::net::Net;
@@ -310,6 +311,21 @@ pub(crate) fn can_be_left_out(name: &str) -> bool {
 /// The passes that can be left out.
 pub(crate) fn optional() -> impl Iterator<Item = &'static Pass> {
     PIPELINE.iter().filter(|pass| pass.kind == Kind::Optional)
+}
+
+/// Applies what is found at each node, in execution order.
+fn apply_at_each(
+    net: &mut Net,
+    cx: &mut PassCx<'_>,
+    find: fn(&Net, &PassCx<'_>, usize) -> Option<patch::Patch>,
+) -> Result<(), SessionError> {
+    for at in 0..net.nodes.len() {
+        halt::go_on_at(at)?;
+        if let Some(patch) = searching(|| find(net, cx, at)) {
+            cx.apply(net, patch)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a search takes it gives back: only what lasts is charged.

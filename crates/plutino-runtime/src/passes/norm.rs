@@ -9,7 +9,6 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ops::{NormPattern, Role};
@@ -18,17 +17,11 @@ use std::collections::BTreeSet;
 
 /// Replaces each norm around a mean of squares.
 pub(super) fn norm(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, at)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, find)
 }
 
 /// The norm whose mean of squares is the node at `at`.
-fn find(net: &Net, at: usize) -> Option<Patch> {
+fn find(net: &Net, _: &PassCx<'_>, at: usize) -> Option<Patch> {
     let (variance, squares) = (net.only_output(at)?, rows_meant(net, at)?);
     let mut search = Search { net, nodes: BTreeSet::from([at]), variance };
     let centred = search.square(&Term::Value(squares))?;

@@ -7,7 +7,6 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Action, Net, Node, ValueId};
 use plutino_kernels::gemm::Machine;
 use plutino_ops::{ByRows, Operator, Role};
@@ -16,13 +15,7 @@ use std::sync::Arc;
 
 /// Joins pairs of layers into one node.
 pub(super) fn rows(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, cx, at)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, find)
 }
 
 /// The layer at `at` together with the one that follows, in its place.

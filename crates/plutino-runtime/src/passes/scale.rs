@@ -9,24 +9,17 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Role};
 use plutino_tensor::{Layout, TensorSpec};
 
 /// Lets convolutions take over multiplications of their input's channels.
 pub(super) fn scale(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, at)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, find)
 }
 
 /// The product at `at` in the convolution that reads it.
-fn find(net: &Net, at: usize) -> Option<Patch> {
+fn find(net: &Net, _: &PassCx<'_>, at: usize) -> Option<Patch> {
     let Product { image, factors, output } = product(net, at)?;
     let into = net.only_reader(output)?;
     let (name, node) = (&net.nodes[at].location.name, &net.nodes[into]);
