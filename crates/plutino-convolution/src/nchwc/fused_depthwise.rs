@@ -44,6 +44,7 @@ pub struct FusedDepthwise {
     depthwise: Convolution,
     after: Option<Convolution>,
     cut: Cut,
+    memory: Memory,
     /// Of the last one.
     residual: Option<ResidualOrder>,
     threads: usize,
@@ -242,7 +243,19 @@ impl FusedDepthwise {
         let work = Work { window, pairs, lanes, batch: q.batch(), threads, beside };
         let cut = Cut::new(&work, cache)?;
         let residual = residual(last);
-        Some(Self { before, depthwise, after, cut, residual, threads })
+        let pixels = [cut.read * window.input[1], cut.rows * window.output[1]];
+        let copy = |conv: &Option<Convolution>, pixels| {
+            let tiles = conv.as_ref().and_then(|conv| conv.bound().pointwise());
+            tiles.map_or(0, |tiles| tiles.tiled.copy_len(pixels))
+        };
+        let copy = copy(&before, pixels[0]).max(copy(&after, pixels[1]));
+        let part = if before.is_some() { pairs.div_ceil(cut.parts) } else { 0 };
+        let memory = Memory {
+            lines: part * NB * lanes * pixels[0],
+            results: if after.is_some() { pairs * NB * lanes * pixels[1] } else { 0 },
+            copy: copy.next_multiple_of(LINE / size_of::<f32>()),
+        };
+        Some(Self { before, depthwise, after, cut, memory, residual, threads })
     }
 
     /// All, as in `conv.pointwise>depthwise>pointwise.c16.avx512`.
@@ -264,27 +277,9 @@ impl FusedDepthwise {
         Some(Layers { before, depthwise, after })
     }
 
-    fn memory(&self) -> Memory {
-        let Some(Layers { before, depthwise, after }) = self.bound() else {
-            return Memory { lines: 0, results: 0, copy: 0 };
-        };
-        let Cut { parts, rows, read, .. } = self.cut;
-        let window = &depthwise.window;
-        let pixels = [read * window.input[1], rows * window.output[1]];
-        let pair = NB * depthwise.isa.lanes();
-        let pairs = self.depthwise.problem().out_channels().div_ceil(pair);
-        let copy = |of: Option<&Shared>, pixels| of.map_or(0, |of| of.tiled.copy_len(pixels));
-        let copy = copy(before, pixels[0]).max(copy(after, pixels[1]));
-        Memory {
-            lines: if before.is_some() { pairs.div_ceil(parts) * pair * pixels[0] } else { 0 },
-            results: if after.is_some() { pairs * pair * pixels[1] } else { 0 },
-            copy: copy.next_multiple_of(LINE / size_of::<f32>()),
-        }
-    }
-
     /// Bytes of workspace.
     pub fn workspace(&self) -> usize {
-        let Memory { lines, results, copy } = self.memory();
+        let Memory { lines, results, copy } = self.memory;
         let worker = lines.saturating_add(results).saturating_add(copy);
         self.threads.saturating_mul(worker).saturating_mul(size_of::<f32>())
     }
@@ -322,7 +317,7 @@ impl FusedDepthwise {
             x,
             residual: residual.zip(self.residual).map(|(data, order)| Residual { data, order }),
             y: SharedMut::new(y),
-            memory: (SharedMut::new(memory), self.memory()),
+            memory: (SharedMut::new(memory), self.memory),
         };
         let Cut { bands, parts, .. } = self.cut;
         let parts = if self.after.is_some() { 1 } else { parts };

@@ -145,14 +145,7 @@ fn plan_f32(
     cx: &PlanCx<'_>,
 ) -> Result<Planned, PlanError> {
     let conv = chosen(problem, weighted.post_ops, cx.setting, &[layout]).map_err(plan_error)?;
-    let weights = weighted.weight.packed(cx.inputs, cx.packs, conv.pack_key(), |weight| {
-        conv.pack(weight, &Par::serial()).map_err(plan_error)
-    })?;
-    let bias = match weighted.bias.as_ref().map(|b| b.elements::<f32>(cx.inputs)).transpose()? {
-        Some(Bound::AtRun(input)) => Bias::AtRun(input),
-        Some(Bound::Ready(bias)) => Bias::Ready(Bias::prepared(&conv, Some(&bias))?),
-        None => Bias::Ready(Bias::prepared(&conv, None)?),
-    };
+    let (weights, bias) = prepared(&conv, weighted, cx)?;
     let workspace = conv.workspace();
     let kernel = ConvKernel {
         name: conv.name(),
@@ -164,6 +157,26 @@ fn plan_f32(
         residual: weighted.residual(cx.inputs),
     };
     Ok(Planned::new(kernel).with_scratch(workspace))
+}
+
+/// Weights and bias as the algorithm wants them, or still to be made so where they are inputs.
+fn prepared(
+    conv: &Convolution,
+    weighted: &Weighted,
+    cx: &PlanCx<'_>,
+) -> Result<(Bound<ConvWeights>, Bias), PlanError> {
+    let weights = weighted.weight.packed(cx.inputs, cx.packs, conv.pack_key(), |weight| {
+        conv.pack(weight, &Par::serial()).map_err(plan_error)
+    })?;
+    let ready = |bias: Option<&[f32]>| -> Result<Bias, PlanError> {
+        Ok(Bias::Ready(conv.bias(bias).map_err(plan_error)?.into_owned()))
+    };
+    let bias = match weighted.bias.as_ref().map(|b| b.elements::<f32>(cx.inputs)).transpose()? {
+        Some(Bound::AtRun(input)) => Bias::AtRun(input),
+        Some(Bound::Ready(bias)) => ready(Some(&bias))?,
+        None => ready(None)?,
+    };
+    Ok((weights, bias))
 }
 
 /// What a convolution has absorbed, and its sizes.
@@ -195,20 +208,9 @@ pub(crate) fn plan_fused_depthwise(
     weighted: &[&Weighted],
     cx: &PlanCx<'_>,
 ) -> Result<Planned, PlanError> {
-    let layer = |(conv, weighted): (&Convolution, &&Weighted)| {
-        let weights = weighted.weight.packed(&[], cx.packs, conv.pack_key(), |weight| {
-            conv.pack(weight, &Par::serial()).map_err(plan_error)
-        })?;
-        let bias = weighted.bias.as_ref().map(|b| b.elements::<f32>(&[])).transpose()?;
-        match (weights, bias) {
-            (Bound::Ready(weights), None) => {
-                Ok(StoredLayer { weights, bias: Bias::prepared(conv, None)? })
-            }
-            (Bound::Ready(weights), Some(Bound::Ready(bias))) => {
-                Ok(StoredLayer { weights, bias: Bias::prepared(conv, Some(&bias))? })
-            }
-            _ => Err(PlanError::Unsupported("weights that are not in the file".into())),
-        }
+    let layer = |(conv, weighted): (&Convolution, &&Weighted)| match prepared(conv, weighted, cx)? {
+        (Bound::Ready(weights), Bias::Ready(bias)) => Ok(StoredLayer { weights, bias }),
+        _ => Err(PlanError::Unsupported("weights that are not in the file".into())),
     };
     let layers = conv.layers().zip(weighted).map(layer).collect::<Result<_, PlanError>>()?;
     let residual = weighted.last().and_then(|last| last.residual(cx.inputs));
@@ -228,12 +230,6 @@ fn plan_any<T: Number>(
 enum Bias {
     Ready(Vec<f32>),
     AtRun(usize),
-}
-
-impl Bias {
-    fn prepared(conv: &Convolution, bias: Option<&[f32]>) -> Result<Vec<f32>, PlanError> {
-        Ok(conv.bias(bias).map_err(plan_error)?.into_owned())
-    }
 }
 
 /// A convolution of f32.

@@ -87,14 +87,12 @@ impl Operator for FusedDepthwise {
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let Ok(values) = self.values(inputs) else { return Cost::moved(inputs, outputs) };
-        let made = |value: &ValueSpec| std::slice::from_ref(value).to_vec();
-        let mut all = Cost::default();
-        for (layer, (own, value)) in self.layers().zip(&values) {
-            all = all.plus(layer.cost(own, &made(value)));
-        }
+        let made = std::slice::from_ref::<ValueSpec>;
+        let each = self.layers().zip(&values).map(|(layer, (own, y))| layer.cost(own, made(y)));
+        let all = each.fold(Cost::default(), Cost::plus);
         // What lies between is neither read nor written.
-        let hidden = values.iter().rev().skip(1).map(|(_, value)| made(value));
-        let hidden = hidden.map(|v| Cost::moved(&v, &v).bytes).fold(0, u64::saturating_add);
+        let between = values.iter().rev().skip(1).map(|(_, value)| made(value));
+        let hidden = between.map(|v| Cost::moved(v, v).bytes).fold(0, u64::saturating_add);
         Cost { bytes: all.bytes.saturating_sub(hidden), ..all }
     }
 }
