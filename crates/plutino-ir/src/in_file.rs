@@ -4,24 +4,28 @@
 //! memory twice, and the pages of the first copy would take as long to come as packing does.
 
 use std::fs::File;
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rawzip::{FileReader, ReaderAt};
 
 use crate::attribute::AttributeError;
+use crate::mmap::{self, Pages};
 
 /// A `.bin` file that is open, and buffers for what is read of it.
 pub(crate) struct WeightFile {
     path: PathBuf,
     reader: FileReader,
     len: u64,
+    /// Bytes of the largest weight that stays in it, and that a buffer can serve.
+    largest: AtomicUsize,
     /// Buffers that nobody uses at the moment: pages that are there already cost no fault.
-    spare: Mutex<Vec<Vec<u8>>>,
+    spare: Mutex<Vec<Pages>>,
 }
 
-/// A buffer of more bytes is not kept.
+/// A buffer of more bytes serves one weight.
 const MOST_SPARE: usize = 16 << 20;
 
 /// Bytes that are read before their checksum goes on: they are in the second-level cache then.
@@ -31,17 +35,22 @@ impl WeightFile {
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
-        Ok(Self { path: path.into(), reader: file.into(), len, spare: Mutex::default() })
+        let (largest, spare) = (AtomicUsize::new(0), Mutex::default());
+        Ok(Self { path: path.into(), reader: file.into(), len, largest, spare })
     }
 
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// A buffer that nobody uses, of so many bytes at least; or an empty one.
-    fn spare(&self, len: usize) -> Vec<u8> {
+    /// A buffer of so many bytes at least. The first one serves all weights that are read one after
+    /// the other: it is large enough for the largest.
+    fn buffer(&self, len: usize) -> std::io::Result<Pages> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.filter(|buffer| buffer.capacity() >= len).unwrap_or_default()
+        match spare.filter(|buffer| buffer.len() >= len) {
+            Some(buffer) => Ok(buffer),
+            None => mmap::pages(len.max(self.largest.load(Ordering::Relaxed))),
+        }
     }
 }
 
@@ -73,6 +82,13 @@ impl FilePart {
         Self { file: Arc::clone(file), entry: entry.into(), at, crc, kept: Arc::default() }
     }
 
+    /// Lets the first buffer be large enough for it, where buffers are that large.
+    pub(crate) fn expect(&self) {
+        if self.len() <= MOST_SPARE {
+            self.file.largest.fetch_max(self.len(), Ordering::Relaxed);
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         usize::try_from(self.at.end.saturating_sub(self.at.start)).unwrap_or(usize::MAX)
@@ -93,25 +109,20 @@ impl FilePart {
     /// # Errors
     /// Where the file cannot be read, the bytes do not have their checksum, or no memory is left.
     pub fn read(&self) -> Result<FileBytes, AttributeError> {
-        let (mut bytes, len) = (self.file.spare(self.len()), self.len());
-        let more = len.saturating_sub(bytes.len());
-        bytes.try_reserve_exact(more).map_err(|error| self.unreadable(&error))?;
-        bytes.resize(bytes.len() + more, 0);
+        let len = self.len();
+        let bytes = self.file.buffer(len).map_err(|error| self.unreadable(&error))?;
+        let mut read = FileBytes { file: Arc::clone(&self.file), bytes: Some(bytes), len };
         let mut reader = Reader::new(self);
-        bytes[..len].chunks_mut(PART).try_for_each(|part| reader.read(part))?;
+        read.chunks_mut(PART).try_for_each(|part| reader.read(part))?;
         reader.end()?;
-        Ok(FileBytes { file: Arc::clone(&self.file), bytes, len })
+        Ok(read)
     }
 
     /// The same, in memory of its own, each page of which is written once.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, AttributeError> {
         let (mut bytes, len) = (Vec::new(), self.len());
         bytes.try_reserve_exact(len).map_err(|error| self.unreadable(&error))?;
-        if len <= PART {
-            bytes.extend_from_slice(&self.read()?);
-            return Ok(bytes);
-        }
-        let mut buffer = vec![0; PART];
+        let mut buffer = vec![0; PART.min(len)];
         let mut reader = Reader::new(self);
         while bytes.len() < len {
             let part = &mut buffer[..PART.min(len - bytes.len())];
@@ -210,22 +221,27 @@ impl<'a> Reader<'a> {
 /// Bytes that were read of a file. Their memory serves the next weight when they are dropped.
 pub struct FileBytes {
     file: Arc<WeightFile>,
-    /// At least as many as there are.
-    bytes: Vec<u8>,
+    /// At least as many as there are; there until it is dropped.
+    bytes: Option<Pages>,
     len: usize,
 }
 
 impl Deref for FileBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        self.bytes.as_ref().and_then(|bytes| bytes.get(..self.len)).unwrap_or_default()
+    }
+}
+
+impl DerefMut for FileBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.bytes.as_mut().and_then(|bytes| bytes.get_mut(..self.len)).unwrap_or_default()
     }
 }
 
 impl Drop for FileBytes {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        if bytes.capacity() > 0 && bytes.capacity() <= MOST_SPARE {
+        if let Some(bytes) = self.bytes.take().filter(|bytes| bytes.len() <= MOST_SPARE) {
             self.file.spare.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
         }
     }

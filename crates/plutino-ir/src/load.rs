@@ -27,11 +27,12 @@ const MEMORY: &str = "<memory>";
 /// Whether to read the `.bin` file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// Every weight must be there. Those of a file of more than 32 MiB stay in it, and each is read
-    /// when it is needed, as it is packed for a kernel: a model takes the memory of its packed
-    /// weights, not twice. So such a file must keep its contents while weights of it are alive;
-    /// what was changed in place is an error when it is read. (Replacing the file, or taking it
-    /// away, changes nothing where the system keeps what is open, as Unix does.)
+    /// Every weight must be there. Those of a file of more than 1 MiB stay in it, if they have 64
+    /// KiB or more, and each is read when it is needed, as it is packed for a kernel: a model takes
+    /// the memory of its packed weights, not twice. So such a file must keep its contents while
+    /// weights of it are alive; what was changed in place is an error when it is read. (Replacing
+    /// the file, or taking it away, changes nothing where the system keeps what is open, as Unix
+    /// does.)
     #[default]
     Stream,
     /// Every weight must be there, and is read when the model is loaded. The file may change or go
@@ -199,7 +200,7 @@ enum Archive {
 }
 
 /// Bytes of a `.bin` file that is read as a whole, at most.
-const SMALL: u64 = 32 << 20;
+const SMALL: u64 = 1 << 20;
 
 /// Whether weights stay in this file.
 fn stays(bin: &Path, options: &LoadOptions) -> bool {

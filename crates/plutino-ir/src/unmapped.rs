@@ -33,3 +33,14 @@ impl AsRef<[u8]> for Mapping {
 pub(crate) fn map(path: &Path, _: bool) -> io::Result<(Bytes, Option<Mapping>)> {
     Ok((std::fs::read(path)?.into(), None))
 }
+
+/// Memory that is written from end to end.
+pub(crate) type Pages = Vec<u8>;
+
+/// `len` bytes of 0, at least one.
+pub(crate) fn pages(len: usize) -> io::Result<Pages> {
+    let (mut bytes, len) = (Vec::new(), len.max(1));
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}

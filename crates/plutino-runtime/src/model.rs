@@ -106,7 +106,7 @@ impl Model {
     /// Loads a model: `path` is the `.param` file or its stem, the `.bin` file is found beside it,
     /// and so is the folder of its definitions (`STEM.definitions`), where it has any.
     ///
-    /// Weights of a file of more than 32 MiB stay in it until a session needs them
+    /// Weights of a file of more than 1 MiB stay in it until a session needs them
     /// ([`Weights::Stream`](plutino_ir::Weights::Stream)).
     ///
     /// # Errors
