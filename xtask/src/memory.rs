@@ -61,7 +61,7 @@ enum Told {
         predicted: usize,
         peak: usize,
         /// What planning may have taken besides: a buffer for each thread that reads weights of a
-        /// large file.
+        /// file.
         buffers: usize,
         /// After `release_memory`, without the weights that were read.
         released: usize,
@@ -138,6 +138,9 @@ pub(crate) fn run_one(args: &OneArgs) -> Result<()> {
     Ok(())
 }
 
+/// Types of operators whose weights are not packed some rows at a time.
+const READ_WHOLE: &[&str] = &["nn.LSTM", "nn.GRU", "nn.RNN", "ConvTranspose"];
+
 fn measure(args: &OneArgs) -> Result<Told> {
     let memory = if args.low { MemoryUse::Low } else { MemoryUse::Fast };
     let options = SessionOptions::default().with_threads(args.threads).with_memory(memory);
@@ -149,9 +152,12 @@ fn measure(args: &OneArgs) -> Result<Told> {
 
     let load = LoadOptions { mmap: args.mmap, ..LoadOptions::default() };
     let model = Model::load_with(&args.param, &load)?;
-    let weights = model.graph().operators().flat_map(|(_, op)| op.attrs.values());
-    let largest = weights.filter_map(|weight| Some(weight.in_file()?.len())).max();
-    let buffers = largest.unwrap_or(0).saturating_mul(args.threads);
+    let in_file = model.graph().operators().flat_map(|(_, op)| {
+        let whole = READ_WHOLE.iter().any(|read| op.kind.contains(read));
+        let parts = op.attrs.values().filter_map(|weight| weight.in_file());
+        parts.map(move |part| if whole { part.len() } else { part.buffer_len(0) })
+    });
+    let buffers = in_file.max().unwrap_or(0).saturating_mul(args.threads);
     let session: Session = model.session(options)?;
     let plan = match session.plan(&specs) {
         Ok(plan) => plan,

@@ -16,7 +16,7 @@ use crate::post_ops::{Residual, ResidualOrder};
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -120,8 +120,8 @@ pub(crate) trait Bound: Debug + Send + Sync + Sized + 'static {
     /// What decides the form of its weights.
     fn pack_key(&self) -> PackKey;
 
-    /// Prepares weights, whose number is right.
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<Self::Weights, ConvError>;
+    /// Prepares weights, whose number is right: those of some output channels at a time, if it can.
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<Self::Weights, ConvError>;
 
     /// Bytes of packed weights.
     fn bytes(weights: &Self::Weights) -> usize;
@@ -179,7 +179,7 @@ pub(crate) trait BoundAlgorithm: Debug + Send + Sync {
     fn pack(
         &self,
         problem: &ConvProblem,
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         par: &Par,
     ) -> Result<ConvWeights, ConvError>;
     fn bias<'b>(&self, bias: Option<&'b [f32]>) -> Cow<'b, [f32]>;
@@ -211,7 +211,7 @@ impl<B: Bound> BoundAlgorithm for B {
     fn pack(
         &self,
         problem: &ConvProblem,
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         par: &Par,
     ) -> Result<ConvWeights, ConvError> {
         let packed = Bound::pack(self, weight, par)?;

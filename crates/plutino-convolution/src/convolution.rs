@@ -6,7 +6,7 @@ use crate::post_ops::{PostOps, Residual};
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::simd::LINE;
 use plutino_cpu::{Isa, PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_tensor::{FloatSource, Floats};
 use std::borrow::Cow;
 
 /// A convolution planned for its sizes: made by [`choose`](crate::choose()).
@@ -149,7 +149,19 @@ impl Convolution {
         weight: impl Into<Floats<'w>>,
         par: &Par,
     ) -> Result<ConvWeights, ConvError> {
-        let weight = weight.into();
+        self.pack_from(&mut weight.into(), par)
+    }
+
+    /// As [`Convolution::pack`], of numbers that are read while they are packed: those of some
+    /// output channels at a time, where the algorithm can.
+    ///
+    /// # Errors
+    /// As there, and those of the source.
+    pub fn pack_from(
+        &self,
+        weight: &mut dyn FloatSource,
+        par: &Par,
+    ) -> Result<ConvWeights, ConvError> {
         check_len("weight", weight.len(), self.problem.weight_len())?;
         self.bound.pack(&self.problem, weight, par)
     }

@@ -130,7 +130,7 @@ pub enum ConvError {
     /// A matrix product that a convolution consists of.
     #[error(transparent)]
     Product(#[from] GemmError),
-    /// The system refused memory for the packed weights.
+    /// The system refused memory for the packed weights, or a source cannot be read.
     #[error(transparent)]
     Memory(#[from] plutino_tensor::TensorError),
 }

@@ -1,12 +1,12 @@
 //! Weights that stay in the file until they are needed.
 //!
-//! A large model is packed weight by weight. Were all of its weights read first, they would be in
-//! memory twice, and the pages of the first copy would take as long to come as packing does.
+//! A model is packed weight by weight, each some rows at a time. Were all of its weights read
+//! first, they would be in memory twice, and the pages of the first copy would take as long to come
+//! as packing does.
 
 use std::fs::File;
 use std::ops::{Deref, DerefMut, Range};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rawzip::{FileReader, ReaderAt};
@@ -19,8 +19,6 @@ pub(crate) struct WeightFile {
     path: PathBuf,
     reader: FileReader,
     len: u64,
-    /// Bytes of the largest weight that stays in it, and that a buffer can serve.
-    largest: AtomicUsize,
     /// Buffers that nobody uses at the moment: pages that are there already cost no fault.
     spare: Mutex<Vec<Pages>>,
 }
@@ -28,29 +26,32 @@ pub(crate) struct WeightFile {
 /// A buffer of more bytes serves one weight.
 const MOST_SPARE: usize = 16 << 20;
 
-/// Bytes that are read before their checksum goes on: they are in the second-level cache then.
+/// Bytes of a buffer, at least: for parts of any weight.
+const BUFFER: usize = 2 * PART;
+
+/// Bytes that are read together: they are in the second-level cache when their checksum goes on,
+/// and when they are packed.
 const PART: usize = 1 << 18;
 
 impl WeightFile {
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
-        let (largest, spare) = (AtomicUsize::new(0), Mutex::default());
-        Ok(Self { path: path.into(), reader: file.into(), len, largest, spare })
+        Ok(Self { path: path.into(), reader: file.into(), len, spare: Mutex::default() })
     }
 
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// A buffer of so many bytes at least. The first one serves all weights that are read one after
-    /// the other: it is large enough for the largest.
-    fn buffer(&self, len: usize) -> std::io::Result<Pages> {
+    /// A buffer of so many bytes at least.
+    fn buffer(self: &Arc<Self>, len: usize) -> std::io::Result<FileBytes> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match spare.filter(|buffer| buffer.len() >= len) {
-            Some(buffer) => Ok(buffer),
-            None => mmap::pages(len.max(self.largest.load(Ordering::Relaxed))),
-        }
+        let bytes = match spare.filter(|buffer| buffer.len() >= len) {
+            Some(buffer) => buffer,
+            None => mmap::pages(len.max(BUFFER))?,
+        };
+        Ok(FileBytes { file: Arc::clone(self), bytes: Some(bytes), len })
     }
 }
 
@@ -82,13 +83,6 @@ impl FilePart {
         Self { file: Arc::clone(file), entry: entry.into(), at, crc, kept: Arc::default() }
     }
 
-    /// Lets the first buffer be large enough for it, where buffers are that large.
-    pub(crate) fn expect(&self) {
-        if self.len() <= MOST_SPARE {
-            self.file.largest.fetch_max(self.len(), Ordering::Relaxed);
-        }
-    }
-
     /// Number of bytes.
     pub fn len(&self) -> usize {
         usize::try_from(self.at.end.saturating_sub(self.at.start)).unwrap_or(usize::MAX)
@@ -109,28 +103,38 @@ impl FilePart {
     /// # Errors
     /// Where the file cannot be read, the bytes do not have their checksum, or no memory is left.
     pub fn read(&self) -> Result<FileBytes, AttributeError> {
-        let len = self.len();
-        let bytes = self.file.buffer(len).map_err(|error| self.unreadable(&error))?;
-        let mut read = FileBytes { file: Arc::clone(&self.file), bytes: Some(bytes), len };
-        let mut reader = Reader::new(self);
-        read.chunks_mut(PART).try_for_each(|part| reader.read(part))?;
-        reader.end()?;
-        Ok(read)
+        let mut reader = self.reader();
+        reader.read(0..self.len())?;
+        let read = reader.buffer.take();
+        reader.finish()?;
+        match read {
+            Some(read) => Ok(read),
+            None => self.file.buffer(0).map_err(|error| self.unreadable(&error)), // an empty weight
+        }
     }
 
     /// The same, in memory of its own, each page of which is written once.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, AttributeError> {
         let (mut bytes, len) = (Vec::new(), self.len());
         bytes.try_reserve_exact(len).map_err(|error| self.unreadable(&error))?;
-        let mut buffer = vec![0; PART.min(len)];
-        let mut reader = Reader::new(self);
+        let mut reader = self.reader();
         while bytes.len() < len {
-            let part = &mut buffer[..PART.min(len - bytes.len())];
-            reader.read(part)?;
-            bytes.extend_from_slice(part); // within what is reserved
+            let part = bytes.len()..len.min(bytes.len() + PART);
+            bytes.extend_from_slice(reader.bytes(part)?); // within what is reserved
         }
-        reader.end()?;
+        reader.finish()?;
         Ok(bytes)
+    }
+
+    /// Bytes of memory in which so many of its bytes are read at a time.
+    pub fn buffer_len(&self, bytes: usize) -> usize {
+        bytes.max(self.len().min(BUFFER))
+    }
+
+    /// For reading some bytes at a time.
+    pub fn reader(&self) -> PartReader<'_> {
+        let (buffer, hasher) = (None, crc32fast::Hasher::new());
+        PartReader { part: self, buffer, window: 0..0, hashed: 0, hasher }
     }
 
     fn unreadable(&self, why: &dyn std::fmt::Display) -> AttributeError {
@@ -181,34 +185,82 @@ impl std::fmt::Debug for FilePart {
     }
 }
 
-/// Reads a part of a file piece by piece.
-struct Reader<'a> {
+/// Reads a weight some bytes at a time, from front to back if nothing is to be read twice.
+pub struct PartReader<'a> {
     part: &'a FilePart,
-    at: u64,
+    buffer: Option<FileBytes>,
+    /// The bytes of the weight that are in the buffer.
+    window: Range<usize>,
+    /// Bytes whose checksum is taken: the first ones.
+    hashed: usize,
     hasher: crc32fast::Hasher,
 }
 
-impl<'a> Reader<'a> {
-    fn new(part: &'a FilePart) -> Self {
-        Self { part, at: part.at.start, hasher: crc32fast::Hasher::new() }
+impl PartReader<'_> {
+    /// How many bytes are best read at a time.
+    pub const AT_A_TIME: usize = PART;
+
+    /// These bytes of the weight, until the next call.
+    ///
+    /// # Errors
+    /// Where they are not all there, the file cannot be read, or no memory is left.
+    pub fn bytes(&mut self, range: Range<usize>) -> Result<&[u8], AttributeError> {
+        if self.part.kept().is_some() {
+            let kept = self.part.kept().and_then(|kept| kept.get(range));
+            return kept.ok_or_else(|| self.part.unreadable(&"bytes beyond its end"));
+        }
+        if range.start < self.window.start || range.end > self.window.end {
+            // Whole ranges of this length: the next ones will be like it.
+            let ranges = (PART / range.len().max(1)).max(1);
+            let end = range.start.saturating_add(range.len().saturating_mul(ranges));
+            self.read(range.start..end.min(self.part.len()).max(range.end))?;
+        }
+        let first = range.start.saturating_sub(self.window.start);
+        let bytes = self.buffer.as_deref().unwrap_or_default();
+        let bytes = bytes.get(first..first.saturating_add(range.len()));
+        bytes.ok_or_else(|| self.part.unreadable(&"bytes beyond its end"))
     }
 
-    fn read(&mut self, piece: &mut [u8]) -> Result<(), AttributeError> {
-        let read = self.part.file.read_exact_at(piece, self.at);
-        read.map_err(|error| self.part.unreadable(&error))?;
-        self.at = self.at.saturating_add(piece.len() as u64);
-        if self.part.crc.is_some() {
-            self.hasher.update(piece);
+    /// Reads bytes into the buffer, from its start on.
+    fn read(&mut self, range: Range<usize>) -> Result<(), AttributeError> {
+        let unreadable = |error: std::io::Error| self.part.unreadable(&error);
+        if range.end > self.part.len() {
+            return Err(self.part.unreadable(&"bytes beyond its end"));
         }
+        let len = range.len();
+        let mut buffer = match self.buffer.take().and_then(|buffer| buffer.with_len(len)) {
+            Some(buffer) => buffer,
+            None => self.part.file.buffer(len).map_err(unreadable)?,
+        };
+        let mut at = range.start;
+        for piece in buffer.chunks_mut(PART) {
+            let offset = self.part.at.start.saturating_add(at as u64);
+            self.part.file.read_exact_at(piece, offset).map_err(unreadable)?;
+            let end = at + piece.len();
+            if self.part.crc.is_some() && (at..end).contains(&self.hashed) {
+                self.hasher.update(piece.get(self.hashed - at..).unwrap_or_default());
+                self.hashed = end;
+            }
+            at = end;
+        }
+        (self.buffer, self.window) = (Some(buffer), range);
         Ok(())
     }
 
-    /// Compares the checksum.
-    fn end(self) -> Result<(), AttributeError> {
-        let found = self.hasher.finalize();
-        match self.part.crc.filter(|&expected| expected != found) {
-            None => Ok(()),
-            Some(expected) => Err(AttributeError::Checksum {
+    /// Compares the checksum of the whole weight, what was not asked for included.
+    ///
+    /// # Errors
+    /// Where it is another one, or the file cannot be read.
+    pub fn finish(mut self) -> Result<(), AttributeError> {
+        let Some(expected) = self.part.crc.filter(|_| self.part.kept().is_none()) else {
+            return Ok(());
+        };
+        while self.hashed < self.part.len() {
+            self.read(self.hashed..self.part.len().min(self.hashed + PART))?;
+        }
+        match self.hasher.finalize() {
+            found if found == expected => Ok(()),
+            found => Err(AttributeError::Checksum {
                 file: self.part.file.path.clone(),
                 entry: self.part.entry.to_string(),
                 expected,
@@ -224,6 +276,14 @@ pub struct FileBytes {
     /// At least as many as there are; there until it is dropped.
     bytes: Option<Pages>,
     len: usize,
+}
+
+impl FileBytes {
+    /// The same buffer for another number of bytes, if it is large enough.
+    fn with_len(mut self, len: usize) -> Option<Self> {
+        self.len = len;
+        self.bytes.as_ref().is_some_and(|bytes| bytes.len() >= len).then_some(self)
+    }
 }
 
 impl Deref for FileBytes {

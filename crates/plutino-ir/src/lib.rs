@@ -124,7 +124,7 @@ pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, Save
 pub use graph::{
     ControlProblem, EditError, Graph, InvalidGraph, Operand, OperandId, Operator, OperatorId,
 };
-pub use in_file::{FileBytes, FilePart, WeightBytes};
+pub use in_file::{FileBytes, FilePart, PartReader, WeightBytes};
 pub use limits::{CancelToken, Interrupted, Limits, Registration};
 pub use load::{LoadOptions, Weights, read_regular, read_small};
 pub use mmap::Mapping;

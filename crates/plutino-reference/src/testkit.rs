@@ -1,6 +1,41 @@
 //! What the tests of several kernels share: data, and the loop over instruction sets and threads.
 
 use plutino_cpu::{Isa, Par, Pool};
+use plutino_tensor::{FloatSource, Floats, TensorError};
+use std::ops::Range;
+
+/// Numbers that come in the smallest parts, as those of a file may: those of a part are gone when
+/// the next one is asked for, and come in order, none of them twice, or all at once.
+pub struct Piecewise<'a> {
+    all: &'a [f32],
+    part: Vec<f32>,
+    next: usize,
+}
+
+impl<'a> Piecewise<'a> {
+    /// Of these.
+    pub fn new(all: &'a [f32]) -> Self {
+        Self { all, part: Vec::new(), next: 0 }
+    }
+}
+
+impl FloatSource for Piecewise<'_> {
+    fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
+        let whole = range == (0..self.all.len());
+        assert!(whole || range.start == self.next, "{range:?} after {}", self.next);
+        self.next = range.end;
+        self.part = self.all[range].to_vec();
+        Ok(Floats::from(&self.part))
+    }
+
+    fn at_a_time(&self) -> usize {
+        1
+    }
+}
 
 /// `n` values in -1..1 (multiples of 2^-23), the same for the same seed (splitmix64).
 pub fn random(n: usize, seed: u64) -> Vec<f32> {

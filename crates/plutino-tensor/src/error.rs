@@ -82,6 +82,12 @@ pub enum TensorError {
         /// The number of bytes asked for.
         bytes: usize,
     },
+    /// Values could not be read ([`FloatSource`](crate::FloatSource)); whoever reads them knows why.
+    #[error("values {range:?} cannot be read")]
+    Unread {
+        /// Those that were asked for.
+        range: std::ops::Range<usize>,
+    },
     /// The caller's limits ended the work: nothing here is a result; see [`crate::stop`].
     #[error("the work was ended by its caller's limits")]
     Stopped,

@@ -1,5 +1,6 @@
-//! Numbers where they lie, aligned or not.
+//! Numbers where they lie, aligned or not, and numbers that are read part by part.
 
+use crate::TensorError;
 use std::ops::Range;
 
 /// f32 values at any address: a weight in its file, or a plain slice.
@@ -100,6 +101,80 @@ impl<'a, const N: usize> From<&'a [f32; N]> for Floats<'a> {
     }
 }
 
+/// f32 values that are in memory, or are read as they are asked for: a weight on its way to a
+/// packed form.
+pub trait FloatSource {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Some of the values, until the next call. Whoever asks from front to back reads each once.
+    ///
+    /// # Errors
+    /// [`TensorError::Unread`] where they cannot be read, or no memory is left.
+    ///
+    /// # Panics
+    /// Where they are not all there.
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError>;
+
+    /// How many to ask for at a time: all of those in memory, as many as fit a cache of others.
+    fn at_a_time(&self) -> usize {
+        usize::MAX
+    }
+
+    /// All values.
+    ///
+    /// # Errors
+    /// As [`FloatSource::part`].
+    fn all(&mut self) -> Result<Floats<'_>, TensorError> {
+        self.part(0..self.len())
+    }
+}
+
+impl FloatSource for Floats<'_> {
+    fn len(&self) -> usize {
+        Floats::len(self)
+    }
+
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
+        Ok(Floats::part(self, range))
+    }
+}
+
+/// Some of the values of a source.
+pub struct SourcePart<'a> {
+    source: &'a mut dyn FloatSource,
+    first: usize,
+    len: usize,
+}
+
+impl<'a> SourcePart<'a> {
+    /// These values of it; none where they are not all there.
+    pub fn new(source: &'a mut dyn FloatSource, range: Range<usize>) -> Option<Self> {
+        let len = range.end.checked_sub(range.start)?;
+        (range.end <= source.len()).then_some(Self { source, first: range.start, len })
+    }
+}
+
+impl FloatSource for SourcePart<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
+        assert!(range.end <= self.len, "outside of the part");
+        self.source.part(self.first + range.start..self.first + range.end)
+    }
+
+    fn at_a_time(&self) -> usize {
+        self.source.at_a_time()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,5 +192,14 @@ mod tests {
         assert_eq!(floats.chunks_exact(2).map(|c| c.get(1)).collect::<Vec<_>>(), [-2.5]);
         assert_eq!(Floats::from(&values[..]).get(2), f32::INFINITY);
         assert!(Floats::from_bytes(&bytes).is_none());
+    }
+
+    #[test]
+    fn parts_of_sources() {
+        let mut floats = Floats::from(&[1.0f32, 2.0, 3.0, 4.0]);
+        assert!(SourcePart::new(&mut floats, 2..5).is_none());
+        let mut inner = SourcePart::new(&mut floats, 1..4).unwrap();
+        assert_eq!((inner.len(), inner.all().unwrap().get(2)), (3, 4.0));
+        assert_eq!((inner.part(1..2).unwrap().get(0), inner.at_a_time()), (3.0, usize::MAX));
     }
 }

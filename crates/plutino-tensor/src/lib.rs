@@ -46,7 +46,7 @@ pub use compare::{Comparison, Tolerance, Worst};
 pub use convert::Convert;
 pub use dtype::{DType, Element};
 pub use error::TensorError;
-pub use floats::Floats;
+pub use floats::{FloatSource, Floats, SourcePart};
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
 pub use scope::{Entered, Scope};

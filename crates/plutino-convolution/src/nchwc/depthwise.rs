@@ -26,7 +26,7 @@ use plutino_cpu::par::{SharedMut, part_of};
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -93,8 +93,8 @@ impl Bound for Depthwise {
         PackKey::f32("conv.depthwise", [self.isa.lanes(), 0, 0], self.isa)
     }
 
-    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<DepthwiseWeights, ConvError> {
-        Ok(DepthwiseWeights::pack(weight, self.window.taps(), self.isa.lanes())?)
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<DepthwiseWeights, ConvError> {
+        Ok(DepthwiseWeights::pack(weight.all()?, self.window.taps(), self.isa.lanes())?)
     }
 
     fn bytes(weights: &DepthwiseWeights) -> usize {

@@ -25,7 +25,7 @@ use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::{Isa, PackKey, Par};
-use plutino_tensor::{DType, Floats};
+use plutino_tensor::{DType, FloatSource};
 use std::borrow::Cow;
 
 /// Bound to a problem: this, and the others whose tiles read something else.
@@ -104,7 +104,7 @@ impl Bound for Shared {
         }
     }
 
-    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<DirectWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<DirectWeights, ConvError> {
         let p = &self.problem;
         let channels = [p.group_out(), p.group_in()];
         let block = self.isa.lanes();

@@ -30,7 +30,7 @@ use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::Pairs;
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
-use plutino_tensor::{DType, Floats};
+use plutino_tensor::{DType, FloatSource, Floats};
 use std::borrow::Cow;
 
 /// Share of the peak: results are stored twice.
@@ -218,13 +218,15 @@ impl Bound for Phases {
         }
     }
 
-    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<PhaseWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<PhaseWeights, ConvError> {
         let channels = [self.problem.out_channels(), self.problem.in_channels()];
+        let weight = weight.all()?;
         let pack = |(phase, _): &(Phase, Tiled)| {
             let part = phase.weights(&self.problem, weight);
-            let (part, taps, block) = (&part[..], phase.taps.len(), self.isa.lanes());
+            let (part, taps) = (&mut Floats::from(&part), phase.taps.len());
+            let block = self.isa.lanes();
             match self.words {
-                Some(_) => DirectWeights::pack_pairs(part.into(), 1, channels, taps, block),
+                Some(_) => DirectWeights::pack_pairs(part, 1, channels, taps, block),
                 None => DirectWeights::pack(part, 1, channels, taps, block, ConvInput::Blocked),
             }
         };

@@ -25,7 +25,7 @@ use crate::choose::Request;
 use crate::problem::ConvError;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 use std::borrow::Cow;
 
 /// Bound to a problem.
@@ -88,7 +88,7 @@ impl Bound for Pointwise {
         self.shared.pack_key()
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<DirectWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<DirectWeights, ConvError> {
         self.shared.pack(weight, par)
     }
 

@@ -15,7 +15,7 @@ use crate::post_ops::ResidualOrder;
 use crate::problem::ConvError;
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::{LinearArgs, LinearProduct, Matrix, MatrixUnit, PackedMatrix, Target};
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 
 /// Of the time of tiles of pixels, of which there would be one: weights are read as fast, and used
 /// for several rows.
@@ -79,9 +79,9 @@ impl Bound for SinglePixel {
         self.product.pack_key()
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<PackedMatrix, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<PackedMatrix, ConvError> {
         let [_, k, _] = self.product.sizes();
-        Ok(self.product.pack(weight, (1, k), par)?)
+        Ok(self.product.pack_from(weight, (1, k), par)?)
     }
 
     fn bytes(weights: &PackedMatrix) -> usize {

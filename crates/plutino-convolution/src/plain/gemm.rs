@@ -13,7 +13,7 @@ use crate::choose::Request;
 use crate::problem::{Axis, ConvError};
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::Strided;
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 
 /// Bound to a problem.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Bound for PixelProducts {
         products::pack_key("conv.matrix", self.0.isa())
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<MatrixWeights, ConvError> {
         self.0.pack(weight, par)
     }
 

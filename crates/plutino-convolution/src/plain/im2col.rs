@@ -14,7 +14,7 @@ use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::problem::ConvError;
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 
 /// Bytes of laid out images that are kept at a time, where the batch leaves a choice.
 const IMAGE_BYTES: usize = 2 << 20;
@@ -54,7 +54,7 @@ impl Bound for WindowProducts {
         products::pack_key("conv.matrix", self.plan.isa())
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<MatrixWeights, ConvError> {
         self.plan.pack(weight, par)
     }
 

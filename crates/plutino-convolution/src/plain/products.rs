@@ -9,7 +9,7 @@ use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::{
     self, Bias, Gemm, Operand, Pack, PackedMatrix, Problem, Side, Size, Strided, Target,
 };
-use plutino_tensor::Floats;
+use plutino_tensor::{FloatSource, SourcePart};
 
 /// Share of the peak that these products reach, packing included.
 const SHARE: f64 = 0.6;
@@ -22,18 +22,27 @@ pub(crate) struct MatrixWeights {
 }
 
 impl MatrixWeights {
-    /// Packs left operands of m x k, whose elements lie `strides` apart.
+    /// Packs left operands of m x k, each row by row; or column by column, where they are
+    /// transposed.
     pub(super) fn pack(
         target: Target,
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         (m, k): (usize, usize),
-        strides: (usize, usize),
+        transposed: bool,
         par: &Par,
     ) -> Result<Self, ConvError> {
-        let groups = weight
-            .chunks_exact((m * k).max(1))
-            .map(|w| PackedMatrix::of(target, Side::Left, &Strided::left(w, (m, k), strides), par))
-            .collect::<Result<_, _>>()?;
+        let len = (m * k).max(1);
+        let mut groups = Vec::new();
+        for first in (0..weight.len() / len).map(|group| group * len) {
+            let Some(mut part) = SourcePart::new(weight, first..first + len) else { break };
+            groups.push(match transposed {
+                false => PackedMatrix::of_rows(target, &mut part, (m, k), par)?,
+                true => {
+                    let columns = Strided::left(part.all()?, (m, k), (1, m));
+                    PackedMatrix::of(target, Side::Left, &columns, par)?
+                }
+            });
+        }
         Ok(Self { groups })
     }
 
@@ -89,9 +98,13 @@ impl Plan {
         self.target.isa
     }
 
-    pub(super) fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+    pub(super) fn pack(
+        &self,
+        weight: &mut dyn FloatSource,
+        par: &Par,
+    ) -> Result<MatrixWeights, ConvError> {
         let sizes = (self.problem.group_out(), self.depth());
-        MatrixWeights::pack(self.target, weight, sizes, (sizes.1, 1), par)
+        MatrixWeights::pack(self.target, weight, sizes, false, par)
     }
 
     fn depth(&self) -> usize {

@@ -27,7 +27,7 @@ use plutino_cpu::activation::Activation;
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::{Gemm, Operand, PostOps, Product, Size, Strided, Target};
-use plutino_tensor::Floats;
+use plutino_tensor::FloatSource;
 use std::ops::Range;
 
 /// Bound to a problem.
@@ -82,9 +82,9 @@ impl Bound for Transposed {
         products::pack_key("conv.matrix.transposed", self.target.isa)
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<MatrixWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<MatrixWeights, ConvError> {
         let (m, k) = self.sizes();
-        MatrixWeights::pack(self.target, weight, (m, k), (1, m), par)
+        MatrixWeights::pack(self.target, weight, (m, k), true, par)
     }
 
     fn bytes(weights: &MatrixWeights) -> usize {

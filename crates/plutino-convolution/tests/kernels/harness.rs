@@ -7,7 +7,7 @@ use plutino_cpu::{Isa, Par};
 use plutino_reference::conv::conv;
 use plutino_reference::elementwise::activation;
 use plutino_reference::gemm::gamma;
-use plutino_reference::testkit::{assert_close, on_every_machine, random};
+use plutino_reference::testkit::{Piecewise, assert_close, on_every_machine, random};
 use plutino_tensor::AlignedBuf;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -100,9 +100,10 @@ pub(crate) fn in_blocks(
     blocked
 }
 
-/// Runs a convolution on plain tensors.
+/// Runs a convolution on plain tensors. Its weights come piece by piece, as those of a file do.
 pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f32> {
-    run_packed(conv, isa, t, &conv.pack(&t.weight[..], par).unwrap(), par)
+    let weights = conv.pack_from(&mut Piecewise::new(&t.weight), par).unwrap();
+    run_packed(conv, isa, t, &weights, par)
 }
 
 /// The same with weights that are packed already.

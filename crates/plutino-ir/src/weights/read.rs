@@ -77,7 +77,6 @@ impl Source<'_> {
                 let crc = options.verify_crc.then_some(entry.crc);
                 let part = FilePart::new(file, &entry.name, entry.data.clone(), crc);
                 if attr.byte_len() >= WORTH_LEAVING {
-                    part.expect();
                     attr.leave_in(part);
                     return Ok(());
                 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::Source;
 use crate::attribute::AttributeError;
 use crate::error::{BinError, LoadError};
-use crate::in_file::WeightFile;
+use crate::in_file::{FilePart, WeightFile};
 use crate::load::LoadOptions;
 use crate::{DType, Graph, InvalidGraph};
 
@@ -259,6 +259,63 @@ fn large_weights_stay_in_the_file() {
     assert_eq!(part.keep().unwrap(), data);
     std::fs::write(&file.0, b"").unwrap();
     assert_eq!(attr("b", "y").in_file().unwrap().kept().unwrap(), data);
+}
+
+#[test]
+fn parts_of_a_weight_in_a_file() {
+    const LEN: usize = 3 * (1 << 18) + 5;
+    let param = &format!("7767517\n1 1\npnnx.Attribute b 0 1 0 @y=({LEN})u8\n");
+    let data: Vec<u8> = (0..LEN).map(|i| (i % 251) as u8).collect();
+    let archive = plain(&[("b.y", &data)]);
+    let file = Scratch::with(&archive);
+    let load = |options: &LoadOptions| {
+        let graph = streamed(param, &file, options).unwrap();
+        let attr = graph[graph.operator_by_name("b").unwrap()].attr("y").unwrap().clone();
+        attr.in_file().unwrap().clone()
+    };
+    let part = load(&LoadOptions::default());
+    // From front to back in steps of any length, some of it again, with gaps, or nothing of it.
+    let orders: [&[[usize; 2]]; 6] = [
+        &[[0, 1000], [1000, 400_000], [400_000, LEN]],
+        &[[0, LEN]],
+        &[[0, 300_000], [10, 20], [299_990, 300_010], [0, LEN]],
+        &[[500_000, 500_001], [LEN - 1, LEN], [0, 7]],
+        &[[5, 5]],
+        &[],
+    ];
+    let read = |part: &FilePart, order: &[[usize; 2]]| {
+        let mut reader = part.reader();
+        for &[start, end] in order {
+            assert_eq!(reader.bytes(start..end)?, &data[start..end]);
+        }
+        reader.finish()
+    };
+    for order in orders {
+        assert_eq!(read(&part, order), Ok(()), "{order:?}");
+    }
+    for beyond in [LEN..LEN + 1, 0..LEN + 1, usize::MAX - 1..usize::MAX] {
+        let found = part.reader().bytes(beyond).map(<[u8]>::len);
+        assert!(matches!(found, Err(AttributeError::Unreadable { .. })), "{found:?}");
+    }
+    // What was changed is noticed wherever it is, also in bytes that nobody asked for.
+    for at in [0, LEN / 2, LEN - 1] {
+        let mut changed = archive.clone();
+        let start = archive.windows(4).position(|w| w == &data[..4]).unwrap();
+        changed[start + at] ^= 1;
+        std::fs::write(&file.0, &changed).unwrap();
+        for order in [&[][..], &[[LEN / 4, LEN / 4 + 9]], &[[LEN - 9, LEN - 8], [1, 2]]] {
+            let found = read(&part, order);
+            assert!(matches!(found, Err(AttributeError::Checksum { .. })), "{order:?}: {found:?}");
+        }
+        let unverified = load(&LoadOptions { verify_crc: false, ..LoadOptions::default() });
+        assert_eq!(read(&unverified, &[[1, 2]]), Ok(()));
+        std::fs::write(&file.0, &archive).unwrap();
+    }
+    // What is kept is not read again.
+    assert_eq!(part.keep().unwrap(), data);
+    std::fs::write(&file.0, b"").unwrap();
+    assert_eq!(read(&part, &[[3, 5], [1, 2]]), Ok(()));
+    assert!(part.reader().bytes(LEN..LEN + 1).is_err());
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn prepared(
     cx: &PlanCx<'_>,
 ) -> Result<(Bound<ConvWeights>, Bias), PlanError> {
     let weights = weighted.weight.packed(cx.inputs, cx.packs, conv.pack_key(), |weight| {
-        conv.pack(weight, &Par::serial()).map_err(plan_error)
+        conv.pack_from(weight, &Par::serial()).map_err(plan_error)
     })?;
     let ready = |bias: Option<&[f32]>| -> Result<Bias, PlanError> {
         Ok(Bias::Ready(conv.bias(bias).map_err(plan_error)?.into_owned()))

@@ -2,8 +2,11 @@
 
 use super::PlanError;
 use bytes::Bytes;
-use plutino_ir::{Attribute, AttributeError, FilePart, WeightBytes, WeightData};
-use plutino_tensor::{AlignedBuf, DType, Floats, Tensor, TensorSpec, alloc};
+use plutino_ir::{Attribute, AttributeError, FilePart, PartReader, WeightBytes, WeightData};
+use plutino_tensor::{
+    AlignedBuf, DType, FloatSource, Floats, Tensor, TensorError, TensorSpec, alloc, stop,
+};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A weight: raw bytes of the file (often memory-mapped or still in it, not aligned) with dtype and
@@ -118,14 +121,31 @@ impl Weight {
         Ok(tensor)
     }
 
-    /// Calls `read` with the elements as f32: where they lie, or converted where the weight is
-    /// stored in f64, f16 or bf16. Pages of a mapped file are given back to the system afterwards,
-    /// so that a model takes the memory of its packed weights only.
+    /// Calls `read` with the elements as f32: where they lie, as they are read of the file, or
+    /// converted where the weight is stored in f64, f16 or bf16. Pages of a mapped file are given
+    /// back to the system afterwards, so that a model takes the memory of its packed weights only.
     ///
     /// # Errors
-    /// Where the weight was not loaded or is not a real float.
-    pub fn read_f32<R>(&self, read: impl FnOnce(Floats<'_>) -> R) -> Result<R, PlanError> {
-        Ok(read(self.view_f32()?.floats()))
+    /// Where the weight was not loaded, cannot be read any more, or is not a real float.
+    pub fn read_f32<R>(
+        &self,
+        read: impl FnOnce(&mut dyn FloatSource) -> R,
+    ) -> Result<R, PlanError> {
+        let as_stored = self.spec.dtype == DType::F32 && self.scale.is_none();
+        match self.data()? {
+            WeightData::InFile(part) if as_stored && part.kept().is_none() => {
+                let mut source = InFile { reader: part.reader(), part, charged: 0, error: None };
+                let result = read(&mut source);
+                let InFile { reader, error, .. } = source;
+                // What was cut short by its caller's limits is no result.
+                let sound = error.map_or_else(|| Ok(!stop::stopped()), Err);
+                sound
+                    .and_then(|whole| if whole { reader.finish() } else { Ok(()) })
+                    .map_err(|error| self.unread(error))?;
+                Ok(result)
+            }
+            _ => Ok(read(&mut self.view_f32()?.floats())),
+        }
     }
 
     /// As [`Weight::read_f32`], for several weights that are read together: pages are given back
@@ -183,6 +203,38 @@ impl Weight {
         if let Some(WeightData::InMemory(bytes, Some(mapping))) = &self.data {
             mapping.release(bytes);
         }
+    }
+}
+
+/// The f32 of a weight that is still in its file.
+struct InFile<'a> {
+    part: &'a FilePart,
+    reader: PartReader<'a>,
+    /// Bytes that were charged for a buffer.
+    charged: usize,
+    /// Why a part could not be read.
+    error: Option<AttributeError>,
+}
+
+impl FloatSource for InFile<'_> {
+    fn len(&self) -> usize {
+        self.part.len() / size_of::<f32>()
+    }
+
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
+        let bytes = [range.start, range.end].map(|at| at.saturating_mul(size_of::<f32>()));
+        let needed = self.part.buffer_len(bytes[1].saturating_sub(bytes[0]));
+        if needed > self.charged {
+            alloc::charge(needed - self.charged)?;
+            self.charged = needed;
+        }
+        let read = self.reader.bytes(bytes[0]..bytes[1]);
+        let read = read.map_err(|error| self.error = Some(error)).ok();
+        read.and_then(Floats::from_bytes).ok_or(TensorError::Unread { range })
+    }
+
+    fn at_a_time(&self) -> usize {
+        PartReader::AT_A_TIME / size_of::<f32>()
     }
 }
 

@@ -167,7 +167,7 @@ impl Operator for Detect {
             let (channels, made) = (sizes.channels, sizes.made());
             let conv = sizes.convolution(cx).map_err(kernel::plan_error)?;
             let weights = cx.packs.get(&stage.weight.name, conv.pack_key(), || {
-                let packed = stage.weight.read_f32(|weights| conv.pack(weights, &Par::serial()))?;
+                let packed = stage.weight.read_f32(|w| conv.pack_from(w, &Par::serial()))?;
                 packed.map_err(kernel::plan_error)
             })?;
             let bias = stage.bias.to_f32()?;

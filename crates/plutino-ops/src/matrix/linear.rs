@@ -186,7 +186,7 @@ impl RowProduct {
     ) -> Result<Planned, PlanError> {
         let known = product_of_packed(cx, weight.spec(cx.inputs)?.dtype, sizes, self.activation)?;
         let weights = weight.packed(cx.inputs, cx.packs, known.pack_key(), |weight| {
-            known.pack(weight, strides, &Par::serial()).map_err(plan_error)
+            known.pack_from(weight, strides, &Par::serial()).map_err(plan_error)
         })?;
         let product = match weights {
             Bound::Ready(_) => known,

@@ -21,7 +21,7 @@ use crate::{
 use plutino_kernels::gemm::{MatrixUnit, Narrow, Target};
 use plutino_kernels::number::Float;
 use plutino_kernels::recurrent::recurrent_any;
-use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Reduced, Shape, States, Weights};
+use plutino_kernels::recurrent::{Cell, PackedLayer, Recurrent, Reduced, Shape, States};
 use plutino_kernels::tiles::Terms;
 use plutino_kernels::{Activation, for_floats};
 use plutino_tensor::{DType, TensorSpec, alloc};

@@ -1,6 +1,8 @@
 //! Plans of the layers, packed weights, and the kernels that run them.
 
 use super::*;
+use plutino_kernels::recurrent::{PackedDirection, PackedInputs, Weights};
+use plutino_tensor::Floats;
 
 impl Network {
     /// For each result, the output that it is.
@@ -95,44 +97,43 @@ impl Network {
     }
 }
 
+/// The elements of a weight that is known while planning.
+fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
+    let unknown = || PlanError::Unsupported("weights that are computed".into());
+    weight.view_f32(inputs)?.ok_or_else(unknown)
+}
+
 fn pack(
     target: Target,
     shape: &Shape,
     directions: &[Direction],
     (inputs, reduced): (&[ValueSpec], Reduced),
 ) -> Result<PackedLayer, PlanError> {
-    fn view<'a>(weight: &'a Source, inputs: &[ValueSpec]) -> Result<Elements<'a>, PlanError> {
-        let unknown = || PlanError::Unsupported("weights that are computed".into());
-        weight.view_f32(inputs)?.ok_or_else(unknown)
-    }
-    let view = |weight| view(weight, inputs);
-    let views: Vec<_> = directions
-        .iter()
-        .map(|d| {
-            let bias = d
-                .bias
-                .as_ref()
-                .map(|(ih, hh)| Ok::<_, PlanError>((view(ih)?, view(hh)?)))
-                .transpose()?;
-            let projection = d.weight_hr.as_ref().map(view).transpose()?;
-            Ok((view(&d.weight_ih)?, view(&d.weight_hh)?, bias, projection))
-        })
-        .collect::<Result<_, PlanError>>()?;
-    let weights: Vec<_> = views
-        .iter()
-        .map(|(input, recurrent, bias, projection)| {
-            Ok(Weights {
-                input: input.floats()?,
-                recurrent: recurrent.floats()?,
-                bias: bias
-                    .as_ref()
-                    .map(|(ih, hh)| Ok::<_, PlanError>((ih.floats()?, hh.floats()?)))
-                    .transpose()?,
-                projection: projection.as_ref().map(Elements::floats).transpose()?,
-            })
-        })
-        .collect::<Result<_, PlanError>>()?;
-    Ok(PackedLayer::new(target, shape, &weights, reduced)?)
+    // Some weights at a time: what is read of a file is in memory while it is packed.
+    let packed_inputs = {
+        let views: Vec<_> =
+            directions.iter().map(|d| view(&d.weight_ih, inputs)).collect::<Result<_, _>>()?;
+        let floats: Vec<_> = views.iter().map(Elements::floats).collect::<Result<_, _>>()?;
+        PackedInputs::new(target, shape, &floats, reduced)?
+    };
+    let pack = |d: &Direction| -> Result<PackedDirection, PlanError> {
+        let recurrent = view(&d.weight_hh, inputs)?;
+        let bias = d
+            .bias
+            .as_ref()
+            .map(|(ih, hh)| Ok::<_, PlanError>([view(ih, inputs)?, view(hh, inputs)?]));
+        let bias = bias.transpose()?;
+        let projection = d.weight_hr.as_ref().map(|hr| view(hr, inputs)).transpose()?;
+        let bias = bias.as_ref().map(|[ih, hh]| Ok::<_, PlanError>((ih.floats()?, hh.floats()?)));
+        let weights = Weights {
+            input: Floats::from(&[]),
+            recurrent: recurrent.floats()?,
+            bias: bias.transpose()?,
+            projection: projection.as_ref().map(Elements::floats).transpose()?,
+        };
+        Ok(PackedDirection::new(target, shape, &weights, reduced)?)
+    };
+    Ok(PackedLayer::of(packed_inputs, directions.iter().map(pack).collect::<Result<_, _>>()?))
 }
 
 /// For the sequence, h and c, the output that each is.

@@ -5,6 +5,7 @@ use crate::matrix::linear::{plan_error, product_of_packed, run_error};
 use crate::{PlanCx, PlanError, RunError, Weight};
 use plutino_kernels::Par;
 use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix};
+use plutino_tensor::SourcePart;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,11 +61,9 @@ impl Affine {
         };
         let weight = cx.packs.get(&name, product.pack_key(), || -> Result<_, PlanError> {
             weight.read_f32(|all| {
-                if rows.end.checked_mul(k).is_none_or(|end| end > all.len()) {
-                    return Err(outside());
-                }
-                let own = all.part(rows.start * k..rows.end * k);
-                product.pack(own, (1, k), &Par::serial()).map_err(plan_error)
+                let own = rows.start.saturating_mul(k)..rows.end.saturating_mul(k);
+                let mut own = SourcePart::new(all, own).ok_or_else(outside)?;
+                product.pack_from(&mut own, (1, k), &Par::serial()).map_err(plan_error)
             })?
         })?;
         let part = |(b, first): (&Weight, usize)| {

@@ -8,7 +8,7 @@ use crate::{
 };
 use crate::{ValueSpec, Weight};
 use plutino_kernels::PackKey;
-use plutino_tensor::{DType, Element, Floats, Tensor, TensorSpec};
+use plutino_tensor::{DType, Element, FloatSource, Floats, Tensor, TensorSpec};
 use std::sync::Arc;
 
 /// The weight and the bias of a module.
@@ -102,14 +102,17 @@ impl Source {
         inputs: &[ValueSpec],
         packs: &PackCache,
         key: PackKey,
-        pack: impl FnOnce(Floats<'_>) -> Result<T, PlanError>,
+        pack: impl FnOnce(&mut dyn FloatSource) -> Result<T, PlanError>,
     ) -> Result<Bound<T>, PlanError> {
         match self {
             Self::Stored(weight) => {
                 packs.get(&weight.name, key, || weight.read_f32(pack)?).map(Bound::Ready)
             }
             &Self::Input(i) => Ok(match self.known(inputs)? {
-                Some(tensor) => Bound::Ready(Arc::new(pack(tensor.as_slice::<f32>()?.into())?)),
+                Some(tensor) => {
+                    let mut floats = Floats::from(tensor.as_slice::<f32>()?);
+                    Bound::Ready(Arc::new(pack(&mut floats)?))
+                }
                 None => Bound::AtRun(leaf(inputs, i)),
             }),
         }

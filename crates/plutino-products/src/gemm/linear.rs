@@ -1,11 +1,11 @@
 //! Rows times a matrix, for anybody's slices: what linear layers, attention's projections, products
 //! with known matrices and convolutions of single pixels are.
 
-use super::pack::{PackedMatrix, Side, Strided};
+use super::pack::{Elements, PackedMatrix, Side, Strided, at_least, check_matrix};
 use super::{Bias, Gemm, MatrixUnit, Narrow, Operand, PostOps, Product, Residual, Size, Target};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::{Floats, TensorError};
+use plutino_tensor::{FloatSource, Floats, TensorError};
 
 /// What [`LinearProduct`] refuses.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum GemmError {
         /// The number.
         value: f32,
     },
-    /// The system refused memory for the packed matrix.
+    /// The system refused memory for the packed matrix, or a source cannot be read.
     #[error(transparent)]
     Memory(#[from] TensorError),
 }
@@ -209,25 +209,28 @@ impl LinearProduct {
         strides: (usize, usize),
         par: &Par,
     ) -> Result<PackedMatrix, GemmError> {
-        self.pack_floats(w.into(), strides, par)
+        self.pack_from(&mut w.into(), strides, par)
     }
 
-    /// What [`LinearProduct::pack`] is, compiled here, once.
-    fn pack_floats(
+    /// As [`LinearProduct::pack`], of numbers that are read while they are packed: some at a time,
+    /// where columns lie one after the other.
+    ///
+    /// # Errors
+    /// As there, and those of the source.
+    pub fn pack_from(
         &self,
-        w: Floats<'_>,
+        w: &mut dyn FloatSource,
         strides: (usize, usize),
         par: &Par,
     ) -> Result<PackedMatrix, GemmError> {
         let [_, k, n] = self.sizes();
-        check_matrix(w.len(), (k, n), strides)?;
-        let right = Strided::right(w, (k, n), strides);
-        let target = self.gemm.target();
-        Ok(match (self.narrow, self.unit()) {
-            (Some(narrow), _) => PackedMatrix::narrow(target, &right, narrow)?,
-            (None, Some(unit)) => PackedMatrix::of_unit(target, &right, (n, k), unit)?,
-            (None, None) => PackedMatrix::of(target, Side::Right, &right, par)?,
-        })
+        let elements = match (self.narrow, self.unit()) {
+            (Some(narrow), _) => Elements::Narrow(narrow),
+            (None, Some(unit)) => Elements::Unit(unit),
+            (None, None) => Elements::F32,
+        };
+        let on = (self.gemm.target(), Side::Right);
+        PackedMatrix::from_source(on, w, (n, k), strides, elements, par)
     }
 
     /// Bytes of workspace.
@@ -294,22 +297,4 @@ fn checked([m, k, n]: [usize; 3]) -> Result<Size, GemmError> {
         true => Ok(Size { batch: 1, m, n, k }),
         false => Err(GemmError::Overflow),
     }
-}
-
-fn at_least(what: &'static str, found: usize, expected: usize) -> Result<(), GemmError> {
-    if found >= expected { Ok(()) } else { Err(GemmError::Length { what, found, expected }) }
-}
-
-/// Whether a matrix of `k` x `n` with these strides lies in so many elements.
-fn check_matrix(
-    found: usize,
-    (k, n): (usize, usize),
-    (down, right): (usize, usize),
-) -> Result<(), GemmError> {
-    if k == 0 || n == 0 {
-        return Ok(());
-    }
-    let end = (k - 1).checked_mul(down).zip((n - 1).checked_mul(right));
-    let end = end.and_then(|(a, b)| a.checked_add(b)?.checked_add(1));
-    at_least("w", found, end.ok_or(GemmError::Overflow)?)
 }

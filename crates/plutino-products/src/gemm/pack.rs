@@ -16,7 +16,7 @@ use bytemuck::Pod;
 use plutino_cpu::par::stop;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_cpu::{PackKey, Par, par::SharedMut};
-use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError, alloc};
 use std::ops::Range;
 
 /// A source of panels.
@@ -290,43 +290,9 @@ impl PackedMatrix {
         depth: usize,
         par: &Par,
     ) -> Result<Self, TensorError> {
-        let format = Format::new(target, side, extent, depth);
-        let bytes = format.len().saturating_mul(size_of::<f32>());
-        let mut buf = AlignedBuf::resident(bytes)?;
-        let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
-        format.pack_all(target, source, 0..depth, all, par);
-        Ok(Self { buf, side, target, extent, depth, narrow: None, unit: None })
-    }
-
-    /// Packs a right operand as narrow floats, each the nearest of its number: a panel at a time,
-    /// on this thread.
-    ///
-    /// # Errors
-    /// [`GemmError::Memory`]; [`GemmError::Range`] where a finite number would become infinite.
-    pub fn narrow(target: Target, source: &Strided<'_>, narrow: Narrow) -> Result<Self, GemmError> {
-        let (side, extent, depth) = (Side::Right, source.extent, source.depth);
-        let format = Format::new(target, side, extent, depth);
-        let mut buf = AlignedBuf::resident(format.len().saturating_mul(narrow.dtype().size_of()))?;
-        let mut panel = alloc::filled(format.kc.saturating_mul(format.width), 0.0f32)?;
-        let bytes = buf.as_mut_bytes();
-        let (mut at, mut k) = (0, 0);
-        while k < depth && !stop::stopped() {
-            let depth = k..(k + format.kc).min(depth);
-            let panel = &mut panel[..depth.len() * format.width];
-            for lane in (0..format.padded).step_by(format.width) {
-                let lanes = lane..lane + format.width;
-                let (depth, width) = (depth.clone(), format.width);
-                target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
-                if let Some(&value) = panel.iter().find(|x| !narrow.reaches(**x)) {
-                    return Err(GemmError::Range { value });
-                }
-                let to = &mut bytes[at..at + panel.len() * narrow.dtype().size_of()];
-                narrow.write(target.isa, panel, to);
-                at += to.len();
-            }
-            k = depth.end;
-        }
-        Ok(Self { buf, side, target, extent, depth, narrow: Some(narrow), unit: None })
+        let mut packing = Packing::new(target, side, (extent, depth), Elements::F32)?;
+        packing.lanes(source, 0..extent, par);
+        Ok(packing.matrix)
     }
 
     /// Packs a right operand for a unit, as words or what becomes words: a panel at a time, on this
@@ -337,32 +303,51 @@ impl PackedMatrix {
     pub fn of_unit<P: Pack>(
         target: Target,
         source: &P,
-        (extent, numbers): (usize, usize),
+        sizes: (usize, usize),
         unit: MatrixUnit,
     ) -> Result<Self, TensorError> {
-        let (side, in_all, depth) = (Side::Right, numbers, unit.words(numbers));
-        let format = unit.format(target, side, extent, depth);
-        let width = format.width;
-        let len = unit.kept(depth).saturating_mul(format.padded);
-        let mut buf = AlignedBuf::resident(len.saturating_mul(size_of::<f32>()))?;
-        let longest = unit.numbers(&(0..format.kc), in_all).len();
-        let mut panel = alloc::filled(longest.saturating_mul(width), 0.0f32)?;
-        let all: &mut [f32] = bytemuck::cast_slice_mut(buf.as_mut_bytes());
-        let (mut at, mut k) = (0, 0);
-        while k < depth && !stop::stopped() {
-            let ks = k..(k + format.kc).min(depth);
-            let numbers = unit.numbers(&ks, in_all);
-            let panel = &mut panel[..numbers.len() * width];
-            for lane in (0..format.padded).step_by(width) {
-                let (lanes, depth) = (lane..lane + width, numbers.clone());
-                target.isa.run(PackPanels { source, lanes, depth, width, out: panel });
-                let to = &mut all[at..at + unit.kept(ks.len()) * width];
-                unit.write_panel(target.isa, panel, width, to);
-                at += to.len();
+        let mut packing = Packing::new(target, Side::Right, sizes, Elements::Unit(unit))?;
+        packing.lanes(source, 0..sizes.0, &Par::serial());
+        Ok(packing.matrix)
+    }
+
+    /// Packs `extent` lanes of `depth` numbers, whose neighbours in a lane and between lanes lie
+    /// `strides` apart: some at a time, where lanes lie one after the other. Narrow numbers, and
+    /// those of a unit, are packed on this thread.
+    ///
+    /// # Errors
+    /// [`GemmError::Length`], those of the source, [`GemmError::Memory`]; [`GemmError::Range`]
+    /// where a finite number would become infinite.
+    pub(super) fn from_source(
+        (target, side): (Target, Side),
+        source: &mut dyn FloatSource,
+        (extent, depth): (usize, usize),
+        strides: (usize, usize),
+        elements: Elements,
+        par: &Par,
+    ) -> Result<Self, GemmError> {
+        check_matrix(source.len(), (depth, extent), strides)?;
+        let mut packing = Packing::new(target, side, (extent, depth), elements)?;
+        let width = packing.format.width;
+        let in_rows = strides == (1, depth) && depth > 0;
+        let at_a_time = match in_rows {
+            true => (source.at_a_time() / depth / width).max(1).saturating_mul(width),
+            false => usize::MAX,
+        };
+        let mut first = 0;
+        while first < extent && !stop::stopped() {
+            let lanes = first..extent.min(first.saturating_add(at_a_time));
+            let part = match in_rows {
+                true => source.part(lanes.start * depth..lanes.end * depth)?,
+                false => source.all()?,
+            };
+            let part = Strided::left(part, (lanes.len(), depth), (strides.1, strides.0));
+            if let Some(value) = packing.lanes(&part, lanes.clone(), par) {
+                return Err(GemmError::Range { value });
             }
-            k = ks.end;
+            first = lanes.end;
         }
-        Ok(Self { buf, side, target, extent, depth, narrow: None, unit: Some(unit) })
+        Ok(packing.matrix)
     }
 
     /// What decides the form, whatever the matrix's size.
@@ -385,6 +370,21 @@ impl PackedMatrix {
         par: &Par,
     ) -> Result<Self, TensorError> {
         Self::new(target, side, source, source.extent, source.depth, par)
+    }
+
+    /// Packs a left operand of which `extent` rows of `depth` numbers lie one after the other, some
+    /// at a time.
+    ///
+    /// # Errors
+    /// [`GemmError::Length`], those of the source, [`GemmError::Memory`].
+    pub fn of_rows(
+        target: Target,
+        source: &mut dyn FloatSource,
+        (extent, depth): (usize, usize),
+        par: &Par,
+    ) -> Result<Self, GemmError> {
+        let (on, strides) = ((target, Side::Left), (1, depth));
+        Self::from_source(on, source, (extent, depth), strides, Elements::F32, par)
     }
 
     /// Bytes in memory.
@@ -420,6 +420,127 @@ impl PackedMatrix {
             narrow.read(self.target.isa, self.buf.as_bytes(), elements, to);
         }
     }
+}
+
+/// What a matrix is packed as.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Elements {
+    F32,
+    Narrow(Narrow),
+    Unit(MatrixUnit),
+}
+
+/// A matrix that is being packed, some lanes at a time.
+struct Packing {
+    matrix: PackedMatrix,
+    format: Format,
+    elements: Elements,
+    /// Numbers of a lane.
+    numbers: usize,
+    /// A panel of numbers, before they are narrow or words.
+    panel: Vec<f32>,
+}
+
+impl Packing {
+    /// Of `extent` lanes of so many numbers.
+    fn new(
+        target: Target,
+        side: Side,
+        (extent, numbers): (usize, usize),
+        elements: Elements,
+    ) -> Result<Self, TensorError> {
+        let (depth, narrow, unit) = match elements {
+            Elements::F32 => (numbers, None, None),
+            Elements::Narrow(narrow) => (numbers, Some(narrow), None),
+            Elements::Unit(unit) => (unit.words(numbers), None, Some(unit)),
+        };
+        let format = match unit {
+            Some(unit) => unit.format(target, side, extent, depth),
+            None => Format::new(target, side, extent, depth),
+        };
+        // The numbers of the longest depth block, and bytes of the packed ones.
+        let (longest, bytes) = match elements {
+            Elements::F32 => (0, format.len().saturating_mul(size_of::<f32>())),
+            Elements::Narrow(n) => (format.kc, format.len().saturating_mul(n.dtype().size_of())),
+            Elements::Unit(unit) => {
+                let kept = unit.kept(depth).saturating_mul(format.padded);
+                (
+                    unit.numbers(&(0..format.kc), numbers).len(),
+                    kept.saturating_mul(size_of::<f32>()),
+                )
+            }
+        };
+        let buf = AlignedBuf::resident(bytes)?;
+        let panel = alloc::filled(longest.saturating_mul(format.width), 0.0f32)?;
+        let matrix = PackedMatrix { buf, side, target, extent, depth, narrow, unit };
+        Ok(Self { matrix, format, elements, numbers, panel })
+    }
+
+    /// Packs these lanes, of which the first is lane 0 of `source`; a panel begins with it, and the
+    /// last one ends a panel or the matrix. The first number that the narrow form does not reach,
+    /// if there is one.
+    fn lanes<P: Pack>(&mut self, source: &P, lanes: Range<usize>, par: &Par) -> Option<f32> {
+        let Self { matrix, format, elements, numbers, panel } = self;
+        let (target, width, bytes) = (matrix.target, format.width, matrix.buf.as_mut_bytes());
+        if let Elements::F32 = elements {
+            let out = bytemuck::cast_slice_mut(bytes);
+            format.pack_part(target, source, lanes, 0..format.depth, out, par);
+            return None;
+        }
+        let mut k = 0;
+        while k < format.depth && !stop::stopped() {
+            let ks = k..(k + format.kc).min(format.depth);
+            let depth = match elements {
+                Elements::Unit(unit) => unit.numbers(&ks, *numbers),
+                _ => ks.clone(),
+            };
+            let panel = &mut panel[..depth.len() * width];
+            for lane in lanes.clone().step_by(width) {
+                let from = lane - lanes.start;
+                let (of_source, depth) = (from..from + width, depth.clone());
+                let out = &mut *panel;
+                target.isa.run(PackPanels { source, lanes: of_source, depth, width, out });
+                match *elements {
+                    Elements::F32 => {}
+                    Elements::Narrow(narrow) => {
+                        if let Some(&value) = panel.iter().find(|x| !narrow.reaches(**x)) {
+                            return Some(value);
+                        }
+                        let size = narrow.dtype().size_of();
+                        let at = format.offset(lane, k, 0) * size;
+                        narrow.write(target.isa, panel, &mut bytes[at..at + panel.len() * size]);
+                    }
+                    Elements::Unit(unit) => {
+                        let at = unit.kept(k) * format.padded + lane * unit.kept(ks.len());
+                        let words: &mut [f32] = bytemuck::cast_slice_mut(bytes);
+                        let to = &mut words[at..at + unit.kept(ks.len()) * width];
+                        unit.write_panel(target.isa, panel, width, to);
+                    }
+                }
+            }
+            k = ks.end;
+        }
+        None
+    }
+}
+
+/// Whether a matrix of `k` x `n` with these strides lies in so many elements.
+pub(super) fn check_matrix(
+    found: usize,
+    (k, n): (usize, usize),
+    (down, right): (usize, usize),
+) -> Result<(), GemmError> {
+    if k == 0 || n == 0 {
+        return Ok(());
+    }
+    let end = (k - 1).checked_mul(down).zip((n - 1).checked_mul(right));
+    let end = end.and_then(|(a, b)| a.checked_add(b)?.checked_add(1));
+    at_least("w", found, end.ok_or(GemmError::Overflow)?)
+}
+
+/// Whether there is so much of something.
+pub(super) fn at_least(what: &'static str, found: usize, expected: usize) -> Result<(), GemmError> {
+    if found >= expected { Ok(()) } else { Err(GemmError::Length { what, found, expected }) }
 }
 
 /// Where each panel of a packed operand lies.
@@ -470,13 +591,29 @@ impl Format {
         out: &mut [f32],
         par: &Par,
     ) {
-        let panels = self.padded / self.width;
+        self.pack_part(target, source, 0..self.padded, depth, out, par);
+    }
+
+    /// Packs the panels of some lanes, of which the first, with which a panel begins, is lane 0 of
+    /// `source`.
+    fn pack_part<P: Pack>(
+        &self,
+        target: Target,
+        source: &P,
+        lanes: Range<usize>,
+        depth: Range<usize>,
+        out: &mut [f32],
+        par: &Par,
+    ) {
+        let panels = lanes.len().div_ceil(self.width);
         let blocks = depth.len().div_ceil(self.kc.max(1));
         let out = SharedMut::new(out);
         par.split(blocks * panels, PANELS_A_TASK, |range| {
             target.isa.run(PackTask {
                 format: *self,
                 source,
+                first: lanes.start,
+                panels,
                 depth: depth.clone(),
                 range,
                 out: &out,
@@ -491,6 +628,9 @@ const PANELS_A_TASK: usize = 4;
 struct PackTask<'a, P> {
     format: Format,
     source: &'a P,
+    /// The lane that is the source's lane 0, and panels from there on.
+    first: usize,
+    panels: usize,
     depth: Range<usize>,
     range: Range<usize>,
     out: &'a SharedMut<'a, f32>,
@@ -500,16 +640,15 @@ impl<P: Pack> Vectorized for PackTask<'_, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Format { width, padded, kc, .. } = self.format;
-        let panels = padded / width;
+        let Format { width, kc, .. } = self.format;
         for i in self.range {
-            let (block, panel) = (i / panels, i % panels);
+            let (block, lane) = (i / self.panels, i % self.panels * width);
             let k = self.depth.start + block * kc;
             let ks = k..(k + kc).min(self.depth.end);
-            let at = self.format.offset(panel * width, k, self.depth.start);
+            let at = self.format.offset(self.first + lane, k, self.depth.start);
             // SAFETY: panels are disjoint, and each is packed once.
             let out = unsafe { self.out.slice(at..at + ks.len() * width) };
-            self.source.pack(s, panel * width, ks, width, out);
+            self.source.pack(s, lane, ks, width, out);
         }
     }
 }

@@ -141,8 +141,11 @@ pub struct PackedLayer {
     directions: Vec<PackedDirection>,
 }
 
+/// The weights of one direction of a layer, packed: all but `weight_ih`.
 #[derive(Debug)]
-struct PackedDirection {
+pub struct PackedDirection {
+    /// Its part of what is added to X, until the layer has it.
+    bias: Option<Vec<f32>>,
     /// Whh of the gates that are added to X.
     recurrent: Panels,
     /// Whh of a GRU's n, which the reset gate scales before it is added, and its bias.
@@ -194,57 +197,95 @@ impl PackedLayer {
         weights: &[Weights<Floats<'_>>],
         reduced: Reduced,
     ) -> Result<Self, TensorError> {
-        let Reduced { inputs, steps } = reduced;
-        let (gates, hidden, state) = (shape.gates(), shape.hidden, shape.state);
-        let stack = Stack {
-            parts: weights.iter().map(|w| w.input).collect(),
-            rows: gates,
-            depth: shape.features,
-        };
-        let columns = gates * weights.len();
-        let (par, depth) = (Par::serial(), shape.features);
-        let input = match inputs {
+        let inputs: Vec<_> = weights.iter().map(|w| w.input).collect();
+        let input = PackedInputs::new(target, shape, &inputs, reduced)?;
+        let direction = |w: &Weights<Floats<'_>>| PackedDirection::new(target, shape, w, reduced);
+        Ok(Self::of(input, weights.iter().map(direction).collect::<Result<_, _>>()?))
+    }
+
+    /// The weights of a layer, of which those of the inputs and of each direction were packed one
+    /// after the other.
+    pub fn of(inputs: PackedInputs, mut directions: Vec<PackedDirection>) -> Self {
+        let biases: Option<Vec<_>> = directions.iter_mut().map(|d| d.bias.take()).collect();
+        Self { input: inputs.0, bias: biases.map(|biases| biases.concat()), directions }
+    }
+}
+
+/// Wih of all directions of a layer, packed.
+#[derive(Debug)]
+pub struct PackedInputs(PackedMatrix);
+
+impl PackedInputs {
+    /// Packs `weight_ih` of every direction, gates x features each.
+    ///
+    /// # Errors
+    /// As [`PackedLayer::new`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn new(
+        target: Target,
+        shape: &Shape,
+        weights: &[Floats<'_>],
+        reduced: Reduced,
+    ) -> Result<Self, TensorError> {
+        let (rows, depth) = (shape.gates(), shape.features);
+        let (stack, columns) = (Stack { parts: weights, rows, depth }, rows * weights.len());
+        Ok(Self(match reduced.inputs {
             Some(unit) => PackedMatrix::of_unit(target, &stack, (columns, depth), unit)?,
-            None => PackedMatrix::new(target, Side::Right, &stack, columns, depth, &par)?,
-        };
+            None => PackedMatrix::new(target, Side::Right, &stack, columns, depth, &Par::serial())?,
+        }))
+    }
+}
+
+impl PackedDirection {
+    /// Packs what one direction has but `weight_ih`, which is not looked at.
+    ///
+    /// # Errors
+    /// As [`PackedLayer::new`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn new(
+        target: Target,
+        shape: &Shape,
+        weights: &Weights<Floats<'_>>,
+        reduced: Reduced,
+    ) -> Result<Self, TensorError> {
+        let (gates, hidden, state) = (shape.gates(), shape.hidden, shape.state);
+        let steps = reduced.steps;
         // Columns of the gates that are simply added to X.
         let added = if shape.cell == Cell::Gru { 2 * hidden } else { gates };
-        let pairs: Option<Vec<_>> = weights.iter().map(|w| w.bias).collect();
-        let bias = pairs.map(|pairs| {
-            alloc::grow(pairs.into_iter().flat_map(|(ih, hh)| {
-                (0..gates).map(move |i| if i < added { ih.get(i) + hh.get(i) } else { ih.get(i) })
+        let bias = |(ih, hh): (Floats<'_>, Floats<'_>)| {
+            alloc::collect((0..gates).map(move |i| match i < added {
+                true => ih.get(i) + hh.get(i),
+                false => ih.get(i),
             }))
-        });
-        let direction = |w: &Weights<Floats<'_>>| {
-            let (first, second) = w.recurrent.split_at(added * state);
-            let candidate = match shape.cell {
-                Cell::Gru => Some((
-                    Panels::new(target.isa, second, hidden, state, steps)?,
-                    (w.bias)
-                        .map(|(_, hh)| alloc::collect((added..gates).map(|i| hh.get(i))))
-                        .transpose()?,
-                )),
-                _ => None,
-            };
-            Ok(PackedDirection {
-                recurrent: Panels::new(target.isa, first, added, state, steps)?,
-                candidate,
-                projection: (w.projection)
-                    .map(|p| Panels::new(target.isa, p, state, hidden, steps))
+        };
+        let (first, second) = weights.recurrent.split_at(added * state);
+        let candidate = match shape.cell {
+            Cell::Gru => Some((
+                Panels::new(target.isa, second, hidden, state, steps)?,
+                (weights.bias)
+                    .map(|(_, hh)| alloc::collect((added..gates).map(|i| hh.get(i))))
                     .transpose()?,
-            })
+            )),
+            _ => None,
         };
         Ok(Self {
-            input,
-            bias: bias.transpose()?,
-            directions: weights.iter().map(direction).collect::<Result<_, TensorError>>()?,
+            bias: weights.bias.map(bias).transpose()?,
+            recurrent: Panels::new(target.isa, first, added, state, steps)?,
+            candidate,
+            projection: (weights.projection)
+                .map(|p| Panels::new(target.isa, p, state, hidden, steps))
+                .transpose()?,
         })
     }
 }
 
 /// Matrices of the same size, one below the other, each `rows x depth`.
 struct Stack<'a> {
-    parts: Vec<Floats<'a>>,
+    parts: &'a [Floats<'a>],
     rows: usize,
     depth: usize,
 }

@@ -6,7 +6,7 @@ use plutino_cpu::{Isa, Par, Pool};
 use plutino_products::gemm::*;
 use plutino_reference::elementwise as reference;
 use plutino_reference::gemm::{gamma, gemm};
-use plutino_reference::testkit::{LARGE, assert_close, on_every_machine, random};
+use plutino_reference::testkit::{LARGE, Piecewise, assert_close, on_every_machine, random};
 
 /// How an operand is handed over.
 #[derive(Clone, Copy, Debug)]
@@ -328,8 +328,8 @@ fn narrow_product(isa: Isa, par: &Par, size: [usize; 3], narrow: Narrow) -> Vec<
     };
     // Columns that are neighbours, as a linear layer has them, and rows.
     let [first, second] = [(1, k), (n, 1)].map(|strides| {
-        let packed = half.pack(&w[..], strides, par).unwrap();
-        let wide = single.pack(&rounded[..], strides, par).unwrap();
+        let packed = half.pack_from(&mut Piecewise::new(&w), strides, par).unwrap();
+        let wide = single.pack_from(&mut Piecewise::new(&rounded), strides, par).unwrap();
         assert_eq!(2 * packed.bytes(), wide.bytes());
         assert_eq!(packed.is_narrow(), Some(narrow));
         let y = run(&half, &packed).unwrap();

@@ -5,7 +5,7 @@ use plutino_cpu::simd::Pairs;
 use plutino_cpu::tiles::{Terms, TileUnit};
 use plutino_cpu::{Activation, Isa, Par, Pool};
 use plutino_products::gemm::*;
-use plutino_reference::testkit::random;
+use plutino_reference::testkit::{Piecewise, random};
 use plutino_tensor::bf16;
 
 /// What multiplies pairs here: the emulation, and what the CPU has.
@@ -50,7 +50,7 @@ impl Case {
         for (i, &value) in self.w.iter().enumerate() {
             w[i / n.max(1) * down + i % n.max(1) * right] = value;
         }
-        let w = product.pack(&w[..], (down, right), par).unwrap();
+        let w = product.pack_from(&mut Piecewise::new(&w), (down, right), par).unwrap();
         let mut y = vec![f32::NAN; m * n];
         let mut workspace = vec![f32::NAN; product.workspace() / 4];
         let args = LinearArgs {

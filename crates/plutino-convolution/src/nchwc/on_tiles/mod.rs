@@ -44,7 +44,7 @@ use plutino_cpu::par::{SharedMut, stop};
 use plutino_cpu::tiles::{self, BLOCK, Block, Columns, STEP, Terms, TileUnit, WordPanels};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
-use plutino_tensor::{AlignedBuf, DType, Floats, TensorError};
+use plutino_tensor::{AlignedBuf, DType, FloatSource, Floats, TensorError};
 use std::borrow::Cow;
 use std::ops::Range;
 use store::Store;
@@ -281,7 +281,7 @@ impl Bound for OnTiles {
         PackKey { precision: DType::Bf16, ..key }
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<TileWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<TileWeights, ConvError> {
         let (len, all) = (self.panel_len(), self.all_panels());
         let bytes = [self.problem.groups(), all, len, size_of::<f32>()];
         let bytes = bytes.iter().try_fold(1usize, |a, &b| a.checked_mul(b));
@@ -290,11 +290,11 @@ impl Bound for OnTiles {
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         let out = self.problem.group_out();
         let row = self.canvas.channels * self.canvas.kernel.iter().product::<usize>();
-        par.chunks_mut(packed, len.max(1), |i, panel| {
+        for (i, panel) in packed.chunks_mut(len.max(1)).enumerate() {
             let (group, first) = (i / all, i % all * BLOCK);
             let rows = group * out + first..group * out + out.min(first + BLOCK);
-            self.pack_panel(weight.part(rows.start * row..rows.end * row), panel);
-        });
+            self.pack_panel(weight.part(rows.start * row..rows.end * row)?, panel);
+        }
         Ok(TileWeights(data))
     }
 

@@ -14,7 +14,7 @@ use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::tiles::{BLOCK, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
-use plutino_tensor::{DType, Floats};
+use plutino_tensor::{DType, FloatSource, Floats};
 use std::borrow::Cow;
 
 /// Bound to a problem.
@@ -67,9 +67,11 @@ impl Bound for TilePhases {
         PackKey { precision: DType::Bf16, ..key }
     }
 
-    fn pack(&self, weight: Floats<'_>, par: &Par) -> Result<Vec<TileWeights>, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, par: &Par) -> Result<Vec<TileWeights>, ConvError> {
+        let weight = weight.all()?;
         let pack = |(phase, conv): &(Phase, usize)| {
-            self.convs[*conv].pack(phase.weights(&self.problem, weight)[..].into(), par)
+            let part = phase.weights(&self.problem, weight);
+            self.convs[*conv].pack(&mut Floats::from(&part), par)
         };
         self.phases.iter().map(pack).collect()
     }

@@ -4,7 +4,8 @@ use super::super::tile::NB;
 use plutino_cpu::Isa;
 use plutino_cpu::simd::pair;
 use plutino_products::gemm::Strided;
-use plutino_tensor::{AlignedBuf, Floats, TensorError, alloc, bf16};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError, alloc, bf16};
+use std::ops::Range;
 
 /// Lines of weights that are packed together: sixteen values of a row are a line of cache.
 const LINES: usize = 16;
@@ -51,15 +52,14 @@ impl DirectWeights {
     ///
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
-    pub(crate) fn pack<'w>(
-        weight: impl Into<Floats<'w>>,
+    pub(crate) fn pack(
+        weight: &mut dyn FloatSource,
         groups: usize,
         [out, inp]: [usize; 2],
         taps: usize,
         block: usize,
         input: ConvInput,
     ) -> Result<Self, TensorError> {
-        let weight = weight.into();
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
         let readable =
             input != ConvInput::Plain || (groups == 1 && inp <= super::super::first_layer::FEW);
@@ -78,17 +78,16 @@ impl DirectWeights {
         let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
         let in_block = input.block(block);
         let depth = inp * taps;
-        if taps == 1 {
-            let packed = packed.chunks_exact_mut(pairs * depth * width);
-            for (packed, weight) in packed.zip(weight.chunks_exact(out * depth)) {
-                let rows = Strided::left(weight, (out, depth), (depth, 1));
-                rows.pack_panels(Isa::best(), width, packed);
-            }
-            return Ok(Self { data, channels: [out, inp], groups, taps, block, input });
-        }
         for (gp, panel) in packed.chunks_exact_mut(depth * width).enumerate() {
             let (g, first) = (gp / pairs, gp % pairs * width);
-            let rows = weight.part((g * out + first) * depth..(g * out + out) * depth);
+            let rows = out.min(first + width) - first;
+            let start = (g * out + first) * depth;
+            let weight = weight.part(start..start + rows * depth)?;
+            if taps == 1 {
+                let rows = Strided::left(weight, (rows, depth), (depth, 1));
+                rows.pack_panels(Isa::best(), width, panel);
+                continue;
+            }
             // Some lines at a time, so that they stay in the first-level cache while a row after
             // the other fills them.
             for k0 in (0..depth).step_by(LINES) {
@@ -98,7 +97,7 @@ impl DirectWeights {
                     (c0 * taps + tap * of_block + c - c0) * width
                 });
                 let lines = &lines[..LINES.min(depth - k0)];
-                for (o, row) in rows.chunks_exact(depth).take(width).enumerate() {
+                for (o, row) in weight.chunks_exact(depth).enumerate() {
                     let row = row.part(k0..k0 + lines.len());
                     for (k, line) in lines.iter().enumerate() {
                         panel[line + o] = row.get(k);
@@ -115,28 +114,19 @@ impl DirectWeights {
     /// # Errors
     /// As [`DirectWeights::pack`].
     pub(crate) fn pack_pairs(
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         groups: usize,
         [out, inp]: [usize; 2],
         taps: usize,
         block: usize,
     ) -> Result<Self, TensorError> {
-        let words = inp.div_ceil(2);
-        let len = [groups, out, words].iter().try_fold(taps, |a, &b| a.checked_mul(b));
-        let len = len.ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
-        let mut pairs = alloc::filled(len, 0.0f32)?;
-        let rows = weight.chunks_exact((inp * taps).max(1));
-        for (row, pairs) in rows.zip(pairs.chunks_exact_mut((words * taps).max(1))) {
-            for (i, word) in pairs.iter_mut().enumerate() {
-                let (channel, tap) = (2 * (i / taps), i % taps);
-                let bits = |channel: usize| match channel < inp {
-                    true => bf16::from_f32(row.get(channel * taps + tap)).to_bits(),
-                    false => 0,
-                };
-                *word = pair(bits(channel), bits(channel + 1));
-            }
+        let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
+        if expected != Some(weight.len()) {
+            return Err(TensorError::invalid("weights of a convolution do not fit its channels"));
         }
-        Self::pack(&pairs[..], groups, [out, words], taps, block, ConvInput::Pairs)
+        let rows = groups * out;
+        let mut words = WordRows { weight, rows, channels: inp, taps, words: Vec::new() };
+        Self::pack(&mut words, groups, [out, inp.div_ceil(2)], taps, block, ConvInput::Pairs)
     }
 
     #[inline]
@@ -166,5 +156,42 @@ impl<'a> DirectWeights<&'a [f32]> {
     #[inline]
     pub(super) fn as_slice(self) -> &'a [f32] {
         self.data
+    }
+}
+
+/// Rows of words of two bf16, made of rows of numbers: of two input channels, tap by tap.
+struct WordRows<'a> {
+    weight: &'a mut dyn FloatSource,
+    rows: usize,
+    /// Of numbers.
+    channels: usize,
+    taps: usize,
+    /// Those that were made last.
+    words: Vec<f32>,
+}
+
+impl FloatSource for WordRows<'_> {
+    fn len(&self) -> usize {
+        self.rows * self.channels.div_ceil(2) * self.taps
+    }
+
+    /// Of whole rows.
+    fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
+        let Self { weight, channels, taps, words, .. } = self;
+        let (numbers, row) = (*channels * *taps, channels.div_ceil(2) * *taps);
+        let rows = range.start / row.max(1)..range.end / row.max(1);
+        let weight = weight.part(rows.start * numbers..rows.end * numbers)?;
+        *words = alloc::filled(rows.len() * row, 0.0f32)?;
+        for (numbers, words) in weight.chunks_exact(numbers).zip(words.chunks_exact_mut(row)) {
+            for (i, word) in words.iter_mut().enumerate() {
+                let (channel, tap) = (2 * (i / *taps), i % *taps);
+                let bits = |channel: usize| match channel < *channels {
+                    true => bf16::from_f32(numbers.get(channel * *taps + tap)).to_bits(),
+                    false => 0,
+                };
+                *word = pair(bits(channel), bits(channel + 1));
+            }
+        }
+        Ok(Floats::from(&words[..]))
     }
 }

@@ -61,7 +61,7 @@ use crate::problem::ConvError;
 use plutino_cpu::par::{SharedMut, owner, part_of, stop};
 use plutino_cpu::simd::Isa;
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::Floats;
+use plutino_tensor::{FloatSource, Floats};
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
@@ -462,12 +462,13 @@ impl Bound for Winograd {
         PackKey::f32(self.variant.form(), [NB * self.isa.lanes(), pad[0], pad[1]], self.isa)
     }
 
-    fn pack(&self, weight: Floats<'_>, _: &Par) -> Result<WinogradWeights, ConvError> {
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<WinogradWeights, ConvError> {
         let (variant, channels, block) = (self.variant, self.channels, self.isa.lanes());
         Ok(match &self.image {
             None => WinogradWeights::pack(weight, variant, channels, block),
             Some(image) => {
-                WinogradWeights::pack((&image.weights(weight)).into(), variant, channels, block)
+                let weights = image.weights(weight.all()?);
+                WinogradWeights::pack(&mut Floats::from(&weights), variant, channels, block)
             }
         }?)
     }

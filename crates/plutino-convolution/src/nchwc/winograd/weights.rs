@@ -4,7 +4,7 @@ use super::transform::{MOST_FILTERS, MOST_TAPS, Transform};
 use super::{Five, Four, FourFour, FourStrided, Two, Variant};
 use crate::nchwc::tile::NB;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
-use plutino_tensor::{AlignedBuf, Floats, TensorError};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError};
 use std::marker::PhantomData;
 
 /// Transformed filters: `[filter][pair of output blocks][input channel][2 b output channels]`.
@@ -19,7 +19,7 @@ impl WinogradWeights {
     /// # Errors
     /// Where the sizes do not fit each other, or no memory is left.
     pub(super) fn pack(
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         algorithm: Variant,
         channels: [usize; 2],
         block: usize,
@@ -35,7 +35,7 @@ impl WinogradWeights {
     }
 
     fn pack_for<T: Transform>(
-        weight: Floats<'_>,
+        weight: &mut dyn FloatSource,
         [out, inp]: [usize; 2],
         block: usize,
     ) -> Result<Self, TensorError> {
@@ -55,15 +55,19 @@ impl WinogradWeights {
             .checked_mul(T::FILTERS * T::FILTERS * 4)
             .ok_or_else(|| TensorError::invalid("weights exceed memory"))?;
         let mut data = AlignedBuf::resident(bytes)?;
-        let packed = bytemuck::cast_slice_mut(data.as_mut_bytes());
-        let channels = [out, inp];
-        Isa::best().run(FilterTransform::<T> {
-            weight,
-            channels,
-            width,
-            packed,
-            transform: PhantomData,
-        });
+        let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
+        let filters = inp * T::TAPS * T::TAPS;
+        for first in (0..out).step_by(width) {
+            let rows = width.min(out - first);
+            Isa::best().run(FilterTransform::<T> {
+                weight: weight.part(first * filters..(first + rows) * filters)?,
+                channels: [rows, inp],
+                width,
+                first: first * inp,
+                packed: &mut *packed,
+                transform: PhantomData,
+            });
+        }
         Ok(Self { data })
     }
 
@@ -81,12 +85,14 @@ impl WinogradWeights {
 /// Filters that are transformed side by side. Divides every pair of blocks.
 const SIDE: usize = 8;
 
-/// Transforms all filters of a layer into [`WinogradWeights`].
+/// Transforms the filters of a pair of output blocks into [`WinogradWeights`].
 struct FilterTransform<'a, T> {
     weight: Floats<'a>,
     channels: [usize; 2],
-    /// Output channels of a pair of blocks.
+    /// Output channels of a whole pair of blocks.
     width: usize,
+    /// Where they begin in the panels of a point.
+    first: usize,
     /// As much for each of the `FILTERS^2` points.
     packed: &'a mut [f32],
     transform: PhantomData<T>,
@@ -99,29 +105,26 @@ impl<T: Transform> Vectorized for FilterTransform<'_, T> {
         let ([out, inp], width) = (self.channels, self.width);
         let panels = self.packed.len() / (T::FILTERS * T::FILTERS);
         let mut u = [[0.0; SIDE]; MOST_FILTERS * MOST_FILTERS];
-        for pair in (0..out).step_by(width) {
-            for c in 0..inp {
-                // Some filters of neighbouring output channels at a time: they lie side by side, in
-                // one line of cache or two for each point, which are written one right after the
-                // other.
-                for o in (pair..out.min(pair + width)).step_by(SIDE) {
-                    let filters = (out - o).min(SIDE);
-                    let taps = T::TAPS * T::TAPS;
-                    let mut g = [[0.0; SIDE]; MOST_TAPS * MOST_TAPS];
-                    for i in 0..filters {
-                        let filter = ((o + i) * inp + c) * taps;
-                        let filter = self.weight.part(filter..filter + taps);
-                        for (t, g) in g.iter_mut().take(taps).enumerate() {
-                            g[i] = filter.get(t).into();
-                        }
+        for c in 0..inp {
+            // Some filters of neighbouring output channels at a time: they lie side by side, in one
+            // line of cache or two for each point, which are written one right after the other.
+            for o in (0..out).step_by(SIDE) {
+                let filters = (out - o).min(SIDE);
+                let taps = T::TAPS * T::TAPS;
+                let mut g = [[0.0; SIDE]; MOST_TAPS * MOST_TAPS];
+                for i in 0..filters {
+                    let filter = ((o + i) * inp + c) * taps;
+                    let filter = self.weight.part(filter..filter + taps);
+                    for (t, g) in g.iter_mut().take(taps).enumerate() {
+                        g[i] = filter.get(t).into();
                     }
-                    transform_filters::<T>(&g, &mut u);
-                    let at = (pair * inp + c * width) + o - pair;
-                    for (u, panels) in u.iter().zip(self.packed.chunks_exact_mut(panels)) {
-                        if let Some(panel) = panels.get_mut(at..at + SIDE) {
-                            for i in 0..SIDE {
-                                panel[i] = u[i] as f32;
-                            }
+                }
+                transform_filters::<T>(&g, &mut u);
+                let at = self.first + c * width + o;
+                for (u, panels) in u.iter().zip(self.packed.chunks_exact_mut(panels)) {
+                    if let Some(panel) = panels.get_mut(at..at + SIDE) {
+                        for i in 0..SIDE {
+                            panel[i] = u[i] as f32;
                         }
                     }
                 }
