@@ -41,6 +41,6 @@ pub(crate) type Pages = Vec<u8>;
 pub(crate) fn pages(len: usize) -> io::Result<Pages> {
     let (mut bytes, len) = (Vec::new(), len.max(1));
     bytes.try_reserve_exact(len)?;
-    bytes.extend(std::iter::repeat_n(0, len)); // within what is reserved
+    bytes.extend((0..len).map(|_| 0)); // within what is reserved
     Ok(bytes)
 }
