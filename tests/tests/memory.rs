@@ -1,11 +1,11 @@
 //! Memory that is shared, given back, and refused by a budget.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests fail by panicking
 
-use plutino::ir::{AttributeError, Graph, LoadError, LoadOptions, Weights};
+use plutino::ir::{self, AttributeError, Graph, LoadError, LoadOptions, Weights};
 use plutino::ops::PlanError;
 use plutino::{
     ArenaPool, MemoryReport, Model, ModelError, ModelOptions, Session, SessionError,
-    SessionOptions, Tensor,
+    SessionOptions, Tensor, f16,
 };
 use plutino_tests::{fixture, inputs, model, specs};
 use std::path::PathBuf;
@@ -179,8 +179,8 @@ fn plans_that_are_kept_make_room() {
 }
 
 /// Writes a model whose `.bin` file is too large to be read as a whole: a table of 40 MB that is
-/// read in place, and a layer that is packed.
-fn large(name: &str) -> PathBuf {
+/// read in place, and a layer that is packed; of f16 half of that.
+fn large(name: &str, dtype: &str) -> PathBuf {
     const TEXT: &str = "7767517
 4 3
 pnnx.Input in 0 1 0 #0=(1,6)i64
@@ -188,12 +188,15 @@ nn.Embedding table 1 1 0 1 embedding_dim=800 num_embeddings=12500 sparse=False @
 nn.Linear layer 1 1 1 2 bias=True in_features=800 out_features=700 @bias=(700)f32 @weight=(700,800)f32 #1=(1,6,800)f32 #2=(1,6,700)f32
 pnnx.Output out 1 0 2 #2=(1,6,700)f32
 ";
-    let mut graph = Graph::parse(TEXT).unwrap();
+    let mut graph = Graph::parse(&TEXT.replace("f32", dtype)).unwrap();
     for (operator, weight) in [("table", "weight"), ("layer", "weight"), ("layer", "bias")] {
         let id = graph.operator_by_name(operator).unwrap();
         let attr = graph.attrs_mut(id).unwrap().get_mut(weight).unwrap();
         let numbers = (0..attr.element_count()).map(|i| (i % 61) as f32 - 30.0);
-        let bytes: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
+        let bytes: Vec<u8> = match attr.dtype() {
+            ir::DType::F16 => numbers.flat_map(|x| f16::from_f32(x).to_le_bytes()).collect(),
+            _ => numbers.flat_map(f32::to_le_bytes).collect(),
+        };
         attr.set_data(bytes).unwrap();
     }
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("large").join(name);
@@ -206,7 +209,7 @@ pnnx.Output out 1 0 2 #2=(1,6,700)f32
 #[test]
 fn weights_of_a_large_file_are_read_when_they_are_packed() {
     const TABLE: usize = 12500 * 800 * 4;
-    let param = large("packed");
+    let param = large("packed", "f32");
     let inputs = [Tensor::from_slice(&[0i64, 1, 12499, 7, 8, 9], [1, 6]).unwrap()];
     let load = |weights: Weights| {
         Model::load_with(&param, LoadOptions { weights, ..LoadOptions::default() }).unwrap()
@@ -238,19 +241,28 @@ fn weights_of_a_large_file_are_read_when_they_are_packed() {
     // A file that is damaged is told apart, and a plan that failed leaves nothing behind.
     let bin = param.with_extension("bin");
     let mut bytes = std::fs::read(&bin).unwrap();
-    let model = load(Weights::default());
-    let at = bytes.len() / 2;
-    bytes[at] ^= 1;
-    std::fs::write(&bin, &bytes).unwrap();
-    let session = model.session(options()).unwrap();
-    match session.run(&inputs).unwrap_err() {
-        SessionError::Plan { source: PlanError::WeightFile { name, error }, .. } => {
-            assert_eq!(name, "table.weight");
-            assert!(matches!(error, AttributeError::Checksum { .. }), "{error}");
+    for (at, weight) in [(bytes.len() / 2, "table.weight"), (bytes.len() - 9999, "layer.weight")] {
+        let model = load(Weights::default());
+        bytes[at] ^= 1;
+        std::fs::write(&bin, &bytes).unwrap();
+        let session = model.session(options()).unwrap();
+        match session.run(&inputs).unwrap_err() {
+            SessionError::Plan { source: PlanError::WeightFile { name, error }, .. } => {
+                assert_eq!(name, weight);
+                assert!(matches!(error, AttributeError::Checksum { .. }), "{error}");
+            }
+            other => panic!("{other}"),
         }
-        other => panic!("{other}"),
+        bytes[at] ^= 1;
+        std::fs::write(&bin, &bytes).unwrap();
+        assert_eq!(session.run(&inputs).unwrap(), expected);
     }
-    bytes[at] ^= 1;
-    std::fs::write(&bin, &bytes).unwrap();
-    assert_eq!(session.run(&inputs).unwrap(), expected);
+
+    // Weights of half precision are converted as they are read.
+    let param = large("halves", "f16");
+    let run = |weights: Weights| {
+        let model = Model::load_with(&param, LoadOptions { weights, ..LoadOptions::default() });
+        model.unwrap().session(options()).unwrap().run(&inputs).unwrap()
+    };
+    assert_eq!(run(Weights::Stream), run(Weights::Read));
 }

@@ -131,21 +131,10 @@ impl Weight {
         &self,
         read: impl FnOnce(&mut dyn FloatSource) -> R,
     ) -> Result<R, PlanError> {
-        let as_stored = self.spec.dtype == DType::F32 && self.scale.is_none();
-        match self.data()? {
-            WeightData::InFile(part) if as_stored && part.kept().is_none() => {
-                let mut source = InFile { reader: part.reader(), part, charged: 0, error: None };
-                let result = read(&mut source);
-                let InFile { reader, error, .. } = source;
-                // What was cut short by its caller's limits is no result.
-                let sound = error.map_or_else(|| Ok(!stop::stopped()), Err);
-                sound
-                    .and_then(|whole| if whole { reader.finish() } else { Ok(()) })
-                    .map_err(|error| self.unread(error))?;
-                Ok(result)
-            }
-            _ => Ok(read(&mut self.view_f32()?.floats())),
-        }
+        let mut source = StoredFloats::new(self)?;
+        let result = read(&mut source);
+        source.finish()?;
+        Ok(result)
     }
 
     /// As [`Weight::read_f32`], for several weights that are read together: pages are given back
@@ -175,27 +164,32 @@ impl Weight {
         let stored = self.stored()?;
         let bytes = &stored[..];
         let mut copy = AlignedBuf::resident(self.spec.shape.checked_numel()?.saturating_mul(4))?;
-        let out: &mut [f32] = bytemuck::cast_slice_mut(copy.as_mut_bytes());
+        self.convert_part(bytes, 0, bytemuck::cast_slice_mut(copy.as_mut_bytes()))?;
+        self.release();
+        Ok(F32Copy(copy))
+    }
+
+    /// Converts the bytes of elements from number `first` on.
+    fn convert_part(&self, bytes: &[u8], first: usize, out: &mut [f32]) -> Result<(), PlanError> {
         match self.spec.dtype {
             DType::F32 => convert(bytes, out, f32::from_le_bytes),
             DType::F64 => convert(bytes, out, |b| f64::from_le_bytes(b) as f32),
             DType::F16 => convert(bytes, out, |b| half::f16::from_le_bytes(b).to_f32()),
             DType::Bf16 => convert(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
-            other => {
-                return Err(PlanError::Unsupported(format!(
-                    "weight '{}' of dtype {other}",
-                    self.name
-                )));
-            }
+            _ => return Err(self.no_float()),
         }
         if let Some(scale) = &self.scale {
-            let row = (out.len() / scale.len().max(1)).max(1);
-            for (row, &factor) in out.chunks_exact_mut(row).zip(scale.iter()) {
-                row.iter_mut().for_each(|x| *x = (f64::from(*x) * factor) as f32);
+            let row = (self.spec.shape.checked_numel()? / scale.len().max(1)).max(1);
+            for (x, i) in out.iter_mut().zip(first..) {
+                let factor = scale.get(i / row).copied().unwrap_or(1.0);
+                *x = (f64::from(*x) * factor) as f32;
             }
         }
-        self.release();
-        Ok(F32Copy(copy))
+        Ok(())
+    }
+
+    fn no_float(&self) -> PlanError {
+        PlanError::Unsupported(format!("weight '{}' of dtype {}", self.name, self.spec.dtype))
     }
 
     /// Gives the pages of a mapped file back to the system.
@@ -206,35 +200,108 @@ impl Weight {
     }
 }
 
-/// The f32 of a weight that is still in its file.
-struct InFile<'a> {
-    part: &'a FilePart,
-    reader: PartReader<'a>,
-    /// Bytes that were charged for a buffer.
-    charged: usize,
-    /// Why a part could not be read.
-    error: Option<AttributeError>,
+/// The elements of a weight as f32: where they lie, as they are read, or converted part by part.
+struct StoredFloats<'a> {
+    weight: &'a Weight,
+    len: usize,
+    place: Place<'a>,
+    /// The part that was asked for last, where elements are converted.
+    converted: Option<AlignedBuf>,
 }
 
-impl FloatSource for InFile<'_> {
+/// Where the bytes of a weight are.
+enum Place<'a> {
+    Memory(&'a [u8]),
+    File {
+        part: &'a FilePart,
+        reader: PartReader<'a>,
+        /// Bytes that were charged for a buffer.
+        charged: usize,
+        /// Why some could not be read.
+        error: Option<AttributeError>,
+    },
+}
+
+impl Place<'_> {
+    fn bytes(&mut self, range: Range<usize>) -> Result<Option<&[u8]>, TensorError> {
+        match self {
+            Self::Memory(bytes) => Ok(bytes.get(range)),
+            Self::File { part, reader, charged, error } => {
+                let needed = part.buffer_len(range.len());
+                alloc::charge(needed.saturating_sub(*charged))?;
+                *charged = needed.max(*charged);
+                Ok(reader.bytes(range).map_err(|why| *error = Some(why)).ok())
+            }
+        }
+    }
+}
+
+impl<'a> StoredFloats<'a> {
+    fn new(weight: &'a Weight) -> Result<Self, PlanError> {
+        if !matches!(weight.spec.dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16) {
+            return Err(weight.no_float());
+        }
+        let place = match weight.data()? {
+            WeightData::InMemory(bytes, _) => Place::Memory(bytes),
+            WeightData::InFile(part) => {
+                Place::File { part, reader: part.reader(), charged: 0, error: None }
+            }
+        };
+        let len = weight.spec.shape.checked_numel()?;
+        Ok(Self { weight, len, place, converted: None })
+    }
+
+    /// Whether they can be read as they are stored.
+    fn as_stored(&self) -> bool {
+        self.weight.spec.dtype == DType::F32 && self.weight.scale.is_none()
+    }
+
+    /// Compares the checksum of what was read, or says why it could not be read.
+    fn finish(self) -> Result<(), PlanError> {
+        match self.place {
+            Place::Memory(_) => {
+                self.weight.release();
+                Ok(())
+            }
+            Place::File { error: Some(error), .. } => Err(self.weight.unread(error)),
+            // What was cut short by its caller's limits is no result.
+            Place::File { .. } if stop::stopped() => Ok(()),
+            Place::File { reader, .. } => {
+                reader.finish().map_err(|error| self.weight.unread(error))
+            }
+        }
+    }
+}
+
+impl FloatSource for StoredFloats<'_> {
     fn len(&self) -> usize {
-        self.part.len() / size_of::<f32>()
+        self.len
     }
 
     fn part(&mut self, range: Range<usize>) -> Result<Floats<'_>, TensorError> {
-        let bytes = [range.start, range.end].map(|at| at.saturating_mul(size_of::<f32>()));
-        let needed = self.part.buffer_len(bytes[1].saturating_sub(bytes[0]));
-        if needed > self.charged {
-            alloc::charge(needed - self.charged)?;
-            self.charged = needed;
+        let (as_stored, size) = (self.as_stored(), self.weight.spec.dtype.size_of());
+        let Self { weight, place, converted, .. } = self;
+        let bytes = range.start.saturating_mul(size)..range.end.saturating_mul(size);
+        let unread = || TensorError::Unread { range: range.clone() };
+        let bytes = place.bytes(bytes)?.ok_or_else(unread)?;
+        if as_stored {
+            return Floats::from_bytes(bytes).ok_or_else(unread);
         }
-        let read = self.reader.bytes(bytes[0]..bytes[1]);
-        let read = read.map_err(|error| self.error = Some(error)).ok();
-        read.and_then(Floats::from_bytes).ok_or(TensorError::Unread { range })
+        let needed = range.len().saturating_mul(size_of::<f32>());
+        let buffer = match converted.take().filter(|buffer| buffer.len() >= needed) {
+            Some(buffer) => converted.insert(buffer),
+            None => converted.insert(AlignedBuf::resident(needed)?),
+        };
+        let out = bytemuck::cast_slice_mut(&mut buffer.as_mut_bytes()[..needed]);
+        weight.convert_part(bytes, range.start, out).map_err(|_| unread())?;
+        Ok(Floats::from(&*out))
     }
 
     fn at_a_time(&self) -> usize {
-        PartReader::AT_A_TIME / size_of::<f32>()
+        match self.place {
+            Place::Memory(_) if self.as_stored() => usize::MAX,
+            _ => PartReader::AT_A_TIME / size_of::<f32>(),
+        }
     }
 }
 

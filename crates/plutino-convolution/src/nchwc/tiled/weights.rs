@@ -181,7 +181,11 @@ impl FloatSource for WordRows<'_> {
         let (numbers, row) = (*channels * *taps, channels.div_ceil(2) * *taps);
         let rows = range.start / row.max(1)..range.end / row.max(1);
         let weight = weight.part(rows.start * numbers..rows.end * numbers)?;
-        *words = alloc::filled(rows.len() * row, 0.0f32)?;
+        let len = rows.len() * row;
+        if words.len() < len {
+            *words = alloc::filled(len, 0.0f32)?;
+        }
+        let words = &mut words[..len];
         for (numbers, words) in weight.chunks_exact(numbers).zip(words.chunks_exact_mut(row)) {
             for (i, word) in words.iter_mut().enumerate() {
                 let (channel, tap) = (2 * (i / *taps), i % *taps);
@@ -192,6 +196,6 @@ impl FloatSource for WordRows<'_> {
                 *word = pair(bits(channel), bits(channel + 1));
             }
         }
-        Ok(Floats::from(&words[..]))
+        Ok(Floats::from(&*words))
     }
 }
