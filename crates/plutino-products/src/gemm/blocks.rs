@@ -125,9 +125,9 @@ impl Gemm {
     }
 
     /// As [`Gemm::new`] with a right operand that comes packed as narrow floats
-    /// ([`PackedMatrix::narrow`](super::PackedMatrix::narrow)). A product of few rows widens them
-    /// in registers, and reads its rows where they lie, which the left operand must allow
-    /// ([`Pack::lanes`]); any other widens a block at a time.
+    /// ([`LinearProduct::plan_narrow`](super::LinearProduct::plan_narrow)). A product of few rows
+    /// widens them in registers, and reads its rows where they lie, which the left operand must
+    /// allow ([`Pack::lanes`]); any other widens a block at a time.
     pub fn narrow(target: Target, threads: usize, size: Size, narrow: Narrow) -> Self {
         let mut gemm = Self::new(target, threads, size, (false, true));
         gemm.narrow = Some(narrow);
