@@ -1,8 +1,8 @@
 //! Weights of direct convolution: packed, in the order in which they are read.
 
 use super::super::tile::NB;
-use plutino_cpu::Isa;
-use plutino_cpu::simd::pair;
+use plutino_cpu::halves::Half;
+use plutino_cpu::simd::{Isa, Simd, Vectorized, pair};
 use plutino_products::gemm::Strided;
 use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError, alloc, bf16};
 use std::ops::Range;
@@ -186,16 +186,51 @@ impl FloatSource for WordRows<'_> {
             *words = alloc::filled(len, 0.0f32)?;
         }
         let words = &mut words[..len];
-        for (numbers, words) in weight.chunks_exact(numbers).zip(words.chunks_exact_mut(row)) {
-            for (i, word) in words.iter_mut().enumerate() {
-                let (channel, tap) = (2 * (i / *taps), i % *taps);
-                let bits = |channel: usize| match channel < *channels {
-                    true => bf16::from_f32(numbers.get(channel * *taps + tap)).to_bits(),
-                    false => 0,
-                };
-                *word = pair(bits(channel), bits(channel + 1));
-            }
-        }
+        let sizes = [*channels, *taps];
+        Isa::best().run(MakeWords { weight, sizes, words: &mut *words });
         Ok(Floats::from(&*words))
     }
+}
+
+/// Makes rows of words of rows of numbers: plain loops, which the compiler turns into vectors.
+struct MakeWords<'a> {
+    weight: Floats<'a>,
+    /// Channels and taps of a row of numbers.
+    sizes: [usize; 2],
+    words: &'a mut [f32],
+}
+
+impl Vectorized for MakeWords<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { weight, sizes: [channels, taps], words } = self;
+        let (numbers, row) = (channels * taps, channels.div_ceil(2) * taps);
+        for (numbers, words) in weight.chunks_exact(numbers).zip(words.chunks_exact_mut(row)) {
+            let (pairs, last) = words.split_at_mut(channels / 2 * taps);
+            let both = numbers.chunks_exact(2 * taps);
+            if taps == 1 {
+                for (both, word) in both.zip(pairs) {
+                    *word = word_of(both.get(0), both.get(1));
+                }
+            } else {
+                for (both, words) in both.zip(pairs.chunks_exact_mut(taps)) {
+                    let (lower, upper) = both.split_at(taps);
+                    for (tap, word) in words.iter_mut().enumerate() {
+                        *word = word_of(lower.get(tap), upper.get(tap));
+                    }
+                }
+            }
+            for (tap, word) in last.iter_mut().enumerate() {
+                *word = word_of(numbers.get((channels - 1) * taps + tap), 0.0);
+            }
+        }
+    }
+}
+
+/// The nearest bf16 of two numbers.
+#[inline(always)]
+fn word_of(lower: f32, upper: f32) -> f32 {
+    let [lower, upper] = [lower, upper].map(bf16::from_single);
+    pair(lower.to_bits(), upper.to_bits())
 }
