@@ -10,7 +10,6 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ir::Graph;
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
@@ -30,13 +29,7 @@ const DIGITS: f64 = 1e-6;
 /// Replaces formulas of one value that are activation functions of it.
 pub(super) fn activation(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
     let known = known();
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, at, &known)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, |net, _, at| find(net, at, &known).map(Ok))
 }
 
 /// The activation function that ends with the node at `at`.

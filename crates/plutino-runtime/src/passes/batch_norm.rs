@@ -7,23 +7,12 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::Net;
 use plutino_ops::{Neighbour, Role};
 
 /// Lets layers take over the scale and shift that follow.
 pub(super) fn batch_norm(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        match super::searching(|| find(net, at)) {
-            Some(Ok(patch)) => {
-                cx.apply(net, patch)?;
-            }
-            Some(Err(why)) => cx.refuse(&net.nodes[at].location.name, why),
-            None => {}
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, |net, _, at| find(net, at))
 }
 
 /// The layer whose result the batch norm at `at` scales, with that in it, or why not.

@@ -7,7 +7,6 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Operator, Role};
 use plutino_tensor::DType;
@@ -17,17 +16,7 @@ const MOST_INPUTS: usize = 8;
 
 /// Joins chains, link by link, in execution order.
 pub(super) fn chain(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        match super::searching(|| find(net, at)) {
-            Some(Ok(patch)) => {
-                cx.apply(net, patch)?;
-            }
-            Some(Err(why)) => cx.refuse(&net.nodes[at].location.name, why),
-            None => {}
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, |net, _, at| find(net, at))
 }
 
 /// The node at `at` with the one that makes one of its inputs for it alone, or why not.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Joins convolutions into one node.
 pub(super) fn depthwise(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    super::apply_at_each(net, cx, find)
+    super::apply_at_each(net, cx, |net, cx, at| find(net, cx, at).map(Ok))
 }
 
 /// The convolution at `at` together with those beside it, in the place of the last one.

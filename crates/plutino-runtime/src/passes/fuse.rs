@@ -9,23 +9,12 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Operator, Role, ValueSpec};
 
 /// Fuses what follows into what computes, in execution order, so that chains fuse link by link.
 pub(super) fn fuse(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        match super::searching(|| find(net, at)) {
-            Some(Ok(patch)) => {
-                cx.apply(net, patch)?;
-            }
-            Some(Err(why)) => cx.refuse(&net.nodes[at].location.name, why),
-            None => {}
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, |net, _, at| find(net, at))
 }
 
 /// What the node at `at` could be absorbed by, or why it is not, though an operator would.

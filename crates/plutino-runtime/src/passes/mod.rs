@@ -313,16 +313,20 @@ pub(crate) fn optional() -> impl Iterator<Item = &'static Pass> {
     PIPELINE.iter().filter(|pass| pass.kind == Kind::Optional)
 }
 
-/// Applies what is found at each node, in execution order.
+/// Applies what is found at each node, in execution order, or says why it is not done.
 fn apply_at_each(
     net: &mut Net,
     cx: &mut PassCx<'_>,
-    find: fn(&Net, &PassCx<'_>, usize) -> Option<patch::Patch>,
+    find: impl Fn(&Net, &PassCx<'_>, usize) -> Option<Result<patch::Patch, String>>,
 ) -> Result<(), SessionError> {
     for at in 0..net.nodes.len() {
         halt::go_on_at(at)?;
-        if let Some(patch) = searching(|| find(net, cx, at)) {
-            cx.apply(net, patch)?;
+        match searching(|| find(net, cx, at)) {
+            Some(Ok(patch)) => {
+                cx.apply(net, patch)?;
+            }
+            Some(Err(why)) => cx.refuse(&net.nodes[at].location.name, why),
+            None => {}
         }
     }
     Ok(())

@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 
 /// Replaces each norm around a mean of squares.
 pub(super) fn norm(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    super::apply_at_each(net, cx, find)
+    super::apply_at_each(net, cx, |net, _, at| find(net, at).map(Ok))
 }
 
 /// The norm whose mean of squares is the node at `at`.
-fn find(net: &Net, _: &PassCx<'_>, at: usize) -> Option<Patch> {
+fn find(net: &Net, at: usize) -> Option<Patch> {
     let (variance, squares) = (net.only_output(at)?, rows_meant(net, at)?);
     let mut search = Search { net, nodes: BTreeSet::from([at]), variance };
     let centred = search.square(&Term::Value(squares))?;

@@ -6,19 +6,12 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::halt;
 use crate::net::Net;
 use plutino_ops::{Neighbour, Role};
 
 /// Lets convolutions take over the zeros in front of them.
 pub(super) fn pad(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
-        halt::go_on_at(at)?;
-        if let Some(patch) = super::searching(|| find(net, at)) {
-            cx.apply(net, patch)?;
-        }
-    }
-    Ok(())
+    super::apply_at_each(net, cx, |net, _, at| find(net, at).map(Ok))
 }
 
 /// The convolution behind the padding at `at`, with that in it.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Joins pairs of layers into one node.
 pub(super) fn rows(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    super::apply_at_each(net, cx, find)
+    super::apply_at_each(net, cx, |net, cx, at| find(net, cx, at).map(Ok))
 }
 
 /// The layer at `at` together with the one that follows, in its place.

@@ -15,11 +15,11 @@ use plutino_tensor::{Layout, TensorSpec};
 
 /// Lets convolutions take over multiplications of their input's channels.
 pub(super) fn scale(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    super::apply_at_each(net, cx, find)
+    super::apply_at_each(net, cx, |net, _, at| find(net, at).map(Ok))
 }
 
 /// The product at `at` in the convolution that reads it.
-fn find(net: &Net, _: &PassCx<'_>, at: usize) -> Option<Patch> {
+fn find(net: &Net, at: usize) -> Option<Patch> {
     let Product { image, factors, output } = product(net, at)?;
     let into = net.only_reader(output)?;
     let (name, node) = (&net.nodes[at].location.name, &net.nodes[into]);
