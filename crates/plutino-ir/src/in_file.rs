@@ -205,9 +205,10 @@ impl PartReader<'_> {
     /// # Errors
     /// Where they are not all there, the file cannot be read, or no memory is left.
     pub fn bytes(&mut self, range: Range<usize>) -> Result<&[u8], AttributeError> {
-        if self.part.kept().is_some() {
-            let kept = self.part.kept().and_then(|kept| kept.get(range));
-            return kept.ok_or_else(|| self.part.unreadable(&"bytes beyond its end"));
+        let part = self.part;
+        let beyond = || part.unreadable(&"bytes beyond its end");
+        if let Some(kept) = part.kept() {
+            return kept.get(range).ok_or_else(beyond);
         }
         if range.start < self.window.start || range.end > self.window.end {
             // Whole ranges of this length: the next ones will be like it.
@@ -218,7 +219,7 @@ impl PartReader<'_> {
         let first = range.start.saturating_sub(self.window.start);
         let bytes = self.buffer.as_deref().unwrap_or_default();
         let bytes = bytes.get(first..first.saturating_add(range.len()));
-        bytes.ok_or_else(|| self.part.unreadable(&"bytes beyond its end"))
+        bytes.ok_or_else(beyond)
     }
 
     /// Reads bytes into the buffer, from its start on.

@@ -180,9 +180,13 @@ impl Weight {
         }
         if let Some(scale) = &self.scale {
             let row = (self.spec.shape.checked_numel()? / scale.len().max(1)).max(1);
-            for (x, i) in out.iter_mut().zip(first..) {
-                let factor = scale.get(i / row).copied().unwrap_or(1.0);
-                *x = (f64::from(*x) * factor) as f32;
+            let (mut rest, mut at) = (out, first);
+            while !rest.is_empty() {
+                let (begun, more) = rest.split_at_mut(rest.len().min(row - at % row));
+                let factor = scale.get(at / row).copied().unwrap_or(1.0);
+                begun.iter_mut().for_each(|x| *x = (f64::from(*x) * factor) as f32);
+                at += begun.len();
+                rest = more;
             }
         }
         Ok(())

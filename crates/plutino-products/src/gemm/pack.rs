@@ -271,10 +271,8 @@ pub struct PackedMatrix {
     target: Target,
     extent: usize,
     depth: usize,
-    /// The elements, where they are not f32.
-    narrow: Option<Narrow>,
-    /// What multiplies them, where they are words of bf16; `depth` counts words then.
-    unit: Option<MatrixUnit>,
+    /// `depth` counts words, where they are such.
+    elements: Elements,
 }
 
 impl PackedMatrix {
@@ -406,17 +404,23 @@ impl PackedMatrix {
 
     /// What multiplies its elements, if they are words of bf16.
     pub(super) fn unit(&self) -> Option<MatrixUnit> {
-        self.unit
+        match self.elements {
+            Elements::Unit(unit) => Some(unit),
+            _ => None,
+        }
     }
 
     /// What its elements are, if not f32.
     pub fn is_narrow(&self) -> Option<Narrow> {
-        self.narrow
+        match self.elements {
+            Elements::Narrow(narrow) => Some(narrow),
+            _ => None,
+        }
     }
 
     /// Widens these elements of a narrow matrix, in the order of memory.
     pub(super) fn widen(&self, elements: Range<usize>, to: &mut [f32]) {
-        if let Some(narrow) = self.narrow {
+        if let Some(narrow) = self.is_narrow() {
             narrow.read(self.target.isa, self.buf.as_bytes(), elements, to);
         }
     }
@@ -427,6 +431,7 @@ impl PackedMatrix {
 pub(super) enum Elements {
     F32,
     Narrow(Narrow),
+    /// Words of bf16, or what becomes such, which this unit multiplies.
     Unit(MatrixUnit),
 }
 
@@ -434,7 +439,6 @@ pub(super) enum Elements {
 struct Packing {
     matrix: PackedMatrix,
     format: Format,
-    elements: Elements,
     /// Numbers of a lane.
     numbers: usize,
     /// A panel of numbers, before they are narrow or words.
@@ -449,14 +453,12 @@ impl Packing {
         (extent, numbers): (usize, usize),
         elements: Elements,
     ) -> Result<Self, TensorError> {
-        let (depth, narrow, unit) = match elements {
-            Elements::F32 => (numbers, None, None),
-            Elements::Narrow(narrow) => (numbers, Some(narrow), None),
-            Elements::Unit(unit) => (unit.words(numbers), None, Some(unit)),
-        };
-        let format = match unit {
-            Some(unit) => unit.format(target, side, extent, depth),
-            None => Format::new(target, side, extent, depth),
+        let (depth, format) = match elements {
+            Elements::Unit(unit) => {
+                let words = unit.words(numbers);
+                (words, unit.format(target, side, extent, words))
+            }
+            _ => (numbers, Format::new(target, side, extent, numbers)),
         };
         // The numbers of the longest depth block, and bytes of the packed ones.
         let (longest, bytes) = match elements {
@@ -472,15 +474,16 @@ impl Packing {
         };
         let buf = AlignedBuf::resident(bytes)?;
         let panel = alloc::filled(longest.saturating_mul(format.width), 0.0f32)?;
-        let matrix = PackedMatrix { buf, side, target, extent, depth, narrow, unit };
-        Ok(Self { matrix, format, elements, numbers, panel })
+        let matrix = PackedMatrix { buf, side, target, extent, depth, elements };
+        Ok(Self { matrix, format, numbers, panel })
     }
 
     /// Packs these lanes, of which the first is lane 0 of `source`; a panel begins with it, and the
     /// last one ends a panel or the matrix. The first number that the narrow form does not reach,
     /// if there is one.
     fn lanes<P: Pack>(&mut self, source: &P, lanes: Range<usize>, par: &Par) -> Option<f32> {
-        let Self { matrix, format, elements, numbers, panel } = self;
+        let Self { matrix, format, numbers, panel } = self;
+        let elements = matrix.elements;
         let (target, width, bytes) = (matrix.target, format.width, matrix.buf.as_mut_bytes());
         if let Elements::F32 = elements {
             let out = bytemuck::cast_slice_mut(bytes);
@@ -500,7 +503,7 @@ impl Packing {
                 let (of_source, depth) = (from..from + width, depth.clone());
                 let out = &mut *panel;
                 target.isa.run(PackPanels { source, lanes: of_source, depth, width, out });
-                match *elements {
+                match elements {
                     Elements::F32 => {}
                     Elements::Narrow(narrow) => {
                         if let Some(&value) = panel.iter().find(|x| !narrow.reaches(**x)) {
