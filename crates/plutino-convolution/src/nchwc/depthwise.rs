@@ -15,6 +15,7 @@
 //! stride 1 are computed in pairs.
 
 use super::finish::Finish;
+use super::prefetch;
 use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands};
@@ -126,6 +127,7 @@ impl Bound for Depthwise {
         let [rows, width] = self.window.output;
         let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
+        let fetches = prefetch::pays(x.len() / self.problem.batch().max(1));
         let y = SharedMut::new(y);
         par.run_grid([self.problem.batch(), blocks, cuts], |_, [n, block, cut]| {
             let plane = n * blocks + block;
@@ -134,7 +136,7 @@ impl Bound for Depthwise {
                 ..plane * out_plane + rows.end * width * b;
             self.rows(
                 (&self.window, rows),
-                &x[plane * in_plane..(plane + 1) * in_plane],
+                (&x[plane * in_plane..(plane + 1) * in_plane], fetches),
                 residual.map(|r| r.part(part.clone())),
                 // SAFETY: tasks write different rows of different planes.
                 unsafe { y.slice(part) },
@@ -159,11 +161,12 @@ pub(super) struct Filters<'a> {
 
 impl Depthwise {
     /// Computes some rows of a plane of one block of channels, under a window on that plane.
-    /// `residual` and `y` hold these rows.
+    /// `residual` and `y` hold these rows. `fetches`: whether the plane is asked for before its
+    /// turn ([`prefetch`]).
     pub(super) fn rows(
         &self,
         (window, rows): (&Window, Range<usize>),
-        x: &[f32],
+        (x, fetches): (&[f32], bool),
         residual: Option<Residual<'_>>,
         y: &mut [f32],
         filters: Filters<'_>,
@@ -176,6 +179,7 @@ impl Depthwise {
             window,
             finish: self.finish,
             x,
+            fetches,
             residual,
             y,
             weights: &packed[block * panel..][..panel],
@@ -192,6 +196,7 @@ struct Rows<'a, const PAIRS: bool> {
     window: &'a Window,
     finish: Finish,
     x: &'a [f32],
+    fetches: bool,
     y: &'a mut [f32],
     residual: Option<Residual<'a>>,
     weights: &'a [f32],
@@ -203,8 +208,8 @@ struct Rows<'a, const PAIRS: bool> {
 impl<'a> Rows<'a, true> {
     /// The same rows, one at a time.
     fn alone(self) -> Rows<'a, false> {
-        let Self { window, finish, x, y, residual, weights, bias, rows } = self;
-        Rows { window, finish, x, y, residual, weights, bias, rows }
+        let Self { window, finish, x, fetches, y, residual, weights, bias, rows } = self;
+        Rows { window, finish, x, fetches, y, residual, weights, bias, rows }
     }
 }
 
@@ -212,7 +217,8 @@ impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { window, finish, x, weights, bias, rows, .. } = self;
+        let Self { window, finish, x, fetches, weights, bias, rows, .. } = self;
+        let span = (window.kernel[0] - 1) * window.dilation[0] + 1;
         let width = window.output[1];
         let line = width * S::LANES;
         let mut y = self.y;
@@ -221,6 +227,14 @@ impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
             let windows = |number| Windows::new::<S>(window, x, (weights, bias), number);
             let two = const { PAIRS && S::REGISTERS >= 32 } && number + 2 <= rows.end;
             let count = if two { 2 } else { 1 };
+            if fetches {
+                // The rows of the input that the next ones are the first to read.
+                let last = (number + count - 1) * window.stride[0] + span;
+                let row = window.input[1] * S::LANES;
+                let first = last.saturating_sub(window.pad[0]).wrapping_mul(row);
+                let first = x.as_ptr().wrapping_add(first);
+                prefetch::lines(s, first, count * window.stride[0] * row);
+            }
             let done = (number - rows.start) * line;
             let (part, rest) = y.split_at_mut(count * line);
             let residual = self.residual.map(|r| r.part(done..done + part.len()));

@@ -18,6 +18,7 @@
 
 use super::depthwise::{Depthwise, DepthwiseWeights, Filters};
 use super::direct::Shared;
+use super::prefetch;
 use super::tile::NB;
 use super::tiled::{DirectWeights, Operands, Place};
 use super::window::Window;
@@ -393,6 +394,7 @@ impl Run<'_> {
         let band = part_of(band, bands, height);
         // All parts of the channels are one task's where a layer after it reads them.
         let parts_of_task = if self.after.is_some() { 0..parts } else { part..part + 1 };
+        let fetches = prefetch::pays(image);
         let mut there = 0..0;
         let operations = step * window.input[1] * image / window.input_pixels();
         for start in stop::paced(band.clone().step_by(step), operations) {
@@ -406,11 +408,11 @@ impl Run<'_> {
                 }
                 for (i, block) in own.enumerate() {
                     let line = window.input[1] * b;
-                    let (from, at) = match self.before {
-                        Some(_) => (&*lines, i * self.cut.read * line),
-                        None => (x, (block * window.input[0] + wanted.start) * line),
+                    let (from, at, fetches) = match self.before {
+                        Some(_) => (&*lines, i * self.cut.read * line, false),
+                        None => (x, (block * window.input[0] + wanted.start) * line, fetches),
                     };
-                    let plane = &from[at..at + wanted.len() * line];
+                    let plane = (&from[at..at + wanted.len() * line], fetches);
                     let len = rows.len() * width * b;
                     let (residual, y) = if self.after.is_some() {
                         (None, &mut results[block * len..(block + 1) * len])

@@ -23,6 +23,7 @@ pub(crate) mod on_tiles;
 pub(crate) mod pairs;
 pub(crate) mod phases;
 pub(crate) mod pointwise;
+mod prefetch;
 mod reorder;
 pub(crate) mod single_pixel;
 mod tile;

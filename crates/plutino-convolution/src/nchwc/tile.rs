@@ -77,6 +77,9 @@ pub(super) struct Taps<'a> {
     pub(super) ahead: usize,
     /// Blocks of input channels whose terms are added one after the other: see [`chain`].
     pub(super) chain: usize,
+    /// Taps under which input is asked for before its turn: see [`Panel::fetch`] and
+    /// [`first_taps`](super::prefetch::first_taps).
+    pub(super) fetched: u64,
 }
 
 /// Blocks of input channels for chains of `terms` terms or a few more. The rounding errors of a
@@ -151,6 +154,9 @@ pub(super) struct Panel<'a> {
     /// Where the task's first pixel would lie if it were in the row of the tile, for
     /// [`Position::ROW`].
     pub(super) row: isize,
+    /// Elements from a tap of a pixel to what is asked for meanwhile, where pixels are dense or in
+    /// a table: a part of the input that is used later. Zero: nothing.
+    pub(super) fetch: usize,
 }
 
 impl<'a> Panel<'a> {
@@ -159,7 +165,7 @@ impl<'a> Panel<'a> {
     pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32]) -> Self {
         let vectors = taps.channels * taps.taps * NB;
         assert!(weights.len() >= vectors * S::LANES);
-        Self { taps, weights, block: 0, row: 0 }
+        Self { taps, weights, block: 0, row: 0, fetch: 0 }
     }
 }
 
@@ -184,7 +190,7 @@ pub(super) unsafe fn tile<
     const PAIRS: bool,
 >(
     v: V,
-    &Panel { taps, weights, block, row }: &Panel<'_>,
+    &Panel { taps, weights, block, row, fetch }: &Panel<'_>,
     first: usize,
 ) -> Tile<V, MR> {
     let b = S::LANES;
@@ -265,6 +271,19 @@ pub(super) unsafe fn tile<
                 unroll!(MR, |J| if row[J] != OUTSIDE {
                     at[J] = plane.wrapping_offset(row[J]);
                 });
+            }
+            if const { POSITION < Position::SUM }
+                && fetch > 0
+                && t < 64
+                && taps.fetched >> t & 1 == 1
+            {
+                // Pixels that follow each other share lines where a block is shorter than one.
+                unroll!(
+                    MR,
+                    |J| if const { (J * S::LANES * size_of::<f32>()).is_multiple_of(LINE) } {
+                        v.prefetch(at[J].wrapping_add(fetch));
+                    }
+                );
             }
             // Each pixel's block (or ZEROS) has `width` channels at least. Whole blocks are
             // unrolled.

@@ -19,6 +19,7 @@ mod weights;
 use super::finish::{Finish, RUN};
 use super::image::PaddedImage;
 use super::pairs::PairImage;
+use super::prefetch;
 use super::tile::{NB, tile_pixels};
 use super::window::Window;
 use crate::algorithm;
@@ -344,6 +345,12 @@ impl Tiled {
         }
     }
 
+    /// Whether tiles read an image, or a copy of all of it, that is not in cache: not so a task's
+    /// own copy.
+    fn reads_ahead(&self, x: &[f32]) -> bool {
+        matches!(self.reads, Reads::Input | Reads::WholeWords(..)) && prefetch::pays(x.len())
+    }
+
     /// Whether each output pixel is made of the input pixel of the same number, read where it lies
     /// or copied as words: [`Tiled::pixels`].
     pub(super) fn is_pointwise(&self) -> bool {
@@ -406,6 +413,7 @@ impl Tiled {
             first_read: pixels.start,
             pixels,
             pairs,
+            first_reader: self.reads_ahead(x),
             table: &mut [],
             copy,
             run: &SharedMut::new(&mut []),
@@ -543,6 +551,7 @@ impl Run<'_> {
             pixels: range,
             first_read,
             pairs: first..(first + conv.task_pairs).min(pairs),
+            first_reader: conv.reads_ahead(x),
             table,
             copy,
             run: &SharedMut::new(bytemuck::cast_slice_mut(run)),

@@ -1,6 +1,7 @@
 //! The work of one task: a block of pixels, for some pairs of output channel blocks.
 
 use super::super::finish::{Finish, RUN};
+use super::super::prefetch;
 use super::super::tile::{
     CHAIN, CHAIN_OF_FIRST, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody,
     chain, for_each_tile, lines_ahead, max_pixels, tile,
@@ -39,6 +40,8 @@ pub(super) struct Task<'a> {
     /// The first of them on `x`: another one where that is a copy of a part.
     pub(super) first_read: usize,
     pub(super) pairs: Range<usize>,
+    /// Whether the first of them asks for input before its turn.
+    pub(super) first_reader: bool,
     pub(super) table: &'a mut [isize],
     /// Memory for a copy of the pixels that are read, for [`Reads::Pixels`].
     pub(super) copy: &'a mut [f32],
@@ -64,6 +67,7 @@ impl Task<'_> {
         let first = self.to.first + blocks * self.to.plane * self.conv.isa.lanes();
         Task {
             to: Place { first, ..self.to },
+            first_reader: self.first_reader && pairs.start == self.pairs.start,
             pairs,
             pixels: self.pixels.clone(),
             table: &mut *self.table,
@@ -125,6 +129,7 @@ impl Task<'_> {
                 in_block,
                 weights.taps,
             ),
+            fetched: prefetch::first_taps(window),
         };
         // Pixels whose tiles are cut together: those of a row, or all.
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
@@ -155,6 +160,11 @@ impl Task<'_> {
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: self.run,
             };
+            // The first pair is the first to read these pixels.
+            if self.first_reader && pair == self.pairs.start {
+                let pixels = prefetch::distance(inp * weights.taps, max_pixels::<S>());
+                body.panel.fetch = pixels * window.stride[1] * in_block;
+            }
             // A last block of few channels is computed by halves of vectors, and a block that is
             // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where
             // these are common.

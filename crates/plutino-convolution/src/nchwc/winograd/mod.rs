@@ -50,6 +50,7 @@ use self::unshuffle::Unshuffled;
 use self::weights::WinogradWeights;
 use super::finish::Finish;
 use super::first_layer;
+use super::prefetch;
 use super::tile::NB;
 use super::tiled::{LOOK, pad_bias};
 use super::window::Window;
@@ -181,6 +182,8 @@ pub(crate) struct Winograd {
     /// that share lines, if only through what their cores prefetch, write slowly (decision 010). Or
     /// one.
     parts: usize,
+    /// Whether input is asked for before its turn: see [`prefetch`].
+    fetches: bool,
 }
 
 /// Of an input in channel blocks. None unless the window has the algorithm's taps and stride, and
@@ -254,6 +257,8 @@ impl Winograd {
             1 => least_chunks.next_multiple_of(workers).min(rows),
             _ => 1,
         };
+        // Squares are a copy in cache.
+        let fetches = image.is_none() && prefetch::pays(inp * window.input_pixels());
         Some(Self {
             isa,
             variant,
@@ -269,6 +274,7 @@ impl Winograd {
             workers,
             threads,
             parts,
+            fetches,
         })
     }
 

@@ -3,6 +3,7 @@
 use super::Winograd;
 use super::order::Places;
 use super::transform::{MOST, MOST_OUT, Transform, zeros};
+use crate::nchwc::prefetch;
 use crate::nchwc::tile::{
     NB, Panel, Position, Taps, TileBody, chain, for_each_tile, lines_ahead, tile,
 };
@@ -50,6 +51,15 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
             let whole = inside(top, height) && inside(left, width);
             let (place, short) = places.of(t);
             let place = self.at + place * b;
+            // What no tile before has read: its rows below theirs.
+            if const { T::STRIDE == 1 } && self.conv.fetches {
+                let column = left.wrapping_add(prefetch::TILES * T::OUT);
+                for i in T::POINTS - T::OUT..T::POINTS {
+                    let pixel = top.wrapping_add(i).wrapping_mul(width).wrapping_add(column);
+                    let first = self.x.as_ptr().wrapping_add(pixel.wrapping_mul(b));
+                    prefetch::lines(s, first, T::OUT * b);
+                }
+            }
             for j in 0..T::POINTS {
                 let ix = left.wrapping_add(j);
                 let mut d = zeros(s);
@@ -129,6 +139,7 @@ impl Vectorized for Product<'_> {
                 step: self.tiles * b,
                 pixel: b,
                 chain: chain(self.chain, b, 1),
+                fetched: 0,
             };
             let mut body = ProductTile {
                 panel: Panel::new::<S>(&taps, weights),
