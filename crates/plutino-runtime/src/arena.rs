@@ -2,11 +2,11 @@
 #![allow(unsafe_code)] // the one place of this crate that hands out parts of one buffer at the same time
 
 use plutino_ops::RunError;
-use plutino_tensor::{AlignedBuf, TensorError};
+use plutino_tensor::{AlignedBuf, Reserve, Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A part of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,8 +289,12 @@ fn lent_twice(reads: &[Region], writes: &[Region]) -> Option<Region> {
 /// ([`SessionOptions::with_arena_pool`](crate::SessionOptions::with_arena_pool)): then those that
 /// run one after the other take the memory of the largest, not the sum of all. Values of earlier
 /// runs stand in an arena until others are written there; no run reads them.
+///
+/// Large results come from the pool as well, and come back when their holders drop them: as many
+/// bytes are kept as those of the latest run have.
 pub struct ArenaPool {
     idle: Mutex<Vec<AlignedBuf>>,
+    results: Arc<Reserve>,
     most: usize,
 }
 
@@ -302,21 +306,41 @@ impl Default for ArenaPool {
 }
 
 impl ArenaPool {
-    /// A pool that keeps arenas of so many bytes together at most, while no run uses them. With 0,
-    /// each run takes memory from the system and gives it back.
+    /// A pool that keeps arenas of so many bytes together at most, while no run uses them, and no
+    /// more of results. With 0, each run takes memory from the system and gives it back.
     pub fn keeping(bytes: usize) -> Self {
-        Self { idle: Mutex::default(), most: bytes }
+        Self { idle: Mutex::default(), results: Arc::default(), most: bytes }
     }
 
-    /// Bytes of the arenas that no run uses at the moment.
+    /// Bytes of the arenas that no run uses at the moment, and of results that came back.
     pub fn idle_bytes(&self) -> usize {
-        sum(&self.lock())
+        sum(&self.lock()).saturating_add(self.results.idle_bytes())
     }
 
-    /// Gives the arenas that no run uses back to the system.
+    /// Gives them back to the system.
     pub fn release(&self) {
         let idle = std::mem::take(&mut *self.lock());
         drop(idle); // outside of the lock
+        self.results.release();
+    }
+
+    /// Whether the pool has the memory of such a result: smaller ones come from the allocator in no
+    /// time.
+    pub(crate) fn makes(spec: &TensorSpec) -> bool {
+        const LARGE: usize = 128 << 10;
+        spec.storage_bytes().is_ok_and(|bytes| bytes >= LARGE)
+    }
+
+    /// Tensors for the large ones of these results, in order; they hold anything.
+    pub(crate) fn results<'s>(
+        &self,
+        specs: impl Iterator<Item = &'s TensorSpec>,
+    ) -> Result<Vec<Tensor>, TensorError> {
+        let mut large = specs.filter(|spec| Self::makes(spec)).peekable();
+        match large.peek() {
+            Some(_) => self.results.tensors(large, self.most),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Lends an arena of at least `bytes` to `f`.

@@ -95,9 +95,18 @@ pub(crate) fn run(
     let _limits = halt::enter(run.limits);
     let trace = profile.as_ref().map(|_| Arc::new(Trace::new(most_threads(contexts))));
     let recording = trace.as_ref().map(|trace| control::Recording::start(trace.begin()));
-    let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
-    for d in &run.plan.direct {
+    let direct = &run.plan.direct;
+    let mut given: SmallVec<[Option<Tensor>; 2]> = SmallVec::new();
+    given.extend(direct.iter().map(|d| {
         let old = reused.get_mut(d.fetch).and_then(Option::take);
+        old.filter(|old| old.spec() == d.spec)
+    }));
+    let new = direct.iter().zip(&given).filter(|(_, given)| given.is_none());
+    let mut made = arenas.results(new.map(|(d, _)| &d.spec))?.into_iter();
+    let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
+    for (d, given) in run.plan.direct.iter().zip(given) {
+        let from_pool = given.is_none() && ArenaPool::makes(&d.spec);
+        let old = if from_pool { made.next() } else { given };
         direct.push(reuse_or_new(old, &d.spec)?);
     }
     let mut times = profile.as_ref().map(|_| Vec::with_capacity(run.plan.steps.len()));

@@ -1,10 +1,11 @@
 //! Memory aligned to a cache line.
 #![allow(unsafe_code)] // the one place of this crate that allocates by hand
 
-use crate::{Shape, TensorError};
+use crate::{Reserve, Shape, TensorError};
 use pages::Pages;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
 
 /// Alignment of every buffer, in bytes: a cache line, and the widest vector register.
 pub const ALIGNMENT: usize = 64;
@@ -21,6 +22,8 @@ const RESIDENT: usize = 128 << 10;
 pub struct AlignedBuf {
     memory: Memory,
     len: usize,
+    /// Where the memory goes when this is dropped, if not to the system.
+    home: Option<Weak<Reserve>>,
 }
 
 enum Memory {
@@ -104,9 +107,7 @@ impl AlignedBuf {
     /// [`TensorError::OutOfMemory`] where the system refuses.
     pub fn zeroed(len: usize) -> Result<Self, TensorError> {
         if len == 0 {
-            // Dangling but aligned: never dereferenced, never freed.
-            let ptr = NonNull::<Align64>::dangling().cast();
-            return Ok(Self { memory: Memory::Heap(ptr), len });
+            return Ok(Self::none());
         }
         crate::alloc::charge(len)?;
         let out_of_memory = TensorError::OutOfMemory { bytes: len };
@@ -116,7 +117,21 @@ impl AlignedBuf {
         }
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
-        NonNull::new(ptr).map(|ptr| Self { memory: Memory::Heap(ptr), len }).ok_or(out_of_memory)
+        let buf = |ptr| Self { memory: Memory::Heap(ptr), len, home: None };
+        NonNull::new(ptr).map(buf).ok_or(out_of_memory)
+    }
+
+    /// No bytes.
+    fn none() -> Self {
+        // Dangling but aligned: never dereferenced, never freed.
+        let ptr = NonNull::<Align64>::dangling().cast();
+        Self { memory: Memory::Heap(ptr), len: 0, home: None }
+    }
+
+    /// The same, which goes there when it is dropped.
+    pub(crate) fn coming_back_to(mut self, reserve: &Arc<Reserve>) -> Self {
+        self.home = Some(Arc::downgrade(reserve));
+        self
     }
 
     /// The same, for memory that will be written from end to end at once: the system is asked for
@@ -139,7 +154,7 @@ impl AlignedBuf {
     /// Pages from the system; `len` is not 0.
     fn mapped(len: usize) -> Result<Self, TensorError> {
         let pages = pages::map(len).ok_or(TensorError::OutOfMemory { bytes: len })?;
-        Ok(Self { memory: Memory::Pages(pages), len })
+        Ok(Self { memory: Memory::Pages(pages), len, home: None })
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -197,6 +212,10 @@ struct Align64;
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        if let Some(home) = self.home.take().and_then(|home| home.upgrade()) {
+            home.put(std::mem::replace(self, Self::none()));
+            return;
+        }
         let Memory::Heap(ptr) = &self.memory else { return };
         // The same layout was accepted in `zeroed`.
         if let (1.., Ok(layout)) = (self.len, Layout::from_size_align(self.len, ALIGNMENT)) {

@@ -32,6 +32,7 @@ mod floats;
 mod geometry;
 #[cfg(feature = "npy")]
 pub mod npy;
+mod reserve;
 mod scope;
 mod shape;
 mod spec;
@@ -49,6 +50,7 @@ pub use error::TensorError;
 pub use floats::{FloatSource, Floats, SourcePart};
 pub use half::{bf16, f16};
 pub use num_complex::Complex;
+pub use reserve::Reserve;
 pub use scope::{Entered, Scope};
 pub use shape::{MAX_RANK, Shape, Strides};
 pub use spec::{Layout, TensorSpec};

@@ -42,6 +42,12 @@ impl Tensor {
         Ok(Self { dtype: T::DTYPE, shape, data: Arc::new(data) })
     }
 
+    /// A tensor in a buffer of its size.
+    pub(crate) fn of_buffer(spec: TensorSpec, buf: AlignedBuf) -> Self {
+        debug_assert_eq!(byte_len(&spec.shape, spec.dtype.size_of()).ok(), Some(buf.len()));
+        Self { dtype: spec.dtype, shape: spec.shape, data: Arc::new(buf) }
+    }
+
     /// A rank-0 tensor.
     ///
     /// # Errors

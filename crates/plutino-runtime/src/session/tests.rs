@@ -270,6 +270,31 @@ fn outputs_are_reused_where_they_fit() {
 }
 
 #[test]
+fn large_results_that_were_dropped_are_memory_of_later_ones() {
+    let pool = std::sync::Arc::new(crate::ArenaPool::default());
+    let options = SessionOptions::default().with_arena_pool(std::sync::Arc::clone(&pool));
+    let session = session_with(CHAIN, options);
+    let input = |x: f32| vector(&vec![x; 1 << 16]);
+    let run = |x: f32| session.run(&[input(x)]).unwrap().remove(0);
+    let address = |t: &Tensor| t.as_bytes().as_ptr() as usize;
+    let all = |t: &Tensor, x: f32| values(t).iter().all(|&y| y == x);
+    let first = run(1.0);
+    let place = address(&first);
+    let second = run(2.0);
+    assert!(all(&first, 2.0) && all(&second, 4.0), "two that are held");
+    drop(first);
+    let third = run(3.0);
+    assert_eq!(address(&third), place);
+    assert!(all(&third, 6.0) && all(&second, 4.0));
+    drop((second, third));
+    let idle = pool.idle_bytes();
+    assert!(idle >= 2 << 18, "{idle}");
+    pool.release();
+    assert_eq!(pool.idle_bytes(), 0);
+    assert!(all(&run(4.0), 8.0));
+}
+
+#[test]
 fn limits_end_a_run() {
     let sleep = "
         pnnx.Input in 0 1 0
