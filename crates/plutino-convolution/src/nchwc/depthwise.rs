@@ -127,7 +127,7 @@ impl Bound for Depthwise {
         let [rows, width] = self.window.output;
         let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
-        let fetches = prefetch::pays(x.len() / self.problem.batch().max(1));
+        let fetches = prefetch::pays(x.len());
         let y = SharedMut::new(y);
         par.run_grid([self.problem.batch(), blocks, cuts], |_, [n, block, cut]| {
             let plane = n * blocks + block;

@@ -394,7 +394,7 @@ impl Run<'_> {
         let band = part_of(band, bands, height);
         // All parts of the channels are one task's where a layer after it reads them.
         let parts_of_task = if self.after.is_some() { 0..parts } else { part..part + 1 };
-        let fetches = prefetch::pays(image);
+        let fetches = prefetch::pays(self.x.len());
         let mut there = 0..0;
         let operations = step * window.input[1] * image / window.input_pixels();
         for start in stop::paced(band.clone().step_by(step), operations) {

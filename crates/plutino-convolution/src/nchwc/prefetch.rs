@@ -20,11 +20,12 @@ const DISTANCE: usize = 2400;
 /// Tiles of Winograd's stride 1 algorithms in which their input arrives.
 pub(super) const TILES: usize = 4;
 
-/// Whether an image of so many f32 is not in the second-level cache when it is read: too large.
-/// (Of smaller ones much is there, and asking took ResNet-18 and ResNet-50 1 % longer.)
+/// Whether images of so many f32 in all, which were made before the first of them is read, are not
+/// in the second-level cache any more: too large. (Of smaller ones much is there, and asking took
+/// ResNet-18 and ResNet-50 1 % longer.)
 #[inline]
-pub(super) fn pays(image: usize) -> bool {
-    image > Machine::this().l2 / size_of::<f32>()
+pub(super) fn pays(images: usize) -> bool {
+    images > Machine::this().l2 / size_of::<f32>()
 }
 
 /// Output pixels between those of a tile and those whose input it asks for: `terms` multiply-adds

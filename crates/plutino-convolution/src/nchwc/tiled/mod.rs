@@ -345,10 +345,10 @@ impl Tiled {
         }
     }
 
-    /// Whether tiles read an image, or a copy of all of it, that is not in cache: not so a task's
-    /// own copy.
-    fn reads_ahead(&self, x: &[f32]) -> bool {
-        matches!(self.reads, Reads::Input | Reads::WholeWords(..)) && prefetch::pays(x.len())
+    /// Whether tiles read images, or a copy of a whole one, of so many f32 that these are not in
+    /// cache: not so a task's own copy.
+    fn reads_ahead(&self, len: usize) -> bool {
+        matches!(self.reads, Reads::Input | Reads::WholeWords(..)) && prefetch::pays(len)
     }
 
     /// Whether each output pixel is made of the input pixel of the same number, read where it lies
@@ -413,7 +413,7 @@ impl Tiled {
             first_read: pixels.start,
             pixels,
             pairs,
-            first_reader: self.reads_ahead(x),
+            first_reader: self.reads_ahead(x.len()),
             table: &mut [],
             copy,
             run: &SharedMut::new(&mut []),
@@ -551,7 +551,10 @@ impl Run<'_> {
             pixels: range,
             first_read,
             pairs: first..(first + conv.task_pairs).min(pairs),
-            first_reader: conv.reads_ahead(x),
+            first_reader: conv.reads_ahead(match conv.reads {
+                Reads::Input => self.operands.x.len(),
+                _ => x.len(),
+            }),
             table,
             copy,
             run: &SharedMut::new(bytemuck::cast_slice_mut(run)),

@@ -258,7 +258,7 @@ impl Winograd {
             _ => 1,
         };
         // Squares are a copy in cache.
-        let fetches = image.is_none() && prefetch::pays(inp * window.input_pixels());
+        let fetches = image.is_none() && prefetch::pays(batch * inp * window.input_pixels());
         Some(Self {
             isa,
             variant,
