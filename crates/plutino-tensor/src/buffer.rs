@@ -121,19 +121,6 @@ impl AlignedBuf {
         NonNull::new(ptr).map(buf).ok_or(out_of_memory)
     }
 
-    /// No bytes.
-    fn none() -> Self {
-        // Dangling but aligned: never dereferenced, never freed.
-        let ptr = NonNull::<Align64>::dangling().cast();
-        Self { memory: Memory::Heap(ptr), len: 0, home: None }
-    }
-
-    /// The same, which goes there when it is dropped.
-    pub(crate) fn coming_back_to(mut self, reserve: &Arc<Reserve>) -> Self {
-        self.home = Some(Arc::downgrade(reserve));
-        self
-    }
-
     /// The same, for memory that will be written from end to end at once: the system is asked for
     /// all pages together, which takes less time than one after the other.
     ///
@@ -149,6 +136,19 @@ impl AlignedBuf {
             pages::populate(pages);
         }
         Ok(buf)
+    }
+
+    /// No bytes.
+    fn none() -> Self {
+        // Dangling but aligned: never dereferenced, never freed.
+        let ptr = NonNull::<Align64>::dangling().cast();
+        Self { memory: Memory::Heap(ptr), len: 0, home: None }
+    }
+
+    /// The buffer, which goes there when it is dropped.
+    pub(crate) fn coming_back_to(mut self, reserve: &Arc<Reserve>) -> Self {
+        self.home = Some(Arc::downgrade(reserve));
+        self
     }
 
     /// Pages from the system; `len` is not 0.
