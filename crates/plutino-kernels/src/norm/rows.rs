@@ -4,8 +4,8 @@
 //! RMS norm leaves out the mean: `y = x / sqrt(mean(x^2) + eps) * weight`
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.LayerNorm.html>, `GroupNorm`, `RMSNorm`).
 //!
-//! Loops: for each row (parallel) - mean, squared deviations, results: three passes over a row in
-//! cache.
+//! Loops: for some rows (parallel) - means, squared deviations, results: three passes over each row
+//! in cache.
 //!
 //! Both sums have the bound of [`crate::reduce`], whatever the row's length: with u = 2^-24 the
 //! mean errs by 72 u mean|x| and the variance by 75 u of itself plus the square of that (in
@@ -20,6 +20,13 @@ use plutino_cpu::row::{Map, map_row};
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 13;
+
+/// Rows whose moments are computed together, at most: each is a long chain of instructions that
+/// wait for each other, those of several take turns.
+const MOST: usize = 8;
+
+/// Elements of these rows, which stay in the first-level cache meanwhile.
+const TOGETHER: usize = 4 << 10;
 
 /// How rows are normalised.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,25 +104,36 @@ impl Vectorized for Rows<'_> {
     fn run<S: Simd>(self, s: S) {
         let Self { norm, weight, bias, src, dst, first } = self;
         let (len, span) = (norm.len, norm.span);
-        for (r, dst) in dst.chunks_exact_mut(len).enumerate() {
-            let src = src.map(|src| &src[r * len..(r + 1) * len]);
-            let (mean, scale) = statistics(s, norm, src.unwrap_or(dst));
-            // Parameters of this row: whole rows of them repeat.
-            let spans = len / span;
-            let row = (first + r) * spans;
-            let (weight, bias) = (repeating(weight, row, spans), repeating(bias, row, spans));
-            if span == 1 {
-                let (mean, scale) = (s.splat(mean), s.splat(scale));
-                map_row(s, &mut Elements::<S> { mean, scale, weight, bias }, src, dst);
-            } else {
-                for (i, dst) in dst.chunks_exact_mut(span).enumerate() {
-                    let src = src.map(|src| &src[i * span..(i + 1) * span]);
-                    let mut map = Span::<S> {
-                        mean: s.splat(mean),
-                        scale: s.splat(scale * weight.get(i).copied().unwrap_or(1.0)),
-                        bias: s.splat(bias.get(i).copied().unwrap_or(0.0)),
-                    };
-                    map_row(s, &mut map, src, dst);
+        let together = (TOGETHER / len).clamp(1, MOST);
+        for (group, dst) in dst.chunks_mut(together * len).enumerate() {
+            let start = group * together;
+            let src = src.map(|src| &src[start * len..][..dst.len()]);
+            let mut moments = [(0.0, 0.0); MOST];
+            for (m, row) in moments.iter_mut().zip(src.unwrap_or(dst).chunks_exact(len)) {
+                m.0 = mean(s, norm, row);
+            }
+            for (m, row) in moments.iter_mut().zip(src.unwrap_or(dst).chunks_exact(len)) {
+                m.1 = scale(s, norm, row, m.0);
+            }
+            for (r, (dst, &(mean, scale))) in dst.chunks_exact_mut(len).zip(&moments).enumerate() {
+                let src = src.map(|src| &src[r * len..][..len]);
+                // Parameters of this row: whole rows of them repeat.
+                let spans = len / span;
+                let row = (first + start + r) * spans;
+                let (weight, bias) = (repeating(weight, row, spans), repeating(bias, row, spans));
+                if span == 1 {
+                    let (mean, scale) = (s.splat(mean), s.splat(scale));
+                    map_row(s, &mut Elements::<S> { mean, scale, weight, bias }, src, dst);
+                } else {
+                    for (i, dst) in dst.chunks_exact_mut(span).enumerate() {
+                        let src = src.map(|src| &src[i * span..][..span]);
+                        let mut map = Span::<S> {
+                            mean: s.splat(mean),
+                            scale: s.splat(scale * weight.get(i).copied().unwrap_or(1.0)),
+                            bias: s.splat(bias.get(i).copied().unwrap_or(0.0)),
+                        };
+                        map_row(s, &mut map, src, dst);
+                    }
                 }
             }
         }
@@ -134,21 +152,24 @@ fn repeating(parameters: Option<&[f32]>, at: usize, n: usize) -> &[f32] {
     }
 }
 
-/// The mean (0 for RMS norm) and 1 / sqrt(variance + eps). Where the square of the mean or the
-/// variance overflows, PyTorch's moments are NaN.
+/// The mean; 0 for RMS norm.
 #[inline(always)]
-fn statistics<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> (f32, f32) {
-    let n = norm.len as f64;
-    let mean = if norm.centered {
-        (f64::from(fold_row(s, Total { divisor: 1.0 }, 0.0, row)) / n) as f32
-    } else {
-        0.0
-    };
+fn mean<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> f32 {
+    if !norm.centered {
+        return 0.0;
+    }
+    (f64::from(fold_row(s, Total { divisor: 1.0 }, 0.0, row)) / norm.len as f64) as f32
+}
+
+/// 1 / sqrt(variance + eps). Where the square of the mean or the variance overflows, PyTorch's
+/// moments are NaN.
+#[inline(always)]
+fn scale<S: Simd>(s: S, norm: &RowNorm, row: &[f32], mean: f32) -> f32 {
     let squares = fold_row(s, Deviations { divisor: 1.0, root: false }, mean, row);
     if norm.centered && !(mean * mean + squares).is_finite() {
-        return (mean, f32::NAN);
+        return f32::NAN;
     }
-    (mean, (1.0 / (f64::from(squares) / n + norm.eps).sqrt()) as f32)
+    (1.0 / (f64::from(squares) / norm.len as f64 + norm.eps).sqrt()) as f32
 }
 
 /// Each element has its own weight and bias, where there are any.

@@ -20,6 +20,8 @@ fn rows() {
     // Rows, elements of a row, elements of a span, parameters.
     let mut cases =
         vec![(6, 768, 1, 768), (3, 9000, 1, 9000), (8, 60, 5, 24), (4, 77, 77, 2), (2, 1, 1, 1)];
+    // More rows than are normalised together, and some that are left.
+    cases.extend([(19, 40, 1, 40), (11, 700, 1, 700), (21, 12, 3, 28), (17, 5000, 1, 5000)]);
     cases.extend((1..36).map(|n| (3, n, 1, n)));
     cases.extend((1..20).map(|n| (4, 3 * n, n, 6)));
     for (rows, len, span, parameters) in cases {
