@@ -326,21 +326,27 @@ impl ArenaPool {
 
     /// Whether the pool has the memory of such a result: smaller ones come from the allocator in no
     /// time.
-    pub(crate) fn makes(spec: &TensorSpec) -> bool {
+    fn makes(spec: &TensorSpec) -> bool {
         const LARGE: usize = 128 << 10;
         spec.storage_bytes().is_ok_and(|bytes| bytes >= LARGE)
     }
 
-    /// Tensors for the large ones of these results, in order; they hold anything.
+    /// Tensors for results, which hold anything.
     pub(crate) fn results<'s>(
         &self,
-        specs: impl Iterator<Item = &'s TensorSpec>,
-    ) -> Result<Vec<Tensor>, TensorError> {
-        let mut large = specs.filter(|spec| Self::makes(spec)).peekable();
-        match large.peek() {
-            Some(_) => self.results.tensors(large, self.most),
-            None => Ok(Vec::new()),
-        }
+        specs: impl Iterator<Item = &'s TensorSpec> + Clone,
+    ) -> Result<SmallVec<[Tensor; 2]>, TensorError> {
+        let mut large = specs.clone().filter(|spec| Self::makes(spec)).peekable();
+        let large = match large.peek() {
+            Some(_) => self.results.tensors(large, self.most)?,
+            None => Vec::new(),
+        };
+        let mut large = large.into_iter();
+        let result = |spec: &TensorSpec| match Self::makes(spec).then(|| large.next()).flatten() {
+            Some(tensor) => Ok(tensor),
+            None => Tensor::zeros(spec.dtype, spec.shape.clone()),
+        };
+        specs.map(result).collect()
     }
 
     /// Lends an arena of at least `bytes` to `f`.

@@ -104,10 +104,9 @@ pub(crate) fn run(
     let new = direct.iter().zip(&given).filter(|(_, given)| given.is_none());
     let mut made = arenas.results(new.map(|(d, _)| &d.spec))?.into_iter();
     let mut direct: SmallVec<[Tensor; 2]> = SmallVec::new();
-    for (d, given) in run.plan.direct.iter().zip(given) {
-        let from_pool = given.is_none() && ArenaPool::makes(&d.spec);
-        let old = if from_pool { made.next() } else { given };
-        direct.push(reuse_or_new(old, &d.spec)?);
+    for given in given {
+        let missing = || SessionError::internal("a result without a tensor");
+        direct.push(given.or_else(|| made.next()).ok_or_else(missing)?);
     }
     let mut times = profile.as_ref().map(|_| Vec::with_capacity(run.plan.steps.len()));
     let results = arenas.with(run.plan.memory.arena, |arena| {

@@ -82,7 +82,8 @@ pub enum TensorError {
         /// The number of bytes asked for.
         bytes: usize,
     },
-    /// Values of a [`FloatSource`](crate::FloatSource) cannot be read; whoever reads them knows why.
+    /// Values of a [`FloatSource`](crate::FloatSource) cannot be read; whoever reads them knows
+    /// why.
     #[error("values {range:?} cannot be read")]
     Unread {
         /// Those that were asked for.

@@ -218,7 +218,6 @@ impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { window, finish, x, fetches, weights, bias, rows, .. } = self;
-        let span = (window.kernel[0] - 1) * window.dilation[0] + 1;
         let width = window.output[1];
         let line = width * S::LANES;
         let mut y = self.y;
@@ -229,10 +228,9 @@ impl<const PAIRS: bool> Vectorized for Rows<'_, PAIRS> {
             let count = if two { 2 } else { 1 };
             if fetches {
                 // The rows of the input that the next ones are the first to read.
-                let last = (number + count - 1) * window.stride[0] + span;
+                let (_, read) = window.of_rows(number..number + count);
                 let row = window.input[1] * S::LANES;
-                let first = last.saturating_sub(window.pad[0]).wrapping_mul(row);
-                let first = x.as_ptr().wrapping_add(first);
+                let first = x.as_ptr().wrapping_add(read.end * row);
                 prefetch::lines(s, first, count * window.stride[0] * row);
             }
             let done = (number - rows.start) * line;

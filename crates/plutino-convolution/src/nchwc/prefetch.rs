@@ -28,17 +28,32 @@ pub(super) fn pays(images: usize) -> bool {
     images > Machine::this().l2 / size_of::<f32>()
 }
 
-/// Output pixels between those of a tile and those whose input it asks for: `terms` multiply-adds
-/// each, about a cycle for a pair of vectors; a whole tile at least.
-#[inline]
-pub(super) fn distance(terms: usize, tile: usize) -> usize {
-    (DISTANCE / terms.max(1)).max(tile)
+/// What a tile asks for while it reads its own input.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// Elements from the tap of a pixel to that of a later one.
+    pub(super) elements: usize,
+    /// The taps where it does so, as [`first_taps`].
+    pub(super) taps: u64,
+}
+
+impl Ahead {
+    /// Nothing.
+    pub(super) const NOTHING: Self = Self { elements: 0, taps: 0 };
+
+    /// For tiles of so many pixels, of `terms` multiply-adds each, about a cycle for a pair of
+    /// vectors; input pixels are `pixel` elements apart. A whole tile ahead at least.
+    #[inline]
+    pub(super) fn new(window: &Window, terms: usize, tile: usize, pixel: usize) -> Self {
+        let pixels = (DISTANCE / terms.max(1)).max(tile);
+        Self { elements: pixels * window.stride[1] * pixel, taps: first_taps(window) }
+    }
 }
 
 /// The taps that are the first to meet a pixel of the input, as the bits of their numbers: those of
 /// the last rows, and as many columns as one output pixel is ahead of the other. None beyond 64.
 #[inline]
-pub(super) fn first_taps(window: &Window) -> u64 {
+fn first_taps(window: &Window) -> u64 {
     let [height, width] = window.kernel;
     let rows = height.saturating_sub(window.stride[0])..height;
     let taps = rows.flat_map(|y| (0..width.min(window.stride[1])).map(move |x| y * width + x));

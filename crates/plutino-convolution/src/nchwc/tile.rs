@@ -13,6 +13,7 @@
 //! indirection), unless it is a sum or pixels are dense ([`Position`]): stride, dilation, padding
 //! and borders cost nothing in the loop, and a tile may run across the end of a row.
 
+use super::prefetch::Ahead;
 use super::window::OUTSIDE;
 use plutino_cpu::simd::unroll::{array, unroll};
 use plutino_cpu::simd::{Isa, LINE, Simd, Vectorized};
@@ -77,9 +78,6 @@ pub(super) struct Taps<'a> {
     pub(super) ahead: usize,
     /// Blocks of input channels whose terms are added one after the other: see [`chain`].
     pub(super) chain: usize,
-    /// Taps under which input is asked for before its turn: see [`Panel::fetch`] and
-    /// [`first_taps`](super::prefetch::first_taps).
-    pub(super) fetched: u64,
 }
 
 /// Blocks of input channels for chains of `terms` terms or a few more. The rounding errors of a
@@ -154,9 +152,8 @@ pub(super) struct Panel<'a> {
     /// Where the task's first pixel would lie if it were in the row of the tile, for
     /// [`Position::ROW`].
     pub(super) row: isize,
-    /// Elements from a tap of a pixel to what is asked for meanwhile, where pixels are dense or in
-    /// a table: a part of the input that is used later. Zero: nothing.
-    pub(super) fetch: usize,
+    /// What is asked for meanwhile, where pixels are dense or in a table.
+    pub(super) fetch: Ahead,
 }
 
 impl<'a> Panel<'a> {
@@ -165,7 +162,7 @@ impl<'a> Panel<'a> {
     pub(super) fn new<S: Simd>(taps: &'a Taps<'a>, weights: &'a [f32]) -> Self {
         let vectors = taps.channels * taps.taps * NB;
         assert!(weights.len() >= vectors * S::LANES);
-        Self { taps, weights, block: 0, row: 0, fetch: 0 }
+        Self { taps, weights, block: 0, row: 0, fetch: Ahead::NOTHING }
     }
 }
 
@@ -272,16 +269,12 @@ pub(super) unsafe fn tile<
                     at[J] = plane.wrapping_offset(row[J]);
                 });
             }
-            if const { POSITION < Position::SUM }
-                && fetch > 0
-                && t < 64
-                && taps.fetched >> t & 1 == 1
-            {
+            if const { POSITION < Position::SUM } && t < 64 && fetch.taps >> t & 1 == 1 {
                 // Pixels that follow each other share lines where a block is shorter than one.
                 unroll!(
                     MR,
                     |J| if const { (J * S::LANES * size_of::<f32>()).is_multiple_of(LINE) } {
-                        v.prefetch(at[J].wrapping_add(fetch));
+                        v.prefetch(at[J].wrapping_add(fetch.elements));
                     }
                 );
             }

@@ -345,10 +345,14 @@ impl Tiled {
         }
     }
 
-    /// Whether tiles read images, or a copy of a whole one, of so many f32 that these are not in
-    /// cache: not so a task's own copy.
-    fn reads_ahead(&self, len: usize) -> bool {
-        matches!(self.reads, Reads::Input | Reads::WholeWords(..)) && prefetch::pays(len)
+    /// Whether what tiles read is not in cache: images, or a copy of a whole one. Not so a task's
+    /// own copy.
+    fn reads_ahead(&self, images: &[f32], copy: &[f32]) -> bool {
+        match self.reads {
+            Reads::Input => prefetch::pays(images.len()),
+            Reads::WholeWords(..) => prefetch::pays(copy.len()),
+            _ => false,
+        }
     }
 
     /// Whether each output pixel is made of the input pixel of the same number, read where it lies
@@ -413,7 +417,7 @@ impl Tiled {
             first_read: pixels.start,
             pixels,
             pairs,
-            first_reader: self.reads_ahead(x.len()),
+            first_reader: self.reads_ahead(x, &[]),
             table: &mut [],
             copy,
             run: &SharedMut::new(&mut []),
@@ -551,10 +555,7 @@ impl Run<'_> {
             pixels: range,
             first_read,
             pairs: first..(first + conv.task_pairs).min(pairs),
-            first_reader: conv.reads_ahead(match conv.reads {
-                Reads::Input => self.operands.x.len(),
-                _ => x.len(),
-            }),
+            first_reader: conv.reads_ahead(self.operands.x, x),
             table,
             copy,
             run: &SharedMut::new(bytemuck::cast_slice_mut(run)),

@@ -1,7 +1,7 @@
 //! The work of one task: a block of pixels, for some pairs of output channel blocks.
 
 use super::super::finish::{Finish, RUN};
-use super::super::prefetch;
+use super::super::prefetch::Ahead;
 use super::super::tile::{
     CHAIN, CHAIN_OF_FIRST, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody,
     chain, for_each_tile, lines_ahead, max_pixels, tile,
@@ -129,7 +129,6 @@ impl Task<'_> {
                 in_block,
                 weights.taps,
             ),
-            fetched: prefetch::first_taps(window),
         };
         // Pixels whose tiles are cut together: those of a row, or all.
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };
@@ -162,8 +161,8 @@ impl Task<'_> {
             };
             // The first pair is the first to read these pixels.
             if self.first_reader && pair == self.pairs.start {
-                let pixels = prefetch::distance(inp * weights.taps, max_pixels::<S>());
-                body.panel.fetch = pixels * window.stride[1] * in_block;
+                let (terms, tile) = (inp * weights.taps, max_pixels::<S>());
+                body.panel.fetch = Ahead::new(window, terms, tile, in_block);
             }
             // A last block of few channels is computed by halves of vectors, and a block that is
             // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where

@@ -139,7 +139,6 @@ impl Vectorized for Product<'_> {
                 step: self.tiles * b,
                 pixel: b,
                 chain: chain(self.chain, b, 1),
-                fetched: 0,
             };
             let mut body = ProductTile {
                 panel: Panel::new::<S>(&taps, weights),
