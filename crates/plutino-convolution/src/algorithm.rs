@@ -12,7 +12,7 @@ use crate::nchwc::{
     depthwise, direct, first_layer, on_tiles, pairs, phases, pointwise, single_pixel, winograd,
 };
 use crate::plain::{gemm, im2col, transposed};
-use crate::post_ops::{Residual, ResidualOrder};
+use crate::post_ops::{Bf16Tensors, Residual, ResidualOrder};
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::{PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
@@ -117,6 +117,11 @@ pub(crate) trait Bound: Debug + Send + Sync + Sized + 'static {
         None
     }
 
+    /// Which tensors it can have as bf16: if not all that it is asked for are, it is not chosen.
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        Bf16Tensors::NONE
+    }
+
     /// What decides the form of its weights.
     fn pack_key(&self) -> PackKey;
 
@@ -175,6 +180,7 @@ impl<'a> Operands<'a> {
 pub(crate) trait BoundAlgorithm: Debug + Send + Sync {
     fn cycles(&self) -> f64;
     fn unit(&self) -> Option<MatrixUnit>;
+    fn bf16_tensors(&self) -> Bf16Tensors;
     fn pack_key(&self) -> PackKey;
     fn pack(
         &self,
@@ -202,6 +208,10 @@ impl<B: Bound> BoundAlgorithm for B {
 
     fn unit(&self) -> Option<MatrixUnit> {
         Bound::unit(self)
+    }
+
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        Bound::bf16_tensors(self)
     }
 
     fn pack_key(&self) -> PackKey {

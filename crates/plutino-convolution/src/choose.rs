@@ -2,7 +2,7 @@
 
 use crate::algorithm::{ALGORITHMS, Algorithm, BoundAlgorithm, ConvLayout};
 use crate::convolution::Convolution;
-use crate::post_ops::PostOps;
+use crate::post_ops::{Bf16Tensors, PostOps};
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::Isa;
 use plutino_products::gemm::MatrixUnit;
@@ -27,6 +27,10 @@ pub struct Request<'a> {
     /// What may multiply bf16, and as how many terms numbers are given to it. Where nothing is
     /// given, all products are those of f32.
     pub unit: Option<MatrixUnit>,
+    /// Which tensors are given and wanted as bf16. The algorithm is none that does not take them,
+    /// and else the one that it is without them: who can choose asks with none first, and then
+    /// which ones could be ([`Convolution::bf16_tensors`]).
+    pub bf16: Bf16Tensors,
     /// Whether an image's bits must not depend on how many lie beside it: what is fastest for one
     /// image computes them all.
     pub batch_invariant: bool,
@@ -46,6 +50,7 @@ impl<'a> Request<'a> {
             save_memory: false,
             winograd: true,
             unit: None,
+            bf16: Bf16Tensors::NONE,
             batch_invariant: false,
             layouts: &[ConvLayout::Plain],
         }
@@ -64,7 +69,8 @@ impl<'a> Request<'a> {
 
     fn bound(&self) -> impl Iterator<Item = (&'static Algorithm, Box<dyn BoundAlgorithm>)> {
         let of_layout = |a: &&Algorithm| self.layouts.contains(&a.layout);
-        ALGORITHMS.iter().filter(of_layout).filter_map(|a| Some((a, (a.bind)(self)?)))
+        let bound = ALGORITHMS.iter().filter(of_layout).filter_map(|a| Some((a, (a.bind)(self)?)));
+        bound.filter(|(_, bound)| self.bf16.are_among(bound.bf16_tensors()))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::algorithm::{Algorithm, BoundAlgorithm, ConvLayout, ConvWeights, Operands};
 use crate::choose::Request;
-use crate::post_ops::{PostOps, Residual};
+use crate::nchwc::format::Format;
+use crate::post_ops::{Bf16Tensors, PostOps, Residual};
 use crate::problem::{ConvError, ConvProblem, check_len};
 use plutino_cpu::simd::LINE;
 use plutino_cpu::{Isa, PackKey, Par};
@@ -43,6 +44,7 @@ use std::borrow::Cow;
 pub struct Convolution {
     problem: ConvProblem,
     post_ops: PostOps,
+    bf16: Bf16Tensors,
     isa: Isa,
     threads: usize,
     algorithm: &'static Algorithm,
@@ -54,7 +56,7 @@ pub struct Convolution {
 }
 
 /// What [`Convolution::run`] reads and writes. Lengths are those of the layout: see
-/// [`Convolution::input_len`] and [`Convolution::output_len`].
+/// [`Convolution::input_len`], [`Convolution::residual_len`] and [`Convolution::output_len`].
 #[derive(Debug)]
 pub struct ConvArgs<'a> {
     /// The images.
@@ -66,7 +68,7 @@ pub struct ConvArgs<'a> {
     /// A factor for each channel of each image, where the post-ops have them, laid out as an input
     /// of one pixel.
     pub factors: Option<&'a [f32]>,
-    /// Laid out as the output, where the post-ops have it.
+    /// Laid out as the output, where the post-ops have it; in blocks of bf16 where it was said so.
     pub residual: Option<&'a [f32]>,
     /// The results.
     pub y: &'a mut [f32],
@@ -80,10 +82,10 @@ impl Convolution {
         algorithm: &'static Algorithm,
         bound: Box<dyn BoundAlgorithm>,
     ) -> Self {
-        let Request { problem, post_ops, isa, threads, .. } = *request;
+        let Request { problem, post_ops, bf16, isa, threads, .. } = *request;
         let no_bias = bound.bias(None).len();
         let workspace = bound.workspace().next_multiple_of(LINE);
-        Self { problem, post_ops, isa, threads, algorithm, bound, no_bias, workspace }
+        Self { problem, post_ops, bf16, isa, threads, algorithm, bound, no_bias, workspace }
     }
 
     /// The sizes.
@@ -117,21 +119,47 @@ impl Convolution {
         self.bound.cycles()
     }
 
-    /// Elements of the input: channels are padded to whole blocks where it lies in blocks.
+    /// Which of its tensors are bf16, as it was asked for.
+    pub fn bf16(&self) -> Bf16Tensors {
+        self.bf16
+    }
+
+    /// Which of its tensors could be bf16: see [`Request::bf16`].
+    pub fn bf16_tensors(&self) -> Bf16Tensors {
+        self.bound.bf16_tensors()
+    }
+
+    /// Elements of the input: channels are padded to whole blocks where it lies in blocks; words of
+    /// two, where these are of bf16.
     pub fn input_len(&self) -> usize {
-        let channels = self.channels(self.problem.in_channels(), self.layout().reads_blocks());
-        self.problem.batch() * channels * self.problem.in_plane()
+        let (batch, channels) = (self.problem.batch(), self.problem.in_channels());
+        let blocked = self.layout().reads_blocks();
+        batch * self.channels(channels, blocked, self.bf16.input) * self.problem.in_plane()
     }
 
-    /// Elements of the output, and of a residual: channels are padded to whole blocks where it lies
-    /// in blocks.
+    /// Elements of the output: as for the input.
     pub fn output_len(&self) -> usize {
-        let channels = self.channels(self.problem.out_channels(), self.layout().writes_blocks());
-        self.problem.batch() * channels * self.problem.out_plane()
+        self.results(self.bf16.output)
     }
 
-    fn channels(&self, channels: usize, blocked: bool) -> usize {
-        if blocked { channels.next_multiple_of(self.isa.lanes()) } else { channels }
+    /// Elements of a residual: as for the input.
+    pub fn residual_len(&self) -> usize {
+        self.results(self.bf16.residual)
+    }
+
+    fn results(&self, bf16: bool) -> usize {
+        let (batch, channels) = (self.problem.batch(), self.problem.out_channels());
+        let blocked = self.layout().writes_blocks();
+        batch * self.channels(channels, blocked, bf16) * self.problem.out_plane()
+    }
+
+    /// Elements of a pixel.
+    fn channels(&self, channels: usize, blocked: bool, bf16: bool) -> usize {
+        let block = self.isa.lanes();
+        match blocked {
+            true => Format::of(bf16).planes(channels.div_ceil(block)) * block,
+            false => channels,
+        }
     }
 
     /// What decides the form of packed weights: convolutions with equal keys can share those of a
@@ -222,7 +250,7 @@ impl Convolution {
         self.check_layer(weights, bias)?;
         check_len("input", x.len(), inputs)?;
         check_len("output", y.len(), outputs)?;
-        let expected = if self.post_ops.residual.is_some() { outputs } else { 0 };
+        let expected = if self.post_ops.residual.is_some() { self.residual_len() } else { 0 };
         check_len("residual", residual.map_or(0, <[f32]>::len), expected)?;
         let expected = match self.post_ops.factors {
             true => inputs.checked_div(self.problem.in_plane()).unwrap_or(0),
@@ -233,8 +261,9 @@ impl Convolution {
         if y.is_empty() {
             return Ok(());
         }
-        let residual =
-            residual.zip(self.post_ops.residual).map(|(data, order)| Residual { data, order });
+        let format = Format::of(self.bf16.residual);
+        let residual = residual.zip(self.post_ops.residual);
+        let residual = residual.map(|(data, order)| Residual { data, order, format });
         let operands = Operands { x, bias, factors, residual, y };
         self.bound.run(weights, operands, workspace, par)
     }

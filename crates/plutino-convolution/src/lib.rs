@@ -40,5 +40,5 @@ pub use nchwc::fused_depthwise::{FusedArgs, FusedDepthwise, Layer};
 pub use plain::any::conv_any;
 #[doc(hidden)]
 pub use plain::any::conv_any_compiled;
-pub use post_ops::{PostOps, ResidualOrder};
+pub use post_ops::{Bf16Tensors, PostOps, ResidualOrder};
 pub use problem::{Axis, ConvError, ConvProblem, MAX_DIMS, PadMode, Window};

@@ -12,7 +12,7 @@ use crate::exec::{Handed, Run};
 use crate::late::{LateInput, LateValue};
 use crate::plan::{Fetch, Sink, Source, Step, StepInput, Work};
 use plutino_ops::RunError;
-use plutino_tensor::{Layout, Tensor, TensorSpec};
+use plutino_tensor::{DType, Layout, Tensor, TensorSpec};
 
 /// How a value comes into view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,12 +152,19 @@ impl Run<'_> {
         handed: &Handed,
     ) -> Result<Tensor, SessionError> {
         let failed = |e: RunError| SessionError::internal(format!("a value cannot be shown: {e}"));
-        let Layout::Blocked { block } = spec.layout else {
+        if spec.layout == Layout::Plain {
             return self.tensor(source, spec, blocks, &handed.heap).map_err(failed);
-        };
+        }
         let stored = TensorSpec::new(spec.dtype, spec.physical_shape());
         let stored = self.tensor(source, &stored, blocks, &handed.heap).map_err(failed)?;
-        Ok(unblocked(&stored, spec, block)?)
+        match spec.layout {
+            Layout::BlockedBf16 { block } => {
+                let bf16 = TensorSpec::new(DType::Bf16, spec.shape.clone());
+                Ok(unblocked(&stored, &bf16, block)?.cast(spec.dtype)?)
+            }
+            Layout::Blocked { block } => Ok(unblocked(&stored, spec, block)?),
+            Layout::Plain => Ok(stored),
+        }
     }
 }
 
@@ -179,7 +186,7 @@ pub(crate) fn leaf_name(name: &str, leaf: usize, leaves: usize) -> String {
     if leaves == 1 { name.to_owned() } else { format!("{name}.{leaf}") }
 }
 
-/// `(N, ceil(C/b), pixels, b)` as `(N, C, pixels)`.
+/// `(N, ceil(C/b), pixels, b)` as `(N, C, pixels)`, whatever dtype `stored` says it has.
 fn unblocked(
     stored: &Tensor,
     spec: &TensorSpec,
@@ -214,7 +221,6 @@ impl StepInput {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plutino_tensor::DType;
 
     #[test]
     fn channel_blocks_are_shown_as_pytorch_has_them() {
@@ -229,6 +235,11 @@ mod tests {
         let blocked = spec.with_layout(Layout::Blocked { block: 2 });
         let stored = Tensor::from_slice(&stored, blocked.physical_shape()).unwrap();
         let shown = unblocked(&stored, &blocked, 2).unwrap();
+        assert_eq!(shown.as_slice::<f32>().unwrap(), plain);
+        // The same as bf16, in words of two.
+        let words = stored.cast(DType::Bf16).unwrap();
+        let spec = TensorSpec::new(DType::Bf16, [2, 3, 1, 2]);
+        let shown = unblocked(&words, &spec, 2).unwrap().cast(DType::F32).unwrap();
         assert_eq!(shown.as_slice::<f32>().unwrap(), plain);
     }
 }

@@ -1,6 +1,6 @@
 //! Products of less than f32: how far results are off, and what they do not depend on.
 
-use plutino::{Isa, Model, Precision, Session, SessionOptions, Tensor, Units};
+use plutino::{Isa, Model, Precision, Session, SessionOptions, StepInfo, Tensor, Units};
 use plutino_fixtures::{Chain, OpCase};
 use plutino_tests::{fixture, inputs};
 
@@ -75,6 +75,43 @@ fn errors_are_those_of_bf16() {
             assert!(bits(&three) == bits(&found), "{name} depends on threads");
         }
     }
+}
+
+/// What convolutions of bf16 hand on is bf16 in memory, unless somebody else reads it.
+#[test]
+fn values_between_convolutions_are_bf16() {
+    let fixture = fixture("squeezenet1_1");
+    let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+    let given = inputs(&fixture);
+    let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+    let options = SessionOptions::default().with_threads(1).with_units(Units::EmulatedBf16);
+    let options = options.with_precision(Precision::Medium);
+    let narrow = |options: &SessionOptions| {
+        let session = model.session(options.clone()).unwrap();
+        let plan = session.plan(&specs).unwrap();
+        let bf16 = |step: &StepInfo| step.outputs.iter().any(|y| y.spec.contains("bf16"));
+        let names = plan.steps().filter(bf16).map(|step| step.location.name);
+        (names.collect::<Vec<_>>(), plan.memory().arena, session.run(&given).unwrap())
+    };
+    // Without Winograd's algorithms, which else round what they read: only what is rounded anyway.
+    let direct = options.clone().without_winograd();
+    let (names, arena, found) = narrow(&direct);
+    // Eight pairs of layers behind one that makes their input, the concatenations of these and the
+    // pools between: all but the first layer, and what the mean reads.
+    assert!(names.len() > 20, "{names:?}");
+    let (none, whole, expected) = narrow(&direct.clone().without_pass("bf16"));
+    assert!(none.is_empty() && arena <= whole, "{none:?}, {arena} of {whole}");
+    assert!(bits(&found) == bits(&expected));
+    // One that computes with f32 gets f32.
+    let (reads, one) = (&names[names.len() - 1], Precision::Highest);
+    let (others, ..) = narrow(&direct.clone().with_precision_of("nn.MaxPool2d", one));
+    assert_eq!(others, names, "{reads}: pools move numbers");
+    let (none, ..) = narrow(&direct.with_precision_of("nn.Conv2d", one));
+    assert!(none.is_empty(), "{none:?}");
+    // With them the numbers that they read are rounded as well, and shown as they are.
+    let (_, _, found) = narrow(&options);
+    let off = error(&found, &expected);
+    assert!(off > 0.0 && off < 1e-2, "{off:.1e}");
 }
 
 /// Where the CPU has nothing that is faster, a lower precision changes no bit.

@@ -15,6 +15,7 @@
 //! stride 1 are computed in pairs.
 
 use super::finish::Finish;
+use super::format::Format;
 use super::prefetch;
 use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
 use super::window::Window;
@@ -266,7 +267,12 @@ impl TileBody for Row<'_> {
         let sums: [_; M] = self.windows.sums(s, first);
         let range = first * S::LANES..(first + M) * S::LANES;
         let residual = self.residual.map(|r| r.part(range.clone()));
-        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[range]);
+        self.finish.store::<S, M, false, false>(
+            s,
+            sums,
+            residual,
+            (&mut self.y[range], Format::F32),
+        );
     }
 }
 
@@ -310,7 +316,7 @@ impl Pair<'_> {
     #[inline(always)]
     fn store<S: Simd, const M: usize>(&mut self, s: S, sums: [S::F32; M], at: Range<usize>) {
         let residual = self.residual.map(|r| r.part(at.clone()));
-        self.finish.store::<S, M, false>(s, sums, residual, &mut self.y[at]);
+        self.finish.store::<S, M, false, false>(s, sums, residual, (&mut self.y[at], Format::F32));
     }
 }
 

@@ -23,6 +23,7 @@ use super::tiled::{self, ConvInput, DirectWeights, Tiled, pad_bias};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
+use crate::post_ops::Bf16Tensors;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_tensor::{DType, FloatSource};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(super) isa: Isa,
     pub(super) threads: usize,
     cycles: f64,
+    bf16: Bf16Tensors,
     pub(super) input: ConvInput,
     pub(super) tiled: Tiled,
 }
@@ -61,12 +63,18 @@ pub(crate) fn bind(request: &Request<'_>) -> Option<Shared> {
 impl Shared {
     pub(super) fn new(request: &Request<'_>, input: ConvInput, tiled: Tiled) -> Self {
         let &Request { problem, isa, threads, .. } = request;
-        Self { problem, isa, threads: threads.max(1), cycles: tiled::cycles(request), input, tiled }
+        let (threads, cycles, bf16) = (threads.max(1), tiled::cycles(request), Bf16Tensors::NONE);
+        Self { problem, isa, threads, cycles, bf16, input, tiled }
     }
 
     /// With another estimate.
     pub(super) fn costing(self, cycles: f64) -> Self {
         Self { cycles, ..self }
+    }
+
+    /// Which tensors could be bf16.
+    pub(super) fn taking(self, bf16: Bf16Tensors) -> Self {
+        Self { bf16, ..self }
     }
 
     /// Computes with these weights: those of the plan, or scaled ones.
@@ -89,6 +97,10 @@ impl Bound for Shared {
 
     fn cycles(&self) -> f64 {
         self.cycles
+    }
+
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        self.bf16
     }
 
     fn pack_key(&self) -> PackKey {

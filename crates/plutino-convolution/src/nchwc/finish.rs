@@ -8,6 +8,7 @@
 //! busy meanwhile: where a tile needs all registers they are applied later, to a run of results
 //! that are still in the first-level cache.
 
+use super::format::Format;
 use crate::post_ops::{Residual, ResidualOrder};
 use plutino_cpu::activation::{Activation, InPlace, hard_swish};
 use plutino_cpu::math::silu;
@@ -52,23 +53,32 @@ impl Finish {
         self.activation.filter(|&activation| activation != Activation::HardSwish)
     }
 
+    /// Whether results are finished before they are stored, without `LATE`: else they are stored as
+    /// f32 first.
+    #[inline]
+    pub(super) fn at_once(&self) -> bool {
+        matches!(self.late(), None | Some(Activation::Silu))
+    }
+
     /// Stores the results of consecutive pixels; `LATE` leaves the longer activations to
-    /// [`Finish::complete`]. `y` and `residual` hold as many vectors as there are pixels.
+    /// [`Finish::complete`]. `y` and `residual` hold the words of as many pixels as there are, each
+    /// a vector; where either is of bf16, `BF16` says so. What is stored as bf16 is
+    /// [finished before](Self::at_once).
     #[cfg_attr(not(unoptimised), inline(always))]
-    pub(super) fn store<S: Simd, const M: usize, const LATE: bool>(
+    pub(super) fn store<S: Simd, const M: usize, const LATE: bool, const BF16: bool>(
         &self,
         s: S,
         sums: [S::F32; M],
         residual: Option<Residual<'_>>,
-        y: &mut [f32],
+        (y, format): (&mut [f32], Format),
     ) {
         let mut sums = sums;
-        let (before, after) = match residual {
-            Some(Residual { data, order: ResidualOrder::AfterActivation }) => (None, Some(data)),
-            Some(Residual { data, order: ResidualOrder::BeforeActivation }) => (Some(data), None),
+        let (before, after) = match residual.map(|r| r.order) {
+            Some(ResidualOrder::AfterActivation) => (None, residual),
+            Some(ResidualOrder::BeforeActivation) => (residual, None),
             None => (None, None),
         };
-        add(s, &mut sums, before, y.len());
+        add::<S, M, BF16>(s, &mut sums, before, y.len());
         if self.limited {
             // NaN comes through: the second operand of min and max wins over it.
             let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
@@ -88,24 +98,26 @@ impl Finish {
             _ => {}
         }
         if rest.is_none() {
-            add(s, &mut sums, after, y.len());
+            add::<S, M, BF16>(s, &mut sums, after, y.len());
         }
         let n = M.min(y.len() / S::LANES);
         unroll!(M, |J| if J < n {
-            s.store(sums[J], &mut y[J * S::LANES..]);
+            let y = &mut y[J * S::LANES..];
+            if const { BF16 } { format.store(s, sums[J], y) } else { s.store(sums[J], y) }
         });
         if let (Some(activation), false) = (rest, LATE) {
+            debug_assert_eq!(format, Format::F32);
             s.outlined(Stored { activation, residual: after, y });
         }
     }
 
-    /// Completes results that were stored as `LATE`: whole vectors, of which `residual` holds as
-    /// many.
+    /// Completes results that were stored as `LATE`: whole vectors of f32, as many as `residual`
+    /// holds.
     #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
         if let Some(activation) = self.late() {
             let after = |r: &Residual<'_>| r.order == ResidualOrder::AfterActivation;
-            let residual = residual.filter(after).map(|r| r.data);
+            let residual = residual.filter(after);
             s.outlined(Stored { activation, residual, y });
         }
     }
@@ -113,15 +125,17 @@ impl Finish {
 
 /// Adds the vectors of a residual, as many as `len` elements are.
 #[inline(always)]
-fn add<S: Simd, const M: usize>(
+fn add<S: Simd, const M: usize, const BF16: bool>(
     s: S,
     sums: &mut [S::F32; M],
-    residual: Option<&[f32]>,
+    residual: Option<Residual<'_>>,
     len: usize,
 ) {
     if let Some(r) = residual {
         unroll!(M, |J| if J < len / S::LANES {
-            sums[J] = s.add(sums[J], s.load(&r[J * S::LANES..]));
+            let x = &r.data[J * S::LANES..];
+            let x = if const { BF16 } { r.format.load(s, x) } else { s.load(x) };
+            sums[J] = s.add(sums[J], x);
         });
     }
 }
@@ -129,7 +143,7 @@ fn add<S: Simd, const M: usize>(
 /// Results that are stored, but for the activation and the residual after it: whole vectors.
 struct Stored<'a> {
     activation: Activation,
-    residual: Option<&'a [f32]>,
+    residual: Option<Residual<'a>>,
     y: &'a mut [f32],
 }
 
@@ -138,9 +152,9 @@ impl Vectorized for Stored<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         s.outlined(InPlace::new(self.activation, self.y));
-        let Some(residual) = self.residual else { return };
-        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(residual.chunks_exact(S::LANES)) {
-            s.store(s.add(s.load(y), s.load(r)), y);
+        let Some(Residual { data, format, .. }) = self.residual else { return };
+        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(data.chunks_exact(S::LANES)) {
+            s.store(s.add(s.load(y), format.load(s, r)), y);
         }
     }
 }

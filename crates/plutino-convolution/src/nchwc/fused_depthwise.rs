@@ -18,6 +18,7 @@
 
 use super::depthwise::{Depthwise, DepthwiseWeights, Filters};
 use super::direct::Shared;
+use super::format::Format;
 use super::prefetch;
 use super::tile::NB;
 use super::tiled::{DirectWeights, Operands, Place};
@@ -316,7 +317,11 @@ impl FusedDepthwise {
             bias: filters.bias,
             after: Tiles::of(bound.after, rest)?,
             x,
-            residual: residual.zip(self.residual).map(|(data, order)| Residual { data, order }),
+            residual: residual.zip(self.residual).map(|(data, order)| Residual {
+                data,
+                order,
+                format: Format::F32,
+            }),
             y: SharedMut::new(y),
             memory: (SharedMut::new(memory), self.memory),
         };
@@ -432,10 +437,8 @@ impl Run<'_> {
                 let window =
                     Window { input: size, output: size, ..after.conv.tiled.window.clone() };
                 let pixels = window.pixels();
-                let to = Place {
-                    first: (n * out * height + rows.start) * width * b,
-                    plane: height * width,
-                };
+                let first = (n * out * height + rows.start) * width * b;
+                let to = Place::of_f32(first, height * width);
                 let x = &results[..blocks * pixels * b];
                 let pairs = 0..out.div_ceil(NB);
                 after.run((x, &window), (0..pixels, pairs), (&self.y, to), self.residual, copy);
@@ -468,7 +471,7 @@ impl Run<'_> {
             return;
         }
         let first = (fresh.start - wanted.start) * line;
-        let to = Place { first, plane: self.cut.read * width };
+        let to = Place::of_f32(first, self.cut.read * width);
         let pixels = fresh.start * width..fresh.end * width;
         let window = &before.conv.tiled.window;
         before.run((x, window), (pixels, pairs), (&SharedMut::new(lines), to), None, copy);

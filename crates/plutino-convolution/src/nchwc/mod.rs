@@ -7,6 +7,9 @@
 //!
 //! Where C is no multiple of b, the last block's surplus lanes hold anything: nothing reads them
 //! but kernels that treat lanes apart.
+//!
+//! Between convolutions of bf16 numbers may lie as such, in blocks of twice as many channels
+//! (`format.rs`).
 
 // Loops over registers count: what an iterator calls is not always inlined, and then lacks the
 // instruction set.
@@ -17,6 +20,7 @@ pub(crate) mod depthwise;
 pub(crate) mod direct;
 mod finish;
 pub(crate) mod first_layer;
+pub(crate) mod format;
 pub(crate) mod fused_depthwise;
 mod image;
 pub(crate) mod on_tiles;

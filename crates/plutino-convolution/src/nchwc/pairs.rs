@@ -9,7 +9,8 @@
 //! offsets, register tiles and packed weights are those of the direct convolution with `C / 2`
 //! channels, whose multiply-add is [`Simd::dot_pairs`] (`tile.rs`). What is new is a copy of the
 //! image as words: of the pixels of a task where windows are of one pixel, else of an image, made
-//! by all threads. Output, residual and bias are f32.
+//! by all threads. Where the image comes as bf16 (`format.rs`), words are what it consists of, and
+//! tiles read them where they lie; so may the residual, and the output become. The bias is f32.
 //!
 //! Numbers are rounded to bf16 (8 bits), products and sums are those of f32.
 //!
@@ -18,11 +19,13 @@
 //! to compute. Figures: docs/decisions/014-reduced-precision.md.
 
 use super::direct::{Shared, has_whole_groups};
+use super::format::Format;
 use super::tiled::{self, ConvInput, Cut, Reads, Tiled};
 use super::window::Window;
 use crate::algorithm::Bound;
 use crate::choose::Request;
 use crate::cost;
+use crate::post_ops::Bf16Tensors;
 use crate::problem::ConvProblem;
 use plutino_cpu::Par;
 use plutino_cpu::par::SharedMut;
@@ -50,22 +53,40 @@ fn of(request: &Request<'_>) -> Option<Pairs> {
     fits.then_some(pairs)
 }
 
+/// Which tensors may be bf16: words hold channels of one group, and whole blocks, so that tiles
+/// meet no surplus lanes.
+pub(super) fn bf16_tensors(request: &Request<'_>) -> Bf16Tensors {
+    let &Request { problem, post_ops, isa, .. } = request;
+    let one = problem.groups() == 1;
+    let whole = problem.in_channels().is_multiple_of(isa.lanes());
+    Bf16Tensors { input: one && whole && !post_ops.factors, residual: one, output: one }
+}
+
 /// 1x1 convolutions, with any stride, and with factors of channels (squeeze and excite): what a
 /// task copies is multiplied by them.
 pub(crate) fn bind_pointwise(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, threads, .. }) = (of(request)?, request);
     let window = Window::of(&problem).filter(Window::is_sample)?;
     let (image, batch) = (PairImage::of(&problem, pairs), problem.batch());
-    let cut = Cut::new(request.isa, &window, problem.in_channels() * 4, batch, threads.max(1));
-    let reads = Reads::Words(image, image.len(cut.pixels, 1));
+    let Request { isa, bf16, .. } = *request;
+    let bytes = problem.in_channels() * if bf16.input { 2 } else { 4 };
+    let cut = Cut::new(isa, &window, bytes, batch, threads.max(1));
+    let reads = match bf16.input {
+        false => Reads::Words(image, image.len(cut.pixels, 1)),
+        true if window.is_pointwise() => Reads::Input,
+        true => Reads::Pixels(image.len(cut.pixels, 1)),
+    };
     let out = problem.out_channels();
-    let tiled =
-        Tiled::new(request.isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs);
-    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(
-        request,
-        pairs,
-        tiled::SHARE,
-    )))
+    let tiled = Tiled::new(isa, window, (cut, reads), out, batch, post_ops.activation);
+    let tiled = tiled.of(pairs).writing(Format::of(bf16.output));
+    Some(shared(request, pairs, tiled))
+}
+
+/// What both have in common.
+fn shared(request: &Request<'_>, pairs: Pairs, tiled: Tiled) -> Shared {
+    let cycles = cycles(request, pairs, tiled::SHARE);
+    let shared = Shared::new(request, ConvInput::Pairs, tiled);
+    shared.costing(cycles).taking(bf16_tensors(request))
 }
 
 /// A window on whole images of words.
@@ -75,20 +96,17 @@ pub(super) fn whole(request: &Request<'_>, pairs: Pairs, window: Window) -> Tile
     let bytes = problem.in_channels() * 2 * window.stride[0] * window.stride[1];
     let cut = Cut::new(isa, &window, bytes, batch, threads.max(1));
     let len = image.len(window.input_pixels(), problem.groups());
-    let (reads, out) = (Reads::WholeWords(image, len), problem.out_channels());
-    Tiled::new(isa, window, (cut, reads), out, batch, post_ops.activation).of(pairs)
+    let reads = if request.bf16.input { Reads::Input } else { Reads::WholeWords(image, len) };
+    let out = problem.out_channels();
+    let tiled = Tiled::new(isa, window, (cut, reads), out, batch, post_ops.activation);
+    tiled.of(pairs).writing(Format::of(request.bf16.output))
 }
 
 /// Any window.
 pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, .. }) = (of(request)?, request);
     let window = Window::of(&problem).filter(|_| !post_ops.factors)?;
-    let tiled = whole(request, pairs, window);
-    Some(Shared::new(request, ConvInput::Pairs, tiled).costing(cycles(
-        request,
-        pairs,
-        tiled::SHARE,
-    )))
+    Some(shared(request, pairs, whole(request, pairs, window)))
 }
 
 /// The channels of a group, as numbers and as words.

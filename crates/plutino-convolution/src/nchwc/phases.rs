@@ -11,7 +11,7 @@
 //! taps, last first, that writes every stride-th pixel. Register tile and loops are the direct
 //! convolution's; the tasks of all phases are interleaved, so that neighbouring pixels of the
 //! output share lines of cache. Of pairs of bf16 (`nchwc/pairs.rs`), an image becomes words once
-//! for all phases.
+//! for all phases, if it is none already.
 //!
 //! For: two dimensions without groups and dilation, at most [`MOST_PHASES`] phases, each of which
 //! writes and reads something. Figures: docs/decisions/002-direct-convolution.md.
@@ -25,6 +25,7 @@ use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::cost;
+use crate::post_ops::Bf16Tensors;
 use crate::problem::{Axis, ConvError, ConvProblem, PadMode};
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::simd::Pairs;
@@ -46,7 +47,12 @@ pub(crate) struct Phases {
     isa: Isa,
     threads: usize,
     phases: Vec<(Phase, Tiled)>,
+    /// Whether pairs of bf16 are multiplied.
+    of_pairs: bool,
+    /// How an image of f32 becomes such.
     words: Option<Words>,
+    /// Which tensors could be bf16.
+    bf16: Bf16Tensors,
     cycles: f64,
 }
 
@@ -171,7 +177,8 @@ impl Phases {
         let &Request { problem, post_ops, isa, threads, .. } = request;
         let phases = Phase::all(request)?;
         let pixels = phases.first()?.window.input_pixels();
-        let words = words.map(|(pairs, image)| {
+        let of_pairs = words.map(|(pairs, _)| pairs);
+        let words = words.filter(|_| !request.bf16.input).map(|(pairs, image)| {
             let len = image.len(pixels, 1);
             Words { pairs, image, pixels, len }
         });
@@ -179,9 +186,9 @@ impl Phases {
         let (threads, activation) = (threads.max(1), post_ops.activation);
         let tiled = |phase: &Phase| {
             let window = phase.window.clone();
-            let tiled = match words {
+            let tiled = match of_pairs {
                 None => Tiled::in_place(isa, window, [inp, out], batch, activation, threads),
-                Some(Words { pairs, .. }) => super::pairs::whole(request, pairs, window),
+                Some(pairs) => super::pairs::whole(request, pairs, window),
             };
             tiled.spread(phase.spread)
         };
@@ -189,7 +196,12 @@ impl Phases {
             let tiled = tiled(&phase);
             (phase, tiled)
         });
-        Some(Self { problem, isa, threads, phases: phases.collect(), words, cycles })
+        let (phases, of_pairs) = (phases.collect(), of_pairs.is_some());
+        let bf16 = match of_pairs {
+            true => Bf16Tensors { residual: false, ..super::pairs::bf16_tensors(request) },
+            false => Bf16Tensors::NONE,
+        };
+        Some(Self { problem, isa, threads, phases, of_pairs, words, bf16, cycles })
     }
 
     fn worker_len(&self) -> usize {
@@ -208,13 +220,17 @@ impl Bound for Phases {
         self.cycles
     }
 
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        self.bf16
+    }
+
     fn pack_key(&self) -> PackKey {
         let [_, h, w] = self.problem.axes().map(|a| a.window().stride);
-        let form = if self.words.is_some() { "conv.phases.pairs" } else { "conv.phases" };
+        let form = if self.of_pairs { "conv.phases.pairs" } else { "conv.phases" };
         let key = PackKey::f32(form, [NB * self.isa.lanes(), h, w], self.isa);
-        match self.words {
-            Some(_) => PackKey { precision: DType::Bf16, ..key },
-            None => key,
+        match self.of_pairs {
+            true => PackKey { precision: DType::Bf16, ..key },
+            false => key,
         }
     }
 
@@ -225,9 +241,9 @@ impl Bound for Phases {
             let part = phase.weights(&self.problem, weight);
             let (part, taps) = (&mut Floats::from(&part), phase.taps.len());
             let block = self.isa.lanes();
-            match self.words {
-                Some(_) => DirectWeights::pack_pairs(part, 1, channels, taps, block),
-                None => DirectWeights::pack(part, 1, channels, taps, block, ConvInput::Blocked),
+            match self.of_pairs {
+                true => DirectWeights::pack_pairs(part, 1, channels, taps, block),
+                false => DirectWeights::pack(part, 1, channels, taps, block, ConvInput::Blocked),
             }
         };
         Ok(PhaseWeights(self.phases.iter().map(pack).collect::<Result<_, _>>()?))

@@ -3,12 +3,13 @@
 use plutino_convolution::nchwc::{from_blocked, to_blocked};
 use plutino_convolution::*;
 use plutino_cpu::activation::Activation;
+use plutino_cpu::simd::pair;
 use plutino_cpu::{Isa, Par};
 use plutino_reference::conv::conv;
 use plutino_reference::elementwise::activation;
 use plutino_reference::gemm::gamma;
 use plutino_reference::testkit::{Piecewise, assert_close, on_every_machine, random};
-use plutino_tensor::AlignedBuf;
+use plutino_tensor::{AlignedBuf, bf16};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -100,6 +101,39 @@ pub(crate) fn in_blocks(
     blocked
 }
 
+/// A plain tensor in blocks of bf16, with NaN in what is surplus.
+pub(crate) fn in_bf16(isa: Isa, plain: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
+    let block = 2 * isa.lanes();
+    let images = plain.len() / (channels * pixels).max(1);
+    let nan = bf16::NAN.to_bits();
+    let mut words = vec![pair(nan, nan); images * channels.div_ceil(block) * pixels * block / 2];
+    for (i, &x) in plain.iter().enumerate() {
+        let (pixel, c, n) = (i % pixels, i / pixels % channels, i / (pixels * channels));
+        let at = ((n * channels.div_ceil(block) + c / block) * pixels + pixel) * block + c % block;
+        let bits = words[at / 2].to_bits();
+        let [lower, upper] = [bits as u16, (bits >> 16) as u16];
+        let own = bf16::from_f32(x).to_bits();
+        words[at / 2] = if at.is_multiple_of(2) { pair(own, upper) } else { pair(lower, own) };
+    }
+    words
+}
+
+/// The other way round.
+pub(crate) fn from_bf16(isa: Isa, words: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
+    let block = 2 * isa.lanes();
+    let image = channels.div_ceil(block) * pixels * block;
+    let number = |at: usize| {
+        let bits = words[at / 2].to_bits() >> (at % 2 * 16);
+        bf16::from_bits(bits as u16).to_f32()
+    };
+    (0..2 * words.len() / image * channels * pixels)
+        .map(|i| {
+            let (pixel, c, n) = (i % pixels, i / pixels % channels, i / (pixels * channels));
+            number(n * image + (c / block * pixels + pixel) * block + c % block)
+        })
+        .collect()
+}
+
 /// Runs a convolution on plain tensors. Its weights come piece by piece, as those of a file do.
 pub(crate) fn run(conv: &Convolution, isa: Isa, t: &Tensors, par: &Par) -> Vec<f32> {
     let weights = conv.pack_from(&mut Piecewise::new(&t.weight), par).unwrap();
@@ -117,12 +151,14 @@ pub(crate) fn run_packed(
     let p = conv.problem();
     let layout = conv.layout();
     let input = |x: &[f32], pixels: usize| match layout.reads_blocks() {
+        true if conv.bf16().input => in_bf16(isa, x, p.in_channels(), pixels),
         true => in_blocks(isa, x, p.in_channels(), pixels, par),
         false => x.to_vec(),
     };
     let x = input(&t.x, p.in_plane());
     let factors = t.factors.as_ref().map(|f| input(f, 1));
     let residual = t.residual.as_ref().map(|r| match layout.writes_blocks() {
+        true if conv.bf16().residual => in_bf16(isa, r, p.out_channels(), p.out_plane()),
         true => in_blocks(isa, r, p.out_channels(), p.out_plane(), par),
         false => r.clone(),
     });
@@ -145,6 +181,9 @@ pub(crate) fn run_packed(
     .unwrap();
     if !layout.writes_blocks() {
         return y;
+    }
+    if conv.bf16().output {
+        return from_bf16(isa, &y, p.out_channels(), p.out_plane());
     }
     let mut plain = vec![0.0; p.output_len()];
     from_blocked(isa, &y, &mut plain, p.out_channels(), p.out_plane(), isa.lanes(), par);

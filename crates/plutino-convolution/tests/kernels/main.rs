@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod algorithms;
+mod bf16;
 mod choice;
 mod fused_depthwise;
 mod harness;

@@ -139,6 +139,26 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             round_to_pairs(self, a, b)
         }
     }
+    #[inline(always)]
+    unsafe fn load_bf16_ptr(self, words: *const f32) -> __m512 {
+        // SAFETY: precondition of the method; the token proves AVX-512.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(words.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn store_bf16(self, v: __m512, words: &mut [f32]) {
+        let words = &mut words[..8];
+        // SAFETY: as for the products; the words are there.
+        unsafe {
+            let narrow = match const { BF16 } {
+                true => transmute::<__m256bh, __m256>(_mm512_cvtneps_pbh(v)),
+                false => _mm512_castps512_ps256(round_to_pairs(self, v, v)),
+            };
+            _mm256_storeu_ps(words.as_mut_ptr(), narrow);
+        }
+    }
     #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_ptr(self, p: *const f32) -> __m512 {
         // SAFETY: precondition of the method.

@@ -111,6 +111,16 @@ pub(super) fn round_to_pairs<S: Simd>(s: S, a: S::F32, b: S::F32) -> S::F32 {
     s.as_f32(s.or_i32(lower, upper))
 }
 
+/// The numbers of the words in the lower half of a vector, in their order.
+#[inline(always)]
+pub(super) fn widen<S: Simd>(s: S, words: S::F32) -> S::F32 {
+    const WORD: [f32; 16] = [0., 0., 1., 1., 2., 2., 3., 3., 4., 4., 5., 5., 6., 6., 7., 7.];
+    const LOWER: [f32; 16] = [1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0.];
+    let own = s.pick(s.to_i32(s.load(&WORD)), words, words);
+    let lower = s.lt(s.zero(), s.load(&LOWER));
+    s.select(lower, s.lower_bf16(own), s.upper_bf16(own))
+}
+
 /// The bits of the nearest bf16, in the upper half; those of a NaN stay some.
 #[inline(always)]
 fn rounded<S: Simd>(s: S, x: S::F32) -> S::I32 {
@@ -195,6 +205,44 @@ mod tests {
                 let (a, b) = (s.load(&self.0[at..]), s.load(&self.1[at..]));
                 s.store(s.dot_pairs(a, b, s.load(&self.2[at..])), &mut self.2[at..]);
             }
+        }
+    }
+
+    /// Makes bf16 of numbers, and numbers of these.
+    struct ThereAndBack<'a>(&'a mut [f32], &'a mut [f32]);
+
+    impl Vectorized for ThereAndBack<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let numbers = self.0.chunks_exact_mut(S::LANES);
+            for (x, words) in numbers.zip(self.1.chunks_exact_mut(S::LANES / 2)) {
+                s.store_bf16(s.load(x), words);
+                s.store(s.load_bf16(words), x);
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_of_bf16_are_written_and_read() {
+        let numbers: Vec<f32> = (0..64).map(|i| (i as f32 - 20.3) * 1.37).collect();
+        let expected: Vec<f32> = numbers.iter().map(|&x| bf16::from_f32(x).to_f32()).collect();
+        let check = |mut found: Vec<f32>, words: Vec<f32>| {
+            for (i, &x) in expected.iter().enumerate() {
+                let word = (words[i / 2].to_bits() >> (i % 2 * 16)) as u16;
+                assert_eq!(word, bf16::from_f32(x).to_bits());
+                assert_eq!(std::mem::take(&mut found[i]), x);
+            }
+        };
+        for isa in Isa::available() {
+            let (mut found, mut words) = (numbers.clone(), vec![f32::NAN; 32]);
+            isa.run(ThereAndBack(&mut found, &mut words));
+            check(found, words);
+        }
+        for unit in [Some(Pairs::EMULATED), Pairs::of(Isa::best())].into_iter().flatten() {
+            let (mut found, mut words) = (numbers.clone(), vec![f32::NAN; 32]);
+            unit.run(ThereAndBack(&mut found, &mut words));
+            check(found, words);
         }
     }
 

@@ -2,7 +2,9 @@
 //! convolution.
 
 use plutino_kernels::activation::Activation;
-use plutino_kernels::conv::{Axis, ConvArgs, ConvLayout, ConvProblem, PostOps, Request, Window};
+use plutino_kernels::conv::{
+    Axis, Bf16Tensors, ConvArgs, ConvLayout, ConvProblem, PostOps, Request, Window,
+};
 use plutino_tensor::AlignedBuf;
 
 use crate::suite::Suite;
@@ -93,6 +95,7 @@ fn run(suite: &mut Suite<'_>, kind: &str, layer: &Layer, groups: usize, activati
         save_memory: false,
         winograd: true,
         unit: None,
+        bf16: Bf16Tensors::NONE,
         batch_invariant: false,
         layouts: &[ConvLayout::PlainToBlocked, ConvLayout::Blocked],
     };

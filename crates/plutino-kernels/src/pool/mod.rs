@@ -13,7 +13,7 @@ mod axis;
 mod rows;
 pub use any::{max_unpool, max_with_indices, pool_any};
 pub use axis::{Axis, Sliding, Window, WindowError};
-pub use rows::{pool_f32, scratch_len};
+pub use rows::{max_of_pairs, pool_f32, scratch_len};
 
 /// What is made of the inputs of a window.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -49,6 +49,24 @@ pub fn pool_f32(
     }
 }
 
+/// [`Reduction::Max`] of words of two bf16, each half by itself. `scratch` as for [`pool_f32`];
+/// pixels have more than one word.
+///
+/// # Panics
+/// Where a slice is not as long as the geometry says.
+pub fn max_of_pairs(
+    isa: Isa,
+    par: &Par,
+    geometry: &Geometry,
+    input: &[f32],
+    output: &mut [f32],
+    scratch: &mut [f32],
+) {
+    geometry.check(input.len(), output.len());
+    assert!(geometry.inner > 1, "words of single pixels");
+    run(isa, par, geometry, MaxOfPairs, input, output, scratch);
+}
+
 fn run<R: Reduce>(
     isa: Isa,
     par: &Par,
@@ -106,6 +124,24 @@ impl Reduce for Max {
     #[inline(always)]
     fn join_one(self, acc: f32, x: f32) -> f32 {
         if x > acc || x.is_nan() { x } else { acc }
+    }
+}
+
+/// Of each half of a word by itself: which of two bf16 is greater f32 says.
+#[derive(Clone, Copy)]
+struct MaxOfPairs;
+
+impl Reduce for MaxOfPairs {
+    const INIT: f32 = f32::from_bits(0xff80_ff80); // twice -inf
+    #[inline(always)]
+    fn join<S: Simd>(self, s: S, acc: S::F32, x: S::F32) -> S::F32 {
+        let lower = Max.join(s, s.lower_bf16(acc), s.lower_bf16(x));
+        let upper = Max.join(s, s.upper_bf16(acc), s.upper_bf16(x));
+        let lower = s.and_i32(s.shr_i32::<16>(s.as_i32(lower)), s.splat_i32(0xffff));
+        s.as_f32(s.or_i32(lower, s.as_i32(upper)))
+    }
+    fn join_one(self, _: f32, _: f32) -> f32 {
+        unreachable!("pixels of one word")
     }
 }
 

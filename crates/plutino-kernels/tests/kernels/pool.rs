@@ -1,4 +1,5 @@
 use plutino_kernels::pool::*;
+use plutino_kernels::simd::pair as pair_of;
 use plutino_kernels::{Par, number::Number};
 use plutino_reference::pool::{SlidingPool, adaptive_pool, sliding_pool};
 use plutino_reference::testkit::{assert_close, on_every_machine, random};
@@ -175,6 +176,53 @@ fn blocked_pixels_are_pooled_alone() {
                         .map(|k| found[k % outputs * inner + k / outputs])
                         .collect();
                     assert_close(&found, &expected, |_| 10.0 * EPS);
+                },
+            );
+        }
+    }
+}
+
+/// Words of two bf16, with NaN and infinities among them, and windows without inputs.
+#[test]
+fn halves_of_words_are_pooled_alone() {
+    for c in cases() {
+        let volume: usize = c.reference.input.iter().product();
+        for channels in [4, 16, 32, 38] {
+            let mut plain: Vec<f32> = random(c.planes * channels * volume, 1)
+                .iter()
+                .map(|&x| bf16::from_f32(x).to_f32())
+                .collect();
+            for (i, special) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().enumerate() {
+                plain.iter_mut().skip(i + 5).step_by(17).for_each(|x| *x = *special);
+            }
+            let (expected, _) = sliding_pool(&c.reference, Reduction::Max, &plain);
+            let bits = |i: usize| bf16::from_f32(plain[i]).to_bits();
+            let words: Vec<f32> = (0..plain.len() / 2)
+                .map(|i| {
+                    let (pixel, pair) = (i / (channels / 2), i % (channels / 2));
+                    let at = (pixel / volume * channels + 2 * pair) * volume + pixel % volume;
+                    pair_of(bits(at), bits(at + volume))
+                })
+                .collect();
+            let geometry = Geometry { inner: channels / 2, ..c.geometry };
+            let output: usize = c.reference.output.iter().product();
+            on_every_machine(
+                |isa, par| {
+                    let mut out = vec![0.0; geometry.planes * geometry.output_volume()];
+                    let mut scratch = vec![f32::NAN; scratch_len(&geometry, par.threads())];
+                    max_of_pairs(isa, par, &geometry, &words, &mut out, &mut scratch);
+                    out
+                },
+                |found| {
+                    let number = |i: usize| {
+                        let (plane, pixel) = (i / output, i % output);
+                        let (volume, channel) = (plane / channels, plane % channels);
+                        let word = (volume * output + pixel) * (channels / 2) + channel / 2;
+                        let bits = found[word].to_bits() >> (channel % 2 * 16);
+                        bf16::from_bits(bits as u16).to_f32()
+                    };
+                    let found: Vec<f32> = (0..expected.len()).map(number).collect();
+                    assert_close(&found, &expected, |_| 0.0);
                 },
             );
         }

@@ -7,8 +7,9 @@ use crate::convolution::{conv_transpose, kernel};
 use crate::support::weighted::Weighted;
 use crate::support::weights::{self, Source, Stored};
 use crate::{
-    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, Neighbour, NodeReader, Operator,
-    PlanCx, PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    Bf16Support, BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, Neighbour, NodeReader,
+    Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec,
+    register_op,
 };
 use kernel::shape_error;
 use plutino_kernels::Isa;
@@ -264,6 +265,11 @@ impl Operator for Conv {
         let Ok((problem, output)) = self.problem(cx.inputs) else { return LayoutSupport::PLAIN };
         let batched = output.dtype == DType::F32 && output.shape.rank() == 4;
         kernel::layouts(&self.weighted, problem, batched, cx)
+    }
+
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let problem = self.problem(cx.inputs);
+        problem.map(|(problem, _)| kernel::bf16(&self.weighted, problem, cx)).unwrap_or_default()
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

@@ -5,11 +5,11 @@ use crate::support::halves;
 use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound};
 use crate::{
-    Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned, RunCx,
-    RunError, Setting, ShapeError, TensorValue, Units,
+    Bf16Support, Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned,
+    RunCx, RunError, Setting, ShapeError, TensorValue, Units,
 };
 use plutino_kernels::conv::{
-    ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, FusedArgs,
+    Bf16Tensors, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, FusedArgs,
     FusedDepthwise, Layer, PostOps, Request, choose, conv_any,
 };
 use plutino_kernels::gemm::Machine;
@@ -45,6 +45,17 @@ pub(crate) fn chosen(
     on: Setting,
     layouts: &[ConvLayout],
 ) -> Result<Convolution, ConvError> {
+    chosen_with(problem, post_ops, on, Bf16Tensors::NONE, layouts)
+}
+
+/// The same, with these tensors of bf16.
+fn chosen_with(
+    problem: ConvProblem,
+    post_ops: PostOps,
+    on: Setting,
+    bf16: Bf16Tensors,
+    layouts: &[ConvLayout],
+) -> Result<Convolution, ConvError> {
     let save_memory = on.memory == MemoryUse::Low;
     let Setting { isa, threads, winograd, batch_invariant, .. } = on;
     choose(&Request {
@@ -55,6 +66,7 @@ pub(crate) fn chosen(
         save_memory,
         winograd,
         unit: on.unit(),
+        bf16,
         batch_invariant,
         layouts,
     })
@@ -91,6 +103,23 @@ pub(crate) fn layouts(
     }
 }
 
+/// Which tensors the algorithm of a convolution of f32 can have as bf16, of those in blocks.
+pub(crate) fn bf16(weighted: &Weighted, problem: ConvProblem, cx: &LayoutCx<'_>) -> Bf16Support {
+    let input = TensorValue::at(cx.inputs, weighted.input);
+    let layout = match input.is_ok_and(|x| x.spec.layout == Layout::Plain) {
+        true => ConvLayout::PlainToBlocked,
+        false => ConvLayout::Blocked,
+    };
+    let Ok(conv) = chosen(problem, weighted.post_ops, cx.setting, &[layout]) else {
+        return Bf16Support::default();
+    };
+    let Bf16Tensors { input, residual, output } = conv.bf16_tensors();
+    let input = Some(weighted.input).filter(|_| input);
+    let residual = weighted.residual(cx.inputs).filter(|_| residual);
+    let inputs = input.into_iter().chain(residual).collect();
+    Bf16Support { inputs, output, together: false }
+}
+
 /// Whether an algorithm multiplies channels by factors on the way, and it pays: in the layout that
 /// the image has.
 pub(crate) fn takes_factors(
@@ -118,7 +147,8 @@ pub(crate) fn plan(
     let (x, y) = (TensorValue::at(cx.inputs, weighted.input)?, TensorValue::at(cx.outputs, 0)?);
     let dtype = y.dtype();
     if halves::is_half(dtype) {
-        return halves::widened(cx, |cx| plan_f32(weighted, problem, ConvLayout::Plain, cx));
+        let plain = (ConvLayout::Plain, Bf16Tensors::NONE);
+        return halves::widened(cx, |cx| plan_f32(weighted, problem, plain, cx));
     }
     if dtype != DType::F32 {
         return for_floats!(dtype,
@@ -126,25 +156,39 @@ pub(crate) fn plan(
             _ => for_numbers!(dtype, T => plan_any::<T>(weighted.of_any(cx, None)?, problem)),
         );
     }
-    let blocked = Layout::Blocked { block: cx.isa.lanes() };
-    let layout = match (x.spec.layout, y.spec.layout) {
-        (Layout::Plain, Layout::Plain) => ConvLayout::Plain,
-        (Layout::Plain, to) if to == blocked => ConvLayout::PlainToBlocked,
-        (from, to) if (from, to) == (blocked, blocked) => ConvLayout::Blocked,
-        (from, to) => {
-            return Err(PlanError::Unsupported(format!("a convolution from {from:?} to {to:?}")));
+    let layout = match (x.spec.layout == Layout::Plain, y.spec.layout == Layout::Plain) {
+        (true, true) => ConvLayout::Plain,
+        (true, false) => ConvLayout::PlainToBlocked,
+        (false, false) => ConvLayout::Blocked,
+        (false, true) => {
+            let what = format!("a convolution from {} to plain", x.spec.layout);
+            return Err(PlanError::Unsupported(what));
         }
     };
-    plan_f32(weighted, problem, layout, cx)
+    // Which lie in blocks of bf16; the others in blocks of f32, if in any.
+    let block = cx.isa.lanes();
+    let is_bf16 = |value: &TensorValue| match value.spec.layout {
+        Layout::Plain => Ok(false),
+        of if of == Layout::Blocked { block } => Ok(false),
+        of if of == Layout::BlockedBf16 { block: 2 * block } => Ok(true),
+        of => Err(PlanError::Unsupported(format!("a convolution of {of}"))),
+    };
+    let residual = match weighted.residual(cx.inputs) {
+        Some(at) => is_bf16(TensorValue::at(cx.inputs, at)?)?,
+        None => false,
+    };
+    let bf16 = Bf16Tensors { input: is_bf16(x)?, residual, output: is_bf16(y)? };
+    plan_f32(weighted, problem, (layout, bf16), cx)
 }
 
 fn plan_f32(
     weighted: &Weighted,
     problem: ConvProblem,
-    layout: ConvLayout,
+    (layout, bf16): (ConvLayout, Bf16Tensors),
     cx: &PlanCx<'_>,
 ) -> Result<Planned, PlanError> {
-    let conv = chosen(problem, weighted.post_ops, cx.setting, &[layout]).map_err(plan_error)?;
+    let conv = chosen_with(problem, weighted.post_ops, cx.setting, bf16, &[layout]);
+    let conv = conv.map_err(plan_error)?;
     let (weights, bias) = prepared(&conv, weighted, cx)?;
     let workspace = conv.workspace();
     let kernel = ConvKernel {

@@ -18,7 +18,9 @@ pub use asked::{Asked, AskedSort};
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};
-pub use operator::{ChannelAffine, Cost, LayoutOf, LayoutSupport, Neighbour, Operator, Role};
+pub use operator::{
+    Bf16Support, ChannelAffine, Cost, LayoutOf, LayoutSupport, Neighbour, Operator, Role,
+};
 pub use packs::{PackCache, Packed};
 pub use plan::{
     Alias, Kernel, LayoutCx, MemoryUse, PlanCx, Planned, Precision, Room, Setting, Units,

@@ -8,6 +8,7 @@ use crate::convolution::conv::Conv;
 use crate::elementwise::Elementary;
 use plutino_ir::expr::Expr;
 use plutino_kernels::activation::Activation;
+use smallvec::SmallVec;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -66,6 +67,15 @@ pub trait Operator: Debug + Send + Sync + 'static {
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let _ = cx;
         LayoutSupport::PLAIN
+    }
+
+    /// Which of its tensors in channel blocks the operator takes and makes as bf16
+    /// ([`Layout::BlockedBf16`](plutino_tensor::Layout::BlockedBf16)), where whoever chose its
+    /// precision allows it; asked when [`Operator::layouts`] has been answered, with the inputs in
+    /// blocks. What it answers, `plan` must accept, for each of these tensors by itself.
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let _ = cx;
+        Bf16Support::default()
     }
 
     /// What the operator does to strides, as PyTorch computes it. One that reads storage
@@ -208,6 +218,24 @@ pub enum LayoutOf {
     Common,
     /// As the input comes, whatever the others are. An output cannot be asked for so: it is plain.
     Own,
+}
+
+/// Which tensors in channel blocks may lie in blocks of bf16 instead.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bf16Support {
+    /// Numbers of inputs.
+    pub inputs: SmallVec<[usize; 2]>,
+    /// The only output.
+    pub output: bool,
+    /// Whether that goes for all of them together alone: what moves numbers without looking.
+    pub together: bool,
+}
+
+impl Bf16Support {
+    /// Of what moves numbers of these inputs without looking at them.
+    pub fn moving(inputs: impl IntoIterator<Item = usize>) -> Self {
+        Self { inputs: inputs.into_iter().collect(), output: true, together: true }
+    }
 }
 
 /// In which physical layouts an operator computes: for each input and each output, those beyond

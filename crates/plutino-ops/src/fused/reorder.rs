@@ -32,7 +32,7 @@ impl Reorder {
     fn order(&self) -> Option<[usize; 4]> {
         self.channels_last.then_some(match self.to {
             Layout::Plain => Self::TO_CHANNELS_LAST,
-            Layout::Blocked { .. } => Self::FROM_CHANNELS_LAST,
+            _ => Self::FROM_CHANNELS_LAST,
         })
     }
 

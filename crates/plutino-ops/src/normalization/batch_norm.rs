@@ -148,6 +148,7 @@ impl BatchNorm {
         let block = match x.spec.layout {
             Layout::Plain => None,
             Layout::Blocked { block } => Some(block.max(1)),
+            of => return Err(PlanError::Unsupported(format!("a batch norm of {of}"))),
         };
         let padded = block.map_or(sizes[1], |b| sizes[1].next_multiple_of(b));
         let parameters = self.parameters::<f32>(cx.inputs)?;

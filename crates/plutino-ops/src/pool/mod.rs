@@ -13,12 +13,13 @@ mod unpool;
 use crate::support::assemble::leaf;
 use crate::support::halves::{self, Parts};
 use crate::{
-    Cost, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, StrideRule, TensorValue, ValueSpec,
+    Bf16Support, Cost, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned,
+    RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
 };
 use plutino_kernels::number::Ordered;
 use plutino_kernels::pool::{
-    Axis, Divisor, Geometry, Reduction, Sliding, max_with_indices, pool_any, pool_f32, scratch_len,
+    Axis, Divisor, Geometry, Reduction, Sliding, max_of_pairs, max_with_indices, pool_any,
+    pool_f32, scratch_len,
 };
 use plutino_kernels::reduce::{self, Fold, reduce_f32};
 use plutino_kernels::{Isa, for_ordered};
@@ -129,6 +130,25 @@ fn suits(kind: Kind, dtype: DType) -> bool {
     }
 }
 
+impl Pool {
+    /// Maxima of bf16, in blocks of more channels than one.
+    fn plan_pairs(
+        &self,
+        of_numbers: Geometry,
+        input: usize,
+        cx: &PlanCx<'_>,
+    ) -> Result<Planned, PlanError> {
+        let words = of_numbers.inner / 2;
+        if self.kind != Kind::Max(Indices::No) || words < 2 {
+            return Err(PlanError::Unsupported("pooling of bf16 in channel blocks".into()));
+        }
+        let geometry = Geometry { inner: words, ..of_numbers };
+        let scratch = scratch_len(&geometry, cx.threads).saturating_mul(size_of::<f32>());
+        let name = format!("pool.max.c{}bf16.{}", of_numbers.inner, cx.isa);
+        Ok(Planned::new(MaxOfPairs { name, geometry, isa: cx.isa, input }).with_scratch(scratch))
+    }
+}
+
 impl Operator for Pool {
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
@@ -161,8 +181,13 @@ impl Operator for Pool {
         }
         let mut geometry = Geometry::new(planes, &axes);
         let (reduction, isa) = (self.reduction(), cx.isa);
-        if let Layout::Blocked { block } = x.spec.layout {
-            geometry = geometry.in_blocks([shape[0], shape[1]], block);
+        let channels = || [shape[0], shape[1]]; // in blocks, which are of rank 4
+        match x.spec.layout {
+            Layout::Plain => {}
+            Layout::Blocked { block } => geometry = geometry.in_blocks(channels(), block),
+            Layout::BlockedBf16 { block } => {
+                return self.plan_pairs(geometry.in_blocks(channels(), block), input, cx);
+            }
         }
         if self.indices() != Indices::No {
             return for_ordered!(x.dtype(),
@@ -198,6 +223,14 @@ impl Operator for Pool {
         let x = TensorValue::at(cx.inputs, self.input);
         let kind = matches!(self.kind, Kind::Max(Indices::No) | Kind::Average(_));
         LayoutSupport::common_if(kind && self.rank() == 2 && x.is_ok_and(plane))
+    }
+
+    /// The greatest of rounded numbers is the greatest, rounded.
+    fn bf16(&self, _: &LayoutCx<'_>) -> Bf16Support {
+        match self.kind {
+            Kind::Max(Indices::No) => Bf16Support::moving([self.input]),
+            _ => Bf16Support::default(),
+        }
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -244,6 +277,27 @@ impl Kernel for PoolF32 {
         let scratch = cx.take_scratch::<f32>()?;
         let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
         pool_f32(self.isa, cx.par, &self.geometry, self.reduction, x, y, scratch);
+        Ok(())
+    }
+}
+
+/// Maxima of words of two bf16.
+struct MaxOfPairs {
+    name: String,
+    geometry: Geometry,
+    isa: Isa,
+    input: usize,
+}
+
+impl Kernel for MaxOfPairs {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let scratch = cx.take_scratch::<f32>()?;
+        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
+        max_of_pairs(self.isa, cx.par, &self.geometry, x, y, scratch);
         Ok(())
     }
 }

@@ -6,8 +6,8 @@
 
 use crate::support::rearrange::Geometry;
 use crate::{
-    Alias, BuildError, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError, Planned, Role,
-    RunCx, RunError, ShapeError, StrideRule, ValueSpec,
+    Alias, Bf16Support, BuildError, Kernel, LayoutCx, LayoutSupport, Operator, PlanCx, PlanError,
+    Planned, Role, RunCx, RunError, ShapeError, StrideRule, ValueSpec,
 };
 use plutino_kernels::copy::{CopyError, Side, StridedCopy};
 use plutino_tensor::{DType, Layout, Shape};
@@ -127,6 +127,13 @@ impl Operator for Assembled {
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         LayoutSupport::common_if(self.0.moves_blocks(cx.inputs, cx.block()))
+    }
+
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        match self.0.moves_blocks(cx.inputs, 2 * cx.block()) {
+            true => Bf16Support::moving(0..cx.inputs.len()),
+            false => Bf16Support::default(),
+        }
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

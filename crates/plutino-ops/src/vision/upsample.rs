@@ -8,9 +8,9 @@
 use crate::support::assemble::leaf;
 use crate::support::halves::{self, Parts};
 use crate::{
-    Arg, BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator,
-    PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue,
-    ValueSpec, register_op,
+    Arg, Bf16Support, BuildError, BuildProblem, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader,
+    Operator, PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::Float;
 use plutino_kernels::pool::{Axis, Divisor, Geometry, Reduction, pool_any, pool_f32, scratch_len};
@@ -161,6 +161,11 @@ struct Sizes {
 }
 
 impl Upsample {
+    /// Whether each element of the output is one of the input.
+    fn is_nearest(&self) -> bool {
+        matches!(self.mode, Mode::Sampled(Sampling::Nearest | Sampling::NearestExact))
+    }
+
     fn sizes(&self, inputs: &[ValueSpec]) -> Result<Sizes, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
         let suits = |n: &usize| self.rank.map_or((1..=3).contains(n), |rank| *n == rank);
@@ -277,8 +282,12 @@ impl Operator for Upsample {
         let input = leaf(cx.inputs, self.input);
         let (planes, inner) = match x.spec.layout {
             Layout::Plain => (x.shape().product(0..2), 1),
-            Layout::Blocked { block } => {
-                (x.shape()[0].saturating_mul(x.shape()[1].div_ceil(block.max(1))), block)
+            of if matches!(of, Layout::BlockedBf16 { .. }) && !self.is_nearest() => {
+                return Err(PlanError::Unsupported(format!("interpolation of {of}")));
+            }
+            _ => {
+                let physical = x.spec.physical_shape();
+                (physical.product(0..2), physical.last().copied().unwrap_or(1))
             }
         };
         match self.mode {
@@ -335,6 +344,13 @@ impl Operator for Upsample {
         let x = TensorValue::at(cx.inputs, self.input);
         let image = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
         LayoutSupport::common_if(x.is_ok_and(image))
+    }
+
+    fn bf16(&self, _: &LayoutCx<'_>) -> Bf16Support {
+        match self.is_nearest() {
+            true => Bf16Support::moving([self.input]),
+            false => Bf16Support::default(),
+        }
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

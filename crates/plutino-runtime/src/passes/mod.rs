@@ -11,6 +11,7 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod bf16;
 mod chain;
 mod channels;
 pub(crate) mod dead;
@@ -168,6 +169,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "depthwise",
         about: "lets a 1x1 convolution make the rows that the depthwise convolution after it needs, some at a time",
         run: depthwise::depthwise,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "bf16",
+        about: "lets convolutions hand on bf16 where all who read it take it, below the highest precision",
+        run: bf16::bf16,
         kind: Kind::Optional,
     },
 ];

@@ -1,5 +1,6 @@
 //! What becomes of a block of sums: it is added to what y holds, and the last ones are finished.
 
+use super::super::format::Format;
 use super::super::tiled::Spread;
 use super::Task;
 use super::words::TileCut;
@@ -107,7 +108,7 @@ impl Store<'_> {
         if last {
             unroll!(M, |J| sums[J] = s.add(sums[J], bias));
             let residual = task.residual.map(|r| r.part(range));
-            task.conv.finish.store::<S, M, false>(s, sums, residual, y);
+            task.conv.finish.store::<S, M, false, false>(s, sums, residual, (y, Format::F32));
         } else {
             unroll!(M, |J| s.store(sums[J], &mut y[J * S::LANES..]));
         }

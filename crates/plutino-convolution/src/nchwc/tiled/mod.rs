@@ -17,6 +17,7 @@ mod task;
 mod weights;
 
 use super::finish::{Finish, RUN};
+use super::format::Format;
 use super::image::PaddedImage;
 use super::pairs::PairImage;
 use super::prefetch;
@@ -64,6 +65,8 @@ pub(super) struct Tiled {
     spread: Option<Spread>,
     /// What multiplies pairs of bf16, where weights and what is read are such.
     pairs: Option<Pairs>,
+    /// How the output lies.
+    output: Format,
 }
 
 /// How the pixels of a plane are cut into tasks.
@@ -139,7 +142,7 @@ impl Spread {
 /// What tasks read.
 #[derive(Debug)]
 pub(super) enum Reads {
-    /// The input, in blocks.
+    /// The input, in blocks: of f32, or of bf16 where such are multiplied.
     Input,
     /// A plain image, where no window reaches outside.
     Image,
@@ -150,7 +153,7 @@ pub(super) enum Reads {
     /// A copy of its own, of the pixels under a 1x1 window with strides, one after the other: what
     /// lies between them would take as much cache as they do. How many elements it holds at most.
     Pixels(usize),
-    /// The same as pairs of bf16, for any stride.
+    /// The same, made pairs of bf16, for any stride.
     Words(PairImage, usize),
     /// A copy of an image as pairs of bf16, which all threads make together: images one after the
     /// other. How many elements it holds.
@@ -213,12 +216,18 @@ impl Tiled {
         let tasks = together * cut.tasks;
         let task_pairs = pairs.div_ceil(cut.wanted.div_ceil(tasks)).max(1);
         let finish = Finish::new(activation);
-        Self { isa, window, finish, cut, task_pairs, reads, spread: None, pairs: None }
+        let (spread, pairs, output) = (None, None, Format::F32);
+        Self { isa, window, finish, cut, task_pairs, reads, spread, pairs, output }
     }
 
     /// Of pairs of bf16, which this multiplies.
     pub(super) fn of(self, pairs: Pairs) -> Self {
         Self { pairs: Some(pairs), ..self }
+    }
+
+    /// Writes pairs of bf16, if it says so; of a single group.
+    pub(super) fn writing(self, output: Format) -> Self {
+        Self { output, ..self }
     }
 
     /// Of an input in blocks that is read where it lies: so many channels in all of it, and in all
@@ -269,10 +278,18 @@ impl Tiled {
         (self.table_len() + copy + self.run_len()).next_multiple_of(LINE / size_of::<isize>())
     }
 
-    /// Results on their way to pixels that are spread.
+    /// Whether results of a run of pixels are finished in memory of the thread's own: on their way
+    /// to pixels that are spread, or to bf16.
+    #[inline]
+    fn finishes_apart(&self) -> bool {
+        let late = self.finish.run_length() < usize::MAX;
+        self.spread.is_some() || (late && self.output != Format::F32)
+    }
+
+    /// Such results.
     fn run_len(&self) -> usize {
         let results = NB * RUN * self.isa.lanes();
-        if self.spread.is_some() { results.div_ceil(F32_OF_ISIZE) } else { 0 }
+        if self.finishes_apart() { results.div_ceil(F32_OF_ISIZE) } else { 0 }
     }
 
     fn table_len(&self) -> usize {
@@ -358,7 +375,11 @@ impl Tiled {
     /// Whether each output pixel is made of the input pixel of the same number, read where it lies
     /// or copied as words: [`Tiled::pixels`].
     pub(super) fn is_pointwise(&self) -> bool {
-        let reads = matches!(self.reads, Reads::Input | Reads::Words(..));
+        let reads = match self.reads {
+            Reads::Input => self.pairs.is_none(),
+            Reads::Words(..) => self.output == Format::F32,
+            _ => false,
+        };
         reads && self.window.is_pointwise() && self.spread.is_none()
     }
 
@@ -430,7 +451,9 @@ impl Tiled {
         let block = self.isa.lanes();
         let [out, inp] = weights.channels;
         let groups = weights.groups;
-        let image = (groups * out).div_ceil(block) * block * self.out_pixels();
+        let blocks = (groups * out).div_ceil(block);
+        let image_of = |format: Format| format.planes(blocks) * block * self.out_pixels();
+        let image = image_of(self.output);
         let in_image = match weights.input {
             ConvInput::Blocked => {
                 (groups * inp).div_ceil(block) * block * self.window.input_pixels()
@@ -441,7 +464,7 @@ impl Tiled {
                     assert_eq!(inp, image.channels.div_ceil(2), "weights of other channels");
                     groups * image.planes() * block * self.window.input_pixels()
                 }
-                _ => unreachable!("pairs are read as words"),
+                _ => (groups * inp).div_ceil(block) * block * self.window.input_pixels(),
             },
         };
         let batch = y.len() / image;
@@ -449,8 +472,11 @@ impl Tiled {
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let words = matches!(self.reads, Reads::Words(..) | Reads::WholeWords(..));
-        let pairs_of = (weights.input == ConvInput::Pairs, self.pairs.is_some());
-        assert_eq!((words, words), pairs_of, "weights are packed for another precision");
+        let of_pairs = weights.input == ConvInput::Pairs;
+        assert_eq!(of_pairs, self.pairs.is_some(), "weights are packed for another precision");
+        assert!(of_pairs || !words, "weights are packed for another precision");
+        assert!(groups == 1 || self.output == Format::F32, "bf16 of several groups");
+        assert!(of_pairs || self.output == Format::F32, "bf16 without what makes it");
         let plain = weights.input == ConvInput::Plain;
         assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
         if let Reads::Whole(copy) | Reads::Part(copy) = &self.reads {
@@ -461,7 +487,9 @@ impl Tiled {
             "lengths of a convolution"
         );
         assert!(bias.len() >= groups * pairs * NB * block, "bias is not padded");
-        assert!(residual.is_none_or(|r| r.data.len() == y.len()), "length of a residual");
+        let fits = |r: Residual<'_>| r.data.len() == batch * image_of(r.format);
+        assert!(residual.is_none_or(fits), "length of a residual");
+        assert!(residual.is_none_or(|r| of_pairs || r.format == Format::F32), "a residual of bf16");
         assert!(residual.is_none() || self.spread.is_none(), "a residual of spread pixels");
         let scaled = matches!(self.reads, Reads::Words(..));
         let of_image = in_image / self.window.input_pixels();
@@ -470,7 +498,7 @@ impl Tiled {
         assert!(workers.len >= self.worker_len(), "scratch memory of a worker");
         let pair_tasks = pairs.div_ceil(self.task_pairs);
         let grid = [batch, groups * pair_tasks, self.cut.tasks];
-        Run { conv: self, operands, workers, image: [in_image, image], pair_tasks, grid }
+        Run { conv: self, operands, workers, in_image, blocks, pair_tasks, grid }
     }
 }
 
@@ -492,8 +520,10 @@ pub(super) struct Run<'a> {
     conv: &'a Tiled,
     operands: Operands<'a>,
     workers: Workers<'a>,
-    /// Elements of an image of the input, and of the output.
-    image: [usize; 2],
+    /// Elements of an image of the input.
+    in_image: usize,
+    /// Blocks of an image of the output.
+    blocks: usize,
     /// Parts of the pairs of output blocks of a group.
     pair_tasks: usize,
     /// Tasks: images, parts of the output channels, parts of the pixels.
@@ -504,7 +534,7 @@ impl Run<'_> {
     /// One image of the input.
     #[inline]
     pub(super) fn image(&self, n: usize) -> &[f32] {
-        &self.operands.x[n * self.image[0]..(n + 1) * self.image[0]]
+        &self.operands.x[n * self.in_image..(n + 1) * self.in_image]
     }
 
     /// A task; `x` is the image or the copy of all of it. No two may run under the same worker's
@@ -536,12 +566,12 @@ impl Run<'_> {
         let block = group * (out / conv.isa.lanes()) + first * NB;
         let skipped = if conv.spread.is_some() { 0 } else { range.start };
         let plane = conv.out_pixels();
-        let to = Place {
-            first: n * self.image[1] + (block * plane + skipped) * conv.isa.lanes(),
-            plane,
-        };
+        // Where an image's block begins, counted in planes.
+        let at = |format: Format| n * format.planes(self.blocks) + format.plane(block);
+        let start = |format| (at(format) * plane + skipped) * conv.isa.lanes();
+        let to = Place { first: start(Format::F32), words: start(Format::of(true)), plane };
         let factors = self.operands.factors.map(|f| {
-            let len = self.image[0] / conv.window.input_pixels();
+            let len = self.in_image / conv.window.input_pixels();
             &f[n * len..(n + 1) * len]
         });
         conv.compute(Task {

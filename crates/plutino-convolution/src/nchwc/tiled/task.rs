@@ -1,6 +1,7 @@
 //! The work of one task: a block of pixels, for some pairs of output channel blocks.
 
 use super::super::finish::{Finish, RUN};
+use super::super::format::Format;
 use super::super::prefetch::Ahead;
 use super::super::tile::{
     CHAIN, CHAIN_OF_FIRST, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody,
@@ -20,8 +21,17 @@ pub(in super::super) struct Place {
     /// The element of `y` where the first block's first pixel is; where pixels are spread, where
     /// the block's plane starts.
     pub(in super::super) first: usize,
+    /// The same of tensors of bf16: of the words of the first pair of blocks.
+    pub(in super::super) words: usize,
     /// Pixels from one block to the next.
     pub(in super::super) plane: usize,
+}
+
+impl Place {
+    /// Of a tensor of f32.
+    pub(in super::super) fn of_f32(first: usize, plane: usize) -> Self {
+        Self { first, words: 0, plane }
+    }
 }
 
 /// One block of pixels of one image, for some pairs of output blocks.
@@ -45,7 +55,8 @@ pub(super) struct Task<'a> {
     pub(super) table: &'a mut [isize],
     /// Memory for a copy of the pixels that are read, for [`Reads::Pixels`].
     pub(super) copy: &'a mut [f32],
-    /// Results of a run of pixels, where they are spread: a block after the other.
+    /// Results of a run of pixels, where they are [finished apart](Tiled::finishes_apart): a block
+    /// after the other.
     pub(super) run: &'a SharedMut<'a, f32>,
 }
 
@@ -63,10 +74,11 @@ impl<const PAIRS: bool> Vectorized for OfPairs<'_, PAIRS> {
 impl Task<'_> {
     /// The same for some of its pairs of output blocks.
     pub(super) fn of_pairs(&mut self, pairs: Range<usize>) -> Task<'_> {
-        let blocks = (pairs.start - self.pairs.start) * NB;
-        let first = self.to.first + blocks * self.to.plane * self.conv.isa.lanes();
+        let plane = self.to.plane * self.conv.isa.lanes();
+        let skipped = (pairs.start - self.pairs.start) * plane;
+        let [first, words] = [self.to.first + NB * skipped, self.to.words + skipped];
         Task {
-            to: Place { first, ..self.to },
+            to: Place { first, words, ..self.to },
             first_reader: self.first_reader && pairs.start == self.pairs.start,
             pairs,
             pixels: self.pixels.clone(),
@@ -153,8 +165,11 @@ impl Task<'_> {
                 ),
                 bias: &ops.bias[index * NB * b..(index + 1) * NB * b],
                 starts,
+                words: self.to.words + (pair - self.pairs.start) * self.to.plane * b,
                 blocks,
                 finish: conv.finish,
+                output: conv.output,
+                apart: conv.finishes_apart(),
                 position,
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: self.run,
@@ -219,9 +234,15 @@ struct Pair<'a, const PAIRS: bool> {
     /// Where the task's first pixel lies in y, for each block; where pixels are spread, where the
     /// plane does.
     starts: [usize; NB],
+    /// The same in tensors of bf16, whose words the blocks share.
+    words: usize,
     /// Blocks to store: 1 for an odd last one.
     blocks: usize,
     finish: Finish,
+    /// How y lies.
+    output: Format,
+    /// See [`Tiled::finishes_apart`].
+    apart: bool,
     /// One of [`Position`].
     position: usize,
     /// Where results are to be spread; the number of the task's first pixel, and pixels in a row.
@@ -256,7 +277,7 @@ impl<const PAIRS: bool> TileBody for Pair<'_, PAIRS> {
 
     #[inline(always)]
     fn run_length(&self) -> usize {
-        if self.spread.is_some() { RUN } else { self.finish.run_length() }
+        if self.apart { RUN } else { self.finish.run_length() }
     }
 
     #[inline(always)]
@@ -350,11 +371,19 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
     /// Completes the results of pixels of block `k` that are stored.
     #[cfg_attr(not(unoptimised), inline(always))]
     fn complete_block<S: Simd>(&self, s: S, k: usize, pixels: Range<usize>) {
-        let (residual, y) = self.results::<S>(k, pixels.start, pixels.len());
+        let (residual, (y, _)) = self.results::<S>(k, pixels.start, pixels.len());
         self.finish.complete(s, residual, y);
         if let Some((spread, start, width)) = self.spread {
             let pixels = start + pixels.start..start + pixels.end;
-            self.scatter(s, spread, width, pixels, y, self.starts[k]);
+            let (plane, format) = self.place::<S>(self.output, k, 0, 0);
+            self.scatter(s, spread, width, pixels, y, (plane.start, format));
+        } else if self.apart {
+            let (range, format) = self.place::<S>(self.output, k, pixels.start, pixels.len());
+            // SAFETY: as for results.
+            let to = unsafe { self.ops.y.slice(range) };
+            for (y, to) in y.chunks_exact(S::LANES).zip(to.chunks_exact_mut(S::LANES)) {
+                format.store(s, s.load(y), to);
+            }
         }
     }
 
@@ -365,11 +394,28 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         let bias = s.load(&self.bias[k * S::LANES..]);
         let mut sums = sums;
         unroll!(MR, |J| sums[J] = s.add(sums[J], bias));
-        self.finish.store::<S, MR, true>(s, sums, residual, y);
+        self.finish.store::<S, MR, true, PAIRS>(s, sums, residual, y);
     }
 
-    /// The residual and the result of `count` pixels of block `k`. Where that is a constant, so are
-    /// their lengths: no store of a tile asks for them.
+    /// Where `count` pixels of block `k` lie in a tensor, and how that block does.
+    #[inline(always)]
+    fn place<S: Simd>(
+        &self,
+        format: Format,
+        k: usize,
+        first: usize,
+        count: usize,
+    ) -> (Range<usize>, Format) {
+        let start = match format {
+            Format::Bf16 { .. } if const { PAIRS } => self.words,
+            _ => self.starts[k],
+        };
+        let start = start + first * S::LANES;
+        (start..start + count * S::LANES, format.of_block(k))
+    }
+
+    /// The residual and the result of `count` pixels of block `k`, and how that lies. Where the
+    /// count is a constant, so are their lengths: no store of a tile asks for them.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // see below
     fn results<S: Simd>(
@@ -377,22 +423,25 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         k: usize,
         first: usize,
         count: usize,
-    ) -> (Option<Residual<'_>>, &mut [f32]) {
-        let from = |start: usize| start..start + count * S::LANES;
-        if self.spread.is_some() {
-            let range = from((k * RUN + first % RUN) * S::LANES);
+    ) -> (Option<Residual<'_>>, (&mut [f32], Format)) {
+        let residual = self.ops.residual.map(|r| {
+            let (range, format) = self.place::<S>(r.format, k, first, count);
+            Residual { format, ..r.part(range) }
+        });
+        if self.apart {
+            let start = (k * RUN + first % RUN) * S::LANES;
             // SAFETY: the worker's own, and one slice of it lives at a time.
-            return (None, unsafe { self.run.slice(range) });
+            let run = unsafe { self.run.slice(start..start + count * S::LANES) };
+            return (residual, (run, Format::F32));
         }
-        let range = from(self.starts[k] + first * S::LANES);
-        let residual = self.ops.residual.map(|r| r.part(range.clone()));
+        let (range, format) = self.place::<S>(self.output, k, first, count);
         // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives
         // at a time.
-        (residual, unsafe { self.ops.y.slice(range) })
+        (residual, (unsafe { self.ops.y.slice(range) }, format))
     }
 
     /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in
-    /// the plane that starts at `to`.
+    /// the plane that starts at `to` and holds a block in this format.
     #[inline(always)]
     fn scatter<S: Simd>(
         &self,
@@ -401,7 +450,7 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         width: usize,
         pixels: Range<usize>,
         results: &[f32],
-        to: usize,
+        (to, format): (usize, Format),
     ) {
         let mut pixel = pixels.start;
         let mut results = results.chunks_exact(S::LANES);
@@ -412,7 +461,7 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
             for (i, result) in (&mut results).take(end - pixel).enumerate() {
                 let at = to + (first + i * spread.step[1]) * S::LANES;
                 // SAFETY: this task alone writes these pixels, one after the other.
-                s.store(s.load(result), unsafe { self.ops.y.slice(at..at + S::LANES) });
+                format.store(s, s.load(result), unsafe { self.ops.y.slice(at..at + S::LANES) });
             }
             pixel = end;
         }

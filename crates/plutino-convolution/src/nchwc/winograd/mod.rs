@@ -44,12 +44,13 @@ mod unshuffle;
 mod weights;
 
 use self::order::Order;
-use self::steps::{InputRow, OutputRow, Product};
+use self::steps::{InputRow, OutputRow, Product, RowOfInput, RowOfOutput};
 use self::transform::{Five, Four, FourFour, FourStrided, Transform, Two};
 use self::unshuffle::Unshuffled;
 use self::weights::WinogradWeights;
 use super::finish::Finish;
 use super::first_layer;
+use super::format::Format;
 use super::prefetch;
 use super::tile::NB;
 use super::tiled::{LOOK, pad_bias};
@@ -57,14 +58,14 @@ use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::cost::{full_speed, stream_cycles};
-use crate::post_ops::Residual;
+use crate::post_ops::{Bf16Tensors, Residual};
 use crate::problem::ConvError;
 use plutino_cpu::par::{SharedMut, owner, part_of, stop};
-use plutino_cpu::simd::Isa;
+use plutino_cpu::simd::{Isa, Pairs};
 use plutino_cpu::{PackKey, Par};
+use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::{FloatSource, Floats};
 use std::borrow::Cow;
-use std::marker::PhantomData;
 
 /// An algorithm of the family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,6 +185,11 @@ pub(crate) struct Winograd {
     parts: usize,
     /// Whether input is asked for before its turn: see [`prefetch`].
     fetches: bool,
+    /// What reads and makes bf16, where tensors may be such.
+    pairs: Option<Pairs>,
+    /// How the input lies, where it is no plain image, and the output.
+    input: Format,
+    output: Format,
 }
 
 /// Of an input in channel blocks. None unless the window has the algorithm's taps and stride, and
@@ -213,7 +219,7 @@ impl Winograd {
         window: Window,
         image: Option<Unshuffled>,
     ) -> Option<Self> {
-        let &Request { problem, post_ops, isa, threads, .. } = request;
+        let &Request { problem, post_ops, isa, threads, unit, bf16, .. } = request;
         let (out, batch) = (problem.out_channels(), problem.batch());
         let inp = image.as_ref().map_or(problem.in_channels(), Unshuffled::channels);
         let sizes = variant.sizes();
@@ -258,7 +264,9 @@ impl Winograd {
             _ => 1,
         };
         // Squares are a copy in cache.
-        let fetches = image.is_none() && prefetch::pays(batch * inp * window.input_pixels());
+        let numbers = batch * inp * window.input_pixels();
+        let words = if bf16.input { numbers / 2 } else { numbers };
+        let fetches = image.is_none() && prefetch::pays(words);
         Some(Self {
             isa,
             variant,
@@ -275,6 +283,12 @@ impl Winograd {
             threads,
             parts,
             fetches,
+            pairs: match unit {
+                Some(MatrixUnit::Pairs(pairs)) if pairs.isa() == isa => Some(pairs),
+                _ => None,
+            },
+            input: Format::of(bf16.input),
+            output: Format::of(bf16.output),
         })
     }
 
@@ -364,7 +378,13 @@ impl Winograd {
         // The image of a row of tiles, and which of its rows that is.
         let row_of = |row: usize| (row / self.tiles[0], row % self.tiles[0]);
         let shared = SharedMut::new(v);
-        par.run_grid([1, in_blocks, rows], |worker, [_, block, row]| {
+        // A task has all blocks that share words.
+        let blocks_of = |format: Format, plane: usize, blocks: usize| {
+            let each = if format == Format::F32 { 1 } else { 2 };
+            plane * each..blocks.min((plane + 1) * each)
+        };
+        let planes = self.input.planes(in_blocks);
+        let transform = |worker: usize, block: usize, row: usize| {
             let part = part_with(row);
             let (n, row_of_image) = row_of(first + row);
             let top = row_of_image * T::OUT * T::STRIDE;
@@ -377,12 +397,11 @@ impl Winograd {
                 image.rows(&x[n * image.image_len()..], block, lines, b, own);
                 (&*own, 0)
             } else {
-                let plane = (n * in_blocks + block) * in_plane;
+                let plane = (n * planes + self.input.plane(block)) * in_plane;
                 (&x[plane..plane + in_plane], top.wrapping_sub(self.window.pad[0]))
             };
-            self.isa.run(InputRow::<T> {
-                conv: self,
-                transform: PhantomData,
+            self.transform_input::<T>(RowOfInput {
+                format: self.input.of_block(block),
                 x,
                 top,
                 v: &shared,
@@ -390,6 +409,11 @@ impl Winograd {
                 at: part.index * v_part + block * part.tiles * b,
                 places: part.order.row(first + row),
             });
+        };
+        par.run_grid([1, planes, rows], |worker, [_, plane, row]| {
+            for block in blocks_of(self.input, plane, in_blocks) {
+                transform(worker, block, row);
+            }
         });
         let (v, shared) = (&*v, SharedMut::new(m));
         // A task is a point or one of its parts, or less where there are few tasks for the threads.
@@ -418,24 +442,51 @@ impl Winograd {
             }
         });
         let m = &*m;
-        par.run_grid([1, out_blocks, rows], |_, [_, block, row]| {
-            let part = part_with(row);
-            let (n, row_of_image) = row_of(first + row);
-            let plane = (n * out_blocks + block) * out_plane;
-            self.isa.run(OutputRow::<T> {
-                conv: self,
-                transform: PhantomData,
-                m,
-                m_point,
-                at: part.index * m_part + block * part.tiles * b,
-                places: part.order.row(first + row),
-                bias: &bias[block * b..],
-                residual: residual.map(|r| r.part(plane..plane + out_plane)),
-                y,
-                plane,
-                row: row_of_image,
-            });
+        let planes = self.output.planes(out_blocks);
+        par.run_grid([1, planes, rows], |_, [_, plane, row]| {
+            for block in blocks_of(self.output, plane, out_blocks) {
+                let part = part_with(row);
+                let (n, row_of_image) = row_of(first + row);
+                // Where the block lies in a tensor.
+                let place = |format: Format| {
+                    (n * format.planes(out_blocks) + format.plane(block)) * out_plane
+                };
+                let output = RowOfOutput {
+                    m,
+                    m_point,
+                    at: part.index * m_part + block * part.tiles * b,
+                    places: part.order.row(first + row),
+                    bias: &bias[block * b..],
+                    residual: residual.map(|r| {
+                        let (start, format) = (place(r.format), r.format.of_block(block));
+                        Residual { format, ..r.part(start..start + out_plane) }
+                    }),
+                    y,
+                    plane: place(self.output),
+                    format: self.output.of_block(block),
+                    row: row_of_image,
+                };
+                self.transform_back::<T>(output);
+            }
         });
+    }
+
+    /// Transforms one row of tiles of one input block.
+    fn transform_input<T: Transform>(&self, row: RowOfInput<'_>) {
+        match self.pairs.filter(|_| row.format != Format::F32) {
+            None => self.isa.run(InputRow::<T, false>::new(self, row)),
+            Some(pairs) => pairs.run(InputRow::<T, true>::new(self, row)),
+        }
+    }
+
+    /// Transforms one row of tiles of one output block back.
+    fn transform_back<T: Transform>(&self, row: RowOfOutput<'_>) {
+        let bf16 = [Some(row.format), row.residual.map(|r| r.format)];
+        let bf16 = bf16.into_iter().flatten().any(|format| format != Format::F32);
+        match self.pairs.filter(|_| bf16) {
+            None => self.isa.run(OutputRow::<T, false>::new(self, row)),
+            Some(pairs) => pairs.run(OutputRow::<T, true>::new(self, row)),
+        }
     }
 }
 
@@ -461,6 +512,13 @@ impl Bound for Winograd {
 
     fn cycles(&self) -> f64 {
         self.estimate() / PAYS
+    }
+
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        let may = self.pairs.is_some();
+        // Of the output, what is finished in registers.
+        let output = may && self.finish.at_once();
+        Bf16Tensors { input: may && self.image.is_none(), residual: may, output }
     }
 
     fn pack_key(&self) -> PackKey {

@@ -3,6 +3,7 @@
 use super::Winograd;
 use super::order::Places;
 use super::transform::{MOST, MOST_OUT, Transform, zeros};
+use crate::nchwc::format::Format;
 use crate::nchwc::prefetch;
 use crate::nchwc::tile::{
     NB, Panel, Position, Taps, TileBody, chain, for_each_tile, lines_ahead, tile,
@@ -14,11 +15,11 @@ use plutino_cpu::simd::{Simd, Vectorized};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Transforms one row of tiles of one input block.
-pub(super) struct InputRow<'a, T> {
-    pub(super) conv: &'a Winograd,
-    pub(super) transform: PhantomData<T>,
-    /// Rows of a block of the input.
+/// What is transformed, and where it goes: one row of tiles of one input block.
+pub(super) struct RowOfInput<'a> {
+    /// How the block lies in its plane.
+    pub(super) format: Format,
+    /// Rows of that.
     pub(super) x: &'a [f32],
     /// The first row of the tiles among them; where it lies above, below zero by wrapping.
     pub(super) top: usize,
@@ -30,33 +31,48 @@ pub(super) struct InputRow<'a, T> {
     pub(super) places: Places,
 }
 
-impl<T: Transform> Vectorized for InputRow<'_, T> {
+/// Transforms such a row; with `BF16` one of such.
+pub(super) struct InputRow<'a, T, const BF16: bool> {
+    conv: &'a Winograd,
+    transform: PhantomData<T>,
+    row: RowOfInput<'a>,
+}
+
+impl<'a, T, const BF16: bool> InputRow<'a, T, BF16> {
+    pub(super) fn new(conv: &'a Winograd, row: RowOfInput<'a>) -> Self {
+        Self { conv, transform: PhantomData, row }
+    }
+}
+
+impl<T: Transform, const BF16: bool> Vectorized for InputRow<'_, T, BF16> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let RowOfInput { format, x, top, v, v_point, at, places } = self.row;
+        let format = if const { BF16 } { format } else { Format::F32 };
+        // What the block before shares with this one it has asked for.
+        let fetches = self.conv.fetches && format != Format::Bf16 { upper: true };
         let window = &self.conv.window;
         let b = S::LANES;
         let width = window.input[1];
-        let height = self.x.len() / (width * b);
-        let places = self.places;
-        let end = points::<T>(self.at, self.v_point, places.end() * b);
-        assert!(end <= self.v.len(), "room for points");
+        let height = x.len() / (width * b);
+        let end = points::<T>(at, v_point, places.end() * b);
+        assert!(end <= v.len(), "room for points");
         // Where either wraps, below zero, it ends outside.
         let inside =
             |first: usize, size| first.checked_add(T::POINTS).is_some_and(|end| end <= size);
-        let top = self.top;
         let mut columns = [zeros(s); MOST];
         for t in 0..self.conv.tiles[1] {
             let left = (t * T::OUT * T::STRIDE).wrapping_sub(window.pad[1]);
             let whole = inside(top, height) && inside(left, width);
             let (place, short) = places.of(t);
-            let place = self.at + place * b;
+            let place = at + place * b;
             // What no tile before has read: its rows below theirs.
-            if const { T::STRIDE == 1 } && self.conv.fetches {
+            if const { T::STRIDE == 1 } && fetches {
                 let column = left.wrapping_add(prefetch::TILES * T::OUT);
                 for i in T::POINTS - T::OUT..T::POINTS {
                     let pixel = top.wrapping_add(i).wrapping_mul(width).wrapping_add(column);
-                    let first = self.x.as_ptr().wrapping_add(pixel.wrapping_mul(b));
+                    let first = x.as_ptr().wrapping_add(pixel.wrapping_mul(b));
                     prefetch::lines(s, first, T::OUT * b);
                 }
             }
@@ -64,15 +80,15 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
                 let ix = left.wrapping_add(j);
                 let mut d = zeros(s);
                 if whole {
-                    let column = self.x.as_ptr().wrapping_add((top * width + ix) * b);
+                    let column = x.as_ptr().wrapping_add((top * width + ix) * b);
                     // SAFETY: all rows and columns of the tile are among those of x (asked).
                     unroll!(T::POINTS, |I| d[I] =
-                        unsafe { s.load_ptr(column.wrapping_add(I * width * b)) });
+                        unsafe { format.load_ptr(s, column.wrapping_add(I * width * b)) });
                 } else if ix < width {
                     unroll!(T::POINTS, |I| {
                         let iy = top.wrapping_add(I);
                         if iy < height {
-                            d[I] = s.load(&self.x[(iy * width + ix) * b..]);
+                            d[I] = format.load(s, &x[(iy * width + ix) * b..]);
                         }
                     });
                 }
@@ -82,12 +98,12 @@ impl<T: Transform> Vectorized for InputRow<'_, T> {
                 let mut line = zeros(s);
                 unroll!(T::POINTS, |J| line[J] = columns[J][i]);
                 let line = T::input_of(s, line, short);
-                let at = i * T::POINTS * self.v_point + place;
-                let v = self.v.as_mut_ptr().wrapping_add(at);
+                let line_of = i * T::POINTS * v_point + place;
+                let v = v.as_mut_ptr().wrapping_add(line_of);
                 // SAFETY: there is room (asserted), and tasks transform different tiles or blocks.
                 // (At points that a short tile does not have, what is written is not read.)
                 unroll!(T::POINTS, |J| unsafe {
-                    s.store_ptr(line[J], v.wrapping_add(J * self.v_point));
+                    s.store_ptr(line[J], v.wrapping_add(J * v_point));
                 });
             }
         }
@@ -178,46 +194,61 @@ impl TileBody for ProductTile<'_> {
     }
 }
 
-/// Transforms one row of tiles of one output block back.
-pub(super) struct OutputRow<'a, T> {
-    pub(super) conv: &'a Winograd,
-    pub(super) transform: PhantomData<T>,
+/// What is transformed back, and where it goes: one row of tiles of one output block.
+pub(super) struct RowOfOutput<'a> {
     pub(super) m: &'a [f32],
     pub(super) m_point: usize,
     /// As for the input.
     pub(super) at: usize,
     pub(super) places: Places,
     pub(super) bias: &'a [f32],
+    /// Of the output plane.
     pub(super) residual: Option<Residual<'a>>,
     pub(super) y: &'a SharedMut<'a, f32>,
     /// Where the output plane starts in y.
     pub(super) plane: usize,
+    /// How the block lies there.
+    pub(super) format: Format,
     pub(super) row: usize,
 }
 
-impl<T: Transform> Vectorized for OutputRow<'_, T> {
+/// Transforms such a row back. With `BF16` the output or the residual is of such.
+pub(super) struct OutputRow<'a, T, const BF16: bool> {
+    conv: &'a Winograd,
+    transform: PhantomData<T>,
+    row: RowOfOutput<'a>,
+}
+
+impl<'a, T, const BF16: bool> OutputRow<'a, T, BF16> {
+    pub(super) fn new(conv: &'a Winograd, row: RowOfOutput<'a>) -> Self {
+        Self { conv, transform: PhantomData, row }
+    }
+}
+
+impl<T: Transform, const BF16: bool> Vectorized for OutputRow<'_, T, BF16> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let RowOfOutput { m, m_point, at, places, bias, residual, y, plane, format, row } =
+            self.row;
         let b = S::LANES;
         let [height, width] = self.conv.window.output;
-        let bias = s.load(self.bias);
+        let bias = s.load(bias);
         let finish = self.conv.finish;
-        let rows = T::OUT.min(height - self.row * T::OUT);
-        let places = self.places;
-        let end = points::<T>(self.at, self.m_point, places.end() * b);
-        assert!(end <= self.m.len(), "all points");
+        let rows = T::OUT.min(height - row * T::OUT);
+        let end = points::<T>(at, m_point, places.end() * b);
+        assert!(end <= m.len(), "all points");
         let mut columns = [[s.zero(); MOST_OUT]; MOST];
         for t in 0..self.conv.tiles[1] {
             let (place, short) = places.of(t);
-            let place = self.at + place * b;
+            let place = at + place * b;
             for j in 0..T::POINTS {
-                let mut m = zeros(s);
-                let column = self.m.as_ptr().wrapping_add(j * self.m_point + place);
+                let mut points = zeros(s);
+                let column = m.as_ptr().wrapping_add(j * m_point + place);
                 // SAFETY: the points are all there (asserted).
-                unroll!(T::POINTS, |I| m[I] =
-                    unsafe { s.load_ptr(column.wrapping_add(I * T::POINTS * self.m_point)) });
-                columns[j] = T::output_of(s, m, places.short_row);
+                unroll!(T::POINTS, |I| points[I] =
+                    unsafe { s.load_ptr(column.wrapping_add(I * T::POINTS * m_point)) });
+                columns[j] = T::output_of(s, points, places.short_row);
             }
             let cols = T::OUT.min(width - t * T::OUT);
             for i in 0..rows {
@@ -227,15 +258,16 @@ impl<T: Transform> Vectorized for OutputRow<'_, T> {
                 for sum in &mut sums {
                     *sum = s.add(*sum, bias);
                 }
-                let at = ((self.row * T::OUT + i) * width + t * T::OUT) * b;
-                // SAFETY: tasks write different rows or blocks.
-                let y = unsafe { self.y.slice(self.plane + at..self.plane + at + cols * b) };
-                let residual = self.residual.map(|r| r.part(at..at + cols * b));
+                let at = ((row * T::OUT + i) * width + t * T::OUT) * b;
+                // SAFETY: tasks write different rows or words.
+                let y = unsafe { y.slice(plane + at..plane + at + cols * b) };
+                let y = (y, format);
+                let residual = residual.map(|r| r.part(at..at + cols * b));
                 let [a, b, c, d, _] = sums;
                 match T::OUT {
-                    2 => finish.store::<S, 2, false>(s, [a, b], residual, y),
-                    4 => finish.store::<S, 4, false>(s, [a, b, c, d], residual, y),
-                    _ => finish.store::<S, MOST_OUT, false>(s, sums, residual, y),
+                    2 => finish.store::<S, 2, false, BF16>(s, [a, b], residual, y),
+                    4 => finish.store::<S, 4, false, BF16>(s, [a, b, c, d], residual, y),
+                    _ => finish.store::<S, MOST_OUT, false, BF16>(s, sums, residual, y),
                 }
             }
         }

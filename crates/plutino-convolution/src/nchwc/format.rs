@@ -1,0 +1,99 @@
+//! Channel blocks of f32, and of bf16.
+//!
+//! ```text
+//!   f32, blocks of 16 channels            bf16, blocks of 32 channels
+//!   pixel p of block 0: | c0 ... c15 |      | c0 c1 | c2 c3 | ... | c30 c31 |   words of two
+//!   pixel p of block 1: | c16 .. c31 |        lower half      upper half
+//! ```
+//! A block of bf16 takes the bytes of one of f32 and holds two of them: whoever computes one block
+//! of f32 writes one half of each pixel's words. Blocks count f32's channels everywhere but here.
+
+use plutino_cpu::simd::Simd;
+
+/// How a tensor in channel blocks lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// In blocks of f32.
+    F32,
+    /// In blocks of bf16.
+    Bf16 {
+        /// Of a single block, which half of the words it is; of a tensor, that of its first block.
+        upper: bool,
+    },
+}
+
+impl Format {
+    /// That of a tensor.
+    pub(crate) const fn of(bf16: bool) -> Self {
+        if bf16 { Self::Bf16 { upper: false } } else { Self::F32 }
+    }
+
+    /// That of one of a tensor's blocks.
+    #[inline(always)]
+    pub(crate) const fn of_block(self, block: usize) -> Self {
+        match self {
+            Self::F32 => self,
+            Self::Bf16 { .. } => Self::Bf16 { upper: block % 2 == 1 },
+        }
+    }
+
+    /// The plane that holds a block.
+    #[inline(always)]
+    pub(crate) const fn plane(self, block: usize) -> usize {
+        match self {
+            Self::F32 => block,
+            Self::Bf16 { .. } => block / 2,
+        }
+    }
+
+    /// Planes that hold so many blocks.
+    #[inline(always)]
+    pub(crate) const fn planes(self, blocks: usize) -> usize {
+        match self {
+            Self::F32 => blocks,
+            Self::Bf16 { .. } => blocks.div_ceil(2),
+        }
+    }
+
+    /// Where the words of a block begin among those of a pixel.
+    #[inline(always)]
+    const fn start<S: Simd>(self) -> usize {
+        match self {
+            Self::Bf16 { upper: true } => S::LANES / 2,
+            _ => 0,
+        }
+    }
+
+    /// A block's numbers of a pixel, of which `x` begins with the words.
+    #[inline(always)]
+    pub(super) fn load<S: Simd>(self, s: S, x: &[f32]) -> S::F32 {
+        match self {
+            Self::F32 => s.load(x),
+            Self::Bf16 { .. } => s.load_bf16(&x[self.start::<S>()..]),
+        }
+    }
+
+    /// The same.
+    ///
+    /// # Safety
+    /// `x` is valid for reads of a vector.
+    #[inline(always)]
+    pub(super) unsafe fn load_ptr<S: Simd>(self, s: S, x: *const f32) -> S::F32 {
+        // SAFETY: a vector, or half of one (precondition).
+        unsafe {
+            match self {
+                Self::F32 => s.load_ptr(x),
+                Self::Bf16 { .. } => s.load_bf16_ptr(x.wrapping_add(self.start::<S>())),
+            }
+        }
+    }
+
+    /// Writes a block's numbers of a pixel, of which `y` begins with the words.
+    #[inline(always)]
+    pub(super) fn store<S: Simd>(self, s: S, v: S::F32, y: &mut [f32]) {
+        match self {
+            Self::F32 => s.store(v, y),
+            Self::Bf16 { .. } => s.store_bf16(v, &mut y[self.start::<S>()..]),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tensors of bf16 beside convolutions: the same bits as of f32 that hold the same numbers.
+
+use crate::harness::*;
+use plutino_convolution::*;
+use plutino_cpu::activation::Activation;
+use plutino_cpu::simd::Pairs;
+use plutino_cpu::{Isa, Par, Pool};
+use plutino_products::gemm::MatrixUnit;
+use plutino_tensor::bf16;
+use std::collections::BTreeSet;
+
+fn rounded(x: &[f32]) -> Vec<f32> {
+    x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
+}
+
+/// All choices of tensors among those that could be bf16, but for none.
+fn choices(could: Bf16Tensors) -> Vec<Bf16Tensors> {
+    let bit = |i: usize, n: usize| i >> n & 1 == 1;
+    let all =
+        (1..8).map(|i| Bf16Tensors { input: bit(i, 0), residual: bit(i, 1), output: bit(i, 2) });
+    all.filter(|bf16| bf16.are_among(could)).collect()
+}
+
+/// Every algorithm that has tensors of bf16, with each choice of them, on 1 to 3 threads. Which
+/// there were for all units.
+fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
+    let given = Tensors::random(&p, post_ops);
+    let residual = given.residual.as_deref().map(rounded);
+    let given = Tensors { x: rounded(&given.x), residual, ..given };
+    let real = Isa::available().into_iter().filter_map(Pairs::of);
+    let mut all: Option<BTreeSet<&str>> = None;
+    for pairs in [Pairs::EMULATED].into_iter().chain(real) {
+        let isa = pairs.isa();
+        let mut ran = BTreeSet::new();
+        for threads in [1, 2, 3] {
+            let unit = Some(MatrixUnit::Pairs(pairs));
+            let layouts = &ConvLayout::ALL;
+            let request = Request { post_ops, isa, threads, unit, layouts, ..Request::plain(p) };
+            let on = |conv: &Convolution| {
+                Pool::new(threads).enter(|par: &Par| run(conv, isa, &given, par))
+            };
+            for plain in request.candidates() {
+                let name = plain.algorithm().name;
+                let choices = choices(plain.bf16_tensors());
+                if choices.is_empty() {
+                    continue;
+                }
+                ran.insert(name);
+                let exact = on(&plain);
+                for bf16 in choices {
+                    let asked = Request { bf16, ..request };
+                    let mut same = asked.candidates().filter(|c| c.algorithm().name == name);
+                    let conv = same.next().expect("as it says");
+                    let expected = if bf16.output { rounded(&exact) } else { exact.clone() };
+                    assert!(on(&conv) == expected, "{name}, {bf16:?}, {threads} threads, {isa}");
+                }
+            }
+        }
+        all = Some(all.map_or(ran.clone(), |all| &all & &ran));
+    }
+    all.unwrap_or_default()
+}
+
+fn square(size: usize, w: Window) -> [Dim; 2] {
+    [(size, w), (size + 2, w)]
+}
+
+#[test]
+fn single_pixels_and_strides() {
+    for stride in [1, 2] {
+        let w = window(1, stride, 1, (0, 0));
+        // Whole blocks or not, even and odd numbers of them.
+        for channels in [[16, 21], [32, 64], [17, 16], [48, 40], [80, 100]] {
+            let p = problem(2, 1, channels, &square(9, w));
+            assert!(check(p, relu()).is_superset(&["pointwise_bf16", "direct_bf16"].into()));
+        }
+    }
+}
+
+#[test]
+fn what_is_done_to_sums() {
+    let one = window(1, 1, 1, (0, 0));
+    for activation in
+        [None, Some(Activation::Relu6), Some(Activation::Silu), Some(Activation::Tanh)]
+    {
+        for order in [ResidualOrder::BeforeActivation, ResidualOrder::AfterActivation] {
+            let post_ops = with_residual(activation, order);
+            // More pixels than are finished together.
+            assert!(
+                check(problem(1, 1, [32, 48], &square(14, one)), post_ops)
+                    .contains("pointwise_bf16")
+            );
+            let w = window(3, 1, 1, (1, 1));
+            let found = check(problem(2, 1, [16, 40], &square(7, w)), post_ops);
+            assert!(found.contains("winograd4x4_3x3"), "{found:?}");
+        }
+    }
+    // Whose weights are multiplied: the image is f32.
+    let factors = PostOps { factors: true, ..with_residual(None, ResidualOrder::BeforeActivation) };
+    assert!(check(problem(2, 1, [32, 33], &square(9, one)), factors).contains("pointwise_bf16"));
+}
+
+#[test]
+fn windows() {
+    for (w, channels) in [
+        (window(3, 2, 1, (1, 1)), [32, 19]),
+        (window(3, 1, 3, (3, 3)), [64, 16]),
+        (window(5, 2, 1, (0, 1)), [48, 40]),
+    ] {
+        for batch in [1, 3] {
+            let p = problem(batch, 1, channels, &square(11, w));
+            assert!(check(p, relu()).contains("direct_bf16"));
+        }
+    }
+    let p = problem(2, 3, [32, 16], &square(9, window(3, 2, 1, (1, 1))));
+    assert!(check(p, relu()).is_empty(), "groups");
+}
+
+#[test]
+fn transposed_convolutions() {
+    for p in of_phases() {
+        assert!(check(p, relu()).contains("phases_bf16"));
+    }
+    let tanh = PostOps { activation: Some(Activation::Tanh), ..PostOps::default() };
+    let two = window(2, 2, 1, (0, 0));
+    let p = transposed(3, 1, [64, 80], &square(20, two).map(|(n, w)| (n, w, 0)));
+    assert!(check(p, tanh).contains("phases_bf16"));
+}
+
+#[test]
+fn winograd() {
+    let three = |stride| window(3, stride, 1, (1, 1));
+    let names = ["winograd2x2_3x3", "winograd4x4_3x3", "winograd5x5_3x3"];
+    for (batch, size) in [(1, 13), (3, 8), (2, 26)] {
+        let p = problem(batch, 1, [20, 70], &square(size, three(1)));
+        assert!(check(p, relu()).is_superset(&names.into()));
+    }
+    let p = problem(2, 1, [20, 40], &square(21, three(2)));
+    assert!(check(p, relu()).contains("winograd4x4_3x3s2"));
+    let first = problem(2, 1, [3, 48], &square(30, window(7, 2, 1, (3, 3))));
+    assert!(check(first, relu()).contains("winograd4x4_4x4_plain"));
+}
