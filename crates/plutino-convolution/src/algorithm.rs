@@ -98,6 +98,7 @@ pub static ALGORITHMS: &[Algorithm] = &[
         erased(winograd::bind_plain(r, Variant::FourFour))
     }),
     row("tiles_plain", ConvLayout::PlainToBlocked, |r| erased(on_tiles::bind_plain(r))),
+    row("first_layer_bf16", ConvLayout::PlainToBlocked, |r| erased(first_layer::bind_pairs(r))),
     row("first_layer", ConvLayout::PlainToBlocked, |r| erased(first_layer::bind(r))),
     row("gemm", ConvLayout::Plain, |r| erased(gemm::bind(r))),
     row("im2col", ConvLayout::Plain, |r| erased(im2col::bind(r))),

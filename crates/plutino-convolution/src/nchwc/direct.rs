@@ -108,11 +108,12 @@ impl Bound for Shared {
             ConvInput::Blocked => "conv.direct",
             ConvInput::Plain => "conv.direct.plain",
             ConvInput::Pairs => "conv.direct.pairs",
+            ConvInput::PlainPairs => "conv.direct.plain.pairs",
         };
         let key = PackKey::f32(form, [NB * self.isa.lanes(), 0, 0], self.isa);
-        match self.input {
-            ConvInput::Pairs => PackKey { precision: DType::Bf16, ..key },
-            _ => key,
+        match self.input.is_of_pairs() {
+            true => PackKey { precision: DType::Bf16, ..key },
+            false => key,
         }
     }
 
@@ -120,10 +121,11 @@ impl Bound for Shared {
         let p = &self.problem;
         let channels = [p.group_out(), p.group_in()];
         let block = self.isa.lanes();
-        if self.input == ConvInput::Pairs {
-            return Ok(DirectWeights::pack_pairs(weight, p.groups(), channels, p.taps(), block)?);
-        }
-        Ok(DirectWeights::pack(weight, p.groups(), channels, p.taps(), block, self.input)?)
+        let pack = match self.input.is_of_pairs() {
+            true => DirectWeights::pack_pairs,
+            false => DirectWeights::pack,
+        };
+        Ok(pack(weight, p.groups(), channels, p.taps(), block, self.input)?)
     }
 
     fn bytes(weights: &DirectWeights) -> usize {

@@ -73,12 +73,17 @@ impl Finish {
         (y, format): (&mut [f32], Format),
     ) {
         let mut sums = sums;
-        let (before, after) = match residual.map(|r| r.order) {
-            Some(ResidualOrder::AfterActivation) => (None, residual),
-            Some(ResidualOrder::BeforeActivation) => (residual, None),
+        let of = |format| if const { BF16 } { format } else { Format::F32 };
+        let (before, after) = match residual {
+            Some(Residual { data, order: ResidualOrder::AfterActivation, format }) => {
+                (None, Some((data, of(format))))
+            }
+            Some(Residual { data, order: ResidualOrder::BeforeActivation, format }) => {
+                (Some((data, of(format))), None)
+            }
             None => (None, None),
         };
-        add::<S, M, BF16>(s, &mut sums, before, y.len());
+        add(s, &mut sums, before, y.len());
         if self.limited {
             // NaN comes through: the second operand of min and max wins over it.
             let (lo, hi) = (s.splat(self.lo), s.splat(self.hi));
@@ -98,12 +103,11 @@ impl Finish {
             _ => {}
         }
         if rest.is_none() {
-            add::<S, M, BF16>(s, &mut sums, after, y.len());
+            add(s, &mut sums, after, y.len());
         }
         let n = M.min(y.len() / S::LANES);
         unroll!(M, |J| if J < n {
-            let y = &mut y[J * S::LANES..];
-            if const { BF16 } { format.store(s, sums[J], y) } else { s.store(sums[J], y) }
+            of(format).store(s, sums[J], &mut y[J * S::LANES..]);
         });
         if let (Some(activation), false) = (rest, LATE) {
             debug_assert_eq!(format, Format::F32);
@@ -117,7 +121,7 @@ impl Finish {
     pub(super) fn complete<S: Simd>(&self, s: S, residual: Option<Residual<'_>>, y: &mut [f32]) {
         if let Some(activation) = self.late() {
             let after = |r: &Residual<'_>| r.order == ResidualOrder::AfterActivation;
-            let residual = residual.filter(after);
+            let residual = residual.filter(after).map(|r| (r.data, r.format));
             s.outlined(Stored { activation, residual, y });
         }
     }
@@ -125,17 +129,15 @@ impl Finish {
 
 /// Adds the vectors of a residual, as many as `len` elements are.
 #[inline(always)]
-fn add<S: Simd, const M: usize, const BF16: bool>(
+fn add<S: Simd, const M: usize>(
     s: S,
     sums: &mut [S::F32; M],
-    residual: Option<Residual<'_>>,
+    residual: Option<(&[f32], Format)>,
     len: usize,
 ) {
-    if let Some(r) = residual {
+    if let Some((r, format)) = residual {
         unroll!(M, |J| if J < len / S::LANES {
-            let x = &r.data[J * S::LANES..];
-            let x = if const { BF16 } { r.format.load(s, x) } else { s.load(x) };
-            sums[J] = s.add(sums[J], x);
+            sums[J] = s.add(sums[J], format.load(s, &r[J * S::LANES..]));
         });
     }
 }
@@ -143,7 +145,7 @@ fn add<S: Simd, const M: usize, const BF16: bool>(
 /// Results that are stored, but for the activation and the residual after it: whole vectors.
 struct Stored<'a> {
     activation: Activation,
-    residual: Option<Residual<'a>>,
+    residual: Option<(&'a [f32], Format)>,
     y: &'a mut [f32],
 }
 
@@ -152,8 +154,8 @@ impl Vectorized for Stored<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         s.outlined(InPlace::new(self.activation, self.y));
-        let Some(Residual { data, format, .. }) = self.residual else { return };
-        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(data.chunks_exact(S::LANES)) {
+        let Some((residual, format)) = self.residual else { return };
+        for (y, r) in self.y.chunks_exact_mut(S::LANES).zip(residual.chunks_exact(S::LANES)) {
             s.store(s.add(s.load(y), format.load(s, r)), y);
         }
     }

@@ -4,11 +4,15 @@
 //! A plain image has few channels, too few for blocks of a vector. In its copy, of all of it or of
 //! what a part of the output needs, no tap lies in padding, and where a tap lies is the sum of a
 //! number of the pixel and one of the tap. A task that makes a copy of its own reads it from the
-//! cache; what neighbours share is copied twice.
+//! cache; what neighbours share is copied twice. The copy may be one of words: two planes become
+//! one of pairs of bf16.
 
 use super::window::Window;
 use plutino_cpu::Par;
+use plutino_cpu::halves::Half;
 use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::simd::{Isa, Simd, Vectorized, pair};
+use plutino_tensor::bf16;
 use std::ops::Range;
 
 /// How an output plane is cut into parts, and the copy of the image that each needs.
@@ -22,6 +26,8 @@ pub(super) struct PaddedImage {
     /// Parts of a plane: vertically, and horizontally.
     parts: [usize; 2],
     channels: usize,
+    /// What makes words, where the copy consists of them.
+    words: Option<Isa>,
 }
 
 impl PaddedImage {
@@ -46,7 +52,12 @@ impl PaddedImage {
         }
         let [high, wide] = window_of_part.output;
         let parts = [rows.div_ceil(high), cols.div_ceil(wide)];
-        Self { whole: window.clone(), window: window_of_part, parts, channels }
+        Self { whole: window.clone(), window: window_of_part, parts, channels, words: None }
+    }
+
+    /// With words of two channels in the copy, in which an odd last one stands beside zeros.
+    pub(super) fn of_words(self, isa: Isa) -> Self {
+        Self { words: Some(isa), ..self }
     }
 
     /// The output as a single part.
@@ -65,10 +76,16 @@ impl PaddedImage {
         self.channels
     }
 
+    /// Planes of the copy.
+    #[inline]
+    pub(super) fn planes(&self) -> usize {
+        if self.words.is_some() { self.channels.div_ceil(2) } else { self.channels }
+    }
+
     /// f32 of the copy for one part.
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.window.input_pixels() * self.channels
+        self.window.input_pixels() * self.planes()
     }
 
     /// Copies `x`, an image `(channels, H, W)`, to `y` of [`PaddedImage::len`], where there is but
@@ -76,7 +93,7 @@ impl PaddedImage {
     pub(super) fn copy_whole(&self, x: &[f32], y: &mut [f32], par: &Par) {
         let [rows, line] = self.window.input;
         let y = SharedMut::new(&mut y[..self.len()]);
-        par.split_planes([1, self.channels, rows], (1 << 14) / line, |_, lines| {
+        par.split_planes([1, self.planes(), rows], (1 << 14) / line, |_, lines| {
             for at in lines {
                 // SAFETY: tasks write different rows of the copy.
                 let y = unsafe { y.slice(at * line..(at + 1) * line) };
@@ -104,9 +121,10 @@ impl PaddedImage {
         pixel..pixel + rows * cols // either all columns, or one row
     }
 
-    /// Copies a row of a channel of `x` from a column on, both counted with the padding.
+    /// Copies a row of a channel of `x`, or of the two of a plane of words, from a column on, both
+    /// counted with the padding.
     #[inline]
-    fn copy_row(&self, x: &[f32], channel: usize, [row, left]: [usize; 2], y: &mut [f32]) {
+    fn copy_row(&self, x: &[f32], plane: usize, [row, left]: [usize; 2], y: &mut [f32]) {
         let [height, width] = self.whole.input;
         let Some(source) = row.checked_sub(self.whole.pad[0]).filter(|&r| r < height) else {
             return y.fill(0.0);
@@ -118,8 +136,41 @@ impl PaddedImage {
         let (before, rest) = y.split_at_mut(start);
         let (inside, after) = rest.split_at_mut(reached);
         before.fill(0.0);
-        inside.copy_from_slice(&x[(channel * height + source) * width + first..][..reached]);
+        let of = |channel: usize| &x[(channel * height + source) * width + first..][..reached];
+        match self.words {
+            None => inside.copy_from_slice(of(plane)),
+            Some(isa) => {
+                let upper = 2 * plane + 1;
+                let upper = if upper < self.channels { of(upper) } else { &[] };
+                isa.run(MakeWords { lower: of(2 * plane), upper, to: inside });
+            }
+        }
         after.fill(0.0);
+    }
+}
+
+/// Makes words of the nearest bf16 of two rows, or of one that is given alone and zeros: plain
+/// loops, which the compiler turns into vectors.
+struct MakeWords<'a> {
+    lower: &'a [f32],
+    upper: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl Vectorized for MakeWords<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let bits = |x: f32| bf16::from_single(x).to_bits();
+        let Self { lower, upper, to } = self;
+        if upper.is_empty() {
+            for (to, &lower) in to.iter_mut().zip(lower) {
+                *to = pair(bits(lower), 0);
+            }
+        }
+        for ((to, &lower), &upper) in to.iter_mut().zip(lower).zip(upper) {
+            *to = pair(bits(lower), bits(upper));
+        }
     }
 }
 

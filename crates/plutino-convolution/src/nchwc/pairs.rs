@@ -14,9 +14,10 @@
 //!
 //! Numbers are rounded to bf16 (8 bits), products and sums are those of f32.
 //!
-//! For: 1x1 layers, windows with strides, phases of transposed convolutions (`phases.rs`), where
-//! the CPU computes pairs faster than f32. Without strides Winograd's algorithms, in f32, have less
-//! to compute. Figures: docs/decisions/014-reduced-precision.md.
+//! For: 1x1 layers, windows with strides, first layers (`first_layer.rs`), phases of transposed
+//! convolutions (`phases.rs`), where the CPU computes pairs faster than f32. Without strides
+//! Winograd's algorithms, in f32, have less to compute. Figures:
+//! docs/decisions/014-reduced-precision.md.
 
 use super::direct::{Shared, has_whole_groups};
 use super::format::Format;
@@ -44,7 +45,7 @@ pub(super) fn cycles(request: &Request<'_>, pairs: Pairs, share: f64) -> f64 {
 }
 
 /// What computes pairs, where the problem is one for it.
-fn of(request: &Request<'_>) -> Option<Pairs> {
+pub(super) fn of(request: &Request<'_>) -> Option<Pairs> {
     let &Request { problem, isa, unit, .. } = request;
     let Some(MatrixUnit::Pairs(pairs)) = unit else { return None };
     // Blocks of words hold channels of one group.

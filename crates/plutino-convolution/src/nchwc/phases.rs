@@ -242,7 +242,7 @@ impl Bound for Phases {
             let (part, taps) = (&mut Floats::from(&part), phase.taps.len());
             let block = self.isa.lanes();
             match self.of_pairs {
-                true => DirectWeights::pack_pairs(part, 1, channels, taps, block),
+                true => DirectWeights::pack_pairs(part, 1, channels, taps, block, ConvInput::Pairs),
                 false => DirectWeights::pack(part, 1, channels, taps, block, ConvInput::Blocked),
             }
         };

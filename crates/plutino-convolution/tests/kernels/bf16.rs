@@ -128,7 +128,7 @@ fn transposed_convolutions() {
 }
 
 #[test]
-fn winograd() {
+fn winograd_and_first_layers() {
     let three = |stride| window(3, stride, 1, (1, 1));
     let names = ["winograd2x2_3x3", "winograd4x4_3x3", "winograd5x5_3x3"];
     for (batch, size) in [(1, 13), (3, 8), (2, 26)] {
@@ -138,5 +138,9 @@ fn winograd() {
     let p = problem(2, 1, [20, 40], &square(21, three(2)));
     assert!(check(p, relu()).contains("winograd4x4_3x3s2"));
     let first = problem(2, 1, [3, 48], &square(30, window(7, 2, 1, (3, 3))));
-    assert!(check(first, relu()).contains("winograd4x4_4x4_plain"));
+    let names = ["winograd4x4_4x4_plain", "first_layer_bf16"];
+    assert!(check(first, relu()).is_superset(&names.into()));
+    let silu = PostOps { activation: Some(Activation::Silu), ..PostOps::default() };
+    let first = problem(1, 1, [3, 40], &square(50, three(2)));
+    assert!(check(first, silu).contains("first_layer_bf16"));
 }

@@ -17,7 +17,8 @@ fn units() -> Vec<Pairs> {
 }
 
 /// Those that compute pairs; and products of single pixels do where they are given some.
-const OF_PAIRS: [&str; 4] = ["pointwise_bf16", "direct_bf16", "phases_bf16", "single_pixel"];
+const OF_PAIRS: [&str; 5] =
+    ["pointwise_bf16", "direct_bf16", "first_layer_bf16", "phases_bf16", "single_pixel"];
 
 fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect()
@@ -117,6 +118,28 @@ fn windows() {
     // More pixels than are made words together.
     let p = problem(1, 1, [40, 16], &square(40, window(3, 2, 1, (1, 1))));
     assert!(check(p, relu()).contains("direct_bf16"));
+}
+
+#[test]
+fn first_layers() {
+    for (w, size) in [
+        (window(3, 2, 1, (1, 1)), 30),
+        (window(7, 2, 1, (3, 3)), 61),
+        (window(4, 4, 1, (0, 0)), 64),
+        (window(3, 1, 1, (1, 1)), 9),
+        (window(3, 1, 2, (2, 1)), 100),
+    ] {
+        for inp in 1..=4 {
+            for (batch, out) in [(1, 20), (2, 64)] {
+                let p = problem(batch, 1, [inp, out], &square(size, w));
+                let found = check(p, relu());
+                assert!(found.contains("first_layer_bf16"), "{w:?} {inp}: {found:?}");
+            }
+        }
+    }
+    let silu = with_residual(Some(Activation::Silu), ResidualOrder::AfterActivation);
+    let p = problem(1, 1, [3, 40], &square(33, window(3, 2, 1, (1, 1))));
+    assert!(check(p, silu).contains("first_layer_bf16"));
 }
 
 #[test]

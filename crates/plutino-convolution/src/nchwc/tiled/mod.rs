@@ -415,7 +415,7 @@ impl Tiled {
             }
             _ => inp,
         };
-        let words = weights.input == ConvInput::Pairs;
+        let words = weights.input.is_of_pairs();
         assert!(
             self.is_pointwise()
                 && window.is_pointwise()
@@ -466,21 +466,27 @@ impl Tiled {
                 }
                 _ => (groups * inp).div_ceil(block) * block * self.window.input_pixels(),
             },
+            ConvInput::PlainPairs => match &self.reads {
+                Reads::Whole(copy) | Reads::Part(copy) => {
+                    copy.channels() * self.window.input_pixels()
+                }
+                _ => unreachable!("words are a copy of planes"),
+            },
         };
         let batch = y.len() / image;
         let pairs = out.div_ceil(NB * block);
         assert_eq!(weights.block, block, "weights are packed for another instruction set");
         assert_eq!(weights.taps, self.window.taps(), "weights are packed for another window");
         let words = matches!(self.reads, Reads::Words(..) | Reads::WholeWords(..));
-        let of_pairs = weights.input == ConvInput::Pairs;
+        let of_pairs = weights.input.is_of_pairs();
         assert_eq!(of_pairs, self.pairs.is_some(), "weights are packed for another precision");
         assert!(of_pairs || !words, "weights are packed for another precision");
         assert!(groups == 1 || self.output == Format::F32, "bf16 of several groups");
         assert!(of_pairs || self.output == Format::F32, "bf16 without what makes it");
-        let plain = weights.input == ConvInput::Plain;
+        let plain = weights.input.is_plain();
         assert_eq!(self.reads.is_plain(), plain, "weights are packed for another layout");
         if let Reads::Whole(copy) | Reads::Part(copy) = &self.reads {
-            assert_eq!(copy.channels(), inp, "weights are packed for other channels");
+            assert_eq!(copy.planes(), inp, "weights are packed for other channels");
         }
         assert!(
             y.len() == batch * image && x.len() == batch * in_image,

@@ -169,7 +169,12 @@ impl Task<'_> {
                 blocks,
                 finish: conv.finish,
                 output: conv.output,
+                bf16: [Some(conv.output), ops.residual.map(|r| r.format)]
+                    .into_iter()
+                    .flatten()
+                    .any(|format| format != Format::F32),
                 apart: conv.finishes_apart(),
+                piece: 0,
                 position,
                 spread: conv.spread.map(|s| (s, self.pixels.start, width)),
                 run: self.run,
@@ -195,7 +200,7 @@ impl Task<'_> {
                     let first = (start * taps.pixel) as isize;
                     body.panel.row = window.start(first_read + start) as isize - first;
                 }
-                start = pixels.end;
+                (body.piece, start) = (start, pixels.end);
                 match blocks - usize::from(half) {
                     1 if apart => {
                         for_each_tile(s, pixels.clone(), &mut Single::<false, PAIRS>(&mut body))
@@ -241,8 +246,12 @@ struct Pair<'a, const PAIRS: bool> {
     finish: Finish,
     /// How y lies.
     output: Format,
+    /// Whether y or the residual is of bf16.
+    bf16: bool,
     /// See [`Tiled::finishes_apart`].
     apart: bool,
+    /// The first of the pixels whose tiles are cut together.
+    piece: usize,
     /// One of [`Position`].
     position: usize,
     /// Where results are to be spread; the number of the task's first pixel, and pixels in a row.
@@ -259,12 +268,8 @@ impl<const PAIRS: bool> TileBody for Pair<'_, PAIRS> {
         // are some of the plane's own, under the one tap of a pointwise window.
         let [sums, second] = unsafe {
             match self.position {
-                Position::SUM if const { !PAIRS } => {
-                    self.sums::<S, S, MR, { Position::SUM }, NB>(s, first)
-                }
-                Position::ROW if const { !PAIRS } => {
-                    self.sums::<S, S, MR, { Position::ROW }, NB>(s, first)
-                }
+                Position::SUM => self.sums::<S, S, MR, { Position::SUM }, NB>(s, first),
+                Position::ROW => self.sums::<S, S, MR, { Position::ROW }, NB>(s, first),
                 Position::DENSE => self.sums::<S, S, MR, { Position::DENSE }, NB>(s, first),
                 _ => self.sums::<S, S, MR, { Position::TABLE }, NB>(s, first),
             }
@@ -347,9 +352,7 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         // SAFETY: as for such pixels of a pair.
         unsafe {
             match self.position {
-                Position::ROW if const { !PAIRS } => {
-                    self.sums::<S, V, MR, { Position::ROW }, 1>(v, first)
-                }
+                Position::ROW => self.sums::<S, V, MR, { Position::ROW }, 1>(v, first),
                 _ => self.sums::<S, V, MR, { Position::DENSE }, 1>(v, first),
             }
         }
@@ -362,8 +365,14 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         if !matches!(self.position, Position::SUM | Position::ROW) {
             return;
         }
+        let y = self.ops.y.as_mut_ptr().wrapping_add(first * S::LANES);
+        if const { PAIRS } && self.output != Format::F32 {
+            let y = y.wrapping_add(self.words);
+            unroll!(MR, |J| s.prefetch(y.wrapping_add(J * S::LANES)));
+            return;
+        }
         for &start in &self.starts[blocks] {
-            let y = self.ops.y.as_mut_ptr().wrapping_add(start + first * S::LANES);
+            let y = y.wrapping_add(start);
             unroll!(MR, |J| s.prefetch(y.wrapping_add(J * S::LANES)));
         }
     }
@@ -371,14 +380,15 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
     /// Completes the results of pixels of block `k` that are stored.
     #[cfg_attr(not(unoptimised), inline(always))]
     fn complete_block<S: Simd>(&self, s: S, k: usize, pixels: Range<usize>) {
-        let (residual, (y, _)) = self.results::<S>(k, pixels.start, pixels.len());
+        let (residual, (y, _)) = self.results::<S, PAIRS>(k, pixels.start, pixels.len());
         self.finish.complete(s, residual, y);
         if let Some((spread, start, width)) = self.spread {
             let pixels = start + pixels.start..start + pixels.end;
-            let (plane, format) = self.place::<S>(self.output, k, 0, 0);
+            let (plane, format) = self.place::<S, PAIRS>(self.output, k, 0, 0);
             self.scatter(s, spread, width, pixels, y, (plane.start, format));
         } else if self.apart {
-            let (range, format) = self.place::<S>(self.output, k, pixels.start, pixels.len());
+            let (start, count) = (pixels.start, pixels.len());
+            let (range, format) = self.place::<S, PAIRS>(self.output, k, start, count);
             // SAFETY: as for results.
             let to = unsafe { self.ops.y.slice(range) };
             for (y, to) in y.chunks_exact(S::LANES).zip(to.chunks_exact_mut(S::LANES)) {
@@ -390,54 +400,86 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
     /// Finishes the sums of a tile of block `k`.
     #[cfg_attr(not(unoptimised), inline(always))]
     fn store<S: Simd, const MR: usize>(&self, s: S, k: usize, first: usize, sums: [S::F32; MR]) {
-        let (residual, y) = self.results::<S>(k, first, MR);
+        // Asked once, not for each vector: sums of few channels take no longer than this.
+        if const { PAIRS } && self.bf16 {
+            self.store_as::<S, MR, true>(s, k, first, sums);
+        } else {
+            self.store_as::<S, MR, false>(s, k, first, sums);
+        }
+    }
+
+    /// With `BF16` y or the residual is of such.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn store_as<S: Simd, const MR: usize, const BF16: bool>(
+        &self,
+        s: S,
+        k: usize,
+        first: usize,
+        sums: [S::F32; MR],
+    ) {
+        let (residual, y) = self.results::<S, BF16>(k, first, MR);
         let bias = s.load(&self.bias[k * S::LANES..]);
         let mut sums = sums;
         unroll!(MR, |J| sums[J] = s.add(sums[J], bias));
-        self.finish.store::<S, MR, true, PAIRS>(s, sums, residual, y);
+        self.finish.store::<S, MR, true, BF16>(s, sums, residual, y);
     }
 
-    /// Where `count` pixels of block `k` lie in a tensor, and how that block does.
+    /// Where `count` pixels of block `k` lie in a tensor, and how that block does; without `BF16`
+    /// the tensor is of f32.
     #[inline(always)]
-    fn place<S: Simd>(
+    fn place<S: Simd, const BF16: bool>(
         &self,
         format: Format,
         k: usize,
         first: usize,
         count: usize,
     ) -> (Range<usize>, Format) {
-        let start = match format {
-            Format::Bf16 { .. } if const { PAIRS } => self.words,
-            _ => self.starts[k],
-        };
+        let format = if const { BF16 } { format.of_block(k) } else { Format::F32 };
+        let start = if format == Format::F32 { self.starts[k] } else { self.words };
         let start = start + first * S::LANES;
-        (start..start + count * S::LANES, format.of_block(k))
+        (start..start + count * S::LANES, format)
     }
 
     /// The residual and the result of `count` pixels of block `k`, and how that lies. Where the
     /// count is a constant, so are their lengths: no store of a tile asks for them.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // see below
-    fn results<S: Simd>(
+    fn results<S: Simd, const BF16: bool>(
+        &self,
+        k: usize,
+        first: usize,
+        count: usize,
+    ) -> (Option<Residual<'_>>, (&mut [f32], Format)) {
+        if self.apart {
+            return self.results_apart::<S>(k, first, count);
+        }
+        let (range, format) = self.place::<S, BF16>(self.output, k, first, count);
+        let residual = self.ops.residual.map(|r| {
+            let (range, format) = self.place::<S, BF16>(r.format, k, first, count);
+            Residual { format, ..r.part(range) }
+        });
+        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives
+        // at a time.
+        (residual, (unsafe { self.ops.y.slice(range) }, format))
+    }
+
+    /// The same of results that are [finished apart](Tiled::finishes_apart).
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // see below
+    fn results_apart<S: Simd>(
         &self,
         k: usize,
         first: usize,
         count: usize,
     ) -> (Option<Residual<'_>>, (&mut [f32], Format)) {
         let residual = self.ops.residual.map(|r| {
-            let (range, format) = self.place::<S>(r.format, k, first, count);
+            let (range, format) = self.place::<S, PAIRS>(r.format, k, first, count);
             Residual { format, ..r.part(range) }
         });
-        if self.apart {
-            let start = (k * RUN + first % RUN) * S::LANES;
-            // SAFETY: the worker's own, and one slice of it lives at a time.
-            let run = unsafe { self.run.slice(start..start + count * S::LANES) };
-            return (residual, (run, Format::F32));
-        }
-        let (range, format) = self.place::<S>(self.output, k, first, count);
-        // SAFETY: this task alone writes these pixels of these blocks, and one slice of them lives
-        // at a time.
-        (residual, (unsafe { self.ops.y.slice(range) }, format))
+        let start = (k * RUN + (first - self.piece) % RUN) * S::LANES;
+        // SAFETY: the worker's own, and one slice of it lives at a time.
+        let run = unsafe { self.run.slice(start..start + count * S::LANES) };
+        (residual, (run, Format::F32))
     }
 
     /// Writes the results of pixels, numbered row by row, `width` in each, to where they belong in

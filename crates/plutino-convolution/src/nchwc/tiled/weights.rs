@@ -20,13 +20,25 @@ pub(crate) enum ConvInput {
     Plain,
     /// In channel blocks, of which pairs of bf16 are made: what are called channels are pairs.
     Pairs,
+    /// Plain NCHW, of which pairs are made.
+    PlainPairs,
 }
 
 impl ConvInput {
+    /// Whether channels are planes.
+    pub(in super::super) fn is_plain(self) -> bool {
+        matches!(self, Self::Plain | Self::PlainPairs)
+    }
+
+    /// Whether two of them are one of what are called channels.
+    pub(in super::super) fn is_of_pairs(self) -> bool {
+        matches!(self, Self::Pairs | Self::PlainPairs)
+    }
+
     /// Channels of a block of the input as the kernel sees it.
     #[inline]
     pub(super) fn block(self, block: usize) -> usize {
-        if self == Self::Plain { 1 } else { block }
+        if self.is_plain() { 1 } else { block }
     }
 }
 
@@ -61,8 +73,7 @@ impl DirectWeights {
         input: ConvInput,
     ) -> Result<Self, TensorError> {
         let whole = groups == 1 || (out.is_multiple_of(block) && inp.is_multiple_of(block));
-        let readable =
-            input != ConvInput::Plain || (groups == 1 && inp <= super::super::first_layer::FEW);
+        let readable = !input.is_plain() || (groups == 1 && inp <= super::super::first_layer::FEW);
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
         if !whole || !readable || expected != Some(weight.len()) || weight.is_empty() || block == 0
         {
@@ -119,6 +130,7 @@ impl DirectWeights {
         [out, inp]: [usize; 2],
         taps: usize,
         block: usize,
+        input: ConvInput,
     ) -> Result<Self, TensorError> {
         let expected = [groups, out, inp, taps].iter().try_fold(1usize, |a, &b| a.checked_mul(b));
         if expected != Some(weight.len()) {
@@ -126,7 +138,7 @@ impl DirectWeights {
         }
         let rows = groups * out;
         let mut words = WordRows { weight, rows, channels: inp, taps, words: Vec::new() };
-        Self::pack(&mut words, groups, [out, inp.div_ceil(2)], taps, block, ConvInput::Pairs)
+        Self::pack(&mut words, groups, [out, inp.div_ceil(2)], taps, block, input)
     }
 
     #[inline]
