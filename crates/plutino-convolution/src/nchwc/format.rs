@@ -8,7 +8,21 @@
 //! A block of bf16 takes the bytes of one of f32 and holds two of them: whoever computes one block
 //! of f32 writes one half of each pixel's words. Blocks count f32's channels everywhere but here.
 
-use plutino_cpu::simd::Simd;
+use crate::choose::Request;
+use plutino_cpu::simd::{Pairs, Simd};
+use plutino_cpu::tiles::Terms;
+use plutino_products::gemm::MatrixUnit;
+
+/// What reads and makes bf16 for a request, where numbers are allowed to be such: those of which
+/// products have one term.
+pub(super) fn maker(request: &Request<'_>) -> Option<Pairs> {
+    let pairs = match request.unit {
+        Some(MatrixUnit::Pairs(pairs)) => Some(pairs),
+        Some(MatrixUnit::Tiles(_, Terms::One)) => Pairs::of(request.isa).or(Some(Pairs::EMULATED)),
+        _ => None,
+    };
+    pairs.filter(|pairs| pairs.isa() == request.isa)
+}
 
 /// How a tensor in channel blocks lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

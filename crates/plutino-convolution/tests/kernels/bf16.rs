@@ -4,6 +4,7 @@ use crate::harness::*;
 use plutino_convolution::*;
 use plutino_cpu::activation::Activation;
 use plutino_cpu::simd::Pairs;
+use plutino_cpu::tiles::{Terms, TileUnit};
 use plutino_cpu::{Isa, Par, Pool};
 use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::bf16;
@@ -21,44 +22,63 @@ fn choices(could: Bf16Tensors) -> Vec<Bf16Tensors> {
     all.filter(|bf16| bf16.are_among(could)).collect()
 }
 
+/// What multiplies bf16, with the vectors beside it: pairs and tiles, emulated and of this CPU.
+fn units() -> [Vec<(Isa, MatrixUnit)>; 2] {
+    let pairs: Vec<Pairs> = Isa::available().into_iter().filter_map(Pairs::of).collect();
+    let pairs = [Pairs::EMULATED].into_iter().chain(pairs);
+    let tiles = pairs.clone().flat_map(|pairs| {
+        let units = [TileUnit::EMULATED].into_iter().chain(TileUnit::of_cpu());
+        units.map(move |unit| (pairs.isa(), MatrixUnit::Tiles(unit, Terms::One)))
+    });
+    [pairs.map(|pairs| (pairs.isa(), MatrixUnit::Pairs(pairs))).collect(), tiles.collect()]
+}
+
 /// Every algorithm that has tensors of bf16, with each choice of them, on 1 to 3 threads. Which
-/// there were for all units.
+/// there were for all units of a kind.
 fn check(p: ConvProblem, post_ops: PostOps) -> BTreeSet<&'static str> {
     let given = Tensors::random(&p, post_ops);
     let residual = given.residual.as_deref().map(rounded);
     let given = Tensors { x: rounded(&given.x), residual, ..given };
-    let real = Isa::available().into_iter().filter_map(Pairs::of);
-    let mut all: Option<BTreeSet<&str>> = None;
-    for pairs in [Pairs::EMULATED].into_iter().chain(real) {
-        let isa = pairs.isa();
-        let mut ran = BTreeSet::new();
-        for threads in [1, 2, 3] {
-            let unit = Some(MatrixUnit::Pairs(pairs));
-            let layouts = &ConvLayout::ALL;
-            let request = Request { post_ops, isa, threads, unit, layouts, ..Request::plain(p) };
-            let on = |conv: &Convolution| {
-                Pool::new(threads).enter(|par: &Par| run(conv, isa, &given, par))
-            };
-            for plain in request.candidates() {
-                let name = plain.algorithm().name;
-                let choices = choices(plain.bf16_tensors());
-                if choices.is_empty() {
-                    continue;
-                }
-                ran.insert(name);
-                let exact = on(&plain);
-                for bf16 in choices {
-                    let asked = Request { bf16, ..request };
-                    let mut same = asked.candidates().filter(|c| c.algorithm().name == name);
-                    let conv = same.next().expect("as it says");
-                    let expected = if bf16.output { rounded(&exact) } else { exact.clone() };
-                    assert!(on(&conv) == expected, "{name}, {bf16:?}, {threads} threads, {isa}");
-                }
+    let mut found = BTreeSet::new();
+    for units in units() {
+        let of = |(isa, unit)| of_unit(p, post_ops, &given, isa, unit);
+        let all = units.into_iter().map(of).reduce(|all, ran| &all & &ran);
+        found.extend(all.unwrap_or_default());
+    }
+    found
+}
+
+fn of_unit(
+    p: ConvProblem,
+    post_ops: PostOps,
+    given: &Tensors,
+    isa: Isa,
+    unit: MatrixUnit,
+) -> BTreeSet<&'static str> {
+    let mut ran = BTreeSet::new();
+    for threads in [1, 2, 3] {
+        let (unit, layouts) = (Some(unit), &ConvLayout::ALL);
+        let request = Request { post_ops, isa, threads, unit, layouts, ..Request::plain(p) };
+        let on =
+            |conv: &Convolution| Pool::new(threads).enter(|par: &Par| run(conv, isa, given, par));
+        for plain in request.candidates() {
+            let name = plain.algorithm().name;
+            let choices = choices(plain.bf16_tensors());
+            if choices.is_empty() {
+                continue;
+            }
+            ran.insert(name);
+            let exact = on(&plain);
+            for bf16 in choices {
+                let asked = Request { bf16, ..request };
+                let mut same = asked.candidates().filter(|c| c.algorithm().name == name);
+                let conv = same.next().expect("as it says");
+                let expected = if bf16.output { rounded(&exact) } else { exact.clone() };
+                assert!(on(&conv) == expected, "{name}, {bf16:?}, {threads} threads, {isa}");
             }
         }
-        all = Some(all.map_or(ran.clone(), |all| &all & &ran));
     }
-    all.unwrap_or_default()
+    ran
 }
 
 fn square(size: usize, w: Window) -> [Dim; 2] {
@@ -119,12 +139,43 @@ fn windows() {
 #[test]
 fn transposed_convolutions() {
     for p in of_phases() {
-        assert!(check(p, relu()).contains("phases_bf16"));
+        let names = ["phases_bf16", "phases_tiles"];
+        assert!(check(p, relu()).is_superset(&names.into()));
     }
     let tanh = PostOps { activation: Some(Activation::Tanh), ..PostOps::default() };
     let two = window(2, 2, 1, (0, 0));
     let p = transposed(3, 1, [64, 80], &square(20, two).map(|(n, w)| (n, w, 0)));
     assert!(check(p, tanh).contains("phases_bf16"));
+}
+
+/// Images of whole cells, and of one block of depth or several.
+#[test]
+fn on_tiles() {
+    let three = |stride| window(3, stride, 1, (1, 1));
+    for (w, channels) in [
+        (window(1, 1, 1, (0, 0)), [64, 40]),
+        (window(1, 2, 1, (0, 0)), [96, 64]),
+        (three(1), [32, 33]),
+        (three(2), [64, 48]),
+        (three(1), [192, 16]),
+    ] {
+        for batch in [1, 2] {
+            let p = problem(batch, 1, channels, &square(8, w));
+            let post_ops = with_residual(Some(Activation::Relu), ResidualOrder::BeforeActivation);
+            assert!(check(p, post_ops).contains("tiles"));
+        }
+    }
+    let [a, b] = units();
+    for (isa, unit) in b.into_iter().filter(|(isa, _)| a.iter().any(|(other, _)| other == isa)) {
+        let MatrixUnit::Tiles(unit, _) = unit else { continue };
+        // With more terms numbers stay what they are.
+        for terms in [Terms::Two, Terms::Three] {
+            let p = problem(1, 1, [64, 64], &square(8, three(1)));
+            let (unit, layouts) = (Some(MatrixUnit::Tiles(unit, terms)), &ConvLayout::ALL);
+            let request = Request { isa, unit, layouts, ..Request::plain(p) };
+            assert!(request.candidates().all(|c| c.bf16_tensors() == Bf16Tensors::NONE));
+        }
+    }
 }
 
 #[test]

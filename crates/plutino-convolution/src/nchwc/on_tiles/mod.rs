@@ -33,21 +33,23 @@ pub(crate) use phases::bind as bind_phases;
 use super::direct::has_whole_groups;
 use super::finish::Finish;
 use super::first_layer;
+use super::format;
 use super::tiled::{Spread, pad_bias};
 use super::window::Window;
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::cost;
-use crate::post_ops::Residual;
+use crate::post_ops::{Bf16Tensors, Residual};
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::par::{SharedMut, stop};
+use plutino_cpu::simd::Pairs;
 use plutino_cpu::tiles::{self, BLOCK, Block, Columns, STEP, Terms, TileUnit, WordPanels};
 use plutino_cpu::{Isa, PackKey, Par};
 use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::{AlignedBuf, DType, FloatSource, Floats, TensorError};
 use std::borrow::Cow;
 use std::ops::Range;
-use store::Store;
+use store::{Store, Stored};
 use words::{Canvas, Fill, NUMBERS};
 
 /// Bytes of words of a task, for one depth block: a part of the second-level cache of CPUs with
@@ -69,6 +71,9 @@ pub(crate) struct OnTiles {
     /// compute other pixels of it from the same windows. None: they are the output.
     spreads: Vec<Spread>,
     factors: bool,
+    /// What reads and makes bf16, where tensors may be such; and which of them are.
+    pairs: Option<Pairs>,
+    bf16: Bf16Tensors,
     threads: usize,
     /// Rows of the windows in a depth block.
     depth: usize,
@@ -114,7 +119,7 @@ impl OnTiles {
         plain: bool,
         spreads: Vec<Spread>,
     ) -> Option<Self> {
-        let &Request { problem, post_ops, isa, threads, unit, .. } = request;
+        let &Request { problem, post_ops, isa, threads, unit, bf16, .. } = request;
         let Some(MatrixUnit::Tiles(unit, terms)) = unit else { return None };
         let lanes = (!plain).then_some(isa.lanes());
         let canvas = Canvas::of(&window, problem.group_in(), lanes, terms)?;
@@ -166,6 +171,8 @@ impl OnTiles {
             plain,
             spreads,
             factors: post_ops.factors,
+            pairs: format::maker(request),
+            bf16,
             threads,
             depth,
             rows,
@@ -175,6 +182,18 @@ impl OnTiles {
             cycles: batch as f64 * cost.cycles(isa),
             canvas,
         })
+    }
+
+    /// Which tensors could be bf16: an image of whole cells, and an output that is stored once.
+    fn could_be_bf16(&self) -> Bf16Tensors {
+        let may = self.pairs.is_some() && self.problem.groups() == 1;
+        let cells = self.canvas.cell == NUMBERS && self.canvas.channels.is_multiple_of(NUMBERS);
+        let once = self.canvas.window_rows() <= self.depth && self.finish.at_once();
+        Bf16Tensors {
+            input: may && cells && !self.plain && !self.factors,
+            residual: may,
+            output: may && once,
+        }
     }
 
     /// Rows of the windows in a depth block: whole planes, where one has not too many.
@@ -274,6 +293,10 @@ impl Bound for OnTiles {
         Some(MatrixUnit::Tiles(self.unit, self.terms))
     }
 
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        self.could_be_bf16()
+    }
+
     fn pack_key(&self) -> PackKey {
         let form = if self.plain { "conv.tiles.plain" } else { "conv.tiles" };
         let [cell, taps] = self.canvas.form();
@@ -341,7 +364,7 @@ impl OnTiles {
         let (tables, _) = take::<usize>(rest, self.threads * self.table_len())?;
         let p = &self.problem;
         let (batch, groups) = (p.batch(), p.groups());
-        let [image, out_image] = [x.len(), y.len()].map(|len| len / batch.max(1));
+        let image = x.len() / batch.max(1);
         let factors = factors.filter(|_| self.factors);
         let of_image = factors.map_or(0, |factors| factors.len() / batch.max(1));
         let (y, words, tables) = (SharedMut::new(y), SharedMut::new(words), SharedMut::new(tables));
@@ -367,7 +390,7 @@ impl OnTiles {
                 bias,
                 residual,
                 y: &y,
-                start: n * out_image,
+                image: n,
                 group,
                 rows: start..self.canvas.output[0].min(start + self.rows),
                 panels: first..self.panels_of_phases().min(first + self.panels),
@@ -388,8 +411,8 @@ struct Task<'a> {
     bias: &'a [f32],
     residual: Option<Residual<'a>>,
     y: &'a SharedMut<'a, f32>,
-    /// Where the image begins in y.
-    start: usize,
+    /// Its number.
+    image: usize,
     group: usize,
     rows: Range<usize>,
     panels: Range<usize>,
@@ -409,8 +432,9 @@ impl Task<'_> {
             if planes != filled {
                 filled = planes.clone();
                 let (output, words) = (self.rows.clone(), &mut *words);
-                let (x, factors) = (self.x, self.factors);
-                conv.unit.convert(conv.isa, Fill { canvas, x, factors, planes, output, words });
+                let (x, factors, bf16) = (self.x, self.factors, conv.bf16.input);
+                let fill = Fill { canvas, x, bf16, factors, planes, output, words };
+                conv.unit.convert(conv.isa, fill);
             }
             let steps = (start..end).flat_map(|row| (0..canvas.runs).map(move |run| (row, run)));
             let mut count = 0;
@@ -464,7 +488,11 @@ impl Task<'_> {
                     let first = [tile, tiles.end - 1].map(|tile| canvas.first(cut, tile));
                     let operands = tiles::Operands { first, ..operands };
                     panels.multiply(unit, operands, &mut block);
-                    conv.isa.run(Store { task: self, block: &block, panel, cut, tiles, ends });
+                    let store = Stored { task: self, block: &block, panel, cut, tiles, ends };
+                    match conv.pairs.filter(|_| conv.bf16.residual || conv.bf16.output) {
+                        None => conv.isa.run(Store::<false>(store)),
+                        Some(pairs) => pairs.run(Store::<true>(store)),
+                    }
                 }
             }
         });

@@ -10,6 +10,7 @@ use super::super::window::Window;
 use super::{OnTiles, TileWeights};
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
+use crate::post_ops::Bf16Tensors;
 use crate::problem::{ConvError, ConvProblem};
 use plutino_cpu::tiles::{BLOCK, Terms, TileUnit};
 use plutino_cpu::{Isa, PackKey, Par};
@@ -58,6 +59,16 @@ impl Bound for TilePhases {
 
     fn unit(&self) -> Option<MatrixUnit> {
         Some(MatrixUnit::Tiles(self.unit, self.terms))
+    }
+
+    fn bf16_tensors(&self) -> Bf16Tensors {
+        let could = self.convs.iter().map(OnTiles::could_be_bf16);
+        let all = could.reduce(|a, b| Bf16Tensors {
+            input: a.input && b.input,
+            residual: false,
+            output: a.output && b.output,
+        });
+        all.unwrap_or_default()
     }
 
     /// Of phase by phase, whichever of them share windows.

@@ -38,7 +38,7 @@ pub(super) struct Canvas {
     pub(super) channels: usize,
     terms: Terms,
     /// Numbers of a cell, and planes of cells.
-    cell: usize,
+    pub(super) cell: usize,
     pub(super) planes: usize,
     /// Taps of a run, and runs of a row of the window.
     taps: usize,
@@ -268,6 +268,8 @@ pub(super) struct Fill<'a> {
     pub(super) canvas: &'a Canvas,
     /// The image of the group.
     pub(super) x: &'a [f32],
+    /// Whether that is words of bf16 already, of whole cells of one term.
+    pub(super) bf16: bool,
     /// What its channels are multiplied by.
     pub(super) factors: Option<&'a [f32]>,
     pub(super) planes: Range<usize>,
@@ -302,7 +304,7 @@ impl Vectorized for Fill<'_> {
 impl Fill<'_> {
     #[cfg_attr(not(unoptimised), inline(always))]
     fn all<S: Simd>(self, s: S, terms: Terms) {
-        let Self { canvas: c, x, factors, planes, output, words } = self;
+        let Self { canvas: c, x, bf16, factors, planes, output, words } = self;
         let (rows, term, line) = (c.rows(output.len()), c.term_len(output.len()), c.cell_words());
         let width = c.pitch * line;
         let columns = |at: usize| at.div_ceil(c.take[1]).min(c.pitch);
@@ -323,6 +325,7 @@ impl Fill<'_> {
                 let from = at * c.input[1] + first;
                 let row = Row { from, columns: columns.clone(), to, term };
                 match (c.lanes, c.cell) {
+                    _ if bf16 => c.words(s, x, plane, row),
                     (None, _) => c.plain(s, terms, x, row),
                     (_, HALF) => c.halves(s, terms, x, factors, row),
                     _ => c.blocks(s, terms, x, factors, plane, row),
@@ -393,6 +396,27 @@ impl Canvas {
                 let a = number(s, lower, by_lower, m, column * step);
                 let b = number(s, upper, by_upper, n, column * step);
                 terms.write(s, [a, b], &mut to[column * STEP + i..], term);
+            }
+        }
+    }
+
+    /// A row of cells of 32 channels, whose words the image has.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn words<S: Simd>(&self, _: S, x: &[f32], plane: usize, row: Row<'_>) {
+        let Row { from, columns, to, .. } = row;
+        let (pixels, step) = (self.input[0] * self.input[1], self.take[1] * S::LANES);
+        // Blocks of words of a cell.
+        for i in (0..STEP).step_by(S::LANES) {
+            let block = (plane * STEP + i) / S::LANES;
+            let x = &x[(block * pixels + from) * S::LANES..(block + 1) * pixels * S::LANES];
+            if step == STEP {
+                let len = columns.len() * STEP;
+                to[..len].copy_from_slice(&x[..len]);
+                continue;
+            }
+            for column in 0..columns.len() {
+                let to = &mut to[column * STEP + i..][..S::LANES];
+                to.copy_from_slice(&x[column * step..][..S::LANES]);
             }
         }
     }

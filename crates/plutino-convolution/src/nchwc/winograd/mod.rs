@@ -50,7 +50,7 @@ use self::unshuffle::Unshuffled;
 use self::weights::WinogradWeights;
 use super::finish::Finish;
 use super::first_layer;
-use super::format::Format;
+use super::format::{self, Format};
 use super::prefetch;
 use super::tile::NB;
 use super::tiled::{LOOK, pad_bias};
@@ -63,7 +63,6 @@ use crate::problem::ConvError;
 use plutino_cpu::par::{SharedMut, owner, part_of, stop};
 use plutino_cpu::simd::{Isa, Pairs};
 use plutino_cpu::{PackKey, Par};
-use plutino_products::gemm::MatrixUnit;
 use plutino_tensor::{FloatSource, Floats};
 use std::borrow::Cow;
 
@@ -219,7 +218,7 @@ impl Winograd {
         window: Window,
         image: Option<Unshuffled>,
     ) -> Option<Self> {
-        let &Request { problem, post_ops, isa, threads, unit, bf16, .. } = request;
+        let &Request { problem, post_ops, isa, threads, bf16, .. } = request;
         let (out, batch) = (problem.out_channels(), problem.batch());
         let inp = image.as_ref().map_or(problem.in_channels(), Unshuffled::channels);
         let sizes = variant.sizes();
@@ -283,10 +282,7 @@ impl Winograd {
             threads,
             parts,
             fetches,
-            pairs: match unit {
-                Some(MatrixUnit::Pairs(pairs)) if pairs.isa() == isa => Some(pairs),
-                _ => None,
-            },
+            pairs: format::maker(request),
             input: Format::of(bf16.input),
             output: Format::of(bf16.output),
         })
