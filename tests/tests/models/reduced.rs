@@ -1,6 +1,9 @@
 //! Products of less than f32: how far results are off, and what they do not depend on.
 
-use plutino::{Isa, Model, Precision, Session, SessionOptions, StepInfo, Tensor, Units};
+use plutino::ir::Graph;
+use plutino::{
+    Isa, Model, Precision, Session, SessionOptions, StepInfo, Tensor, TensorSpec, Units,
+};
 use plutino_fixtures::{Chain, OpCase};
 use plutino_tests::{fixture, inputs};
 
@@ -307,4 +310,48 @@ fn of_floats(found: &[Tensor], exact: &[Tensor]) -> Option<f64> {
         }
     }
     Some(largest)
+}
+
+/// Pools between two convolutions, as many as a file may have: all hand on bf16, or none, where the
+/// last one is read by somebody else. Who knows that tells the one before.
+#[test]
+fn bf16_goes_through_a_long_chain_or_not_at_all() {
+    let n = 3000;
+    let conv = |name: &str, from: &str, to: &str| {
+        format!(
+            "nn.Conv2d {name} 1 1 {from} {to} bias=False dilation=(1,1) groups=1 in_channels=16 \
+             kernel_size=(1,1) out_channels=16 padding=(0,0) padding_mode=zeros stride=(1,1) \
+             @weight=(16,16,1,1)f32\n"
+        )
+    };
+    let made = |last: &str| {
+        let mut text = format!("7767517\n{} {}\n", n + 4, n + 3);
+        text += "pnnx.Input in 0 1 x #x=(1,16,3,3)f32\n";
+        text += &conv("first", "x", "0");
+        for i in 0..n {
+            text += &format!(
+                "nn.MaxPool2d pool{i} 1 1 {i} {} ceil_mode=False dilation=(1,1) kernel_size=(1,1) \
+                 padding=(0,0) return_indices=False stride=(1,1)\n",
+                i + 1
+            );
+        }
+        text += last;
+        text += "pnnx.Output out 1 0 y\n";
+        let mut graph = Graph::parse(&text).unwrap();
+        for name in ["first", "last"] {
+            let Some(id) = graph.operator_by_name(name) else { continue };
+            let attrs = graph.attrs_mut(id).unwrap();
+            let Some(weight) = attrs.get_mut("weight") else { continue };
+            weight.set_data(vec![0; 16 * 16 * 4]).unwrap();
+        }
+        let model = Model::from_graph(graph).unwrap();
+        let options = SessionOptions::default().with_threads(1).with_units(Units::EmulatedBf16);
+        let options = options.with_precision(Precision::Medium);
+        let spec = TensorSpec::new(plutino::DType::F32, [1, 16, 3, 3]);
+        let plan = model.session(options).unwrap().plan(&[spec]).unwrap();
+        let pass = plan.passes().iter().find(|pass| pass.name == "bf16").unwrap();
+        pass.done.len()
+    };
+    assert_eq!(made(&conv("last", &n.to_string(), "y")), n + 1);
+    assert_eq!(made(&format!("torch.abs last 1 1 {n} y\n")), 0);
 }

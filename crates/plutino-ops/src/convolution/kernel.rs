@@ -6,7 +6,7 @@ use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound};
 use crate::{
     Bf16Support, Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned,
-    RunCx, RunError, Setting, ShapeError, TensorValue, Units,
+    Precision, RunCx, RunError, Setting, ShapeError, TensorValue, Units,
 };
 use plutino_kernels::conv::{
     Bf16Tensors, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, FusedArgs,
@@ -105,6 +105,9 @@ pub(crate) fn layouts(
 
 /// Which tensors the algorithm of a convolution of f32 can have as bf16, of those in blocks.
 pub(crate) fn bf16(weighted: &Weighted, problem: ConvProblem, cx: &LayoutCx<'_>) -> Bf16Support {
+    if cx.setting.precision != Precision::Medium {
+        return Bf16Support::default(); // nobody rounds to bf16: not asked which algorithm it is
+    }
     let input = TensorValue::at(cx.inputs, weighted.input);
     let layout = match input.is_ok_and(|x| x.spec.layout == Layout::Plain) {
         true => ConvLayout::PlainToBlocked,

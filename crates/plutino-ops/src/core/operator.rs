@@ -227,14 +227,19 @@ pub struct Bf16Support {
     pub inputs: SmallVec<[usize; 2]>,
     /// The only output.
     pub output: bool,
-    /// Whether that goes for all of them together alone: what moves numbers without looking.
+    /// Whether it is all inputs and the output, or none: what moves numbers without looking.
     pub together: bool,
 }
 
 impl Bf16Support {
-    /// Of what moves numbers of these inputs without looking at them.
-    pub fn moving(inputs: impl IntoIterator<Item = usize>) -> Self {
-        Self { inputs: inputs.into_iter().collect(), output: true, together: true }
+    /// Of what moves numbers without looking at them, where it can.
+    pub fn moves_if(supported: bool) -> Self {
+        Self { inputs: SmallVec::new(), output: supported, together: supported }
+    }
+
+    /// Whether this input may be bf16.
+    pub fn takes(&self, input: usize) -> bool {
+        self.together || self.inputs.contains(&input)
     }
 }
 

@@ -227,10 +227,7 @@ impl Operator for Pool {
 
     /// The greatest of rounded numbers is the greatest, rounded.
     fn bf16(&self, _: &LayoutCx<'_>) -> Bf16Support {
-        match self.kind {
-            Kind::Max(Indices::No) => Bf16Support::moving([self.input]),
-            _ => Bf16Support::default(),
-        }
+        Bf16Support::moves_if(self.kind == Kind::Max(Indices::No))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

@@ -130,10 +130,7 @@ impl Operator for Assembled {
     }
 
     fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
-        match self.0.moves_blocks(cx.inputs, 2 * cx.block()) {
-            true => Bf16Support::moving(0..cx.inputs.len()),
-            false => Bf16Support::default(),
-        }
+        Bf16Support::moves_if(self.0.moves_blocks(cx.inputs, 2 * cx.block()))
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {

@@ -347,10 +347,7 @@ impl Operator for Upsample {
     }
 
     fn bf16(&self, _: &LayoutCx<'_>) -> Bf16Support {
-        match self.is_nearest() {
-            true => Bf16Support::moving([self.input]),
-            false => Bf16Support::default(),
-        }
+        Bf16Support::moves_if(self.is_nearest())
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

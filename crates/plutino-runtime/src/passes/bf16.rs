@@ -45,33 +45,35 @@ fn choose(net: &Net, cx: &PassCx<'_>, blocked: Layout) -> Result<HashSet<ValueId
         halt::go_on_at(at)?;
         supports.push(support(net, cx, at, blocked));
     }
-    let lies = |value: ValueId| net.computed(value).is_some_and(|spec| spec.layout == blocked);
-    let takes = |at: usize, value: ValueId| {
-        let mut slots = net.nodes[at].inputs.iter().enumerate().filter(|&(_, &v)| v == value);
-        slots.all(|(slot, _)| supports[at].inputs.contains(&slot))
-    };
-    let mut chosen: HashSet<ValueId> = (0..net.nodes.len())
-        .filter(|&at| supports[at].output)
-        .filter_map(|at| net.only_output(at))
-        .filter(|&value| lies(value) && !net.is_fetched(value))
-        .filter(|&value| net.readers(value).all(|reader| takes(reader, value)))
-        .collect();
-    // Of those that go together all stay, or none: one that goes may take others with it.
-    loop {
-        let before = chosen.len();
-        for at in (0..net.nodes.len()).filter(|&at| supports[at].together) {
-            let node = &net.nodes[at];
-            let all = || node.inputs.iter().chain(&node.outputs);
-            if !all().all(|value| chosen.contains(value)) {
-                for value in all() {
-                    chosen.remove(value);
-                }
+    let lies = |value: &ValueId| net.computed(*value).is_some_and(|spec| spec.layout == blocked);
+    let made = (0..net.nodes.len()).filter(|&at| supports[at].output);
+    let made = made.filter_map(|at| net.only_output(at));
+    let mut chosen: HashSet<ValueId> =
+        made.filter(|value| lies(value) && !net.is_fetched(*value)).collect();
+    for (node, support) in net.nodes.iter().zip(&supports) {
+        for (slot, value) in node.inputs.iter().enumerate() {
+            if !support.takes(slot) {
+                chosen.remove(value);
             }
         }
-        if chosen.len() == before {
-            return Ok(chosen);
+    }
+    // Of those that go together all stay, or none: one that goes may take others with it.
+    let together = |at: &usize| supports[*at].together;
+    let mut left: Vec<usize> = (0..net.nodes.len()).filter(together).collect();
+    while let Some(at) = left.pop() {
+        let node = &net.nodes[at];
+        let all = || node.inputs.iter().chain(&node.outputs).filter(|value| lies(value));
+        if all().all(|value| chosen.contains(value)) {
+            continue;
+        }
+        for value in all() {
+            if chosen.remove(value) {
+                let beside = net.producer(*value).into_iter().chain(net.readers(*value));
+                left.extend(beside.filter(together));
+            }
         }
     }
+    Ok(chosen)
 }
 
 /// What a node takes and makes as bf16.
