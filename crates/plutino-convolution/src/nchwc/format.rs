@@ -79,7 +79,7 @@ impl Format {
     }
 
     /// A block's numbers of a pixel, of which `x` begins with the words.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn load<S: Simd>(self, s: S, x: &[f32]) -> S::F32 {
         match self {
             Self::F32 => s.load(x),
@@ -91,7 +91,7 @@ impl Format {
     ///
     /// # Safety
     /// `x` is valid for reads of a vector.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) unsafe fn load_ptr<S: Simd>(self, s: S, x: *const f32) -> S::F32 {
         // SAFETY: a vector, or half of one (precondition).
         unsafe {
@@ -103,7 +103,7 @@ impl Format {
     }
 
     /// Writes a block's numbers of a pixel, of which `y` begins with the words.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     pub(super) fn store<S: Simd>(self, s: S, v: S::F32, y: &mut [f32]) {
         match self {
             Self::F32 => s.store(v, y),

@@ -139,7 +139,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             round_to_pairs(self, a, b)
         }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_bf16_ptr(self, words: *const f32) -> __m512 {
         // SAFETY: precondition of the method; the token proves AVX-512.
         unsafe {
@@ -147,7 +147,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         }
     }
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn store_bf16(self, v: __m512, words: &mut [f32]) {
         let words = &mut words[..8];
         // SAFETY: as for the products; the words are there.

@@ -328,7 +328,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         pairs::round_to_pairs(self, a, b)
     }
     /// [`Simd::LANES`] bf16 in half as many words, as f32. Panics where there are fewer.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn load_bf16(self, words: &[f32]) -> Self::F32 {
         let words = &words[..Self::LANES / 2];
         // SAFETY: long enough.
@@ -338,14 +338,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     ///
     /// # Safety
     /// `words` is valid for reads of half as many f32 as there are lanes.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     unsafe fn load_bf16_ptr(self, words: *const f32) -> Self::F32 {
         // SAFETY: the same (precondition).
         pairs::widen(self, unsafe { self.load_partial_ptr(words, Self::LANES / 2) })
     }
     /// Writes the nearest bf16 of each lane, of two the even one, into half as many words. Panics
     /// where there are fewer.
-    #[inline(always)]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn store_bf16(self, v: Self::F32, words: &mut [f32]) {
         self.store_partial(self.to_pairs(v, v), &mut words[..Self::LANES / 2]);
     }

@@ -100,7 +100,7 @@ pub(super) fn dot_by_fma<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F
 }
 
 /// [`Simd::to_pairs`] by operations of f32.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(super) fn round_to_pairs<S: Simd>(s: S, a: S::F32, b: S::F32) -> S::F32 {
     const EVEN: [f32; 16] =
         [0., 2., 4., 6., 8., 10., 12., 14., 16., 18., 20., 22., 24., 26., 28., 30.];
@@ -112,7 +112,7 @@ pub(super) fn round_to_pairs<S: Simd>(s: S, a: S::F32, b: S::F32) -> S::F32 {
 }
 
 /// The numbers of the words in the lower half of a vector, in their order.
-#[inline(always)]
+#[cfg_attr(not(unoptimised), inline(always))]
 pub(super) fn widen<S: Simd>(s: S, words: S::F32) -> S::F32 {
     const WORD: [f32; 16] = [0., 0., 1., 1., 2., 2., 3., 3., 4., 4., 5., 5., 6., 6., 7., 7.];
     const LOWER: [f32; 16] = [1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0., 1., 0.];
