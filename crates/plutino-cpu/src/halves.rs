@@ -1,7 +1,7 @@
 //! f16 and bf16 as f32, and back: plain bit operations without branches, which the compiler turns
 //! into vectors of whatever instruction set it compiles for.
 
-use crate::simd::{Isa, Simd, Vectorized};
+use crate::simd::{Isa, Simd, Vectorized, pair};
 use plutino_tensor::{bf16, f16};
 
 /// A float of half the width of f32.
@@ -27,6 +27,12 @@ macro_rules! loops {
             isa.run(Narrow(from, to));
         }
     };
+}
+
+/// The nearest bf16 of two numbers as a word, the first in its lower half.
+#[inline(always)]
+pub fn nearest_pair(lower: f32, upper: f32) -> f32 {
+    pair(bf16::from_single(lower).to_bits(), bf16::from_single(upper).to_bits())
 }
 
 /// Bits of the fraction that f32 has and f16 has not.

@@ -9,6 +9,7 @@
 //! of f32 writes one half of each pixel's words. Blocks count f32's channels everywhere but here.
 
 use crate::choose::Request;
+use crate::post_ops::Residual;
 use plutino_cpu::simd::{Pairs, Simd};
 use plutino_cpu::tiles::Terms;
 use plutino_products::gemm::MatrixUnit;
@@ -53,7 +54,7 @@ impl Format {
 
     /// The plane that holds a block.
     #[inline(always)]
-    pub(crate) const fn plane(self, block: usize) -> usize {
+    const fn plane(self, block: usize) -> usize {
         match self {
             Self::F32 => block,
             Self::Bf16 { .. } => block / 2,
@@ -67,6 +68,19 @@ impl Format {
             Self::F32 => blocks,
             Self::Bf16 { .. } => blocks.div_ceil(2),
         }
+    }
+
+    /// The number of the plane that holds a block of an image, among those of all images of so many
+    /// blocks.
+    #[inline(always)]
+    pub(crate) const fn plane_of(self, image: usize, blocks: usize, block: usize) -> usize {
+        image * self.planes(blocks) + self.plane(block)
+    }
+
+    /// Whether an output of this format, or the residual, is of bf16.
+    #[inline]
+    pub(super) fn is_bf16_or(self, residual: Option<Residual<'_>>) -> bool {
+        self != Self::F32 || residual.is_some_and(|r| r.format != Self::F32)
     }
 
     /// Where the words of a block begin among those of a pixel.

@@ -9,10 +9,9 @@
 
 use super::window::Window;
 use plutino_cpu::Par;
-use plutino_cpu::halves::Half;
+use plutino_cpu::halves::nearest_pair;
 use plutino_cpu::par::{SharedMut, part_of};
-use plutino_cpu::simd::{Isa, Simd, Vectorized, pair};
-use plutino_tensor::bf16;
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use std::ops::Range;
 
 /// How an output plane is cut into parts, and the copy of the image that each needs.
@@ -161,15 +160,14 @@ impl Vectorized for MakeWords<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let bits = |x: f32| bf16::from_single(x).to_bits();
         let Self { lower, upper, to } = self;
         if upper.is_empty() {
             for (to, &lower) in to.iter_mut().zip(lower) {
-                *to = pair(bits(lower), 0);
+                *to = nearest_pair(lower, 0.0);
             }
         }
         for ((to, &lower), &upper) in to.iter_mut().zip(lower).zip(upper) {
-            *to = pair(bits(lower), bits(upper));
+            *to = nearest_pair(lower, upper);
         }
     }
 }

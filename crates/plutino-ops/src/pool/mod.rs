@@ -130,25 +130,6 @@ fn suits(kind: Kind, dtype: DType) -> bool {
     }
 }
 
-impl Pool {
-    /// Maxima of bf16, in blocks of more channels than one.
-    fn plan_pairs(
-        &self,
-        of_numbers: Geometry,
-        input: usize,
-        cx: &PlanCx<'_>,
-    ) -> Result<Planned, PlanError> {
-        let words = of_numbers.inner / 2;
-        if self.kind != Kind::Max(Indices::No) || words < 2 {
-            return Err(PlanError::Unsupported("pooling of bf16 in channel blocks".into()));
-        }
-        let geometry = Geometry { inner: words, ..of_numbers };
-        let scratch = scratch_len(&geometry, cx.threads).saturating_mul(size_of::<f32>());
-        let name = format!("pool.max.c{}bf16.{}", of_numbers.inner, cx.isa);
-        Ok(Planned::new(MaxOfPairs { name, geometry, isa: cx.isa, input }).with_scratch(scratch))
-    }
-}
-
 impl Operator for Pool {
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
@@ -182,12 +163,15 @@ impl Operator for Pool {
         let mut geometry = Geometry::new(planes, &axes);
         let (reduction, isa) = (self.reduction(), cx.isa);
         let channels = || [shape[0], shape[1]]; // in blocks, which are of rank 4
+        let pairs = matches!(x.spec.layout, Layout::BlockedBf16 { .. });
         match x.spec.layout {
             Layout::Plain => {}
             Layout::Blocked { block } => geometry = geometry.in_blocks(channels(), block),
-            Layout::BlockedBf16 { block } => {
-                return self.plan_pairs(geometry.in_blocks(channels(), block), input, cx);
+            Layout::BlockedBf16 { block } if self.kind == Kind::Max(Indices::No) && block > 2 => {
+                geometry = geometry.in_blocks(channels(), block);
+                geometry.inner = block / 2; // words
             }
+            of => return Err(PlanError::Unsupported(format!("this pooling of {of}"))),
         }
         if self.indices() != Indices::No {
             return for_ordered!(x.dtype(),
@@ -212,10 +196,13 @@ impl Operator for Pool {
             Kind::Power(_) => "power",
         };
         let scratch = scratch_len(&geometry, cx.threads).saturating_mul(size_of::<f32>());
-        let layout =
-            if geometry.inner > 1 { format!(".c{}", geometry.inner) } else { String::new() };
+        let layout = match x.spec.layout {
+            Layout::Plain => String::new(),
+            of => format!(".{of}"),
+        };
         let name = format!("pool.{name}{layout}.{isa}");
-        Ok(Planned::new(PoolF32 { name, geometry, reduction, isa, input }).with_scratch(scratch))
+        let kernel = PoolF32 { name, geometry, reduction, pairs, isa, input };
+        Ok(Planned::new(kernel).with_scratch(scratch))
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
@@ -241,11 +228,13 @@ impl Operator for Pool {
     }
 }
 
-/// Any pooling of f32.
+/// Any pooling of f32; of words of two bf16 their maxima.
 struct PoolF32 {
     name: String,
     geometry: Geometry,
     reduction: Reduction,
+    /// Whether it is words.
+    pairs: bool,
     isa: Isa,
     input: usize,
 }
@@ -273,28 +262,10 @@ impl Kernel for PoolF32 {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let scratch = cx.take_scratch::<f32>()?;
         let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
-        pool_f32(self.isa, cx.par, &self.geometry, self.reduction, x, y, scratch);
-        Ok(())
-    }
-}
-
-/// Maxima of words of two bf16.
-struct MaxOfPairs {
-    name: String,
-    geometry: Geometry,
-    isa: Isa,
-    input: usize,
-}
-
-impl Kernel for MaxOfPairs {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let scratch = cx.take_scratch::<f32>()?;
-        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
-        max_of_pairs(self.isa, cx.par, &self.geometry, x, y, scratch);
+        match self.pairs {
+            true => max_of_pairs(self.isa, cx.par, &self.geometry, x, y, scratch),
+            false => pool_f32(self.isa, cx.par, &self.geometry, self.reduction, x, y, scratch),
+        }
         Ok(())
     }
 }

@@ -17,9 +17,9 @@
 //! below it loses more).
 
 use plutino_cpu::Isa;
-use plutino_cpu::halves::Half;
-use plutino_cpu::simd::{LINE, Simd, Vectorized, pair};
-use plutino_tensor::{DType, bf16, f16};
+use plutino_cpu::halves::{Half, nearest_pair};
+use plutino_cpu::simd::{LINE, Simd, Vectorized};
+use plutino_tensor::{DType, f16};
 use std::ops::Range;
 
 /// A float of half the width of f32.
@@ -102,13 +102,12 @@ impl Vectorized for Join<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let bits = |x: f32| bf16::from_single(x).to_bits();
         let terms = self.from.chunks_exact(2 * S::LANES);
         assert!(terms.remainder().is_empty() && self.to.len() * 2 == self.from.len());
         for (from, to) in terms.zip(self.to.chunks_exact_mut(S::LANES)) {
             let (lower, upper) = from.split_at(S::LANES);
             for ((to, &lower), &upper) in to.iter_mut().zip(lower).zip(upper) {
-                *to = pair(bits(lower), bits(upper));
+                *to = nearest_pair(lower, upper);
             }
         }
     }

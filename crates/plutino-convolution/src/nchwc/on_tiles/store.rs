@@ -53,9 +53,8 @@ impl Stored<'_> {
         let (out, plane) = (conv.problem.group_out(), height * width * S::LANES);
         let blocks = conv.problem.out_channels().div_ceil(S::LANES);
         // Where a block of the image begins.
-        let place = |format: Format, block: usize| {
-            (task.image * format.planes(blocks) + format.plane(block)) * plane
-        };
+        let place =
+            |format: Format, block: usize| format.plane_of(task.image, blocks, block) * plane;
         let output = Format::of(BF16 && conv.bf16.output);
         let residual = Format::of(BF16 && conv.bf16.residual);
         let channels = BLOCK.min(out - panel * BLOCK);

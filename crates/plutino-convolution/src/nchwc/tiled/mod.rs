@@ -572,9 +572,9 @@ impl Run<'_> {
         let block = group * (out / conv.isa.lanes()) + first * NB;
         let skipped = if conv.spread.is_some() { 0 } else { range.start };
         let plane = conv.out_pixels();
-        // Where an image's block begins, counted in planes.
-        let at = |format: Format| n * format.planes(self.blocks) + format.plane(block);
-        let start = |format| (at(format) * plane + skipped) * conv.isa.lanes();
+        let start = |format: Format| {
+            (format.plane_of(n, self.blocks, block) * plane + skipped) * conv.isa.lanes()
+        };
         let to = Place { first: start(Format::F32), words: start(Format::of(true)), plane };
         let factors = self.operands.factors.map(|f| {
             let len = self.in_image / conv.window.input_pixels();

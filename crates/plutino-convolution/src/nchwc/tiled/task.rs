@@ -169,10 +169,7 @@ impl Task<'_> {
                 blocks,
                 finish: conv.finish,
                 output: conv.output,
-                bf16: [Some(conv.output), ops.residual.map(|r| r.format)]
-                    .into_iter()
-                    .flatten()
-                    .any(|format| format != Format::F32),
+                bf16: conv.output.is_bf16_or(ops.residual),
                 apart: conv.finishes_apart(),
                 piece: 0,
                 position,

@@ -1,10 +1,10 @@
 //! Weights of direct convolution: packed, in the order in which they are read.
 
 use super::super::tile::NB;
-use plutino_cpu::halves::Half;
-use plutino_cpu::simd::{Isa, Simd, Vectorized, pair};
+use plutino_cpu::halves::nearest_pair;
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
 use plutino_products::gemm::Strided;
-use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError, alloc, bf16};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError, alloc};
 use std::ops::Range;
 
 /// Lines of weights that are packed together: sixteen values of a row are a line of cache.
@@ -223,26 +223,19 @@ impl Vectorized for MakeWords<'_> {
             let both = numbers.chunks_exact(2 * taps);
             if taps == 1 {
                 for (both, word) in both.zip(pairs) {
-                    *word = word_of(both.get(0), both.get(1));
+                    *word = nearest_pair(both.get(0), both.get(1));
                 }
             } else {
                 for (both, words) in both.zip(pairs.chunks_exact_mut(taps)) {
                     let (lower, upper) = both.split_at(taps);
                     for (tap, word) in words.iter_mut().enumerate() {
-                        *word = word_of(lower.get(tap), upper.get(tap));
+                        *word = nearest_pair(lower.get(tap), upper.get(tap));
                     }
                 }
             }
             for (tap, word) in last.iter_mut().enumerate() {
-                *word = word_of(numbers.get((channels - 1) * taps + tap), 0.0);
+                *word = nearest_pair(numbers.get((channels - 1) * taps + tap), 0.0);
             }
         }
     }
-}
-
-/// The nearest bf16 of two numbers.
-#[inline(always)]
-fn word_of(lower: f32, upper: f32) -> f32 {
-    let [lower, upper] = [lower, upper].map(bf16::from_single);
-    pair(lower.to_bits(), upper.to_bits())
 }

@@ -44,7 +44,7 @@ mod unshuffle;
 mod weights;
 
 use self::order::Order;
-use self::steps::{InputRow, OutputRow, Product, RowOfInput, RowOfOutput};
+use self::steps::{Product, RowOfInput, RowOfOutput, Transformed};
 use self::transform::{Five, Four, FourFour, FourStrided, Transform, Two};
 use self::unshuffle::Unshuffled;
 use self::weights::WinogradWeights;
@@ -393,7 +393,7 @@ impl Winograd {
                 image.rows(&x[n * image.image_len()..], block, lines, b, own);
                 (&*own, 0)
             } else {
-                let plane = (n * planes + self.input.plane(block)) * in_plane;
+                let plane = self.input.plane_of(n, in_blocks, block) * in_plane;
                 (&x[plane..plane + in_plane], top.wrapping_sub(self.window.pad[0]))
             };
             self.transform_input::<T>(RowOfInput {
@@ -444,9 +444,7 @@ impl Winograd {
                 let part = part_with(row);
                 let (n, row_of_image) = row_of(first + row);
                 // Where the block lies in a tensor.
-                let place = |format: Format| {
-                    (n * format.planes(out_blocks) + format.plane(block)) * out_plane
-                };
+                let place = |format: Format| format.plane_of(n, out_blocks, block) * out_plane;
                 let output = RowOfOutput {
                     m,
                     m_point,
@@ -470,18 +468,16 @@ impl Winograd {
     /// Transforms one row of tiles of one input block.
     fn transform_input<T: Transform>(&self, row: RowOfInput<'_>) {
         match self.pairs.filter(|_| row.format != Format::F32) {
-            None => self.isa.run(InputRow::<T, false>::new(self, row)),
-            Some(pairs) => pairs.run(InputRow::<T, true>::new(self, row)),
+            None => self.isa.run(Transformed::<T, _, false>::new(self, row)),
+            Some(pairs) => pairs.run(Transformed::<T, _, true>::new(self, row)),
         }
     }
 
     /// Transforms one row of tiles of one output block back.
     fn transform_back<T: Transform>(&self, row: RowOfOutput<'_>) {
-        let bf16 = [Some(row.format), row.residual.map(|r| r.format)];
-        let bf16 = bf16.into_iter().flatten().any(|format| format != Format::F32);
-        match self.pairs.filter(|_| bf16) {
-            None => self.isa.run(OutputRow::<T, false>::new(self, row)),
-            Some(pairs) => pairs.run(OutputRow::<T, true>::new(self, row)),
+        match self.pairs.filter(|_| row.format.is_bf16_or(row.residual)) {
+            None => self.isa.run(Transformed::<T, _, false>::new(self, row)),
+            Some(pairs) => pairs.run(Transformed::<T, _, true>::new(self, row)),
         }
     }
 }

@@ -31,20 +31,21 @@ pub(super) struct RowOfInput<'a> {
     pub(super) places: Places,
 }
 
-/// Transforms such a row; with `BF16` one of such.
-pub(super) struct InputRow<'a, T, const BF16: bool> {
+/// Transforms a row, [`RowOfInput`] or [`RowOfOutput`]; with `BF16` a tensor that it is of, or the
+/// residual, is of such.
+pub(super) struct Transformed<'a, T, R, const BF16: bool> {
     conv: &'a Winograd,
     transform: PhantomData<T>,
-    row: RowOfInput<'a>,
+    row: R,
 }
 
-impl<'a, T, const BF16: bool> InputRow<'a, T, BF16> {
-    pub(super) fn new(conv: &'a Winograd, row: RowOfInput<'a>) -> Self {
+impl<'a, T, R, const BF16: bool> Transformed<'a, T, R, BF16> {
+    pub(super) fn new(conv: &'a Winograd, row: R) -> Self {
         Self { conv, transform: PhantomData, row }
     }
 }
 
-impl<T: Transform, const BF16: bool> Vectorized for InputRow<'_, T, BF16> {
+impl<T: Transform, const BF16: bool> Vectorized for Transformed<'_, T, RowOfInput<'_>, BF16> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -212,20 +213,7 @@ pub(super) struct RowOfOutput<'a> {
     pub(super) row: usize,
 }
 
-/// Transforms such a row back. With `BF16` the output or the residual is of such.
-pub(super) struct OutputRow<'a, T, const BF16: bool> {
-    conv: &'a Winograd,
-    transform: PhantomData<T>,
-    row: RowOfOutput<'a>,
-}
-
-impl<'a, T, const BF16: bool> OutputRow<'a, T, BF16> {
-    pub(super) fn new(conv: &'a Winograd, row: RowOfOutput<'a>) -> Self {
-        Self { conv, transform: PhantomData, row }
-    }
-}
-
-impl<T: Transform, const BF16: bool> Vectorized for OutputRow<'_, T, BF16> {
+impl<T: Transform, const BF16: bool> Vectorized for Transformed<'_, T, RowOfOutput<'_>, BF16> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
