@@ -83,14 +83,13 @@ pub(super) fn factors<S: Simd>(s: S, x: S::F32) -> [S::F32; 2] {
     [p, s.as_f32(power)]
 }
 
-/// e^x as an intermediate result, in fewer steps: 0 below -87.3 (where e^x is denormal, or nearly
-/// so) and infinity from 88.8 on, if not from 88.4 on.
+/// e^x as an intermediate result, for x <= 0 or NaN, in fewer steps: 0 below -87.3, where e^x is
+/// denormal, or nearly so.
 #[cfg_attr(not(unoptimised), inline(always))]
-pub fn exp_normal<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let least = s.splat(-87.3);
-    // Operands in this order let NaN through.
-    let [p, power] = factors(s, s.min(s.splat(89.0), s.max(least, x)));
-    s.select(s.lt(x, least), s.zero(), s.mul(p, power))
+pub fn exp_nonpositive<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    // Below the least x the factors are anything. A NaN is not below it.
+    let [p, power] = factors(s, x);
+    s.select(s.lt(x, s.splat(-87.3)), s.zero(), s.mul(p, power))
 }
 
 /// 2^-(1 + h) as an intermediate result, for h >= 0: 0 from h = 126 on, and NaN for NaN. The least

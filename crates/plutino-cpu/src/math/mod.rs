@@ -3,6 +3,7 @@
 //! | function | largest error (ULP) | notes |
 //! |---|---|---|
 //! | [`exp`] | 1 | overflows to infinity, underflows gradually |
+//! | [`exp_nonpositive`] | 2 | of what is at most 0; 0 below -87.3 |
 //! | [`expm1`] | 1.5 | |
 //! | [`log`] | 1 | NaN below zero, -inf at zero |
 //! | [`log1p`] | 1.5 | NaN below -1, -inf at -1 |
@@ -33,8 +34,7 @@ mod tests;
 mod trig;
 
 pub use erf::{erf, normal_cdf};
-pub use exp::exp_normal;
-pub use exp::{exp, expm1};
+pub use exp::{exp, exp_nonpositive, expm1};
 pub use log::{log, log1p};
 pub use sigmoid::{sigmoid, silu, tanh};
 pub use trig::{cos, sin};

@@ -171,3 +171,29 @@ fn the_normal_distribution_keeps_its_tail() {
         }
     }
 }
+
+struct Nonpositive<'a>(&'a mut [f32]);
+
+impl Vectorized for Nonpositive<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for chunk in self.0.chunks_mut(S::LANES) {
+            s.store_partial(exp_nonpositive(s, s.load_partial(chunk)), chunk);
+        }
+    }
+}
+
+#[test]
+fn exponentials_of_what_is_not_positive() {
+    let x: Vec<_> = (0x8000_0000..=u32::MAX).step_by(997).map(f32::from_bits).collect();
+    let x = [&x[..], &[0.0, -87.3, -87.300_01, -1e30, f32::MIN, f32::NEG_INFINITY]].concat();
+    for isa in Isa::available() {
+        let mut y = x.clone();
+        isa.run(Nonpositive(&mut y));
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = if x < -87.3 { 0.0 } else { f64::from(x).exp() };
+            assert!(ulps(y, exact) <= 2.0, "{isa}: e^{x} is {exact}, not {y}");
+        }
+    }
+}

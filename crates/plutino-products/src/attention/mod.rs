@@ -18,6 +18,7 @@
 
 mod any;
 mod products;
+mod softmax;
 mod task;
 use crate::gemm::{MatrixUnit, Target, cost};
 pub use any::attention_any;

@@ -133,9 +133,8 @@ impl Products {
         };
         let panel = &mut work.panel[..numbers.len() * width];
         for (lane, out) in columns.clone().step_by(width).zip(out.chunks_exact_mut(depth * width)) {
-            let (lanes, depth) = (lane..columns.end.min(lane + width), numbers.clone());
-            isa.run(PackPanels { source, lanes, depth, width, out: panel });
-            unit.write_panel(isa, panel, width, out);
+            let lanes = lane..columns.end.min(lane + width);
+            unit.pack(isa, source, (lanes, numbers.clone()), panel, out);
         }
         Panels { data: out, depth }
     }

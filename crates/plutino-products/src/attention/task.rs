@@ -1,12 +1,13 @@
 //! The work of one task: a block of queries against all keys.
 
 use super::products::{Output, Panels, Rows, Work};
+use super::softmax::{Masks, exponentials};
 use super::{Attention, FOUR, Head, Mask, Size};
 use crate::gemm::Strided;
-use plutino_cpu::math::exp_normal;
+use plutino_cpu::math::exp_nonpositive;
 use plutino_cpu::par::{SharedMut, stop};
-use plutino_cpu::simd::unroll::{array, unroll};
-use plutino_cpu::simd::{Interleaved, Simd, Vectorized};
+use plutino_cpu::simd::unroll::array;
+use plutino_cpu::simd::{Simd, Vectorized};
 use std::ops::Range;
 
 /// A block of queries of one head, or of all heads of a group.
@@ -149,21 +150,31 @@ impl Task<'_> {
         let to = Output { add: false, c, base: 0, stride: width, cols: width };
         products.multiply(q, packed.k, to, work);
 
-        for (i, row) in p.chunks_exact_mut(width).take(rows.len()).enumerate() {
-            shrink[i] = m[i];
-            m[i] = self.mask(s, head, rows.start + i, seen, row).max(m[i]);
-        }
-        for i in (0..rows.len()).step_by(S::LANES) {
-            let n = (m.len() - i).min(S::LANES);
-            let (old, new) = (s.load(&shrink[i..]), s.load_up_to(&m[i..], n));
-            let none = s.eq(old, s.splat(f32::NEG_INFINITY));
-            s.store(s.select(none, s.zero(), exp_normal(s, s.sub(old, new))), &mut shrink[i..]);
-        }
-        for (i, four) in p.chunks_exact_mut(FOUR * width).enumerate() {
-            let first = i * FOUR;
-            let sums = exponentials::<S, FOUR>(s, four, &m[first..]);
-            for (i, sum) in (first..rows.len()).zip(sums) {
-                l[i] = l[i] * shrink[i] + sum;
+        let add = seen.start > 0;
+        let [m_rows, l_rows, shrinks] =
+            [&mut *m, &mut *l, &mut *shrink].map(|x| x.as_chunks_mut::<FOUR>().0);
+        let of_rows = m_rows.iter_mut().zip(l_rows).zip(shrinks);
+        let fours = p.chunks_exact_mut(FOUR * width).zip(of_rows).enumerate();
+        for (i, (four, ((m, l), shrink))) in fours {
+            // Rows behind the last query are masked as its own, and no one reads them.
+            let last = rows.end - 1;
+            let queries = array!(FOUR, |I| last.min(rows.start + i * FOUR + I));
+            let greatest = self.mask(s, head, queries, seen, four);
+            *shrink = *m;
+            for (m, greatest) in m.iter_mut().zip(greatest) {
+                *m = greatest.max(*m);
+            }
+            let sums: [f32; FOUR] = exponentials(s, four, m);
+            if add {
+                let (old, new) = (s.load_partial(shrink), s.load_partial(m));
+                let none = s.eq(old, s.splat(f32::NEG_INFINITY));
+                let factors = s.select(none, s.zero(), exp_nonpositive(s, s.sub(old, new)));
+                s.store_partial(factors, shrink);
+                for ((l, shrink), sum) in l.iter_mut().zip(shrink).zip(sums) {
+                    *l = *l * *shrink + sum;
+                }
+            } else {
+                *l = sums;
             }
         }
         if let Some((weights, at)) = self.weights {
@@ -179,7 +190,6 @@ impl Task<'_> {
             }
         }
 
-        let add = seen.start > 0;
         if add {
             for (query, &shrink) in rows.clone().zip(&*shrink) {
                 scale(s, self.output_row(h, query), shrink);
@@ -193,72 +203,67 @@ impl Task<'_> {
         products.multiply(p, packed.v, to, work);
     }
 
-    /// Scales and masks the scores of a query with the keys `seen`, and finds the greatest.
-    /// `scores` are whole vectors: those without a key become -inf. (Scaled keys would do as well,
-    /// but where products overflow, PyTorch's do, too.)
+    /// Scales and masks the scores of some queries with the keys `seen`, a row each, and finds the
+    /// greatest of each. (Scaled keys would do as well, but where products overflow, PyTorch's do,
+    /// too.)
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn mask<S: Simd>(
+    fn mask<S: Simd, const N: usize>(
         &self,
         s: S,
         head: &Head,
-        query: usize,
+        queries: [usize; N],
         seen: &Range<usize>,
         scores: &mut [f32],
-    ) -> f32 {
+    ) -> [f32; N] {
         let strides = &self.plan.problem.strides;
-        let place = |first: usize, [row_step, key_step]: [usize; 2], key: usize| {
-            first + query * row_step + (seen.start + key) * key_step
-        };
-        let at = |key: usize| place(head.mask, strides.mask, key);
-        let then = |key: usize| place(head.second, strides.second, key);
         let keys = seen.len();
-        let (mut visible, mut scale) = (keys, self.plan.problem.scale);
-        let (mut add, mut add_then) = (None, None);
+        // Where the mask of a query begins.
+        let row = |first: usize, [row_step, key_step]: [usize; 2], query: usize| {
+            first + query * row_step + seen.start * key_step
+        };
+        let at = |query: usize| row(head.mask, strides.mask, query);
+        let then = |query: usize| row(head.second, strides.second, query);
+        let mut masks =
+            Masks { scale: self.plan.problem.scale, add: [None; 2], visible: array!(N, |I| keys) };
+        let (steps, dense) = ([strides.mask[1], strides.second[1]], |step: usize| step == 1);
         match self.mask {
             Mask::None => {}
-            Mask::Causal => visible = keys.min((query + 1).saturating_sub(seen.start)),
-            Mask::Add(mask) if strides.mask[1] == 1 => add = Some(&mask[at(0)..at(keys)]),
-            Mask::Add(mask) => {
-                for (k, x) in scores[..keys].iter_mut().enumerate() {
-                    *x = *x * scale + mask[at(k)];
-                }
-                scale = 1.0;
+            Mask::Causal => {
+                masks.visible =
+                    array!(N, |I| keys.min((queries[I] + 1).saturating_sub(seen.start)));
             }
-            Mask::Both(mask, second) if strides.mask[1] == 1 && strides.second[1] == 1 => {
-                add = Some(&mask[at(0)..at(keys)]);
-                add_then = Some(&second[then(0)..then(keys)]);
+            Mask::Add(mask) if dense(steps[0]) => {
+                masks.add[0] = Some(array!(N, |I| &mask[at(queries[I])..][..keys]));
             }
-            Mask::Both(mask, second) => {
-                for (k, x) in scores[..keys].iter_mut().enumerate() {
-                    *x = *x * scale + mask[at(k)] + second[then(k)];
-                }
-                scale = 1.0;
+            Mask::Both(mask, second) if steps.into_iter().all(dense) => {
+                masks.add = [
+                    Some(array!(N, |I| &mask[at(queries[I])..][..keys])),
+                    Some(array!(N, |I| &second[then(queries[I])..][..keys])),
+                ];
             }
-            Mask::Keep(mask) => {
-                for (k, x) in scores[..keys].iter_mut().enumerate() {
-                    *x = *x * scale + if mask[at(k)] { 0.0 } else { f32::NEG_INFINITY };
+            _ => {
+                let width = scores.len() / N;
+                for (row, query) in scores.chunks_exact_mut(width).zip(queries) {
+                    let (at, then) = (at(query), then(query));
+                    for (k, x) in row[..keys].iter_mut().enumerate() {
+                        let first = at + k * steps[0];
+                        *x *= masks.scale;
+                        match self.mask {
+                            Mask::None | Mask::Causal => {}
+                            Mask::Add(mask) => *x += mask[first],
+                            Mask::Both(mask, second) => {
+                                *x = *x + mask[first] + second[then + k * steps[1]];
+                            }
+                            Mask::Keep(mask) => {
+                                *x += if mask[first] { 0.0 } else { f32::NEG_INFINITY };
+                            }
+                        }
+                    }
                 }
-                scale = 1.0;
+                masks.scale = 1.0;
             }
         }
-        let scale = s.splat(scale);
-        let mut greatest = s.splat(f32::NEG_INFINITY);
-        for i in (0..scores.len()).step_by(S::LANES) {
-            let mut x = s.mul(s.load(&scores[i..]), scale);
-            let n = keys.saturating_sub(i).min(S::LANES);
-            if let Some(add) = add {
-                x = s.add(x, s.load_up_to(&add[i..], n));
-            }
-            if let Some(add) = add_then {
-                x = s.add(x, s.load_up_to(&add[i..], n));
-            }
-            if visible < i + S::LANES {
-                x = s.first(x, visible.saturating_sub(i), f32::NEG_INFINITY);
-            }
-            s.store(x, &mut scores[i..]);
-            greatest = s.max(x, greatest); // a NaN score leaves the greatest as it is
-        }
-        s.max_lane(greatest)
+        masks.apply(s, scores, keys)
     }
 
     /// The row of the output of one query of one head.
@@ -271,27 +276,6 @@ impl Task<'_> {
         // and the callers drop one row before they ask for the next.
         unsafe { self.out.slice(at..at + problem.size.values) }
     }
-}
-
-/// Turns N rows of scores into e^(score - greatest), and sums them up; -inf is the greatest where
-/// nothing is seen.
-#[cfg_attr(not(unoptimised), inline(always))]
-fn exponentials<S: Simd, const N: usize>(s: S, rows: &mut [f32], greatest: &[f32]) -> [f32; N] {
-    let width = rows.len() / N;
-    // Any finite number does where all are -inf: they become 0.
-    let base = |m: f32| if m == f32::NEG_INFINITY { 0.0 } else { m };
-    let base = array!(N, |I| s.splat(base(greatest[I])));
-    let zero = s.zero();
-    let mut sums = array!(N, |I| zero);
-    for at in (0..width).step_by(S::LANES) {
-        let x = array!(N, |I| s.sub(s.load(&rows[I * width + at..]), base[I]));
-        let e = exp_normal(Interleaved::<S, N>(s), x);
-        unroll!(N, |I| {
-            s.store(e[I], &mut rows[I * width + at..]);
-            sums[I] = s.add(sums[I], e[I]);
-        });
-    }
-    array!(N, |I| s.sum(sums[I]))
 }
 
 /// Multiplies all elements.

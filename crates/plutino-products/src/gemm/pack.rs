@@ -93,6 +93,13 @@ impl<'a> Strided<'a> {
 }
 
 impl Strided<'_> {
+    /// Where the lanes of each depth lie one after the other and need no change: the first, and the
+    /// elements from one depth to the next.
+    pub(super) fn dense_depths(&self) -> Option<(Floats<'_>, usize)> {
+        let plain = self.lane_stride == 1 && self.scale == 1.0;
+        plain.then_some((self.data, self.depth_stride))
+    }
+
     /// Packs all lanes over the whole depth: panels of `width` lanes, one after the other.
     pub fn pack_panels(&self, isa: Isa, width: usize, out: &mut [f32]) {
         let (lanes, depth) = (0..self.extent, 0..self.depth);

@@ -23,7 +23,7 @@
 //! docs/decisions/014-reduced-precision.md.
 
 use super::Target;
-use super::pack::{Format, Side, load};
+use super::pack::{Format, PackPanels, Side, Strided, load};
 use plutino_cpu::simd::{LINE, Pairs, Simd, Vectorized};
 use plutino_cpu::tiles::{BLOCK, Columns, DEPTH_BLOCK, STEP, Terms, TileUnit, WordPanels};
 use plutino_cpu::{Isa, PackKey};
@@ -155,6 +155,25 @@ impl MatrixUnit {
         }
     }
 
+    /// Makes a panel of some lanes of a matrix, as [`MatrixUnit::write_panel`]; `panel` holds as
+    /// many numbers.
+    pub(crate) fn pack(
+        self,
+        isa: Isa,
+        source: &Strided<'_>,
+        (lanes, depth): (Range<usize>, Range<usize>),
+        panel: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let width = panel.len() / depth.len().max(1);
+        if let (Self::Pairs(pairs), Some((data, stride))) = (self, source.dense_depths()) {
+            let rows = Rows { data, stride, rows: depth, numbers: lanes };
+            return pairs.run(DepthsToWords { rows, width, out });
+        }
+        isa.run(PackPanels { source, lanes, depth, width, out: panel });
+        self.write_panel(isa, panel, width, out);
+    }
+
     /// Makes a panel of `width` lanes of rows of numbers, [`MatrixUnit::kept`] elements each; zeros
     /// where there are not enough for the last word or step.
     pub(crate) fn write_panel(self, isa: Isa, panel: &[f32], width: usize, out: &mut [f32]) {
@@ -202,18 +221,20 @@ impl Vectorized for RowsToWords<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let len = self.rows.numbers.len();
-        let whole = len / (2 * S::LANES);
+        let whole = len - len % (2 * S::LANES);
         for (row, out) in self.rows.each().zip(self.out.chunks_mut(self.stride)) {
-            for i in 0..whole {
-                let at = 2 * i * S::LANES;
-                let pairs = s.to_pairs(load(s, row, at), load(s, row, at + S::LANES));
-                s.store(pairs, &mut out[i * S::LANES..]);
+            let (whole_out, rest) = out[..len.div_ceil(2)].split_at_mut(whole / 2);
+            let (x, y) = (row.part(0..whole).as_ptr(), whole_out.as_mut_ptr());
+            for at in (0..whole).step_by(2 * S::LANES) {
+                // SAFETY: whole vectors of numbers, and one of words for two of them.
+                unsafe {
+                    let pairs = s.to_pairs(s.load_ptr(x.add(at)), s.load_ptr(x.add(at + S::LANES)));
+                    s.store_ptr(pairs, y.add(at / 2));
+                }
             }
-            let at = 2 * whole * S::LANES;
-            if at < len {
-                let lower = load_or_zeros(s, row, at);
-                let upper = load_or_zeros(s, row, at + S::LANES);
-                let rest = &mut out[at / 2..len.div_ceil(2)];
+            if !rest.is_empty() {
+                let lower = load_or_zeros(s, row, whole);
+                let upper = load_or_zeros(s, row, whole + S::LANES);
                 s.store_partial(s.to_pairs(lower, upper), rest);
             }
         }
@@ -294,6 +315,31 @@ impl Vectorized for PanelToWords<'_, '_> {
                     _ => s.zero(),
                 };
                 let [lower, upper] = s.zip(s.load(&lower[at..]), upper);
+                s.store(s.to_pairs(lower, upper), &mut out[at..]);
+            }
+        }
+    }
+}
+
+/// The same of rows where a matrix has them: a row for each depth, whose numbers are the lanes.
+struct DepthsToWords<'a, 'o> {
+    rows: Rows<'a>,
+    width: usize,
+    out: &'o mut [f32],
+}
+
+impl Vectorized for DepthsToWords<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows, width, out } = self;
+        let mut rows = rows.each();
+        for out in out.chunks_exact_mut(width) {
+            let Some(lower) = rows.next() else { break };
+            let upper = rows.next().unwrap_or([].as_slice().into());
+            for at in (0..width).step_by(S::LANES) {
+                let [lower, upper] =
+                    s.zip(load_or_zeros(s, lower, at), load_or_zeros(s, upper, at));
                 s.store(s.to_pairs(lower, upper), &mut out[at..]);
             }
         }
