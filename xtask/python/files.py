@@ -50,8 +50,11 @@ class Graph:
             operators.append(op)
         return Graph(operators)
 
+    def consumers(self, op: Operator) -> list[Operator]:
+        return [other for other in self.operators if set(op.outputs) & set(other.inputs)]
+
     def consumer_kinds(self, op: Operator) -> set[str]:
-        return {other.kind for other in self.operators for operand in op.outputs if operand in other.inputs}
+        return {other.kind for other in self.consumers(op)}
 
 
 def read_weights(path: Path) -> dict[str, bytes]:

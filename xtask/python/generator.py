@@ -91,6 +91,14 @@ def rule(op: Operator, attr: str, shape: tuple[int, ...], followers: set[str]) -
     return fan_in_rule(gain, taps)
 
 
+def period(graph: Graph, op: Operator, shape: tuple[int, ...]) -> int:
+    """How many values there are before they repeat: pnnx writes the masks of all heads for each window."""
+    readers = graph.consumers(op) if op.kind == "pnnx.Attribute" and len(shape) == 3 else []
+    heads = [reader.integers("num_heads")[0] for reader in readers if reader.kind == "nn.MultiheadAttention"]
+    repeats = heads and shape[0] % heads[0] == 0
+    return math.prod(shape[1:]) * (heads[0] if repeats else shape[0]) if shape else 1
+
+
 def is_constant(op: Operator, attr: str, dtype: str) -> bool:
     """Weights that are data rather than parameters: index tables and the grids of the YOLO head."""
     return dtype != "f32" or (op.kind == "models.yolo.Detect" and attr.startswith("pnnx_"))
@@ -105,7 +113,8 @@ def weights(graph: Graph) -> dict[str, np.ndarray]:
             if not is_constant(op, attr, dtype):
                 name = f"{op.name}.{attr}"
                 chosen = rule(op, attr, shape, followers)
-                made[name] = uniform(name, math.prod(shape), chosen.centre, chosen.spread).reshape(shape)
+                values = uniform(name, period(graph, op, shape), chosen.centre, chosen.spread)
+                made[name] = np.resize(values, shape)
     return made
 
 

@@ -37,10 +37,12 @@ pub fn generate_weights(graph: &mut Graph) -> Result<(), FixtureError> {
         for (name, attr) in op.attrs.iter().filter(|(name, attr)| !is_constant(op, name, attr)) {
             let key = format!("{}.{name}", op.name);
             let rule = rule(op, name, attr.shape(), &followers);
-            let values = Words::of(&key).uniform(rule.centre, rule.spread);
             let mut bytes = vec![0; attr.byte_len()];
-            for (bytes, value) in bytes.chunks_exact_mut(4).zip(values) {
-                bytes.copy_from_slice(&value.to_le_bytes());
+            for part in bytes.chunks_mut(4 * period(graph, op, attr.shape()).max(1)) {
+                let values = Words::of(&key).uniform(rule.centre, rule.spread);
+                for (bytes, value) in part.chunks_exact_mut(4).zip(values) {
+                    bytes.copy_from_slice(&value.to_le_bytes());
+                }
             }
             made.push((name.clone(), key, Bytes::from(bytes)));
         }
@@ -57,10 +59,30 @@ fn is_constant(op: &Operator, name: &str, attr: &Attribute) -> bool {
     attr.dtype() != DType::F32 || (op.kind == "models.yolo.Detect" && name.starts_with("pnnx_"))
 }
 
+/// The operators that read what `op` makes.
+fn consumers<'g>(graph: &'g Graph, op: &Operator) -> impl Iterator<Item = &'g Operator> {
+    let consumers = op.outputs.iter().flat_map(|&operand| &graph[operand].consumers);
+    consumers.map(|&consumer| &graph[consumer])
+}
+
 /// The kinds of the operators that read what `op` makes.
 fn followers<'g>(graph: &'g Graph, op: &Operator) -> Vec<&'g str> {
-    let consumers = op.outputs.iter().flat_map(|&operand| &graph[operand].consumers);
-    consumers.map(|&consumer| graph[consumer].kind.as_str()).collect()
+    consumers(graph, op).map(|consumer| consumer.kind.as_str()).collect()
+}
+
+/// How many values there are before they repeat: pnnx writes the masks of all heads for each
+/// window.
+fn period(graph: &Graph, op: &Operator, shape: &[usize]) -> usize {
+    let all = shape.iter().product();
+    let &[masks, rows, columns] = shape else { return all };
+    if op.kind != "pnnx.Attribute" {
+        return all;
+    }
+    let mut readers = consumers(graph, op).filter(|reader| reader.kind == "nn.MultiheadAttention");
+    match readers.next().and_then(|reader| reader.param("num_heads")).map(positive_product) {
+        Some(heads) if masks % heads == 0 => heads * rows * columns,
+        _ => all,
+    }
 }
 
 /// The distribution of one weight; the first line that fits decides.

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention: `F.scaled_dot_product_attention`, and attention that a model
 //! spells out ([`AttentionPattern`]).
 
+pub(crate) mod masks;
 mod shared;
 
 use crate::support::assemble::leaf;
@@ -526,6 +527,16 @@ impl Operator for ScaledDotProduct {
             true => (problem, heads),
             false => shared::as_rows(problem, heads, cx.threads),
         };
+        let mut heads = heads;
+        let places: [([usize; 2], masks::Place); AttentionPattern::MOST_MASKS] = [
+            (problem.strides.mask, |head| &mut head.mask),
+            (problem.strides.second, |head| &mut head.second),
+        ];
+        for (mask, (steps, place)) in self.masks.iter().zip(places) {
+            if let Some(known) = &TensorValue::at(cx.inputs, mask.input)?.known {
+                masks::share(known, problem.size, steps, &mut heads, problem.heads, place);
+            }
+        }
         let plan = (dtype == DType::F32).then(|| planned(cx, problem));
         let scratch = plan.map_or(0, |p| p.scratch(cx.threads)).saturating_mul(size_of::<f32>());
         let qkv = [self.query, self.key, self.value].map(|i| leaf(cx.inputs, i));

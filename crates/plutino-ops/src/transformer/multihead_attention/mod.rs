@@ -20,7 +20,7 @@ use crate::{
 use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::Target;
-use plutino_tensor::{DType, Shape, alloc};
+use plutino_tensor::{DType, Shape, Tensor, alloc};
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
 #[derive(Debug, Clone)]
@@ -232,6 +232,7 @@ impl MultiheadAttention {
             let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
+                known: TensorValue::at(inputs, at)?.known.clone(),
                 strides,
                 hides: (spec.dtype == DType::Bool).then_some(!self.shows),
             });
@@ -249,6 +250,7 @@ impl MultiheadAttention {
             let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
             parts.push(MaskPart {
                 leaf: leaf(inputs, at),
+                known: TensorValue::at(inputs, at)?.known.clone(),
                 strides,
                 hides: (spec.dtype == DType::Bool).then_some(true),
             });
@@ -337,6 +339,7 @@ impl Operator for MultiheadAttention {
 #[derive(Debug)]
 struct MaskPart {
     leaf: usize,
+    known: Option<Tensor>,
     strides: Vec<usize>,
     /// Of a mask of bools, the one that hides a key.
     hides: Option<bool>,

@@ -1,6 +1,7 @@
 //! Where everything lies in scratch memory, and the steps of a run.
 
 use super::*;
+use crate::transformer::attention::masks;
 
 /// Plans the products and the memory between them.
 pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
@@ -87,6 +88,12 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
                 second: 0,
             });
         }
+    }
+    if let Some(MaskSum { at: None, parts, .. }) = &mask
+        && let [MaskPart { known: Some(known), .. }] = &parts[..]
+    {
+        let (size, steps) = (problem.size, problem.strides.mask);
+        masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
     }
     let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
     let mixed = memory.take(out.len());
