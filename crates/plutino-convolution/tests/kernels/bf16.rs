@@ -97,6 +97,19 @@ fn single_pixels_and_strides() {
     }
 }
 
+/// Tiles are loaded from the image: of several planes, of more than a depth block, of fewer pixels
+/// than tiles have rows or a number that tiles do not divide.
+#[test]
+fn single_pixels_on_tiles() {
+    let w = window(1, 1, 1, (0, 0));
+    for (size, channels) in
+        [([9, 11], [96, 40]), ([5, 7], [1216, 24]), ([1, 1], [64, 32]), ([3, 11], [32, 33])]
+    {
+        let p = problem(2, 1, channels, &size.map(|n| (n, w)));
+        assert!(check(p, relu()).contains("tiles"));
+    }
+}
+
 #[test]
 fn what_is_done_to_sums() {
     let one = window(1, 1, 1, (0, 0));

@@ -11,8 +11,9 @@
 //!   +--+--+--+--+--+  row, under a
 //!   |  |  |  |  |  |  tap              32 x 32 pixels and channels: a block, four tiles
 //! ```
-//! The image becomes words once for each depth block, of a few planes; then tiles are loaded where
-//! the pixels under a tap lie, and no matrix of patches is ever made. Loops, outermost first:
+//! The image becomes words once for each depth block, of a few planes (an image of bf16 under
+//! windows of one pixel is read as it is); then tiles are loaded where the pixels under a tap lie,
+//! and no matrix of patches is ever made. Loops, outermost first:
 //! image, group, rows of the output (a task) / depth block / panel of 32 output channels / two
 //! tiles of pixels. What the blocks of depth make is added up in y; bias, residual and activation
 //! come with the last of them. So chains of products are short, and the error is below that of
@@ -74,6 +75,8 @@ pub(crate) struct OnTiles {
     /// What reads and makes bf16, where tensors may be such; and which of them are.
     pairs: Option<Pairs>,
     bf16: Bf16Tensors,
+    /// Whether tiles are loaded from the image itself.
+    in_place: bool,
     threads: usize,
     /// Rows of the windows in a depth block.
     depth: usize,
@@ -173,6 +176,7 @@ impl OnTiles {
             factors: post_ops.factors,
             pairs: format::maker(request),
             bf16,
+            in_place: bf16.input && canvas.is_image(),
             threads,
             depth,
             rows,
@@ -218,6 +222,9 @@ impl OnTiles {
 
     /// f32 of the words of a worker, in whole lines; and numbers of its table of steps.
     fn words_len(&self) -> usize {
+        if self.in_place {
+            return 0;
+        }
         Self::planes(&self.canvas, self.depth) * self.canvas.plane_len(self.rows)
     }
 
@@ -429,7 +436,7 @@ impl Task<'_> {
         for start in (0..all).step_by(conv.depth) {
             let end = all.min(start + conv.depth);
             let planes = start / height..(end - 1) / height + 1;
-            if planes != filled {
+            if planes != filled && !conv.in_place {
                 filled = planes.clone();
                 let (output, words) = (self.rows.clone(), &mut *words);
                 let (x, factors, bf16) = (self.x, self.factors, conv.bf16.input);
@@ -438,11 +445,18 @@ impl Task<'_> {
             }
             let steps = (start..end).flat_map(|row| (0..canvas.runs).map(move |run| (row, run)));
             let mut count = 0;
+            let [image_plane, image_row] = canvas.of_image();
             for ((row, run), step) in steps.zip(&mut *table) {
-                *step = canvas.step(output, filled.start, row, run);
+                *step = match conv.in_place {
+                    true => row * image_plane,
+                    false => canvas.step(output, filled.start, row, run),
+                };
                 count += 1;
             }
-            let words: &[u32] = bytemuck::cast_slice(words);
+            let words: &[u32] = bytemuck::cast_slice(match conv.in_place {
+                true => &self.x[self.rows.start * image_row..],
+                false => words,
+            });
             let operands = tiles::Operands {
                 a: words,
                 first: [0; 2],

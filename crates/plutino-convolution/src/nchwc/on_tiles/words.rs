@@ -17,6 +17,9 @@
 //! on through the padding between rows: columns that are computed for nothing, where rows are short
 //! and would leave more rows of the tiles empty. A window of one tap has no padding between rows,
 //! and its plane holds nothing but the pixels that it reads, whatever its stride.
+//!
+//! Where the image is words of bf16 and a window is one pixel, its blocks are such planes: tiles are
+//! loaded from the image itself ([`Canvas::is_image`]).
 
 use crate::nchwc::window::Window;
 use plutino_cpu::simd::{Simd, Vectorized};
@@ -170,6 +173,20 @@ impl Canvas {
         there.then_some((channel, kx))
     }
 
+    /// Whether an image in blocks of bf16 is what the planes would hold: cells one after the other.
+    pub(super) fn is_image(&self) -> bool {
+        let one = [1, 1];
+        let pixel_by_pixel = (self.kernel, self.take, self.pad) == (one, one, [0, 0]);
+        let whole = self.lanes == Some(STEP) && self.cell == NUMBERS && self.output == self.input;
+        pixel_by_pixel && whole && self.flat
+    }
+
+    /// The words of an image in blocks of bf16 from one plane to the next, and from row to row.
+    pub(super) fn of_image(&self) -> [usize; 2] {
+        let row = self.input[1] * self.cell_words();
+        [self.input[0] * row, row]
+    }
+
     /// Words from a pixel of a tile to the next.
     pub(super) fn pixel_stride(&self) -> usize {
         self.stride[1] * self.cell_words()
@@ -181,16 +198,18 @@ impl Canvas {
         if self.flat {
             let end = (output - 1) * self.pitch + width;
             let rows = rows_of_tile(end);
-            return TileCut { rows, in_row: 0, count: end.div_ceil(rows) };
+            let last = if self.pitch == width { end.saturating_sub(rows) } else { usize::MAX };
+            return TileCut { rows, in_row: 0, count: end.div_ceil(rows), last };
         }
         let in_row = width.div_ceil(TILE);
-        TileCut { rows: width.div_ceil(in_row), in_row, count: in_row * output }
+        let rows = width.div_ceil(in_row);
+        TileCut { rows, in_row, count: in_row * output, last: usize::MAX }
     }
 
     /// Where the words of a tile begin in a term of a plane.
     pub(super) fn first(&self, cut: TileCut, tile: usize) -> usize {
         let pixel = match cut.in_row {
-            0 => tile * cut.rows,
+            0 => cut.last.min(tile * cut.rows),
             n => tile / n * self.stride[0] * self.pitch + tile % n * cut.rows * self.stride[1],
         };
         pixel * self.cell_words()
@@ -220,10 +239,11 @@ impl Canvas {
                 (start, start + cut.rows.min(width - column), usize::MAX)
             }
         };
+        let row = if cut.in_row == 0 { start.saturating_sub(cut.last) } else { 0 };
         let mut at = start;
         std::iter::from_fn(move || {
             if pitch == usize::MAX {
-                let found = (at < end).then_some((0, start, end - start));
+                let found = (at < end).then_some((row, start, end - start));
                 at = end;
                 return found;
             }
@@ -254,6 +274,9 @@ pub(super) struct TileCut {
     /// Tiles of a row of the output; 0 where they go on through all rows.
     in_row: usize,
     pub(super) count: usize,
+    /// Where tiles go on through all rows and there is nothing between these: the last pixel that a
+    /// tile may begin with, so that none is read past the last pixel.
+    last: usize,
 }
 
 impl TileCut {
@@ -507,6 +530,8 @@ mod tests {
                         for (row, pixel, count) in canvas.runs_of(cut, output, tile) {
                             assert_eq!(pixel, next, "{canvas:?}");
                             assert!(row + count <= cut.rows);
+                            let past = first + cut.rows > output * canvas.pitch;
+                            assert!(kernel > 1 || !canvas.flat || !past, "{canvas:?}");
                             next += count;
                             for i in 0..count {
                                 let (y, x) = (
@@ -531,6 +556,9 @@ mod tests {
         let cut = canvas([56, 56], 3, 1, 1).tiles(56);
         assert_eq!((cut.rows, cut.count), (14, 4 * 56));
         // Pixels that are read and no others, with no padding between.
-        assert_eq!(canvas([14, 14], 1, 2, 0).tiles(7), TileCut { rows: 13, in_row: 0, count: 4 });
+        assert_eq!(
+            canvas([14, 14], 1, 2, 0).tiles(7),
+            TileCut { rows: 13, in_row: 0, count: 4, last: 36 }
+        );
     }
 }
