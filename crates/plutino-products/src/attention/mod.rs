@@ -222,8 +222,8 @@ impl Attention {
     }
 
     /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so
-    /// far; a panel and rows that become words.
-    fn parts(&self) -> [usize; 8] {
+    /// far; what is added to rows of scores; a panel and rows that become words.
+    fn parts(&self) -> [usize; 9] {
         let Size { depth, values, .. } = self.problem.size;
         let lanes = self.products.target.isa.lanes();
         let up = |n: usize, to: usize| n.div_ceil(to).saturating_mul(to);
@@ -235,6 +235,7 @@ impl Attention {
             self.queries,
             self.queries,
             self.rows,
+            self.keys.saturating_mul(FOUR),
             panel,
             words,
         ]

@@ -49,6 +49,8 @@ struct Scores<'a> {
     /// The greatest score of each, and the sum of its weights.
     m: &'a mut [f32],
     l: &'a mut [f32],
+    /// Room for what is added to [`FOUR`] rows.
+    added: &'a mut [f32],
     /// What each one's older results are multiplied with.
     shrink: &'a mut [f32],
 }
@@ -59,7 +61,8 @@ impl Vectorized for Task<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let mut rest = std::mem::take(&mut self.scratch);
-        let [kp, vp, p, m, l, shrink, panel, rows] = self.plan.parts().map(|n| part(&mut rest, n));
+        let [kp, vp, p, m, l, shrink, added, panel, rows] =
+            self.plan.parts().map(|n| part(&mut rest, n));
         let mut work = Work { panel, rows };
         let keys = self.plan.problem.size.keys;
         // Averaged weights are wanted for all keys.
@@ -88,7 +91,7 @@ impl Vectorized for Task<'_> {
                         &mut l[first - self.queries.start..],
                     );
                     if !seen.is_empty() {
-                        let scores = Scores { p, m, l, shrink };
+                        let scores = Scores { p, m, l, shrink, added };
                         self.step(s, h, &rows, &seen, packed, scores, &mut work);
                     }
                     if block.end == end {
@@ -141,7 +144,7 @@ impl Task<'_> {
         let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
         let Size { depth, values, .. } = self.plan.problem.size;
         let width = seen.len().next_multiple_of(S::LANES);
-        let Scores { p, m, l, shrink } = scores;
+        let Scores { p, m, l, shrink, added } = scores;
         let p = &mut p[..rows.len().next_multiple_of(FOUR) * width];
         let products = self.plan.products;
         let q = self.q.get(head.q + rows.start * strides.q..).unwrap_or_default();
@@ -159,7 +162,7 @@ impl Task<'_> {
             // Rows behind the last query are masked as its own, and no one reads them.
             let last = rows.end - 1;
             let queries = array!(FOUR, |I| last.min(rows.start + i * FOUR + I));
-            let greatest = self.mask(s, head, queries, seen, four);
+            let greatest = self.mask(s, head, queries, seen, four, added);
             *shrink = *m;
             for (m, greatest) in m.iter_mut().zip(greatest) {
                 *m = greatest.max(*m);
@@ -214,6 +217,7 @@ impl Task<'_> {
         queries: [usize; N],
         seen: &Range<usize>,
         scores: &mut [f32],
+        added: &mut [f32],
     ) -> [f32; N] {
         let strides = &self.plan.problem.strides;
         let keys = seen.len();
@@ -240,6 +244,16 @@ impl Task<'_> {
                     Some(array!(N, |I| &mask[at(queries[I])..][..keys])),
                     Some(array!(N, |I| &second[then(queries[I])..][..keys])),
                 ];
+            }
+            // As numbers that are added; the same for all queries where they share a mask.
+            Mask::Keep(mask) if dense(steps[0]) => {
+                let (rows, step) = if strides.mask[0] == 0 { (1, 0) } else { (N, keys) };
+                for (added, query) in added.chunks_exact_mut(keys).zip(queries).take(rows) {
+                    for (added, &keep) in added.iter_mut().zip(&mask[at(query)..][..keys]) {
+                        *added = if keep { 0.0 } else { f32::NEG_INFINITY };
+                    }
+                }
+                masks.add[0] = Some(array!(N, |I| &added[I * step..][..keys]));
             }
             _ => {
                 let width = scores.len() / N;

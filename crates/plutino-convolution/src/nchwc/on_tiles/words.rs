@@ -18,8 +18,8 @@
 //! and would leave more rows of the tiles empty. A window of one tap has no padding between rows,
 //! and its plane holds nothing but the pixels that it reads, whatever its stride.
 //!
-//! Where the image is words of bf16 and a window is one pixel, its blocks are such planes: tiles are
-//! loaded from the image itself ([`Canvas::is_image`]).
+//! Where the image is words of bf16 and a window is one pixel, its blocks are such planes: tiles
+//! are loaded from the image itself ([`Canvas::is_image`]).
 
 use crate::nchwc::window::Window;
 use plutino_cpu::simd::{Simd, Vectorized};
