@@ -132,9 +132,10 @@ impl Products {
             return Panels { data: out, depth: depth.len() };
         };
         let panel = &mut work.panel[..numbers.len() * width];
-        for (lane, out) in columns.clone().step_by(width).zip(out.chunks_exact_mut(depth * width)) {
+        let panels = out.chunks_exact_mut((depth * width).max(1));
+        for (lane, out) in columns.clone().step_by(width).zip(panels) {
             let lanes = lane..columns.end.min(lane + width);
-            unit.pack(isa, source, (lanes, numbers.clone()), panel, out);
+            unit.pack(isa, source, (lanes, numbers.clone()), width, (panel, out));
         }
         Panels { data: out, depth }
     }

@@ -155,17 +155,16 @@ impl MatrixUnit {
         }
     }
 
-    /// Makes a panel of some lanes of a matrix, as [`MatrixUnit::write_panel`]; `panel` holds as
+    /// Makes a panel of `width` lanes of a matrix, as [`MatrixUnit::write_panel`]; `panel` holds as
     /// many numbers.
     pub(crate) fn pack(
         self,
         isa: Isa,
         source: &Strided<'_>,
         (lanes, depth): (Range<usize>, Range<usize>),
-        panel: &mut [f32],
-        out: &mut [f32],
+        width: usize,
+        (panel, out): (&mut [f32], &mut [f32]),
     ) {
-        let width = panel.len() / depth.len().max(1);
         if let (Self::Pairs(pairs), Some((data, stride))) = (self, source.dense_depths()) {
             let rows = Rows { data, stride, rows: depth, numbers: lanes };
             return pairs.run(DepthsToWords { rows, width, out });

@@ -117,7 +117,7 @@ fn by(p: &Problem, unit: MatrixUnit) -> String {
 fn products_of_bf16() {
     for unit in units() {
         for (queries, keys, depth, values) in
-            [(1, 1, 1, 1), (5, 7, 3, 2), (17, 33, 31, 35), (70, 300, 64, 20), (33, 49, 32, 32)]
+            [(1, 1, 1, 1), (5, 7, 0, 2), (17, 33, 31, 35), (70, 300, 64, 20), (33, 49, 32, 32)]
         {
             let (p, heads) = problem(1, 2, Size { queries, keys, depth, values });
             assert_eq!(by(&p, unit), unit.to_string());
@@ -156,6 +156,7 @@ fn sizes_and_tails() {
     for (queries, keys, depth, values) in [
         (1, 1, 1, 1),
         (5, 7, 3, 2),
+        (5, 7, 0, 2),
         (17, 16, 8, 9),
         (49, 49, 32, 32),
         (70, 300, 16, 20),
@@ -179,6 +180,9 @@ fn masks_broadcast() {
     let keep: Vec<bool> = bias.iter().map(|&x| x > 0.2).collect();
     check(&p, &heads, Mask::Keep(&keep));
     p.strides.mask = [0, 1]; // padding: one row for all queries
+    check(&p, &heads, Mask::Add(&bias));
+    check(&p, &heads, Mask::Keep(&keep));
+    p.strides.mask = [1, 20]; // transposed
     check(&p, &heads, Mask::Add(&bias));
     check(&p, &heads, Mask::Keep(&keep));
 }
