@@ -20,7 +20,7 @@ use crate::{
 use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::Target;
-use plutino_tensor::{DType, Shape, Tensor, alloc};
+use plutino_tensor::{DType, Shape, alloc};
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
 #[derive(Debug, Clone)]
@@ -217,47 +217,6 @@ impl MultiheadAttention {
         Ok(Sizes { dtype, batch, queries, keys, all_keys, batched, batch_first })
     }
 
-    /// Element strides of the masks for each batch, head, query and key.
-    fn masks(&self, s: &Sizes, inputs: &[ValueSpec]) -> Result<Vec<MaskPart>, ShapeError> {
-        let scores = Shape::from([s.batch, self.heads, s.queries, s.keys]);
-        scores.checked_numel()?;
-        let mut parts = Vec::new();
-        if let Some(at) = self.attn_mask {
-            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
-            if let [groups, rows, cols] = *spec.shape.dims()
-                && s.batch.checked_mul(self.heads) == Some(groups)
-            {
-                spec.shape = Shape::from([s.batch, self.heads, rows, cols]);
-            }
-            let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
-            parts.push(MaskPart {
-                leaf: leaf(inputs, at),
-                known: TensorValue::at(inputs, at)?.known.clone(),
-                strides,
-                hides: (spec.dtype == DType::Bool).then_some(!self.shows),
-            });
-        }
-        if let Some(at) = self.key_padding_mask {
-            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
-            spec.shape = match *spec.shape.dims() {
-                [keys] if !s.batched => Shape::from([1, 1, 1, keys]),
-                [batch, keys] => Shape::from([batch, 1, 1, keys]),
-                _ => {
-                    let found = spec.shape.clone();
-                    return Err(ShapeError::Rank { input: at, expected: "2".into(), found });
-                }
-            };
-            let strides = crate::transformer::attention::mask_strides(at, &spec, s.dtype, &scores)?;
-            parts.push(MaskPart {
-                leaf: leaf(inputs, at),
-                known: TensorValue::at(inputs, at)?.known.clone(),
-                strides,
-                hides: (spec.dtype == DType::Bool).then_some(true),
-            });
-        }
-        Ok(parts)
-    }
-
     fn problem(&self, s: &Sizes, q: usize, k: usize, v: usize) -> Problem {
         let depth = self.embed / self.heads;
         let out = s.steps(s.queries, self.embed);
@@ -335,17 +294,8 @@ impl Operator for MultiheadAttention {
     }
 }
 
-/// A mask and how it is broadcast to (N, H, L, S).
-#[derive(Debug)]
-struct MaskPart {
-    leaf: usize,
-    known: Option<Tensor>,
-    strides: Vec<usize>,
-    /// Of a mask of bools, the one that hides a key.
-    hides: Option<bool>,
-}
-
 mod inputs;
+mod masks;
 mod native;
 mod plan;
 

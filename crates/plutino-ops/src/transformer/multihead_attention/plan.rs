@@ -1,7 +1,8 @@
 //! Where everything lies in scratch memory, and the steps of a run.
 
+use super::masks::{MaskSum, Place};
 use super::*;
-use crate::transformer::attention::masks;
+use crate::transformer::attention;
 
 /// Plans the products and the memory between them.
 pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
@@ -74,7 +75,10 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     let [k_batch, k_row] = s.steps(s.all_keys, k_read.width);
     let [v_batch, v_row] = s.steps(s.all_keys, v_read.width);
     (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
-    let mask = plan_mask(op, &whole, cx, &mut memory, &mut problem)?;
+    let mask = MaskSum::plan(op, &whole, cx, |len| memory.take(len))?;
+    if let Some(mask) = &mask {
+        problem.strides.mask = mask.steps();
+    }
     let depth = e / op.heads;
     let mut heads = alloc::list(whole.batch.saturating_mul(op.heads))?;
     for sequence in 0..whole.batch {
@@ -89,11 +93,9 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
             });
         }
     }
-    if let Some(MaskSum { at: None, parts, .. }) = &mask
-        && let [MaskPart { known: Some(known), .. }] = &parts[..]
-    {
+    if let Some(known) = mask.as_ref().and_then(MaskSum::known) {
         let (size, steps) = (problem.size, problem.strides.mask);
-        masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
+        attention::masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
     }
     let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
     let mixed = memory.take(out.len());
@@ -167,55 +169,6 @@ struct Part {
     width: usize,
 }
 
-/// The sum of all masks.
-struct MaskSum {
-    /// Where it is computed; none where a float mask is used as it is.
-    at: Option<usize>,
-    parts: Vec<MaskPart>,
-    /// Sizes of the sum: batch and heads are 1 where no mask tells them apart.
-    dims: [usize; 4],
-    /// Element strides of what attention reads.
-    strides: [usize; 4],
-    keys: usize,
-}
-
-impl MaskSum {
-    /// Where the mask of a head begins.
-    fn head(&self, n: usize, h: usize) -> usize {
-        self.at.unwrap_or(0) + n * self.strides[0] + h * self.strides[1]
-    }
-}
-
-fn plan_mask(
-    op: &MultiheadAttention,
-    s: &Sizes,
-    cx: &PlanCx<'_>,
-    memory: &mut Memory,
-    problem: &mut Problem,
-) -> Result<Option<MaskSum>, PlanError> {
-    let parts = op.masks(s, cx.inputs)?;
-    let strides = match &parts[..] {
-        [] => return Ok(None),
-        [one] if one.hides.is_none() && s.all_keys == s.keys => {
-            Some([0, 1, 2, 3].map(|d| one.strides[d]))
-        }
-        _ => None,
-    };
-    let told_apart = |d: usize| parts.iter().any(|p| p.strides[d] != 0);
-    let pick = |d: usize, size: usize| if told_apart(d) { size } else { 1 };
-    let dims = [pick(0, s.batch), pick(1, op.heads), pick(2, s.queries), s.all_keys];
-    let shape = Shape::from(dims);
-    let at = match strides {
-        Some(_) => None,
-        None => Some(memory.take(shape.checked_numel()?)),
-    };
-    let dense = shape.dense_strides();
-    let own = [0, 1, 2, 3].map(|d| if dims[d] > 1 || d == 3 { dense[d] as usize } else { 0 });
-    let strides = strides.unwrap_or(own);
-    problem.strides.mask = [strides[2], strides[3]];
-    Ok(Some(MaskSum { at, parts, dims, strides, keys: s.keys }))
-}
-
 struct Run {
     name: String,
     /// Of a chunk of the batch.
@@ -250,8 +203,10 @@ impl Kernel for Run {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let scratch = cx.take_scratch::<f32>()?;
         let (memory, work) = scratch.split_at_mut(self.used.min(scratch.len()));
-        if let Some(sum @ MaskSum { at: Some(at), .. }) = &self.mask {
-            self.add_masks(cx, sum, &mut memory[*at..])?;
+        if let Some(sum) = &self.mask
+            && let Place::Scratch(at) = sum.place
+        {
+            sum.add_up(&cx.inputs, &mut memory[at..])?;
         }
         let mut out = cx.outputs.take::<f32>(0)?;
         let mut weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
@@ -291,8 +246,11 @@ impl Run {
         let (before, mixed) = memory.split_at_mut(self.mixed);
         let mask = match &self.mask {
             None => Mask::None,
-            Some(MaskSum { at: Some(_), .. }) => Mask::Add(&*before),
-            Some(sum) => Mask::Add(cx.inputs.get(sum.parts[0].leaf)?),
+            Some(sum) => Mask::Add(match &sum.place {
+                Place::Scratch(_) => &*before,
+                Place::Input(leaf) => cx.inputs.get(*leaf)?,
+                Place::Known(sum) => sum.as_slice()?,
+            }),
         };
         let count = self.heads.len() / self.chunks;
         let heads = &self.heads[chunk * count..(chunk + 1) * count];
@@ -328,35 +286,5 @@ impl Run {
                 }
             }
         }
-    }
-
-    /// Adds all masks up; keys that were added are never hidden.
-    fn add_masks(&self, cx: &RunCx<'_>, sum: &MaskSum, out: &mut [f32]) -> Result<(), RunError> {
-        let [batch, heads, queries, all_keys] = sum.dims;
-        if all_keys == 0 {
-            return Ok(());
-        }
-        out[..batch * heads * queries * all_keys].fill(0.0);
-        for part in &sum.parts {
-            let (floats, bools): (&[f32], &[bool]) = match part.hides {
-                Some(_) => (&[], cx.inputs.get(part.leaf)?),
-                None => (cx.inputs.get(part.leaf)?, &[]),
-            };
-            for (row, out) in
-                out.chunks_exact_mut(all_keys).take(batch * heads * queries).enumerate()
-            {
-                let index = [row / (heads * queries), row / queries % heads, row % queries];
-                let first: usize = index.iter().zip(&part.strides).map(|(i, s)| i * s).sum();
-                for (k, out) in out[..sum.keys].iter_mut().enumerate() {
-                    let at = first + k * part.strides[3];
-                    *out += match part.hides {
-                        Some(hides) if bools[at] == hides => f32::NEG_INFINITY,
-                        Some(_) => 0.0,
-                        None => floats[at],
-                    };
-                }
-            }
-        }
-        Ok(())
     }
 }

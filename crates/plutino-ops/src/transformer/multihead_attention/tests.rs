@@ -1,4 +1,6 @@
-use crate::testkit::{assert_close, check, error, op_with, random, tensor, try_op, values};
+use crate::testkit::{
+    assert_close, check, check_values, error, op_with, random, specs, tensor, try_op, values,
+};
 use plutino_tensor::{Shape, Tensor};
 
 const E: usize = 6;
@@ -207,7 +209,12 @@ fn masks_of_every_form() {
     for (mask, key, at) in cases {
         let line =
             format!("nn.MultiheadAttention m 2 1 0 1 9 {base} batch_first=True $input=0 ${key}=1");
-        let found = check(&*op_with(&line, &w), &[x.clone(), mask]);
+        let (op, data) = (op_with(&line, &w), [x.clone(), mask]);
+        let found = check(&*op, &data);
+        // Known before the run.
+        let mut inputs = specs(&data);
+        inputs[1] = data[1].clone().into();
+        assert_eq!(check_values(&*op, &inputs, &data), found);
         for n in 0..2 {
             let s = sequence(&x, n, true);
             let naive =
@@ -245,7 +252,11 @@ fn keys_are_added() {
     let base = "add_bias_kv=True add_zero_attn=True bias=True embed_dim=6 num_heads=3";
     let hidden = |_, _, j| if j == 0 { f64::NEG_INFINITY } else { 0.0 };
     let line = format!("nn.MultiheadAttention m 2 2 0 1 8 9 {base} $input=0 $attn_mask=1");
-    let found = check(&*op_with(&line, &w), &[x.clone(), mask]);
+    let (op, data) = (op_with(&line, &w), [x.clone(), mask]);
+    let found = check(&*op, &data);
+    let mut inputs = specs(&data);
+    inputs[1] = data[1].clone().into();
+    assert_eq!(check_values(&*op, &inputs, &data), found);
     assert_eq!(found[1].shape().dims(), [2, 4, 6]);
     for n in 0..2 {
         let s = sequence(&x, n, false);
