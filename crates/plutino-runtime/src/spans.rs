@@ -77,6 +77,7 @@ mod tests {
     use crate::testkit::{session, vector};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
     use std::sync::{Arc, Mutex};
+    use std::thread::ThreadId;
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
@@ -98,13 +99,25 @@ mod tests {
         }
     }
 
-    struct Shared(Arc<Notes>);
+    /// The subscriber of all threads, which notes what one does. (One of this thread alone would be
+    /// deaf to spans that another test comes to first meanwhile: tracing asks the subscriber of
+    /// that test's thread whether they are wanted, and keeps the answer.)
+    struct Shared(Arc<Notes>, ThreadId);
+
+    impl Shared {
+        fn is_meant(&self) -> bool {
+            std::thread::current().id() == self.1
+        }
+    }
 
     impl Subscriber for Shared {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
         fn new_span(&self, span: &Attributes<'_>) -> Id {
+            if !self.is_meant() {
+                return Id::from_u64(u64::MAX);
+            }
             let mut text = Text(span.metadata().name().to_owned());
             span.record(&mut text);
             self.0.made.lock().unwrap().push(text.0);
@@ -114,28 +127,33 @@ mod tests {
         fn record_follows_from(&self, _: &Id, _: &Id) {}
         fn event(&self, _: &Event<'_>) {}
         fn enter(&self, id: &Id) {
+            if !self.is_meant() {
+                return;
+            }
             let mut depth = self.0.depth.lock().unwrap();
             let name = self.0.made.lock().unwrap()[id.into_u64() as usize - 1].clone();
             self.0.entered.lock().unwrap().push((*depth, name));
             *depth += 1;
         }
         fn exit(&self, _: &Id) {
-            *self.0.depth.lock().unwrap() -= 1;
+            if self.is_meant() {
+                *self.0.depth.lock().unwrap() -= 1;
+            }
         }
     }
 
     #[test]
     fn plans_runs_and_steps_are_spans() {
         let notes = Arc::new(Notes::default());
-        tracing::subscriber::with_default(Shared(Arc::clone(&notes)), || {
-            let session = session(
-                "pnnx.Input in 0 1 0
-                 test.Reverse r 1 1 0 1
-                 test.Scale s 1 1 1 2 by=2.0
-                 pnnx.Output o 1 0 2",
-            );
-            session.run(&[vector(&[1.0])]).unwrap();
-        });
+        let shared = Shared(Arc::clone(&notes), std::thread::current().id());
+        tracing::subscriber::set_global_default(shared).unwrap();
+        let session = session(
+            "pnnx.Input in 0 1 0
+             test.Reverse r 1 1 0 1
+             test.Scale s 1 1 1 2 by=2.0
+             pnnx.Output o 1 0 2",
+        );
+        session.run(&[vector(&[1.0])]).unwrap();
         let entered = notes.entered.lock().unwrap();
         let at = |depth: usize, start: &str| {
             entered.iter().filter(|(d, name)| *d == depth && name.starts_with(start)).count()
