@@ -8,7 +8,7 @@
 //! 1.6 %.
 
 use plutino_kernels::attention::{Head, Size};
-use plutino_tensor::Tensor;
+use plutino_tensor::{Tensor, stop};
 use smallvec::SmallVec;
 
 /// Masks of one head of a group that are kept to be compared with the next ones. Windows at the
@@ -44,6 +44,9 @@ pub(crate) fn share(
     let mut kinds: Vec<_> = heads.iter().take(together).map(none).collect();
     for group in heads.chunks_mut(together.max(1)) {
         for (head, kinds) in group.iter_mut().zip(&mut kinds) {
+            if stop::stopped() {
+                return;
+            }
             let at = place(head);
             match kinds.iter().find(|&&kind| same(kind, *at)) {
                 Some(&kind) => *at = kind,

@@ -4,7 +4,7 @@ use super::{MultiheadAttention, Sizes};
 use crate::support::assemble::leaf;
 use crate::transformer::attention::mask_strides;
 use crate::{Inputs, PlanCx, PlanError, RunError, ShapeError, TensorValue, ValueSpec};
-use plutino_tensor::{DType, Shape, Tensor};
+use plutino_tensor::{DType, Shape, Tensor, stop};
 use smallvec::SmallVec;
 
 /// A mask and how it is broadcast to (N, H, L, S).
@@ -175,7 +175,7 @@ impl MaskPart {
 }
 
 /// Adds all masks up, of such sizes of the sum and so many keys; those that were added are never
-/// hidden.
+/// hidden. Ends where work is to end: nobody uses the sum then.
 fn add_up(
     parts: &[MaskPart],
     elements: &[Elements<'_>],
@@ -190,6 +190,9 @@ fn add_up(
     for (part, elements) in parts.iter().zip(elements) {
         let rows = out.chunks_exact_mut(all_keys).take(batch * heads * queries);
         for (row, out) in rows.enumerate() {
+            if stop::stopped() {
+                return;
+            }
             let index = [row / (heads * queries), row / queries % heads, row % queries];
             let first: usize = index.iter().zip(&part.strides).map(|(i, s)| i * s).sum();
             for (k, out) in out[..keys].iter_mut().enumerate() {
