@@ -321,6 +321,7 @@ impl Vectorized for PanelToWords<'_, '_> {
 }
 
 /// The same of rows where a matrix has them: a row for each depth, whose numbers are the lanes.
+/// (Panels are such rows, too; by this one, planning ViT-B/32 takes 3 % longer; Zen 5, 2026-11-28.)
 struct DepthsToWords<'a, 'o> {
     rows: Rows<'a>,
     width: usize,

@@ -116,9 +116,14 @@ fn by(p: &Problem, unit: MatrixUnit) -> String {
 #[test]
 fn products_of_bf16() {
     for unit in units() {
-        for (queries, keys, depth, values) in
-            [(1, 1, 1, 1), (5, 7, 0, 2), (17, 33, 31, 35), (70, 300, 64, 20), (33, 49, 32, 32)]
-        {
+        for (queries, keys, depth, values) in [
+            (1, 1, 1, 1),
+            (5, 7, 3, 2),
+            (5, 7, 0, 2),
+            (17, 33, 31, 35),
+            (70, 300, 64, 20),
+            (33, 49, 32, 32),
+        ] {
             let (p, heads) = problem(1, 2, Size { queries, keys, depth, values });
             assert_eq!(by(&p, unit), unit.to_string());
             check_by(Some(unit), &p, &heads, Mask::None);

@@ -443,20 +443,18 @@ impl Task<'_> {
                 let fill = Fill { canvas, x, bf16, factors, planes, output, words };
                 conv.unit.convert(conv.isa, fill);
             }
+            let [image_plane, image_row] = canvas.of_image();
+            let (words, plane_len): (&[f32], _) = match conv.in_place {
+                true => (&self.x[self.rows.start * image_row..], image_plane),
+                false => (&*words, canvas.plane_len(output)),
+            };
             let steps = (start..end).flat_map(|row| (0..canvas.runs).map(move |run| (row, run)));
             let mut count = 0;
-            let [image_plane, image_row] = canvas.of_image();
             for ((row, run), step) in steps.zip(&mut *table) {
-                *step = match conv.in_place {
-                    true => row * image_plane,
-                    false => canvas.step(output, filled.start, row, run),
-                };
+                *step = canvas.step(plane_len, filled.start, row, run);
                 count += 1;
             }
-            let words: &[u32] = bytemuck::cast_slice(match conv.in_place {
-                true => &self.x[self.rows.start * image_row..],
-                false => words,
-            });
+            let words: &[u32] = bytemuck::cast_slice(words);
             let operands = tiles::Operands {
                 a: words,
                 first: [0; 2],

@@ -156,11 +156,11 @@ impl Canvas {
         self.term_len(output) * self.terms.count()
     }
 
-    /// The step `run` of row `row` of the windows, in planes from `plane` on.
-    pub(super) fn step(&self, output: usize, plane: usize, row: usize, run: usize) -> usize {
+    /// The step `run` of row `row` of the windows, in planes from `plane` on, of so many words.
+    pub(super) fn step(&self, plane_len: usize, plane: usize, row: usize, run: usize) -> usize {
         let (at, ky) = (row / self.kernel[0] - plane, row % self.kernel[0]);
         let pixel = ky * self.dilation[0] * self.pitch + run * self.taps * self.dilation[1];
-        at * self.plane_len(output) + pixel * self.cell_words()
+        at * plane_len + pixel * self.cell_words()
     }
 
     /// The channel of a group and the column of the window that number `number` of a step belongs

@@ -523,11 +523,10 @@ impl Operator for ScaledDotProduct {
         if halves::is_half(dtype) {
             return halves::widened(cx, |cx| self.plan(cx));
         }
-        let (problem, heads) = match self.causal {
+        let (problem, mut heads) = match self.causal {
             true => (problem, heads),
             false => shared::as_rows(problem, heads, cx.threads),
         };
-        let mut heads = heads;
         let places: [([usize; 2], masks::Place); AttentionPattern::MOST_MASKS] = [
             (problem.strides.mask, |head| &mut head.mask),
             (problem.strides.second, |head| &mut head.second),

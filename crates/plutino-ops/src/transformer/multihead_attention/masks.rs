@@ -4,7 +4,7 @@ use super::{MultiheadAttention, Sizes};
 use crate::support::assemble::leaf;
 use crate::transformer::attention::mask_strides;
 use crate::{Inputs, PlanCx, PlanError, RunError, ShapeError, TensorValue, ValueSpec};
-use plutino_tensor::{DType, Shape, Tensor, stop};
+use plutino_tensor::{DType, Shape, Tensor, TensorSpec, stop};
 use smallvec::SmallVec;
 
 /// A mask and how it is broadcast to (N, H, L, S).
@@ -27,39 +27,39 @@ impl MultiheadAttention {
     ) -> Result<Vec<MaskPart>, ShapeError> {
         let scores = Shape::from([s.batch, self.heads, s.queries, s.keys]);
         scores.checked_numel()?;
+        // A mask seen in another shape; whether true in one of bools hides a key.
+        let part = |at: usize, shape: Shape, hides: bool| {
+            let TensorValue { spec, known, .. } = TensorValue::at(inputs, at)?;
+            let seen = TensorSpec { shape, ..spec.clone() };
+            Ok::<_, ShapeError>(MaskPart {
+                leaf: leaf(inputs, at),
+                known: known.clone(),
+                strides: mask_strides(at, &seen, s.dtype, &scores)?,
+                hides: (spec.dtype == DType::Bool).then_some(hides),
+            })
+        };
         let mut parts = Vec::new();
         if let Some(at) = self.attn_mask {
-            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
-            if let [groups, rows, cols] = *spec.shape.dims()
-                && s.batch.checked_mul(self.heads) == Some(groups)
-            {
-                spec.shape = Shape::from([s.batch, self.heads, rows, cols]);
-            }
-            let strides = mask_strides(at, &spec, s.dtype, &scores)?;
-            parts.push(MaskPart {
-                leaf: leaf(inputs, at),
-                known: TensorValue::at(inputs, at)?.known.clone(),
-                strides,
-                hides: (spec.dtype == DType::Bool).then_some(!self.shows),
-            });
+            let found = &TensorValue::at(inputs, at)?.spec.shape;
+            let shape = match *found.dims() {
+                [groups, rows, cols] if s.batch.checked_mul(self.heads) == Some(groups) => {
+                    Shape::from([s.batch, self.heads, rows, cols])
+                }
+                _ => found.clone(),
+            };
+            parts.push(part(at, shape, !self.shows)?);
         }
         if let Some(at) = self.key_padding_mask {
-            let mut spec = TensorValue::at(inputs, at)?.spec.clone();
-            spec.shape = match *spec.shape.dims() {
+            let found = &TensorValue::at(inputs, at)?.spec.shape;
+            let shape = match *found.dims() {
                 [keys] if !s.batched => Shape::from([1, 1, 1, keys]),
                 [batch, keys] => Shape::from([batch, 1, 1, keys]),
                 _ => {
-                    let found = spec.shape.clone();
-                    return Err(ShapeError::Rank { input: at, expected: "2".into(), found });
+                    let (expected, found) = ("2".into(), found.clone());
+                    return Err(ShapeError::Rank { input: at, expected, found });
                 }
             };
-            let strides = mask_strides(at, &spec, s.dtype, &scores)?;
-            parts.push(MaskPart {
-                leaf: leaf(inputs, at),
-                known: TensorValue::at(inputs, at)?.known.clone(),
-                strides,
-                hides: (spec.dtype == DType::Bool).then_some(true),
-            });
+            parts.push(part(at, shape, true)?);
         }
         Ok(parts)
     }
