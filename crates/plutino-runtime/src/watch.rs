@@ -163,6 +163,10 @@ impl Run<'_> {
                 Ok(unblocked(&stored, &bf16, block)?.cast(spec.dtype)?)
             }
             Layout::Blocked { block } => Ok(unblocked(&stored, spec, block)?),
+            Layout::PlainBf16 => {
+                let bf16 = Tensor::from_bytes(DType::Bf16, spec.shape.clone(), stored.as_bytes())?;
+                Ok(bf16.cast(spec.dtype)?)
+            }
             Layout::Plain => Ok(stored),
         }
     }

@@ -68,6 +68,12 @@ impl<'a> Floats<'a> {
         self.0.as_ptr().cast()
     }
 
+    /// The values as a slice, where they are aligned.
+    #[inline]
+    pub fn as_slice(&self) -> Option<&'a [f32]> {
+        bytemuck::try_cast_slice(self.0).ok()
+    }
+
     /// Copies all values.
     ///
     /// # Panics

@@ -21,13 +21,17 @@ pub enum Layout {
         /// Channels in a block, twice as many as with f32: 32 for AVX-512.
         block: usize,
     },
+    /// Dense and row-major with each number as the nearest bf16, where all readers take it so; the
+    /// last dimension is even. To those who move elements of the tensor's dtype, f32, the last
+    /// dimension is half as long: words of two.
+    PlainBf16,
 }
 
 impl Layout {
     /// Channels of a block, and the elements of the dtype's size that they take.
     fn block(self) -> Option<[usize; 2]> {
         match self {
-            Self::Plain => None,
+            Self::Plain | Self::PlainBf16 => None,
             Self::Blocked { block } => Some([block, block]),
             Self::BlockedBf16 { block } => Some([block, block / 2]),
         }
@@ -38,6 +42,7 @@ impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Plain => f.pad("plain"),
+            Self::PlainBf16 => f.pad("bf16"),
             Self::Blocked { block } => f.pad(&format!("c{block}")),
             Self::BlockedBf16 { block } => f.pad(&format!("c{block}bf16")),
         }
@@ -68,8 +73,8 @@ impl TensorSpec {
         self
     }
 
-    /// The dimensions as they lie in memory: those of the shape, or `(N, ceil(C/b), H, W, b)`,
-    /// where bf16 are counted in words of two.
+    /// The dimensions as they lie in memory: those of the shape, or `(N, ceil(C/b), H, W, b)`.
+    /// Numbers of bf16 are counted in words of two.
     /// Elementwise kernels broadcast over these as over any shape, if all their inputs are laid out
     /// alike.
     pub fn physical_shape(&self) -> Shape {
@@ -78,6 +83,9 @@ impl TensorSpec {
             *channels = channels.div_ceil(block.max(1));
             dims.push(elements);
         }
+        if let (Layout::PlainBf16, Some(last)) = (self.layout, dims.last_mut()) {
+            *last = last.div_ceil(2);
+        }
         dims
     }
 
@@ -85,6 +93,9 @@ impl TensorSpec {
     /// where they exceed memory.
     pub fn storage_len(&self) -> Result<usize, TensorError> {
         let numel = self.shape.checked_numel()?;
+        if self.layout == Layout::PlainBf16 {
+            return self.physical_shape().checked_numel();
+        }
         match (self.layout.block(), self.shape.get(1)) {
             (Some([block, elements]), Some(&c)) if block > 0 && c > 0 => c
                 .div_ceil(block)

@@ -74,6 +74,16 @@ impl Pairs {
         }
     }
 
+    /// Runs a kernel that makes pairs of numbers ([`Simd::to_pairs`]), by the instruction for it
+    /// where the CPU has it: the same bits anywhere.
+    #[inline]
+    pub fn convert<K: Vectorized>(isa: Isa, kernel: K) -> K::Output {
+        match Self::of(isa) {
+            Some(pairs) => pairs.run(kernel),
+            None => isa.run(kernel),
+        }
+    }
+
     /// Runs a kernel whose [`Simd::dot_pairs`] is the instruction.
     #[inline]
     pub fn run<K: Vectorized>(self, kernel: K) -> K::Output {

@@ -14,7 +14,7 @@
 use super::terms::{LOWER, cut};
 use super::{BLOCK, Block, Operands, STEP, Terms, TileUnit, Tiles, ahead};
 use crate::Isa;
-use crate::simd::{LINE, Simd, Vectorized};
+use crate::simd::{LINE, Pairs, Simd, Vectorized};
 use std::ops::Range;
 
 /// Numbers of 32 columns in a step, and words of one term.
@@ -40,13 +40,13 @@ impl Columns {
     /// Writes 32 columns of whole steps as they are kept, [`Terms::kept`] words a step and column:
     /// of rows of 32 numbers, zeros where there are not enough.
     pub fn keep(self, numbers: &[f32], kept: &mut [f32]) {
-        let Self { unit, isa, terms } = self;
+        let Self { isa, terms, .. } = self;
         if terms.keeps_numbers() {
             let (there, rest) = kept.split_at_mut(numbers.len().min(kept.len()));
             there.copy_from_slice(&numbers[..there.len()]);
             rest.fill(0.0);
         } else {
-            unit.convert(isa, ToWords { numbers, terms, words: kept });
+            Pairs::convert(isa, ToWords { numbers, terms, words: kept });
         }
     }
 

@@ -33,7 +33,7 @@ mod terms;
 pub use columns::{Columns, WordPanels};
 pub use terms::Terms;
 
-use crate::simd::{Isa, Pairs, Simd, Vectorized, flushed};
+use crate::simd::{Isa, Simd, Vectorized, flushed};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -96,11 +96,13 @@ impl Operands<'_> {
     #[inline]
     fn check(&self, rows: usize) {
         let Self { a, first, stride, term, steps, b, terms, .. } = *self;
-        let step = steps.iter().max().copied().unwrap_or(0);
-        let rows = stride.checked_mul(rows - 1);
-        let last = [rows, term.checked_mul(terms.count() - 1), Some(STEP), Some(step)];
-        let end = last.into_iter().try_fold(first[0].max(first[1]), |a, b| a.checked_add(b?));
-        assert!(end.is_some_and(|end| end <= a.len()), "rows of a block are missing");
+        // Without steps nothing is read.
+        if let Some(&step) = steps.iter().max() {
+            let rows = stride.checked_mul(rows - 1);
+            let last = [rows, term.checked_mul(terms.count() - 1), Some(STEP), Some(step)];
+            let end = last.into_iter().try_fold(first[0].max(first[1]), |a, b| a.checked_add(b?));
+            assert!(end.is_some_and(|end| end <= a.len()), "rows of a block are missing");
+        }
         let depth = terms.step() * BLOCK;
         let end = steps.len().checked_mul(depth);
         assert!(end.is_some_and(|end| end <= b.len()), "columns of a block are missing");
@@ -180,15 +182,6 @@ impl TileUnit {
         // SAFETY: a unit of this kind only exists where the CPU has it and the system permits it.
         let _configured = (self.0 == Kind::Amx).then(|| unsafe { amx::Configured::new(rows) });
         f(&tiles)
-    }
-
-    /// Runs a kernel that makes words of numbers ([`Terms::write`]), by the instruction for it
-    /// where the CPU has it.
-    pub fn convert<K: Vectorized>(self, isa: Isa, kernel: K) -> K::Output {
-        match Pairs::of(isa) {
-            Some(pairs) => pairs.run(kernel),
-            None => isa.run(kernel),
-        }
     }
 
     /// Whether another unit computes the same bits, for numbers of many magnitudes.

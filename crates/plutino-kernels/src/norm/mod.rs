@@ -14,5 +14,5 @@ mod unit;
 
 pub use affine::{channel_affine, channel_affine_any, channel_affine_blocked};
 pub use local_response::{LocalResponse, local_response, local_response_any};
-pub use rows::{RowNorm, normalize_rows, normalize_rows_any};
+pub use rows::{RowNorm, normalize_rows, normalize_rows_any, normalize_rows_to_bf16};
 pub use unit::{unit_rows, unit_rows_any};

@@ -14,9 +14,9 @@
 use crate::number::Float;
 use crate::par::SharedMut;
 use crate::reduce::algebra::{Deviations, Total, fold_row};
-use crate::simd::{Simd, Vectorized};
+use crate::simd::{Pairs, Simd, Vectorized};
 use crate::{InOut, Isa, Par};
-use plutino_cpu::row::{Map, map_row};
+use plutino_cpu::row::{Map, map_row, map_row_to_bf16};
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 13;
@@ -72,19 +72,64 @@ pub fn normalize_rows(
         InOut::Apart { src, dst } => (Some(src), dst),
         InOut::Same(dst) => (None, dst),
     };
-    if dst.is_empty() {
-        return;
-    }
-    norm.check(dst.len(), [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
     assert!(src.is_none_or(|s| s.len() == dst.len()), "input of a norm");
-    let (rows, dst) = (dst.len() / norm.len, SharedMut::new(dst));
-    par.split(rows, GRAIN / norm.len, |rows| {
-        let part = rows.start * norm.len..rows.end * norm.len;
-        let src = src.map(|src| &src[part.clone()]);
-        // SAFETY: tasks have disjoint rows.
-        let dst = unsafe { dst.slice(part) };
-        isa.run(Rows { norm, weight, bias, src, dst, first: rows.start });
-    });
+    let parameters = Parameters { norm, weight, bias };
+    let len = dst.len();
+    parameters.all(par, len, norm.len, src, dst, |rows| isa.run(rows));
+}
+
+/// As [`normalize_rows`], with results that become bf16, in words of two: each the nearest.
+/// Elements of a row share no parameters ([`RowNorm::span`] is 1).
+///
+/// # Panics
+/// As there; and where a row has an odd number of elements, or `words` are not half as many.
+pub fn normalize_rows_to_bf16(
+    isa: Isa,
+    par: &Par,
+    norm: &RowNorm,
+    weight: Option<&[f32]>,
+    bias: Option<&[f32]>,
+    x: &[f32],
+    words: &mut [f32],
+) {
+    assert!(norm.len.is_multiple_of(2) && norm.span == 1, "rows of words");
+    assert!(x.len() == 2 * words.len(), "words of a norm");
+    let parameters = Parameters { norm, weight, bias };
+    let row = norm.len / 2;
+    parameters.all(par, x.len(), row, Some(x), words, |rows| Pairs::convert(isa, rows));
+}
+
+#[derive(Clone, Copy)]
+struct Parameters<'a> {
+    norm: &'a RowNorm,
+    weight: Option<&'a [f32]>,
+    bias: Option<&'a [f32]>,
+}
+
+impl<'a> Parameters<'a> {
+    /// All rows of `len` elements, of which `row` each go to `dst`.
+    fn all(
+        self,
+        par: &Par,
+        len: usize,
+        row: usize,
+        src: Option<&'a [f32]>,
+        dst: &mut [f32],
+        run: impl Fn(Rows<'_>) + Sync,
+    ) {
+        let Self { norm, weight, bias } = self;
+        if len == 0 {
+            return;
+        }
+        norm.check(len, [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
+        let dst = SharedMut::new(dst);
+        par.split(len / norm.len, GRAIN / norm.len, |rows| {
+            let src = src.map(|src| &src[rows.start * norm.len..rows.end * norm.len]);
+            // SAFETY: tasks have disjoint rows.
+            let dst = unsafe { dst.slice(rows.start * row..rows.end * row) };
+            run(Rows { norm, weight, bias, src, dst, row, first: rows.start });
+        });
+    }
 }
 
 struct Rows<'a> {
@@ -94,6 +139,8 @@ struct Rows<'a> {
     /// None: in place.
     src: Option<&'a [f32]>,
     dst: &'a mut [f32],
+    /// Elements of a row there: fewer than in `src` where they are words.
+    row: usize,
     /// Number of the first row.
     first: usize,
 }
@@ -102,12 +149,12 @@ impl Vectorized for Rows<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { norm, weight, bias, src, dst, first } = self;
+        let Self { norm, weight, bias, src, dst, row: dst_len, first } = self;
         let (len, span) = (norm.len, norm.span);
         let together = (TOGETHER / len).clamp(1, MOST);
-        for (group, dst) in dst.chunks_mut(together * len).enumerate() {
+        for (group, dst) in dst.chunks_mut(together * dst_len).enumerate() {
             let start = group * together;
-            let src = src.map(|src| &src[start * len..][..dst.len()]);
+            let src = src.map(|src| &src[start * len..][..dst.len() / dst_len * len]);
             let mut moments = [(0.0, 0.0); MOST];
             for (m, row) in moments.iter_mut().zip(src.unwrap_or(dst).chunks_exact(len)) {
                 m.0 = mean(s, norm, row);
@@ -115,7 +162,8 @@ impl Vectorized for Rows<'_> {
             for (m, row) in moments.iter_mut().zip(src.unwrap_or(dst).chunks_exact(len)) {
                 m.1 = scale(s, norm, row, m.0);
             }
-            for (r, (dst, &(mean, scale))) in dst.chunks_exact_mut(len).zip(&moments).enumerate() {
+            let each = dst.chunks_exact_mut(dst_len).zip(&moments);
+            for (r, (dst, &(mean, scale))) in each.enumerate() {
                 let src = src.map(|src| &src[r * len..][..len]);
                 // Parameters of this row: whole rows of them repeat.
                 let spans = len / span;
@@ -123,7 +171,11 @@ impl Vectorized for Rows<'_> {
                 let (weight, bias) = (repeating(weight, row, spans), repeating(bias, row, spans));
                 if span == 1 {
                     let (mean, scale) = (s.splat(mean), s.splat(scale));
-                    map_row(s, &mut Elements::<S> { mean, scale, weight, bias }, src, dst);
+                    let mut map = Elements::<S> { mean, scale, weight, bias };
+                    match src {
+                        Some(src) if dst_len != len => map_row_to_bf16(s, &mut map, src, dst),
+                        _ => map_row(s, &mut map, src, dst),
+                    }
                 } else {
                     for (i, dst) in dst.chunks_exact_mut(span).enumerate() {
                         let src = src.map(|src| &src[i * span..][..span]);

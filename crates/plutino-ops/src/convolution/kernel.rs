@@ -6,7 +6,7 @@ use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound};
 use crate::{
     Bf16Support, Kernel, LayoutCx, LayoutOf, LayoutSupport, MemoryUse, PlanCx, PlanError, Planned,
-    Precision, RunCx, RunError, Setting, ShapeError, TensorValue, Units,
+    RunCx, RunError, Setting, ShapeError, TensorValue, Units,
 };
 use plutino_kernels::conv::{
     Bf16Tensors, ConvArgs, ConvError, ConvLayout, ConvProblem, ConvWeights, Convolution, FusedArgs,
@@ -105,9 +105,6 @@ pub(crate) fn layouts(
 
 /// Which tensors the algorithm of a convolution of f32 can have as bf16, of those in blocks.
 pub(crate) fn bf16(weighted: &Weighted, problem: ConvProblem, cx: &LayoutCx<'_>) -> Bf16Support {
-    if cx.setting.precision != Precision::Medium {
-        return Bf16Support::default(); // nobody rounds to bf16: not asked which algorithm it is
-    }
     let input = TensorValue::at(cx.inputs, weighted.input);
     let layout = match input.is_ok_and(|x| x.spec.layout == Layout::Plain) {
         true => ConvLayout::PlainToBlocked,
@@ -120,7 +117,7 @@ pub(crate) fn bf16(weighted: &Weighted, problem: ConvProblem, cx: &LayoutCx<'_>)
     let input = Some(weighted.input).filter(|_| input);
     let residual = weighted.residual(cx.inputs).filter(|_| residual);
     let inputs = input.into_iter().chain(residual).collect();
-    Bf16Support { inputs, output, together: false }
+    Bf16Support { inputs, output, ..Bf16Support::default() }
 }
 
 /// Whether an algorithm multiplies channels by factors on the way, and it pays: in the layout that

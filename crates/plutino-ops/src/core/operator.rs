@@ -69,10 +69,11 @@ pub trait Operator: Debug + Send + Sync + 'static {
         LayoutSupport::PLAIN
     }
 
-    /// Which of its tensors in channel blocks the operator takes and makes as bf16
-    /// ([`Layout::BlockedBf16`](plutino_tensor::Layout::BlockedBf16)), where whoever chose its
-    /// precision allows it; asked when [`Operator::layouts`] has been answered, with the inputs in
-    /// blocks. What it answers, `plan` must accept, for each of these tensors by itself.
+    /// Which of its tensors the operator takes and makes as bf16, in the layouts that it was given
+    /// ([`Layout::BlockedBf16`](plutino_tensor::Layout::BlockedBf16),
+    /// [`Layout::PlainBf16`](plutino_tensor::Layout::PlainBf16)); asked where the precision allows
+    /// it, when [`Operator::layouts`] has been answered. What it answers, `plan` must accept, for
+    /// each of these tensors by itself.
     fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
         let _ = cx;
         Bf16Support::default()
@@ -220,9 +221,11 @@ pub enum LayoutOf {
     Own,
 }
 
-/// Which tensors in channel blocks may lie in blocks of bf16 instead.
+/// Which tensors may be bf16 in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bf16Support {
+    /// Whether they are plain ones, and not those in channel blocks.
+    pub plain: bool,
     /// Numbers of inputs.
     pub inputs: SmallVec<[usize; 2]>,
     /// The only output.
@@ -234,7 +237,13 @@ pub struct Bf16Support {
 impl Bf16Support {
     /// Of what moves numbers without looking at them, where it can.
     pub fn moves_if(supported: bool) -> Self {
-        Self { inputs: SmallVec::new(), output: supported, together: supported }
+        Self { output: supported, together: supported, ..Self::default() }
+    }
+
+    /// The same of what lies in rows.
+    #[must_use]
+    pub fn of_plain(self) -> Self {
+        Self { plain: true, ..self }
     }
 
     /// Whether this input may be bf16.

@@ -3,7 +3,7 @@
 
 use crate::support::steps::Planner;
 use crate::{Cost, Operator, PlanCx, PlanError, Planned, ShapeError, ValueSpec};
-use plutino_tensor::TensorSpec;
+use plutino_tensor::{Layout, TensorSpec};
 use std::sync::Arc;
 
 /// `next` of what `first` computes, chunk by chunk of rows, so that what lies between them stays in
@@ -17,6 +17,8 @@ pub struct ByRows {
     pub inputs: usize,
     /// What comes next.
     pub next: Arc<dyn Operator>,
+    /// How what lies between them does.
+    pub between: Layout,
     /// Chunks of equal size that the rows are cut into.
     pub chunks: usize,
 }
@@ -46,8 +48,10 @@ impl ByRows {
     /// What `first` makes.
     fn between(&self, inputs: &[ValueSpec]) -> Result<ValueSpec, ShapeError> {
         let own = inputs.get(..self.inputs).unwrap_or_default();
-        let made = self.first.infer(own)?.into_iter().next();
-        made.ok_or_else(|| ShapeError::Invalid("a layer that makes nothing".into()))
+        match self.first.infer(own)?.into_iter().next() {
+            Some(ValueSpec::Tensor(made)) => Ok(made.spec.with_layout(self.between).into()),
+            _ => Err(ShapeError::Invalid("a layer that makes no tensor".into())),
+        }
     }
 
     /// One chunk of a tensor of rows, as a matrix.
@@ -57,7 +61,10 @@ impl ByRows {
         let width = *spec.shape.last().ok_or_else(invalid)?;
         let rows = spec.shape.product(0..spec.shape.rank() - 1);
         match rows.checked_rem(self.chunks) {
-            Some(0) => Ok(TensorSpec::new(spec.dtype, [rows / self.chunks, width])),
+            Some(0) => {
+                let chunk = TensorSpec::new(spec.dtype, [rows / self.chunks, width]);
+                Ok(chunk.with_layout(spec.layout))
+            }
             _ => Err(invalid()),
         }
     }
@@ -130,7 +137,13 @@ mod tests {
         let next = layer("nn.Linear b 1 1 1 2 bias=True in_features=7 out_features=3", 7, 3, 3);
         let next = next.absorb(&Neighbour::Add, &[]).unwrap();
         let (first, next): (Arc<dyn Operator>, Arc<dyn Operator>) = (first.into(), next.into());
-        let both = ByRows { first: Arc::clone(&first), inputs: 1, next: Arc::clone(&next), chunks };
+        let both = ByRows {
+            first: Arc::clone(&first),
+            inputs: 1,
+            next: Arc::clone(&next),
+            between: Layout::Plain,
+            chunks,
+        };
         (first, next, both)
     }
 

@@ -9,17 +9,18 @@ use crate::support::halves;
 use crate::support::weighted::{AnyWeighted, Weighted, activate};
 use crate::support::weights::{self, Bound, Source, Stored};
 use crate::{
-    BuildError, Cost, Kernel, MemoryUse, Neighbour, NodeReader, Operator, PlanCx, PlanError,
-    Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    Bf16Support, BuildError, Cost, Kernel, LayoutCx, MemoryUse, Neighbour, NodeReader, Operator,
+    PlanCx, PlanError, Planned, Role, RunCx, RunError, Setting, ShapeError, StrideRule,
+    TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
-    AnyMatrix, GemmError, LinearArgs, LinearProduct, Matrix, MatrixUnit, Narrow, PackedMatrix,
-    Target, cost, gemm_any,
+    AnyMatrix, Bf16Matrices, GemmError, LinearArgs, LinearProduct, Matrix, MatrixUnit, Narrow,
+    PackedMatrix, Target, cost, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::tiles::Terms;
 use plutino_kernels::{Activation, Par, for_floats, for_numbers};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, Layout, TensorSpec};
 
 register_op!(module => "nn.Linear");
 register_op!(function => "F.linear");
@@ -121,6 +122,19 @@ impl Operator for Linear {
         (self.0.input == 0 && matrix && self.0.is_stored()).then_some(Role::ByRow)
     }
 
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let of = |(sizes, output): ([usize; 3], TensorSpec)| {
+            let weight = self.0.weight.spec(cx.inputs).ok()?;
+            let known = output.dtype == DType::F32 && self.0.weight.is_known(cx.inputs);
+            let product = product_of_packed(&cx.setting, weight.dtype, sizes, None).ok()?;
+            let Bf16Matrices { x, y } = product.bf16_matrices();
+            let inputs = (known && x).then_some(self.0.input).into_iter().collect();
+            let output = known && y && self.0.residual(cx.inputs).is_none();
+            Some(Bf16Support { inputs, output, ..Bf16Support::default() }.of_plain())
+        };
+        self.sizes(cx.inputs).ok().and_then(of).unwrap_or_default()
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let product = |sizes: [usize; 3]| {
             sizes.iter().fold(2u64, |all, &size| all.saturating_mul(size as u64))
@@ -174,6 +188,13 @@ struct RowProduct {
     activation: Option<Activation>,
 }
 
+/// Which of the matrices of a product lie as bf16: rows that are input `x`, and the only output.
+pub(crate) fn bf16_of(cx: &PlanCx<'_>, x: usize) -> Result<Bf16Matrices, ShapeError> {
+    let lies = |value: &TensorValue| value.spec.layout == Layout::PlainBf16;
+    let (x, y) = (TensorValue::at(cx.inputs, x)?, TensorValue::at(cx.outputs, 0)?);
+    Ok(Bf16Matrices { x: lies(x), y: lies(y) })
+}
+
 impl RowProduct {
     /// Plans `[m, k, n]`: `m` rows of `k` elements times `weight`, whose element (k, n) lies at
     /// `strides`: packed while planning where it is known.
@@ -184,7 +205,9 @@ impl RowProduct {
         sizes: [usize; 3],
         strides: (usize, usize),
     ) -> Result<Planned, PlanError> {
-        let known = product_of_packed(cx, weight.spec(cx.inputs)?.dtype, sizes, self.activation)?;
+        let stored = weight.spec(cx.inputs)?.dtype;
+        let known = product_of_packed(&cx.setting, stored, sizes, self.activation)?;
+        let known = known.with_bf16(bf16_of(cx, self.input)?).map_err(plan_error)?;
         let weights = weight.packed(cx.inputs, cx.packs, known.pack_key(), |weight| {
             known.pack_from(weight, strides, &Par::serial()).map_err(plan_error)
         })?;
@@ -210,7 +233,7 @@ impl RowProduct {
 /// A product with a weight of this dtype, which is packed while planning: as narrow floats where
 /// the weight, or the setting, says so.
 pub(crate) fn product_of_packed(
-    cx: &PlanCx<'_>,
+    cx: &Setting,
     stored: DType,
     sizes: [usize; 3],
     activation: Option<Activation>,
@@ -262,7 +285,7 @@ impl Kernel for LinearKernel {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let (own, [_, _, stride]) = (&self.rows, self.product.sizes());
+        let (own, stride) = (&self.rows, self.product.row_of_results());
         let args = LinearArgs {
             x: cx.inputs.get(own.input)?,
             w: match &self.weights {

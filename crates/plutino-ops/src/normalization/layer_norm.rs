@@ -7,13 +7,13 @@ use crate::support::assemble::leaf;
 use crate::support::halves::{self, Parts};
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    Bf16Support, BuildError, Cost, Kernel, LayoutCx, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::norm::{RowNorm, normalize_rows, normalize_rows_any};
+use plutino_kernels::norm::{RowNorm, normalize_rows, normalize_rows_any, normalize_rows_to_bf16};
 use plutino_kernels::number::Float;
 use plutino_kernels::{Isa, for_floats};
-use plutino_tensor::DType;
+use plutino_tensor::{DType, Layout};
 
 #[derive(Debug)]
 pub(crate) struct LayerNorm {
@@ -167,6 +167,11 @@ impl Operator for LayerNorm {
         plan_rows(cx, (self.input, rows), norm, [&self.weight, &self.bias])
     }
 
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let output = self.subject(cx.inputs).is_ok_and(|x| x.dtype() == DType::F32);
+        Bf16Support { output, ..Bf16Support::default() }.of_plain()
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::elementwise(inputs, outputs, 7)
     }
@@ -192,6 +197,7 @@ pub(crate) fn plan_rows(
         source.as_ref().map(|s| s.elements::<T>(cx.inputs)).transpose()
     }
     if x.dtype() == DType::F32 {
+        let to_bf16 = TensorValue::at(cx.outputs, 0)?.spec.layout == Layout::PlainBf16;
         let kernel = Rows {
             name: format!("normalize_rows.{}", cx.isa),
             isa: cx.isa,
@@ -199,8 +205,12 @@ pub(crate) fn plan_rows(
             input,
             weight: elements(cx, weight)?,
             bias: elements(cx, bias)?,
+            to_bf16,
         };
-        return Ok(Planned::new(kernel).in_place(input));
+        return Ok(match to_bf16 {
+            true => Planned::new(kernel),
+            false => Planned::new(kernel).in_place(input),
+        });
     }
     for_floats!(x.dtype(),
         T => Ok(Planned::new(RowsAny::<T> {
@@ -220,6 +230,8 @@ struct Rows {
     input: usize,
     weight: Option<Bound<[f32]>>,
     bias: Option<Bound<[f32]>>,
+    /// Whether the result is bf16.
+    to_bf16: bool,
 }
 
 impl Kernel for Rows {
@@ -228,9 +240,14 @@ impl Kernel for Rows {
     }
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let data = cx.inout(self.input, 0)?;
         let (weight, bias) =
             (optional(&self.weight, &cx.inputs)?, optional(&self.bias, &cx.inputs)?);
+        if self.to_bf16 {
+            let (x, words) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
+            normalize_rows_to_bf16(self.isa, cx.par, &self.norm, weight, bias, x, words);
+            return Ok(());
+        }
+        let data = cx.inout(self.input, 0)?;
         normalize_rows(self.isa, cx.par, &self.norm, weight, bias, data);
         Ok(())
     }

@@ -4,7 +4,7 @@
 use crate::matrix::linear::{plan_error, product_of_packed, run_error};
 use crate::{PlanCx, PlanError, RunError, Weight};
 use plutino_kernels::Par;
-use plutino_kernels::gemm::{LinearArgs, LinearProduct, Matrix, PackedMatrix};
+use plutino_kernels::gemm::{Bf16Matrices, LinearArgs, LinearProduct, Matrix, PackedMatrix};
 use plutino_tensor::SourcePart;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,41 +18,20 @@ pub(crate) struct Affine {
 }
 
 impl Affine {
-    /// Plans it. Rows of the weight are the columns of the result, as are the elements of the bias
-    /// in the same places.
+    /// Plans it. Rows of the weight are the columns of the result; their bias begins at an element
+    /// of what may be a longer one.
     pub(crate) fn new(
         cx: &PlanCx<'_>,
         m: usize,
         weight: &Weight,
         rows: Range<usize>,
-        bias: Option<&Weight>,
-    ) -> Result<Self, PlanError> {
-        Self::planned(cx, m, weight, rows.clone(), bias.map(|b| (b, rows.start)))
-    }
-
-    /// Plans a product with all rows of a weight, whose bias begins at element `first` of a longer
-    /// one.
-    pub(crate) fn apart(
-        cx: &PlanCx<'_>,
-        m: usize,
-        weight: &Weight,
-        bias: Option<&Weight>,
-        first: usize,
-    ) -> Result<Self, PlanError> {
-        let rows = 0..weight.dims().first().copied().unwrap_or(0);
-        Self::planned(cx, m, weight, rows, bias.map(|b| (b, first)))
-    }
-
-    fn planned(
-        cx: &PlanCx<'_>,
-        m: usize,
-        weight: &Weight,
-        rows: Range<usize>,
         bias: Option<(&Weight, usize)>,
+        bf16: Bf16Matrices,
     ) -> Result<Self, PlanError> {
         let k = weight.dims().get(1).copied().unwrap_or(1);
         let n = rows.len();
-        let product = product_of_packed(cx, weight.spec.dtype, [m, k, n], None)?;
+        let product = product_of_packed(&cx.setting, weight.spec.dtype, [m, k, n], None)?;
+        let product = product.with_bf16(bf16).map_err(plan_error)?;
         let outside =
             || PlanError::Unsupported(format!("rows {rows:?} of weight '{}'", weight.name));
         let name = match weight.dims().first() {

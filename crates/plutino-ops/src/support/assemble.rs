@@ -77,12 +77,17 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
     }
 }
 
-/// Values as they lie in memory: tensors in channel blocks get the shape of their memory.
+/// Values as those see them who move elements: tensors in channel blocks get the shape of their
+/// memory.
 pub(crate) fn physical(values: &[ValueSpec]) -> Vec<ValueSpec> {
     let one = |value: &ValueSpec| match value {
-        ValueSpec::Tensor(t) if t.spec.layout != Layout::Plain => {
-            ValueSpec::tensor(t.spec.dtype, t.spec.physical_shape())
-        }
+        ValueSpec::Tensor(t) => match t.spec.layout {
+            Layout::Plain => value.clone(),
+            Layout::PlainBf16 => ValueSpec::tensor(t.spec.dtype, t.spec.shape.clone()),
+            Layout::Blocked { .. } | Layout::BlockedBf16 { .. } => {
+                ValueSpec::tensor(t.spec.dtype, t.spec.physical_shape())
+            }
+        },
         ValueSpec::List(items) => ValueSpec::List(physical(items)),
         other => other.clone(),
     };
@@ -130,20 +135,33 @@ impl Operator for Assembled {
     }
 
     fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
-        Bf16Support::moves_if(self.0.moves_blocks(cx.inputs, 2 * cx.block()))
+        let blocks =
+            |value: &ValueSpec| value.as_tensor().is_some_and(|t| t.spec.layout != Layout::Plain);
+        if cx.inputs.iter().any(blocks) {
+            return Bf16Support::moves_if(self.0.moves_blocks(cx.inputs, 2 * cx.block()));
+        }
+        // What takes no time is not to become a copy.
+        let moves = |a: Assembly| {
+            a.dtype == DType::F32 && a.unit.is_none() && !a.in_place && a.placement.is_none()
+        };
+        Bf16Support::moves_if(self.0.assembly(cx.inputs).is_ok_and(moves)).of_plain()
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let a = self.0.assembly(&physical(cx.inputs))?;
         let dtype = a.unit.unwrap_or(a.dtype);
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
+        let element = match cx.outputs.first().and_then(ValueSpec::as_tensor) {
+            Some(y) if y.spec.layout == Layout::PlainBf16 => DType::Bf16,
+            _ => dtype,
+        };
         let leaves: Vec<_> = cx.inputs.iter().flat_map(ValueSpec::leaves).collect();
         for piece in &a.pieces {
             let found = leaves.get(piece.leaf).and_then(|leaf| leaf.as_tensor());
             if found.is_some_and(|t| t.dtype() != dtype) {
                 copies.converted.insert(piece.leaf, dtype);
             }
-            copies.push(piece.leaf, 0, dtype, &piece.from, Some(&piece.to))?;
+            copies.push(piece.leaf, 0, element, &piece.from, Some(&piece.to))?;
         }
         let converted = !copies.converted.is_empty();
         let mut planned = copies.into_planned();
@@ -218,6 +236,20 @@ impl Copies {
             return Ok(Alias::View { input, offset: from.offset });
         }
         self.push(input, output, dtype, from, None)?;
+        Ok(Alias::None)
+    }
+
+    /// The same of tensors of f32 that are bf16 in memory: a view starts at a word of two.
+    pub(crate) fn view_or_copy_bf16(
+        &mut self,
+        input: usize,
+        output: usize,
+        from: &Geometry,
+    ) -> Result<Alias, PlanError> {
+        if from.is_contiguous() && from.offset.is_multiple_of(2) {
+            return Ok(Alias::View { input, offset: from.offset / 2 });
+        }
+        self.push(input, output, DType::Bf16, from, None)?;
         Ok(Alias::None)
     }
 

@@ -7,9 +7,9 @@
 use crate::fused::channel_map::MOST_CHANNELS;
 use crate::support::assemble::{Copies, leaf};
 use crate::{
-    Arg, BuildError, BuildProblem, LayoutCx, LayoutSupport, LoopNest, Neighbour, NodeReader,
-    Operator, PlanCx, PlanError, Planned, Role, ShapeError, StorageView, StrideRule, TensorValue,
-    ValueSpec,
+    Arg, Bf16Support, BuildError, BuildProblem, LayoutCx, LayoutSupport, LoopNest, Neighbour,
+    NodeReader, Operator, PlanCx, PlanError, Planned, Role, ShapeError, StorageView, StrideRule,
+    TensorValue, ValueSpec,
 };
 use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
 use std::fmt::Debug;
@@ -308,6 +308,18 @@ impl Operator for Rearranged {
         LayoutSupport::common_if(TensorValue::at(cx.inputs, self.0.input()).is_ok_and(blocks))
     }
 
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let moves = |x: &TensorValue| {
+            let one = match self.0.parts(x, cx.inputs) {
+                Ok(Parts::One(part)) => part.dtype == DType::F32,
+                _ => false,
+            };
+            one && x.spec.layout == Layout::Plain && self.0.views() != Views::Storage
+        };
+        let x = TensorValue::at(cx.inputs, self.0.input());
+        Bf16Support::moves_if(x.is_ok_and(moves)).of_plain()
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         if self.0.views() == Views::Storage {
             let why = "it reads the memory that its input lies in, which is not known here";
@@ -325,6 +337,10 @@ impl Operator for Rearranged {
         let mut copies = Copies::default();
         let mut alias = Vec::new();
         for (output, part) in parts.as_slice().iter().enumerate() {
+            if x.spec.layout == Layout::PlainBf16 {
+                alias.push(copies.view_or_copy_bf16(input, output, &part.from)?);
+                continue;
+            }
             let from = (input, x.dtype());
             alias.push(copies.view_or_copy(from, (output, part.dtype), &part.from)?);
         }

@@ -10,7 +10,7 @@
 
 use super::{ROWS, end};
 use crate::gemm::tile;
-use crate::gemm::tiles::{self, Numbers, Tiles, WordRows};
+use crate::gemm::tiles::{self, Numbers, Place, Tiles, WordRows};
 use crate::gemm::unit;
 use crate::gemm::{MatrixUnit, PackPanels, PostOps, Strided, Target};
 use plutino_cpu::par::SharedMut;
@@ -108,7 +108,7 @@ impl Products {
     pub(super) fn work(self, rows: usize, longest: usize) -> [usize; 2] {
         let Some(unit) = self.unit else { return [0; 2] };
         let panel = longest.saturating_mul(self.width());
-        [panel, unit.rows(rows).saturating_mul(unit.row_stride(unit.words(longest)))]
+        [panel, rows.saturating_mul(unit.row_stride(unit.words(longest)))]
     }
 
     /// Elements of so many numbers of a column.
@@ -156,7 +156,7 @@ impl Products {
         let words = unit.words(numbers);
         let from = unit::Rows { data: data.into(), stride, rows: 0..rows, numbers: 0..numbers };
         let stride = unit.row_stride(words);
-        let made = &mut work.rows[..unit.rows(rows) * stride];
+        let made = &mut work.rows[..rows * stride];
         unit.write_rows(isa, from, words, made);
         let b = b.of(bytemuck::cast_slice(b.data));
         let a = WordRows { data: bytemuck::cast_slice(made), first: 0, stride };
@@ -191,9 +191,7 @@ impl Products {
             first: !add,
             last: true,
             post_ops: PostOps::default(),
-            c,
-            base,
-            stride,
+            place: Place { c, first: base, origin: [0; 2], stride, bf16: None },
         }
     }
 }

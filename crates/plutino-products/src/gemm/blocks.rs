@@ -5,8 +5,9 @@ use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
-use super::tiles::{Element, Numbers, Panels, Tiles, WordRows};
-use super::unit::{self, MatrixUnit};
+use super::tiles::{Element, Numbers, Panels, Place, Tiles};
+use super::unit::MatrixUnit;
+use super::words::Bf16Matrices;
 use super::{Batch, Target};
 use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_tensor::f16;
@@ -14,9 +15,11 @@ use std::ops::Range;
 
 /// Who packs an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+pub(super) enum Packing {
     /// It is packed already.
     Ready,
+    /// Its rows are words already, and are read where they lie.
+    InPlace,
     /// All threads together, before the product.
     Shared,
     /// Each task the part that it needs.
@@ -28,25 +31,27 @@ enum Packing {
 /// A batch of products with all decisions taken: block sizes, how the work is cut, who packs what.
 #[derive(Debug, Clone, Copy)]
 pub struct Gemm {
-    target: Target,
-    size: Size,
-    a: (Packing, Format),
-    b: (Packing, Format),
+    pub(super) target: Target,
+    pub(super) size: Size,
+    pub(super) a: (Packing, Format),
+    pub(super) b: (Packing, Format),
     /// Rows and columns of the part of C that is one task.
-    task: (usize, usize),
+    pub(super) task: (usize, usize),
     /// Rows of A and columns of B that stay in L2.
-    mc: usize,
+    pub(super) mc: usize,
     nc: usize,
     /// Whether rows of A are read where they lie, if their elements are neighbours.
-    in_place: bool,
+    pub(super) in_place: bool,
     /// Depth for which a shared operand is packed at a time: whole depth blocks.
-    slab: usize,
+    pub(super) slab: usize,
     /// What B is packed as, where it is not f32.
     narrow: Option<Narrow>,
     /// What multiplies bf16, where both operands are such: the depth of `size` counts words then.
-    unit: Option<MatrixUnit>,
+    pub(super) unit: Option<MatrixUnit>,
+    /// Which matrices lie as bf16 in memory.
+    pub(super) bf16: Bf16Matrices,
     /// Numbers in a row of A.
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 impl Gemm {
@@ -61,7 +66,7 @@ impl Gemm {
         Self::with_formats(target, threads, size, packed, [a, b])
     }
 
-    fn with_formats(
+    pub(super) fn with_formats(
         target: Target,
         threads: usize,
         size: Size,
@@ -120,6 +125,7 @@ impl Gemm {
             slab,
             narrow: None,
             unit: None,
+            bf16: Bf16Matrices::NONE,
             depth: k,
         }
     }
@@ -136,21 +142,6 @@ impl Gemm {
         } else {
             gemm.b.0 = Packing::Widened;
         }
-        gemm
-    }
-
-    /// Products of bf16, with a right operand that comes packed for the unit that multiplies them
-    /// ([`PackedMatrix::of_unit`](super::PackedMatrix::of_unit)), and rows that lie somewhere
-    /// ([`Pack::lanes`]).
-    pub fn on_unit(target: Target, threads: usize, size: Size, unit: MatrixUnit) -> Self {
-        let target = Target { isa: unit.isa(target.isa), ..target };
-        let words = Size { k: unit.words(size.k), ..size };
-        let a = unit.format(target, Side::Left, words.m, words.k);
-        let b = unit.format(target, Side::Right, words.n, words.k);
-        let mut gemm = Self::with_formats(target, threads, words, (false, true), [a, b]);
-        gemm.unit = Some(unit);
-        gemm.depth = size.k;
-        gemm.in_place = false;
         gemm
     }
 
@@ -196,15 +187,14 @@ impl Gemm {
     /// f32 elements of scratch memory that [`Gemm::run`] needs on `threads` threads.
     pub fn scratch(&self, threads: usize) -> usize {
         let shared = self.shared(self.a).saturating_add(self.shared(self.b));
-        let private = self.private_a().saturating_add(self.private_b());
-        private.saturating_mul(threads).saturating_add(shared)
+        self.private().saturating_mul(threads).saturating_add(shared)
     }
 
     /// Elements of one operand's shared memory.
     fn shared(&self, (packing, format): (Packing, Format)) -> usize {
         match (packing, self.unit) {
             (Packing::Shared, Some(unit)) => {
-                let rows = unit.rows(self.size.m).saturating_mul(unit.row_stride(self.slab));
+                let rows = self.size.m.saturating_mul(unit.row_stride(self.slab));
                 rows.saturating_mul(self.size.batch)
             }
             (Packing::Shared, None) => {
@@ -214,13 +204,20 @@ impl Gemm {
         }
     }
 
+    /// Elements of one thread's own memory.
+    fn private(&self) -> usize {
+        let parts = [self.private_a(), self.private_b(), self.sums()];
+        parts.into_iter().fold(0, usize::saturating_add)
+    }
+
     /// Elements of one thread's block of A.
     fn private_a(&self) -> usize {
+        let rows = self.mc.min(self.task.0);
         match (self.a.0, self.unit) {
             (Packing::Private, Some(unit)) => {
-                unit.rows(self.mc.min(self.task.0)) * unit.row_stride(self.a.1.kc)
+                rows.saturating_mul(unit.row_stride(self.depth_of_rows()))
             }
-            (Packing::Private, None) => line(self.mc.min(self.task.0) * self.a.1.kc),
+            (Packing::Private, None) => line(rows * self.a.1.kc),
             _ => 0,
         }
     }
@@ -276,7 +273,7 @@ impl Gemm {
         let c = SharedMut::new(c);
         let (shared_a, rest) = scratch.split_at_mut(self.shared(self.a));
         let (shared_b, rest) = rest.split_at_mut(self.shared(self.b));
-        let private = self.private_a() + self.private_b();
+        let private = self.private();
         let rest = SharedMut::new(rest);
 
         let grid = (m.div_ceil(self.task.0), n.div_ceil(self.task.1));
@@ -295,7 +292,8 @@ impl Gemm {
                 let (row, col) = (task % grid.0 * self.task.0, task / grid.0 * self.task.1);
                 // SAFETY: no two tasks run under one worker's number at a time.
                 let mine = unsafe { rest.slice(worker * private..(worker + 1) * private) };
-                let (a, b) = mine.split_at_mut(self.private_a());
+                let (a, rest) = mine.split_at_mut(self.private_a());
+                let (b, sums) = rest.split_at_mut(self.private_b());
                 let block = Block {
                     gemm: self,
                     problem,
@@ -307,7 +305,10 @@ impl Gemm {
                     c: &c,
                     stride,
                 };
-                block.run(a, b);
+                match self.unit {
+                    Some(unit) => block.run_on_unit(unit, a, b, sums),
+                    None => block.run(a, b),
+                }
             });
             k0 = slab.end;
             if k0 >= k || stop::stopped() {
@@ -319,13 +320,16 @@ impl Gemm {
     /// Asserts all that the unsafe code of a block relies on.
     fn check<P: Problem>(&self, problem: &P, i: usize, len: usize, stride: usize) {
         let Size { m, n, k, .. } = self.size;
+        let width = if self.bf16.y { n / 2 } else { n };
         let end = (m - 1)
             .checked_mul(stride)
             .and_then(|x| x.checked_add(problem.c(i)))
-            .and_then(|x| x.checked_add(n));
-        assert!(stride >= n && end.is_some_and(|end| end <= len), "output too short");
+            .and_then(|x| x.checked_add(width));
+        assert!(stride >= width && end.is_some_and(|end| end <= len), "output too short");
         let end = end.unwrap_or(usize::MAX);
         let post_ops = problem.post_ops(i);
+        let alone = matches!(post_ops.residual, Residual::None);
+        assert!(alone || !self.bf16.y, "nothing is added to bf16");
         match post_ops.bias {
             Bias::None => {}
             Bias::Rows(bias) => assert!(bias.len() >= m, "bias too short"),
@@ -341,13 +345,17 @@ impl Gemm {
             Operand::Source(source) if self.unit.is_some() => {
                 source.lanes().is_some_and(|(data, stride)| {
                     let end = (m - 1).checked_mul(stride);
-                    end.and_then(|end| end.checked_add(self.depth))
+                    end.and_then(|end| end.checked_add(self.row_len()))
                         .is_some_and(|end| end <= data.len())
                 })
             }
             _ => self.unit.is_none(),
         };
         assert!(rows, "rows that become words must lie somewhere");
+        if self.a.0 == Packing::InPlace {
+            let there = self.in_words(&problem.a(i)).is_some();
+            assert!(there && self.unit.is_some(), "rows of words must follow each other");
+        }
         match (self.a.0, problem.a(i)) {
             (Packing::Ready, Operand::Packed(a)) => {
                 assert!(
@@ -374,49 +382,6 @@ impl Gemm {
             }
             _ => {}
         }
-    }
-
-    /// Makes one slab of words of the rows of all products, where tasks share them.
-    fn share_rows<P: Problem>(
-        &self,
-        unit: MatrixUnit,
-        problem: &P,
-        slab: &Range<usize>,
-        out: &mut [f32],
-        par: &Par,
-    ) {
-        if self.a.0 != Packing::Shared {
-            return;
-        }
-        let stride = unit.row_stride(slab.len());
-        let part = out.len() / self.size.batch;
-        for (i, out) in out.chunks_exact_mut(part.max(1)).enumerate() {
-            let rows = problem.a(i);
-            let out = &mut out[..self.size.m * stride];
-            // Some rows for each thread.
-            let some = self.size.m.div_ceil(par.threads().max(1)).max(1);
-            par.chunks_mut(out, some * stride, |chunk, out| {
-                let first = chunk * some;
-                self.write_rows(unit, &rows, first..first + out.len() / stride, slab, out);
-            });
-        }
-    }
-
-    /// Makes words of some rows.
-    fn write_rows<P: Pack>(
-        &self,
-        unit: MatrixUnit,
-        operand: &Operand<'_, P>,
-        rows: Range<usize>,
-        words: &Range<usize>,
-        out: &mut [f32],
-    ) {
-        // They lie so: asserted by `check`.
-        let Operand::Source(source) = operand else { return };
-        let Some((data, stride)) = source.lanes() else { return };
-        let numbers = unit.numbers(words, self.depth);
-        let rows = unit::Rows { data, stride, rows, numbers };
-        unit.write_rows(self.target.isa, rows, words.len(), out);
     }
 
     /// Packs one slab of a shared operand of all products.
@@ -478,16 +443,16 @@ fn widened(format: &Format, lanes: usize, (rows, threads): (usize, usize)) -> us
 }
 
 /// One task: a part of C of one product, for one slab of depths.
-struct Block<'a, P> {
-    gemm: &'a Gemm,
-    problem: &'a P,
-    i: usize,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    slab: Range<usize>,
-    shared: (&'a [f32], &'a [f32]),
-    c: &'a SharedMut<'a, f32>,
-    stride: usize,
+pub(super) struct Block<'a, P> {
+    pub(super) gemm: &'a Gemm,
+    pub(super) problem: &'a P,
+    pub(super) i: usize,
+    pub(super) rows: Range<usize>,
+    pub(super) cols: Range<usize>,
+    pub(super) slab: Range<usize>,
+    pub(super) shared: (&'a [f32], &'a [f32]),
+    pub(super) c: &'a SharedMut<'a, f32>,
+    pub(super) stride: usize,
 }
 
 impl<P: Problem> Block<'_, P> {
@@ -502,7 +467,7 @@ impl<P: Problem> Block<'_, P> {
         // block of the other operand.
         let nc = match pack_b {
             Packing::Private | Packing::Widened => gemm.nc,
-            Packing::Ready | Packing::Shared => self.cols.len().max(1),
+            Packing::Ready | Packing::InPlace | Packing::Shared => self.cols.len().max(1),
         };
         let mc = gemm.mc;
         let (shared_a, shared_b) = self.shared;
@@ -535,10 +500,6 @@ impl<P: Problem> Block<'_, P> {
                     }
                     (Packing::Ready, Operand::Packed(matrix)) if gemm.reads_narrow() => {
                         self.few(matrix, cols, &ks);
-                        continue;
-                    }
-                    (Packing::Ready, Operand::Packed(matrix)) if gemm.unit.is_some() => {
-                        self.words(matrix, cols, &ks, (&mut *private_a, &mut *private_b));
                         continue;
                     }
                     (_, operand) => self.panels(format_b, operand, shared_b, &ks),
@@ -584,53 +545,7 @@ impl<P: Problem> Block<'_, P> {
         ks: &Range<usize>,
     ) {
         let isa = self.gemm.target.isa;
-        self.parts(a, b, rows, cols, ks, &mut |tiles| A::run(tiles, isa));
-    }
-
-    /// Rows that become words, here or before, times panels of words.
-    fn words(
-        &self,
-        matrix: &PackedMatrix,
-        cols: Range<usize>,
-        ks: &Range<usize>,
-        (private, scratch): (&mut [f32], &mut [f32]),
-    ) {
-        let gemm = self.gemm;
-        let Some(unit) = gemm.unit else { return };
-        let offset = unit.kept(gemm.b.1.offset(0, ks.start, 0));
-        let depth = unit.kept(ks.len());
-        let b = Panels { data: matrix.as_slice_of::<u32>(), first: 0, offset, depth };
-        if gemm.a.0 == Packing::Shared {
-            let part = self.shared.0.len() / gemm.size.batch;
-            let stride = unit.row_stride(self.slab.len());
-            let rows = &self.shared.0[self.i * part..][..unit.rows(gemm.size.m) * stride];
-            let data = &bytemuck::cast_slice(rows)[ks.start - self.slab.start..];
-            let a = WordRows { data, first: 0, stride };
-            self.of_words(unit, (a, b), self.rows.clone(), cols, ks, scratch);
-            return;
-        }
-        let stride = unit.row_stride(ks.len());
-        for ic in self.rows.clone().step_by(gemm.mc) {
-            let rows = ic..(ic + gemm.mc).min(self.rows.end);
-            let private = &mut private[..unit.rows(rows.len()) * stride];
-            gemm.write_rows(unit, &self.problem.a(self.i), rows.clone(), ks, private);
-            let a = WordRows { data: bytemuck::cast_slice(private), first: ic, stride };
-            self.of_words(unit, (a, b), rows, cols.clone(), ks, scratch);
-        }
-    }
-
-    fn of_words<'b>(
-        &'b self,
-        unit: MatrixUnit,
-        (a, b): (WordRows<'_>, Panels<'b, u32>),
-        rows: Range<usize>,
-        cols: Range<usize>,
-        ks: &Range<usize>,
-        scratch: &'b mut [f32],
-    ) {
-        let mut panels = unit.panels(self.gemm.target.isa, rows.len(), scratch);
-        let mut run = |tiles: Tiles<'b, _, _>| unit.run(tiles, &mut panels);
-        self.parts(a, b, rows, cols, ks, &mut run);
+        self.parts((a, b), rows, cols, ks, self.place(), &mut |tiles| A::run(tiles, isa));
     }
 
     /// Few rows of A, where they lie, times narrow panels.
@@ -648,19 +563,25 @@ impl<P: Problem> Block<'_, P> {
         let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
         let offset = self.gemm.b.1.offset(0, ks.start, 0);
         let b = Panels { data, first: 0, offset, depth: ks.len() };
-        let isa = self.gemm.target.isa;
-        self.parts(a, b, self.rows.clone(), cols, ks, &mut |tiles| E::run(tiles, isa));
+        let (isa, rows) = (self.gemm.target.isa, self.rows.clone());
+        self.parts((a, b), rows, cols, ks, self.place(), &mut |tiles| E::run(tiles, isa));
+    }
+
+    /// Where C is.
+    pub(super) fn place(&self) -> Place<'_> {
+        let first = self.problem.c(self.i);
+        Place { c: self.c, first, origin: [0; 2], stride: self.stride, bf16: None }
     }
 
     /// A block of A times a block of B, a part of it at a time: whether the work is to end is
     /// asked between.
-    fn parts<'b, A: Copy, E>(
+    pub(super) fn parts<'b, A: Copy, E>(
         &'b self,
-        a: A,
-        b: Panels<'b, E>,
+        (a, b): (A, Panels<'b, E>),
         rows: Range<usize>,
         cols: Range<usize>,
         ks: &Range<usize>,
+        place: Place<'b>,
         run: &mut dyn FnMut(Tiles<'b, A, E>),
     ) {
         let gemm = self.gemm;
@@ -679,9 +600,7 @@ impl<P: Problem> Block<'_, P> {
                 first: ks.start == 0,
                 last: ks.end == gemm.size.k,
                 post_ops: self.problem.post_ops(self.i),
-                c: self.c,
-                base: self.problem.c(self.i),
-                stride: self.stride,
+                place,
             };
             run(tiles);
         }

@@ -2,7 +2,9 @@
 //! with known matrices and convolutions of single pixels are.
 
 use super::pack::{Elements, PackedMatrix, Side, Strided, at_least, check_matrix};
-use super::{Bias, Gemm, MatrixUnit, Narrow, Operand, PostOps, Product, Residual, Size, Target};
+use super::{
+    Bf16Matrices, Bias, Gemm, MatrixUnit, Narrow, Operand, PostOps, Product, Residual, Size, Target,
+};
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{PackKey, Par};
 use plutino_tensor::{FloatSource, Floats, TensorError};
@@ -46,6 +48,10 @@ pub enum GemmError {
         /// The number.
         value: f32,
     },
+    /// Matrices that are to be bf16 where they cannot ([`LinearProduct::bf16_matrices`]), or
+    /// something to be added to results that are bf16.
+    #[error("the product does not have these matrices as bf16")]
+    Bf16,
     /// The system refused memory for the packed matrix, or a source cannot be read.
     #[error(transparent)]
     Memory(#[from] TensorError),
@@ -103,17 +109,18 @@ pub enum Matrix<'a> {
 /// What [`LinearProduct::run`] reads and writes.
 #[derive(Debug)]
 pub struct LinearArgs<'a> {
-    /// `m` rows of `k` elements, one after the other.
+    /// `m` rows of `k` elements, one after the other; as bf16, words of two
+    /// ([`LinearProduct::with_bf16`]).
     pub x: &'a [f32],
     /// The right operand, packed or not as planned.
     pub w: Matrix<'a>,
     /// One number for each of the `n` columns.
     pub bias: Option<&'a [f32]>,
-    /// Added before the activation; laid out as `y`.
+    /// Added before the activation; laid out as `y`, which is f32 then.
     pub residual: Option<&'a [f32]>,
-    /// The results.
+    /// The results; as bf16, words of two.
     pub y: &'a mut [f32],
-    /// Elements from one row of `y` to the next: `n` at least.
+    /// Elements, or words, from one row of `y` to the next: those of a row at least.
     pub stride: usize,
     /// [`LinearProduct::workspace`] bytes; what they hold does not matter.
     pub workspace: &'a mut [u8],
@@ -173,6 +180,25 @@ impl LinearProduct {
         Ok(Self { gemm, threads, packed: true, narrow: None, activation })
     }
 
+    /// Which matrices can be bf16 in memory: where operands become such anyway, as one term, and
+    /// rows have whole words.
+    pub fn bf16_matrices(&self) -> Bf16Matrices {
+        self.gemm.bf16_matrices()
+    }
+
+    /// The same product of matrices that are bf16 in memory: `x` is not rounded on the way in, and
+    /// `y` on the way out, to the nearest. What is made of the same numbers has the same bits.
+    ///
+    /// # Errors
+    /// [`GemmError::Bf16`].
+    pub fn with_bf16(self, bf16: Bf16Matrices) -> Result<Self, GemmError> {
+        let can = self.bf16_matrices();
+        match bf16.x && !can.x || bf16.y && !can.y {
+            true => Err(GemmError::Bf16),
+            false => Ok(Self { gemm: self.gemm.with_bf16(bf16), ..self }),
+        }
+    }
+
     /// What multiplies bf16, where operands become such.
     pub fn unit(&self) -> Option<MatrixUnit> {
         self.gemm.unit()
@@ -182,6 +208,12 @@ impl LinearProduct {
     pub fn sizes(&self) -> [usize; 3] {
         let Size { m, k, n, .. } = self.gemm.size();
         [m, k, n]
+    }
+
+    /// Elements, or words, of a row of results.
+    pub fn row_of_results(&self) -> usize {
+        let [_, _, n] = self.sizes();
+        if self.gemm.bf16.y { n / 2 } else { n }
     }
 
     /// What the product is tuned for.
@@ -248,10 +280,15 @@ impl LinearProduct {
         if par.threads() > self.threads {
             return Err(GemmError::Threads { planned: self.threads, found: par.threads() });
         }
-        at_least("x", x.len(), m * k)?;
+        let bf16 = self.gemm.bf16;
+        if bf16.y && residual.is_some() {
+            return Err(GemmError::Bf16);
+        }
+        let (in_row, out_row) = (self.gemm.row_len(), self.row_of_results());
+        at_least("x", x.len(), m * in_row)?;
         at_least("bias", bias.map_or(n, <[f32]>::len), n)?;
-        at_least("stride", stride, n)?;
-        let rows = m.saturating_sub(1).checked_mul(stride).and_then(|len| len.checked_add(n));
+        at_least("stride", stride, out_row)?;
+        let rows = m.saturating_sub(1).checked_mul(stride).and_then(|len| len.checked_add(out_row));
         let len = if m == 0 { 0 } else { rows.ok_or(GemmError::Overflow)? };
         at_least("y", y.len(), len)?;
         at_least("residual", residual.map_or(len, <[f32]>::len), len)?;
@@ -282,7 +319,7 @@ impl LinearProduct {
             residual: residual.map_or(Residual::None, Residual::Other),
             activation: self.activation,
         };
-        let a = Operand::Source(Strided::left(x, (m, k), (k, 1)));
+        let a = Operand::Source(Strided::left(x, (m, in_row), (in_row, 1)));
         self.gemm.run(par, &Product { a, b, post_ops }, y, stride, scratch);
         Ok(())
     }

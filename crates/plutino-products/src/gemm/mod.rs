@@ -17,7 +17,7 @@
 //! packs what.
 //!
 //! Weights may be narrow ([`Narrow`]): packed as bf16 or f16, computed with in f32. Or both
-//! operands are bf16 (`unit.rs`), where the CPU multiplies them.
+//! operands are bf16 (`unit.rs`, `words.rs`), where the CPU multiplies them.
 //!
 //! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
 //! single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
@@ -40,6 +40,7 @@ mod problem;
 pub(crate) mod tile;
 pub(crate) mod tiles;
 pub(crate) mod unit;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ pub use pack::{Pack, PackedMatrix, Side, Strided};
 pub use post_ops::{Bias, PostOps, Residual};
 pub use problem::{Operand, Problem, Product, Size};
 pub use unit::MatrixUnit;
+pub use words::Bf16Matrices;
 
 use plutino_cpu::Isa;
 use tile::VECTORS;

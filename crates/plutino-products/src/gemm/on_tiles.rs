@@ -32,13 +32,13 @@ pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'
             panels.go_on(b, next.get(..b.len()).unwrap_or_default());
             for i in t.rows.clone().step_by(2 * half) {
                 let rows = i..(i + 2 * half).min(t.rows.end);
-                let first = (i - t.a.first) * stride;
-                let first = [first, first + half * stride];
+                // The last rows once more, where there are not as many as tiles have.
+                let starts = [i, i + half].map(|row| row.min(t.rows.end - half));
                 let a = t.a.data;
                 let operands = Operands {
                     a,
-                    first,
-                    rows: rows.len(),
+                    first: starts.map(|row| (row - t.a.first) * stride),
+                    rows: 2 * half,
                     stride,
                     term: STEP,
                     steps,
@@ -49,9 +49,10 @@ pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'
                 panels.multiply(tiles, operands, &mut block);
                 let (c, end, clamp) = t.end(rows.clone(), cols.clone());
                 let size = [rows.len(), cols.len()];
-                isa.run(Store { block: &block, half, size, c, stride: t.stride, end, clamp });
+                let (place, stride) = ((i, starts), t.place.stride);
+                isa.run(Store { block: &block, half, place, size, c, stride, end, clamp });
             }
-            t.activate(isa, cols);
+            t.finish(isa, cols);
         }
     });
 }
@@ -61,8 +62,10 @@ pub(super) fn run<'b>(t: Tiles<'b, WordRows<'_>, u32>, panels: &mut WordPanels<'
 /// `c` and what `end` adds are of this task alone, and have `size` elements: see `Tiles::end`.
 struct Store<'a> {
     block: &'a Block,
-    /// Rows of the upper half.
+    /// Rows of a half.
     half: usize,
+    /// The first row of C, and the first one of each half of the block.
+    place: (usize, [usize; 2]),
     size: [usize; 2],
     c: *mut f32,
     stride: usize,
@@ -74,10 +77,12 @@ impl Vectorized for Store<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { block, half, size: [rows, cols], c, stride, end, clamp } = self;
+        let Self { block, half, place: (first, starts), size: [rows, cols], c, stride, end, clamp } =
+            self;
         let (low, high) = (s.splat(clamp.0), s.splat(clamp.1));
         for i in 0..rows {
-            let row = if i < half { i } else { TILE + i - half };
+            let lower = usize::from(i >= half);
+            let row = lower * TILE + first + i - starts[lower];
             let row = &block.0[row * BLOCK..][..BLOCK];
             for at in (0..cols).step_by(S::LANES) {
                 let lanes = (cols - at).min(S::LANES);

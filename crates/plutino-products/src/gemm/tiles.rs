@@ -5,9 +5,9 @@ use super::post_ops::{Bias, PostOps, Residual, UNLIMITED};
 use super::tile::{self, Ahead, End, Tile};
 use super::unit::MatrixUnit;
 use plutino_cpu::Isa;
-use plutino_cpu::activation::InPlace;
+use plutino_cpu::activation::{Activation, InPlace};
 use plutino_cpu::par::SharedMut;
-use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_cpu::simd::{Pairs, Simd, Vectorized};
 use plutino_cpu::tiles::WordPanels;
 use plutino_tensor::f16;
 use std::ops::Range;
@@ -110,7 +110,7 @@ impl Left for tile::Rows {
     }
 }
 
-/// Rows of words, from row `first` of the product on: whole blocks of them.
+/// Rows of words, from row `first` of the product on.
 #[derive(Clone, Copy)]
 pub(crate) struct WordRows<'a> {
     pub(crate) data: &'a [u32],
@@ -182,9 +182,28 @@ pub(crate) struct Tiles<'a, A, E = f32> {
     pub(crate) first: bool,
     pub(crate) last: bool,
     pub(crate) post_ops: PostOps<'a>,
+    pub(crate) place: Place<'a>,
+}
+
+/// Where rows and columns of C are.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
     pub(crate) c: &'a SharedMut<'a, f32>,
-    pub(crate) base: usize,
+    /// Where element `origin` of the product lies, and elements from one row to the next.
+    pub(crate) first: usize,
+    pub(crate) origin: [usize; 2],
     pub(crate) stride: usize,
+    /// Where finished sums go as bf16. Then C is a task's own, and a residual is not added.
+    pub(crate) bf16: Option<&'a Place<'a>>,
+}
+
+impl Place<'_> {
+    /// Where an element is; of bf16, the word that begins with it.
+    #[inline(always)]
+    fn at(&self, row: usize, col: usize) -> *mut f32 {
+        let [row, col] = [row - self.origin[0], col - self.origin[1]];
+        self.c.as_mut_ptr().wrapping_add(self.first + row * self.stride + col)
+    }
 }
 
 impl<'a, A, E> Tiles<'a, A, E> {
@@ -197,15 +216,17 @@ impl<'a, A, E> Tiles<'a, A, E> {
         rows: Range<usize>,
         cols: Range<usize>,
     ) -> (*mut f32, End<'a>, (f32, f32)) {
-        let t = self;
-        let at = t.base + rows.start * t.stride + cols.start;
-        let c = t.c.as_mut_ptr().wrapping_add(at);
+        let (t, stride) = (self, self.place.stride);
+        let c = t.place.at(rows.start, cols.start);
         // What C holds, the terms before or the residual; and another matrix, once all terms are
         // there.
         let there = !t.first || matches!(t.post_ops.residual, Residual::Output);
-        let there = there.then_some((c.cast_const(), t.stride));
+        let there = there.then_some((c.cast_const(), stride));
         let other = match t.post_ops.residual {
-            Residual::Other(other) if t.last => Some((other.as_ptr().wrapping_add(at), t.stride)),
+            Residual::Other(other) if t.last => {
+                let at = t.place.first + rows.start * stride + cols.start;
+                Some((other.as_ptr().wrapping_add(at), stride))
+            }
             _ => None,
         };
         let end = End {
@@ -222,16 +243,36 @@ impl<'a, A, E> Tiles<'a, A, E> {
         (c, end, if t.last { t.post_ops.limits().0 } else { UNLIMITED })
     }
 
-    /// Applies what is left of the activation to some columns of all rows.
-    pub(crate) fn activate(&self, isa: Isa, cols: Range<usize>) {
-        let (_, activation) = self.post_ops.limits();
-        if let Some(activation) = activation.filter(|_| self.last) {
-            let at = self.base + self.rows.start * self.stride + cols.start;
-            let c = self.c.as_mut_ptr().wrapping_add(at);
-            let size = (self.rows.len(), cols.len());
-            // SAFETY: rows and columns of C that belong to this task alone.
-            isa.run(unsafe { InPlace::of_rows(activation, c, size, self.stride) });
+    /// Finishes some columns of all rows: applies what is left of the activation, and rounds them to
+    /// where they go as bf16, if they do.
+    pub(crate) fn finish(&self, isa: Isa, cols: Range<usize>) {
+        if let Some(rounded) = self.to_bf16(cols.clone()) {
+            Pairs::convert(isa, rounded);
+        } else if let Some(activated) = self.activated(cols) {
+            isa.run(activated);
         }
+    }
+
+    /// What applies the rest of the activation in place.
+    #[inline(always)]
+    fn activated(&self, cols: Range<usize>) -> Option<InPlace<'_>> {
+        let activation = self.post_ops.limits().1.filter(|_| self.last)?;
+        let c = self.place.at(self.rows.start, cols.start);
+        let size = (self.rows.len(), cols.len());
+        // SAFETY: rows and columns of C that belong to this task alone.
+        Some(unsafe { InPlace::of_rows(activation, c, size, self.place.stride) })
+    }
+
+    /// What does so, and rounds.
+    #[inline(always)]
+    fn to_bf16(&self, cols: Range<usize>) -> Option<ToBf16> {
+        let to = self.place.bf16.filter(|_| self.last)?;
+        Some(ToBf16 {
+            activation: self.post_ops.limits().1,
+            size: [self.rows.len(), cols.len()],
+            x: (self.place.at(self.rows.start, cols.start), self.place.stride),
+            y: (to.at(self.rows.start, cols.start / 2), to.stride),
+        })
     }
 }
 
@@ -264,7 +305,6 @@ where
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
         let t = self;
-        let activation = if t.last { t.post_ops.limits().1 } else { None };
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
         // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
@@ -293,7 +333,7 @@ where
                 b_panel: t.nr * t.b.depth,
                 ahead: ahead(number),
                 c,
-                c_stride: t.stride,
+                c_stride: t.place.stride,
                 cols,
                 below: t.rows.end - i,
                 end,
@@ -312,10 +352,67 @@ where
                 }
             }
         }
-        if let Some(activation) = activation {
-            let c = t.c.as_mut_ptr().wrapping_add(t.base + t.rows.start * t.stride + j);
-            // SAFETY: rows and columns of C that belong to this task alone, as above.
-            s.outlined(unsafe { InPlace::of_rows(activation, c, (t.rows.len(), cols), t.stride) });
+        if let Some(rounded) = t.to_bf16(j..j + cols) {
+            s.outlined(rounded);
+        } else if let Some(activated) = t.activated(j..j + cols) {
+            s.outlined(activated);
+        }
+    }
+}
+
+/// Rows of numbers, an even number of them, that become bf16 after an activation, in words of two.
+///
+/// They, and their places in the result, belong to one task alone.
+struct ToBf16 {
+    activation: Option<Activation>,
+    size: [usize; 2],
+    /// The first element, and elements from one row to the next.
+    x: (*const f32, usize),
+    /// The first word, and words from one row to the next.
+    y: (*mut f32, usize),
+}
+
+impl Vectorized for ToBf16 {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let [rows, cols] = self.size;
+        // Two rows at a time, the last one twice where they are odd: exponentials are long chains
+        // of instructions that wait for each other.
+        for row in (0..rows).step_by(2) {
+            let both = [row, rows.min(row + 2) - 1];
+            for at in (0..cols).step_by(2 * S::LANES) {
+                let there = (cols - at).min(2 * S::LANES);
+                let mut v = [s.zero(); 4];
+                for (row, v) in both.into_iter().zip(v.as_chunks_mut::<2>().0) {
+                    let x = self.x.0.wrapping_add(row * self.x.1 + at);
+                    let next = x.wrapping_add(S::LANES);
+                    // SAFETY: `there` elements of this row are this task's (see above).
+                    *v = unsafe {
+                        match there == 2 * S::LANES {
+                            true => [s.load_ptr(x), s.load_ptr(next)],
+                            false => [
+                                s.load_partial_ptr(x, there.min(S::LANES)),
+                                s.load_partial_ptr(next, there.saturating_sub(S::LANES)),
+                            ],
+                        }
+                    };
+                }
+                if let Some(activation) = self.activation {
+                    v = activation.apply_all(s, v);
+                }
+                for (row, &[lower, upper]) in both.into_iter().zip(v.as_chunks::<2>().0) {
+                    let y = self.y.0.wrapping_add(row * self.y.1 + at / 2);
+                    let words = s.to_pairs(lower, upper);
+                    // SAFETY: half as many words of the result are this task's, too.
+                    unsafe {
+                        match there == 2 * S::LANES {
+                            true => s.store_ptr(words, y),
+                            false => s.store_partial_ptr(words, y, there / 2),
+                        }
+                    }
+                }
+            }
         }
     }
 }

@@ -97,15 +97,6 @@ impl MatrixUnit {
         (words.div_ceil(WORDS) | 1).saturating_mul(WORDS)
     }
 
-    /// Rows of memory for so many: tiles read whole blocks.
-    #[inline]
-    pub(crate) fn rows(self, rows: usize) -> usize {
-        match self {
-            Self::Pairs(_) => rows,
-            Self::Tiles(..) => rows.next_multiple_of(BLOCK),
-        }
-    }
-
     /// Where panels lie.
     pub(super) fn format(self, target: Target, side: Side, extent: usize, words: usize) -> Format {
         match self {
@@ -149,9 +140,7 @@ impl MatrixUnit {
         let stride = self.row_stride(words);
         match self {
             Self::Pairs(pairs) => pairs.run(RowsToWords { rows, out, stride }),
-            Self::Tiles(unit, terms) => {
-                unit.convert(isa, RowsToTerms { rows, out, stride, terms });
-            }
+            Self::Tiles(_, terms) => Pairs::convert(isa, RowsToTerms { rows, out, stride, terms }),
         }
     }
 

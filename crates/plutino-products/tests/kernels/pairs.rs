@@ -148,6 +148,114 @@ fn blocks_of_many_rows() {
     }
 }
 
+/// Bits of numbers as bf16, in words of two.
+fn words(x: &[f32]) -> Vec<f32> {
+    let bits = |x: f32| u32::from(bf16::from_f32(x).to_bits());
+    x.chunks_exact(2).map(|pair| f32::from_bits(bits(pair[0]) | bits(pair[1]) << 16)).collect()
+}
+
+/// Rows that are bf16 in memory give what rows of f32 do that become such; results that are bf16
+/// are those of f32, rounded: where blocks, panels and steps end, where rows lie a page apart, with
+/// any number of threads.
+#[test]
+fn matrices_of_bf16_change_no_bit() {
+    let sizes = [
+        [1, 2, 2],
+        [1, 768, 130],
+        [2, 64, 66],
+        [3, 514, 64],
+        [5, 32, 34],
+        [13, 40, 30],
+        [49, 96, 64],
+        [50, 1030, 96],
+        [65, 64, 36],
+        [30, 2048, 40],
+        [400, 96, 80],
+        [7, 0, 4],
+    ];
+    let gelu = Some(Activation::Gelu);
+    for (size @ [m, k, n], activation) in
+        sizes.into_iter().flat_map(|size| [(size, None), (size, gelu)])
+    {
+        let (x, w, bias) = (random(m * k, 1), random(k * n, 2), random(n, 3));
+        for unit in pairs().into_iter().chain(tiles(Terms::One)) {
+            let run = |bf16: Bf16Matrices, x: &[f32], stride: usize, par: &Par| {
+                let (target, threads) = (Target::default(), par.threads());
+                let plan = LinearProduct::plan_on_unit(target, threads, size, unit, activation);
+                let product = plan.unwrap().with_bf16(bf16).unwrap();
+                let w = product.pack(&w[..], (n, 1), par).unwrap();
+                let mut y = vec![f32::NAN; m * stride];
+                let mut workspace = vec![f32::NAN; product.workspace() / 4];
+                let args = LinearArgs {
+                    x,
+                    w: Matrix::Packed(&w),
+                    bias: Some(&bias),
+                    residual: None,
+                    y: &mut y,
+                    stride,
+                    workspace: bytemuck::cast_slice_mut(&mut workspace),
+                };
+                product.run(args, par).unwrap();
+                y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            let expected = run(Bf16Matrices::NONE, &x, n, &Par::serial());
+            let numbers: Vec<f32> = expected.iter().map(|&bits| f32::from_bits(bits)).collect();
+            let rounded: Vec<u32> = words(&numbers).into_iter().map(f32::to_bits).collect();
+            for threads in [1, 2, 3] {
+                Pool::new(threads).enter(|par| {
+                    let words = words(&x);
+                    let case = format!("{unit} {size:?} on {threads} threads");
+                    if k > 0 {
+                        let found = run(Bf16Matrices { x: true, y: false }, &words, n, par);
+                        assert_eq!(found, expected, "{case}");
+                        let found = run(Bf16Matrices { x: true, y: true }, &words, n / 2, par);
+                        assert_eq!(found, rounded, "{case}");
+                    }
+                    let found = run(Bf16Matrices { x: false, y: true }, &x, n / 2, par);
+                    assert_eq!(found, rounded, "{case}");
+                    // With gaps between rows, which stay.
+                    let found = run(Bf16Matrices { x: false, y: true }, &x, n / 2 + 1, par);
+                    for (found, rounded) in found.chunks(n / 2 + 1).zip(rounded.chunks(n / 2)) {
+                        assert_eq!(found[..n / 2], *rounded, "{case}");
+                        assert_eq!(found[n / 2], f32::NAN.to_bits(), "{case}");
+                    }
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn matrices_that_cannot_be_bf16() {
+    let both = Bf16Matrices { x: true, y: true };
+    let plan =
+        |size, unit| LinearProduct::plan_on_unit(Target::default(), 1, size, unit, None).unwrap();
+    let unit = MatrixUnit::Pairs(Pairs::EMULATED);
+    assert_eq!(plan([3, 4, 6], unit).bf16_matrices(), both);
+    assert_eq!(plan([3, 4, 5], unit).bf16_matrices(), Bf16Matrices { x: true, y: false });
+    assert_eq!(plan([3, 5, 6], unit).bf16_matrices(), Bf16Matrices { x: false, y: true });
+    assert_eq!(plan([3, 5, 6], unit).with_bf16(both).unwrap_err(), GemmError::Bf16);
+    let three = MatrixUnit::Tiles(TileUnit::EMULATED, Terms::Three);
+    assert_eq!(plan([3, 4, 6], three).bf16_matrices(), Bf16Matrices::NONE);
+    let f32 = LinearProduct::plan(Target::default(), 1, [3, 4, 6], true, None).unwrap();
+    assert_eq!(f32.bf16_matrices(), Bf16Matrices::NONE);
+    // Nothing is added to results that are bf16, and all of them are to be there.
+    let product = plan([3, 4, 6], unit).with_bf16(both).unwrap();
+    let w = product.pack(&random(24, 1)[..], (6, 1), &Par::serial()).unwrap();
+    let mut workspace = vec![0.0f32; product.workspace() / 4];
+    let mut run = |x: &[f32], y: &mut [f32], residual| {
+        let workspace = bytemuck::cast_slice_mut(&mut workspace);
+        let w = Matrix::Packed(&w);
+        let args = LinearArgs { x, w, bias: None, residual, y, stride: 3, workspace };
+        product.run(args, &Par::serial())
+    };
+    assert_eq!(run(&[0.0; 6], &mut [0.0; 9], None), Ok(()));
+    assert_eq!(run(&[0.0; 6], &mut [0.0; 9], Some(&[0.0; 9])), Err(GemmError::Bf16));
+    let short = |what, found, expected| Err(GemmError::Length { what, found, expected });
+    assert_eq!(run(&[0.0; 5], &mut [0.0; 9], None), short("x", 5, 6));
+    assert_eq!(run(&[0.0; 6], &mut [0.0; 8], None), short("y", 8, 9));
+}
+
 #[test]
 fn a_matrix_of_f32_is_refused_and_takes_twice_the_memory() {
     let (size, par) = ([3, 10, 4], Par::serial());

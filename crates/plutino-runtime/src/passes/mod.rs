@@ -142,12 +142,6 @@ pub(crate) const PIPELINE: &[Pass] = &[
         kind: Kind::Optional,
     },
     Pass {
-        name: "rows",
-        about: "lets two linear layers compute some rows at a time, where what lies between exceeds the cache",
-        run: rows::rows,
-        kind: Kind::Optional,
-    },
-    Pass {
         name: "chain",
         about: "computes elementwise operators, one after the other, in one pass over memory",
         run: chain::chain,
@@ -173,8 +167,14 @@ pub(crate) const PIPELINE: &[Pass] = &[
     },
     Pass {
         name: "bf16",
-        about: "lets convolutions hand on bf16 where all who read it take it, below the highest precision",
+        about: "lets convolutions, linear layers and norms hand on bf16 where all who read it take it, at medium precision",
         run: bf16::bf16,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "rows",
+        about: "lets two linear layers compute some rows at a time, where what lies between exceeds the cache",
+        run: rows::rows,
         kind: Kind::Optional,
     },
 ];

@@ -12,7 +12,7 @@ use crate::lists;
 use crate::net::{Action, Net, Node, ValueId};
 use crate::order::Order;
 use plutino_ops::{Location, Operator, ValueSpec};
-use plutino_tensor::{DType, Layout, TensorError};
+use plutino_tensor::{DType, Layout, Shape, TensorError};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -251,11 +251,22 @@ impl Patch {
 }
 
 /// Whether a value may lie in a layout: channel blocks are for f32 tensors of rank 4 that are
-/// computed at run time.
+/// computed at run time, bf16 in rows for those of an even last dimension.
 fn may_lie(value: &ValueSpec, layout: Layout) -> bool {
     let tensor = value.as_tensor().filter(|t| t.known.is_none() && !t.python);
-    let image = tensor.is_some_and(|t| t.dtype() == DType::F32 && t.shape().rank() == 4);
-    image || layout == Layout::Plain
+    let of_f32 = tensor.filter(|t| t.dtype() == DType::F32);
+    match layout {
+        Layout::Plain => true,
+        Layout::PlainBf16 => of_f32.is_some_and(|t| may_be_bf16(t.shape())),
+        Layout::Blocked { .. } | Layout::BlockedBf16 { .. } => {
+            of_f32.is_some_and(|t| t.shape().rank() == 4)
+        }
+    }
+}
+
+/// Whether rows of this shape are whole words of two bf16.
+pub(super) fn may_be_bf16(shape: &Shape) -> bool {
+    shape.last().is_some_and(|last| last.is_multiple_of(2)) && shape.numel() > 0
 }
 
 /// Whether a value is as another one for those who read it, wherever it lies.

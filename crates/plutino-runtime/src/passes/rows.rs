@@ -1,7 +1,7 @@
 //! Rows: two linear layers, one after the other, compute some rows at a time where what lies
 //! between exceeds the cache.
 //!
-//! Nobody else reads what lies between them. What is decided depends on sizes and on the machine's
+//! Nobody else reads what lies between them. It may be bf16 in memory: the pass `bf16` came before. What is decided depends on sizes and on the machine's
 //! caches, not on the number of threads.
 
 use super::PassCx;
@@ -46,7 +46,8 @@ fn find(net: &Net, cx: &PassCx<'_>, at: usize) -> Option<Patch> {
         return None;
     }
     let inputs = node.inputs.len();
-    let both = ByRows { first: shared(node)?, inputs, next: shared(next)?, chunks };
+    let between = matrix(net, between)?.layout;
+    let both = ByRows { first: shared(node)?, inputs, next: shared(next)?, between, chunks };
     let inputs = [&node.inputs[..], others].concat();
     let both: Arc<dyn Operator> = Arc::new(both);
     let patch = Patch::replace(into, both, inputs, vec![output]).without([at]);

@@ -441,7 +441,7 @@ impl Task<'_> {
                 let (output, words) = (self.rows.clone(), &mut *words);
                 let (x, factors, bf16) = (self.x, self.factors, conv.bf16.input);
                 let fill = Fill { canvas, x, bf16, factors, planes, output, words };
-                conv.unit.convert(conv.isa, fill);
+                Pairs::convert(conv.isa, fill);
             }
             let [image_plane, image_row] = canvas.of_image();
             let (words, plane_len): (&[f32], _) = match conv.in_place {

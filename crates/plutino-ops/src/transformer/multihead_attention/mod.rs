@@ -8,19 +8,22 @@
 //! Where query, key and value are one tensor, one product computes all three; where key and value
 //! are one, one computes both. Heads are read where the products wrote them: nothing is transposed.
 
+use crate::matrix::linear::product_of_packed;
 use crate::support::affine::Affine;
 use crate::support::assemble::leaf;
 use crate::support::halves;
 use crate::support::rearrange::invalid;
 use crate::transformer::attention::planned;
 use crate::{
-    BuildError, BuildProblem, Cost, Kernel, Neighbour, NodeReader, Operator, PlanCx, PlanError,
-    Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight, register_op,
+    Bf16Support, BuildError, BuildProblem, Cost, Kernel, LayoutCx, Neighbour, NodeReader, Operator,
+    PlanCx, PlanError, Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, Weight,
+    register_op,
 };
 use inputs::{Inputs, Widths};
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::Target;
 use plutino_tensor::{DType, Shape, alloc};
+use std::ops::Range;
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html>
 #[derive(Debug, Clone)]
@@ -69,6 +72,17 @@ enum Projection {
     Joint(Weight),
     /// One for each.
     Apart(Box<[Weight; 3]>),
+}
+
+/// A product that projects an input: rows of it times some rows of a weight.
+struct Projected<'a> {
+    input: usize,
+    /// Rows of the input.
+    m: usize,
+    weight: &'a Weight,
+    rows: Range<usize>,
+    /// Which columns it makes, of those of queries, keys and values side by side.
+    covers: Range<usize>,
 }
 
 fn multihead_attention(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -217,6 +231,38 @@ impl MultiheadAttention {
         Ok(Sizes { dtype, batch, queries, keys, all_keys, batched, batch_first })
     }
 
+    /// The fewest products that make queries, keys and values.
+    fn projections(&self, s: &Sizes) -> Vec<Projected<'_>> {
+        let e = self.embed;
+        let q_rows = s.batch.saturating_mul(s.queries);
+        let k_rows = s.batch.saturating_mul(s.keys);
+        let [query, key, value] = [(self.query, q_rows), (self.key, k_rows), (self.value, k_rows)];
+        match &self.projection {
+            Projection::Joint(weight) => {
+                let of = |(input, m): (usize, usize), covers: Range<usize>| Projected {
+                    input,
+                    m,
+                    weight,
+                    rows: covers.clone(),
+                    covers,
+                };
+                match (self.query == self.key, self.key == self.value) {
+                    (true, true) => vec![of(query, 0..3 * e)],
+                    (_, true) => vec![of(query, 0..e), of(key, e..3 * e)],
+                    _ => vec![of(query, 0..e), of(key, e..2 * e), of(value, 2 * e..3 * e)],
+                }
+            }
+            Projection::Apart(weights) => {
+                let inputs = [query, key, value].into_iter().enumerate();
+                let each = inputs.zip(&**weights).map(|((i, (input, m)), weight)| {
+                    let covers = i * e..(i + 1) * e;
+                    Projected { input, m, weight, rows: 0..e, covers }
+                });
+                each.collect()
+            }
+        }
+    }
+
     fn problem(&self, s: &Sizes, q: usize, k: usize, v: usize) -> Problem {
         let depth = self.embed / self.heads;
         let out = s.steps(s.queries, self.embed);
@@ -276,6 +322,22 @@ impl Operator for MultiheadAttention {
             }
             _ => None,
         }
+    }
+
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let Ok(whole) = self.sizes(cx.inputs) else { return Bf16Support::default() };
+        let (s, _) = plan::chunk(self, &whole, cx.setting.isa);
+        let projections = self.projections(&s);
+        let takes = |p: &Projected<'_>| {
+            let k = p.weight.dims().get(1).copied().unwrap_or(0);
+            let sizes = [p.m, k, p.rows.len()];
+            let product = product_of_packed(&cx.setting, p.weight.spec.dtype, sizes, None);
+            product.is_ok_and(|product| product.bf16_matrices().x)
+        };
+        let all = |input: &usize| projections.iter().filter(|p| p.input == *input).all(takes);
+        let of_f32 = [self.query, self.key, self.value].into_iter();
+        let inputs = of_f32.filter(|_| whole.dtype == DType::F32).filter(all).collect();
+        Bf16Support { inputs, ..Bf16Support::default() }.of_plain()
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

@@ -2,63 +2,37 @@
 
 use super::masks::{MaskSum, Place};
 use super::*;
+use crate::matrix::linear::bf16_of;
 use crate::transformer::attention;
+use plutino_kernels::Isa;
+use plutino_kernels::gemm::Bf16Matrices;
 
 /// Plans the products and the memory between them.
 pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
     let whole = op.sizes(cx.inputs)?;
     let e = op.embed;
-    let chunks = chunks(op, &whole, Target::this(cx.isa).machine.l2);
-    let s = Sizes { batch: whole.batch / chunks, ..whole };
-    let (q_rows, k_rows) = (s.batch.saturating_mul(s.queries), s.batch.saturating_mul(s.keys));
-    let bias = op.in_bias.as_ref();
+    let (s, chunks) = chunk(op, &whole, cx.isa);
+    let q_rows = s.batch.saturating_mul(s.queries);
 
-    // The fewest products: (input, where its columns of q, k, v begin, rows).
     let mut memory = Memory::default();
-    let mut products = Vec::new();
-    let (q, k, v) = match &op.projection {
-        Projection::Joint(w) if op.query == op.key && op.key == op.value => {
-            let affine = Affine::new(cx, q_rows, w, 0..3 * e, bias)?;
-            let at = memory.take(affine.len());
-            products.push((op.query, at, affine));
-            let part = |i| Part { at: at + i * e, width: 3 * e };
-            (part(0), part(1), part(2))
-        }
-        Projection::Joint(w) => {
-            let one = |memory: &mut Memory,
-                       products: &mut Vec<_>,
-                       input,
-                       rows,
-                       columns: std::ops::Range<usize>| {
-                let width = columns.len();
-                let affine = Affine::new(cx, rows, w, columns, bias)?;
-                let at = memory.take(affine.len());
-                products.push((input, at, affine));
-                Ok::<_, PlanError>(Part { at, width })
-            };
-            let q = one(&mut memory, &mut products, op.query, q_rows, 0..e)?;
-            if op.key == op.value {
-                let kv = one(&mut memory, &mut products, op.key, k_rows, e..3 * e)?;
-                (q, kv, Part { at: kv.at + e, width: 2 * e })
-            } else {
-                let k = one(&mut memory, &mut products, op.key, k_rows, e..2 * e)?;
-                (q, k, one(&mut memory, &mut products, op.value, k_rows, 2 * e..3 * e)?)
-            }
-        }
-        Projection::Apart(weights) => {
-            let mut parts = Vec::new();
-            let inputs = [(op.query, q_rows), (op.key, k_rows), (op.value, k_rows)];
-            for (i, (w, (input, rows))) in weights.iter().zip(inputs).enumerate() {
-                let affine = Affine::apart(cx, rows, w, bias, i * e)?;
-                let at = memory.take(affine.len());
-                products.push((input, at, affine));
-                parts.push(Part { at, width: e });
-            }
-            (parts[0], parts[1], parts[2])
-        }
+    let (mut products, mut places) = (Vec::new(), Vec::new());
+    for projected in op.projections(&s) {
+        let Projected { input, m, weight, rows, covers } = projected;
+        let bias = op.in_bias.as_ref().map(|bias| (bias, covers.start));
+        let bf16 = Bf16Matrices { y: false, ..bf16_of(cx, input)? };
+        let affine = Affine::new(cx, m, weight, rows, bias, bf16)?;
+        let at = memory.take(affine.len());
+        products.push((leaf(cx.inputs, input), at, affine));
+        places.push((covers, at));
+    }
+    // Where the columns from `first` on are, of those of queries, keys and values.
+    let part = |first: usize| {
+        let found = places.iter().find(|(covers, _)| covers.contains(&first) || e == 0);
+        let missing = || PlanError::Unsupported("columns that nobody projects".into());
+        let (covers, at) = found.ok_or_else(missing)?;
+        Ok::<_, PlanError>(Part { at: at + first - covers.start, width: covers.len() })
     };
-    let products: Vec<_> =
-        products.into_iter().map(|(i, at, a)| (leaf(cx.inputs, i), at, a)).collect();
+    let (q, k, v) = (part(0)?, part(e)?, part(2 * e)?);
 
     let extended = (s.all_keys > s.keys).then(|| {
         let rows = s.batch.saturating_mul(s.all_keys);
@@ -97,7 +71,10 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         let (size, steps) = (problem.size, problem.strides.mask);
         attention::masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
     }
-    let out = Affine::new(cx, q_rows, &op.out.0, 0..e, op.out.1.as_ref())?;
+    let out = {
+        let bias = op.out.1.as_ref().map(|bias| (bias, 0));
+        Affine::new(cx, q_rows, &op.out.0, 0..e, bias, Bf16Matrices::NONE)?
+    };
     let mixed = memory.take(out.len());
     let attention = planned(cx, problem);
     let work = products.iter().map(|(_, _, a)| a.scratch());
@@ -123,6 +100,12 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         used: memory.end,
     };
     Ok(Planned::new(kernel).with_scratch(scratch))
+}
+
+/// What a chunk of the batch has, and how many there are.
+pub(super) fn chunk(op: &MultiheadAttention, whole: &Sizes, isa: Isa) -> (Sizes, usize) {
+    let chunks = chunks(op, whole, Target::this(isa).machine.l2);
+    (Sizes { batch: whole.batch / chunks, ..*whole }, chunks)
 }
 
 /// Chunks of equal size that the batch is cut into, so that what lies between the products of one
