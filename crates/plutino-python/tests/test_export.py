@@ -136,6 +136,15 @@ class Compiling(unittest.TestCase):
         every = plutino.compile(Net().eval(), torch.randn(2, 3, 9, 9), dynamic=True)
         self.assertEqual(every(torch.randn(3, 3, 7, 5))["scores"].shape, (3, 4))
 
+        class Starred(nn.Module):
+            def forward(self, x, *others, by=None):
+                return x * by + others[0]
+
+        x = torch.randn(2, 3)
+        starred = plutino.compile(Starred().eval(), (x, x), kwargs={"by": x}, dynamic=True)
+        x = torch.randn(4, 5)
+        self.assertTrue(torch.equal(starred(x, x, by=x), x * x + x))
+
     def test_indexing_and_writing(self):
         self.same(Indexing(), torch.randn(3, 4, 5), torch.tensor([2, 0, 1]))
 

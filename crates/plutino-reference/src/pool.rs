@@ -35,6 +35,7 @@ pub fn sliding_pool(p: &SlidingPool, reduction: Reduction, input: &[f32]) -> (Ve
             };
             let (mut best, mut at, mut n) = (f64::NEG_INFINITY, 0, 0.0);
             let (mut sum, mut power) = (0.0, 0.0);
+            let (mut largest, mut least) = (f64::NEG_INFINITY, f64::INFINITY);
             for d in taps(0).filter(|i| inside(0, i)) {
                 for h in taps(1).filter(|i| inside(1, i)) {
                     for w in taps(2).filter(|i| inside(2, i)) {
@@ -45,6 +46,7 @@ pub fn sliding_pool(p: &SlidingPool, reduction: Reduction, input: &[f32]) -> (Ve
                         }
                         n += 1.0;
                         sum += v;
+                        (largest, least) = (largest.max(v.abs()), least.min(v.abs()));
                         if let Reduction::Power { p, .. } = reduction {
                             power += v.powf(p);
                         }
@@ -57,6 +59,8 @@ pub fn sliding_pool(p: &SlidingPool, reduction: Reduction, input: &[f32]) -> (Ve
                 Reduction::Average(Divisor::Inputs) => sum / n,
                 Reduction::Average(Divisor::Padded) => sum / (padded(0) * padded(1) * padded(2)),
                 Reduction::Average(Divisor::Fixed(n)) => sum / n as f64,
+                Reduction::Power { p: f64::INFINITY, .. } => largest,
+                Reduction::Power { p: f64::NEG_INFINITY, .. } => least,
                 Reduction::Power { p, size } => (power / n * size as f64).powf(1.0 / p),
             });
             indices.push(at);

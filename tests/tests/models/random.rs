@@ -371,7 +371,8 @@ impl Generator {
                 let most = parts.iter().map(|v| v.most).fold(0.0, f64::max);
                 let error = parts.iter().map(|v| v.error).fold(0.0, f64::max);
                 let dims = [n, c * parts.len(), h, w];
-                self.push("torch.cat", &parts, (&dims, most, error), "dim=1");
+                let dim = ["dim=1", "dim=-3"][self.random.below(2)];
+                self.push("torch.cat", &parts, (&dims, most, error), dim);
             }
             12 if c % 2 == 0 => {
                 let names = self.line("torch.chunk", &[&x.name], 2, "chunks=2 dim=1");

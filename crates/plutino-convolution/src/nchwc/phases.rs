@@ -279,14 +279,15 @@ impl Bound for Phases {
             self.phases[phase].1.begin(operands, Workers { scratch: &scratch, len })
         };
         let runs: Vec<Run<'_>> = (0..self.phases.len()).map(begin).collect();
+        // Phases differ in their pixels by a row or a column, and so may be cut into other tasks.
         let grids = runs.iter().map(|run| run.grid);
-        let most = grids.reduce(|a, b| [a[0], a[1], a[2].max(b[2])]);
+        let most = grids.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])]);
         let [images, layers, places] = most.unwrap_or_default();
         let places = places * runs.len();
         // Phase by phase for each part of the input.
         let task = |worker: usize, read: Option<&[f32]>, [n, layer, place]: [usize; 3]| {
             let (place, run) = (place / runs.len(), &runs[place % runs.len()]);
-            if place < run.grid[2] {
+            if layer < run.grid[1] && place < run.grid[2] {
                 run.task(worker, read.unwrap_or(run.image(n)), [n, layer, place]);
             }
         };

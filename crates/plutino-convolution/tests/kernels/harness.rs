@@ -290,6 +290,10 @@ pub(crate) fn of_phases() -> Vec<ConvProblem> {
         (2, [8, 16], [(5, by(3, 1, 1), 0), (6, by(5, 3, 2), 0)]),
         (1, [5, 21], [(3, by(4, 4, 0), 1), (1, by(3, 2, 1), 1)]),
         (1, [33, 16], [(1, by(4, 1, 0), 0), (1, by(4, 1, 0), 0)]),
+        // Phases whose output channels are cut into different numbers of tasks.
+        (4, [4, 64], [(31, window(5, 2, 1, (2, 2)), 0), (33, by(1, 1, 0), 0)]),
+        (2, [16, 128], [(31, by(3, 2, 1), 0), (33, by(3, 2, 1), 0)]),
+        (7, [4, 17], [(32, by(3, 2, 1), 0), (2, by(3, 2, 1), 0)]),
     ]
     .map(|(batch, channels, dims)| transposed(batch, 1, channels, &dims))
     .into()

@@ -68,6 +68,13 @@ pub fn pool_any<T: Ordered>(
                     let mean = T::overflow(sum).over(divisor.of(windows));
                     T::narrow(if empty { T::Wide::ZERO } else { mean })
                 }
+                Reduction::Power { p, .. } if p.is_infinite() => {
+                    let sizes = taps.map(|x| x.widen().to_f64().abs() * p.signum());
+                    let beats = |x: f64, best: f64| x > best || x.is_nan();
+                    let most = sizes
+                        .fold(f64::NEG_INFINITY, |best, x| if beats(x, best) { x } else { best });
+                    T::narrow(T::Wide::from_f64(most * p.signum()))
+                }
                 Reduction::Power { p, size } => {
                     let sum: f64 = taps.map(|x| x.widen().to_f64().powf(p)).sum();
                     let mean = sum / Divisor::Inputs.of(windows) as f64;

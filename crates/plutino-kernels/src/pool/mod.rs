@@ -25,7 +25,7 @@ pub enum Reduction {
     /// `(sum(x^p) / n * size)^(1/p)`, where `n` counts the inputs of the window and `size` its
     /// kernel: PyTorch's `lp_pool`, see
     /// <https://pytorch.org/docs/stable/generated/torch.nn.LPPool2d.html>. As there, x is not made
-    /// positive first.
+    /// positive first. With an infinite exponent it is the greatest magnitude, or the least.
     Power {
         /// The exponent.
         p: f64,

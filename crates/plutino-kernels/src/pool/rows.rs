@@ -43,6 +43,12 @@ pub fn pool_f32(
         Reduction::Average(divisor) => {
             run(isa, par, geometry, Sum(divisor), input, output, scratch)
         }
+        Reduction::Power { p: f64::INFINITY, .. } => {
+            run(isa, par, geometry, Magnitude { least: false }, input, output, scratch);
+        }
+        Reduction::Power { p: f64::NEG_INFINITY, .. } => {
+            run(isa, par, geometry, Magnitude { least: true }, input, output, scratch);
+        }
         Reduction::Power { p, size } => {
             run(isa, par, geometry, PowerSum { p, size }, input, output, scratch);
         }
@@ -165,6 +171,35 @@ impl Reduce for Sum {
         }
         let divisor = self.0.of(windows) as f32;
         out.iter_mut().for_each(|x| *x /= divisor);
+    }
+}
+
+/// The greatest magnitude, or the least: the greatest of the negative ones.
+#[derive(Clone, Copy)]
+struct Magnitude {
+    least: bool,
+}
+
+impl Reduce for Magnitude {
+    const INIT: f32 = Max::INIT;
+    #[inline(always)]
+    fn lift<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
+        let size = s.abs(x);
+        if self.least { s.mul(size, s.splat(-1.0)) } else { size }
+    }
+    #[inline(always)]
+    fn join<S: Simd>(self, s: S, acc: S::F32, x: S::F32) -> S::F32 {
+        Max.join(s, acc, x)
+    }
+    #[inline(always)]
+    fn join_one(self, acc: f32, x: f32) -> f32 {
+        Max.join_one(acc, x)
+    }
+    #[inline(always)]
+    fn finish(self, _: [Window; 3], out: &mut [f32]) {
+        if self.least {
+            out.iter_mut().for_each(|x| *x = -*x);
+        }
     }
 }
 

@@ -134,6 +134,10 @@ impl GridSample {
     fn taps<T: Float>(&self, point: &[T], taps: &mut [(usize, T::Real)]) -> usize {
         taps[0] = (0, T::Real::nearest(1.0));
         let mut count = 1;
+        if self.is_nowhere(point) {
+            taps[0].1 = T::Real::nearest(f64::NAN);
+            return count;
+        }
         // The outermost dimension's coordinate is the last.
         for (&size, x) in self.size.iter().zip(point.iter().rev()) {
             let along = self.along(x.to_real(), size);
@@ -180,16 +184,31 @@ impl GridSample {
         taps
     }
 
-    /// The position of a coordinate, in pixels; NaN counts as -1.
+    /// Whether a point's weights are NaN, whatever they are multiplied with: of pixels in a plane,
+    /// where the position that they are computed from is not held inside. (In a volume PyTorch
+    /// looks which pixels there are before it multiplies.)
+    fn is_nowhere<T: Float>(&self, point: &[T]) -> bool {
+        let free = match self.mode {
+            Mode::Nearest => false,
+            Mode::Linear => self.padding == Padding::Zeros,
+            Mode::Cubic => true,
+        };
+        let mut along = self.size.iter().zip(point.iter().rev());
+        let finite = |(&size, x): (&usize, &T)| self.position(x.to_real(), size).wide().is_finite();
+        free && self.size.len() == 2 && !along.all(finite)
+    }
+
+    /// The position of a coordinate, in pixels.
     fn position<R: Real>(&self, x: R, size: usize) -> R {
         let [one, two, n] = [1.0, 2.0, size as f64].map(R::nearest);
-        let x = if x.is_nan() { -one } else { x };
         if self.align_corners { (x + one) / two * (n - one) } else { ((x + one) * n - one) / two }
     }
 
     /// Where a position is read, as the padding says.
     fn inside<R: Real>(&self, position: R, size: usize) -> R {
         let [zero, last] = [0.0, size as f64 - 1.0].map(R::nearest);
+        // As PyTorch's kernels of planes and of volumes order their comparisons.
+        let of_nan = if self.size.len() == 2 { zero } else { last };
         let position = match self.padding {
             Padding::Zeros => return position,
             Padding::Border => position,
@@ -199,12 +218,12 @@ impl GridSample {
                 reflect(position, -half, last + half)
             }
         };
-        position.max(zero).min(last)
+        if position.is_nan() { of_nan } else { position.max(zero).min(last) }
     }
 }
 
-/// Mirrors a position at both ends until it lies between them. What has no position (infinity)
-/// stays outside.
+/// Mirrors a position at both ends until it lies between them. What has no position (infinity) is
+/// NaN.
 fn reflect<R: Real>(position: R, low: R, high: R) -> R {
     let span = high - low;
     if span <= R::nearest(0.0) {

@@ -47,13 +47,42 @@ fn what_is_no_position() {
     };
     let (x, inf) = ([3.0, 5.0], f32::INFINITY);
     let grid = [f32::NAN, 0.0, inf, 0.0, -inf, 0.0, 1e30, 0.0];
-    for (padding, expected) in
-        [(Padding::Zeros, [3.0, 0.0, 0.0, 0.0]), (Padding::Border, [3.0, 5.0, 3.0, 5.0])]
-    {
+    let same = |found: &[f32], expected: &[f32]| {
+        let mut both = found.iter().zip(expected);
+        assert!(both.all(|(x, y)| x == y || x.is_nan() && y.is_nan()), "{found:?} {expected:?}");
+    };
+    let nan = f32::NAN;
+    // What PyTorch computes: weights of infinite positions are NaN, of whatever pixels.
+    for (mode, padding, expected) in [
+        (Mode::Linear, Padding::Zeros, [nan, nan, nan, 0.0]),
+        (Mode::Linear, Padding::Border, [3.0, 5.0, 3.0, 5.0]),
+        (Mode::Nearest, Padding::Zeros, [0.0; 4]),
+        (Mode::Nearest, Padding::Border, [3.0, 5.0, 3.0, 5.0]),
+        (Mode::Cubic, Padding::Zeros, [nan, nan, nan, 0.0]),
+        (Mode::Cubic, Padding::Border, [nan, nan, nan, 5.0]),
+    ] {
         let mut y = [f32::NAN; 4];
-        sample(padding).run(&Par::serial(), &x, &grid, &mut y).unwrap();
-        assert_eq!(y, expected);
+        GridSample { mode, ..sample(padding) }.run(&Par::serial(), &x, &grid, &mut y).unwrap();
+        same(&y, &expected);
     }
+    // In a volume pixels are looked for first, and NaN is behind the last one.
+    let x: Vec<f32> = (1..28).map(|i| i as f32).collect();
+    let grid = [nan, nan, nan, nan, 0.0, 0.0, inf, 0.0, 0.0, 0.0, 0.0, -inf];
+    for mode in [Mode::Linear, Mode::Nearest] {
+        for (padding, expected) in [
+            (Padding::Zeros, [0.0; 4]),
+            (Padding::Border, [27.0, 15.0, 15.0, 5.0]),
+            (Padding::Reflection, [27.0, 15.0, 15.0, 23.0]),
+        ] {
+            let mut y = [f32::NAN; 4];
+            let (size, align_corners) = (vec![3; 3], false);
+            let volume = GridSample { mode, size, align_corners, ..sample(padding) };
+            volume.run(&Par::serial(), &x, &grid, &mut y).unwrap();
+            same(&y, &expected);
+        }
+    }
+    let x = [3.0, 5.0];
+    let grid = [nan, 0.0, inf, 0.0, -inf, 0.0, 1e30, 0.0];
     let mut y = [f32::NAN; 4];
     sample(Padding::Reflection).run(&Par::serial(), &x, &grid, &mut y).unwrap();
     assert!(y.iter().all(|y| (0.0..=5.0).contains(y)), "{y:?}");

@@ -89,6 +89,8 @@ fn every_reduction_agrees_with_its_reference() {
             (Reduction::Power { p: 1.0, size: taps }, &signed, k * (k + 3.0) * EPS),
             (Reduction::Power { p: 2.0, size: taps }, &positive, 2.0 * k * (k + 4.0) * EPS),
             (Reduction::Power { p: 1.2, size: taps }, &positive, 3.0 * k * (k + 4.0) * EPS),
+            (Reduction::Power { p: f64::INFINITY, size: taps }, &signed, 0.0),
+            (Reduction::Power { p: f64::NEG_INFINITY, size: taps }, &signed, 0.0),
         ] {
             let (expected, _) = sliding_pool(&c.reference, r, input);
             on_every_machine(

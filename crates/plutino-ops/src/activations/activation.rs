@@ -5,7 +5,7 @@
 //! [`Activation::apply`](plutino_kernels::Activation::apply).
 
 use crate::elementwise::{Elementwise, Formula, Lowering, Term};
-use crate::support::promotion::Category;
+use crate::support::promotion::{Category, range_of};
 use crate::{
     Arg, BuildError, NodeReader, Operator, Role, ShapeError, TensorValue, Weight, register_op,
 };
@@ -142,7 +142,7 @@ register_op!(clamp => "torch.clamp", "torch.clip", "torch.clamp_min", "torch.cla
 fn clamp(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     let (min, max) = (r.arg::<Scalar>("min")?, r.arg::<Scalar>("max")?);
-    Ok(Elementwise::boxed(Clamp { input, min, max }))
+    Ok(Elementwise::boxed(Clamp { input, min, max, keeps_integers: false }))
 }
 
 register_op!(hardtanh => "nn.Hardtanh", "F.hardtanh");
@@ -153,7 +153,8 @@ fn hardtanh(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     r.raw("inplace");
     let min = r.or("min_val", Scalar::Int(-1))?;
     let max = r.or("max_val", Scalar::Int(1))?;
-    Ok(Elementwise::boxed(Clamp { input, min: Some(Arg::Value(min)), max: Some(Arg::Value(max)) }))
+    let (min, max) = (Some(Arg::Value(min)), Some(Arg::Value(max)));
+    Ok(Elementwise::boxed(Clamp { input, min, max, keeps_integers: true }))
 }
 
 #[derive(Debug)]
@@ -161,6 +162,8 @@ struct Clamp {
     input: usize,
     min: Option<Arg<Scalar>>,
     max: Option<Arg<Scalar>>,
+    /// Whether bounds become integers beside integers, and not these floats.
+    keeps_integers: bool,
 }
 
 impl Clamp {
@@ -175,6 +178,16 @@ impl Clamp {
         };
         let lo = number(&self.min, f32::NEG_INFINITY)?;
         Some(Activation::Clamp { lo, hi: number(&self.max, f32::INFINITY)? })
+    }
+
+    /// A bound of integers of this dtype: one that none of them reaches is the outermost one.
+    fn beside_integers(&self, bound: Scalar, dtype: DType) -> Scalar {
+        let Some([least, most]) = range_of(dtype) else { return bound };
+        match bound {
+            Scalar::Float(x) if self.keeps_integers => Scalar::Int((x as i64).clamp(least, most)),
+            Scalar::Int(i) => Scalar::Int(i.clamp(least, most)),
+            other => other,
+        }
     }
 }
 
@@ -192,7 +205,12 @@ impl Formula for Clamp {
             _ => {
                 for (op, bound) in [(Binary::Maximum, &self.min), (Binary::Minimum, &self.max)] {
                     if let Some(bound) = bound {
-                        let bound = f.arg(bound)?;
+                        let mut bound = f.arg(bound)?;
+                        if let Term::Number(number) = &mut bound
+                            && x.dtype().is_integer()
+                        {
+                            *number = self.beside_integers(*number, x.dtype());
+                        }
                         // The second of equals is taken: 0 within bounds keeps its sign.
                         x = f.binary(op, bound, x)?;
                     }
@@ -367,6 +385,17 @@ mod tests {
                 assert!(minus.eq([false, true].into_iter().cycle().take(40)), "{line} {dtype}");
             }
         }
+    }
+
+    #[test]
+    fn integers_stay_between_integers() {
+        let x = tensor([3], &[-3i64, 0, 5]);
+        for (min, max, expected) in [("-0.5", "2.7", [0i64, 0, 2]), ("-1.0", "2.0", [-1, 0, 2])] {
+            let line = format!("F.hardtanh a 1 1 0 1 min_val={min} max_val={max}");
+            assert_eq!(check(&*op(&line), std::slice::from_ref(&x))[0], tensor([3], &expected));
+        }
+        let y = check(&*op("torch.clamp a 1 1 0 1 min=-0.5 max=None"), &[x]);
+        assert_eq!(y[0], tensor([3], &[-0.5f32, 0.0, 5.0]));
     }
 
     #[test]

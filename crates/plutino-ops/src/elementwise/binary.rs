@@ -130,17 +130,17 @@ impl Formula for Div {
             Rounding::None => f.binary(Binary::Div, a, b),
             Rounding::Floor => f.binary(Binary::FloorDivide, a, b),
             Rounding::Trunc => {
-                // a - fmod(a, b) is a multiple of b, so that integers stay exact.
-                let rest = f.binary(Binary::Fmod, a.clone(), b.clone())?;
-                let dtype = rest.dtype();
-                let multiple = f.binary(Binary::Sub, a, rest)?;
-                match dtype.is_float() {
-                    true => {
-                        let quotient = f.binary(Binary::Div, multiple, b)?;
-                        f.unary(Unary::Round, quotient)
-                    }
-                    false => f.binary(Binary::FloorDivide, multiple, b),
+                let dtype = f.binary(Binary::Mul, a.clone(), b.clone())?.dtype();
+                if dtype.is_float() {
+                    return f.rounded_once([a, b], |f, [a, b]| {
+                        let quotient = f.binary(Binary::Div, a, b)?;
+                        f.unary(Unary::Trunc, quotient)
+                    });
                 }
+                // a - fmod(a, b) is a multiple of b: exact for integers.
+                let rest = f.binary(Binary::Fmod, a.clone(), b.clone())?;
+                let multiple = f.binary(Binary::Sub, a, rest)?;
+                f.binary(Binary::FloorDivide, multiple, b)
             }
         }
     }
@@ -167,6 +167,22 @@ mod tests {
         // The same operand under both names.
         let y = check(&*op("torch.eq f 2 1 0 0 1 $input=0 $other=0"), &[x.clone(), x]);
         assert_eq!(values::<bool>(&y[0]), [true, false, true]);
+    }
+
+    /// As PyTorch, which converts the number to the tensor's dtype.
+    #[test]
+    fn numbers_beyond_the_range_of_integers_wrap_around() {
+        let x = tensor([2], &[0u8, 5]);
+        let run = |line: &str| check(&*op(line), std::slice::from_ref(&x)).remove(0);
+        let bools = |line: &str| values::<bool>(&run(line));
+        assert_eq!(bools("torch.lt f 1 1 0 1 $input=0 other=-3"), [true, true]);
+        assert_eq!(bools("torch.eq f 1 1 0 1 $input=0 other=-251"), [false, true]);
+        let numbers = |line: &str| values::<u8>(&run(line));
+        assert_eq!(numbers("torch.remainder f 1 1 0 1 $input=0 other=-3"), [0, 5]);
+        assert_eq!(numbers("torch.floor_divide f 1 1 0 1 $input=0 other=-2"), [0, 0]);
+        assert_eq!(numbers("pnnx.Expression e 1 1 0 1 expr=add(@0,-3)"), [253, 2]);
+        // Bounds are no such numbers.
+        assert_eq!(numbers("torch.clamp f 1 1 0 1 $input=0 min=-3 max=300"), [0, 5]);
     }
 
     #[test]
@@ -218,6 +234,18 @@ mod tests {
         let x = tensor([3], &[7.5f32, -7.5, 1.0]);
         let trunc = check(&*op("torch.div f 1 1 0 1 other=2 rounding_mode=trunc"), &[x]);
         assert_eq!(values::<f32>(&trunc[0]), [3.0, -3.0, 0.0]);
+        // The quotient as it is rounded, not the greatest multiple: 0.1 is more than a tenth.
+        let x = tensor([6], &[0.5f32, 0.7, 1.0, -1.5, f32::INFINITY, -2.0]);
+        let line = op("torch.div f 1 1 0 1 other=0.1 rounding_mode=trunc");
+        let y = check(&*line, std::slice::from_ref(&x)).remove(0);
+        assert_eq!(values::<f32>(&y), [5.0, 7.0, 10.0, -15.0, f32::INFINITY, -20.0]);
+        let y = check(&*line, &[x.cast(DType::F16).unwrap()]).remove(0);
+        assert_eq!(y.dtype(), DType::F16);
+        let y = values::<f32>(&y.cast(DType::F32).unwrap());
+        assert_eq!(y, [5.0, 7.0, 10.0, -15.0, f32::INFINITY, -20.0]);
+        let (one, zero) = (tensor([2], &[1.0f32, -1.0]), tensor([], &[0.0f32]));
+        let y = check(&*op("torch.div f 2 1 0 1 2 rounding_mode=trunc"), &[one, zero]).remove(0);
+        assert_eq!(values::<f32>(&y), [f32::INFINITY, f32::NEG_INFINITY]);
     }
 
     #[test]

@@ -278,6 +278,16 @@ impl<'a> Lowering<'a> {
         Ok(self.made(value, shape, python))
     }
 
+    /// The tensors among the terms in the dtype of a function of them that makes no integers: where
+    /// PyTorch promotes before it computes several functions.
+    pub(crate) fn promoted<const N: usize>(&mut self, terms: [Term; N]) -> [Term; N] {
+        let dtype = inexact(result_type(terms.each_ref().map(Term::rank)).unwrap_or(DType::F32));
+        terms.map(|term| match term {
+            Term::Tensor(_) => self.cast(term, dtype),
+            number => number,
+        })
+    }
+
     /// A formula of several functions that PyTorch rounds once: within it, tensors of half the
     /// width are f32.
     ///

@@ -169,11 +169,15 @@ pub(crate) fn convert(x: Scalar, dtype: DType) -> Result<Scalar, ShapeError> {
 }
 
 /// The number as PyTorch takes it beside tensors of this dtype: rounded, where that is one of
-/// halves.
+/// halves, and wrapped around, where it is an integer beyond the range of integers.
 pub(super) fn rounded(x: Scalar, dtype: DType) -> Scalar {
     match (x, dtype) {
         (Scalar::Float(x), DType::F16) => Scalar::Float(f16::from_f64(x).to_f64()),
         (Scalar::Float(x), DType::Bf16) => Scalar::Float(bf16::from_f64(x).to_f64()),
+        (Scalar::Int(i), DType::U8) => Scalar::Int((i as u8).into()),
+        (Scalar::Int(i), DType::I8) => Scalar::Int((i as i8).into()),
+        (Scalar::Int(i), DType::I16) => Scalar::Int((i as i16).into()),
+        (Scalar::Int(i), DType::I32) => Scalar::Int((i as i32).into()),
         _ => x,
     }
 }

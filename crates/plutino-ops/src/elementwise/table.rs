@@ -7,7 +7,7 @@ use crate::{
 };
 use plutino_kernels::Activation;
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
-use plutino_tensor::DType;
+use plutino_tensor::{DType, bf16};
 use std::f64::consts::PI;
 
 register_op!(build =>
@@ -117,7 +117,7 @@ static TABLE: &[Entry] = table! {
     "not_equal" XY => |f, a| of_two(f, Binary::Ne, a);
     "copysign" XY => |f, a| of_two(f, Binary::CopySign, a);
     "hypot" XY => |f, a| of_two(f, Binary::Hypot, a);
-    "nextafter" XY => |f, a| of_two(f, Binary::NextAfter, a);
+    "nextafter" XY => next_after;
     "gcd" XY => |f, a| of_two(f, Binary::Gcd, a);
     "lcm" XY => |f, a| of_two(f, Binary::Lcm, a);
     "logaddexp2" XY => |f, a| of_two(f, Binary::LogAddExp2, a);
@@ -233,6 +233,10 @@ fn entr(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
 /// ln(x / (1 - x)), with x held within eps..1 - eps where eps is given.
 fn logit(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
     let mut x = at(a, 0)?;
+    if !matches!(x, Term::Number(_)) {
+        let dtype = crate::support::promotion::inexact(x.dtype());
+        x = f.cast(x, dtype); // 1 - x of an unsigned integer would wrap around
+    }
     match a.get(1) {
         None => {}
         Some(Term::Number(Scalar::Float(eps))) => {
@@ -354,12 +358,48 @@ fn without_nan(f: &mut Lowering<'_>, op: Binary, a: &[Term]) -> Result<Term, Sha
 /// x log(y), where 0 times anything but NaN is 0.
 fn times_log(f: &mut Lowering<'_>, log: Unary, a: &[Term]) -> Result<Term, ShapeError> {
     let (x, y) = two(a)?;
+    let [x, y] = f.promoted([x, y]);
     let logarithm = f.unary(log, y.clone())?;
     let product = f.binary(Binary::Mul, x.clone(), logarithm)?;
     let zero = f.binary(Binary::Eq, x, int(0))?;
     let product = f.select(zero, int(0), product)?;
     let nan = f.binary(Binary::Ne, y.clone(), y)?;
     f.select(nan, float(f64::NAN), product)
+}
+
+/// The number of the dtype after x, on the way to y. Those of half the width: what is nearest to x
+/// and between half and one and a half of the distance to the next number away.
+fn next_after(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
+    let (x, y) = two(a)?;
+    let dtype = f.binary(Binary::Maximum, x.clone(), y.clone())?.dtype();
+    // The share of that distance in magnitudes, its least, and the greatest number.
+    let [share, least, greatest] = match dtype {
+        DType::F16 => [1.25 * 0.5f64.powi(11), 0.75 * 0.5f64.powi(24), 65504.0],
+        DType::Bf16 => [1.25 * 0.5f64.powi(8), 0.75 * 0.5f64.powi(133), bf16::MAX.to_f64()],
+        _ => return f.binary(Binary::NextAfter, x, y),
+    };
+    f.rounded_once([x, y], |f, [x, y]| {
+        let size = f.unary(Unary::Abs, x.clone())?;
+        let step = f.binary(Binary::Mul, size, float(share))?;
+        let step = f.binary(Binary::Maximum, step, float(least))?;
+        let (up, down) = (
+            f.binary(Binary::Add, x.clone(), step.clone())?,
+            f.binary(Binary::Sub, x.clone(), step)?,
+        );
+        let rises = f.binary(Binary::Gt, y.clone(), x.clone())?;
+        let mut next = f.select(rises, up, down)?;
+        // Below infinity comes the greatest number.
+        for (infinity, greatest) in [(f64::INFINITY, greatest), (f64::NEG_INFINITY, -greatest)] {
+            let there = f.binary(Binary::Eq, x.clone(), float(infinity))?;
+            next = f.select(there, float(greatest), next)?;
+        }
+        let same = f.binary(Binary::Eq, x.clone(), y.clone())?;
+        let next = f.select(same, y.clone(), next)?;
+        let nan = f.binary(Binary::Ne, y.clone(), y.clone())?;
+        let next = f.select(nan, y, next)?;
+        let nan = f.binary(Binary::Ne, x.clone(), x.clone())?;
+        f.select(nan, x, next)
+    })
 }
 
 /// 0 below zero, 1 above, at zero what `values` says.
@@ -379,14 +419,19 @@ fn heaviside(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
     f.select(zero, values, above)
 }
 
-/// x 2^other, by the power: infinite where that is, as in PyTorch.
+/// x 2^other: infinite only where that is.
 fn ldexp(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
     let (x, other) = two(a)?;
-    let power = match other {
-        Term::Number(Scalar::Int(n)) => float((n as f64).exp2()),
-        other => f.pow(float(2.0), other)?,
-    };
-    f.binary(Binary::Mul, x, power)
+    let terms = f.promoted([x, other]);
+    f.rounded_once(terms, |f, [x, other]| {
+        // Twice half of the power, which may be beyond the range of the dtype.
+        let half = f.binary(Binary::Mul, other.clone(), float(0.5))?;
+        let half = f.unary(Unary::Floor, half)?;
+        let rest = f.binary(Binary::Sub, other, half.clone())?;
+        let (half, rest) = (f.pow(float(2.0), half)?, f.pow(float(2.0), rest)?);
+        let x = f.binary(Binary::Mul, x, half)?;
+        f.binary(Binary::Mul, x, rest)
+    })
 }
 
 /// Powers in f64 (c128 of complex numbers), whatever the arguments are.
@@ -472,7 +517,7 @@ impl Formula for Rsub {
 mod tests {
     use crate::testkit::{assert_close, check, error, op, tensor, try_op, values};
     use num_complex::Complex;
-    use plutino_tensor::{DType, Element, Tensor};
+    use plutino_tensor::{DType, Element, Tensor, bf16, f16};
 
     const INF: f32 = f32::INFINITY;
     const NAN: f32 = f32::NAN;
@@ -593,6 +638,19 @@ mod tests {
         let y = two("torch.xlogy", &[0.0f32, 0.0, 2.0, 1.0], &[0.0f32, NAN, 1.0, 0.0]);
         assert_close(&y, &tensor([4], &[0.0, NAN, 0.0, -INF]), 0.0);
         assert_eq!(two("torch.xlogy", &[0i64], &[0i64]), tensor([1], &[0.0f32]));
+        // Promoted before the logarithm is computed.
+        let (x, y) = (tensor([2], &[2.0f32, 3.0]), tensor([2], &[10.0f32, 7.0]));
+        let f16 = |t: &Tensor| t.cast(DType::F16).unwrap();
+        let line = op("torch.xlogy f 2 1 0 1 2");
+        let z = check(&*line, &[x.clone(), f16(&y)]).remove(0);
+        assert_close(&z, &tensor([2], &[4.605_17f32, 5.837_731]), 1e-6);
+        let z = check(&*line, &[f16(&x), y.cast(DType::I64).unwrap()]);
+        assert_eq!(z[0].dtype(), DType::F16);
+        let z = check(&*op("torch.ldexp f 2 1 0 1 2"), &[f16(&x), tensor([2], &[1i64, 2])]);
+        assert_eq!(z[0], f16(&tensor([2], &[4.0f32, 12.0])));
+        // 1 - x of an unsigned integer is no such.
+        let z = check(&*op("torch.logit f 1 1 0 1"), &[tensor([3], &[0u8, 1, 5])]).remove(0);
+        assert_close(&z, &tensor([3], &[-INF, INF, NAN]), 0.0);
         let y = two("torch.fmax", &[NAN, 1.0f32, NAN, 2.0], &[1.0f32, NAN, NAN, 3.0]);
         assert_close(&y, &tensor([4], &[1.0, 1.0, NAN, 3.0]), 0.0);
         assert_eq!(two("torch.fmin", &[3i64], &[2i32]), tensor([1], &[2i64]));
@@ -611,6 +669,11 @@ mod tests {
         assert_eq!(two("torch.lcm", &[4u8], &[6u8]), tensor([1], &[12u8]));
         error(&*op("torch.gcd f 2 1 0 1 2"), &[tensor([1], &[1.0f32]), tensor([1], &[1.0f32])]);
         assert_eq!(two("torch.ldexp", &[3.0f32], &[2i64]), tensor([1], &[12.0f32]));
+        // Where the power is beyond the range, and the result is not; a half of an exponent.
+        let y = two("torch.ldexp", &[1e-30f32, 3.0, 1.0, 3.0], &[150.0f32, 200.0, -140.0, 2.5]);
+        let expected = [1.427_247_7e15, INF, 0.5f32.powi(140), 16.970_563];
+        assert_close(&y, &tensor([4], &expected), 1e-6 * 1.5e15);
+        assert_eq!(two("torch.ldexp", &[3i64], &[-1i64]), tensor([1], &[1.5f32]));
         assert_eq!(two("torch.float_power", &[2i64], &[-1i64]), tensor([1], &[0.5f64]));
         let line = "torch.float_power f 1 1 0 1 $input=0 exponent=2";
         assert_eq!(check(&*op(line), &[tensor([1], &[3i32])])[0], tensor([1], &[9.0f64]));
@@ -618,6 +681,36 @@ mod tests {
             check(&*op("torch.rsub f 1 1 0 1 $input=0 other=1 alpha=2"), &[tensor([1], &[3i64])]);
         assert_eq!(y[0], tensor([1], &[-5i64]));
         assert_eq!(two("torch.rsub", &[1.0f32], &[3.0f32]), tensor([1], &[2.0f32]));
+    }
+
+    /// All of them, in both directions.
+    #[test]
+    fn the_next_number_of_half_the_width() {
+        let line = op("torch.nextafter f 2 1 0 1 2");
+        for dtype in [DType::F16, DType::Bf16] {
+            let number = |bits: u16| match dtype {
+                DType::F16 => f16::from_bits(bits).to_f32(),
+                _ => bf16::from_bits(bits).to_f32(),
+            };
+            // Magnitudes up to infinity; the next of the greatest is that.
+            let infinity = if dtype == DType::F16 { 0x7c00u16 } else { 0x7f80 };
+            let x: Vec<f32> = (0..=infinity).map(number).collect();
+            let next = |sign: f32, to: f32| {
+                let all = tensor([x.len()], &x.iter().map(|x| sign * x).collect::<Vec<_>>());
+                let to = tensor([], &[to]).cast(dtype).unwrap();
+                let y = check(&*line, &[all.cast(dtype).unwrap(), to]).remove(0);
+                values::<f32>(&y.cast(DType::F32).unwrap())
+            };
+            for sign in [1.0, -1.0] {
+                let (up, down) = (next(sign, sign * INF), next(sign, 0.0));
+                for (i, &x) in x.iter().enumerate() {
+                    let above = if x == INF { INF } else { number(i as u16 + 1) };
+                    let below = if i == 0 { 0.0 } else { number(i as u16 - 1) };
+                    assert_eq!((up[i], down[i]), (sign * above, sign * below), "{sign} {x}");
+                }
+            }
+            assert!(next(1.0, NAN).iter().all(|y| y.is_nan()));
+        }
     }
 
     #[test]

@@ -5,11 +5,11 @@
 
 use crate::normalization::native_norm::own_statistics;
 use crate::support::assemble::leaf;
-use crate::support::composite::composed;
+use crate::support::composite::{Compose, StepText, composed, composite};
 use crate::support::halves::{self, Parts};
 use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, ChannelAffine, Cost, Inputs, Kernel, LayoutCx, LayoutSupport, Neighbour,
+    BuildError, ChannelAffine, Cost, Expansion, Inputs, Kernel, LayoutCx, LayoutSupport, Neighbour,
     NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx, RunError, ShapeError,
     StrideRule, TensorValue, ValueSpec, register_op,
 };
@@ -30,8 +30,33 @@ pub(crate) struct BatchNorm {
     pub(crate) bias: Option<Source>,
     /// Numbers of dimensions that PyTorch accepts.
     pub(crate) ranks: (usize, usize),
+    /// Whether one dimension fewer is an image by itself, whose channels come first.
+    pub(crate) unbatched: bool,
     /// Absorbed.
     pub(crate) activation: Option<Activation>,
+}
+
+/// A norm of an image without a batch.
+#[derive(Debug)]
+struct OfImage(BatchNorm);
+
+impl Compose for OfImage {
+    fn name(&self) -> &'static str {
+        "instance_norm"
+    }
+
+    fn inputs(&self) -> Vec<usize> {
+        vec![self.0.input]
+    }
+
+    fn steps(&self, _: &[&TensorValue]) -> Result<Vec<StepText>, ShapeError> {
+        let norm = BatchNorm { input: 0, unbatched: false, ..self.0.clone() };
+        Ok(vec![
+            StepText::new("torch.unsqueeze", &["x0"], "batch", "dim=0"),
+            StepText::of(Box::new(norm), &["batch"], "normal"),
+            StepText::new("torch.squeeze", &["normal"], "y", "dim=0"),
+        ])
+    }
 }
 
 fn module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -61,6 +86,7 @@ pub(crate) fn with_running_statistics(
         weight: r.weight_if(affine, "weight", &[channels])?.map(Source::Stored),
         bias: r.weight_if(affine, "bias", &[channels])?.map(Source::Stored),
         ranks,
+        unbatched: false,
         activation: None,
     })
 }
@@ -89,12 +115,20 @@ pub(crate) fn functional(r: &mut NodeReader<'_>) -> Result<(usize, Box<dyn Opera
         weight: Source::optional_input(r, "weight")?,
         bias: Source::optional_input(r, "bias")?,
         ranks: (2, usize::MAX),
+        unbatched: false,
         activation: None,
     };
     Ok((input, Box::new(norm)))
 }
 
 impl BatchNorm {
+    /// The operator of an image without a batch, where the input is one.
+    fn of_image(&self, inputs: &[ValueSpec]) -> Option<Box<dyn Operator>> {
+        let x = TensorValue::at(inputs, self.input).ok()?;
+        let alone = self.unbatched && x.shape().rank() + 1 == self.ranks.0;
+        alone.then(|| composite(OfImage(self.clone())))
+    }
+
     /// The input, checked.
     fn subject<'a>(&self, inputs: &'a [ValueSpec]) -> Result<&'a TensorValue, ShapeError> {
         let x = TensorValue::at(inputs, self.input)?;
@@ -187,11 +221,21 @@ impl Operator for BatchNorm {
     }
 
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        if let Some(image) = self.of_image(inputs) {
+            return image.infer(inputs);
+        }
         let x = self.subject(inputs)?;
         Ok(vec![ValueSpec::tensor(x.dtype(), x.shape().clone())])
     }
 
+    fn expand(&self, inputs: &[ValueSpec]) -> Option<Result<Expansion, ShapeError>> {
+        self.of_image(inputs)?.expand(inputs)
+    }
+
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        if let Some(image) = self.of_image(cx.inputs) {
+            return image.plan(cx);
+        }
         let dtype = self.subject(cx.inputs)?.dtype();
         if halves::is_half(dtype) {
             let parts = Parts { dims: 1, of: &[self.input] };

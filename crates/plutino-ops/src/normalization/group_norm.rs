@@ -6,7 +6,7 @@
 //! `F.instance_norm` uses those of the input whatever it is given (`use_input_stats` is true by
 //! default).
 
-use crate::normalization::batch_norm::with_running_statistics;
+use crate::normalization::batch_norm::{BatchNorm, with_running_statistics};
 use crate::normalization::layer_norm::{check_parameters, plan_rows};
 use crate::support::weights::Source;
 use crate::{
@@ -79,7 +79,8 @@ fn instance_module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildErr
         _ => 3,
     };
     if r.or("track_running_stats", false)? {
-        return Ok(Box::new(with_running_statistics(r, (spatial + 2, spatial + 2))?));
+        let norm = with_running_statistics(r, (spatial + 2, spatial + 2))?;
+        return Ok(Box::new(BatchNorm { unbatched: true, ..norm }));
     }
     let (channels, eps) = (r.required("num_features")?, r.or("eps", 1e-5)?);
     let affine = r.or("affine", false)?;
@@ -242,6 +243,14 @@ mod tests {
         let all: Vec<Vec<f32>> = weights.iter().map(|w| values(&w.1)).collect();
         let first = (values::<f32>(&x)[0] - all[2][0]) * 2.0 * all[0][0] + all[1][0];
         assert!((y[0] - first).abs() < 1e-5);
+        // An image without a batch.
+        let alone = random([6, 9], 1);
+        let expected_of =
+            |x: &Tensor| values::<f32>(&check(&*op_with(line, &weights), &[x.clone()])[0]);
+        let batch = tensor([1, 6, 9], &values::<f32>(&alone));
+        assert_eq!(expected_of(&alone), expected_of(&batch));
+        let refused = error(&*op_with(line, &weights), &[random([6], 1)]);
+        assert!(refused.to_string().contains("must have 3 dimensions"), "{refused}");
 
         let line = "F.instance_norm i 5 1 0 1 2 3 4 5 eps=0.001 $input=0 $running_mean=1 $running_var=2 $weight=3 $bias=4";
         let p = parameters();

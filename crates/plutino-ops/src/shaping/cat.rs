@@ -56,6 +56,12 @@ fn leading(r: &mut NodeReader<'_>) -> Result<usize, BuildError> {
 register_op!(cat => "torch.cat", "torch.concat", "torch.concatenate");
 
 impl Cat {
+    fn along(&self, dim: i64, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        let tensors = tensors(inputs.get(..self.joined).unwrap_or(inputs))?;
+        let dtype = common_dtype(&tensors)?;
+        join(dtype, tensors.iter().map(|t| t.shape().clone()).collect(), dim)
+    }
+
     /// The channels of each of the inputs, where these are f32 images (N, C, H, W) that are joined
     /// by channels.
     fn channels_of(&self, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
@@ -71,9 +77,12 @@ impl Cat {
 
 impl Assemble for Cat {
     fn assembly(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
-        let tensors = tensors(inputs.get(..self.joined).unwrap_or(inputs))?;
-        let dtype = common_dtype(&tensors)?;
-        join(dtype, tensors.iter().map(|t| t.shape().clone()).collect(), self.dim)
+        self.along(self.dim, inputs)
+    }
+
+    /// Blocks of channels, which a dimension that is counted from the end would miss.
+    fn of_blocks(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        self.along(1, inputs)
     }
 
     fn channels(&self, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {

@@ -56,7 +56,13 @@ fn split(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         "torch.unbind" => Cut::Unbind,
         "torch.chunk" => Cut::Chunks(at_least_one(r, "chunks")?),
         "torch.tensor_split" if r.has("sections") => Cut::Sections(at_least_one(r, "sections")?),
-        "torch.tensor_split" => Cut::Indices(ints(r, &["indices", "indices_or_sections"])?),
+        "torch.tensor_split" => {
+            let (either, integer) = ("indices_or_sections", plutino_ir::Parameter::as_int);
+            match r.raw(either).and_then(integer) {
+                Some(_) => Cut::Sections(at_least_one(r, either)?),
+                None => Cut::Indices(ints(r, &["indices", either])?),
+            }
+        }
         _ => {
             let keys = ["split_size_or_sections", "split_size", "split_sizes"];
             let key = keys.into_iter().find(|key| r.has(key)).unwrap_or(keys[0]);
@@ -284,6 +290,8 @@ mod tests {
             sizes("torch.tensor_split s 1 3 0 1 2 3 dim=0 indices=(2,-1)", &[8], 0),
             [2, 5, 1]
         );
+        let line = "torch.tensor_split s 1 3 0 1 2 3 dim=0 indices_or_sections=3";
+        assert_eq!(sizes(line, &[8], 0), [3, 3, 2]);
     }
 
     #[test]

@@ -63,6 +63,15 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
         None
     }
 
+    /// The output of tensors in channel blocks, seen as those of shape `(N, C / block, H, W, block)`;
+    /// asked where [`Assemble::moves_blocks`] says that they can be assembled so.
+    ///
+    /// # Errors
+    /// As [`Assemble::assembly`].
+    fn of_blocks(&self, inputs: &[ValueSpec]) -> Result<Assembly, ShapeError> {
+        self.assembly(inputs)
+    }
+
     /// Whether tensors in blocks of `block` channels can be assembled as they lie in memory, as
     /// tensors of shape `(N, C / block, H, W, block)`.
     fn moves_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
@@ -92,6 +101,11 @@ pub(crate) fn physical(values: &[ValueSpec]) -> Vec<ValueSpec> {
         other => other.clone(),
     };
     values.iter().map(one).collect()
+}
+
+fn lies_in_blocks(value: &ValueSpec) -> bool {
+    let blocks = |layout| matches!(layout, Layout::Blocked { .. } | Layout::BlockedBf16 { .. });
+    value.as_tensor().is_some_and(|t| blocks(t.spec.layout))
 }
 
 /// Makes an operator of an assembly. (Boxed: one `infer` and one `plan` serve all of them.)
@@ -135,9 +149,7 @@ impl Operator for Assembled {
     }
 
     fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
-        let blocks =
-            |value: &ValueSpec| value.as_tensor().is_some_and(|t| t.spec.layout != Layout::Plain);
-        if cx.inputs.iter().any(blocks) {
+        if cx.inputs.iter().any(lies_in_blocks) {
             return Bf16Support::moves_if(self.0.moves_blocks(cx.inputs, 2 * cx.block()));
         }
         // What takes no time is not to become a copy.
@@ -148,7 +160,11 @@ impl Operator for Assembled {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        let a = self.0.assembly(&physical(cx.inputs))?;
+        let inputs = physical(cx.inputs);
+        let a = match cx.inputs.iter().any(lies_in_blocks) {
+            true => self.0.of_blocks(&inputs)?,
+            false => self.0.assembly(&inputs)?,
+        };
         let dtype = a.unit.unwrap_or(a.dtype);
         let mut copies = Copies { zero: a.zero, ..Copies::default() };
         let element = match cx.outputs.first().and_then(ValueSpec::as_tensor) {

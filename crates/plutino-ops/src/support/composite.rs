@@ -59,7 +59,12 @@ struct Text(Box<dyn Compose>);
 
 /// The boxed operator that a builder returns.
 pub(crate) fn composed(c: impl Compose) -> Result<Box<dyn Operator>, BuildError> {
-    Ok(Box::new(Composite(Text(Box::new(c)))))
+    Ok(composite(c))
+}
+
+/// The operator of the steps.
+pub(crate) fn composite(c: impl Compose) -> Box<dyn Operator> {
+    Box::new(Composite(Text(Box::new(c))))
 }
 
 /// Sizes, dimensions or permutations as a parameter has them: `(2,3)`.

@@ -76,6 +76,18 @@ pub(crate) fn inexact(dtype: DType) -> DType {
     }
 }
 
+/// The least and the greatest integer of a dtype.
+pub(crate) fn range_of(dtype: DType) -> Option<[i64; 2]> {
+    match dtype {
+        DType::U8 => Some([0, 255]),
+        DType::I8 => Some([i8::MIN.into(), i8::MAX.into()]),
+        DType::I16 => Some([i16::MIN.into(), i16::MAX.into()]),
+        DType::I32 => Some([i32::MIN.into(), i32::MAX.into()]),
+        DType::I64 => Some([i64::MIN, i64::MAX]),
+        _ => None,
+    }
+}
+
 /// bool < integers < floats < complex numbers
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Category {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
@@ -32,7 +33,7 @@ def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, 
 
     args, kwargs = call
     dims: Dict[str, Any] = {}
-    shapes = _shapes(dynamic, args, kwargs, dims)
+    shapes = _shapes(module, dynamic, args, kwargs, dims)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -41,7 +42,11 @@ def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, 
 
 
 def _shapes(
-    dynamic: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dims: Dict[str, Any]
+    module: Any,
+    dynamic: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    dims: Dict[str, Any],
 ) -> Any:
     import torch
     from torch.export import Dim
@@ -58,8 +63,9 @@ def _shapes(
                 else None
             )
 
-        shapes = pytree.tree_map(every, (tuple(args), dict(kwargs)))
-        return {**dict(shapes[1])} if kwargs and not args else shapes[0] if not kwargs else shapes
+        # By parameter: those behind a star are one.
+        call = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+        return {name: pytree.tree_map(every, value) for name, value in call.items()}
 
     def named(value: Any) -> Any:
         if isinstance(value, str):
