@@ -14,12 +14,12 @@
 
 use crate::eager::{self, EagerError, Memory};
 use crate::{
-    BuildError, Operator, PackCache, PlanCx, PlanError, Planned, Setting, ShapeError, ValueSpec,
-    registry,
+    BuildError, LayoutCx, Operator, PackCache, PlanCx, PlanError, Planned, Precision, Setting,
+    ShapeError, Units, ValueSpec, registry,
 };
 use plutino_ir::{Attribute, Graph};
-use plutino_kernels::{Isa, Pool};
-use plutino_tensor::{Element, Shape, Tensor};
+use plutino_kernels::{Isa, Par, Pool};
+use plutino_tensor::{DType, Element, Layout, Shape, Tensor, TensorSpec};
 use std::fmt::Write;
 
 /// The operator of a line such as `nn.ReLU name 1 1 in out key=value $key=in`.
@@ -212,6 +212,62 @@ pub fn check_each(
             }
         }
         each(isa, &found);
+    }
+}
+
+/// Checks that the operator takes these inputs, and makes its output where it says so, as bf16 in
+/// rows, and that this changes no bit: at medium precision, with emulated units.
+#[track_caller]
+pub fn check_bf16(operator: &dyn Operator, inputs: &[Tensor], which: &[usize], output: bool) {
+    let setting = Setting { precision: Precision::Medium, ..Setting::new(Isa::PORTABLE, 2) };
+    // Units compute whatever they can, not only what pays.
+    let setting = Setting { batch_invariant: true, ..setting };
+    let cast = |t: &Tensor, to| t.cast(to).unwrap();
+    let words = |t: &Tensor| {
+        let spec = t.spec().with_layout(Layout::PlainBf16);
+        let bf16 = cast(t, DType::Bf16);
+        Tensor::from_bytes(DType::F32, spec.physical_shape(), bf16.as_bytes()).unwrap()
+    };
+    // Such as they are when they are rounded.
+    let round = |(i, t): (usize, &Tensor)| match which.contains(&i) {
+        true => cast(&cast(t, DType::Bf16), DType::F32),
+        false => t.clone(),
+    };
+    let rounded: Vec<Tensor> = inputs.iter().enumerate().map(round).collect();
+    let plain = specs(&rounded);
+    for units in [Units::EmulatedBf16, Units::EmulatedAmx] {
+        let setting = Setting { units, ..setting };
+        let cx = LayoutCx { inputs: &plain, setting };
+        let can = operator.bf16(&cx);
+        assert!(can.plain && which.iter().all(|&i| can.takes(i)), "{operator:?}: {can:?}");
+        assert!(can.output || !output, "{operator:?}: {can:?}");
+        let lying = |bf16: bool, mut spec: TensorSpec| -> ValueSpec {
+            spec.layout = if bf16 { Layout::PlainBf16 } else { Layout::Plain };
+            spec.into()
+        };
+        let run = |bf16: bool| {
+            let made = operator.infer(&plain).unwrap();
+            let spec = |value: &ValueSpec| value.as_tensor().unwrap().spec.clone();
+            let outputs = [lying(bf16 && output, spec(&made[0]))];
+            let own = plain.iter().enumerate();
+            let own: Vec<_> =
+                own.map(|(i, v)| lying(bf16 && which.contains(&i), spec(v))).collect();
+            let packs = PackCache::default();
+            let cx = PlanCx { inputs: &own, outputs: &outputs, setting, packs: &packs };
+            let planned = Planned::of(operator, &cx, &[]).unwrap();
+            let place = |(i, t): (usize, &Tensor)| match bf16 && which.contains(&i) {
+                true => words(t),
+                false => t.clone(),
+            };
+            let data: Vec<_> = rounded.iter().enumerate().map(place).collect();
+            let memory = [TensorSpec::new(DType::F32, spec(&outputs[0]).physical_shape()).into()];
+            let garbage = Memory::Apart { garbage: 0xff };
+            let run = |par: &Par| eager::execute_in(&planned, &memory, &data, par, garbage);
+            Pool::new(2).enter(run).unwrap().remove(0)
+        };
+        let (found, expected) = (run(true), run(false));
+        let expected = if output { words(&expected) } else { expected };
+        assert_eq!(found.as_bytes(), expected.as_bytes(), "{operator:?} by {units:?}");
     }
 }
 

@@ -117,6 +117,36 @@ fn values_between_convolutions_are_bf16() {
     assert!(off > 0.0 && off < 1e-2, "{off:.1e}");
 }
 
+/// What linear layers and norms hand on is bf16 in memory where layers of bf16 alone read it, also
+/// through what moves rows; between two layers that are computed in chunks as well.
+#[test]
+fn values_between_layers_of_rows_are_bf16() {
+    // Of each of twelve layers the norms before attention and before the two linear layers, and
+    // what lies between these; windows that are rolled and permuted; norms that are residuals, too.
+    let networks = [("vit_b_32", 36, false), ("swin_t", 36, true), ("minilm", 6, false)];
+    for (name, least, moved) in networks {
+        let fixture = fixture(name);
+        let model = Model::from_graph(fixture.graph().unwrap()).unwrap();
+        let given = inputs(&fixture);
+        let specs: Vec<_> = given.iter().map(Tensor::spec).collect();
+        let options = SessionOptions::default().with_precision(Precision::Medium);
+        let options = options.with_units(Units::EmulatedBf16);
+        let session = model.session(options.clone().with_threads(1)).unwrap();
+        let plan = session.plan(&specs).unwrap();
+        let bf16 = |step: &StepInfo| step.outputs.iter().any(|y| y.spec.ends_with("f32:bf16"));
+        let kernels: Vec<String> = plan.steps().filter(bf16).map(|step| step.kernel).collect();
+        assert!(kernels.len() >= least, "{name}: {kernels:?}");
+        assert_eq!(kernels.iter().any(|kernel| kernel.starts_with("copy")), moved, "{name}");
+        // (Operators are compared by themselves; emulated, the larger networks take long.)
+        if name == "minilm" {
+            let found = bits(&session.run(&given).unwrap());
+            let options = options.with_threads(2).without_pass("bf16");
+            let session = model.session(options).unwrap();
+            assert!(bits(&session.run(&given).unwrap()) == found, "{name}");
+        }
+    }
+}
+
 /// Where the CPU has nothing that is faster, a lower precision changes no bit.
 #[test]
 fn precision_is_a_floor() {

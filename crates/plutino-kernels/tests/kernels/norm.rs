@@ -1,8 +1,9 @@
 use plutino_kernels::activation::Activation;
 use plutino_kernels::norm::*;
-use plutino_kernels::{InOut, Isa, Par};
+use plutino_kernels::{InOut, Isa, Par, Pool};
 use plutino_reference::norm as reference;
 use plutino_reference::testkit::{assert_close, on_every_machine, random, same_bits};
+use plutino_tensor::bf16;
 
 const U: f64 = f32::EPSILON as f64 / 2.0;
 
@@ -44,10 +45,32 @@ fn rows() {
                     |isa, par| both(&x, |io| normalize_rows(isa, par, &norm, weight, bias, io)),
                     |found| assert_close(found, &expected, |_| bound),
                 );
+                if span == 1 && len % 2 == 0 {
+                    to_bf16_is_rounded(&x, &norm, weight, bias);
+                }
                 let mut any = vec![0.0f32; x.len()];
                 normalize_rows_any(&Par::serial(), &norm, weight, bias, &x, &mut any);
                 assert_close(&any, &expected, |i| 2.0 * U * (expected[i].abs() + 1e-6));
             }
+        }
+    }
+}
+
+/// Results that are bf16 are those of f32, rounded.
+fn to_bf16_is_rounded(x: &[f32], norm: &RowNorm, weight: Option<&[f32]>, bias: Option<&[f32]>) {
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            Pool::new(threads).enter(|par| {
+                let mut y = vec![f32::NAN; x.len()];
+                let to = InOut::Apart { src: x, dst: &mut y };
+                normalize_rows(isa, par, norm, weight, bias, to);
+                let mut words = vec![f32::NAN; x.len() / 2];
+                normalize_rows_to_bf16(isa, par, norm, weight, bias, x, &mut words);
+                for (word, y) in words.iter().zip(y.chunks_exact(2)) {
+                    let [lower, upper] = [0, 1].map(|i| u32::from(bf16::from_f32(y[i]).to_bits()));
+                    assert_eq!(word.to_bits(), lower | upper << 16, "{isa}");
+                }
+            });
         }
     }
 }

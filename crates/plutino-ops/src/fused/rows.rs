@@ -121,9 +121,9 @@ impl Operator for ByRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Neighbour;
     use crate::testkit::{check, error, op_with, random, values};
-    use plutino_kernels::Activation;
+    use crate::{Neighbour, PackCache, Precision, Setting, Units, eager};
+    use plutino_kernels::{Activation, Isa, Par};
 
     /// Two layers of 5 to 7 to 3 features; the second one adds its last input.
     fn layers(chunks: usize) -> (Arc<dyn Operator>, Arc<dyn Operator>, ByRows) {
@@ -157,6 +157,36 @@ mod tests {
             let found = check(&both, &[x.clone(), summand.clone()]);
             assert_eq!(found[0].shape(), expected[0].shape());
             assert_eq!(values::<f32>(&found[0]), values::<f32>(&expected[0]));
+        }
+    }
+
+    #[test]
+    fn what_lies_between_may_be_bf16() {
+        let layer = |line: &str, weight: [usize; 2], seed| {
+            op_with(line, &[("weight", random(weight, seed)), ("bias", random([weight[0]], seed))])
+        };
+        let first = layer("nn.Linear a 1 1 0 1 bias=True in_features=6 out_features=8", [8, 6], 1);
+        let gelu = Neighbour::Activation(Activation::Gelu);
+        let first: Arc<dyn Operator> = first.absorb(&gelu, &[]).unwrap().into();
+        let next = layer("nn.Linear b 1 1 1 2 bias=True in_features=8 out_features=4", [4, 8], 2);
+        let next: Arc<dyn Operator> = next.absorb(&Neighbour::Add, &[]).unwrap().into();
+        let setting = Setting { precision: Precision::Medium, ..Setting::new(Isa::PORTABLE, 1) };
+        let setting = Setting { units: Units::EmulatedBf16, ..setting };
+        let (x, summand) = (random([2, 6, 6], 3), random([2, 6, 4], 4));
+        let inputs: Vec<ValueSpec> = [&x, &summand].map(|t| t.spec().into()).into();
+        let run = |between, chunks| {
+            let (first, next) = (Arc::clone(&first), Arc::clone(&next));
+            let both = ByRows { first, inputs: 1, next, between, chunks };
+            let (outputs, packs) = (both.infer(&inputs).unwrap(), PackCache::default());
+            let cx = PlanCx { inputs: &inputs, outputs: &outputs, setting, packs: &packs };
+            let planned = both.plan(&cx).unwrap();
+            let data = [x.clone(), summand.clone()];
+            let y = eager::execute(&planned, &outputs, &data, &Par::serial()).unwrap();
+            (planned.scratch, values::<f32>(&y[0]))
+        };
+        for chunks in [1, 3] {
+            let [narrow, plain] = [Layout::PlainBf16, Layout::Plain].map(|of| run(of, chunks));
+            assert_eq!(narrow.1, plain.1);
         }
     }
 

@@ -328,8 +328,12 @@ impl<T: Number> Kernel for AnyLinear<T> {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, iota, op, op_with, tensor, values};
-    use plutino_tensor::DType;
+    use crate::testkit::{
+        check, check_bf16, error, iota, op, op_with, random, specs, tensor, values,
+    };
+    use crate::{LayoutCx, Neighbour, Operator, Precision, Setting, Units};
+    use plutino_kernels::Isa;
+    use plutino_tensor::{DType, Tensor};
 
     #[test]
     fn features_are_the_last_dimension() {
@@ -344,6 +348,35 @@ mod tests {
         assert_eq!(y[0].shape().dims(), [2]);
         error(&*linear, &[iota([2])]);
         error(&*linear, &[tensor([], &[1.0f32])]);
+    }
+
+    #[test]
+    fn rows_and_results_of_bf16() {
+        for (rows, features, out) in [([2, 3], 6, 10), ([1, 1], 64, 34), ([5, 7], 130, 2)] {
+            let line =
+                format!("nn.Linear l 1 1 0 1 bias=True in_features={features} out_features={out}");
+            let weights = [("weight", random([out, features], 1)), ("bias", random([out], 2))];
+            let linear = op_with(&line, &weights);
+            let x = random([rows[0], rows[1], features], 3);
+            for (inputs, output) in [(&[0][..], false), (&[], true), (&[0], true)] {
+                check_bf16(&*linear, std::slice::from_ref(&x), inputs, output);
+            }
+        }
+        // A sum is not rounded, and a word has two numbers.
+        let line = "nn.Linear l 1 1 0 1 bias=False in_features=3 out_features=4";
+        let linear = op_with(line, &[("weight", random([4, 3], 1))]);
+        let setting = Setting { precision: Precision::Medium, ..Setting::new(Isa::PORTABLE, 1) };
+        let setting = Setting { units: Units::EmulatedBf16, ..setting };
+        let asked = |operator: &dyn Operator, inputs: &[Tensor]| {
+            let support = operator.bf16(&LayoutCx { inputs: &specs(inputs), setting });
+            (support.inputs.to_vec(), support.output)
+        };
+        let x = random([2, 3], 2);
+        assert_eq!(asked(&*linear, std::slice::from_ref(&x)), (vec![], true));
+        let summed = linear.absorb(&Neighbour::Add, &[]).unwrap();
+        assert_eq!(asked(&*summed, &[x.clone(), random([2, 4], 3)]), (vec![], false));
+        let unknown = op("F.linear l 2 1 0 1 9 bias=None");
+        assert_eq!(asked(&*unknown, &[x, random([4, 3], 1)]), (vec![], false));
     }
 
     #[test]

@@ -277,7 +277,9 @@ impl<T: Float> Kernel for RowsAny<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::{assert_close, check, error, op, op_with, random, tensor, try_op, values};
+    use crate::testkit::{
+        assert_close, check, check_bf16, error, op, op_with, random, tensor, try_op, values,
+    };
     use plutino_reference::norm::rows;
     use plutino_tensor::Tensor;
 
@@ -330,6 +332,19 @@ mod tests {
             &expected(norm, Some(&w), None, &x),
             1e-5,
         );
+    }
+
+    #[test]
+    fn results_of_bf16() {
+        for shape in [vec![3usize, 6], vec![2, 5, 34], vec![40, 2, 8]] {
+            let last = shape[shape.len() - 1];
+            let line = format!(
+                "nn.LayerNorm l 1 1 0 1 elementwise_affine=True eps=0.001 normalized_shape=({last})"
+            );
+            let norm =
+                op_with(&line, &[("weight", random([last], 1)), ("bias", random([last], 2))]);
+            check_bf16(&*norm, &[random(shape, 3)], &[], true);
+        }
     }
 
     #[test]

@@ -402,7 +402,7 @@ fn divide(
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, error, iota, op, specs, values};
+    use crate::testkit::{check, check_bf16, error, iota, op, random, specs, values};
     use plutino_tensor::Tensor;
     use proptest::prelude::*;
 
@@ -438,6 +438,28 @@ mod tests {
         error(&*op("Tensor.permute p 1 1 0 1 dims=(0,1,1)"), std::slice::from_ref(&x));
         error(&*op("Tensor.permute p 1 1 0 1 dims=(0,1,3)"), &[x]);
         assert_eq!(run("Tensor.permute p 1 1 0 1 dims=()", &iota([])), iota([]));
+    }
+
+    #[test]
+    fn rows_of_bf16_move_as_those_of_f32() {
+        let x = random([3, 5, 6, 8], 1);
+        for line in [
+            "Tensor.permute p 1 1 0 1 dims=(0,2,1,3)",
+            "Tensor.permute p 1 1 0 1 dims=(1,0,3,2)",
+            "torch.flip f 1 1 0 1 dims=(-1,0)",
+            "torch.roll r 1 1 0 1 dims=(1,-1) shifts=(-2,3)",
+            "torch.roll r 1 1 0 1 dims=None shifts=(7)",
+            "Tensor.slice s 1 1 0 1 dim=-1 start=1 end=7 step=1",
+            "Tensor.slice s 1 1 0 1 dim=0 start=1 end=3 step=1",
+            "Tensor.select s 1 1 0 1 dim=1 index=3",
+            "Tensor.view v 1 1 0 1 shape=(15,48)",
+            "Tensor.reshape v 1 1 0 1 shape=(72,10)",
+        ] {
+            check_bf16(&*op(line), std::slice::from_ref(&x), &[0], true);
+        }
+        let row = random([6], 1); // a view that begins inside of a word is a copy
+        let line = "Tensor.slice s 1 1 0 1 dim=0 start=1 end=5 step=1";
+        check_bf16(&*op(line), std::slice::from_ref(&row), &[0], true);
     }
 
     #[test]

@@ -1,9 +1,33 @@
 use crate::testkit::{
-    assert_close, check, check_values, error, op_with, random, specs, tensor, try_op, values,
+    assert_close, check, check_bf16, check_values, error, op_with, random, specs, tensor, try_op,
+    values,
 };
 use plutino_tensor::{Shape, Tensor};
 
 const E: usize = 6;
+
+#[test]
+fn inputs_of_bf16() {
+    let (x, y, z) = (random([2, 5, E], 1), random([2, 7, 4], 2), random([2, 7, 8], 3));
+    let line = format!(
+        "nn.MultiheadAttention m 1 1 0 1 batch_first=True bias=True embed_dim={E} num_heads=2"
+    );
+    let alone = op_with(&line, &weights(true, [E; 3], true, false));
+    check_bf16(&*alone, std::slice::from_ref(&x), &[0], false);
+    // What is added to the result is not rounded.
+    let summed = alone.absorb(&crate::Neighbour::Add, &[]).unwrap();
+    check_bf16(&*summed, &[x.clone(), random([2, 5, E], 4)], &[0], false);
+    // Keys and values of their own, some of them, and a mask between.
+    let line = format!(
+        "nn.MultiheadAttention m 4 1 0 1 2 3 4 batch_first=True bias=True embed_dim={E} kdim=4 \
+         num_heads=3 vdim=8 $query=0 $key=1 $value=2 $attn_mask=3"
+    );
+    let cross = op_with(&line, &weights(false, [E, 4, 8], true, false));
+    let inputs = [x, y, z, random([5, 7], 5)];
+    for which in [&[0][..], &[1], &[2], &[0, 1, 2]] {
+        check_bf16(&*cross, &inputs, which, false);
+    }
+}
 
 /// f64 copies of a tensor's values.
 fn wide(t: &Tensor) -> Vec<f64> {
