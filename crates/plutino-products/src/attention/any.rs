@@ -18,7 +18,7 @@ pub fn attention_any<T: Float>(
     heads: &[Head],
     mut x: Operands<'_, T>,
 ) -> Result<(), TensorError> {
-    problem.check(heads, &x);
+    problem.check(heads, &x, false);
     let (Size { queries, keys, depth, values }, strides) = (problem.size, problem.strides);
     let mut p = alloc::list::<f64>(keys)?;
     let mut watch = Watch::new();

@@ -98,7 +98,7 @@ pub struct Operands<'a, T> {
     pub v: &'a [T],
     /// Mask.
     pub mask: Mask<'a, T>,
-    /// Output.
+    /// Output; as bf16, words of two ([`Attention::to_bf16`]).
     pub out: &'a mut [T],
     /// A second output where the plan asks for it: softmax(scale Q Kᵀ + mask), averaged over the
     /// heads of each group; dense (groups, L, S).
@@ -130,7 +130,7 @@ impl Problem {
     ///
     /// # Panics
     /// Where that is not so.
-    pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>) {
+    pub(crate) fn check<T>(&self, heads: &[Head], x: &Operands<'_, T>, bf16: bool) {
         let Size { queries, keys, depth, values } = self.size;
         let fits = |end: Option<usize>, len: usize| end.is_some_and(|end| end <= len);
         assert_eq!(Some(heads.len()), self.groups.checked_mul(self.heads), "number of heads");
@@ -155,7 +155,8 @@ impl Problem {
             assert!(empty || reach.is_some_and(|reach| stride >= reach), "output rows overlap");
             reach = reach.and_then(|reach| end(0, n, stride, reach));
         }
-        assert!(empty || fits(reach, x.out.len()), "output too short");
+        let elements = |reach: usize| if bf16 { reach.div_ceil(2) } else { reach };
+        assert!(empty || fits(reach.map(elements), x.out.len()), "output too short");
         assert_eq!(self.weights, x.weights.is_some(), "weights asked for, or not");
         if let Some(w) = &x.weights {
             let len = self.groups.checked_mul(queries).and_then(|n| n.checked_mul(keys));
@@ -180,6 +181,8 @@ pub struct Attention {
     rows: usize,
     /// Keys of a block.
     keys: usize,
+    /// Whether the output is bf16.
+    bf16: bool,
 }
 
 impl Attention {
@@ -205,7 +208,15 @@ impl Attention {
         let tasks = if threads == 1 { 1 } else { (3 * threads).div_ceil(heads.max(1)) };
         let queries = size.queries.div_ceil(tasks).clamp(2 * ROWS, LONGEST_TASK).min(size.queries);
         let queries = queries.max(1).next_multiple_of(some);
-        Self { products, problem, queries, rows: rows.min(queries), keys }
+        Self { products, problem, queries, rows: rows.min(queries), keys, bf16: false }
+    }
+
+    /// The same with an output that becomes bf16, in words of two: each number the nearest. None
+    /// where rows do not have whole words.
+    pub fn to_bf16(self) -> Option<Self> {
+        let Problem { size, strides, .. } = self.problem;
+        let whole = [size.values].iter().chain(&strides.out).all(|n| n.is_multiple_of(2));
+        whole.then_some(Self { bf16: true, ..self })
     }
 
     /// What computes the products: a unit that multiplies bf16, or an instruction set.
@@ -223,7 +234,7 @@ impl Attention {
 
     /// Elements of a worker's memory: packed K and V; P, m, l and the factors of the results so
     /// far; what is added to rows of scores; a panel and rows that become words.
-    fn parts(&self) -> [usize; 9] {
+    fn parts(&self) -> [usize; 10] {
         let Size { depth, values, .. } = self.problem.size;
         let lanes = self.products.target.isa.lanes();
         let up = |n: usize, to: usize| n.div_ceil(to).saturating_mul(to);
@@ -238,8 +249,14 @@ impl Attention {
             self.keys.saturating_mul(FOUR),
             panel,
             words,
+            if self.bf16 { self.queries.saturating_mul(self.row_of_sums()) } else { 0 },
         ]
         .map(|n| up(n, 16))
+    }
+
+    /// Elements from one row of results that become bf16 to the next.
+    fn row_of_sums(&self) -> usize {
+        self.problem.size.values.div_ceil(16).saturating_mul(16)
     }
 
     /// Computes all heads, group by group.
@@ -250,7 +267,7 @@ impl Attention {
     pub fn run(&self, par: &Par, heads: &[Head], x: Operands<'_, f32>, scratch: &mut [f32]) {
         let Problem { size: Size { queries, keys, .. }, .. } = self.problem;
         assert!(scratch.len() >= self.scratch(par.threads()), "too little scratch memory");
-        self.problem.check(heads, &x);
+        self.problem.check(heads, &x, self.bf16);
         if queries == 0 || heads.is_empty() {
             return;
         }

@@ -4,10 +4,11 @@ use super::products::{Output, Panels, Rows, Work};
 use super::softmax::{Masks, exponentials};
 use super::{Attention, FOUR, Head, Mask, Size};
 use crate::gemm::Strided;
+use crate::gemm::tiles::ToBf16;
 use plutino_cpu::math::exp_nonpositive;
 use plutino_cpu::par::{SharedMut, stop};
 use plutino_cpu::simd::unroll::array;
-use plutino_cpu::simd::{Simd, Vectorized};
+use plutino_cpu::simd::{Pairs, Simd, Vectorized};
 use std::ops::Range;
 
 /// A block of queries of one head, or of all heads of a group.
@@ -61,9 +62,10 @@ impl Vectorized for Task<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         let mut rest = std::mem::take(&mut self.scratch);
-        let [kp, vp, p, m, l, shrink, added, panel, rows] =
+        let [kp, vp, p, m, l, shrink, added, panel, rows, sums] =
             self.plan.parts().map(|n| part(&mut rest, n));
         let mut work = Work { panel, rows };
+        let (sums, bf16) = (SharedMut::new(sums), self.plan.bf16);
         let keys = self.plan.problem.size.keys;
         // Averaged weights are wanted for all keys.
         let causal = matches!(self.mask, Mask::Causal) && self.weights.is_none();
@@ -71,9 +73,16 @@ impl Vectorized for Task<'_> {
         for h in self.which.clone() {
             m.fill(f32::NEG_INFINITY);
             l.fill(0.0);
+            let results = match bf16 {
+                true => Results { c: &sums, first: 0, stride: self.plan.row_of_sums() },
+                false => self.results(h),
+            };
             if keys == 0 {
                 for query in self.queries.clone() {
-                    self.output_row(h, query).fill(0.0);
+                    self.row(results, query).fill(0.0);
+                }
+                if bf16 {
+                    self.round(h, self.queries.clone(), results);
                 }
             }
             for k0 in (0..end).step_by(self.plan.keys) {
@@ -92,13 +101,16 @@ impl Vectorized for Task<'_> {
                     );
                     if !seen.is_empty() {
                         let scores = Scores { p, m, l, shrink, added };
-                        self.step(s, h, &rows, &seen, packed, scores, &mut work);
+                        self.step(s, h, (&rows, &seen), packed, scores, results, &mut work);
                     }
                     if block.end == end {
-                        for (query, &sum) in rows.zip(&*l) {
+                        for (query, &sum) in rows.clone().zip(&*l) {
                             let unattended = self.plan.problem.unattended;
                             let factor = if sum == 0.0 { unattended } else { 1.0 / sum };
-                            scale(s, self.output_row(h, query), factor);
+                            scale(s, self.row(results, query), factor);
+                        }
+                        if bf16 {
+                            self.round(h, rows, results);
                         }
                     }
                 }
@@ -135,10 +147,10 @@ impl Task<'_> {
         &self,
         s: S,
         h: usize,
-        rows: &Range<usize>,
-        seen: &Range<usize>,
+        (rows, seen): (&Range<usize>, &Range<usize>),
         packed: Packed<'_>,
         scores: Scores<'_>,
+        results: Results<'_>,
         work: &mut Work<'_>,
     ) {
         let (head, strides) = (&self.heads[h], &self.plan.problem.strides);
@@ -195,14 +207,14 @@ impl Task<'_> {
 
         if add {
             for (query, &shrink) in rows.clone().zip(&*shrink) {
-                scale(s, self.output_row(h, query), shrink);
+                scale(s, self.row(results, query), shrink);
             }
         }
-        let at = self.plan.problem.out(h) + rows.start * strides.out[2];
+        let Results { c, stride, .. } = results;
+        let base = results.at(rows.start - self.queries.start);
         let p = Rows { data: p, stride: width, rows: rows.len(), numbers: seen.len() };
-        // These rows of the output exist, overlap no others (`Problem::check`), and are this task's
-        // alone.
-        let to = Output { add, c: self.out, base: at, stride: strides.out[2], cols: values };
+        // These rows exist, overlap no others (`Problem::check`), and are this task's alone.
+        let to = Output { add, c, base, stride, cols: values };
         products.multiply(p, packed.v, to, work);
     }
 
@@ -280,15 +292,55 @@ impl Task<'_> {
         masks.apply(s, scores, keys)
     }
 
-    /// The row of the output of one query of one head.
+    /// Where the output of a head is; of bf16 counted in words.
+    #[inline(always)]
+    fn results(&self, head: usize) -> Results<'_> {
+        let problem = &self.plan.problem;
+        let stride = problem.strides.out[2];
+        let first = problem.out(head) + self.queries.start * stride;
+        match self.plan.bf16 {
+            true => Results { c: self.out, first: first / 2, stride: stride / 2 },
+            false => Results { c: self.out, first, stride },
+        }
+    }
+
+    /// The results of one query.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // as `SharedMut::slice`, which it narrows
-    fn output_row(&self, head: usize, query: usize) -> &mut [f32] {
-        let problem = &self.plan.problem;
-        let at = problem.out(head) + query * problem.strides.out[2];
+    fn row<'r>(&self, results: Results<'r>, query: usize) -> &'r mut [f32] {
+        let at = results.at(query - self.queries.start);
         // SAFETY: no two rows overlap (`Problem::check`), this task alone has this head's query,
         // and the callers drop one row before they ask for the next.
-        unsafe { self.out.slice(at..at + problem.size.values) }
+        unsafe { results.c.slice(at..at + self.plan.problem.size.values) }
+    }
+
+    /// Brings finished results of some queries to the output, as bf16.
+    #[inline(always)]
+    fn round(&self, head: usize, queries: Range<usize>, results: Results<'_>) {
+        let (first, size) = (queries.start - self.queries.start, self.plan.problem.size.values);
+        let place = |r: Results<'_>| (r.c.as_mut_ptr().wrapping_add(r.at(first)), r.stride);
+        let (x, y) = (place(results), place(self.results(head)));
+        let size = [queries.len(), size];
+        // SAFETY: rows of this task, as above: of results, and of the output half as many words.
+        let rounded = unsafe { ToBf16::new(None, size, (x.0, x.1), y) };
+        Pairs::convert(self.plan.products.target.isa, rounded);
+    }
+}
+
+/// Where results of a head are, from the first query of the task on: in the output, or in memory of
+/// the task's own from which they are rounded.
+#[derive(Clone, Copy)]
+struct Results<'a> {
+    c: &'a SharedMut<'a, f32>,
+    first: usize,
+    stride: usize,
+}
+
+impl Results<'_> {
+    /// Where the row of a query begins, counted from the first one of the task.
+    #[inline(always)]
+    fn at(self, query: usize) -> usize {
+        self.first + query * self.stride
     }
 }
 

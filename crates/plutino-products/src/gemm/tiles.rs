@@ -267,12 +267,11 @@ impl<'a, A, E> Tiles<'a, A, E> {
     #[inline(always)]
     fn to_bf16(&self, cols: Range<usize>) -> Option<ToBf16> {
         let to = self.place.bf16.filter(|_| self.last)?;
-        Some(ToBf16 {
-            activation: self.post_ops.limits().1,
-            size: [self.rows.len(), cols.len()],
-            x: (self.place.at(self.rows.start, cols.start), self.place.stride),
-            y: (to.at(self.rows.start, cols.start / 2), to.stride),
-        })
+        let (activation, size) = (self.post_ops.limits().1, [self.rows.len(), cols.len()]);
+        let x = (self.place.at(self.rows.start, cols.start), self.place.stride);
+        let y = (to.at(self.rows.start, cols.start / 2), to.stride);
+        // SAFETY: rows and columns of C, and of the result, that belong to this task alone.
+        Some(unsafe { ToBf16::new(activation, size, x, y) })
     }
 }
 
@@ -361,15 +360,29 @@ where
 }
 
 /// Rows of numbers, an even number of them, that become bf16 after an activation, in words of two.
-///
-/// They, and their places in the result, belong to one task alone.
-struct ToBf16 {
+pub(crate) struct ToBf16 {
     activation: Option<Activation>,
     size: [usize; 2],
-    /// The first element, and elements from one row to the next.
-    x: (*const f32, usize),
-    /// The first word, and words from one row to the next.
+    x: (*mut f32, usize),
     y: (*mut f32, usize),
+}
+
+impl ToBf16 {
+    /// `x`: the first element, and elements from one row to the next; `y`: the first word, and words
+    /// from one row to the next.
+    ///
+    /// # Safety
+    /// Until it has run, `x` is valid for reads of `size[1]` elements in each of `size[0]` rows, `y`
+    /// for writes of half as many words, and nobody else writes the first or touches the second.
+    #[inline(always)]
+    pub(crate) unsafe fn new(
+        activation: Option<Activation>,
+        size: [usize; 2],
+        x: (*mut f32, usize),
+        y: (*mut f32, usize),
+    ) -> Self {
+        Self { activation, size, x, y }
+    }
 }
 
 impl Vectorized for ToBf16 {
@@ -387,7 +400,7 @@ impl Vectorized for ToBf16 {
                 for (row, v) in both.into_iter().zip(v.as_chunks_mut::<2>().0) {
                     let x = self.x.0.wrapping_add(row * self.x.1 + at);
                     let next = x.wrapping_add(S::LANES);
-                    // SAFETY: `there` elements of this row are this task's (see above).
+                    // SAFETY: `there` elements of this row are there (promised by who made it).
                     *v = unsafe {
                         match there == 2 * S::LANES {
                             true => [s.load_ptr(x), s.load_ptr(next)],
@@ -404,7 +417,7 @@ impl Vectorized for ToBf16 {
                 for (row, &[lower, upper]) in both.into_iter().zip(v.as_chunks::<2>().0) {
                     let y = self.y.0.wrapping_add(row * self.y.1 + at / 2);
                     let words = s.to_pairs(lower, upper);
-                    // SAFETY: half as many words of the result are this task's, too.
+                    // SAFETY: half as many words of the result are there as well.
                     unsafe {
                         match there == 2 * S::LANES {
                             true => s.store_ptr(words, y),

@@ -82,6 +82,18 @@ fn check_by(unit: Option<MatrixUnit>, p: &Problem, heads: &[Head], mask: Mask<'_
             let weights = p.weights.then_some(&mut w[..]);
             let x = Operands { q: &q, k: &k, v: &v, mask, out: &mut out, weights };
             plan.run(par, heads, x, &mut scratch);
+            if let Some(plan) = plan.to_bf16() {
+                let mut scratch = vec![f32::NAN; plan.scratch(par.threads())];
+                let (mut words, mut again) = (vec![f32::NAN; lens.0 / 2], vec![0.0; lens.1]);
+                let weights = p.weights.then_some(&mut again[..]);
+                let x = Operands { q: &q, k: &k, v: &v, mask, out: &mut words, weights };
+                plan.run(par, heads, x, &mut scratch);
+                assert_eq!(again, w);
+                for (word, y) in words.iter().zip(out.chunks_exact(2)) {
+                    let [lower, upper] = [0, 1].map(|i| u32::from(bf16::from_f32(y[i]).to_bits()));
+                    assert_eq!(word.to_bits(), lower | upper << 16, "{:?}", p.size);
+                }
+            }
             out.extend(w);
             out
         },

@@ -9,15 +9,16 @@ use crate::support::halves;
 use crate::support::rearrange::{Geometry, invalid};
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, Inputs, Kernel, Neighbour, NodeReader, Operator, PlanCx,
-    PlanError, Planned, Room, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
+    Bf16Support, BuildError, BuildProblem, Cost, Inputs, Kernel, LayoutCx, Neighbour, NodeReader,
+    Operator, PlanCx, PlanError, Planned, Room, RunCx, RunError, Setting, ShapeError, TensorValue,
+    ValueSpec, register_op,
 };
 use plutino_kernels::attention::attention_any;
 use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides, pays};
 use plutino_kernels::for_floats;
 use plutino_kernels::gemm::{MatrixUnit, Target};
 use plutino_kernels::number::Float;
-use plutino_tensor::{DType, Shape, TensorSpec, alloc};
+use plutino_tensor::{DType, Layout, Shape, TensorSpec, alloc};
 use smallvec::SmallVec;
 
 /// <https://pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html>
@@ -536,7 +537,13 @@ impl Operator for ScaledDotProduct {
                 masks::share(known, problem.size, steps, &mut heads, problem.heads, place);
             }
         }
-        let plan = (dtype == DType::F32).then(|| planned(cx, problem));
+        let plan = (dtype == DType::F32).then(|| planned(&cx.setting, problem));
+        let to_bf16 = TensorValue::at(cx.outputs, 0)?.spec.layout == Layout::PlainBf16;
+        let refused = || PlanError::Unsupported("rows of attention without whole words".into());
+        let plan = match plan {
+            Some(plan) if to_bf16 => Some(plan.to_bf16().ok_or_else(refused)?),
+            other => other,
+        };
         let scratch = plan.map_or(0, |p| p.scratch(cx.threads)).saturating_mul(size_of::<f32>());
         let qkv = [self.query, self.key, self.value].map(|i| leaf(cx.inputs, i));
         let kernel = AttentionKernel {
@@ -551,6 +558,14 @@ impl Operator for ScaledDotProduct {
         Ok(Planned::new(kernel).with_scratch(scratch))
     }
 
+    fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
+        let whole = |call: &Call| {
+            call.dtype == DType::F32 && planned(&cx.setting, call.problem).to_bf16().is_some()
+        };
+        let output = self.call(cx.inputs).is_ok_and(|call| whole(&call));
+        Bf16Support { output, ..Bf16Support::default() }.of_plain()
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         let flops = self.call(inputs).map_or(0, |call| flops(&call.problem));
         Cost { flops, ..Cost::moved(inputs, outputs) }
@@ -558,7 +573,7 @@ impl Operator for ScaledDotProduct {
 }
 
 /// Attention of f32, with products of what the precision allows.
-pub(crate) fn planned(cx: &PlanCx<'_>, problem: Problem) -> Attention {
+pub(crate) fn planned(cx: &Setting, problem: Problem) -> Attention {
     let suits = |unit: &MatrixUnit| cx.batch_invariant || pays(*unit, cx.isa, problem.size);
     Attention::new(Target::this(cx.isa), cx.threads, problem, cx.unit().filter(suits))
 }

@@ -71,12 +71,16 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         let (size, steps) = (problem.size, problem.strides.mask);
         attention::masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
     }
-    let out = {
-        let bias = op.out.1.as_ref().map(|bias| (bias, 0));
-        Affine::new(cx, q_rows, &op.out.0, 0..e, bias, Bf16Matrices::NONE)?
-    };
-    let mixed = memory.take(out.len());
-    let attention = planned(cx, problem);
+    // What attention makes is bf16 where the last product would round it anyway.
+    let sizes = [q_rows, e, e];
+    let last = product_of_packed(&cx.setting, op.out.0.spec.dtype, sizes, None)?;
+    let attention = planned(&cx.setting, problem);
+    let rounded = attention.to_bf16().filter(|_| last.bf16_matrices().x);
+    let bf16 = Bf16Matrices { x: rounded.is_some(), y: false };
+    let bias = op.out.1.as_ref().map(|bias| (bias, 0));
+    let out = Affine::new(cx, q_rows, &op.out.0, 0..e, bias, bf16)?;
+    let mixed = memory.take(if bf16.x { out.len() / 2 } else { out.len() });
+    let attention = rounded.unwrap_or(attention);
     let work = products.iter().map(|(_, _, a)| a.scratch());
     let work = work.chain([attention.scratch(cx.threads), out.scratch()]).max().unwrap_or(0);
     let scratch = memory.end.saturating_add(work).saturating_mul(size_of::<f32>());
