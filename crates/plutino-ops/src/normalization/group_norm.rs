@@ -245,8 +245,9 @@ mod tests {
         assert!((y[0] - first).abs() < 1e-5);
         // An image without a batch.
         let alone = random([6, 9], 1);
-        let expected_of =
-            |x: &Tensor| values::<f32>(&check(&*op_with(line, &weights), &[x.clone()])[0]);
+        let expected_of = |x: &Tensor| {
+            values::<f32>(&check(&*op_with(line, &weights), std::slice::from_ref(x))[0])
+        };
         let batch = tensor([1, 6, 9], &values::<f32>(&alone));
         assert_eq!(expected_of(&alone), expected_of(&batch));
         let refused = error(&*op_with(line, &weights), &[random([6], 1)]);

@@ -63,8 +63,8 @@ pub(crate) trait Assemble: Debug + Send + Sync + 'static {
         None
     }
 
-    /// The output of tensors in channel blocks, seen as those of shape `(N, C / block, H, W, block)`;
-    /// asked where [`Assemble::moves_blocks`] says that they can be assembled so.
+    /// The output of tensors in channel blocks, seen as those of shape `(N, C / block, H, W,
+    /// block)`; asked where [`Assemble::moves_blocks`] says that they can be assembled so.
     ///
     /// # Errors
     /// As [`Assemble::assembly`].

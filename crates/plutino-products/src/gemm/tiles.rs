@@ -243,8 +243,8 @@ impl<'a, A, E> Tiles<'a, A, E> {
         (c, end, if t.last { t.post_ops.limits().0 } else { UNLIMITED })
     }
 
-    /// Finishes some columns of all rows: applies what is left of the activation, and rounds them to
-    /// where they go as bf16, if they do.
+    /// Finishes some columns of all rows: applies what is left of the activation, and rounds them
+    /// to where they go as bf16, if they do.
     pub(crate) fn finish(&self, isa: Isa, cols: Range<usize>) {
         if let Some(rounded) = self.to_bf16(cols.clone()) {
             Pairs::convert(isa, rounded);
@@ -368,12 +368,13 @@ pub(crate) struct ToBf16 {
 }
 
 impl ToBf16 {
-    /// `x`: the first element, and elements from one row to the next; `y`: the first word, and words
-    /// from one row to the next.
+    /// `x`: the first element, and elements from one row to the next; `y`: the first word, and
+    /// words from one row to the next.
     ///
     /// # Safety
-    /// Until it has run, `x` is valid for reads of `size[1]` elements in each of `size[0]` rows, `y`
-    /// for writes of half as many words, and nobody else writes the first or touches the second.
+    /// Until it has run, `x` is valid for reads of `size[1]` elements in each of `size[0]` rows,
+    /// `y` for writes of half as many words, and nobody else writes the first or touches the
+    /// second.
     #[inline(always)]
     pub(crate) unsafe fn new(
         activation: Option<Activation>,

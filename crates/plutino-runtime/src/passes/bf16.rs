@@ -126,8 +126,8 @@ fn support(net: &Net, cx: &PassCx<'_>, at: usize, kinds: Kinds) -> Bf16Support {
         return Bf16Support::default();
     };
     let support = operator.bf16(&LayoutCx { inputs: &inputs, setting });
-    // What moves numbers moves those of all its tensors, or none: one that cannot be bf16, such as a
-    // constant, keeps the others f32.
+    // What moves numbers moves those of all its tensors, or none: one that cannot be bf16, such as
+    // a constant, keeps the others f32.
     let of_f32 = |value: &ValueId| {
         let tensor = net.types.get(*value).and_then(ValueSpec::as_tensor);
         tensor.is_none_or(|t| t.dtype() == DType::F32)

@@ -1,8 +1,8 @@
 //! Rows: two linear layers, one after the other, compute some rows at a time where what lies
 //! between exceeds the cache.
 //!
-//! Nobody else reads what lies between them. It may be bf16 in memory: the pass `bf16` came before. What is decided depends on sizes and on the machine's
-//! caches, not on the number of threads.
+//! Nobody else reads what lies between them. It may be bf16 in memory: the pass `bf16` came before.
+//! What is decided depends on sizes and on the machine's caches, not on the number of threads.
 
 use super::PassCx;
 use super::patch::Patch;
