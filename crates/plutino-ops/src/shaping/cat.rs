@@ -241,9 +241,33 @@ impl Assemble for Complex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testkit::{check, check_values, error, iota, op, random, specs, tensor, values};
+    use crate::testkit::{
+        check, check_bf16, check_values, error, iota, op, random, specs, tensor, values,
+    };
+    use crate::{LayoutCx, Setting};
+    use plutino_kernels::Isa;
     use plutino_tensor::Tensor;
     use proptest::prelude::*;
+
+    #[test]
+    fn rows_of_bf16_are_joined_where_all_are_f32() {
+        let cat = op("torch.cat c 2 1 0 1 2 dim=1");
+        let (x, y) = (random([3, 4], 1), random([3, 6], 2));
+        check_bf16(&*cat, &[x.clone(), y], &[0, 1], true);
+        // What is converted is numbers of another size; along the outermost dimension parts are
+        // written where they belong.
+        let (long, byte) = (tensor([3, 2], &[1i64; 6]), tensor([3, 4], &[1u8; 12]));
+        for (line, other) in [
+            ("torch.cat c 2 1 0 1 2 dim=1", long),
+            ("torch.stack s 2 1 0 1 2 dim=1", byte),
+            ("torch.cat c 2 1 0 1 2 dim=0", x.clone()),
+        ] {
+            let setting = Setting::new(Isa::PORTABLE, 1);
+            let inputs = specs(&[x.clone(), other]);
+            let support = op(line).bf16(&LayoutCx { inputs: &inputs, setting });
+            assert!(!support.output && !support.together, "{line}");
+        }
+    }
 
     #[test]
     fn cat_joins_along_a_dimension() {

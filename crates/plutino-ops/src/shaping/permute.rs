@@ -402,7 +402,7 @@ fn divide(
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, check_bf16, error, iota, op, random, specs, values};
+    use crate::testkit::{check, check_bf16, error, iota, op, random, specs, tensor, values};
     use plutino_tensor::Tensor;
     use proptest::prelude::*;
 
@@ -457,6 +457,12 @@ mod tests {
         ] {
             check_bf16(&*op(line), std::slice::from_ref(&x), &[0], true);
         }
+        // Numbers that are parts of others are not those of the input.
+        let real = op("torch.real r 1 1 0 1");
+        let z = tensor([2], &[num_complex::Complex::new(1.0f32, 2.0); 2]);
+        let setting = crate::Setting::new(plutino_kernels::Isa::PORTABLE, 1);
+        let cx = crate::LayoutCx { inputs: &specs(&[z]), setting };
+        assert!(!real.bf16(&cx).output);
         let row = random([6], 1); // a view that begins inside of a word is a copy
         let line = "Tensor.slice s 1 1 0 1 dim=0 start=1 end=5 step=1";
         check_bf16(&*op(line), std::slice::from_ref(&row), &[0], true);

@@ -152,9 +152,13 @@ impl Operator for Assembled {
         if cx.inputs.iter().any(lies_in_blocks) {
             return Bf16Support::moves_if(self.0.moves_blocks(cx.inputs, 2 * cx.block()));
         }
-        // What takes no time is not to become a copy.
+        // What is converted on the way is numbers of its own dtype; what takes no time is not to
+        // become a copy.
+        let of_f32 = |leaf: &ValueSpec| leaf.as_tensor().is_some_and(|t| t.dtype() == DType::F32);
+        let all = cx.inputs.iter().flat_map(ValueSpec::leaves).all(of_f32);
         let moves = |a: Assembly| {
-            a.dtype == DType::F32 && a.unit.is_none() && !a.in_place && a.placement.is_none()
+            let f32 = all && a.dtype == DType::F32 && a.unit.is_none();
+            f32 && !a.in_place && a.placement.is_none()
         };
         Bf16Support::moves_if(self.0.assembly(cx.inputs).is_ok_and(moves)).of_plain()
     }

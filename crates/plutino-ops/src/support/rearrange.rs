@@ -314,7 +314,8 @@ impl Operator for Rearranged {
                 Ok(Parts::One(part)) => part.dtype == DType::F32,
                 _ => false,
             };
-            one && x.spec.layout == Layout::Plain && self.0.views() != Views::Storage
+            let of_f32 = x.dtype() == DType::F32 && x.spec.layout == Layout::Plain;
+            one && of_f32 && self.0.views() != Views::Storage
         };
         let x = TensorValue::at(cx.inputs, self.0.input());
         Bf16Support::moves_if(x.is_ok_and(moves)).of_plain()

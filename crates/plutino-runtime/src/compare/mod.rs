@@ -26,7 +26,9 @@
 //!   and the factor 8 is the largest of a million normally distributed errors (5 deviations) of two
 //!   programs (times the square root of 2).
 //! - `r` is the unit roundoff of bf16 (2^-8) or f16 (2^-11) where the result is stored so, and 0
-//!   otherwise: two roundings by either program.
+//!   otherwise: two roundings by either program. Where the precision lets numbers of f32 become
+//!   bf16 while they are multiplied, or in memory, it is that of bf16, or of two terms, for all of
+//!   them.
 //!
 //! In a whole run errors are inherited: the tolerance of a value is the root of the sum of `own`
 //! squared and the largest tolerance of an input squared. Integers and booleans must be equal.

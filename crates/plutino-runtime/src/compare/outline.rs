@@ -6,7 +6,9 @@ use crate::infer;
 use crate::net::{Action, Net, Wanted};
 use crate::passes::PassCx;
 use crate::{Session, SessionError};
-use plutino_ops::{Location, ValueSpec};
+use plutino_kernels::gemm::MatrixUnit;
+use plutino_kernels::tiles::Terms;
+use plutino_ops::{Location, Setting, ValueSpec};
 use plutino_tensor::{DType, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -62,6 +64,7 @@ impl Outline {
             outline.values.insert(net.name(feed).to_owned(), about);
         }
         for node in &net.nodes {
+            let setting = resolved.settings.of(&node.location);
             let inputs = net.types.all(&node.inputs);
             let outputs = net.types.all(&node.outputs);
             let cost = match (node.operator(), &inputs, &outputs) {
@@ -77,7 +80,7 @@ impl Outline {
                 let spec = net.types.get(id);
                 let dtype = spec.and_then(dtype);
                 let own = match &node.action {
-                    Action::Operator(_) => own(dtype, cost),
+                    Action::Operator(_) => own(dtype, cost, rounding(&setting)),
                     _ => 0.0,
                 };
                 let about = About {
@@ -114,7 +117,7 @@ impl Outline {
         let derived = || match self.get(name) {
             Some(about) if alone => about.own,
             Some(about) => about.total,
-            None => own(None, UNKNOWN),
+            None => own(None, UNKNOWN, 0.0),
         };
         options.tolerance.unwrap_or_else(derived)
     }
@@ -131,7 +134,9 @@ fn operations(flops: u64, outputs: &[ValueSpec]) -> f64 {
 }
 
 /// What an operator may differ by on equal inputs, relative to its scale: see [`crate::compare`].
-pub(crate) fn own(dtype: Option<DType>, operations: f64) -> f64 {
+/// `rounding` is that of numbers of f32, where these become less while they are multiplied, or in
+/// memory.
+pub(crate) fn own(dtype: Option<DType>, operations: f64, rounding: f64) -> f64 {
     let sum = |unit: f64| 8.0 * unit * (operations + 16.0).sqrt();
     let single = sum(f64::from(f32::EPSILON) / 2.0);
     match dtype {
@@ -139,7 +144,16 @@ pub(crate) fn own(dtype: Option<DType>, operations: f64) -> f64 {
         Some(DType::F16 | DType::C32) => 4.0 * 2f64.powi(-11) + single,
         Some(DType::Bf16) => 4.0 * 2f64.powi(-8) + single,
         Some(dtype) if dtype.is_integer() || dtype == DType::Bool => 0.0,
-        _ => single,
+        _ => 4.0 * rounding + single,
+    }
+}
+
+/// The unit roundoff of what numbers of f32 become at the precision of an operator, if less.
+fn rounding(setting: &Setting) -> f64 {
+    match setting.unit() {
+        Some(MatrixUnit::Pairs(_) | MatrixUnit::Tiles(_, Terms::One)) => 2f64.powi(-8),
+        Some(MatrixUnit::Tiles(_, Terms::Two)) => 2f64.powi(-16),
+        _ => 0.0,
     }
 }
 
