@@ -205,15 +205,27 @@ pub(crate) fn is_random(kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plutino_kernels::Isa;
+    use plutino_ops::{Precision, Units};
 
     #[test]
     fn tolerances_follow_from_dtype_and_length() {
         let unit = 2f64.powi(-24);
-        assert_eq!(own(Some(DType::F32), 0.0), 32.0 * unit);
-        assert_eq!(own(Some(DType::F32), 2.0 * 4600.0 - 16.0), 8.0 * unit * 9200f64.sqrt());
-        assert_eq!(own(Some(DType::I64), 1e9), 0.0);
-        assert!(own(Some(DType::Bf16), 0.0) > 4.0 / 256.0);
-        assert!(own(Some(DType::F64), 1e6) < 1e-12);
+        assert_eq!(own(Some(DType::F32), 0.0, 0.0), 32.0 * unit);
+        assert_eq!(own(Some(DType::F32), 2.0 * 4600.0 - 16.0, 0.0), 8.0 * unit * 9200f64.sqrt());
+        assert_eq!(own(Some(DType::I64), 1e9, 0.0), 0.0);
+        assert!(own(Some(DType::Bf16), 0.0, 0.0) > 4.0 / 256.0);
+        assert!(own(Some(DType::F64), 1e6, 0.0) < 1e-12);
+        let of = |precision, units| {
+            let mut setting = Setting::new(Isa::PORTABLE, 1);
+            (setting.precision, setting.units) = (precision, units);
+            rounding(&setting)
+        };
+        assert_eq!(of(Precision::Highest, Units::EmulatedAmx), 0.0);
+        assert_eq!(of(Precision::High, Units::EmulatedAmx), 2f64.powi(-16));
+        assert_eq!(of(Precision::Medium, Units::EmulatedBf16), 2f64.powi(-8));
+        assert_eq!(of(Precision::Medium, Units::Cpu), 0.0);
+        assert!(own(Some(DType::F32), 0.0, 2f64.powi(-8)) > 4.0 / 256.0);
     }
 
     #[test]
