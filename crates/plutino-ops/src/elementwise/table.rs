@@ -422,6 +422,10 @@ fn heaviside(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
 /// x 2^other: infinite only where that is.
 fn ldexp(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
     let (x, other) = two(a)?;
+    if x.dtype().is_complex() || other.dtype().is_complex() {
+        let power = f.pow(float(2.0), other)?;
+        return f.binary(Binary::Mul, x, power);
+    }
     let terms = f.promoted([x, other]);
     f.rounded_once(terms, |f, [x, other]| {
         // Twice half of the power, which may be beyond the range of the dtype.
@@ -674,6 +678,8 @@ mod tests {
         let expected = [1.427_247_7e15, INF, 0.5f32.powi(140), 16.970_563];
         assert_close(&y, &tensor([4], &expected), 1e-6 * 1.5e15);
         assert_eq!(two("torch.ldexp", &[3i64], &[-1i64]), tensor([1], &[1.5f32]));
+        let z = Complex::new(1.0f32, 2.0);
+        assert_eq!(two("torch.ldexp", &[z], &[3i64]), tensor([1], &[z * 8.0]));
         assert_eq!(two("torch.float_power", &[2i64], &[-1i64]), tensor([1], &[0.5f64]));
         let line = "torch.float_power f 1 1 0 1 $input=0 exponent=2";
         assert_eq!(check(&*op(line), &[tensor([1], &[3i32])])[0], tensor([1], &[9.0f64]));
