@@ -79,9 +79,8 @@ impl<'a> Inputs<'a> {
     /// # Errors
     /// Where there is no such input, or it is shared with an output.
     pub fn bytes(&self, i: usize) -> Result<&'a [u8], RunError> {
-        self.at(i)?
-            .bytes
-            .ok_or_else(|| RunError::Internal(format!("input {i} is computed in place: use inout")))
+        let shared = || RunError::Internal(format!("input {i} is computed in place: use inout"));
+        self.at(i)?.bytes.map(placed).ok_or_else(shared)
     }
 
     /// The storage of input `i`: dense, in its spec's layout.
@@ -132,7 +131,7 @@ impl<'a> Outputs<'a> {
     /// Where there is no such output, it was taken before, or its shape is the kernel's to decide.
     pub fn take_bytes(&mut self, i: usize) -> Result<(&'a TensorSpec, &'a mut [u8]), RunError> {
         match self.take_slot(i)? {
-            Output::Fixed { spec, bytes } => Ok((spec, bytes)),
+            Output::Fixed { spec, bytes } => Ok((spec, placed_mut(bytes))),
             Output::Dynamic { .. } => {
                 Err(RunError::Internal(format!("output {i} has no shape yet: use emit")))
             }
@@ -182,7 +181,7 @@ impl<'a> RunCx<'a> {
                 Ok(InOut::Same(elements_mut(bytes, spec.dtype)?))
             }
             Some(bytes) => {
-                let src = elements(bytes, self.inputs.spec(input)?.dtype)?;
+                let src = elements(placed(bytes), self.inputs.spec(input)?.dtype)?;
                 Ok(InOut::Apart { src, dst: self.outputs.take(output)? })
             }
         }
@@ -203,12 +202,20 @@ impl<'a> RunCx<'a> {
     }
 }
 
+/// Bytes where elements of any type may lie: a caller's tensor without any has no place that says
+/// so.
+fn placed(bytes: &[u8]) -> &[u8] {
+    if bytes.is_empty() { bytemuck::cast_slice::<u128, u8>(&[]) } else { bytes }
+}
+
+/// The same.
+fn placed_mut(bytes: &mut [u8]) -> &mut [u8] {
+    if bytes.is_empty() { bytemuck::cast_slice_mut::<u128, u8>(&mut []) } else { bytes }
+}
+
 fn elements<T: Element>(bytes: &[u8], found: DType) -> Result<&[T], RunError> {
     if T::DTYPE != found {
         return Err(plutino_tensor::TensorError::DType { expected: T::DTYPE, found }.into());
-    }
-    if bytes.is_empty() {
-        return Ok(&[]); // wherever they lie: nobody aligned them
     }
     T::of_bytes(bytes).map_err(|e| RunError::Internal(e.to_string()))
 }
@@ -216,9 +223,6 @@ fn elements<T: Element>(bytes: &[u8], found: DType) -> Result<&[T], RunError> {
 fn elements_mut<T: Element>(bytes: &mut [u8], found: DType) -> Result<&mut [T], RunError> {
     if T::DTYPE != found {
         return Err(plutino_tensor::TensorError::DType { expected: T::DTYPE, found }.into());
-    }
-    if bytes.is_empty() {
-        return Ok(&mut []);
     }
     T::of_bytes_mut(bytes).map_err(|e| RunError::Internal(e.to_string()))
 }
@@ -229,11 +233,16 @@ mod tests {
 
     #[test]
     fn elements_without_any_lie_anywhere() {
-        let mut bytes = [0u8; 3];
+        let spec = TensorSpec::new(DType::F64, [3, 0]);
+        let (bytes, mut made) = ([0u8; 3], [0u8; 3]);
         for at in [1, 2] {
-            assert_eq!(elements::<f32>(&bytes[at..at], DType::F32), Ok(&[][..]));
-            assert!(elements_mut::<f64>(&mut bytes[at..at], DType::F64).unwrap().is_empty());
-            assert!(elements::<f32>(&bytes[at..at], DType::I64).is_err());
+            let inputs = [Input { spec: &spec, bytes: Some(&bytes[at..at]) }];
+            let inputs = Inputs(inputs.into_iter().collect());
+            assert!(inputs.get::<f64>(0).unwrap().is_empty() && inputs.get::<f32>(0).is_err());
+            assert!(bytemuck::try_cast_slice::<u8, f64>(inputs.bytes(0).unwrap()).is_ok());
+            let mut outputs = Outputs(Default::default());
+            outputs.0.push(Some(Output::Fixed { spec: &spec, bytes: &mut made[at..at] }));
+            assert!(outputs.take::<f64>(0).unwrap().is_empty());
         }
     }
 }
