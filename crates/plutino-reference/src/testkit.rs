@@ -1,7 +1,7 @@
 //! What the tests of several kernels share: data, and the loop over instruction sets and threads.
 
 use plutino_cpu::{Isa, Par, Pool};
-use plutino_tensor::{FloatSource, Floats, TensorError};
+use plutino_tensor::{FloatSource, Floats, TensorError, bf16};
 use std::ops::Range;
 
 /// Numbers that come in the smallest parts, as those of a file may: those of a part are gone when
@@ -67,6 +67,12 @@ pub fn on_every_machine(kernel: impl Fn(Isa, &Par) -> Vec<f32>, check: impl Fn(&
             );
         }
     }
+}
+
+/// The nearest bf16 of each number, in words of two: the first one is the lower half.
+pub fn words_of_bf16(x: &[f32]) -> Vec<f32> {
+    let bits = |x: f32| u32::from(bf16::from_f32(x).to_bits());
+    x.chunks_exact(2).map(|pair| f32::from_bits(bits(pair[0]) | bits(pair[1]) << 16)).collect()
 }
 
 /// Whether two results agree to the bit (any NaN equals any NaN).

@@ -74,8 +74,7 @@ pub fn normalize_rows(
     };
     assert!(src.is_none_or(|s| s.len() == dst.len()), "input of a norm");
     let parameters = Parameters { norm, weight, bias };
-    let len = dst.len();
-    parameters.all(par, len, norm.len, src, dst, |rows| isa.run(rows));
+    parameters.all(par, src, (dst, 1), |rows| isa.run(rows));
 }
 
 /// As [`normalize_rows`], with results that become bf16, in words of two: each the nearest.
@@ -95,8 +94,7 @@ pub fn normalize_rows_to_bf16(
     assert!(norm.len.is_multiple_of(2) && norm.span == 1, "rows of words");
     assert!(x.len() == 2 * words.len(), "words of a norm");
     let parameters = Parameters { norm, weight, bias };
-    let row = norm.len / 2;
-    parameters.all(par, x.len(), row, Some(x), words, |rows| Pairs::convert(isa, rows));
+    parameters.all(par, Some(x), (words, 2), |rows| Pairs::convert(isa, rows));
 }
 
 #[derive(Clone, Copy)]
@@ -107,20 +105,19 @@ struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// All rows of `len` elements, of which `row` each go to `dst`.
+    /// All rows, to `dst`, whose elements are so many numbers each.
     fn all(
         self,
         par: &Par,
-        len: usize,
-        row: usize,
         src: Option<&'a [f32]>,
-        dst: &mut [f32],
+        (dst, numbers): (&mut [f32], usize),
         run: impl Fn(Rows<'_>) + Sync,
     ) {
         let Self { norm, weight, bias } = self;
-        if len == 0 {
+        if dst.is_empty() {
             return;
         }
+        let (len, row) = (dst.len() * numbers, norm.len / numbers);
         norm.check(len, [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
         let dst = SharedMut::new(dst);
         par.split(len / norm.len, GRAIN / norm.len, |rows| {

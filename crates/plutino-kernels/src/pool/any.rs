@@ -70,9 +70,8 @@ pub fn pool_any<T: Ordered>(
                 }
                 Reduction::Power { p, .. } if p.is_infinite() => {
                     let sizes = taps.map(|x| x.widen().to_f64().abs() * p.signum());
-                    let beats = |x: f64, best: f64| x > best || x.is_nan();
                     let most = sizes
-                        .fold(f64::NEG_INFINITY, |best, x| if beats(x, best) { x } else { best });
+                        .fold(f64::LOWEST, |best, x| if x.beats_as_max(best) { x } else { best });
                     T::narrow(T::Wide::from_f64(most * p.signum()))
                 }
                 Reduction::Power { p, size } => {

@@ -1,6 +1,6 @@
 //! `torch.*` functions of two tensors, or of a tensor and a number.
 
-use super::{Elementwise, Formula, Lowering, Term, operand};
+use super::{Elementwise, Formula, Lowering, Term, common_dtype, operand};
 use crate::{
     Arg, BuildError, BuildProblem, NodeReader, Operator, ShapeError, function, register_op,
 };
@@ -130,8 +130,7 @@ impl Formula for Div {
             Rounding::None => f.binary(Binary::Div, a, b),
             Rounding::Floor => f.binary(Binary::FloorDivide, a, b),
             Rounding::Trunc => {
-                let dtype = f.binary(Binary::Mul, a.clone(), b.clone())?.dtype();
-                if dtype.is_float() {
+                if common_dtype([&a, &b]).is_float() {
                     return f.rounded_once([a, b], |f, [a, b]| {
                         let quotient = f.binary(Binary::Div, a, b)?;
                         f.unary(Unary::Trunc, quotient)

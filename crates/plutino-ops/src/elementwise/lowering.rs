@@ -259,7 +259,7 @@ impl<'a> Lowering<'a> {
         if let (Term::Number(a), Term::Number(b)) = (&a, &b) {
             return Ok(Term::Number(number::binary(op, *a, *b)?));
         }
-        let mut dtype = result_type([a.rank(), b.rank()]).unwrap_or(DType::F32);
+        let mut dtype = common_dtype([&a, &b]);
         if op.is_inexact() {
             dtype = inexact(dtype);
         }
@@ -281,7 +281,7 @@ impl<'a> Lowering<'a> {
     /// The tensors among the terms in the dtype of a function of them that makes no integers: where
     /// PyTorch promotes before it computes several functions.
     pub(crate) fn promoted<const N: usize>(&mut self, terms: [Term; N]) -> [Term; N] {
-        let dtype = inexact(result_type(terms.each_ref().map(Term::rank)).unwrap_or(DType::F32));
+        let dtype = inexact(common_dtype(terms.each_ref()));
         terms.map(|term| match term {
             Term::Tensor(_) => self.cast(term, dtype),
             number => number,
@@ -342,7 +342,7 @@ impl<'a> Lowering<'a> {
             (Term::Tensor(_), Term::Number(Scalar::Float(x))) => *x,
             _ => return self.binary(Binary::Pow, a, b),
         };
-        let dtype = result_type([a.rank(), b.rank()]).unwrap_or(DType::F32);
+        let dtype = common_dtype([&a, &b]);
         if Category::of(dtype) <= Category::Integer {
             if exponent < 0.0 {
                 return Err(ShapeError::Invalid(
@@ -441,6 +441,11 @@ impl<'a> Lowering<'a> {
         let dtype = self.builder.dtype(value);
         Term::Tensor(Operand { value, dtype, shape, python, input: None })
     }
+}
+
+/// The dtype in which a function computes with these terms.
+pub(crate) fn common_dtype<const N: usize>(terms: [&Term; N]) -> DType {
+    result_type(terms.map(Term::rank)).unwrap_or(DType::F32)
 }
 
 /// The shape to which the terms broadcast, and whether all are Python numbers.

@@ -18,7 +18,7 @@ mod unary;
 pub(crate) use cast::To;
 pub use chain::Elementary;
 pub(crate) use kernel::plan;
-pub(crate) use lowering::{Lowered, Lowering, Term};
+pub(crate) use lowering::{Lowered, Lowering, Term, common_dtype};
 pub(crate) use number::{
     convert as convert_number, dtype as number_dtype, tensor as number_tensor,
 };

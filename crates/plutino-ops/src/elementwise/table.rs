@@ -1,6 +1,6 @@
 //! Functions that are a few others, element by element, in a table: name, arguments, formula.
 
-use super::{Elementwise, Formula, Lowering, Term, operand};
+use super::{Elementwise, Formula, Lowering, Term, common_dtype, operand};
 use crate::support::promotion::Category;
 use crate::{
     Arg, BuildError, BuildProblem, NodeReader, Operator, ShapeError, function, register_op,
@@ -232,11 +232,8 @@ fn entr(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
 
 /// ln(x / (1 - x)), with x held within eps..1 - eps where eps is given.
 fn logit(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
-    let mut x = at(a, 0)?;
-    if !matches!(x, Term::Number(_)) {
-        let dtype = crate::support::promotion::inexact(x.dtype());
-        x = f.cast(x, dtype); // 1 - x of an unsigned integer would wrap around
-    }
+    // 1 - x of an unsigned integer would wrap around.
+    let [mut x] = f.promoted([at(a, 0)?]);
     match a.get(1) {
         None => {}
         Some(Term::Number(Scalar::Float(eps))) => {
@@ -371,9 +368,8 @@ fn times_log(f: &mut Lowering<'_>, log: Unary, a: &[Term]) -> Result<Term, Shape
 /// and between half and one and a half of the distance to the next number away.
 fn next_after(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
     let (x, y) = two(a)?;
-    let dtype = f.binary(Binary::Maximum, x.clone(), y.clone())?.dtype();
     // The share of that distance in magnitudes, its least, and the greatest number.
-    let [share, least, greatest] = match dtype {
+    let [share, least, greatest] = match common_dtype([&x, &y]) {
         DType::F16 => [1.25 * 0.5f64.powi(11), 0.75 * 0.5f64.powi(24), 65504.0],
         DType::Bf16 => [1.25 * 0.5f64.powi(8), 0.75 * 0.5f64.powi(133), bf16::MAX.to_f64()],
         _ => return f.binary(Binary::NextAfter, x, y),

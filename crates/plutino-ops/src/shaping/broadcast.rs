@@ -96,11 +96,8 @@ impl Operator for Each {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (mut copies, mut alias) = (Copies::default(), Vec::new());
         for (output, (input, part)) in self.parts(cx.inputs)?.into_iter().enumerate() {
-            alias.push(copies.view_or_copy(
-                (input, part.dtype),
-                (output, part.dtype),
-                &part.from,
-            )?);
+            let (from, to) = ((input, part.dtype), (output, part.dtype));
+            alias.push(copies.view_or_copy(from, to, part.dtype, &part.from)?);
         }
         let mut planned = copies.into_planned();
         planned.alias = alias;

@@ -26,12 +26,10 @@ impl Affine {
         weight: &Weight,
         rows: Range<usize>,
         bias: Option<(&Weight, usize)>,
-        bf16: Bf16Matrices,
     ) -> Result<Self, PlanError> {
         let k = weight.dims().get(1).copied().unwrap_or(1);
         let n = rows.len();
         let product = product_of_packed(&cx.setting, weight.spec.dtype, [m, k, n], None)?;
-        let product = product.with_bf16(bf16).map_err(plan_error)?;
         let outside =
             || PlanError::Unsupported(format!("rows {rows:?} of weight '{}'", weight.name));
         let name = match weight.dims().first() {
@@ -50,6 +48,16 @@ impl Affine {
         };
         let bias = bias.map(part).transpose()?;
         Ok(Self { product, weight, bias })
+    }
+
+    /// The same with these matrices as bf16, which must be among [`Affine::bf16_matrices`].
+    pub(crate) fn with_bf16(self, bf16: Bf16Matrices) -> Result<Self, PlanError> {
+        Ok(Self { product: self.product.with_bf16(bf16).map_err(plan_error)?, ..self })
+    }
+
+    /// Which matrices can be bf16.
+    pub(crate) fn bf16_matrices(&self) -> Bf16Matrices {
+        self.product.bf16_matrices()
     }
 
     /// Elements of scratch memory of [`Affine::run`].

@@ -245,31 +245,21 @@ impl Copies {
     }
 
     /// The output is this part, of this dtype, of an input leaf of another: a view where the part
-    /// is contiguous and its offset counts elements of the same size, else a copy.
+    /// is contiguous and begins at an element of both, which are of the same size, else a copy.
+    /// `element` is what `from` counts in memory: the output's dtype, or bf16 where f32 lies so.
     pub(crate) fn view_or_copy(
         &mut self,
         (input, of): (usize, DType),
         (output, dtype): (usize, DType),
+        element: DType,
         from: &Geometry,
     ) -> Result<Alias, PlanError> {
-        if from.is_contiguous() && (dtype.size_of() == of.size_of() || from.offset == 0) {
-            return Ok(Alias::View { input, offset: from.offset });
+        let (start, size) = (from.offset.saturating_mul(element.size_of()), dtype.size_of());
+        let fits = from.offset == 0 || size == of.size_of() && start.is_multiple_of(size);
+        if from.is_contiguous() && fits {
+            return Ok(Alias::View { input, offset: start / size });
         }
-        self.push(input, output, dtype, from, None)?;
-        Ok(Alias::None)
-    }
-
-    /// The same of tensors of f32 that are bf16 in memory: a view starts at a word of two.
-    pub(crate) fn view_or_copy_bf16(
-        &mut self,
-        input: usize,
-        output: usize,
-        from: &Geometry,
-    ) -> Result<Alias, PlanError> {
-        if from.is_contiguous() && from.offset.is_multiple_of(2) {
-            return Ok(Alias::View { input, offset: from.offset / 2 });
-        }
-        self.push(input, output, DType::Bf16, from, None)?;
+        self.push(input, output, element, from, None)?;
         Ok(Alias::None)
     }
 

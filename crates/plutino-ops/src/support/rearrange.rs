@@ -338,12 +338,9 @@ impl Operator for Rearranged {
         let mut copies = Copies::default();
         let mut alias = Vec::new();
         for (output, part) in parts.as_slice().iter().enumerate() {
-            if x.spec.layout == Layout::PlainBf16 {
-                alias.push(copies.view_or_copy_bf16(input, output, &part.from)?);
-                continue;
-            }
-            let from = (input, x.dtype());
-            alias.push(copies.view_or_copy(from, (output, part.dtype), &part.from)?);
+            let element = if x.spec.layout == Layout::PlainBf16 { DType::Bf16 } else { part.dtype };
+            let (from, to) = ((input, x.dtype()), (output, part.dtype));
+            alias.push(copies.view_or_copy(from, to, element, &part.from)?);
         }
         let mut planned = copies.into_planned();
         planned.alias = alias;

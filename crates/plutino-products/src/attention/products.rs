@@ -108,7 +108,7 @@ impl Products {
     pub(super) fn work(self, rows: usize, longest: usize) -> [usize; 2] {
         let Some(unit) = self.unit else { return [0; 2] };
         let panel = longest.saturating_mul(self.width());
-        [panel, rows.saturating_mul(unit.row_stride(unit.words(longest)))]
+        [panel, rows.saturating_mul(unit::apart(unit.words(longest)))]
     }
 
     /// Elements of so many numbers of a column.
@@ -155,7 +155,7 @@ impl Products {
         };
         let words = unit.words(numbers);
         let from = unit::Rows { data: data.into(), stride, rows: 0..rows, numbers: 0..numbers };
-        let stride = unit.row_stride(words);
+        let stride = unit::apart(words);
         let made = &mut work.rows[..rows * stride];
         unit.write_rows(isa, from, words, made);
         let b = b.of(bytemuck::cast_slice(b.data));

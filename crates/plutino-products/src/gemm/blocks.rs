@@ -6,7 +6,7 @@ use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Element, Numbers, Panels, Place, Tiles};
-use super::unit::MatrixUnit;
+use super::unit::{MatrixUnit, apart};
 use super::words::Bf16Matrices;
 use super::{Batch, Target};
 use plutino_cpu::par::{Par, SharedMut, stop};
@@ -193,8 +193,8 @@ impl Gemm {
     /// Elements of one operand's shared memory.
     fn shared(&self, (packing, format): (Packing, Format)) -> usize {
         match (packing, self.unit) {
-            (Packing::Shared, Some(unit)) => {
-                let rows = self.size.m.saturating_mul(unit.row_stride(self.slab));
+            (Packing::Shared, Some(_)) => {
+                let rows = self.size.m.saturating_mul(apart(self.slab));
                 rows.saturating_mul(self.size.batch)
             }
             (Packing::Shared, None) => {
@@ -214,9 +214,7 @@ impl Gemm {
     fn private_a(&self) -> usize {
         let rows = self.mc.min(self.task.0);
         match (self.a.0, self.unit) {
-            (Packing::Private, Some(unit)) => {
-                rows.saturating_mul(unit.row_stride(self.depth_of_rows()))
-            }
+            (Packing::Private, Some(_)) => rows.saturating_mul(apart(self.depth_of_rows())),
             (Packing::Private, None) => line(rows * self.a.1.kc),
             _ => 0,
         }

@@ -90,13 +90,6 @@ impl MatrixUnit {
         Some(WordPanels::new(columns, rows.div_ceil(BLOCK), scratch))
     }
 
-    /// Words from one row to the next, for rows of so many: an odd number of lines of cache.
-    #[inline]
-    pub(crate) fn row_stride(self, words: usize) -> usize {
-        const WORDS: usize = LINE / size_of::<u32>();
-        (words.div_ceil(WORDS) | 1).saturating_mul(WORDS)
-    }
-
     /// Where panels lie.
     pub(super) fn format(self, target: Target, side: Side, extent: usize, words: usize) -> Format {
         match self {
@@ -132,12 +125,12 @@ impl MatrixUnit {
         PackKey { precision: DType::Bf16, ..key }
     }
 
-    /// Makes the words of some rows, [`MatrixUnit::row_stride`] of `words` apart.
+    /// Makes the words of some rows, [`apart`] for so many `words`.
     ///
     /// # Panics
     /// Where `out` is too short, or numbers are not there.
     pub(crate) fn write_rows(self, isa: Isa, rows: Rows<'_>, words: usize, out: &mut [f32]) {
-        let stride = self.row_stride(words);
+        let stride = apart(words);
         match self {
             Self::Pairs(pairs) => pairs.run(RowsToWords { rows, out, stride }),
             Self::Tiles(_, terms) => Pairs::convert(isa, RowsToTerms { rows, out, stride, terms }),
@@ -179,6 +172,14 @@ impl std::fmt::Display for MatrixUnit {
             Self::Tiles(unit, terms) => write!(f, "bf16x{}.{unit}", terms.count()),
         }
     }
+}
+
+/// Elements from one row to the next, for rows of so many: an odd number of lines of cache, so that
+/// rows do not crowd one set of it.
+#[inline]
+pub(crate) fn apart(elements: usize) -> usize {
+    const ELEMENTS: usize = LINE / size_of::<f32>();
+    (elements.div_ceil(ELEMENTS) | 1).saturating_mul(ELEMENTS)
 }
 
 /// Rows of A, `stride` numbers apart, of which some numbers become words.

@@ -10,7 +10,7 @@
 //!     for each KC of k                       for some rows (their words of all depths)
 //!       for some rows: words of them           for some columns
 //!         C = C + tiles                          for each KC of k:  sums = sums + tiles
-//!                                                each panel of sums, once finished, is rounded to C
+//!                                                each panel, once finished, is rounded to C
 //! ```
 //! Sums are f32 until all terms are there: those of a block of C that stays in the second-level
 //! cache, in the task's own memory.
@@ -21,9 +21,8 @@ use super::pack::{Pack, Side};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
 use super::tiles::{Panels, Place, Tiles, WordRows};
-use super::unit::{self, MatrixUnit};
+use super::unit::{self, MatrixUnit, apart};
 use plutino_cpu::par::{Par, SharedMut, stop};
-use plutino_cpu::simd::LINE;
 use plutino_cpu::tiles::{STEP, Terms};
 use std::ops::Range;
 
@@ -135,7 +134,7 @@ impl Gemm {
         if self.a.0 != Packing::Shared {
             return;
         }
-        let stride = unit.row_stride(slab.len());
+        let stride = apart(slab.len());
         let part = out.len() / self.size.batch;
         for (i, out) in out.chunks_exact_mut(part.max(1)).enumerate() {
             let rows = problem.a(i);
@@ -165,7 +164,7 @@ impl Gemm {
             // Words already, which are brought to where they do not crowd a set of the cache, or
             // where zeros fill the last step.
             let there = words.start..words.end.min(self.row_len());
-            for (row, out) in rows.zip(out.chunks_mut(unit.row_stride(words.len()))) {
+            for (row, out) in rows.zip(out.chunks_mut(apart(words.len()))) {
                 let (copied, zeros) = out.split_at_mut(there.len());
                 data.part(row * stride + there.start..row * stride + there.end).copy_to(copied);
                 zeros[..words.len() - there.len()].fill(0.0);
@@ -176,13 +175,6 @@ impl Gemm {
         let rows = unit::Rows { data, stride, rows, numbers };
         unit.write_rows(self.target.isa, rows, words.len(), out);
     }
-}
-
-/// Elements from one row of sums to the next: an odd number of lines of cache, so that rows of a
-/// panel do not crowd one set of it.
-fn apart(cols: usize) -> usize {
-    const ELEMENTS: usize = LINE / size_of::<f32>();
-    (cols.div_ceil(ELEMENTS) | 1).saturating_mul(ELEMENTS)
 }
 
 /// A range, so many at a time.
@@ -259,12 +251,12 @@ impl<P: Problem> Block<'_, P> {
             Packing::InPlace => (gemm.in_words(operand).unwrap_or_default(), 0, gemm.row_len(), 0),
             Packing::Shared => {
                 let part = self.shared.0.len() / gemm.size.batch;
-                let stride = unit.row_stride(self.slab.len());
+                let stride = apart(self.slab.len());
                 let all = &self.shared.0[self.i * part..][..gemm.size.m * stride];
                 (all, 0, stride, self.slab.start)
             }
             _ => {
-                let stride = unit.row_stride(words.len());
+                let stride = apart(words.len());
                 let private = &mut private[..rows.len() * stride];
                 gemm.write_rows(unit, operand, rows.clone(), words, private);
                 (&*private, rows.start, stride, words.start)

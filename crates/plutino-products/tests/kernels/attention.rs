@@ -4,7 +4,7 @@ use plutino_cpu::{Isa, Par};
 use plutino_products::attention::*;
 use plutino_products::gemm::{MatrixUnit, Target};
 use plutino_reference::attention::attention as reference;
-use plutino_reference::testkit::{assert_close, on_every_machine, random};
+use plutino_reference::testkit::{assert_close, on_every_machine, random, words_of_bf16};
 use plutino_tensor::bf16;
 
 const DENSE: [usize; 2] = [0, 0];
@@ -89,10 +89,8 @@ fn check_by(unit: Option<MatrixUnit>, p: &Problem, heads: &[Head], mask: Mask<'_
                 let x = Operands { q: &q, k: &k, v: &v, mask, out: &mut words, weights };
                 plan.run(par, heads, x, &mut scratch);
                 assert_eq!(again, w);
-                for (word, y) in words.iter().zip(out.chunks_exact(2)) {
-                    let [lower, upper] = [0, 1].map(|i| u32::from(bf16::from_f32(y[i]).to_bits()));
-                    assert_eq!(word.to_bits(), lower | upper << 16, "{:?}", p.size);
-                }
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&words), bits(&words_of_bf16(&out)), "{:?}", p.size);
             }
             out.extend(w);
             out

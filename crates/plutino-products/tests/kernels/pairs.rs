@@ -5,7 +5,7 @@ use plutino_cpu::simd::Pairs;
 use plutino_cpu::tiles::{Terms, TileUnit};
 use plutino_cpu::{Activation, Isa, Par, Pool};
 use plutino_products::gemm::*;
-use plutino_reference::testkit::{Piecewise, random};
+use plutino_reference::testkit::{Piecewise, random, words_of_bf16};
 use plutino_tensor::bf16;
 
 /// What multiplies pairs here: the emulation, and what the CPU has.
@@ -148,12 +148,6 @@ fn blocks_of_many_rows() {
     }
 }
 
-/// Bits of numbers as bf16, in words of two.
-fn words(x: &[f32]) -> Vec<f32> {
-    let bits = |x: f32| u32::from(bf16::from_f32(x).to_bits());
-    x.chunks_exact(2).map(|pair| f32::from_bits(bits(pair[0]) | bits(pair[1]) << 16)).collect()
-}
-
 /// Rows that are bf16 in memory give what rows of f32 do that become such; results that are bf16
 /// are those of f32, rounded: where blocks, panels and steps end, where rows lie a page apart, with
 /// any number of threads.
@@ -200,10 +194,10 @@ fn matrices_of_bf16_change_no_bit() {
             };
             let expected = run(Bf16Matrices::NONE, &x, n, &Par::serial());
             let numbers: Vec<f32> = expected.iter().map(|&bits| f32::from_bits(bits)).collect();
-            let rounded: Vec<u32> = words(&numbers).into_iter().map(f32::to_bits).collect();
+            let rounded: Vec<u32> = words_of_bf16(&numbers).into_iter().map(f32::to_bits).collect();
             for threads in [1, 2, 3] {
                 Pool::new(threads).enter(|par| {
-                    let words = words(&x);
+                    let words = words_of_bf16(&x);
                     let case = format!("{unit} {size:?} on {threads} threads");
                     if k > 0 {
                         let found = run(Bf16Matrices { x: true, y: false }, &words, n, par);

@@ -20,7 +20,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         let Projected { input, m, weight, rows, covers } = projected;
         let bias = op.in_bias.as_ref().map(|bias| (bias, covers.start));
         let bf16 = Bf16Matrices { y: false, ..bf16_of(cx, input)? };
-        let affine = Affine::new(cx, m, weight, rows, bias, bf16)?;
+        let affine = Affine::new(cx, m, weight, rows, bias)?.with_bf16(bf16)?;
         let at = memory.take(affine.len());
         products.push((leaf(cx.inputs, input), at, affine));
         places.push((covers, at));
@@ -72,13 +72,12 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         attention::masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
     }
     // What attention makes is bf16 where the last product would round it anyway.
-    let sizes = [q_rows, e, e];
-    let last = product_of_packed(&cx.setting, op.out.0.spec.dtype, sizes, None)?;
-    let attention = planned(&cx.setting, problem);
-    let rounded = attention.to_bf16().filter(|_| last.bf16_matrices().x);
-    let bf16 = Bf16Matrices { x: rounded.is_some(), y: false };
     let bias = op.out.1.as_ref().map(|bias| (bias, 0));
-    let out = Affine::new(cx, q_rows, &op.out.0, 0..e, bias, bf16)?;
+    let out = Affine::new(cx, q_rows, &op.out.0, 0..e, bias)?;
+    let attention = planned(&cx.setting, problem);
+    let rounded = attention.to_bf16().filter(|_| out.bf16_matrices().x);
+    let bf16 = Bf16Matrices { x: rounded.is_some(), y: false };
+    let out = out.with_bf16(bf16)?;
     let mixed = memory.take(if bf16.x { out.len() / 2 } else { out.len() });
     let attention = rounded.unwrap_or(attention);
     let work = products.iter().map(|(_, _, a)| a.scratch());
