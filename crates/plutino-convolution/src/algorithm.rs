@@ -9,7 +9,8 @@ use crate::nchwc::depthwise::Depthwise;
 use crate::nchwc::direct::Shared;
 use crate::nchwc::winograd::Variant;
 use crate::nchwc::{
-    depthwise, direct, first_layer, on_tiles, pairs, phases, pointwise, single_pixel, winograd,
+    depthwise, direct, first_layer, grouped, on_tiles, pairs, phases, pointwise, single_pixel,
+    winograd,
 };
 use crate::plain::{gemm, im2col, transposed};
 use crate::post_ops::{Bf16Tensors, Residual, ResidualOrder};
@@ -70,6 +71,7 @@ const fn row(
 pub static ALGORITHMS: &[Algorithm] = &[
     row("single_pixel", ConvLayout::Blocked, |r| erased(single_pixel::bind(r))),
     row("depthwise", ConvLayout::Blocked, |r| erased(depthwise::bind(r))),
+    row("grouped", ConvLayout::Blocked, |r| erased(grouped::bind(r))),
     row("pointwise_bf16", ConvLayout::Blocked, |r| erased(pairs::bind_pointwise(r))),
     row("pointwise", ConvLayout::Blocked, |r| erased(pointwise::bind(r))),
     row("winograd2x2_3x3", ConvLayout::Blocked, |r| erased(winograd::bind(r, Variant::Two))),

@@ -9,9 +9,10 @@
 //! | single pixel | 1x1 on one pixel: a matrix product | blocks | nchwc/single_pixel.rs |
 //! | pointwise | 1x1, with any stride | blocks | nchwc/pointwise.rs |
 //! | depthwise | a channel for each group | blocks | nchwc/depthwise.rs |
-//! | Winograd | 3x3 and 4x4, large windows of first layers | blocks, plain image | nchwc/winograd/ |
-//! | direct | everything else in two dimensions | blocks | nchwc/direct.rs |
-//! | tiles | two dimensions, on matrix units | blocks, plain image | nchwc/on_tiles.rs |
+//! | grouped | groups of a few channels, several in a block | blocks | nchwc/grouped.rs |
+//! | Winograd | 3x3 and 4x4, also of slices of volumes; first layers | blocks, plain image | nchwc/winograd/ |
+//! | direct | everything else, in one to three dimensions | blocks | nchwc/direct.rs |
+//! | tiles | planes, on matrix units | blocks, plain image | nchwc/on_tiles.rs |
 //! | first layer | images of few channels | plain image, blocks | nchwc/first_layer.rs |
 //! | phases | transposed with few phases | blocks | nchwc/phases.rs |
 //! | gemm | kernel 1, stride 1: a matrix product | plain | plain/gemm.rs |

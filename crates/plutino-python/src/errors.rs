@@ -203,7 +203,12 @@ impl From<SessionError> for Failure {
             Some(inner) => tensor(inner, "OperatorError", message.clone()).at(Some(location)),
             None => class("OperatorError").at(Some(location)),
         };
-        match &error {
+        // What a body of control flow meets is of the same class as elsewhere.
+        let mut met = &error;
+        while let SessionError::Inside { source, .. } = met {
+            met = source;
+        }
+        match met {
             SessionError::Option { option, expected, .. } => class("OptionError")
                 .with("option", option.as_str())
                 .with("expected", expected.as_str()),

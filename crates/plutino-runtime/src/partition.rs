@@ -2,7 +2,7 @@
 
 use crate::extract::Ends;
 use crate::{ExtractError, Model, Plan, Rendezvous, Session, Stage};
-use plutino_ir::{Graph, OperandId, OperatorId, quote, topo};
+use plutino_ir::{Graph, OperandId, Operator, OperatorId, quote, topo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A model that was cut into parts, each a model of its own: which results of which part feed which
@@ -222,22 +222,23 @@ impl<'a> Cut<'a> {
         let mut open = Vec::new();
         for &id in &self.order {
             let Some(operator) = self.graph.operator(id) else { continue };
+            // From inputs of the model, if only by way of others.
             let made = |&input: &OperandId| {
-                let producer = self.producer(input).and_then(|at| self.graph.operator(at));
-                producer.is_some_and(|producer| producer.kind == "pnnx.Input")
+                self.producer(input).is_some_and(|at| {
+                    let kind = self.graph.operator(at).map(|producer| producer.kind.as_str());
+                    kind == Some("pnnx.Input") || open.contains(&at)
+                })
             };
             let of = match named.get(&operator.name) {
+                _ if is_constant(operator) => None,
                 Some(&of) => Some(of),
-                None if operator.kind == "pnnx.Attribute" => None,
                 // No step of its own: with the last of those that make what it reads.
                 None => self.needs(id, &context).last().copied(),
             };
             match of {
                 Some(of) => _ = context.insert(id.index(), of),
                 None if operator.inputs.iter().any(made) => open.push(id),
-                None if operator.inputs.is_empty() && operator.kind != "pnnx.Attribute" => {
-                    open.push(id);
-                }
+                None if operator.inputs.is_empty() && !is_constant(operator) => open.push(id),
                 None => {}
             }
         }
@@ -394,6 +395,12 @@ impl<'a> Cut<'a> {
         }
         Ok(Partition { parts, links })
     }
+}
+
+/// Whether an operator gives weights or numbers of the file, which every part can have of its own.
+fn is_constant(operator: &Operator) -> bool {
+    let kinds = ["pnnx.Attribute", "pnnx.Expression", "prim::Constant"];
+    operator.inputs.is_empty() && kinds.contains(&operator.kind.as_str())
 }
 
 fn is_pack(kind: &str) -> bool {

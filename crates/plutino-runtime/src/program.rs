@@ -9,6 +9,7 @@ use plutino_ir::{
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -406,11 +407,26 @@ pub fn save_definitions(
             }
         }
     }
-    let count = needed.len();
+    let (count, folder) = (needed.len(), Definitions::folder_beside(stem));
     if count > 0 {
-        save_all(needed.into_iter(), &Definitions::folder_beside(stem))?;
+        save_all(needed.into_iter(), &folder)?;
+    } else {
+        clear(&folder)?;
     }
     Ok(count)
+}
+
+/// Removes the definitions of a model that was saved here before: they would be taken for the new
+/// one's.
+fn clear(folder: &Path) -> Result<(), SaveError> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) }; // there is none
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if [".pnnx.param", ".pnnx.bin"].iter().any(|end| name.ends_with(end)) && path.is_file() {
+            fs::remove_file(&path).map_err(|error| SaveError::Io { path, error })?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes definitions to a folder, each called by its type.
@@ -419,6 +435,7 @@ fn save_all<'a>(
     folder: &Path,
 ) -> Result<(), SaveError> {
     fs::create_dir_all(folder).map_err(|error| SaveError::Io { path: folder.to_owned(), error })?;
+    clear(folder)?;
     definitions.try_for_each(|(kind, definition)| save(definition.graph(), &folder.join(kind)))
 }
 
@@ -429,7 +446,14 @@ fn save(graph: &Graph, stem: &Path) -> Result<(), SaveError> {
         return graph.save(&param, beside(stem, "pnnx.bin"));
     }
     // Its weights come from the nodes.
-    let text = graph.to_param_string()?;
+    let (text, weights) = (graph.to_param_string()?, beside(stem, "pnnx.bin"));
+    // Those of a model that was saved here before.
+    match fs::remove_file(&weights) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(SaveError::Io { path: weights, error });
+        }
+        _ => {}
+    }
     fs::write(&param, text).map_err(|error| SaveError::Io { path: param, error })
 }
 
@@ -452,6 +476,29 @@ mod tests {
         let data = Attribute::from_elements([1], &[by]).unwrap();
         graph.attrs_mut(id).unwrap().insert("data".into(), data);
         graph
+    }
+
+    #[test]
+    fn what_is_saved_replaces_what_was_there() {
+        let folder = std::env::temp_dir().join(format!("plutino-saved-{}", std::process::id()));
+        let stem = folder.join("m");
+        fs::create_dir_all(&folder).unwrap();
+        let program = |by: Option<f32>| {
+            let mut program = Program::new();
+            let body = by.map_or_else(|| Graph::parse(BELOW).unwrap(), scale);
+            program.define("Body", body);
+            let x = program.input("x").unwrap();
+            let y = program.call("call", "Body", &[x], 1).unwrap();
+            program.output(&y).unwrap();
+            program
+        };
+        program(Some(2.0)).save(&stem).unwrap();
+        let bin = folder.join("m.definitions/Body.pnnx.bin");
+        assert!(bin.exists());
+        program(None).save(&stem).unwrap(); // has no weights
+        assert!(!bin.exists());
+        crate::Model::load(folder.join("m.pnnx.param")).unwrap();
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -9,7 +9,8 @@ pub enum Layout {
     #[default]
     Plain,
     /// Channels (dimension 1) in blocks: `(N, C, H, W)` lies as `(N, ceil(C/b), H, W, b)`, known as
-    /// NCHWc or nChw8c/nChw16c. Padding channels hold zeros.
+    /// NCHWc or nChw8c/nChw16c; `(N, C, L)` and `(N, C, D, H, W)` accordingly. Padding channels
+    /// hold zeros.
     Blocked {
         /// Channels in a block: 8 for AVX2, 16 for AVX-512.
         block: usize,
@@ -71,6 +72,12 @@ impl TensorSpec {
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
         self
+    }
+
+    /// Whether it may lie in channel blocks: f32, with a batch, channels and one to three spatial
+    /// dimensions.
+    pub fn may_lie_in_blocks(&self) -> bool {
+        self.dtype == DType::F32 && (3..=5).contains(&self.shape.rank())
     }
 
     /// The dimensions as they lie in memory: those of the shape, or `(N, ceil(C/b), H, W, b)`.

@@ -15,6 +15,7 @@ const MOST_UNFUSED: f64 = 2.0;
 /// trade digits for speed, and onnxruntime does not use them. Without them the bound is that of all
 /// others.
 const WINOGRAD: &[(&str, f64)] = &[
+    ("conv_3d", 4.0),
     ("conv_3x3", 5.0),
     ("conv_3x3_wide", 4.0),
     ("conv_first", 5.0),

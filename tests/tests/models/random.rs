@@ -119,24 +119,33 @@ impl Generator {
         stride: usize,
         groups: usize,
     ) -> Value {
-        let &[n, c, h, w] = &x.dims[..] else { unreachable!() };
-        let kernel = if h.min(w) < kernel { 1 } else { kernel };
-        let pad = if kernel == 1 { 0 } else { self.random.below(2) };
-        let size = |n: usize| (n + 2 * pad - kernel) / stride + 1;
-        let taps = c / groups * kernel * kernel;
+        let &[n, c, ref spatial @ ..] = &x.dims[..] else { unreachable!() };
+        // Of lines and volumes, too, where padding makes up for a depth of one.
+        let least = *spatial.iter().min().unwrap();
+        let kernel = if spatial.len() == 2 && least < kernel { 1 } else { kernel };
+        let pad = if least < kernel { 1 } else { self.random.below(2).min(kernel - 1) };
+        let size = |&n: &usize| (n + 2 * pad - kernel) / stride + 1;
+        let taps = c / groups * kernel.pow(spatial.len() as u32);
         let bias = self.random.below(2) == 0;
-        let dims = [n, out, size(h), size(w)];
+        let dims: Vec<usize> = [n, out].into_iter().chain(spatial.iter().map(size)).collect();
         let most = x.most + if bias { 1.0 } else { 0.0 };
         let error = x.error + (taps as f64 + 4.0) * most * if kernel > 1 { WINOGRAD } else { 1.0 };
+        let all = |n: usize| vec![n.to_string(); spatial.len()].join(",");
         let text = format!(
-            "bias={} dilation=(1,1) groups={groups} in_channels={c} kernel_size=({kernel},{kernel}) \
-             out_channels={out} padding=({pad},{pad}) padding_mode=zeros stride=({stride},{stride}) \
-             {} @weight=({out},{},{kernel},{kernel})f32",
+            "bias={} dilation=({}) groups={groups} in_channels={c} kernel_size=({}) \
+             out_channels={out} padding=({}) padding_mode=zeros stride=({}) \
+             {} @weight=({out},{},{})f32",
             if bias { "True" } else { "False" },
+            all(1),
+            all(kernel),
+            all(pad),
+            all(stride),
             if bias { format!("@bias=({out})f32") } else { String::new() },
             c / groups,
+            all(kernel),
         );
-        let y = self.push("nn.Conv2d", &[x], (&dims, most, error), &text);
+        let kind = format!("nn.Conv{}d", spatial.len());
+        let y = self.push(&kind, &[x], (&dims, most, error), &text);
         let weight = self.rows(out, taps);
         self.weight("weight", weight);
         if bias {
@@ -175,6 +184,9 @@ impl Generator {
             if bias { "True" } else { "False" },
             if bias { format!("@bias=({out})f32") } else { String::new() },
         );
+        if self.random.below(4) == 0 {
+            return self.linear_of_values(x, (&dims, most, error), bias);
+        }
         let y = self.push("nn.Linear", &[x], (&dims, most, error), &text);
         let weight = self.rows(out, features);
         self.weight("weight", weight);
@@ -185,9 +197,34 @@ impl Generator {
         y
     }
 
+    /// The same with weights that are values, as those are written that layers share.
+    fn linear_of_values(&mut self, x: &Value, bounds: (&[usize], f64, f64), bias: bool) -> Value {
+        let (features, out) = (*x.dims.last().unwrap(), *bounds.0.last().unwrap());
+        let rest = format!("@data=({out},{features})f32");
+        let mut inputs = vec![self.line("pnnx.Attribute", &[], 1, &rest).remove(0)];
+        let data = self.rows(out, features);
+        self.weight("data", data);
+        let mut rest = "bias=None";
+        if bias {
+            inputs
+                .push(self.line("pnnx.Attribute", &[], 1, &format!("@data=({out})f32")).remove(0));
+            let data = self.random.numbers(out);
+            self.weight("data", data);
+            rest = "";
+        }
+        let value = |name: String| Value { name, dims: Vec::new(), most: 1.0, error: 0.0 };
+        let values: Vec<Value> = inputs.into_iter().map(value).collect();
+        let all: Vec<&Value> = std::iter::once(x).chain(&values).collect();
+        self.push("F.linear", &all, bounds, rest)
+    }
+
     fn batch_norm(&mut self, x: &Value) -> Value {
         let channels = x.dims[1];
-        let kind = if x.dims.len() == 4 { "nn.BatchNorm2d" } else { "nn.BatchNorm1d" };
+        let kind = match x.dims.len() {
+            4 => "nn.BatchNorm2d",
+            5 => "nn.BatchNorm3d",
+            _ => "nn.BatchNorm1d",
+        };
         // |weight| / sqrt(variance + eps) is at most 1, the mean at most 1.
         let most = x.most + 2.0;
         let text = format!(
@@ -301,10 +338,57 @@ impl Generator {
         self.push("pnnx.Expression", &[x, &size], bounds, "expr=add(@0,@1)")
     }
 
+    /// The image as a line or a volume, with convolutions and what lies between them.
+    fn line_or_volume(&mut self, x: &Value) {
+        let &[n, c, h, w] = &x.dims[..] else { unreachable!() };
+        let dims = match self.random.below(3) {
+            0 => vec![n, c, h * w],
+            1 if h % 2 == 0 => vec![n, c, 2, h / 2, w],
+            _ => vec![n, c, 1, h, w],
+        };
+        let shape = |dims: &[usize]| {
+            format!("shape=({})", format!("{dims:?}").trim_matches(['[', ']']).replace(' ', ""))
+        };
+        let mut x = self.push("Tensor.view", &[x], (&dims, x.most, x.error), &shape(&dims));
+        for _ in 0..1 + self.random.below(3) {
+            x = match self.random.below(7) {
+                4 => {
+                    let (c, groups) = (x.dims[1], [1, x.dims[1]][self.random.below(2)]);
+                    let len: usize = c / groups * x.dims[2..].iter().product::<usize>();
+                    // With this epsilon no difference grows.
+                    let rest = format!("affine=False eps=1.0 num_channels={c} num_groups={groups}");
+                    let error = 3.0 * x.error + (len as f64 + 8.0) * 2.0 * x.most;
+                    self.push("nn.GroupNorm", &[&x], (&x.dims, 2.0 * x.most, error), &rest)
+                }
+                0 => self.batch_norm(&x),
+                1 => self.activation(&x),
+                2 => self.binary(&x),
+                3 if x.dims[1].is_multiple_of(2) => {
+                    let names = self.line("torch.chunk", &[&x.name], 2, "chunks=2 dim=1");
+                    let mut dims = x.dims.clone();
+                    dims[1] /= 2;
+                    let half = Value { name: names[1].clone(), dims, ..x };
+                    self.values.push(half.clone());
+                    half
+                }
+                _ => {
+                    let (out, kernel) = ([5, 16, 32][self.random.below(3)], self.random.below(2));
+                    let stride = 1 + self.random.below(2);
+                    self.conv(&x, out, 1 + 2 * kernel, stride, 1)
+                }
+            };
+        }
+        // Back to an image.
+        let &[n, c, .., w] = &x.dims[..] else { unreachable!() };
+        let dims = [n, c, x.dims[2..].iter().product::<usize>() / w, w];
+        self.push("Tensor.reshape", &[&x], (&dims, x.most, x.error), &shape(&dims));
+    }
+
     /// A step that starts from an image.
     fn image(&mut self, x: &Value) {
         let &[n, c, h, w] = &x.dims[..] else { unreachable!() };
-        match self.random.below(19) {
+        match self.random.below(21) {
+            19 | 20 if h > 0 && w > 0 => self.line_or_volume(x),
             18 => {
                 self.constant(x);
             }

@@ -385,3 +385,57 @@ fn bf16_goes_through_a_long_chain_or_not_at_all() {
     assert_eq!(made(&conv("last", &n.to_string(), "y")), n + 1);
     assert_eq!(made(&format!("torch.abs last 1 1 {n} y\n")), 0);
 }
+
+/// Where threads decide whether convolutions are computed as one, which reads and makes f32, they
+/// decide nothing about what is rounded to bf16.
+#[test]
+fn threads_round_nothing() {
+    let mut lines = vec!["pnnx.Input in 0 1 x".to_owned()];
+    let conv = |name: &str, [x, y]: [&str; 2], [inp, out]: [usize; 2], depthwise: bool| {
+        let (kernel, pad, groups) = if depthwise { (3, 1, inp) } else { (1, 0, 1) };
+        format!(
+            "nn.Conv2d {name} 1 1 {x} {y} bias=False dilation=(1,1) groups={groups} \
+             in_channels={inp} kernel_size=({kernel},{kernel}) out_channels={out} \
+             padding=({pad},{pad}) padding_mode=zeros stride=(1,1) \
+             @weight=({out},{},{kernel},{kernel})f32",
+            inp / groups
+        )
+    };
+    let mut x = "x".to_owned();
+    for i in 0..3 {
+        let value = |what: &str| format!("{what}{i}");
+        let (wide, deep, narrow, sum) = (value("w"), value("d"), value("n"), value("s"));
+        lines.push(conv(&value("expand"), [&x, &wide], [32, 96], false));
+        lines.push(conv(&value("depthwise"), [&wide, &deep], [96, 96], true));
+        lines.push(conv(&value("project"), [&deep, &narrow], [96, 32], false));
+        lines.push(format!("pnnx.Expression sum{i} 2 1 {x} {narrow} {sum} expr=add(@0,@1)"));
+        x = sum;
+    }
+    lines.push(conv("last", [&x, "y"], [32, 32], false));
+    lines.push("pnnx.Output out 1 0 y".to_owned());
+    let operands = 3 * 4 + 2;
+    let text = format!("7767517\n{} {operands}\n{}\n", lines.len(), lines.join("\n"));
+    let mut graph = Graph::parse(&text).unwrap();
+    let ids: Vec<_> = graph.operators_of("nn.Conv2d").map(|(id, _)| id).collect();
+    let number = |i: usize| ((i * 7919 + i * i % 613) % 997) as f32 / 997.0 - 0.5;
+    for id in ids {
+        let shape = graph.operator(id).unwrap().attrs["weight"].shape().to_vec();
+        let data: Vec<f32> = (0..shape.iter().product()).map(number).collect();
+        let weight = plutino::ir::Attribute::from_elements(shape, &data).unwrap();
+        graph.attrs_mut(id).unwrap().insert("weight".into(), weight);
+    }
+    let model = Model::from_graph(graph).unwrap();
+    for size in [5, 9] {
+        let x: Vec<f32> = (0..32 * size * size).map(number).collect();
+        let x = Tensor::from_slice(&x, [1, 32, size, size]).unwrap();
+        let real = Isa::available().into_iter().filter(|isa| multiplies_bf16(*isa)).map(Some);
+        for isa in real.chain([None]) {
+            let run = |threads| {
+                let session = session(&model, Precision::Medium, isa, threads);
+                bits(&session.run(std::slice::from_ref(&x)).unwrap())
+            };
+            let one = run(1);
+            assert!([2, 3, 8].iter().all(|&threads| run(threads) == one), "{size} {isa:?}");
+        }
+    }
+}

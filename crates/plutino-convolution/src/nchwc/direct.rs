@@ -1,5 +1,5 @@
 //! Direct convolution on channel blocks: any window, stride and dilation, with zeros around the
-//! image; with groups of whole blocks.
+//! image, which may be a line or a volume; with groups of whole blocks.
 //!
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p]
@@ -50,7 +50,7 @@ pub(super) fn has_whole_groups(problem: &ConvProblem, isa: Isa) -> bool {
 /// None where groups cut blocks.
 pub(crate) fn bind(request: &Request<'_>) -> Option<Shared> {
     let &Request { problem, post_ops, isa, threads, .. } = request;
-    let window = Window::of(&problem)?;
+    let window = Window::of_volume(&problem)?;
     if !has_whole_groups(&problem, isa) || post_ops.factors {
         return None;
     }

@@ -1,4 +1,5 @@
-//! First layers: plain images of a few channels, too few for a block, in; channel blocks out.
+//! First layers: plain images, or lines or volumes, of a few channels, too few for a block, in;
+//! channel blocks out.
 //!
 //! ```text
 //! y[n, o, p] = act(bias[o] + sum over taps t, channels c of
@@ -29,12 +30,15 @@ pub(crate) const FEW: usize = 4;
 /// Bytes above which a task copies less of an image than whole rows.
 const LONGEST_COPY: usize = 2 << 20;
 
-/// The window, if algorithms that read plain images and write blocks take the problem.
+/// The window on a plane, if algorithms that read plain images and write blocks take the problem.
 pub(super) fn window(request: &Request<'_>) -> Option<Window> {
+    Window::of(&request.problem).filter(|window| takes(request, window))
+}
+
+fn takes(request: &Request<'_>, window: &Window) -> bool {
     let Request { problem, post_ops, .. } = request;
     let few = problem.groups() == 1 && problem.in_channels() <= FEW;
-    let window = Window::of(problem)?;
-    (few && !post_ops.factors && window.is_padded_little()).then_some(window)
+    few && !post_ops.factors && window.is_padded_little()
 }
 
 /// Of f32.
@@ -59,15 +63,18 @@ pub(crate) fn bind_pairs(request: &Request<'_>) -> Option<impl Bound + use<>> {
 /// With all decided; a copy may be of words.
 fn tiled(request: &Request<'_>, words: bool) -> Option<Tiled> {
     let &Request { problem, post_ops, isa, threads, .. } = request;
-    let window = window(request)?;
+    let window = Window::of_volume(&problem).filter(|window| takes(request, window))?;
     let (channels, batch) = (problem.in_channels(), problem.batch());
     let bytes = channels * 4 * window.stride[0] * window.stride[1];
     let mut cut = Cut::new(isa, &window, bytes, batch, threads.max(1));
     let copy = |image: PaddedImage| if words { image.of_words(isa) } else { image };
-    let part = copy(PaddedImage::new(&window, channels, cut.fitting, LONGEST_COPY));
+    let of_parts = || {
+        let part = PaddedImage::new(&window, channels, cut.fitting, LONGEST_COPY);
+        Some(copy(part)).filter(|p| p.parts() > 1 && batch * p.parts() >= cut.wanted)
+    };
     let reads = if window.is_inside() && !words {
         Reads::Image
-    } else if part.parts() > 1 && batch * part.parts() >= cut.wanted {
+    } else if let Some(part) = window.is_on_plane().then(of_parts).flatten() {
         // A part is not to be copied for each of several tasks.
         (cut.pixels, cut.tasks) = (part.window.pixels(), part.parts());
         Reads::Part(part)

@@ -7,7 +7,7 @@
 //! cache; what neighbours share is copied twice. The copy may be one of words: two planes become
 //! one of pairs of bf16.
 
-use super::window::Window;
+use super::window::{Line, Window};
 use plutino_cpu::Par;
 use plutino_cpu::halves::nearest_pair;
 use plutino_cpu::par::{SharedMut, part_of};
@@ -61,7 +61,8 @@ impl PaddedImage {
 
     /// The output as a single part.
     pub(super) fn whole(window: &Window, channels: usize) -> Self {
-        Self::new(window, channels, usize::MAX, usize::MAX)
+        let (whole, window) = (window.clone(), window.on_padded());
+        Self { whole, window, parts: [1, 1], channels, words: None }
     }
 
     /// Parts of a plane.
@@ -125,9 +126,14 @@ impl PaddedImage {
     #[inline]
     fn copy_row(&self, x: &[f32], plane: usize, [row, left]: [usize; 2], y: &mut [f32]) {
         let [height, width] = self.whole.input;
-        let Some(source) = row.checked_sub(self.whole.pad[0]).filter(|&r| r < height) else {
+        let ([deep, high], [_, rows]) = (self.whole.rows(), self.window.rows());
+        // A part of a plane counts its rows from that plane's first one.
+        let of_slice = if deep == Line::ONE { row } else { row % rows.input };
+        let slice = if deep == Line::ONE { 0 } else { row / rows.input };
+        let Some((slice, row)) = deep.source(slice).zip(high.source(of_slice)) else {
             return y.fill(0.0);
         };
+        let source = slice * high.input + row;
         // Columns of the copy that lie in the image, and the first of them in the image.
         let start = self.whole.pad[1].saturating_sub(left).min(y.len());
         let first = left.saturating_sub(self.whole.pad[1]).min(width);

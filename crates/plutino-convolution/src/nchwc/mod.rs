@@ -22,6 +22,7 @@ mod finish;
 pub(crate) mod first_layer;
 pub(crate) mod format;
 pub(crate) mod fused_depthwise;
+pub(crate) mod grouped;
 mod image;
 pub(crate) mod on_tiles;
 pub(crate) mod pairs;

@@ -106,7 +106,7 @@ pub(super) fn whole(request: &Request<'_>, pairs: Pairs, window: Window) -> Tile
 /// Any window.
 pub(crate) fn bind(request: &Request<'_>) -> Option<impl Bound + use<>> {
     let (pairs, &Request { problem, post_ops, .. }) = (of(request)?, request);
-    let window = Window::of(&problem).filter(|_| !post_ops.factors)?;
+    let window = Window::of_volume(&problem).filter(|_| !post_ops.factors)?;
     Some(shared(request, pairs, whole(request, pairs, window)))
 }
 

@@ -76,7 +76,8 @@ pub(super) struct Taps<'a> {
     pub(super) pixel: usize,
     /// Lines of the next panel of weights to ask for: see [`lines_ahead`].
     pub(super) ahead: usize,
-    /// Blocks of input channels whose terms are added one after the other: see [`chain`].
+    /// Blocks of input channels whose terms are added one after the other, as [`chain`] says; of
+    /// [`Position::TABLE`] taps of blocks, as [`chain_of_taps`] does.
     pub(super) chain: usize,
 }
 
@@ -85,6 +86,16 @@ pub(super) struct Taps<'a> {
 #[inline]
 pub(super) fn chain(terms: usize, block: usize, taps: usize) -> usize {
     terms.div_ceil((block * taps).max(1)).max(1)
+}
+
+/// The same in taps of blocks, where taps are many: as many as make about so many terms.
+#[inline]
+pub(super) fn chain_of_taps(terms: usize, block: usize, taps: usize) -> usize {
+    let of_block = block * taps;
+    if of_block < terms {
+        return chain(terms, block, taps) * taps;
+    }
+    taps.div_ceil(((of_block + terms / 2) / terms).max(1))
 }
 
 /// Terms of a chain of the direct convolution. (What holds the sum of chains meanwhile is in the
@@ -225,6 +236,19 @@ pub(super) unsafe fn tile<
             w = w.wrapping_add(NB * b);
         }};
     }
+    // Ends a chain: adds it to those before.
+    macro_rules! end_chain {
+        () => {{
+            if chains > 0 {
+                // SAFETY: written by the chain before.
+                let before = unsafe { total.assume_init_ref() };
+                acc = sum::<V, MR, BLOCKS>(v, &acc, before);
+            }
+            total.write(acc);
+            acc = [array!(MR, |J| v.zero()), array!(MR, |J| v.zero())];
+            (chains, left) = (chains + 1, taps.chain);
+        }};
+    }
     // Where pixels lie, and what the taps add.
     let mut starts = [0; MR];
     let mut adds: &[isize] = &[];
@@ -265,9 +289,21 @@ pub(super) unsafe fn tile<
                 });
             } else {
                 let row = &taps.table[t * taps.pixels + first..][..MR];
+                let mut inside = false;
                 unroll!(MR, |J| if row[J] != OUTSIDE {
                     at[J] = plane.wrapping_offset(row[J]);
+                    inside = true;
                 });
+                if left == 0 {
+                    end_chain!();
+                }
+                left -= 1;
+                // Far taps of dilated windows, and slices beside a volume, are zeros for whole
+                // tiles.
+                if !inside {
+                    w = w.wrapping_add(width * NB * b);
+                    continue;
+                }
             }
             if const { POSITION < Position::SUM } && t < 64 && fetch.taps >> t & 1 == 1 {
                 // Pixels that follow each other share lines where a block is shorter than one.
@@ -302,16 +338,11 @@ pub(super) unsafe fn tile<
         }
         c0 += taps.block;
         plane = plane.wrapping_add(taps.step);
-        left -= 1;
-        if left == 0 && c0 < taps.channels {
-            if chains > 0 {
-                // SAFETY: written by the chain before.
-                let before = unsafe { total.assume_init_ref() };
-                acc = sum::<V, MR, BLOCKS>(v, &acc, before);
+        if const { POSITION != Position::TABLE } {
+            left -= 1;
+            if left == 0 && c0 < taps.channels {
+                end_chain!();
             }
-            total.write(acc);
-            acc = [array!(MR, |J| v.zero()), array!(MR, |J| v.zero())];
-            (chains, left) = (chains + 1, taps.chain);
         }
     }
     if chains > 0 {

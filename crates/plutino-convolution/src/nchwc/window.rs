@@ -1,4 +1,14 @@
-//! Sliding windows over a plane: which input pixel lies under which tap of which output pixel.
+//! Sliding windows over a plane, or a volume: which input pixel lies under which tap of which
+//! output pixel.
+//!
+//! A volume is a plane whose rows are those of all its slices, one slice after the other, and so
+//! are the rows of its window:
+//!
+//! ```text
+//! (D, H, W) as (D H, W)      row of the plane = slice * H + row of the slice
+//! ```
+//! What reads where taps lie from a table needs no more than that (nchwc/direct.rs). Winograd's
+//! algorithms take slices as images ([`Slices`]).
 
 use crate::problem::{Axis, ConvProblem, PadMode};
 use plutino_cpu::simd::Simd;
@@ -20,28 +30,148 @@ pub(crate) struct Window {
     pub(crate) dilation: [usize; 2],
     /// Padding above and left of the input; below and right it follows from the output's size.
     pub(crate) pad: [usize; 2],
+    /// Of a volume, its depth and its height, which together make the rows. What else is said of
+    /// rows is then of no use but their number.
+    pub(super) volume: Option<[Line; 2]>,
+}
+
+/// One dimension of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) input: usize,
+    pub(super) output: usize,
+    pub(super) kernel: usize,
+    stride: usize,
+    dilation: usize,
+    pad: usize,
+}
+
+impl Line {
+    /// A single slice.
+    pub(super) const ONE: Self =
+        Self { input: 1, output: 1, kernel: 1, stride: 1, dilation: 1, pad: 0 };
+
+    fn of(axis: &Axis) -> Self {
+        let crate::problem::Window { kernel, stride, dilation, padding, .. } = axis.window();
+        let (input, output) = (axis.input(), axis.output());
+        Self { input, output, kernel, stride, dilation, pad: padding.0 }
+    }
+
+    /// Whether each output is made of the input of the same number.
+    fn is_pointwise(self) -> bool {
+        let Self { kernel, stride, pad, input, output, .. } = self;
+        (kernel, stride, pad) == (1, 1, 0) && input == output
+    }
+
+    /// What windows reach, the padding included.
+    #[inline]
+    fn extent(self) -> usize {
+        (self.output - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+    }
+
+    /// On the input with its padding.
+    fn padded(self) -> Self {
+        Self { input: self.extent(), pad: 0, ..self }
+    }
+
+    /// Where a place of the input with its padding lies in the input.
+    #[inline]
+    pub(super) fn source(self, padded: usize) -> Option<usize> {
+        padded.checked_sub(self.pad).filter(|&i| i < self.input)
+    }
+
+    /// Two dimensions in which nothing lies beside another.
+    fn merged(self, with: Self) -> Option<Self> {
+        let (input, output) =
+            (self.input.checked_mul(with.input)?, self.output.checked_mul(with.output)?);
+        let both = self.is_pointwise() && with.is_pointwise();
+        both.then_some(Self { input, output, ..Self::ONE })
+    }
+
+    /// The input under tap `k` of output `o`.
+    #[inline]
+    pub(super) fn position(self, o: usize, k: usize) -> Option<usize> {
+        self.source(o * self.stride + k * self.dilation)
+    }
+}
+
+/// A volume as slices: those of the output are windows on the same planes of several slices of the
+/// input, whose channels are as many more.
+#[derive(Debug, Clone)]
+pub(super) struct Slices {
+    pub(super) depth: Line,
+    /// On a slice.
+    pub(super) window: Window,
 }
 
 /// Stands in an offset table for a tap that lies in the padding.
 pub(super) const OUTSIDE: isize = -1;
 
-impl Window {
-    /// That of a two-dimensional problem with zeros around its image, which is not transposed; none
-    /// where a number is too large for the kernels' arithmetic.
-    pub(crate) fn of(problem: &ConvProblem) -> Option<Self> {
-        let [_, h, w] = problem.axes();
-        let zeros = [h, w].iter().all(|a| a.window().mode == PadMode::Zeros);
-        if problem.dims() != 2 || problem.is_transposed() || !zeros {
-            return None;
+impl Slices {
+    /// Those of a problem with zeros around its image, which is not transposed; a plane is a single
+    /// slice. None where a number is too large for the kernels' arithmetic.
+    pub(super) fn of(problem: &ConvProblem) -> Option<Self> {
+        if let Some(window) = Window::of(problem) {
+            return Some(Self { depth: Line::ONE, window });
         }
-        let both = |f: fn(&Axis) -> usize| [f(h), f(w)];
+        let [depth, height, width] = Window::lines(problem)?;
+        Window::on_plane(depth, Line::ONE)?;
+        Some(Self { depth, window: Window::on_plane(height, width)? })
+    }
+}
+
+impl Window {
+    /// That of a problem of planes with zeros around its image, which is not transposed: of one or
+    /// two dimensions, or of three where two are as good as one. None where a number is too large
+    /// for the kernels' arithmetic.
+    pub(crate) fn of(problem: &ConvProblem) -> Option<Self> {
+        let [d, h, w] = Self::lines(problem)?;
+        let [rows, columns] = match () {
+            () if d == Line::ONE => [h, w],
+            () if h == Line::ONE => [d, w],
+            () => match (h.merged(w), d.merged(h)) {
+                (Some(plane), _) => [d, plane],
+                (_, Some(rows)) => [rows, w],
+                _ => return None,
+            },
+        };
+        Self::on_plane(rows, columns)
+    }
+
+    /// The same, or on a volume.
+    pub(super) fn of_volume(problem: &ConvProblem) -> Option<Self> {
+        if let Some(window) = Self::of(problem) {
+            return Some(window);
+        }
+        let [d, h, w] = Self::lines(problem)?;
+        let rows = Line {
+            input: d.input.checked_mul(h.input)?,
+            output: d.output.checked_mul(h.output)?,
+            kernel: d.kernel.checked_mul(h.kernel)?,
+            stride: d.stride.checked_mul(h.stride)?,
+            dilation: 1,
+            pad: 0,
+        };
+        // Each of them fits, too.
+        Self::on_plane(d, h)?;
+        Some(Self { volume: Some([d, h]), ..Self::on_plane(rows, w)? })
+    }
+
+    /// The dimensions of a problem with zeros around its image, which is not transposed.
+    fn lines(problem: &ConvProblem) -> Option<[Line; 3]> {
+        let zeros = problem.axes().iter().all(|a| a.window().mode == PadMode::Zeros);
+        (zeros && !problem.is_transposed()).then(|| problem.axes().each_ref().map(Line::of))
+    }
+
+    fn on_plane(rows: Line, columns: Line) -> Option<Self> {
+        let both = |f: fn(Line) -> usize| [f(rows), f(columns)];
         Self::new(
-            both(Axis::input),
-            both(Axis::output),
-            both(|a| a.window().kernel),
-            both(|a| a.window().stride),
-            both(|a| a.window().dilation),
-            both(|a| a.window().padding.0),
+            both(|l| l.input),
+            both(|l| l.output),
+            both(|l| l.kernel),
+            both(|l| l.stride),
+            both(|l| l.dilation),
+            both(|l| l.pad),
         )
     }
 
@@ -61,7 +191,15 @@ impl Window {
         let small = |[h, w]: [usize; 2]| h.checked_mul(w).is_some_and(|n| n < LIMIT);
         let planes =
             small(input) && small(output) && small(kernel) && pad.iter().all(|&p| p < LIMIT);
-        (positive && planes).then_some(Self { input, output, kernel, stride, dilation, pad })
+        (positive && planes).then_some(Self {
+            input,
+            output,
+            kernel,
+            stride,
+            dilation,
+            pad,
+            volume: None,
+        })
     }
 
     /// Some rows of the output by themselves: their window, and the rows of the input that it is
@@ -112,28 +250,70 @@ impl Window {
     /// Whether no tap lies in the padding.
     #[inline]
     pub(crate) fn is_inside(&self) -> bool {
-        self.pad == [0, 0] && (0..2).all(|axis| self.extent(axis) <= self.input[axis])
+        let inside = |line: Line| line.pad == 0 && line.extent() <= line.input;
+        self.rows().into_iter().all(inside) && inside(self.line(1))
     }
 
-    /// Rows (or columns, by `axis`) that windows reach, those of the padding included.
+    /// The rows (or the columns, by `axis`), which are not those of a volume.
+    #[inline]
+    fn line(&self, axis: usize) -> Line {
+        Line {
+            input: self.input[axis],
+            output: self.output[axis],
+            kernel: self.kernel[axis],
+            stride: self.stride[axis],
+            dilation: self.dilation[axis],
+            pad: self.pad[axis],
+        }
+    }
+
+    /// The dimensions of the rows: slices, and rows of a slice.
+    #[inline]
+    pub(super) fn rows(&self) -> [Line; 2] {
+        self.volume.unwrap_or([Line::ONE, self.line(0)])
+    }
+
+    /// Whether it is on a plane.
+    #[inline]
+    pub(super) fn is_on_plane(&self) -> bool {
+        self.volume.is_none()
+    }
+
+    /// Rows (or columns, by `axis`) that windows reach, those of the padding included; not of a
+    /// volume.
     #[inline]
     pub(super) fn extent(&self, axis: usize) -> usize {
-        (self.output[axis] - 1) * self.stride[axis]
-            + (self.kernel[axis] - 1) * self.dilation[axis]
-            + 1
+        debug_assert!(axis == 1 || self.volume.is_none());
+        self.line(axis).extent()
+    }
+
+    /// The window on the input with its padding, of which it reaches everything.
+    pub(super) fn on_padded(&self) -> Self {
+        let [depth, height] = self.rows().map(Line::padded);
+        Self {
+            input: [depth.input * height.input, self.extent(1)],
+            pad: [0, 0],
+            volume: self.volume.map(|_| [depth, height]),
+            ..self.clone()
+        }
     }
 
     /// Whether the input with its padding is not much larger than the input alone, so that a padded
     /// copy is no waste: at most twice as high and as wide, and 64 more.
     pub(crate) fn is_padded_little(&self) -> bool {
-        (0..2).all(|axis| self.extent(axis) <= 2 * self.input[axis] + 64)
+        let little = |line: Line| line.extent() <= 2 * line.input + 64;
+        self.rows().into_iter().all(little) && little(self.line(1))
     }
 
     /// The input row (or column, by `axis`) under tap `k` of output row (column) `o`.
     #[inline]
     pub(super) fn position(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
-        let padded = o * self.stride[axis] + k * self.dilation[axis];
-        padded.checked_sub(self.pad[axis]).filter(|&i| i < self.input[axis])
+        if let (0, Some([depth, height])) = (axis, self.volume) {
+            let slice = depth.position(o / height.output, k / height.kernel)?;
+            let row = height.position(o % height.output, k % height.kernel)?;
+            return Some(slice * height.input + row);
+        }
+        self.line(axis).position(o, k)
     }
 
     /// The rows (or columns, by `axis`) of the window that lie in no padding, at output row
@@ -193,7 +373,14 @@ impl Window {
     #[inline]
     pub(super) fn start(&self, pixel: usize) -> usize {
         let (oy, ox) = (pixel / self.output[1], pixel % self.output[1]);
-        oy * self.stride[0] * self.input[1] + ox * self.stride[1]
+        let row = match self.volume {
+            None => oy * self.stride[0],
+            Some([depth, height]) => {
+                let (slice, row) = (oy / height.output, oy % height.output);
+                slice * depth.stride * height.input + row * height.stride
+            }
+        };
+        row * self.input[1] + ox * self.stride[1]
     }
 
     /// [`Window::start`] of each of `pixels`.
@@ -216,7 +403,10 @@ impl Window {
     pub(super) fn adds(&self, table: &mut [isize]) {
         for (tap, add) in table.iter_mut().enumerate() {
             let (ky, kx) = (tap / self.kernel[1], tap % self.kernel[1]);
-            *add = (ky * self.dilation[0] * self.input[1] + kx * self.dilation[1]) as isize;
+            let [depth, height] = self.rows();
+            let (slice, row) = (ky / height.kernel, ky % height.kernel);
+            let row = slice * depth.dilation * height.input + row * height.dilation;
+            *add = (row * self.input[1] + kx * self.dilation[1]) as isize;
         }
     }
 

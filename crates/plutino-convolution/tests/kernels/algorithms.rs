@@ -3,7 +3,7 @@
 use crate::harness::*;
 use plutino_convolution::*;
 use plutino_cpu::activation::Activation;
-use plutino_cpu::{Par, Pool};
+use plutino_cpu::{Isa, Par, Pool};
 use plutino_reference::conv::conv;
 use plutino_reference::testkit::{LARGE, assert_close, on_every_machine, random};
 use proptest::prelude::*;
@@ -54,6 +54,62 @@ fn direct() {
         let p = problem(batch, groups, channels, &[(9, SAME), (7, SAME)]);
         assert!(check(p, relu()).contains("direct"));
     }
+}
+
+/// Lines and volumes, in blocks of channels as planes are.
+#[test]
+fn lines_and_volumes() {
+    let by = |kernel: usize, stride: usize, pad: usize| window(kernel, stride, 1, (pad, pad));
+    let (deep, far) = (window(3, 2, 1, (1, 1)), window(3, 1, 4, (4, 4)));
+    for (batch, groups, channels, dims) in [
+        (2, 1, [19, 33], &[(40, SAME)][..]),
+        (1, 1, [16, 16], &[(61, window(5, 2, 3, (6, 6)))]),
+        // Taps that only see padding: of every output, or of most.
+        (1, 1, [16, 32], &[(5, window(3, 1, 7, (7, 7))), (6, far)]),
+        (2, 1, [16, 32], &[(4, SAME), (9, SAME), (7, SAME)]),
+        (1, 1, [5, 19], &[(4, deep), (9, deep), (7, by(5, 1, 2))]),
+        (1, 1, [33, 8], &[(5, by(2, 1, 0)), (9, far), (7, by(3, 2, 0))]),
+        (1, 2, [16, 32], &[(1, SAME), (5, SAME), (6, SAME)]),
+        // As planes: a depth of one, columns of whole slices, rows of all slices.
+        (1, 1, [20, 20], &[(1, ONE), (9, SAME), (7, SAME)]),
+        (2, 1, [20, 20], &[(6, deep), (5, ONE), (7, ONE)]),
+        (2, 1, [20, 20], &[(6, ONE), (5, ONE), (17, by(4, 3, 1))]),
+        (1, 1, [20, 20], &[(6, SAME), (1, ONE), (17, SAME)]),
+    ] {
+        let before = with_residual(Some(Activation::Relu), ResidualOrder::BeforeActivation);
+        let ran = check(problem(batch, groups, channels, dims), before);
+        assert!(ran.contains("direct") && ran.contains("im2col"), "{dims:?} {ran:?}");
+    }
+    for dims in [[(6, ONE), (5, ONE), (7, ONE)], [(1, ONE), (1, ONE), (40, ONE)]] {
+        assert!(check(problem(2, 1, [20, 40], &dims), relu()).contains("pointwise"));
+    }
+    let ran = check(problem(2, 19, [1, 1], &[(40, SAME)]), relu());
+    assert!(ran.contains("depthwise"));
+}
+
+#[test]
+fn winograd_on_slices() {
+    let by = |kernel: usize, stride: usize, pad: usize| window(kernel, stride, 1, (pad, pad));
+    let three = ["winograd2x2_3x3", "winograd4x4_3x3"];
+    for (batch, channels, dims) in [
+        (2, [16, 21], [(4, SAME), (9, SAME), (14, SAME)]),
+        (1, [32, 16], [(5, window(3, 2, 2, (2, 1))), (8, by(3, 1, 0)), (7, SAME)]),
+        // All but one slice of the window is padding.
+        (1, [16, 16], [(1, SAME), (14, SAME), (14, SAME)]),
+        // A slice has channels of its own alone: surplus lanes do no harm.
+        (2, [19, 40], [(3, ONE), (14, SAME), (9, SAME)]),
+        (1, [16, 40], [(6, by(1, 2, 0)), (30, SAME), (41, SAME)]),
+    ] {
+        let after = with_residual(Some(Activation::Relu), ResidualOrder::AfterActivation);
+        let ran = check(problem(batch, 1, channels, &dims), after);
+        assert!(three.iter().all(|name| ran.contains(name)), "{dims:?} {ran:?}");
+    }
+    let two = by(3, 2, 1);
+    let ran = check(problem(1, 1, [16, 40], &[(4, two), (9, two), (14, two)]), relu());
+    assert!(ran.contains("winograd4x4_3x3s2"));
+    // Channels of two slices would share a block.
+    let ran = check(problem(1, 1, [19, 16], &[(4, SAME), (9, SAME), (14, SAME)]), relu());
+    assert!(!ran.iter().any(|name| name.starts_with("winograd")));
 }
 
 #[test]
@@ -143,6 +199,34 @@ fn depthwise() {
             let residual = with_residual(None, ResidualOrder::BeforeActivation);
             assert!(check(p, residual).contains("depthwise"));
         }
+    }
+}
+
+#[test]
+fn grouped() {
+    let pad = |k: usize, s: usize, p: usize| window(k, s, 1, (p, p));
+    for (batch, groups, each, dims) in [
+        (1, 8, 4, &[(9, SAME), (7, SAME)][..]),
+        (2, 10, 4, &[(9, pad(3, 2, 1)), (30, pad(3, 2, 1))]),
+        (1, 3, 2, &[(5, pad(5, 1, 2)), (19, window(3, 1, 2, (2, 2)))]),
+        (1, 7, 2, &[(1, ONE), (40, ONE)]),
+        (2, 5, 4, &[(61, window(7, 3, 1, (3, 3)))]),
+        // Columns of padding alone.
+        (1, 4, 4, &[(2, SAME), (2, window(3, 1, 5, (5, 5)))]),
+    ] {
+        let p = problem(batch, groups, [each, each], dims);
+        for order in [ResidualOrder::BeforeActivation, ResidualOrder::AfterActivation] {
+            let ran = check(p, with_residual(Some(Activation::Relu), order));
+            assert!(ran.contains("grouped"), "{dims:?} {ran:?}");
+        }
+    }
+    let eight = problem(1, 6, [8, 8], &[(9, SAME), (7, SAME)]);
+    let ran = check(eight, with_residual(None, ResidualOrder::BeforeActivation));
+    assert_eq!(ran.contains("grouped"), Isa::available().iter().any(|isa| isa.lanes() > 8));
+    // As many channels out as in, and equal parts of a block.
+    for channels in [[4, 2], [3, 3]] {
+        let ran = check(problem(1, 4, channels, &[(9, SAME), (7, SAME)]), relu());
+        assert!(!ran.contains("grouped"));
     }
 }
 

@@ -67,7 +67,7 @@ fn memory_is_saved() {
 #[test]
 fn what_nothing_computes_is_refused() {
     let w = window(3, 1, 1, (1, 1));
-    let problem = problem(1, 1, [4, 4], &[(5, w)]);
+    let problem = problem(1, 2, [3, 3], &[(5, w)]); // groups that cut blocks
     let blocks = Request { layouts: &[ConvLayout::Blocked], ..Request::plain(problem) };
     assert!(matches!(choose(&blocks), Err(ConvError::NoAlgorithm(_))));
 }

@@ -199,6 +199,7 @@ impl Simd for Avx2 {
             let [a, b] = [_mm256_permutevar8x32_ps(a, lanes), _mm256_permutevar8x32_ps(b, lanes)];
             _mm256_blendv_ps(a, b, _mm256_castsi256_ps(_mm256_slli_epi32::<28>(lanes)))
         };
+        permute(lanes: __m256i, a: __m256) -> __m256 = _mm256_permutevar8x32_ps(a, lanes);
         zip(a: __m256, b: __m256) -> [__m256; 2] = {
             let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)); // in each half
             [_mm256_permute2f128_ps::<0x20>(low, high), _mm256_permute2f128_ps::<0x31>(low, high)]

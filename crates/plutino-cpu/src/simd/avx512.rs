@@ -216,6 +216,7 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         sum(a: __m512) -> f32 = _mm512_reduce_add_ps(a);
         max_lane(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         pick(lanes: __m512i, a: __m512, b: __m512) -> __m512 = _mm512_permutex2var_ps(a, lanes, b);
+        permute(lanes: __m512i, a: __m512) -> __m512 = _mm512_permutexvar_ps(lanes, a);
         scale(a: __m512, n: __m512) -> __m512 = _mm512_scalef_ps(a, n);
         widen(half: __m256) -> __m512 = _mm512_zextps256_ps512(half);
         zip(a: __m512, b: __m512) -> [__m512; 2] = {

@@ -422,6 +422,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         self.load(&to)
     }
+    /// Lanes of a vector by their numbers, which are below [`Simd::LANES`].
+    #[inline(always)]
+    fn permute(self, lanes: Self::I32, a: Self::F32) -> Self::F32 {
+        self.pick(lanes, a, a)
+    }
     /// Elements of a table: those whose numbers are the low four bits of `index`.
     #[inline(always)]
     fn lookup(self, table: &[f32; 16], index: Self::I32) -> Self::F32 {

@@ -168,3 +168,62 @@ fn unit_vectors() {
         }
     }
 }
+
+/// A tensor in blocks of channels; surplus lanes hold what must not be read.
+fn blocked(x: &[f32], [images, channels, pixels]: [usize; 3], b: usize) -> Vec<f32> {
+    let mut y = vec![f32::NAN; images * channels.div_ceil(b) * pixels * b];
+    for (i, &x) in x.iter().enumerate() {
+        y[in_blocks(i, [channels, pixels], b)] = x;
+    }
+    y
+}
+
+/// Where an element of a plain tensor lies in blocks.
+fn in_blocks(i: usize, [channels, pixels]: [usize; 2], b: usize) -> usize {
+    let (image, c) = (i / (channels * pixels), i / pixels % channels);
+    ((image * channels.div_ceil(b) + c / b) * pixels + i % pixels) * b + c % b
+}
+
+#[test]
+fn groups_of_channels_in_blocks() {
+    for (sizes, groups) in [
+        ([2, 6, 5], 6),
+        ([1, 32, 70], 32),
+        ([2, 40, 65], 4),
+        ([1, 40, 3], 1),
+        ([1, 18, 1027], 3),
+        ([3, 20, 1], 2),
+    ] {
+        let [images, channels, pixels] = sizes;
+        let x: Vec<f32> = random(images * channels * pixels, 1).iter().map(|x| x + 3.0).collect();
+        let (weight, bias) = (random(channels, 2), random(channels, 3));
+        for affine in [true, false] {
+            let (w, b) = (affine.then_some(&weight[..]), affine.then_some(&bias[..]));
+            let (len, eps) = (channels / groups * pixels, 1e-3);
+            let norm = RowNorm { len, span: pixels, centered: true, eps };
+            let expected = reference::rows(&norm, w, b, &x);
+            on_every_machine(
+                |isa, par| {
+                    let lanes = isa.lanes();
+                    let norm = BlockedGroupNorm::new(isa, sizes, groups, eps).unwrap();
+                    let y = both(&blocked(&x, sizes, lanes), |io| {
+                        let mut scratch = vec![f64::NAN; norm.scratch_len()];
+                        norm.run(par, w, b, io, &mut scratch);
+                    });
+                    (0..x.len()).map(|i| y[in_blocks(i, [channels, pixels], lanes)]).collect()
+                },
+                // The mean, 3 or a little more, errs by 18 u of itself; so do deviations from it,
+                // which are multiplied by 1 / sqrt(eps) at most. Twice that for the results.
+                |found: &[f32]| assert_close(found, &expected, |_| 2.0 * 18.0 * 4.0 * 32.0 * U),
+            );
+        }
+    }
+}
+
+#[test]
+fn groups_that_do_not_divide_channels_are_refused() {
+    let new = |channels, groups| {
+        BlockedGroupNorm::new(Isa::PORTABLE, [1, channels, 4], groups, 0.0).is_some()
+    };
+    assert!(new(6, 3) && !new(6, 4) && !new(6, 0) && !new(0, 3));
+}

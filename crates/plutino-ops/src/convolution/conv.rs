@@ -42,6 +42,8 @@ pub struct Conv {
     pub(crate) mode: PadMode,
     /// Output padding of a transposed convolution.
     pub(crate) transposed: Option<Vec<usize>>,
+    /// Whether all its tensors stay f32, whatever its precision is.
+    pub(crate) keeps_f32: bool,
 }
 
 /// Spatial dimensions, from the digit in the type's name.
@@ -138,7 +140,8 @@ fn common(
     };
     let dilation = r.sizes("dilation", dims, 1, Some(1))?;
     let (mode, transposed, weighted) = (PadMode::Zeros, None, weights(r)?);
-    Ok(Conv { dims, weighted, stride, padding, dilation, groups, mode, transposed })
+    let keeps_f32 = false;
+    Ok(Conv { dims, weighted, stride, padding, dilation, groups, mode, transposed, keeps_f32 })
 }
 
 /// The batch (1 where there is none) and the rest of an input of `dims + 1` or `dims + 2`
@@ -209,6 +212,12 @@ impl Conv {
         Ok((problem, TensorSpec::new(x.dtype, shape)))
     }
 
+    /// The same, with all tensors in f32 where others could be bf16.
+    #[must_use]
+    pub fn keeping_f32(&self) -> Self {
+        Self { keeps_f32: true, ..self.clone() }
+    }
+
     /// Whether it may be one whose groups are single channels.
     pub fn has_groups(&self) -> bool {
         self.groups > 1
@@ -263,12 +272,12 @@ impl Operator for Conv {
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let Ok((problem, output)) = self.problem(cx.inputs) else { return LayoutSupport::PLAIN };
-        let batched = output.dtype == DType::F32 && output.shape.rank() == 4;
+        let batched = output.dtype == DType::F32 && output.shape.rank() == problem.dims() + 2;
         kernel::layouts(&self.weighted, problem, batched, cx)
     }
 
     fn bf16(&self, cx: &LayoutCx<'_>) -> Bf16Support {
-        let problem = self.problem(cx.inputs);
+        let problem = self.problem(cx.inputs).ok().filter(|_| !self.keeps_f32);
         problem.map(|(problem, _)| kernel::bf16(&self.weighted, problem, cx)).unwrap_or_default()
     }
 

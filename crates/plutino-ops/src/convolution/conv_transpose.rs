@@ -63,6 +63,7 @@ fn common(
         groups,
         mode: PadMode::Zeros,
         transposed: Some(output_padding),
+        keeps_f32: false,
         weighted: weights(r)?,
     }))
 }

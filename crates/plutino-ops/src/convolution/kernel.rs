@@ -82,7 +82,7 @@ fn possible(weighted: &Weighted, batched: bool) -> &'static [ConvLayout] {
 }
 
 /// The layout that the algorithm of a convolution of f32 wants, if `batched` says that its images
-/// are tensors of rank 4.
+/// have a batch before them.
 pub(crate) fn layouts(
     weighted: &Weighted,
     problem: ConvProblem,

@@ -2,7 +2,7 @@
 
 use super::{
     Expansion, LayoutCx, PlanCx, PlanError, Planned, Room, ShapeError, StorageView, StrideRule,
-    TensorValue, ValueSpec,
+    TensorValue, ValueSpec, Weight,
 };
 use crate::convolution::conv::Conv;
 use crate::elementwise::Elementary;
@@ -147,6 +147,9 @@ pub enum Neighbour {
     Factors,
     /// After: a scale and a shift of each channel of the output.
     Affine(ChannelAffine),
+    /// Before: a constant of the model, which is this input. It becomes a weight of the operator,
+    /// and is no input any more.
+    Stored(usize, Weight),
     /// Before: so many zeros before and after each dimension.
     Zeros(Vec<(usize, usize)>),
     /// Before: each index of the dimension before the last two of this input so many times in a

@@ -96,6 +96,12 @@ impl Setting {
         pairs.filter(|pairs| allowed && pairs.isa() == self.isa)
     }
 
+    /// The same for so many threads.
+    #[must_use]
+    pub fn on_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
     /// What computes convolutions and products with known matrices, where it is not f32: tiles,
     /// with as many terms as the precision asks for, else pairs.
     pub fn unit(&self) -> Option<MatrixUnit> {

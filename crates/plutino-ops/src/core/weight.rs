@@ -32,6 +32,13 @@ impl std::fmt::Debug for Weight {
     }
 }
 
+/// By name, which tells the data from that of others in the model.
+impl PartialEq for Weight {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.spec, &self.scale) == (&other.name, &other.spec, &other.scale)
+    }
+}
+
 impl Weight {
     /// The shape's dimensions.
     pub fn dims(&self) -> &[usize] {

@@ -61,10 +61,11 @@ impl Computed {
     /// Whether storage broadcasts in blocks as the shapes do. What a function makes of the padding
     /// of a last block does not matter: nobody reads it.
     fn agrees_in_blocks(&self, inputs: &[ValueSpec], block: usize) -> bool {
-        let channels = match self.shape[..] {
-            [_, c, _, _] if self.program.dtype() == DType::F32 => c,
-            _ => return false,
-        };
+        let result = TensorSpec::new(self.program.dtype(), self.shape.clone());
+        if !result.may_lie_in_blocks() {
+            return false;
+        }
+        let (rank, channels) = (result.shape.rank(), result.shape[1]);
         let leaves: Vec<_> = inputs.iter().flat_map(ValueSpec::leaves).collect();
         let whole = block > 0 && channels.is_multiple_of(block);
         block > 0
@@ -78,17 +79,22 @@ impl Computed {
                         .is_some_and(|t| t.shape() == shape),
                     Origin::Weight(_) => false,
                 };
-                match shape.dims() {
-                    [_, c, _, _] if as_it_is => *c == channels && dtype == DType::F32,
-                    _ => shape.numel() == 1 || (whole && is_per_channel(shape, channels)),
+                if as_it_is && shape.rank() == rank {
+                    return shape[1] == channels && dtype == DType::F32;
                 }
+                shape.numel() == 1 || (whole && is_per_channel(shape, rank, channels))
             })
     }
 }
 
-/// Whether a shape without a batch holds one element for each channel: in the order of blocks, too.
-fn is_per_channel(shape: &[usize], channels: usize) -> bool {
-    matches!(shape, [c, 1, 1] | [1, c, 1, 1] if *c == channels)
+/// Whether a shape without a batch holds one element for each channel of tensors of this rank: in
+/// the order of blocks, too.
+fn is_per_channel(shape: &[usize], rank: usize, channels: usize) -> bool {
+    let own = match shape {
+        [1, own @ ..] if shape.len() == rank => own,
+        own => own,
+    };
+    own.len() + 1 == rank && own[0] == channels && own[1..].iter().all(|&n| n == 1)
 }
 
 /// Binds the formulas of the output leaves, in order.
@@ -179,9 +185,12 @@ impl Part {
                     storage_dims(&TensorSpec::new(result.dtype, shape).with_layout(layout))
                 }
                 (Layout::Blocked { block }, Layout::Plain)
-                    if is_per_channel(&shape, channels(result)) =>
+                    if is_per_channel(&shape, result.shape.rank(), channels(result)) =>
                 {
-                    SmallVec::from_slice(&[1, channels(result) / block, 1, 1, block])
+                    let mut dims: Dims = SmallVec::from_elem(1, result.shape.rank() + 1);
+                    dims[1] = channels(result) / block;
+                    dims[result.shape.rank()] = block;
+                    dims
                 }
                 (_, Layout::Plain) if shape.numel() == 1 => Dims::new(),
                 (a, b) => {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 /// Channels of a tensor up to which they are listed: more than networks have.
 pub(crate) const MOST_CHANNELS: usize = 1 << 16;
 
-/// Images (N, C, H, W) whose channels are those of the inputs, which differ in C alone.
+/// Images, (N, C, spatial...), whose channels are those of the inputs, which differ in C alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelMap {
     /// For each output its channels: an input, and a channel of it.
@@ -37,9 +37,10 @@ impl ChannelMap {
         let images = (0..inputs.len())
             .map(|i| TensorValue::at(inputs, i))
             .collect::<Result<Vec<_>, ShapeError>>()?;
-        let size = |x: &TensorValue| match *x.shape().dims() {
-            [n, _, h, w] if x.dtype() == DType::F32 => Some([n, h, w]),
-            _ => None,
+        let size = |x: &TensorValue| {
+            let mut shape = x.spec.may_lie_in_blocks().then(|| x.shape().clone())?;
+            shape[1] = 1;
+            Some(shape)
         };
         let first = images.first().and_then(|x| size(x));
         if first.is_none() || !images.iter().all(|x| size(x) == first) {
@@ -74,7 +75,8 @@ impl Operator for ChannelMap {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (images, channels) = self.images(cx.inputs)?;
-        let (batch, pixels) = (images[0].shape()[0], images[0].shape().product(2..4));
+        let (batch, pixels) =
+            (images[0].shape()[0], images[0].shape().product(2..images[0].shape().rank()));
         let layout = images[0].spec.layout;
         if images.iter().any(|x| x.spec.layout != layout) {
             return Err(PlanError::Unsupported("channels from several layouts".into()));
@@ -192,7 +194,7 @@ mod tests {
             error(&map(channel), &[x.clone(), x.clone()]);
         }
         error(&map((0, 0)), &[x.clone(), iota([1, 2, 3, 4])]);
-        error(&map((0, 0)), &[iota([2, 3, 3])]);
+        error(&map((0, 0)), &[iota([2, 3])]);
         error(&map((0, 0)), &[]);
     }
 }

@@ -11,39 +11,55 @@ use crate::{
 use plutino_kernels::Isa;
 use plutino_kernels::nchwc::{from_blocked, to_blocked};
 use plutino_tensor::{DType, Layout};
+use smallvec::SmallVec;
 
 /// The same tensor in another layout.
 #[derive(Debug, Clone)]
 pub struct Reorder {
     /// The layout of the output.
     pub to: Layout,
-    /// Whether the plain one of input and output is (N, H, W, C): a permutation is done on the way.
-    /// Whole blocks only.
+    /// Whether the plain one of input and output is (N, spatial..., C): a permutation is done on
+    /// the way. Whole blocks only.
     pub channels_last: bool,
 }
 
 impl Reorder {
-    /// The order of dimensions that takes (N, C, H, W) to (N, H, W, C).
-    pub const TO_CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
-    /// The order of dimensions that takes (N, H, W, C) to (N, C, H, W).
-    pub const FROM_CHANNELS_LAST: [usize; 4] = [0, 3, 1, 2];
+    /// The order of dimensions that takes (N, C, spatial...) to (N, spatial..., C), of tensors of
+    /// this rank.
+    pub fn to_channels_last(rank: usize) -> SmallVec<[usize; 5]> {
+        [0].into_iter().chain(2..rank).chain([1]).collect()
+    }
+
+    /// The order of dimensions that takes (N, spatial..., C) to (N, C, spatial...).
+    pub fn from_channels_last(rank: usize) -> SmallVec<[usize; 5]> {
+        let last = rank.saturating_sub(1);
+        [0, last].into_iter().chain(1..last).collect()
+    }
 
     /// The permutation that is done on the way.
-    fn order(&self) -> Option<[usize; 4]> {
-        self.channels_last.then_some(match self.to {
-            Layout::Plain => Self::TO_CHANNELS_LAST,
-            _ => Self::FROM_CHANNELS_LAST,
+    fn order(&self, rank: usize) -> Option<SmallVec<[usize; 5]>> {
+        self.channels_last.then(|| match self.to {
+            Layout::Plain => Self::to_channels_last(rank),
+            _ => Self::from_channels_last(rank),
         })
     }
 
     /// Neighbouring channels are neighbours in both layouts: strided copies of whole blocks.
     fn plan_channels_last(&self, x: &TensorValue) -> Result<Planned, PlanError> {
+        // Channels within a block stay the last.
+        let rank = x.shape().rank();
+        let of_blocks = |mut order: SmallVec<[usize; 5]>| {
+            order.push(rank);
+            order
+        };
         let from = match (x.spec.layout, self.to, x.shape().last()) {
             (Layout::Blocked { block }, Layout::Plain, _) if x.shape()[1].is_multiple_of(block) => {
-                Geometry::dense(&x.spec.physical_shape()).permute(&[0, 2, 3, 1, 4])
+                let order = of_blocks(Self::to_channels_last(rank));
+                Geometry::dense(&x.spec.physical_shape()).permute(&order)
             }
             (Layout::Plain, Layout::Blocked { block }, Some(&c)) if c.is_multiple_of(block) => {
-                Geometry::dense(x.shape()).unmerge(3, c / block, block).permute(&[0, 3, 1, 2, 4])
+                let order = of_blocks(Self::from_channels_last(rank));
+                Geometry::dense(x.shape()).unmerge(rank - 1, c / block, block).permute(&order)
             }
             (from, to, _) => {
                 let what = format!("a reorder of {} from {from} to {to}", x.shape());
@@ -59,10 +75,10 @@ impl Reorder {
 impl Operator for Reorder {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let x = TensorValue::at(inputs, 0)?;
-        if x.dtype() != DType::F32 || x.shape().rank() != 4 {
-            return Err(invalid("only f32 tensors of rank 4 have blocked layouts"));
+        if !x.spec.may_lie_in_blocks() {
+            return Err(invalid("only f32 tensors of rank 3 to 5 have blocked layouts"));
         }
-        let shape = match self.order() {
+        let shape = match self.order(x.shape().rank()) {
             Some(order) => order.iter().map(|&d| x.shape()[d]).collect(),
             None => x.shape().clone(),
         };
@@ -74,7 +90,7 @@ impl Operator for Reorder {
         if self.channels_last {
             return self.plan_channels_last(x);
         }
-        let (channels, pixels) = (x.shape().product(1..2), x.shape().product(2..4));
+        let (channels, pixels) = (x.shape().product(1..2), x.shape().product(2..x.shape().rank()));
         let isa = cx.isa;
         let kernel = |name, block, convert: Convert| {
             Ok(Planned::new(ReorderKernel { isa, name, channels, pixels, block, convert }))

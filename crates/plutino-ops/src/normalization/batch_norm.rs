@@ -278,8 +278,7 @@ impl Operator for BatchNorm {
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let x = TensorValue::at(cx.inputs, self.input);
-        let image = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
-        LayoutSupport::common_if(x.is_ok_and(image))
+        LayoutSupport::common_if(x.is_ok_and(|x| x.spec.may_lie_in_blocks()))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

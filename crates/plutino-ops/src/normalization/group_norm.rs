@@ -8,12 +8,14 @@
 
 use crate::normalization::batch_norm::{BatchNorm, with_running_statistics};
 use crate::normalization::layer_norm::{check_parameters, plan_rows};
-use crate::support::weights::Source;
+use crate::support::assemble::leaf;
+use crate::support::weights::{Bound, Source, optional};
 use crate::{
-    BuildError, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError, StrideRule,
-    TensorValue, ValueSpec, register_op,
+    BuildError, Cost, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
+    Planned, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::norm::RowNorm;
+use plutino_kernels::norm::{BlockedGroupNorm, RowNorm};
+use plutino_tensor::Layout;
 
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
@@ -142,6 +144,31 @@ impl GroupNorm {
     }
 }
 
+impl GroupNorm {
+    fn plan_in_blocks(
+        &self,
+        cx: &PlanCx<'_>,
+        groups: usize,
+        sizes: [usize; 3],
+    ) -> Result<Planned, PlanError> {
+        let norm = BlockedGroupNorm::new(cx.isa, sizes, groups, self.eps);
+        let norm = norm.ok_or_else(|| PlanError::Unsupported("these groups in blocks".into()))?;
+        let scratch = norm.scratch_len().saturating_mul(size_of::<f64>());
+        let elements = |source: &Option<Source>| {
+            source.as_ref().map(|s| s.elements::<f32>(cx.inputs)).transpose()
+        };
+        let kernel = Blocks {
+            name: format!("group_norm.c{}.{}", cx.isa.lanes(), cx.isa),
+            norm,
+            input: leaf(cx.inputs, self.input),
+            weight: elements(&self.weight)?,
+            bias: elements(&self.bias)?,
+        };
+        let input = kernel.input;
+        Ok(Planned::new(kernel).with_scratch(scratch).in_place(input))
+    }
+}
+
 impl Operator for GroupNorm {
     fn stride_rule(&self, _: &[ValueSpec]) -> StrideRule {
         StrideRule::LikeInputs
@@ -155,6 +182,9 @@ impl Operator for GroupNorm {
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (x, channels, inner) = self.subject(cx.inputs)?;
         let groups = self.groups.unwrap_or(channels).max(1);
+        if x.spec.layout != Layout::Plain {
+            return self.plan_in_blocks(cx, groups, [x.shape()[0], channels, inner]);
+        }
         let len = (channels / groups).saturating_mul(inner).max(1);
         let norm = RowNorm { len, span: inner.max(1), centered: true, eps: self.eps };
         // Images do not depend on each other; nor do channels that are groups without weights.
@@ -164,8 +194,40 @@ impl Operator for GroupNorm {
         plan_rows(cx, first, norm, [&self.weight, &self.bias])
     }
 
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        let batched = |(x, ..): (&TensorValue, usize, usize)| {
+            let batched = self.spatial.is_none_or(|n| x.shape().rank() == n + 2);
+            batched && x.spec.may_lie_in_blocks() && x.shape().numel() > 0
+        };
+        LayoutSupport::common_if(self.subject(cx.inputs).is_ok_and(batched))
+    }
+
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::elementwise(inputs, outputs, 7)
+    }
+}
+
+/// Of channel blocks.
+struct Blocks {
+    name: String,
+    norm: BlockedGroupNorm,
+    input: usize,
+    weight: Option<Bound<[f32]>>,
+    bias: Option<Bound<[f32]>>,
+}
+
+impl Kernel for Blocks {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let (weight, bias) =
+            (optional(&self.weight, &cx.inputs)?, optional(&self.bias, &cx.inputs)?);
+        let scratch = cx.take_scratch::<f64>()?;
+        let data = cx.inout(self.input, 0)?;
+        self.norm.run(cx.par, weight, bias, data, scratch);
+        Ok(())
     }
 }
 

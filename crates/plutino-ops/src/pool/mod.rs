@@ -162,7 +162,7 @@ impl Operator for Pool {
         }
         let mut geometry = Geometry::new(planes, &axes);
         let (reduction, isa) = (self.reduction(), cx.isa);
-        let channels = || [shape[0], shape[1]]; // in blocks, which are of rank 4
+        let channels = || [shape[0], shape[1]]; // in blocks, which have a batch
         let pairs = matches!(x.spec.layout, Layout::BlockedBf16 { .. });
         match x.spec.layout {
             Layout::Plain => {}
@@ -206,10 +206,11 @@ impl Operator for Pool {
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        let plane = |x: &TensorValue| x.dtype() == DType::F32 && x.shape().rank() == 4;
+        let batched =
+            |x: &TensorValue| x.spec.may_lie_in_blocks() && x.shape().rank() == self.rank() + 2;
         let x = TensorValue::at(cx.inputs, self.input);
         let kind = matches!(self.kind, Kind::Max(Indices::No) | Kind::Average(_));
-        LayoutSupport::common_if(kind && self.rank() == 2 && x.is_ok_and(plane))
+        LayoutSupport::common_if(kind && x.is_ok_and(batched))
     }
 
     /// The greatest of rounded numbers is the greatest, rounded.
@@ -250,7 +251,8 @@ pub(crate) fn planned_fold_of_blocks(
     sum: bool,
 ) -> Result<Planned, PlanError> {
     let divisor = if sum { Divisor::Fixed(1) } else { Divisor::Inputs };
-    let windows = Windows::Adaptive(vec![Some(1); 2]);
+    let rank = TensorValue::at(cx.inputs, input)?.shape().rank();
+    let windows = Windows::Adaptive([Some(1); 3][..rank.saturating_sub(2).min(3)].to_vec());
     Pool { input, windows, kind: Kind::Average(divisor) }.plan(cx)
 }
 

@@ -7,6 +7,7 @@
 use super::{Grid, Quantize};
 use crate::elementwise::Elementwise;
 use crate::support::composite::{Compose, StepText, composed, list};
+use crate::support::in_dtype::to_dtype;
 use crate::support::rearrange::invalid;
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
@@ -77,13 +78,18 @@ impl Compose for Fake {
         }
         let shape = format!("shape={}", list(&shape));
         let [low, high] = self.range;
-        // As PyTorch has it: times the inverse, to the nearest integer.
-        let steps = "add(round(mul(@0,reciprocal(@1))),@2)";
+        // As PyTorch has it: times the inverse, to the nearest integer, with zero points that may
+        // be none of them.
+        let steps = match zero.dtype().is_float() {
+            true => "round(add(mul(@0,reciprocal(@1)),@2))",
+            false => "add(round(mul(@0,reciprocal(@1))),@2)",
+        };
         let formula = format!("expr=mul(sub(minimum(maximum({steps},{low}),{high}),@2),@1)");
         Ok(vec![
             StepText::new("Tensor.reshape", &["x1"], "scale", &shape),
             StepText::new("Tensor.reshape", &["x2"], "zero", &shape),
-            StepText::new("pnnx.Expression", &["x0", "scale", "zero"], "y", &formula),
+            StepText::new("pnnx.Expression", &["x0", "scale", "zero"], "wide", &formula),
+            StepText::new("Tensor.to", &["wide"], "y", &to_dtype(x.dtype())),
         ])
     }
 }
@@ -91,6 +97,22 @@ impl Compose for Fake {
 #[cfg(test)]
 mod tests {
     use crate::testkit::{check, error, op, tensor, try_op};
+    use plutino_tensor::DType;
+
+    #[test]
+    fn zero_points_that_are_no_integers_and_halves() {
+        let line =
+            "torch.fake_quantize_per_channel_affine f 3 1 0 1 2 3 axis=0 quant_min=0 quant_max=7";
+        let x = tensor([1, 3], &[-0.75f32, 0.5, 9.0]);
+        let parameters = [tensor([1], &[1.0f32]), tensor([1], &[2.25f32])];
+        let given = [x.clone(), parameters[0].clone(), parameters[1].clone()];
+        // To 1.5, 2.75 and 11.25 of the grid, halves to even.
+        let expected = [2.0 - 2.25, 3.0 - 2.25, 7.0 - 2.25];
+        assert_eq!(check(&*op(line), &given)[0], tensor([1, 3], &expected.map(|v: f32| v)));
+        let half = x.cast(DType::F16).unwrap();
+        let whole = [half, parameters[0].clone(), tensor([1], &[2i32])];
+        assert_eq!(check(&*op(line), &whole)[0].dtype(), DType::F16);
+    }
 
     #[test]
     fn numbers_of_the_grid() {

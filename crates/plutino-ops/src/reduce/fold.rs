@@ -261,13 +261,14 @@ impl Operator for Reduce {
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let Ok(x) = TensorValue::at(cx.inputs, self.input) else { return LayoutSupport::PLAIN };
         let shape = x.shape();
-        let pixels = x.dtype() == DType::F32 && self.dims.are_exactly(shape, &[2, 3]);
-        if !pixels || shape.rank() != 4 || shape.numel() == 0 {
+        let spatial = &[2, 3, 4][..shape.rank().saturating_sub(2).min(3)];
+        let pixels = x.spec.may_lie_in_blocks() && self.dims.are_exactly(shape, spatial);
+        if !pixels || shape.numel() == 0 {
             return LayoutSupport::PLAIN;
         }
-        // In blocks, rows are added, and then the columns of their sum: (H + W) steps of rounding,
-        // not as few as elsewhere.
-        if shape[2].saturating_add(shape[3]) > MOST_STEPS {
+        // In blocks, slices are added, rows of their sum, and then its columns: (D + H + W) steps
+        // of rounding, not as few as elsewhere.
+        if shape[2..].iter().fold(0, |sum: usize, &n| sum.saturating_add(n)) > MOST_STEPS {
             return LayoutSupport::PLAIN;
         }
         match self.what {

@@ -62,16 +62,15 @@ impl Cat {
         join(dtype, tensors.iter().map(|t| t.shape().clone()).collect(), dim)
     }
 
-    /// The channels of each of the inputs, where these are f32 images (N, C, H, W) that are joined
-    /// by channels.
+    /// The channels of each of the inputs, where these are f32 images, (N, C, spatial...), that are
+    /// joined by channels.
     fn channels_of(&self, inputs: &[ValueSpec]) -> Option<Vec<usize>> {
         let channels = |v: &ValueSpec| {
             let t = v.as_tensor()?;
-            let image = t.shape().rank() == 4 && !t.python && t.dtype() == DType::F32;
-            t.shape().get(1).copied().filter(|_| image)
+            let image = t.spec.may_lie_in_blocks() && !t.python;
+            (image && t.shape().dim(self.dim).is_ok_and(|dim| dim == 1)).then(|| t.shape()[1])
         };
-        let inputs = inputs.get(..self.joined)?;
-        matches!(self.dim, 1 | -3).then(|| inputs.iter().map(channels).collect())?
+        inputs.get(..self.joined)?.iter().map(channels).collect()
     }
 }
 

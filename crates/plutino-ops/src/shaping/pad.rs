@@ -11,7 +11,7 @@ use crate::{
 use plutino_kernels::number::{Complex, Number, WideReal};
 use plutino_kernels::pad::{Pad, PadMode};
 use plutino_kernels::{for_ordered, number};
-use plutino_tensor::{DType, Layout, Shape};
+use plutino_tensor::{DType, Shape};
 
 #[derive(Debug)]
 struct PadOp {
@@ -168,13 +168,12 @@ impl Operator for PadOp {
         if padding.iter().all(|&p| p == (0, 0)) {
             return Ok(Planned::view_of(input));
         }
-        let pad = match (x.spec.layout, &x.shape()[..]) {
-            (Layout::Blocked { block }, &[n, c, h, w]) => {
-                let padding = [(0, 0), (0, 0), padding[2], padding[3], (0, 0)];
-                self.pad(&[n, c.div_ceil(block.max(1)), h, w, block], &padding)?
-            }
-            (_, shape) => self.pad(shape, &padding)?,
-        };
+        // Where channels lie in blocks, neither they nor what is in a block is padded.
+        let inside = std::iter::repeat((0, 0));
+        let physical = x.spec.physical_shape();
+        let padding: smallvec::SmallVec<[(i64, i64); 6]> =
+            padding.into_iter().chain(inside).take(physical.rank()).collect();
+        let pad = self.pad(&physical, &padding)?;
         plan_bytes(pad, input, &fill(x.dtype(), self.fill))
     }
 
@@ -182,8 +181,7 @@ impl Operator for PadOp {
         let supported = || -> Result<bool, ShapeError> {
             let x = TensorValue::at(cx.inputs, self.input)?;
             let padding = self.padding(cx.inputs)?;
-            let images = x.dtype() == DType::F32 && x.shape().rank() == 4;
-            let inside = images && padding[..2] == [(0, 0); 2];
+            let inside = x.spec.may_lie_in_blocks() && padding[..2] == [(0, 0); 2];
             // The channels that pad a block must stay 0.
             let whole = inside && x.shape()[1].is_multiple_of(cx.block().max(1));
             let filled = self.mode == PadMode::Constant && self.fill.to_bits() != 0;

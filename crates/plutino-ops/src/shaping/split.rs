@@ -186,10 +186,11 @@ fn even(size: usize, part: usize) -> Vec<usize> {
 }
 
 impl Split {
-    /// First channel and number of channels of each part of images (N, C, H, W), where their
+    /// First channel and number of channels of each part of images, (N, C, spatial...), where their
     /// channels are cut.
     fn cuts_channels(&self, x: &TensorValue, inputs: &[ValueSpec]) -> Option<Vec<(usize, usize)>> {
-        let by_channels = matches!(self.dim, 1 | -3) && !matches!(self.cut, Cut::Unbind);
+        let by_channels =
+            x.shape().dim(self.dim).is_ok_and(|dim| dim == 1) && !matches!(self.cut, Cut::Unbind);
         self.cut.parts(*x.shape().get(1)?, inputs).ok().filter(|_| by_channels)
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     NodeReader, Operator, PlanCx, PlanError, Planned, Role, ShapeError, StorageView, StrideRule,
     TensorValue, ValueSpec,
 };
-use plutino_tensor::{DType, Layout, Shape, Strides, TensorError};
+use plutino_tensor::{DType, Layout, Shape, Strides, TensorError, TensorSpec};
 use std::fmt::Debug;
 
 /// Elements of a dense tensor, as a loop nest: shape, strides and first element.
@@ -233,6 +233,27 @@ pub(crate) fn operator(r: impl Rearrange) -> Box<dyn Operator> {
     Box::new(Rearranged(Box::new(r)))
 }
 
+impl Rearranged {
+    /// Where the elements of each output lie if all of them lie in blocks of channels: also of
+    /// images that get other spatial dimensions and keep their channels.
+    fn block_parts(&self, x: &TensorValue, inputs: &[ValueSpec], block: usize) -> Option<Parts> {
+        if !x.spec.may_lie_in_blocks() {
+            return None;
+        }
+        if let Some(parts) = self.0.block_parts(x, inputs, block) {
+            return Some(parts);
+        }
+        let Parts::One(part) = self.0.parts(x, inputs).ok()? else { return None };
+        let output = TensorSpec::new(part.dtype, part.shape.clone());
+        let keeps = self.0.views() != Views::Storage
+            && part.from == Geometry::dense(x.shape())
+            && output.may_lie_in_blocks()
+            && x.shape()[..2] == part.shape[..2];
+        let physical = x.spec.clone().with_layout(Layout::Blocked { block }).physical_shape();
+        keeps.then(|| Part::new(part.dtype, Geometry::dense(&physical)).into())
+    }
+}
+
 impl Operator for Rearranged {
     fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
         let parts = self.0.parts(TensorValue::at(inputs, self.0.input())?, inputs)?;
@@ -292,19 +313,14 @@ impl Operator for Rearranged {
         {
             return Some(Role::Repeat(input, dim, times));
         }
-        let image = x.dtype() == DType::F32
-            && matches!(x.shape().dims(), &[_, c, _, _] if c <= MOST_CHANNELS);
+        let image = x.spec.may_lie_in_blocks() && x.shape()[1] <= MOST_CHANNELS;
         let outputs = image.then(|| self.0.channels(x, inputs))??;
         let taken = |channels: Vec<_>| channels.into_iter().map(|c| (input, c)).collect();
         Some(Role::Channels(outputs.into_iter().map(taken).collect()))
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
-        let blocks = |x: &TensorValue| {
-            x.dtype() == DType::F32
-                && x.shape().rank() == 4
-                && self.0.block_parts(x, cx.inputs, cx.block()).is_some()
-        };
+        let blocks = |x: &TensorValue| self.block_parts(x, cx.inputs, cx.block()).is_some();
         LayoutSupport::common_if(TensorValue::at(cx.inputs, self.0.input()).is_ok_and(blocks))
     }
 
@@ -329,7 +345,6 @@ impl Operator for Rearranged {
         let x = TensorValue::at(cx.inputs, self.0.input())?;
         let parts = match x.spec.layout {
             Layout::Blocked { block } => self
-                .0
                 .block_parts(x, cx.inputs, block)
                 .ok_or_else(|| PlanError::Unsupported("parts of channel blocks".into()))?,
             _ => self.0.parts(x, cx.inputs)?,

@@ -7,7 +7,7 @@
 use crate::support::weights::{self, Bound, Source};
 use crate::{
     BuildError, Cost, Inputs, Neighbour, NodeReader, PlanCx, PlanError, RunError, ShapeError,
-    TensorValue, ValueSpec,
+    TensorValue, ValueSpec, Weight,
 };
 use plutino_kernels::Activation;
 use plutino_kernels::activation::exact;
@@ -61,9 +61,29 @@ impl Weighted {
                     weights::with_affine(&self.weight, self.bias.as_ref(), affine)?;
                 (new.weight, new.bias) = (weight, Some(bias));
             }
+            Neighbour::Stored(slot, weight) => return self.with_stored(*slot, weight),
             _ => return None,
         }
         Some(new)
+    }
+
+    /// With a constant in the place of an input; none where that is neither weight nor bias.
+    fn with_stored(&self, slot: usize, weight: &Weight) -> Option<Self> {
+        let mut new = self.clone();
+        let mut found = false;
+        for source in std::iter::once(&mut new.weight).chain(&mut new.bias) {
+            match source {
+                Source::Input(at) if *at == slot => {
+                    (*source, found) = (Source::Stored(weight.clone()), true);
+                }
+                Source::Input(at) if *at > slot => *at -= 1,
+                _ => {}
+            }
+        }
+        if new.input > slot {
+            new.input -= 1;
+        }
+        (found && self.input != slot && self.post_ops == PostOps::default()).then_some(new)
     }
 
     /// The input leaf that is added.

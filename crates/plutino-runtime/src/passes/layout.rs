@@ -21,7 +21,7 @@ use crate::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{
     LayoutCx, LayoutOf, LayoutSupport, Location, Operator, Reorder, Role, ValueSpec,
 };
-use plutino_tensor::{DType, Layout, TensorError, TensorSpec};
+use plutino_tensor::{Layout, TensorError, TensorSpec};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -225,9 +225,13 @@ impl<'a> Search<'a> {
         }
         let setting = self.cx.settings.of(&node.location);
         let support = operator.layouts(&LayoutCx { inputs: &inputs, setting });
-        // Whether images lie in blocks.
+        // Whether images lie in blocks. Images are inputs of as many dimensions as those of them
+        // that do; of fewer, they are broadcast.
+        let rank_of = |spec: &TensorSpec| (spec.layout != Layout::Plain, spec.shape.rank());
+        let rank = inputs.iter().filter_map(blockable).map(rank_of).max().map(|(_, rank)| rank);
+        let image = |v| blockable(v).filter(|spec| Some(spec.shape.rank()) == rank);
         let images: Vec<Option<bool>> =
-            inputs.iter().map(|v| blockable(v).map(|t| t.layout != Layout::Plain)).collect();
+            inputs.iter().map(|v| image(v).map(|t| t.layout != Layout::Plain)).collect();
         let comes = |of: LayoutOf| {
             let mut images = images.iter().enumerate();
             images.any(|(i, image)| *image == Some(true) && support.input(i) == of)
@@ -269,18 +273,14 @@ impl<'a> Search<'a> {
         for (at, node) in net.nodes.iter().enumerate() {
             let &[output] = &node.outputs[..] else { continue };
             let Some(spec) = net.types.get(output).and_then(blockable) else { continue };
-            if net.types.is_known(output) || !permutes(node, net, Reorder::FROM_CHANNELS_LAST) {
+            let order = Reorder::from_channels_last(spec.shape.rank());
+            if net.types.is_known(output) || !permutes(node, net, &order) {
                 continue; // of a constant of the plan nothing runs
             }
             let mut support = |reader: usize| {
                 *asked.entry(reader).or_insert_with(|| self.when_plain(&net.nodes[reader]))
             };
-            let follows = |of: &LayoutOf| matches!(of, LayoutOf::Common | LayoutOf::Blocks);
-            let mut plain = net.readers(output).filter(|&reader| {
-                let LayoutSupport { inputs, outputs } = support(reader);
-                !inputs.iter().chain(outputs).all(follows)
-            });
-            let plain = plain.next();
+            let plain = self.reader_of_plain(output, &mut support, MOST_SHAPES);
             let why = if !spec.shape[1].is_multiple_of(block) {
                 format!("its {} channels are no whole blocks of {block}", spec.shape[1])
             } else if net.is_fetched(output) {
@@ -298,6 +298,29 @@ impl<'a> Search<'a> {
             }
         }
         found
+    }
+
+    /// A node that does not compute in channel blocks alone, of those that read a value or, in up
+    /// to so many steps, the same value in another shape.
+    fn reader_of_plain(
+        &self,
+        value: ValueId,
+        support: &mut impl FnMut(usize) -> LayoutSupport,
+        shapes: usize,
+    ) -> Option<usize> {
+        let follows = |of: &LayoutOf| matches!(of, LayoutOf::Common | LayoutOf::Blocks);
+        self.net.readers(value).find_map(|reader| {
+            let LayoutSupport { inputs, outputs } = support(reader);
+            if !inputs.iter().chain(outputs).all(follows) {
+                return Some(reader);
+            }
+            match (reshapes(&self.net.nodes[reader], self.net), shapes.checked_sub(1)) {
+                (Some(shaped), Some(_)) if self.net.is_fetched(shaped) => Some(reader),
+                (Some(shaped), Some(shapes)) => self.reader_of_plain(shaped, support, shapes),
+                (Some(_), None) => Some(reader),
+                (None, _) => None,
+            }
+        })
     }
 
     /// In which layouts a node computes if its inputs are plain.
@@ -318,27 +341,33 @@ impl<'a> Search<'a> {
         match self.choice.blocked.contains(&input) {
             false => to_blocks.then_some(Reorder { to: self.choice.layout, channels_last: true }),
             true => (spec.shape[1].is_multiple_of(block)
-                && permutes(node, self.net, Reorder::TO_CHANNELS_LAST))
+                && permutes(node, self.net, &Reorder::to_channels_last(spec.shape.rank())))
             .then_some(Reorder { to: Layout::Plain, channels_last: true }),
         }
     }
 }
 
-/// Whether a node does nothing but put the dimensions in this order.
-fn permutes(node: &Node, net: &Net, order: [usize; 4]) -> bool {
+/// Shapes that a value is followed through.
+const MOST_SHAPES: usize = 3;
+
+/// What a node makes that does nothing but give its input another shape.
+fn reshapes(node: &Node, net: &Net) -> Option<ValueId> {
     let role = node.operator().zip(net.types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
-    matches!(role, Some(Role::Permute(0, own)) if own[..] == order)
+    match (role, &node.outputs[..]) {
+        (Some(Role::Reshape(0)), &[output]) => Some(output),
+        _ => None,
+    }
+}
+
+/// Whether a node does nothing but put the dimensions in this order.
+fn permutes(node: &Node, net: &Net, order: &[usize]) -> bool {
+    let role = node.operator().zip(net.types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
+    matches!(role, Some(Role::Permute(0, own)) if own[..] == *order)
         && matches!((&node.inputs[..], &node.outputs[..]), ([_], [_]))
 }
 
-/// The spec of a value that may lie in blocks: an f32 tensor of rank 4.
+/// The spec of a value that may lie in blocks.
 fn blockable(value: &ValueSpec) -> Option<&TensorSpec> {
-    match value {
-        ValueSpec::Tensor(t)
-            if t.spec.dtype == DType::F32 && t.spec.shape.rank() == 4 && !t.python =>
-        {
-            Some(&t.spec)
-        }
-        _ => None,
-    }
+    let tensor = value.as_tensor().filter(|t| t.spec.may_lie_in_blocks() && !t.python);
+    tensor.map(|t| &t.spec)
 }

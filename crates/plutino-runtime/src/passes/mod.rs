@@ -27,6 +27,7 @@ mod pad;
 mod patch;
 mod rows;
 mod scale;
+mod weights;
 
 use crate::halt;
 use crate::infer;
@@ -74,6 +75,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         about: "gives operators that read storage the value that owns it",
         run: strides::bind,
         kind: Kind::Required,
+    },
+    Pass {
+        name: "weights",
+        about: "lets convolutions and linear layers take constants of the model as weights",
+        run: weights::weights,
+        kind: Kind::Optional,
     },
     Pass {
         name: "constants",

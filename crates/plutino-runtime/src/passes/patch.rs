@@ -250,8 +250,8 @@ impl Patch {
     }
 }
 
-/// Whether a value may lie in a layout: channel blocks are for f32 tensors of rank 4 that are
-/// computed at run time, bf16 in rows for those of an even last dimension.
+/// Whether a value may lie in a layout: channel blocks are for f32 images that are computed at
+/// run time, bf16 in rows for those of an even last dimension.
 fn may_lie(value: &ValueSpec, layout: Layout) -> bool {
     let tensor = value.as_tensor().filter(|t| t.known.is_none() && !t.python);
     let of_f32 = tensor.filter(|t| t.dtype() == DType::F32);
@@ -259,7 +259,7 @@ fn may_lie(value: &ValueSpec, layout: Layout) -> bool {
         Layout::Plain => true,
         Layout::PlainBf16 => of_f32.is_some_and(|t| may_be_bf16(t.shape())),
         Layout::Blocked { .. } | Layout::BlockedBf16 { .. } => {
-            of_f32.is_some_and(|t| t.shape().rank() == 4)
+            of_f32.is_some_and(|t| t.spec.may_lie_in_blocks())
         }
     }
 }

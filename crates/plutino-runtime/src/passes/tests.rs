@@ -303,9 +303,10 @@ fn a_shuffle_moves_channels_with_what_joins_and_cuts_them() {
         pnnx.Output out 1 0 5";
     let (nodes, _) = after_of(&[1, 16, 3, 3], lines, &[]);
     assert_eq!(nodes, ["cut+join+shuffle 0,0>3,4"]);
-    // Images only.
-    let (nodes, _) = after_of(&[1, 16, 3], lines, &[]);
-    assert_eq!(nodes.len(), 3);
+    // Lines and volumes, too; nothing of more dimensions.
+    assert_eq!(after_of(&[1, 16, 3], lines, &[]).0, ["cut+join+shuffle 0,0>3,4"]);
+    assert_eq!(after_of(&[1, 16, 1, 3, 3], lines, &[]).0, ["cut+join+shuffle 0,0>3,4"]);
+    assert_eq!(after_of(&[1, 16, 1, 1, 3, 3], lines, &[]).0.len(), 3);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::super::format::Format;
 use super::super::prefetch::Ahead;
 use super::super::tile::{
     CHAIN, CHAIN_OF_FIRST, FullTile, MAX_PIXELS_OF_ONE, NB, Panel, Position, Taps, Tile, TileBody,
-    chain, for_each_tile, lines_ahead, max_pixels, tile,
+    chain, chain_of_taps, for_each_tile, lines_ahead, max_pixels, tile,
 };
 use super::super::window::Window;
 use super::{Operands, Reads, Spread, Tiled};
@@ -136,11 +136,11 @@ impl Task<'_> {
             block: in_block,
             step: plane * in_block,
             pixel: window.stride[1] * in_block,
-            chain: chain(
-                if in_block == 1 { CHAIN_OF_FIRST } else { CHAIN },
-                in_block,
-                weights.taps,
-            ),
+            chain: match position {
+                Position::TABLE => chain_of_taps(CHAIN, in_block, weights.taps),
+                _ if in_block == 1 => chain(CHAIN_OF_FIRST, in_block, weights.taps),
+                _ => chain(CHAIN, in_block, weights.taps),
+            },
         };
         // Pixels whose tiles are cut together: those of a row, or all.
         let row = if position == Position::ROW { window.output[1] } else { usize::MAX };

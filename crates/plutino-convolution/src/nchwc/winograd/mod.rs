@@ -29,6 +29,10 @@
 //! With stride 2, outer taps meet the even inputs only, and the middle tap the odd ones: two stride
 //! 1 convolutions, with two taps and with one, whose sum is transformed back at once.
 //!
+//! Of a volume, each slice of the output is an image, whose channels are those of all the slices of
+//! the input that lie under its window's: three slices of 64 channels are 192. What lies before the
+//! first slice or behind the last is zeros, which are transformed and multiplied as well.
+//!
 //! Loops: chunk of rows of tiles, of one image or several (its transformed data stays in cache;
 //! each chunk reads all weights) / three phases: transform inputs (channel block x row of tiles),
 //! multiply (one of the points x some pairs of output blocks), transform outputs (output block x
@@ -54,7 +58,7 @@ use super::format::{self, Format};
 use super::prefetch;
 use super::tile::NB;
 use super::tiled::{LOOK, pad_bias};
-use super::window::Window;
+use super::window::{Line, Slices, Window};
 use crate::algorithm::{Bound, Operands, take};
 use crate::choose::Request;
 use crate::cost::{full_speed, stream_cycles};
@@ -63,7 +67,7 @@ use crate::problem::ConvError;
 use plutino_cpu::par::{SharedMut, owner, part_of, stop};
 use plutino_cpu::simd::{Isa, Pairs};
 use plutino_cpu::{PackKey, Par};
-use plutino_tensor::{FloatSource, Floats};
+use plutino_tensor::{FloatSource, Floats, alloc};
 use std::borrow::Cow;
 
 /// An algorithm of the family.
@@ -165,7 +169,11 @@ pub(crate) struct Winograd {
     image: Option<Unshuffled>,
     window: Window,
     finish: Finish,
+    /// Out and in: the latter of all slices under a window.
     channels: [usize; 2],
+    /// The slices of a volume.
+    depth: Line,
+    /// Images, or slices of them.
     batch: usize,
     /// Rows of tiles of an image, and tiles of a row.
     tiles: [usize; 2],
@@ -195,15 +203,16 @@ pub(crate) struct Winograd {
 /// dilation 1, and where channels are too many for its precision; or memory is to be saved.
 pub(crate) fn bind(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
     let fits = request.problem.groups() == 1 && !request.post_ops.factors;
-    let window = Window::of(&request.problem).filter(|_| fits && may_run(request))?;
-    Winograd::new(request, variant, window, None)
+    let slices = Slices::of(&request.problem).filter(|_| fits && may_run(request))?;
+    Winograd::new(request, variant, slices, None)
 }
 
 /// Of a plain image, whose squares of pixels are the pixels: first layers with stride 2.
 pub(crate) fn bind_plain(request: &Request<'_>, variant: Variant) -> Option<Winograd> {
     let window = first_layer::window(request).filter(|_| may_run(request))?;
     let image = Unshuffled::new(&window, request.problem.in_channels(), request.isa.lanes())?;
-    Winograd::new(request, variant, image.window().clone(), Some(image))
+    let slices = Slices { depth: Line::ONE, window: image.window().clone() };
+    Winograd::new(request, variant, slices, Some(image))
 }
 
 /// Whether the caller wants its speed for its memory and its rounding errors.
@@ -215,14 +224,18 @@ impl Winograd {
     fn new(
         request: &Request<'_>,
         variant: Variant,
-        window: Window,
+        Slices { depth, window }: Slices,
         image: Option<Unshuffled>,
     ) -> Option<Self> {
         let &Request { problem, post_ops, isa, threads, bf16, .. } = request;
-        let (out, batch) = (problem.out_channels(), problem.batch());
-        let inp = image.as_ref().map_or(problem.in_channels(), Unshuffled::channels);
+        let out = problem.out_channels();
+        let batch = problem.batch().checked_mul(depth.output)?;
+        let of_slice = image.as_ref().map_or(problem.in_channels(), Unshuffled::channels);
         let sizes = variant.sizes();
         let b = isa.lanes();
+        // No surplus lanes between the channels of two slices.
+        let whole = depth.kernel == 1 || of_slice.is_multiple_of(b);
+        let inp = of_slice.checked_mul(depth.kernel).filter(|_| whole)?;
         if image.is_some() && sizes.points * b > MOST_SQUARES / window.input[1] {
             return None;
         }
@@ -273,6 +286,7 @@ impl Winograd {
             window,
             finish: Finish::new(post_ops.activation),
             channels: [out, inp],
+            depth,
             batch,
             tiles,
             short,
@@ -304,6 +318,20 @@ impl Winograd {
         let weights = inp * out * (sizes.filters * sizes.filters * 4) as f64;
         (inp * out + sizes.cost * (inp + out)) * points / full_speed(self.isa)
             + self.least_chunks as f64 * stream_cycles(weights)
+    }
+
+    /// The weights of a volume, `(out, in, depth, taps)`, with the channels of a slice one after
+    /// the other: `(out, depth, in, taps)`.
+    fn by_slices(&self, weight: Floats<'_>) -> Result<Vec<f32>, ConvError> {
+        let taps = self.variant.sizes().taps;
+        let (taps, deep) = (taps * taps, self.depth.kernel);
+        let channels = self.channels[1] / deep;
+        let from = |i: usize| {
+            let (tap, c) = (i % taps, i / taps % channels);
+            let (slice, o) = (i / (taps * channels) % deep, i / (taps * channels * deep));
+            weight.get(((o * channels + c) * deep + slice) * taps + tap)
+        };
+        Ok(alloc::collect((0..weight.len()).map(from))?)
     }
 
     /// f32 of scratch memory that a run needs.
@@ -380,6 +408,8 @@ impl Winograd {
             plane * each..blocks.min((plane + 1) * each)
         };
         let planes = self.input.planes(in_blocks);
+        let Line { input: in_slices, output: slices, kernel: deep, .. } = self.depth;
+        let slice_blocks = in_blocks / deep;
         let transform = |worker: usize, block: usize, row: usize| {
             let part = part_with(row);
             let (n, row_of_image) = row_of(first + row);
@@ -393,11 +423,17 @@ impl Winograd {
                 image.rows(&x[n * image.image_len()..], block, lines, b, own);
                 (&*own, 0)
             } else {
-                let plane = self.input.plane_of(n, in_blocks, block) * in_plane;
-                (&x[plane..plane + in_plane], top.wrapping_sub(self.window.pad[0]))
+                let (volume, slice) = (n / slices, n % slices);
+                let (tap, block) = (block / slice_blocks, block % slice_blocks);
+                let plane = self.input.plane_of(volume, slice_blocks, block) * in_slices;
+                let x = match self.depth.position(slice, tap) {
+                    Some(slice) => &x[(plane + slice) * in_plane..(plane + slice + 1) * in_plane],
+                    None => &[],
+                };
+                (x, top.wrapping_sub(self.window.pad[0]))
             };
             self.transform_input::<T>(RowOfInput {
-                format: self.input.of_block(block),
+                format: self.input.of_block(block % slice_blocks),
                 x,
                 top,
                 v: &shared,
@@ -443,8 +479,11 @@ impl Winograd {
             for block in blocks_of(self.output, plane, out_blocks) {
                 let part = part_with(row);
                 let (n, row_of_image) = row_of(first + row);
+                let (volume, slice) = (n / slices, n % slices);
                 // Where the block lies in a tensor.
-                let place = |format: Format| format.plane_of(n, out_blocks, block) * out_plane;
+                let place = |format: Format| {
+                    (format.plane_of(volume, out_blocks, block) * slices + slice) * out_plane
+                };
                 let output = RowOfOutput {
                     m,
                     m_point,
@@ -520,13 +559,12 @@ impl Bound for Winograd {
 
     fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<WinogradWeights, ConvError> {
         let (variant, channels, block) = (self.variant, self.channels, self.isa.lanes());
-        Ok(match &self.image {
-            None => WinogradWeights::pack(weight, variant, channels, block),
-            Some(image) => {
-                let weights = image.weights(weight.all()?);
-                WinogradWeights::pack(&mut Floats::from(&weights), variant, channels, block)
-            }
-        }?)
+        let other = match &self.image {
+            Some(image) => image.weights(weight.all()?),
+            None if self.depth.kernel > 1 => self.by_slices(weight.all()?)?,
+            None => return Ok(WinogradWeights::pack(weight, variant, channels, block)?),
+        };
+        Ok(WinogradWeights::pack(&mut Floats::from(&other), variant, channels, block)?)
     }
 
     fn bytes(weights: &WinogradWeights) -> usize {

@@ -1,0 +1,254 @@
+//! Convolutions whose groups have a few channels, several groups in a block: ResNeXt's, RegNet's.
+//!
+//! ```text
+//! y[n, o, p] = act(bias[o] + residual[n, o, p]
+//!                  + sum over taps t, channels j of a group of x[n, first(o) + j, at(p, t)] w[o, j, t])
+//!
+//!   lanes of y     0 1 2 3 | 4 5 6 7 | ...        groups of four
+//!   times w[0] of  0 0 0 0 | 4 4 4 4 | ...        the first channel of each group
+//!   times w[1] of  1 1 1 1 | 5 5 5 5 | ...        the second
+//! ```
+//! A block of the output needs the block of the input of the same number alone. Each vector of it
+//! is loaded once a tap, and its lanes are exchanged for each channel of a group: as many
+//! instructions as multiply-adds, so that half of the peak is the most.
+//!
+//! Loops: image, block and some rows (a task) / row / tile of pixels / row and column of taps /
+//! channel of a group.
+//!
+//! For: 2 to 8 channels of a group, as many out as in, that divide a block. Figures:
+//! docs/decisions/002-direct-convolution.md.
+
+use super::finish::Finish;
+use super::format::Format;
+use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
+use super::tiled::pad_bias;
+use super::window::Window;
+use crate::algorithm::{Bound, Operands};
+use crate::choose::Request;
+use crate::cost;
+use crate::post_ops::Residual;
+use crate::problem::{ConvError, ConvProblem};
+use plutino_cpu::par::{SharedMut, part_of};
+use plutino_cpu::simd::unroll::{array, unroll};
+use plutino_cpu::simd::{Isa, Simd, Vectorized};
+use plutino_cpu::{PackKey, Par};
+use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError};
+use std::borrow::Cow;
+
+/// Pixels of a tile: as many sums and as many vectors of the input stay in registers.
+const MR: usize = 8;
+
+/// Pixels of a task, at least.
+const TASK_PIXELS: usize = 512;
+
+/// Share of the peak that is reached.
+const SHARE: f64 = 0.35;
+
+/// Lanes of a block, at most.
+const MOST: usize = 16;
+
+/// `[block][tap][channel of a group][output channel of the block]`.
+#[derive(Debug)]
+pub(crate) struct GroupedWeights {
+    data: AlignedBuf,
+}
+
+/// Bound to a problem.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    problem: ConvProblem,
+    isa: Isa,
+    window: Window,
+    finish: Finish,
+}
+
+/// None where groups are no equal parts of a block.
+pub(crate) fn bind(request: &Request<'_>) -> Option<Grouped> {
+    let &Request { problem, post_ops, isa, .. } = request;
+    let window = Window::of(&problem)?;
+    let each = problem.group_in();
+    let fits = problem.groups() > 1
+        && (2..isa.lanes()).contains(&each)
+        && each == problem.group_out()
+        && isa.lanes().is_multiple_of(each)
+        && isa.lanes() <= MOST
+        && !post_ops.factors;
+    let finish = Finish::new(post_ops.activation);
+    fits.then_some(Grouped { problem, isa, window, finish })
+}
+
+impl Grouped {
+    fn blocks(&self) -> usize {
+        self.problem.out_channels().div_ceil(self.isa.lanes())
+    }
+
+    /// f32 of the weights of a block.
+    fn panel(&self) -> usize {
+        self.window.taps() * self.problem.group_in() * self.isa.lanes()
+    }
+
+    fn packed(&self, weight: Floats<'_>) -> Result<AlignedBuf, TensorError> {
+        let (b, taps, each) = (self.isa.lanes(), self.window.taps(), self.problem.group_in());
+        let bytes = self.blocks().saturating_mul(self.panel()).saturating_mul(size_of::<f32>());
+        let mut data = AlignedBuf::zeroed(bytes)?;
+        let packed: &mut [f32] = bytemuck::cast_slice_mut(data.as_mut_bytes());
+        for i in 0..weight.len() {
+            let (tap, j, o) = (i % taps, i / taps % each, i / (taps * each));
+            packed[((o / b * taps + tap) * each + j) * b + o % b] = weight.get(i);
+        }
+        Ok(data)
+    }
+}
+
+impl Bound for Grouped {
+    type Weights = GroupedWeights;
+
+    fn cycles(&self) -> f64 {
+        cost::by_sums(&self.problem, self.isa, SHARE)
+    }
+
+    fn pack_key(&self) -> PackKey {
+        PackKey::f32("conv.grouped", [self.isa.lanes(), 0, 0], self.isa)
+    }
+
+    fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<GroupedWeights, ConvError> {
+        Ok(GroupedWeights { data: self.packed(weight.all()?)? })
+    }
+
+    fn bytes(weights: &GroupedWeights) -> usize {
+        weights.data.len()
+    }
+
+    fn bias<'b>(&self, bias: Option<&'b [f32]>) -> Cow<'b, [f32]> {
+        Cow::Owned(pad_bias(bias, 1, self.problem.out_channels(), self.isa.lanes()))
+    }
+
+    fn workspace(&self) -> usize {
+        0
+    }
+
+    fn run(
+        &self,
+        weights: &GroupedWeights,
+        operands: Operands<'_>,
+        _: &mut [u8],
+        par: &Par,
+    ) -> Result<(), ConvError> {
+        let Operands { x, bias, residual, y, .. } = operands;
+        let (b, blocks, panel) = (self.isa.lanes(), self.blocks(), self.panel());
+        let (out_plane, in_plane) = (self.window.pixels() * b, self.window.input_pixels() * b);
+        let [rows, width] = self.window.output;
+        let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
+        let cuts = cuts.next_multiple_of(par.threads()).min(rows);
+        let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
+        let y = SharedMut::new(y);
+        par.run_grid([self.problem.batch(), blocks, cuts], |_, [n, block, cut]| {
+            let plane = n * blocks + block;
+            for row in part_of(cut, cuts, rows) {
+                let first = plane * out_plane + row * width * b;
+                let part = first..first + width * b;
+                self.isa.run(Row {
+                    conv: self,
+                    x: &x[plane * in_plane..(plane + 1) * in_plane],
+                    weights: &packed[block * panel..(block + 1) * panel],
+                    bias: &bias[block * b..(block + 1) * b],
+                    row,
+                    residual: residual.map(|r| r.part(part.clone())),
+                    // SAFETY: tasks write different rows of different planes.
+                    y: unsafe { y.slice(part) },
+                });
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A row of a block of the output.
+struct Row<'a> {
+    conv: &'a Grouped,
+    /// The block's plane of the input.
+    x: &'a [f32],
+    weights: &'a [f32],
+    /// A vector.
+    bias: &'a [f32],
+    row: usize,
+    residual: Option<Residual<'a>>,
+    y: &'a mut [f32],
+}
+
+impl Vectorized for Row<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { conv, x, weights, bias, row, residual, y } = self;
+        let (window, each) = (&conv.window, conv.problem.group_in());
+        assert!(x.len() == window.input_pixels() * S::LANES && S::LANES <= MOST);
+        assert!(weights.len() == window.taps() * each * S::LANES && bias.len() == S::LANES);
+        let mut lanes = [0; MOST * MOST];
+        for (i, lane) in lanes[..each * S::LANES].iter_mut().enumerate() {
+            let (j, o) = (i / S::LANES, i % S::LANES);
+            *lane = (o / each * each + j) as u32;
+        }
+        let lanes = bytemuck::cast_slice(&lanes);
+        let mut body = RowBody { conv, x, weights, bias, row, residual, y, lanes };
+        for_each_tile(s, 0..window.output[1], &mut body);
+    }
+}
+
+struct RowBody<'a> {
+    conv: &'a Grouped,
+    x: &'a [f32],
+    weights: &'a [f32],
+    bias: &'a [f32],
+    row: usize,
+    residual: Option<Residual<'a>>,
+    y: &'a mut [f32],
+    /// For each channel of a group, the numbers of the lanes that it is in, as bits.
+    lanes: &'a [f32],
+}
+
+impl TileBody for RowBody<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
+        let window = &self.conv.window;
+        let (b, each) = (S::LANES, self.conv.problem.group_in());
+        let [_, width] = window.input;
+        let mut sums = array!(M, |J| s.zero());
+        for ky in 0..window.kernel[0] {
+            let Some(iy) = window.position(0, self.row, ky) else { continue };
+            let line = self.x.as_ptr().wrapping_add(iy * width * b);
+            for kx in 0..window.kernel[1] {
+                // Where a column lies before the first one, it wraps, and is none.
+                let start = (first * window.stride[1] + kx * window.dilation[1])
+                    .wrapping_sub(window.pad[1]);
+                let mut x = array!(M, |J| s.zero());
+                unroll!(M, |J| {
+                    let column = start.wrapping_add(J * window.stride[1]);
+                    let inside = column < width;
+                    let at = if inside { line.wrapping_add(column * b) } else { ZEROS.as_ptr() };
+                    // SAFETY: a pixel of the plane (`Row` has its length), or ZEROS.
+                    x[J] = unsafe { s.load_ptr(at) };
+                });
+                let tap = (ky * window.kernel[1] + kx) * each;
+                for j in 0..each {
+                    // SAFETY: there is a vector for each tap and channel, and lanes for each
+                    // channel (`Row`).
+                    let (w, lanes) = unsafe {
+                        let w = s.load_ptr(self.weights.as_ptr().add((tap + j) * b));
+                        (w, s.load_ptr(self.lanes.as_ptr().add(j * b)))
+                    };
+                    let lanes = s.as_i32(lanes);
+                    unroll!(M, |J| sums[J] = s.fma(s.permute(lanes, x[J]), w, sums[J]));
+                }
+            }
+        }
+        let bias = s.load(self.bias);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
+        let range = first * b..(first + M) * b;
+        let residual = self.residual.map(|r| r.part(range.clone()));
+        let y = (&mut self.y[range], Format::F32);
+        self.conv.finish.store::<S, M, false, false>(s, sums, residual, y);
+    }
+}
