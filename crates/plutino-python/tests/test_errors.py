@@ -85,6 +85,45 @@ class Errors(unittest.TestCase):
         error = self.error(plutino.InputError, plutino.Session(support.ECHO), untidy)
         self.assertEqual(error.input, "x")
 
+    def test_numbers_and_lists_that_are_fed(self):
+        def session(dtype, size="()"):
+            return plutino.Session(
+                support.param(
+                    f"pnnx.Input in 0 1 x #x={size}{dtype}",
+                    "torch.clone c 1 1 x y",
+                    "pnnx.Output out 1 0 y",
+                )
+            )
+
+        for dtype, value in (
+            ("f32", 2), ("f32", 2.7), ("f32", True), ("f16", float("inf")), ("i64", 7),
+            ("i32", False), ("u8", 255), ("bool", True), ("c64", 1.5), ("f32", float("nan")),
+        ):
+            with self.subTest(dtype=dtype, value=value):
+                found = session(dtype)(value)
+                np.testing.assert_array_equal(found, np.asarray(value).astype(found.dtype))
+        self.assertEqual(session("u8", "(2)")([1, 2]).tolist(), [1, 2])
+        self.assertEqual(session("i64", "(0)")([]).shape, (0,))
+        for dtype, value in (
+            ("f32", None), ("i64", None), ("i64", "7"), ("f32", b"7"), ("f32", object()),
+            ("i64", 2.7), ("i64", 2.0), ("u8", 300), ("u8", -1), ("i32", 2**31), ("i64", 2**70),
+            ("bool", 0.5), ("bool", 1), ("f32", 1j), ("f16", 1e6), ("f32", 1e300),
+        ):
+            with self.subTest(dtype=dtype, value=value):
+                error = self.error(plutino.InputError, session(dtype), value)
+                self.assertEqual(error.input, "x")
+        for value in ([300, 1], [None, 1], ["1", "2"], [[1], [1, 2]]):
+            with self.subTest(value=value):
+                self.error(plutino.InputError, session("u8", "(2)"), value)
+        self.error(plutino.InputError, plutino.Session(support.ECHO), None)
+
+    def test_arrays_with_a_mask(self):
+        session = plutino.Session(support.ECHO)
+        values = np.ma.masked_array(np.arange(3.0), mask=[False, True, False])
+        self.assertIn("masked", str(self.error(plutino.InputError, session, values)))
+        self.assertEqual(session(values.filled(7)).tolist(), [0, 7, 2])
+        self.assertEqual(session(np.ma.masked_array(np.arange(3.0))).tolist(), [0, 1, 2])
+
     def test_an_operator_refuses(self):
         session = plutino.Session(support.DIGITS)
         error = self.error(plutino.OperatorError, session, np.zeros((1, 2, 8, 8), np.float32))

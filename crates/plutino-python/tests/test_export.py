@@ -10,6 +10,8 @@ import pickle
 import tempfile
 import unittest
 
+import numpy as np
+
 import plutino
 import support
 
@@ -19,7 +21,7 @@ try:
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
 
-from plutino._export import capture
+from plutino._export import capture, verify
 
 if not capture.available():
     raise unittest.SkipTest("this release of PyTorch has no exporter that is good enough")
@@ -276,10 +278,264 @@ class Compiling(unittest.TestCase):
             plutino.compile(nn.Linear(2, 2).eval(), torch.ones(1, 2), memory="none")
 
     def test_inputs_are_not_copied_nor_changed(self):
-        found = plutino.compile(nn.ReLU().eval(), torch.ones(4))
+        found = plutino.compile(nn.ReLU().eval(), torch.ones(4), dynamic=True)
         x = torch.randn(6).requires_grad_()
         self.assertFalse(found(x).requires_grad)
         torch.testing.assert_close(found(x[::2]), x[::2].relu().detach())
+
+    def test_a_tensor_that_is_given_twice_is_two_inputs(self):
+        class Minus(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = nn.Parameter(torch.randn(3, 4))
+                self.register_buffer("table", torch.randn(3, 4))
+                self.plain = torch.randn(3, 4)
+
+            def forward(self, a, b):
+                return a - 2 * b + self.weight * self.table - self.plain
+
+        net, same = Minus().eval(), torch.randn(3, 4)
+        x, y = torch.randn(3, 4), torch.randn(3, 4)
+        for example in (
+            (same, same),
+            (net.weight, net.table),
+            (net.plain, same),
+            {"b": same, "a": same},
+            (same, same.view(3, 4)),
+        ):
+            found = plutino.compile(net, example)
+            self.assertEqual([v.name for v in found.session.get_inputs()], ["a", "b"])
+            torch.testing.assert_close(found(x, y), net(x, y).detach())
+
+        class Varying(nn.Module):
+            def forward(self, a, b):
+                return a - 2 * b
+
+        found = plutino.compile(
+            Varying().eval(), (same, same), dynamic={"a": {0: "n"}, "b": {0: "n"}}
+        )
+        self.assertTrue(torch.equal(found(x[:2], y[:2]), x[:2] - 2 * y[:2]))
+
+    def test_arguments_that_are_written_behind_constants(self):
+        class Adding(nn.Module):
+            def forward(self, factor, parts, flag, out):
+                out.mul_(factor).add_(parts["x"])
+                return out.sum()
+
+        net = Adding().eval()
+        x, out, other = torch.rand(3), torch.rand(3), torch.rand(3)
+        expected, own = out * 2 + x, other * 2 + x
+        example = (2.0, {"n": 3, "x": torch.ones(3)}, None, torch.ones(3))
+        found = plutino.compile(net, example)
+        torch.testing.assert_close(found(2.0, {"n": 3, "x": x}, None, out), expected.sum())
+        torch.testing.assert_close(out, expected)
+        array = other.numpy()
+        found(2.0, {"n": 3, "x": x.numpy()}, None, array)
+        torch.testing.assert_close(torch.from_numpy(array), own)
+
+    def test_buffers_that_are_results(self):
+        class Returning(Counter):
+            def forward(self, x):
+                self.total.add_(x)
+                return self.total, self.total[:2]
+
+        net = Returning().eval()
+        found = plutino.compile(net, torch.ones(3))
+        self.assertEqual(found.error, 0.0)
+        self.assertEqual(net.total.tolist(), [0, 0, 0])
+        for count in (1, 2, 3):
+            total, first = found(torch.ones(3))
+            self.assertEqual((total.tolist(), first.tolist()), ([count] * 3, [count] * 2))
+
+    def test_the_same_call_in_other_words(self):
+        class Named(nn.Module):
+            def forward(self, x, scale=2.0, other=None, *, mask, shift=None):
+                x = x * scale * mask
+                x = x if other is None else x - other
+                return x if shift is None else x + shift
+
+        net = Named().eval()
+        x, mask, shift = torch.rand(3), torch.rand(3), torch.rand(3)
+        found = plutino.compile(net, (x,), kwargs={"mask": mask, "shift": shift})
+        expected = net(x, mask=mask, shift=shift)
+        for again in (
+            found(x, shift=shift, mask=mask),
+            found(x, 2.0, mask=mask, shift=shift),
+            found(scale=2.0, shift=shift, other=None, mask=mask, x=x),
+        ):
+            torch.testing.assert_close(again, expected)
+        for wrong in ({"scale": 3.0}, {"scale": 2}, {"other": x}, {"none": x}):
+            with self.subTest(wrong=wrong), self.assertRaises(plutino.InputError):
+                found(x, mask=mask, shift=shift, **wrong)
+        with self.assertRaises(plutino.InputError):
+            found(x, mask=mask)
+        # Defaults that the example spells out may be left out.
+        found = plutino.compile(net, (x, 2.0, None), kwargs={"shift": None, "mask": mask})
+        torch.testing.assert_close(found(x, mask=mask), net(x, mask=mask))
+        for wrong in ({"scale": 3.0}, {"scale": torch.tensor(2.0)}, {"shift": x}):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(plutino.InputError, "was"):
+                found(x, mask=mask, **wrong)
+
+        class Positional(nn.Module):
+            def forward(self, x, /, y, *, z):
+                return x - y * z
+
+        found = plutino.compile(Positional().eval(), (x,), kwargs={"y": mask, "z": shift})
+        for again in (found(x, z=shift, y=mask), found(x, mask, z=shift)):
+            torch.testing.assert_close(again, x - mask * shift)
+
+        class Starred(nn.Module):
+            def forward(self, *given, **named):
+                return given[0] * named["a"] - named["b"]
+
+        found = plutino.compile(Starred().eval(), (x,), kwargs={"a": mask, "b": shift})
+        torch.testing.assert_close(found(x, b=shift, a=mask), x * mask - shift)
+
+    def test_keys_of_dictionaries_stand_in_order(self):
+        class Keyed(nn.Module):
+            def forward(self, parts):
+                return torch.cat(list(parts.values()))
+
+        x, y = torch.rand(2), torch.rand(3)
+        found = plutino.compile(Keyed().eval(), ({"x": x, "y": y},))
+        self.assertTrue(torch.equal(found({"x": x, "y": y}), torch.cat([x, y])))
+        with self.assertRaisesRegex(plutino.InputError, "order of the example"):
+            found({"y": y, "x": x})
+
+    def test_hooks_see_what_is_given_by_position(self):
+        net = nn.Linear(4, 2).eval()
+        net.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2,))
+        x = torch.rand(3, 4)
+        found = plutino.compile(net, (x,), dynamic={"input": {0: "batch"}})
+        self.assertEqual(found.session.get_inputs()[0].shape, ("batch", 4))
+        x = torch.rand(5, 4)
+        torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+
+    def test_what_is_no_tensor_is_refused_where_one_was(self):
+        found = plutino.compile(Net().eval(), (torch.rand(1, 3, 5, 5), torch.tensor(2.0)))
+        for wrong in (None, "two"):
+            with self.subTest(wrong=wrong), self.assertRaises(plutino.InputError) as caught:
+                found(torch.rand(1, 3, 5, 5), scale=wrong)
+            self.assertIn("scale", str(caught.exception))
+        self.assertEqual(found(torch.rand(1, 3, 5, 5), 2.0)["scores"].shape, (1, 4))
+
+    def test_tensors_that_are_read_conjugated_or_negated(self):
+        x = torch.randn(4, dtype=torch.complex64)
+
+        class Twice(nn.Module):
+            def forward(self, x):
+                return x * 2
+
+        for given in (x.conj(), x.conj().imag):
+            found = plutino.compile(Twice().eval(), given)
+            torch.testing.assert_close(found(given), given * 2)
+
+    def test_sums_with_a_factor_have_the_dtype_of_pytorch(self):
+        class Adding(nn.Module):
+            def forward(self, a, b):
+                return torch.add(a, b, alpha=2)
+
+        flags = torch.tensor([True, False, True, False]), torch.tensor([True, True, False, False])
+        whole = torch.arange(4)
+        for a, b in (flags, (torch.rand(4).double(), whole), (torch.rand(4).double(), torch.rand(4))):
+            found = self.same(Adding(), a, b)
+            self.assertEqual(found(a, b).dtype, torch.add(a, b, alpha=2).dtype)
+
+
+class Sizes(unittest.TestCase):
+    """Shapes that the program of torch.export is not good for."""
+
+    def refused(self, found, *args, **fields):
+        with self.assertRaises(plutino.InputError) as caught:
+            found(*args)
+        for name, value in fields.items():
+            self.assertEqual(getattr(caught.exception, name), value)
+        return str(caught.exception)
+
+    def test_those_of_the_example(self):
+        class Mean(nn.Module):
+            def forward(self, x):
+                return x.sum(0) / x.shape[0]
+
+        net, x = Mean().eval(), torch.rand(5, 4)
+        found = plutino.compile(net, torch.rand(3, 4))
+        for again in (found, pickle.loads(pickle.dumps(found))):
+            message = self.refused(again, x, input="x", expected="3")
+            self.assertIn("dimension 0 of 'x' is 5", message)
+            self.assertIn("dynamic=", message)
+        self.refused(found, x[0], input="x", expected="2 dimension(s)")
+        self.refused(found, np.ones((3, 5), np.float32), expected="4")
+        # A session of the same files runs them: sizes of files are hints.
+        self.assertEqual(found.session(x).shape, (4,))
+        varying = plutino.compile(net, torch.rand(3, 4), dynamic={"x": {0: "n"}})
+        for size in (1, 3, 5):
+            torch.testing.assert_close(varying(x[:size]), net(x[:size]))
+        self.refused(varying, torch.rand(3, 5), expected="4")
+
+    def test_parts_of_an_argument_are_named(self):
+        class Parts(nn.Module):
+            def forward(self, parts, *others):
+                return parts["x"][1] + others[0]
+
+        x = torch.rand(3)
+        found = plutino.compile(Parts().eval(), ({"x": [1, x]}, x))
+        self.assertIn("args[0]['x'][1]", self.refused(found, {"x": [1, x[:2]]}, x))
+        self.assertIn("'args[1]'", self.refused(found, {"x": [1, x]}, x[:2]))
+
+    def test_bounds(self):
+        class Branch(nn.Module):
+            def forward(self, x):
+                return x[:4].sum(0) if x.shape[0] >= 4 else x.sum(0) * 100
+
+        net = Branch().eval()
+        named = {"x": {0: torch.export.Dim("rows", min=4, max=10)}}
+        for dynamic, least in ((named, "4 to 10"), (True, "at least 4")):
+            found = plutino.compile(net, torch.rand(6, 4), dynamic=dynamic)
+            for rows in (4, 9):
+                x = torch.rand(rows, 4)
+                torch.testing.assert_close(found(x), net(x))
+            self.refused(found, torch.rand(3, 4), input="x", expected=least)
+        found = plutino.compile(net, torch.rand(6, 4), dynamic=named)
+        self.refused(found, torch.rand(11, 4), expected="4 to 10")
+
+    def test_sizes_that_are_one(self):
+        class Both(nn.Module):
+            def forward(self, x, y):
+                return (x.sum(0) + y.sum(0)) / x.shape[0]
+
+        net = Both().eval()
+        found = plutino.compile(
+            net, (torch.rand(3, 4), torch.rand(3, 4)), dynamic={"x": {0: "n"}, "y": {0: "n"}}
+        )
+        x, y = torch.rand(5, 4), torch.rand(5, 4)
+        torch.testing.assert_close(found(x, y), net(x, y))
+        self.assertIn("x.shape[0]", self.refused(found, x, y[:2], input="y", expected="5"))
+
+    def test_conditions(self):
+        class Even(nn.Module):
+            def forward(self, x):
+                rows = x.shape[0]
+                return x.reshape(rows // 2, 2, 4).sum(1) if rows % 2 == 0 else x
+
+        net, x = Even().eval(), torch.rand(8, 4)
+        found = plutino.compile(net, torch.rand(6, 4), dynamic=True)
+        torch.testing.assert_close(found(x), net(x))
+        self.assertIn("x.shape[0] is 7", self.refused(found, x[:7]))
+        half = 2 * torch.export.Dim("half")
+        found = plutino.compile(net, torch.rand(6, 4), dynamic={"x": {0: half}})
+        torch.testing.assert_close(found(x), net(x))
+        self.refused(found, x[:7], input="x", expected="a multiple of 2")
+
+    def test_numbers_that_are_made_of_sizes(self):
+        class Numbers(nn.Module):
+            def forward(self, x):
+                return x.shape[0] > 3, x.shape[0] * 2, x.shape[0] / 2, x + 1
+
+        found = plutino.compile(Numbers().eval(), torch.rand(6, 7), dynamic=True)
+        for rows in (3, 5):
+            big, twice, half, _ = found(torch.rand(rows, 7))
+            self.assertIs(big, rows > 3)
+            self.assertEqual((twice, type(twice), half), (2 * rows, int, rows / 2))
 
 
 class Exporting(unittest.TestCase):
@@ -377,6 +633,40 @@ class Exporting(unittest.TestCase):
             plutino.export(Broken().eval(), self.path, torch.ones(3), exporter="torch.export")
         self.assertIn("GuardOnDataDependent", caught.exception.reason)
 
+        class Constant(nn.Module):
+            def forward(self, x):
+                return x + torch.ones(6, 4)
+
+        with self.assertRaises(plutino.ExportError) as caught:
+            plutino.export(Constant().eval(), self.path, torch.ones(6, 4), dynamic={"x": {0: "n"}})
+        self.assertIn("Suggested fixes: n = 6", caught.exception.reason)
+
+    def test_dtypes_of_results_are_compared(self):
+        one, other = np.ones(3, np.int32), np.ones(3, np.int64)
+        self.assertEqual(verify.deviation(one, one), 0.0)
+        self.assertEqual(verify.deviation(one, other), math.inf)
+        self.assertEqual(verify.deviation(one.astype("f4"), one.astype("f8")), math.inf)
+        error = verify.refuse(math.inf, 0.0, 2, (one, other), None)
+        verify.same_number(1.0, 1.0 + 1e-6, 0.0)
+        for number in (2.0, 1, True):
+            with self.subTest(number=number), self.assertRaises(plutino.MismatchError):
+                verify.same_number(1.0, number, 0.0)
+        self.assertIn("output 2 is int32 of shape (3,), the module's int64", str(error))
+
+    def test_a_refusal_leaves_the_files_of_before(self):
+        class Choice(nn.Module):
+            def forward(self, x):
+                return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 3, (x,))
+
+        x = torch.ones(3)
+        found = plutino.export(Choice().eval(), self.path, x)
+        with self.assertRaises(plutino.ExportError):
+            plutino.export(Broken().eval(), self.path, x, exporter="torch.export")
+        (y,) = plutino.Session(self.path).run(None, [x])
+        self.assertEqual(y.tolist(), [2, 2, 2])
+        plutino.export(nn.ReLU().eval(), self.path, x)
+        self.assertEqual(os.listdir(found.definitions), [])
+
     def test_pnnx_stands_in(self):
         try:
             import pnnx  # noqa: F401
@@ -387,7 +677,9 @@ class Exporting(unittest.TestCase):
             def forward(self, x, flag=True):
                 return {"y": x * 2 if float(x.sum()) > 0 else x * 3}
 
-        found = plutino.compile(Traced().eval(), torch.ones(2, 3))
+        with self.assertWarnsRegex(UserWarning, "GuardOnDataDependent") as caught:
+            found = plutino.compile(Traced().eval(), torch.ones(2, 3))
+        self.assertEqual(os.path.basename(caught.filename), os.path.basename(__file__))
         self.assertEqual(found.exporter, "pnnx")
         self.assertIn("GuardOnDataDependent", found.fallback)
         torch.testing.assert_close(found(torch.ones(2, 3))["y"], torch.full((2, 3), 2.0))

@@ -96,6 +96,8 @@ class Running(unittest.TestCase):
             session = plutino.Session(support.DIGITS, isa=isa, threads=1, memory="low")
             self.assertEqual((session.isa, session.threads), (isa, 1))
             self.close(session(self.inputs))
+        session = plutino.Session(support.DIGITS, threads=np.int64(1), max_memory=np.uint32(1 << 24))
+        self.assertEqual(session.threads, 1)
         alone = plutino.Session(support.DIGITS, batch_invariant=True, winograd=False)
         rows = np.concatenate([alone(row[None]) for row in self.inputs[:3]])
         np.testing.assert_array_equal(alone(self.inputs)[:3], rows)
@@ -121,6 +123,9 @@ class Running(unittest.TestCase):
             {"precision_of": {"conv1": 2}},
             {"threads": "two"},
             {"threads": True},
+            {"threads": np.True_},
+            {"threads": 2.0},
+            {"max_memory": 2**70},
             {"isa": "mmx"},
             {"memory": "some"},
             {"weights": "int8"},

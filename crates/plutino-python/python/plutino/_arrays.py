@@ -68,26 +68,66 @@ def _torch_bfloat16(data: Any) -> bool:
 def to_array(data: Any, recorded: Optional[str]) -> Tuple["np.ndarray[Any, Any]", str]:
     """An array of what is fed, and PNNX's name of its dtype. Copies nothing that NumPy can share.
 
-    Numbers and lists of them have no dtype of their own: they take that of the file.
+    Numbers and lists of them have no dtype of their own: they take that of the file, where it has
+    all of them.
     """
     if isinstance(data, np.ndarray):
-        array = data
+        if isinstance(data, np.ma.MaskedArray) and np.ma.is_masked(data):
+            raise _errors.InputError("elements of the array are masked: feed what filled() gives")
+        array = np.asarray(data)
     elif _torch_bfloat16(data):  # which neither NumPy nor its DLPack knows
         torch = sys.modules["torch"]
         return data.detach().cpu().contiguous().view(torch.int16).numpy(), "bf16"
     elif hasattr(data, "detach") and hasattr(data, "__array__"):
-        array = np.asarray(data.detach())  # a tensor of PyTorch that may want its gradient
+        data = data.detach()  # a tensor of PyTorch that may want its gradient
+        if hasattr(data, "resolve_conj"):  # and may be read as something else than what lies there
+            data = data.resolve_conj().resolve_neg()
+        array = np.asarray(data)
     elif hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         array = np.asarray(data)
     elif hasattr(data, "__dlpack__"):
         array = np.from_dlpack(data)
     else:
-        if recorded == "bf16":
-            recorded = "f32" if _bfloat16() is None else recorded
-        plain = _DTYPES.get(recorded or "")
-        dtype = _bfloat16() if plain == "bfloat16" else plain
-        array = np.asarray(data, dtype=dtype)
+        array = _numbers(data, recorded)
     return array, pnnx_name(array.dtype)
+
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+"""Each kind of numbers has those before."""
+
+
+def _numbers(data: Any, recorded: Optional[str]) -> "np.ndarray[Any, Any]":
+    """An array of a number, or of lists of numbers, of the dtype that the file records."""
+    found = np.asarray(data)
+    if found.dtype.kind not in _KINDS and found.dtype.name not in NAMES:
+        raise _errors.InputError(
+            f"it must be an array, or numbers of 64 bits, or lists of these, found {_short(data)}"
+        )
+    plain = _DTYPES.get(recorded or "")
+    if plain is None:
+        return found
+    if plain == "bfloat16":
+        narrow = _bfloat16()
+        wanted, kind = np.dtype(np.float32) if narrow is None else narrow, "f"
+    else:
+        wanted = np.dtype(plain)
+        kind = wanted.kind
+    if found.size == 0 or _KINDS.get(found.dtype.kind, 2) <= _KINDS[kind]:
+        with np.errstate(over="ignore"):
+            array = found.astype(wanted)
+        # Whole numbers stay what they are; others are rounded, but not to infinity.
+        seen = (np.isfinite(array), np.isfinite(found)) if kind in "fc" else (array, found)
+        if np.array_equal(*seen):
+            return array
+    raise _errors.InputError(
+        f"the file has {plain}, which does not have all of {_short(data)}", expected=recorded
+    )
+
+
+def _short(data: Any) -> str:
+    """A value in one line."""
+    text = " ".join(repr(data).split())
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def feed(operand: str, data: Any, recorded: Optional[str]) -> Feed:
@@ -97,8 +137,8 @@ def feed(operand: str, data: Any, recorded: Optional[str]) -> Feed:
         array, name = to_array(data, recorded)
     except _errors.InputError as error:
         message = f"operand '{operand}' cannot be fed: {error}"
-        raise _errors.InputError(message, input=operand) from None
-    except (TypeError, ValueError, BufferError) as error:
+        raise _errors.InputError(message, input=operand, expected=error.expected) from None
+    except (TypeError, ValueError, BufferError, RuntimeError, OverflowError) as error:
         raise _errors.InputError(
             f"operand '{operand}' cannot be fed: {error}", input=operand
         ) from error

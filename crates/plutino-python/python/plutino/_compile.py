@@ -19,6 +19,8 @@ class CompiledModule:
 
     Inputs are read where they lie, where they are dense and on the CPU; results are tensors in the
     memory that the run wrote to. It is pickled with its weights. Gradients are not computed.
+
+    Sizes that the module was not exported for are an :class:`InputError`.
     """
 
     def __init__(self, session: Session, found: Export) -> None:
@@ -45,14 +47,13 @@ class CompiledModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feeds = self._signature.flatten(args, kwargs)
+        self._signature.sizes.check(feeds)
         results = self._run({**feeds, **self._values})
         assume.check(self.assumptions, results)
         for state in self._states:
             self._values[state.input] = results[state.number]
-        if self._mutated:
-            leaves = list(feeds.values())
-            for leaf, output in self._mutated:
-                leaves[leaf].copy_(results[output])
+        for operand, output in self._mutated:
+            _write(feeds[operand], results[output])
         return self._signature.unflatten(results)
 
     def _run(self, feeds: Dict[str, Any]) -> List[Any]:
@@ -124,6 +125,14 @@ def _contents(param: str) -> Tuple[bytes, bytes]:
         return text, b""
     with open(weights, "rb") as file:
         return text, file.read()
+
+
+def _write(argument: Any, value: Any) -> None:
+    """Writes what the module would to its argument."""
+    if isinstance(argument, np.ndarray):
+        np.copyto(argument, value.numpy())
+    else:
+        argument.copy_(value)
 
 
 def _tensor(memory: Any) -> Any:

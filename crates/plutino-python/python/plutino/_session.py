@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
+import sys
 import threading
 import weakref
 from functools import partial
@@ -582,14 +584,34 @@ def _precisions(asked: Any) -> List[Tuple[str, str]]:
     return pairs
 
 
+_MOST = 2 * sys.maxsize + 1
+"""The largest number that the native half takes."""
+
+
 def _check(options: Dict[str, Any]) -> None:
+    """Refuses options of other types; numbers of NumPy become those of Python."""
     for name, kind in _KINDS.items():
         value = options[name]
         if value is None and kind is not bool:
             continue
-        fits = isinstance(value, kind) and (kind is not int or not isinstance(value, bool))
-        if not fits or (kind is int and value < 0):
-            expected = "a number, not negative" if kind is int else f"a {kind.__name__}"
+        expected = f"a {kind.__name__}"
+        fits = isinstance(value, kind)
+        if kind is int:
+            expected = f"a number, not negative and at most {_MOST}"
+            number = _whole(value)
+            fits = number is not None and 0 <= number <= _MOST
+            options[name] = number
+        if not fits:
             raise _errors.OptionError(
                 f"{name} must be {expected}, found {value!r}", option=name, expected=expected
             )
+
+
+def _whole(value: Any) -> Optional[int]:
+    """An integer, of NumPy's as well; ``None`` for what is none."""
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import os
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
+
+import numpy as np
 
 from .. import _errors
 from .._session import Session
@@ -46,7 +50,7 @@ class Export:
     """Where Python's ``if`` asks for a value of a tensor: what it was for the example. The model has
     that branch alone, and a further output for each, ``assumed.0``, by which a run is checked."""
     signature: Optional[Signature] = field(default=None, repr=False)
-    mutated: List[Tuple[int, int]] = field(default_factory=list, repr=False)
+    mutated: List[Tuple[str, int]] = field(default_factory=list, repr=False)
 
     def state(self, session: Session) -> Carried:
         """A state of a session of this model that carries the buffers which the module writes to,
@@ -92,7 +96,6 @@ def export(
     param, bin = _paths(path)
     found = Export(param, bin, None, "pnnx", signature=signature)
     expected = _expected(module, call, signature)
-    _clear_definitions(found)
     captured = None
     if exporter != "pnnx" and capture.available():
         try:
@@ -110,12 +113,19 @@ def export(
         try:
             with _unchanged(module):
                 written = pnnx.write(module, call, signature.out_spec, param, bin)
+            _clear_definitions(found)
         except _errors.ExportError as error:
             if found.fallback is None:
                 raise
             raise _errors.ExportError(
                 f"torch.export: {found.fallback}; {error}", reason=found.fallback
             ) from error
+        if found.fallback is not None:
+            _warn(
+                f"torch.export refuses the module ({found.fallback}): pnnx traced it instead. What "
+                "Python decides by values of tensors, or takes from them, is part of the model as "
+                "it was for the example, and no run checks that"
+            )
     signature.inputs, signature.constants = written.inputs, written.constants
     if captured is not None:
         signature.outputs = written.outputs[: len(expected)]
@@ -159,18 +169,18 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     args, kwargs = copy.deepcopy(call)
     with torch.no_grad(), _unchanged(module):
         results = module(*args, **kwargs)
-    leaves: List[Any]
-    leaves, signature.out_spec = pytree.tree_flatten(results)
+        flat, signature.out_spec = pytree.tree_flatten(results)
+        # Copies: what is one of the buffers is not to be put back with them.
+        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
     try:
         paths, _ = pytree.tree_flatten_with_path(results)
         signature.results = [_word(path) for path, _ in paths]
     except ValueError:  # a class that says how it is flattened, and not under which names
         signature.results = []
-    _, signature.in_spec = pytree.tree_flatten(call)
     # What pnnx gives: tensors alone.
     count = iter(range(len(leaves)))
     signature.outputs = [
-        next(count) if isinstance(leaf, torch.Tensor) else (leaf,) for leaf in leaves
+        next(count) if isinstance(leaf, torch.Tensor) else [leaf] for leaf in leaves
     ]
     return leaves
 
@@ -198,25 +208,31 @@ def _word(path: Any) -> Optional[str]:
 def _with_torch_export(
     module: Any, call: Any, dynamic: Any, found: Export, results: int
 ) -> Tuple[Any, Written]:
-    assert found.signature is not None
+    signature = found.signature
+    assert signature is not None
     with _unchanged(module):
         noted = None
         try:
-            captured, names = capture.capture(module, call, dynamic)
+            captured, names, sizes = capture.capture(module, call, dynamic)
         except Exception:
             noted = assume.note(module, copy.deepcopy(call))
             if not noted.useful:
                 raise
         if noted is not None:
             with assume.assumed(module, noted):
-                captured, names = capture.capture(module, call, dynamic)
-    words = found.signature.results or [None] * results
+                captured, names, sizes = capture.capture(module, call, dynamic)
+    words = signature.results or [None] * results
     useful = [] if noted is None else noted.useful
     words = [*words, *(f"assumed.{number}" for number in range(len(useful)))]
     written = program.write(captured, names, words)
     for (where, value), output in zip(useful, written.outputs[results:]):
         if isinstance(output, int):
             found.assumptions.append(Assumption(where, value, output))
+    signature.sizes = sizes
+    sizes.names = {
+        operand: name for operand, name in zip(written.inputs, signature.leaves) if operand
+    }
+    _clear_definitions(found)
     written.graph.save(found.param, found.bin)
     _save_definitions(found, written)
     found.exporter = "torch.export"
@@ -247,10 +263,31 @@ def _save_definitions(found: Export, written: Written) -> None:
         graph.save(f"{path}.pnnx.param", f"{path}.pnnx.bin")
 
 
+def _warn(message: str) -> None:
+    """Warns of a line outside of this package."""
+    package = __name__.partition(".")[0]
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
 def _reason(error: Exception) -> str:
-    """The first line of what an exporter says: others are advice to its developers."""
+    """The first line of what an exporter says, and what it suggests for sizes: other lines are
+    advice to its developers."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+    told = lines[:1]
+    fixes = next((at for at, line in enumerate(lines) if line.startswith("Suggested fixes")), None)
+    if fixes is not None:
+        why = [line for line in lines[1:fixes] if line.startswith("- ")]
+        ends = (at for at in range(fixes + 1, len(lines)) if " = " not in lines[at])
+        told = [lines[0].partition(" For more information")[0], *why[:1]]
+        told.append(f"{lines[fixes]} {', '.join(lines[fixes + 1 : next(ends, None)])}")
+    return f"{type(error).__name__}: {' '.join(told)}"[:_LONGEST]
+
+
+_LONGEST = 500
+"""Characters of what an exporter says."""
 
 
 def _refusal(error: Exception, reason: str) -> Exception:
@@ -277,15 +314,13 @@ def _compare(
     feeds = feeds_of(session, signature, found.states, call)
     results = session.run(None, feeds)
     expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-    tensors = (at for at in signature.outputs if isinstance(at, int))
-    actual = [results[at] for at in tensors if not isinstance(at, Item)]
+    actual = [results[at] for at in signature.outputs if isinstance(at, int)]
     if len(actual) != len(expected):
         raise _errors.MismatchError(
             f"the module has {len(expected)} results, the model {len(actual)}"
         )
-    actual = [
-        a.astype(b.dtype) if a.dtype.name == "bfloat16" else a for a, b in zip(actual, expected)
-    ]
+    # As those of the module are compared.
+    actual = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in actual]
     error, output = verify.worst(actual, expected)
     found.error = error
     if tolerance is None:
@@ -298,12 +333,16 @@ def _compare(
             own = verify.OWN * verify.own_error(module, call, expected)
             tolerance = max(tolerance, min(own, verify.MOST))
     found.tolerance = tolerance
+    for at, leaf in zip(signature.outputs, leaves):
+        if isinstance(at, Item):
+            verify.same_number(at.of(results), leaf, tolerance)
     if error <= tolerance:
         return
     operators = None
     if captured is not None:
         operators = verify.blame(session, captured, written, feeds)
-    raise verify.refuse(error, tolerance, output, operators)
+    pair = actual[output], expected[output]
+    raise verify.refuse(error, tolerance, output, pair, operators)
 
 
 def feeds_of(session: Session, signature: Signature, states: List[State], call: Any) -> Any:

@@ -6,7 +6,9 @@ import inspect
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
+from . import sizes
 from .signature import Arguments
+from .sizes import Sizes
 
 LEAST = (2, 5)
 """The first release of PyTorch whose exporter is good enough."""
@@ -23,22 +25,47 @@ def available() -> bool:
         return False
 
 
-def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, str]]:
-    """The program, and names of its symbols where the user gave any.
+def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, str], Sizes]:
+    """The program, names of its symbols where the user gave any, and what sizes it is good for.
 
     ``dynamic``: sizes that vary, as ``torch.export`` has them (``dynamic_shapes``), with words for
     dimensions (``{"x": {0: "batch"}}``), or ``True`` for all that can.
     """
     import torch
 
-    args, kwargs = call
+    args, kwargs = _apart(module, call)
     dims: Dict[str, Any] = {}
     shapes = _shapes(module, dynamic, args, kwargs, dims)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         program = program.run_decompositions({})
-    return program, _names(program, shapes, args, kwargs)
+    return program, _names(program, shapes), sizes.of(program)
+
+
+def _apart(module: Any, call: Arguments) -> Arguments:
+    """The same call with a tensor of its own for each argument: one that is given twice would be one
+    input, and one that is the module's own a constant."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    taken = {
+        id(value)
+        for part in module.modules()
+        for value in (*part._parameters.values(), *part._buffers.values(), *vars(part).values())
+        if isinstance(value, torch.Tensor)
+    }
+
+    def own(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in taken:
+            return leaf.detach().clone()
+        taken.add(id(leaf))
+        return leaf
+
+    args, kwargs = pytree.tree_map(own, call)
+    return args, kwargs
 
 
 def _shapes(
@@ -77,17 +104,16 @@ def _shapes(
         return value
 
     shapes = named(dynamic)
-    if isinstance(shapes, Mapping) and kwargs:
-        # What is not mentioned does not vary.
-        return {**{name: None for name in kwargs}, **shapes}
-    return shapes
+    if not isinstance(shapes, Mapping):
+        return shapes
+    # What is not mentioned does not vary.
+    front = inspect.signature(module.forward).bind_partial(*args).arguments
+    return {**dict.fromkeys([*front, *kwargs]), **shapes}
 
 
-def _names(
-    program: Any, shapes: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Dict[str, str]:
+def _names(program: Any, shapes: Any) -> Dict[str, str]:
     """Names that the user gave to sizes, by symbol of the program."""
-    if not isinstance(shapes, Mapping) or args:
+    if not isinstance(shapes, Mapping):
         return {}
     found: Dict[str, str] = {}
     values = {

@@ -22,9 +22,14 @@ _UNARY = (
 ).split()
 
 
-def _scaled(a: Arguments, name: str) -> Formula:
-    other = a["other"]
-    return (name, a["input"], other if a["alpha"] == 1 else ("mul", other, a["alpha"]))
+def _scaled(a: Arguments, name: str, node: Any) -> Optional[Formula]:
+    other, alpha = a["other"], a["alpha"]
+    dtype = getattr(getattr(other, "meta", {}).get("val"), "dtype", None)
+    result = node.meta["val"].dtype
+    if alpha == 1 or (str(result) == "torch.bool" and alpha):
+        return (name, a["input"], other)
+    # PyTorch multiplies in the dtype of the result.
+    return (name, a["input"], ("mul", other, alpha)) if dtype in (None, result) else None
 
 
 def _divided(a: Arguments) -> Optional[Formula]:
@@ -37,8 +42,6 @@ def _power(a: Arguments) -> Formula:
 
 
 _MAKE: Dict[str, Callable[[Arguments], Optional[Formula]]] = {
-    "add": lambda a: _scaled(a, "add"),
-    "sub": lambda a: _scaled(a, "sub"),
     "rsub": lambda a: ("sub", a["other"], a["input"]) if a["alpha"] == 1 else None,
     "mul": lambda a: ("mul", a["input"], a["other"]),
     "div": _divided,
@@ -54,8 +57,11 @@ def formula(function: str, arguments: Arguments, node: Any) -> Optional[Formula]
         source = arguments["input"].meta["val"]
         plain = not source.is_complex() and not arguments.get("decimals")
         return (function, arguments["input"]) if plain else None
-    make = _MAKE.get(function)
-    found = None if make is None else make(arguments)
+    if function in ("add", "sub"):
+        found = _scaled(arguments, function, node)
+    else:
+        make = _MAKE.get(function)
+        found = None if make is None else make(arguments)
     if found is None or any(isinstance(part, bool) for part in found):
         return None
     return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import _errors
 from . import calls
 from .graph import Graph
-from .signature import Item
+from .signature import Item, Output
 from .walk import Shared, Walk
 
 
@@ -31,11 +31,11 @@ class Written:
     """Of each leaf of the arguments the operand; ``None`` for what is no tensor, a constant."""
     constants: List[Any] = field(default_factory=list)
     """Of each leaf its value where it is a constant."""
-    outputs: List[Union[int, Tuple[Any]]] = field(default_factory=list)
+    outputs: List[Output] = field(default_factory=list)
     """Of each leaf of the results the number of the model's output, or its constant value."""
     states: List[State] = field(default_factory=list)
-    mutated: List[Tuple[int, int]] = field(default_factory=list)
-    """Arguments that the module writes to: number of the leaf, number of the output."""
+    mutated: List[Tuple[str, int]] = field(default_factory=list)
+    """Arguments that the module writes to: operand, number of the output."""
     random: bool = False
     """Whether numbers are drawn."""
     definitions: Dict[str, Graph] = field(default_factory=dict)
@@ -134,7 +134,6 @@ class _Program(Walk):
         (output,) = (node for node in self.nodes if node.op == "output")
         specs = self.program.graph_signature.output_specs
         states = {state.name: state for state in self.written.states}
-        leaves = {name: at for at, name in enumerate(self.written.inputs) if name is not None}
         count = 0
         pairs = list(zip(output.args[0], specs))
         # The caller's results, then what the next call needs.
@@ -143,10 +142,9 @@ class _Program(Walk):
             leaf = len(self.written.outputs)
             if kind == OutputKind.USER_OUTPUT:
                 if calls.is_node(value):
-                    number = count if calls.is_tensor(value) else Item(count)
-                    self.written.outputs.append(number)
+                    self.written.outputs.append(_output(value, count))
                 else:
-                    self.written.outputs.append((value,))
+                    self.written.outputs.append([value])
             if not calls.is_node(value):
                 continue
             if kind == OutputKind.USER_OUTPUT:
@@ -154,9 +152,19 @@ class _Program(Walk):
             elif kind == OutputKind.BUFFER_MUTATION:
                 states[spec.target].number, name = count, f"{spec.target}.next"
             elif kind == OutputKind.USER_INPUT_MUTATION:
-                self.written.mutated.append((leaves[spec.target], count))
+                self.written.mutated.append((spec.target, count))
                 name = f"{spec.target}.next"
             else:
                 raise _errors.ExportError(f"the program has an output of kind {kind.name}")
             self.graph.add("pnnx.Output", name or f"out{count}", [self.operand(value)])
             count += 1
+
+
+def _output(node: Any, number: int) -> Output:
+    """What is made of an output of the model: the tensor that it is, or a number of Python."""
+    import torch
+
+    if calls.is_tensor(node):
+        return number
+    kind = type(node.meta["val"])
+    return Item(number, {torch.SymBool: bool, torch.SymInt: int, torch.SymFloat: float}.get(kind, kind))

@@ -39,7 +39,7 @@ def tensors(results: Sequence[Any]) -> List["np.ndarray[Any, Any]"]:
 def deviation(actual: Any, expected: Any) -> float:
     """The largest difference, relative to the largest magnitude; infinite where something is not
     comparable."""
-    if actual.shape != expected.shape or (actual.dtype.kind != expected.dtype.kind):
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
     if expected.size == 0:
         return 0.0
@@ -62,6 +62,13 @@ def worst(actual: Sequence[Any], expected: Sequence[Any]) -> Tuple[float, int]:
     errors = [deviation(a, b) for a, b in zip(actual, expected)]
     at = max(range(len(errors)), key=errors.__getitem__, default=-1)
     return (errors[at], at) if errors else (0.0, -1)
+
+
+def same_number(actual: Any, expected: Any, tolerance: float) -> None:
+    """Refuses a number of Python that is not the module's."""
+    bound = max(tolerance, FLOATS) if isinstance(expected, float) else 0.0
+    if deviation(np.asarray(actual), np.asarray(expected)) > bound:
+        raise _errors.MismatchError(f"a result is {actual!r}, the module's {expected!r}")
 
 
 def allowed(expected: Sequence[Any], halves: bool) -> float:
@@ -141,14 +148,26 @@ def blame(
     return [value for value in report["values"] if value["wrong"]]
 
 
-def refuse(
-    error: float, tolerance: float, output: int, operators: Optional[List[Dict[str, Any]]]
-) -> _errors.MismatchError:
-    """The exception that says what differs."""
-    message = (
-        f"output {output} differs from the module's by {error:.2e} of its largest magnitude, "
+def _differs(actual: Any, expected: Any, error: float, tolerance: float) -> str:
+    """How an output differs from the module's."""
+    shapes = tuple(actual.shape), tuple(expected.shape)
+    if shapes[0] != shapes[1] or actual.dtype != expected.dtype:
+        return f"is {actual.dtype} of shape {shapes[0]}, the module's {expected.dtype} of {shapes[1]}"
+    return (
+        f"differs from the module's by {error:.2e} of its largest magnitude, "
         f"{tolerance:.1e} allowed"
     )
+
+
+def refuse(
+    error: float,
+    tolerance: float,
+    output: int,
+    pair: Tuple[Any, Any],
+    operators: Optional[List[Dict[str, Any]]],
+) -> _errors.MismatchError:
+    """The exception that says what differs: an output, of the model and of the module."""
+    message = f"output {output} {_differs(*pair, error, tolerance)}"
     first = operators[0] if operators else None
     if first is not None and first.get("operator"):
         why = first.get("why") or f"by {first['error']:.2e}, {first['tolerance']:.1e} allowed"
@@ -171,4 +190,15 @@ def refuse(
     )
 
 
-__all__ = ["MOST", "OWN", "allowed", "blame", "deviation", "own_error", "refuse", "tensors", "worst"]
+__all__ = [
+    "MOST",
+    "OWN",
+    "allowed",
+    "blame",
+    "deviation",
+    "own_error",
+    "refuse",
+    "same_number",
+    "tensors",
+    "worst",
+]
