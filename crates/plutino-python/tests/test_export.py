@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import io
 import math
 import os
@@ -16,12 +17,17 @@ import plutino
 import support
 
 try:
+    import pnnx as converter
+except ImportError:
+    converter = None
+
+try:
     import torch
     from torch import nn
 except ImportError:
     raise unittest.SkipTest("PyTorch is not installed") from None
 
-from plutino._export import capture, verify
+from plutino._export import capture, pnnx, verify
 
 if not capture.available():
     raise unittest.SkipTest("this release of PyTorch has no exporter that is good enough")
@@ -66,6 +72,24 @@ class Counter(nn.Module):
     def forward(self, x):
         self.total.add_(x.sum(0))
         return x - self.total
+
+
+@dataclasses.dataclass
+class Pair:
+    """A class that pytree knows."""
+
+    first: torch.Tensor
+    others: list
+
+
+torch.export.register_dataclass(Pair, serialized_type_name="test_export.Pair")
+
+
+@dataclasses.dataclass
+class Unknown:
+    """One that it does not know."""
+
+    y: torch.Tensor
 
 
 class Indexing(nn.Module):
@@ -430,6 +454,106 @@ class Compiling(unittest.TestCase):
             found = plutino.compile(Twice().eval(), given)
             torch.testing.assert_close(found(given), given * 2)
 
+    def test_arguments_that_an_operator_made(self):
+        x = torch.rand(3, requires_grad=True)
+        found = self.same(nn.ReLU(), x * 2)
+        self.assertTrue(torch.equal(found(x * -2), torch.zeros(3)))
+        plutino.compile(Net().eval(), {"image": torch.rand(1, 3, 5, 5), "scale": x.sum()})
+
+    def test_buffers_that_are_expanded_or_set(self):
+        class Setting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("wide", torch.arange(8.0).expand(2, 4, 8))
+                self.register_buffer("gaps", torch.full((1, 1), math.nan).expand(2, 4))
+                self.register_buffer("steps", torch.zeros(1))
+
+            def forward(self, x):
+                self.steps = self.steps + 1
+                self.steps.mul_(2)
+                return x + self.wide, self.gaps, self.steps * 1
+
+        net = Setting().eval()
+        kept = dict(net.named_buffers())
+        found = plutino.compile(net, torch.ones(2, 4, 8))
+        for name, buffer in net.named_buffers():
+            self.assertIs(buffer, kept[name])
+        self.assertEqual((net.steps.tolist(), net.wide[1, 3].tolist()), ([0], list(range(8))))
+        x = torch.rand(2, 4, 8)
+        for steps in (2, 6):
+            wide, gaps, counted = found(x)
+            self.assertTrue(torch.equal(wide, x + net.wide) and bool(gaps.isnan().all()))
+            self.assertEqual(counted.tolist(), [steps])
+
+    def test_classes_that_are_registered(self):
+        class Sums(nn.Module):
+            def forward(self, pair, more):
+                return Pair(pair.first * 2, [pair.others[0] + more["x"][1]])
+
+        def example(first, second):
+            return Pair(torch.rand(first), [torch.rand(second)]), {"x": (1, torch.rand(second))}
+
+        net = Sums().eval()
+        found = plutino.compile(net, example(3, 4), dynamic=True)
+        for sizes in ((3, 4), (5, 6)):
+            given = example(*sizes)
+            result, expected = found(*given), net(*given)
+            self.assertIsInstance(result, Pair)
+            self.assertTrue(torch.equal(result.first, expected.first))
+            self.assertTrue(torch.equal(result.others[0], expected.others[0]))
+
+    def test_caches_of_transformers(self):
+        try:
+            from transformers import LlamaConfig, LlamaForCausalLM
+            from transformers.cache_utils import DynamicCache
+            from transformers.integrations.executorch import (  # noqa: F401
+                register_dynamic_cache_export_support,
+            )
+        except ImportError as error:
+            self.skipTest(str(error))
+        config = LlamaConfig(
+            num_hidden_layers=1,
+            hidden_size=16,
+            intermediate_size=32,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            vocab_size=50,
+        )
+        net = LlamaForCausalLM(config).eval()
+        example, prompt = torch.randint(0, 50, (2, 1, 5))
+        token = torch.tensor([[7]])
+        first = plutino.compile(net, {"input_ids": example})
+        with torch.no_grad():
+            seen = net(example).past_key_values
+        then = plutino.compile(net, {"input_ids": token, "past_key_values": seen})
+        self.assertEqual((first.exporter, then.exporter), ("torch.export", "torch.export"))
+
+        result = first(input_ids=prompt)
+        cache = result.past_key_values
+        self.assertIsInstance(cache, DynamicCache)
+        again = pickle.loads(pickle.dumps(then))(input_ids=token, past_key_values=cache)
+        self.assertEqual(cache.get_seq_length(), 5)  # that of the caller is as it was
+        with torch.no_grad():
+            expected = net(torch.cat([prompt, token], 1))
+        for found, logits in ((result, expected.logits[:, :5]), (again, expected.logits[:, 5:])):
+            torch.testing.assert_close(found.logits, logits, rtol=1e-5, atol=1e-5)
+        (layer,), (own,) = again.past_key_values.layers, expected.past_key_values.layers
+        torch.testing.assert_close(layer.keys, own.keys, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(layer.values, own.values, rtol=1e-5, atol=1e-5)
+        with self.assertRaisesRegex(plutino.InputError, "exported for 5"):
+            then(input_ids=token, past_key_values=again.past_key_values)
+
+        class Mixed(nn.Module):
+            def forward(self, x):
+                found = DynamicCache()
+                found.layers = [object()]
+                return x, found
+
+        with self.assertRaisesRegex(plutino.ExportError, "use_cache=False"):
+            plutino.compile(Mixed().eval(), torch.ones(2))
+        with self.assertRaises(plutino.InputError):
+            then(input_ids=token, past_key_values=Mixed()(token)[1])
+
     def test_sums_with_a_factor_have_the_dtype_of_pytorch(self):
         class Adding(nn.Module):
             def forward(self, a, b):
@@ -525,6 +649,37 @@ class Sizes(unittest.TestCase):
         found = plutino.compile(net, torch.rand(6, 4), dynamic={"x": {0: half}})
         torch.testing.assert_close(found(x), net(x))
         self.refused(found, x[:7], input="x", expected="a multiple of 2")
+
+    def test_sizes_that_pytorch_asks_whether_they_are_one(self):
+        class Small(nn.Module):
+            """Images of 4 pixels end as one, those of 8 as four."""
+
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+                self.norm, self.second = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, 2, 1)
+                self.down = nn.Conv2d(8, 8, 1, 2)
+
+            def forward(self, x):
+                x = nn.functional.relu(self.norm(self.first(x)))
+                x = nn.functional.relu(self.second(x) + self.down(x))
+                return nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)
+
+        net = Small().eval()
+        found = plutino.compile(net, torch.rand(2, 3, 8, 8), dynamic=True)
+        for size in (8, 4, 1, 12):
+            x = torch.rand(1, 3, size, size)
+            torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+
+        class Asking(nn.Module):
+            def forward(self, x):
+                x = nn.functional.max_pool2d(x, 2)
+                return x * 2 if x.shape[2] == 1 else x + 1
+
+        found = plutino.compile(Asking().eval(), torch.rand(2, 3, 8, 8), dynamic=True)
+        x = torch.rand(1, 3, 6, 6)
+        torch.testing.assert_close(found(x), Asking()(x))
+        self.assertIn("x.shape[2] is 2", self.refused(found, x[:, :, :2]))
 
     def test_numbers_that_are_made_of_sizes(self):
         class Numbers(nn.Module):
@@ -668,9 +823,7 @@ class Exporting(unittest.TestCase):
         self.assertEqual(os.listdir(found.definitions), [])
 
     def test_pnnx_stands_in(self):
-        try:
-            import pnnx  # noqa: F401
-        except ImportError:
+        if converter is None:
             self.skipTest("pnnx is not installed")
 
         class Traced(nn.Module):
@@ -686,6 +839,81 @@ class Exporting(unittest.TestCase):
         asked = plutino.compile(Net().eval(), torch.randn(1, 3, 8, 8), exporter="pnnx")
         self.assertEqual((asked.exporter, asked.fallback), ("pnnx", None))
         self.assertEqual(asked(torch.randn(1, 3, 8, 8))["best"][0].dtype, torch.int64)
+
+
+    def test_traces_keep_no_results_that_are_no_tensors(self):
+        class Hidden(nn.Module):
+            def forward(self, x):
+                return {"out": Unknown(y=x * 2)}
+
+        net, x = Hidden().eval(), torch.ones(3)
+        with self.assertRaises(plutino.ExportError) as caught:
+            plutino.compile(net, x)
+        for part in ("torch.export: ", "known type", "'out' is an Unknown", "register_dataclass"):
+            self.assertIn(part, str(caught.exception))
+        with self.assertRaisesRegex(plutino.ExportError, "use_cache=False"):
+            plutino.export(net, self.path, x, exporter="pnnx")
+        self.assertFalse(os.path.exists(self.path + ".pnnx.param"))
+
+        class Counting(nn.Module):
+            def __init__(self, number):
+                super().__init__()
+                self.number = number
+
+            def forward(self, x, at):
+                return x * 2, self.number(x, at), None, "word", True, 7
+
+        example = torch.rand(3) + 1, torch.tensor([0, 2, 2])
+        for number in (
+            lambda x, at: float(x.sum()),
+            lambda x, at: int(at[0]),
+            lambda x, at: bool((x > 0).all()),
+        ):
+            with self.assertRaisesRegex(plutino.ExportError, "result 1 is .* for the example"):
+                plutino.export(Counting(number).eval(), self.path, example, exporter="pnnx")
+        if converter is None:
+            self.skipTest("pnnx is not installed")
+        net = Counting(lambda x, at: x.shape[0] / 2).eval()
+        found = plutino.compile(net, example, exporter="pnnx")
+        x = torch.rand(3)
+        result, *others = found(x, example[1])
+        self.assertTrue(torch.equal(result, x * 2))
+        self.assertEqual(others, [1.5, None, "word", True, 7])
+
+    def test_modules_that_are_traces(self):
+        if converter is None:
+            self.skipTest("pnnx is not installed")
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).eval()
+        traced = torch.jit.trace(net, torch.rand(2, 3))
+        with self.assertWarnsRegex(UserWarning, "ScriptModule"):
+            found = plutino.compile(traced, torch.rand(2, 3))
+        x = torch.rand(2, 3)
+        torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-5, atol=1e-5)
+        for dynamic in (True, {"x": {0: "batch"}}):
+            with self.assertRaisesRegex(plutino.ExportError, "ScriptModule"):
+                plutino.compile(traced, torch.rand(2, 3), dynamic=dynamic)
+
+    def test_a_converter_that_ends_early(self):
+        class Ending:
+            """What pnnx does where its program crashes."""
+
+            def __init__(self, said):
+                self.said = said
+
+            def export(self, module, path, inputs):
+                os.write(2, self.said)
+                open(path.replace(".pt", "_pnnx.py")).close()
+
+        folder = pathlib.Path(self.path).parent
+        for number, (said, told) in enumerate(
+            ((b"pass 1\nterminated: no such type\n\n", "no such type"), (b"", "printed nothing"))
+        ):
+            inner = folder / str(number)
+            inner.mkdir()
+            reason = pnnx._run(Ending(said), nn.ReLU(), inner / "model", [])
+            self.assertIn("ended without writing its script, model_pnnx.py", reason)
+            self.assertIn(told, reason)
+            self.assertNotIn("FileNotFound", reason)
 
 
 class Documentation(unittest.TestCase):

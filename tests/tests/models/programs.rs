@@ -3,9 +3,11 @@
 use plutino::ir::{Graph, LoadOptions};
 use plutino::runtime::{Program, extract};
 use plutino::{
-    Definitions, Model, ModelError, ModelOptions, Request, Session, SessionOptions, Tensor,
+    Context, Definitions, Model, ModelError, ModelOptions, Partition, Placement, Request, Session,
+    SessionOptions, Tensor,
 };
 use plutino_fixtures::{Fixture, OpCase, Run};
+use std::collections::HashMap;
 
 fn definitions(case: &OpCase) -> Definitions {
     let mut definitions = Definitions::new();
@@ -173,5 +175,54 @@ fn optimized_models_agree_with_pytorch() {
             let comparison = ours.compare(theirs, case.tolerance).unwrap();
             assert!(comparison.is_match(), "{name}: {comparison}");
         }
+    }
+}
+
+/// Each part has the numbers of the file that it needs, and what follows from views of views of an
+/// input is in the part of whoever reads it.
+#[test]
+fn parts_have_numbers_and_views_of_their_own() {
+    let lines = "7767517\n10 10\n\
+        pnnx.Input in 0 1 x #x=(1,5,9)f32\n\
+        Tensor.select a 1 1 x y dim=0 index=-1\n\
+        torch.reshape b 1 1 y z shape=(5,9)\n\
+        Tensor.slice s 1 1 z v dim=1 start=0 end=-1 step=1\n\
+        pnnx.Expression n 0 1 k expr=2\n\
+        nn.ReLU r 1 1 v w\n\
+        pnnx.Expression t 2 1 w k u expr=mul(@0,@1)\n\
+        pnnx.Expression e 2 1 u k q expr=add(@0,@1)\n\
+        pnnx.Output o1 1 0 v\n\
+        pnnx.Output o2 1 0 q\n";
+    let model = Model::from_graph(Graph::parse(lines).unwrap()).unwrap();
+    let x: Vec<f32> = (0..45).map(|i| i as f32 - 20.0).collect();
+    let x = Tensor::from_slice(&x, [1, 5, 9]).unwrap();
+    let names = ["a", "b", "s", "r", "t", "e"];
+    for cut in 1..names.len() {
+        let contexts: Vec<_> = (0..2).map(|_| Context::of_threads(1).unwrap()).collect();
+        let place = |p: Placement, (i, name): (usize, &&str)| p.place(name, usize::from(i >= cut));
+        let placement = names.iter().enumerate().fold(Placement::new(), place);
+        let options = SessionOptions::default().with_contexts(contexts).with_placement(placement);
+        let session = model.session(options).unwrap();
+        let plan = session.plan(&[x.spec()]).unwrap();
+        let partition = Partition::of(&model, &plan).unwrap();
+        // What is known so far, by the names of operands.
+        let mut known = HashMap::from([("x".to_owned(), x.clone())]);
+        for (number, part) in partition.parts().iter().enumerate() {
+            let part_model = Model::from_graph(part.graph.clone()).unwrap();
+            let part_session = part_model.session(SessionOptions::default()).unwrap();
+            let inputs = part_session.model().inputs().iter();
+            let inputs: Vec<Tensor> = inputs.map(|input| known[&input.name].clone()).collect();
+            let outputs = part_session.run(&inputs).unwrap();
+            let mut made: Vec<&str> = Vec::new();
+            for link in partition.links().iter().filter(|link| link.from == Some(number)) {
+                if !made.contains(&link.operand.as_str()) {
+                    made.push(&link.operand);
+                }
+            }
+            assert_eq!(made.len(), outputs.len());
+            known.extend(made.iter().map(ToString::to_string).zip(outputs));
+        }
+        let whole = session.run(std::slice::from_ref(&x)).unwrap();
+        assert_eq!([&known["v"], &known["q"]], [&whole[0], &whole[1]], "{cut}");
     }
 }

@@ -8,9 +8,9 @@
 //!   times w[0] of  0 0 0 0 | 4 4 4 4 | ...        the first channel of each group
 //!   times w[1] of  1 1 1 1 | 5 5 5 5 | ...        the second
 //! ```
-//! A block of the output needs the block of the input of the same number alone. Each vector of it
-//! is loaded once a tap, and its lanes are exchanged for each channel of a group: as many
-//! instructions as multiply-adds, so that half of the peak is the most.
+//! A block of the output needs the block of the input of the same number alone. The lanes of each
+//! vector of it are exchanged for each channel of a group. That takes an instruction for each
+//! multiply-add, or, where three columns of taps lie side by side, one for three.
 //!
 //! Loops: image, block and some rows (a task) / row / tile of pixels / row and column of taps /
 //! channel of a group.
@@ -35,14 +35,14 @@ use plutino_cpu::{PackKey, Par};
 use plutino_tensor::{AlignedBuf, FloatSource, Floats, TensorError};
 use std::borrow::Cow;
 
-/// Pixels of a tile: as many sums and as many vectors of the input stay in registers.
-const MR: usize = 8;
+/// Pixels of a tile: sums, weights of three taps and lanes fill the registers of AVX2.
+const MR: usize = 10;
 
 /// Pixels of a task, at least.
 const TASK_PIXELS: usize = 512;
 
 /// Share of the peak that is reached.
-const SHARE: f64 = 0.35;
+const SHARE: f64 = 0.5;
 
 /// Lanes of a block, at most.
 const MOST: usize = 16;
@@ -212,6 +212,96 @@ impl TileBody for RowBody<'_> {
 
     #[cfg_attr(not(unoptimised), inline(always))]
     fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
+        let b = S::LANES;
+        let mut sums = match self.suits::<M>(first) {
+            #[cfg(not(unoptimised))]
+            true => self.three::<S, M>(s, first),
+            _ => self.any::<S, M>(s, first),
+        };
+        let bias = s.load(self.bias);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
+        let range = first * b..(first + M) * b;
+        let residual = self.residual.map(|r| r.part(range.clone()));
+        let y = (&mut self.y[range], Format::F32);
+        self.conv.finish.store::<S, M, false, false>(s, sums, residual, y);
+    }
+}
+
+/// Columns of the input under M pixels and three columns of taps. (Tiles of more than [`MR`] pixels
+/// are compiled, but never run.)
+const fn columns(pixels: usize) -> usize {
+    if pixels + 2 < 12 { pixels + 2 } else { 12 }
+}
+
+/// Whether an input column lies under this tap of one of M pixels.
+#[cfg_attr(unoptimised, allow(dead_code))]
+const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
+    column >= tap && column < tap + pixels
+}
+
+impl RowBody<'_> {
+    /// Whether [`Self::three`] can take the M pixels from `first` on: three columns of taps, no
+    /// strides, and no padding but under the first and the last column.
+    #[inline(always)]
+    fn suits<const M: usize>(&self, first: usize) -> bool {
+        let window = &self.conv.window;
+        let ([_, pad], [_, width]) = (window.pad, window.input);
+        (window.kernel[1], window.stride[1], window.dilation[1]) == (3, 1, 1)
+            && M <= MR
+            && first + 1 >= pad
+            && first + M < width + pad
+    }
+
+    /// Each vector of the input is exchanged once for the three pixels that it lies under.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    #[cfg_attr(unoptimised, allow(dead_code))] // its frame would be too large
+    fn three<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let window = &self.conv.window;
+        let (b, each) = (S::LANES, self.conv.problem.group_in());
+        let [_, width] = window.input;
+        // Where the first column lies before the row, it wraps, and is none.
+        let start = first.wrapping_sub(window.pad[1]);
+        let last = start.wrapping_add(M + 1);
+        let mut sums = array!(M, |J| s.zero());
+        for ky in 0..window.kernel[0] {
+            let Some(iy) = window.position(0, self.row, ky) else { continue };
+            let row = (iy * width).wrapping_add(start).wrapping_mul(b);
+            let row = self.x.as_ptr().wrapping_add(row);
+            let left = if start < width { row } else { ZEROS.as_ptr() };
+            let right = row.wrapping_add((M + 1) * b);
+            let right = if last < width { right } else { ZEROS.as_ptr() };
+            for j in 0..each {
+                let tap = self.weights.as_ptr().wrapping_add((ky * 3 * each + j) * b);
+                let w = array!(3, |KX| {
+                    // SAFETY: there is a vector for each tap and channel (`Row`).
+                    unsafe { s.load_ptr(tap.wrapping_add(KX * each * b)) }
+                });
+                // SAFETY: there are lanes for each channel of a group (`Row`).
+                let lanes = s.as_i32(unsafe { s.load_ptr(self.lanes.as_ptr().add(j * b)) });
+                unroll!(columns(M), |C| {
+                    let at = if C == 0 {
+                        left
+                    } else if C == M + 1 {
+                        right
+                    } else {
+                        row.wrapping_add(C * b)
+                    };
+                    // SAFETY: a column of a row of the plane (asked above, or by `suits`; `Row` has
+                    // its length), or ZEROS.
+                    let x = s.permute(lanes, unsafe { s.load_ptr(at) });
+                    unroll!(3, |KX| if const { meets(C, KX, M) } {
+                        let i = C.wrapping_sub(KX);
+                        sums[i] = s.fma(x, w[KX], sums[i]);
+                    });
+                });
+            }
+        }
+        sums
+    }
+
+    /// For any window.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
         let window = &self.conv.window;
         let (b, each) = (S::LANES, self.conv.problem.group_in());
         let [_, width] = window.input;
@@ -223,15 +313,14 @@ impl TileBody for RowBody<'_> {
                 // Where a column lies before the first one, it wraps, and is none.
                 let start = (first * window.stride[1] + kx * window.dilation[1])
                     .wrapping_sub(window.pad[1]);
-                let mut x = array!(M, |J| s.zero());
+                let tap = (ky * window.kernel[1] + kx) * each;
+                let mut at = array!(M, |J| ZEROS.as_ptr());
                 unroll!(M, |J| {
                     let column = start.wrapping_add(J * window.stride[1]);
-                    let inside = column < width;
-                    let at = if inside { line.wrapping_add(column * b) } else { ZEROS.as_ptr() };
-                    // SAFETY: a pixel of the plane (`Row` has its length), or ZEROS.
-                    x[J] = unsafe { s.load_ptr(at) };
+                    if column < width {
+                        at[J] = line.wrapping_add(column * b);
+                    }
                 });
-                let tap = (ky * window.kernel[1] + kx) * each;
                 for j in 0..each {
                     // SAFETY: there is a vector for each tap and channel, and lanes for each
                     // channel (`Row`).
@@ -240,15 +329,14 @@ impl TileBody for RowBody<'_> {
                         (w, s.load_ptr(self.lanes.as_ptr().add(j * b)))
                     };
                     let lanes = s.as_i32(lanes);
-                    unroll!(M, |J| sums[J] = s.fma(s.permute(lanes, x[J]), w, sums[J]));
+                    unroll!(M, |J| {
+                        // SAFETY: a pixel of the plane (`Row` has its length), or ZEROS.
+                        let x = s.permute(lanes, unsafe { s.load_ptr(at[J]) });
+                        sums[J] = s.fma(x, w, sums[J]);
+                    });
                 }
             }
         }
-        let bias = s.load(self.bias);
-        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
-        let range = first * b..(first + M) * b;
-        let residual = self.residual.map(|r| r.part(range.clone()));
-        let y = (&mut self.y[range], Format::F32);
-        self.conv.finish.store::<S, M, false, false>(s, sums, residual, y);
+        sums
     }
 }

@@ -181,9 +181,10 @@ impl Task<'_> {
                 let (terms, tile) = (inp * weights.taps, max_pixels::<S>());
                 body.panel.fetch = Ahead::new(window, terms, tile, in_block);
             }
-            // A last block of few channels is computed by halves of vectors, and a block that is
-            // left by itself has more pixels in a tile: so far for 1x1 and first layers only, where
-            // these are common.
+            // A block that is left by itself, as all are in groups of one block, has more pixels in
+            // a tile; a last one of few channels is computed by halves of vectors: so far for 1x1
+            // and first layers only, where these are common.
+            let alone = position != Position::SUM;
             let apart = matches!(position, Position::DENSE | Position::ROW);
             let last = channels - (blocks - 1) * b;
             // Where vectors of both lengths take the same time, a block beside another one shares
@@ -199,7 +200,7 @@ impl Task<'_> {
                 }
                 (body.piece, start) = (start, pixels.end);
                 match blocks - usize::from(half) {
-                    1 if apart => {
+                    1 if alone => {
                         for_each_tile(s, pixels.clone(), &mut Single::<false, PAIRS>(&mut body))
                     }
                     0 => {}
@@ -290,8 +291,8 @@ impl<const PAIRS: bool> TileBody for Pair<'_, PAIRS> {
     }
 }
 
-/// One block of a pair, where pixels are dense or lie in a row; with `HALF` one that has no more
-/// channels than half a vector.
+/// One block of a pair, where pixels are dense or lie in a row or in a table; with `HALF` one that
+/// has no more channels than half a vector.
 struct Single<'a, 'p, const HALF: bool, const PAIRS: bool>(&'a mut Pair<'p, PAIRS>);
 
 impl<const HALF: bool, const PAIRS: bool> TileBody for Single<'_, '_, HALF, PAIRS> {
@@ -342,14 +343,17 @@ impl<const PAIRS: bool> Pair<'_, PAIRS> {
         unsafe { tile::<S, V, MR, POSITION, BLOCKS, PAIRS>(v, &self.panel, first) }
     }
 
-    /// The sums of the block that the panel stands at alone, of pixels that are dense or lie in a
-    /// row.
+    /// The sums of the block that the panel stands at alone, of pixels that are dense, lie in a row
+    /// or in a table.
     #[inline(always)]
     fn sums_of_one<S: Simd, V: Simd, const MR: usize>(&self, v: V, first: usize) -> Tile<V, MR> {
         // SAFETY: as for such pixels of a pair.
         unsafe {
             match self.position {
                 Position::ROW => self.sums::<S, V, MR, { Position::ROW }, 1>(v, first),
+                Position::TABLE if const { V::LANES == S::LANES } => {
+                    self.sums::<S, V, MR, { Position::TABLE }, 1>(v, first)
+                }
                 _ => self.sums::<S, V, MR, { Position::DENSE }, 1>(v, first),
             }
         }

@@ -15,10 +15,10 @@ import numpy as np
 from .. import _errors
 from .._session import Session
 from .._state import State as Carried
-from . import assume, capture, pnnx, program, verify
+from . import assume, capture, classes, pnnx, program, traced, verify
 from .assume import Assumption
 from .program import State, Written
-from .signature import Item, Signature, given
+from .signature import Arguments, Item, Signature, given
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -91,8 +91,9 @@ def export(
     A module that is training is refused: call ``eval()`` first.
     """
     _check(module, exporter)
+    classes.register()
     signature = Signature.of(module)
-    call = signature.arguments(*given(example_inputs, kwargs))
+    call = _detached(signature.arguments(*given(example_inputs, kwargs)))
     param, bin = _paths(path)
     found = Export(param, bin, None, "pnnx", signature=signature)
     expected = _expected(module, call, signature)
@@ -112,7 +113,10 @@ def export(
     if captured is None:
         try:
             with _unchanged(module):
-                written = pnnx.write(module, call, signature.out_spec, param, bin)
+                traced.check(module, call, expected, signature.results)
+            with _unchanged(module):
+                numbers = any(not isinstance(at, int) for at in signature.outputs)
+                written = pnnx.write(module, call, signature.out_spec, param, bin, numbers)
             _clear_definitions(found)
         except _errors.ExportError as error:
             if found.fallback is None:
@@ -161,6 +165,19 @@ def _paths(path: Path) -> Tuple[str, str]:
     return f"{stem}.pnnx.param", f"{stem}.pnnx.bin"
 
 
+def _detached(call: Arguments) -> Arguments:
+    """The same call without the operators that made its tensors: with them none is copied."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    def detached(leaf: Any) -> Any:
+        made = isinstance(leaf, torch.Tensor) and not leaf.is_leaf
+        return leaf.detach() if made else leaf
+
+    args, kwargs = pytree.tree_map(detached, call)
+    return args, kwargs
+
+
 def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     """The module's own results, flat; buffers that it writes to are put back."""
     import torch
@@ -169,7 +186,7 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     args, kwargs = copy.deepcopy(call)
     with torch.no_grad(), _unchanged(module):
         results = module(*args, **kwargs)
-        flat, signature.out_spec = pytree.tree_flatten(results)
+        flat, signature.out_spec = classes.flatten(results)
         # Copies: what is one of the buffers is not to be put back with them.
         leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
     try:
@@ -187,14 +204,34 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
 
 @contextlib.contextmanager
 def _unchanged(module: Any) -> Iterator[None]:
-    """Puts buffers back that a module writes to when it is called."""
-    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    """Puts buffers back that a module writes to, or sets, when it is called."""
+    kept = [
+        (part, name, buffer, buffer.shape, _distinct(buffer).clone())
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None
+    ]
     try:
         yield
     finally:
-        for name, buffer in module.named_buffers():
-            if name in kept and buffer.shape == kept[name].shape:
-                buffer.detach().copy_(kept[name])
+        for part, name, buffer, shape, values in kept:
+            current = getattr(part, name, None)
+            if current is None or current.shape != shape:
+                continue  # a table that grew
+            if current is not buffer:
+                setattr(part, name, buffer)
+            _distinct(buffer.detach()).copy_(values)
+
+
+def _distinct(tensor: Any) -> Any:
+    """One of those elements that lie at the same place, as ``expand`` has them: what lies at several
+    is not written to."""
+    import torch
+
+    for dim, stride in enumerate(tensor.stride() if tensor.layout == torch.strided else ()):
+        if stride == 0 and tensor.shape[dim]:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def _word(path: Any) -> Optional[str]:

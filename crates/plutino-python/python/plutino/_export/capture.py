@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from . import sizes
-from .signature import Arguments
+from .signature import Arguments, parameters
 from .sizes import Sizes
 
 LEAST = (2, 5)
@@ -83,16 +82,20 @@ def _shapes(
         return None
     if dynamic is True:
 
-        def every(leaf: Any) -> Any:
-            return (
-                {at: Dim.AUTO for at in range(leaf.dim())}
-                if isinstance(leaf, torch.Tensor)
-                else None
-            )
+        def every(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return {at: Dim.AUTO for at in range(value.dim())}
+            parts, spec = pytree.tree_flatten(value, is_leaf=lambda part: part is not value)
+            if spec.is_leaf():
+                return None
+            # Of classes that are registered with pytree, torch.export wants lists.
+            found = [every(part) for part in parts]
+            builtin = spec.type in pytree.BUILTIN_TYPES
+            return pytree.tree_unflatten(found, spec) if builtin else found
 
         # By parameter: those behind a star are one.
-        call = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-        return {name: pytree.tree_map(every, value) for name, value in call.items()}
+        call = parameters(module).bind(*args, **kwargs).arguments
+        return {name: every(value) for name, value in call.items()}
 
     def named(value: Any) -> Any:
         if isinstance(value, str):
@@ -107,7 +110,7 @@ def _shapes(
     if not isinstance(shapes, Mapping):
         return shapes
     # What is not mentioned does not vary.
-    front = inspect.signature(module.forward).bind_partial(*args).arguments
+    front = parameters(module).bind_partial(*args).arguments
     return {**dict.fromkeys([*front, *kwargs]), **shapes}
 
 

@@ -16,9 +16,12 @@ from .graph import Graph
 from .program import Written
 
 
-def write(module: Any, call: Tuple[Any, Any], results: Any, param: str, bin: str) -> Written:
-    """Exports through pnnx a module whose results have this structure. Its inputs are the tensors
-    among the arguments, in order."""
+def write(
+    module: Any, call: Tuple[Any, Any], results: Any, param: str, bin: str, numbers: bool = False
+) -> Written:
+    """Exports through pnnx a module whose results have this structure, with ``numbers`` and other
+    leaves that are no tensors among them. Its inputs are the tensors among the arguments, in order.
+    """
     import torch
     from torch.utils import _pytree as pytree
 
@@ -30,7 +33,7 @@ def write(module: Any, call: Tuple[Any, Any], results: Any, param: str, bin: str
         ) from None
     leaves = pytree.tree_leaves(call)
     at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    traced, tensors = traceable(module, call, results)
+    traced, tensors = traceable(module, call, results, numbers)
     with tempfile.TemporaryDirectory(prefix="plutino-pnnx-") as folder, torch.no_grad():
         stem = pathlib.Path(folder) / "model"
         reason = _run(pnnx, traced, stem, tensors)
@@ -46,10 +49,13 @@ def write(module: Any, call: Tuple[Any, Any], results: Any, param: str, bin: str
     return written
 
 
-def traceable(module: Any, call: Tuple[Any, Any], results: Any) -> Tuple[Any, List[Any]]:
+def traceable(
+    module: Any, call: Tuple[Any, Any], results: Any, numbers: bool = False
+) -> Tuple[Any, List[Any]]:
     """A module with tensors in and tensors out, which is what TorchScript traces, and what it is
     called with: the module itself where it is one, else what calls it. ``results`` is the structure
-    of its results, as pytree has it: lists, dictionaries and numbers among them are not traced."""
+    of its results, as pytree has it: lists, dictionaries and ``numbers`` among them are not
+    traced."""
     import torch
     from torch.utils import _pytree as pytree
 
@@ -71,7 +77,7 @@ def traceable(module: Any, call: Tuple[Any, Any], results: Any) -> Tuple[Any, Li
             results = pytree.tree_leaves(self.module(*args, **kwargs))
             return tuple(leaf for leaf in results if isinstance(leaf, torch.Tensor))
 
-    plain = not kwargs and len(at) == len(leaves) and len(leaves) == len(args)
+    plain = not (kwargs or numbers) and len(at) == len(leaves) and len(leaves) == len(args)
     plain &= results.is_leaf() or (results.type is tuple and results.num_nodes == results.num_leaves + 1)
     return (module if plain else Flat().eval()), tensors
 
@@ -80,28 +86,40 @@ def _run(pnnx: Any, module: Any, stem: pathlib.Path, inputs: List[Any]) -> Optio
     """Runs pnnx where its by-products do no harm. Older releases end with an error once the graph
     is written; what it was."""
     here = os.getcwd()
+    said = stem.with_name("said.txt")
     os.chdir(stem.parent)
     try:
-        with warnings.catch_warnings(), _silence():
+        with warnings.catch_warnings(), _silence(said):
             warnings.simplefilter("ignore")
             pnnx.export(module, str(stem.with_suffix(".pt")), tuple(inputs))
     except Exception as error:
+        script = f"{stem.name}_pnnx.py"
+        if isinstance(error, FileNotFoundError) and script in str(error):
+            return f"pnnx ended without writing its script, {script}; {_last_line(said)}"
         return f"{type(error).__name__}: {error}"
     finally:
         os.chdir(here)
     return None
 
 
+def _last_line(said: pathlib.Path) -> str:
+    """The end of what a program printed."""
+    lines = [line.strip() for line in said.read_text(errors="replace").splitlines()]
+    last = next(filter(None, reversed(lines)), None)
+    return "it printed nothing" if last is None else f"the last line that it printed: {last}"
+
+
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keeps what the converter prints, which is a program of its own, from the terminal."""
+def _silence(said: pathlib.Path) -> Iterator[None]:
+    """Keeps what the converter prints, which is a program of its own, from the terminal: it goes to
+    this file."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
-    nothing = os.open(os.devnull, os.O_WRONLY)
+    instead = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
+        os.dup2(instead, 1)
+        os.dup2(instead, 2)
         yield
     finally:
         sys.stdout.flush()
@@ -109,4 +127,4 @@ def _silence() -> Iterator[None]:
         for number, kept in zip((1, 2), saved):
             os.dup2(kept, number)
             os.close(kept)
-        os.close(nothing)
+        os.close(instead)

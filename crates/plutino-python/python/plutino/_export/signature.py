@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from .. import _errors
+from . import classes
 from .sizes import Sizes
 
 Arguments = Tuple[Tuple[Any, ...], Dict[str, Any]]
@@ -35,6 +36,14 @@ def given(example: Any, kwargs: Optional[Mapping[str, Any]] = None) -> Arguments
         return (), {**example, **(kwargs or {})}
     args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
     return args, dict(kwargs or {})
+
+
+def parameters(module: Any) -> inspect.Signature:
+    """Those of ``forward``; any where it does not say, as after ``torch.jit.trace``."""
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        return inspect.signature(lambda *args, **kwargs: None)
 
 
 @dataclass
@@ -71,7 +80,7 @@ class Signature:
     def of(module: Any) -> "Signature":
         kinds = inspect.Parameter
         found = Signature([])
-        for name, parameter in inspect.signature(module.forward).parameters.items():
+        for name, parameter in parameters(module).parameters.items():
             if parameter.kind == kinds.VAR_POSITIONAL:
                 found.names = None
             elif parameter.kind == kinds.KEYWORD_ONLY:
@@ -82,11 +91,13 @@ class Signature:
                 found.defaults[name] = parameter.default
         return found
 
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        classes.register()  # in another process
+
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """The call that is exported: by position what is given so, the others in the order of the
         parameters. What :meth:`flatten` gets must be the same call."""
-        from torch.utils import _pytree as pytree
-
         self.positional = len(args)
         named = self._named(args, kwargs)
         order = [*(self.names or ()), *self.keywords]
@@ -99,7 +110,7 @@ class Signature:
             for name, value in named.items()
             if name in self.defaults and _is_same(value, self.defaults[name])
         ]
-        leaves, self.in_spec = pytree.tree_flatten(call)
+        leaves, self.in_spec = classes.flatten(call)
         self.leaves = self._called(call) or [f"argument {at}" for at in range(len(leaves))]
         return call
 
@@ -147,8 +158,6 @@ class Signature:
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Dict[str, Any]:
         """Values of the model's inputs, by operand."""
-        from torch.utils import _pytree as pytree
-
         named = self._named(args, kwargs)
         known = {*self.by_name, *(self.names or ())[: self.positional]}
         named = {
@@ -161,7 +170,7 @@ class Signature:
         for name in self.optional:
             named.setdefault(name, self.defaults[name])
         call = self._call(args, named)
-        leaves, spec = pytree.tree_flatten(call)
+        leaves, spec = classes.flatten(call, _errors.InputError)
         if spec != self.in_spec:
             why = ""
             if sorted(self._called(call)) == sorted(self.leaves):

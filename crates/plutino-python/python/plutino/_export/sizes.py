@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -202,6 +203,19 @@ def _size(size: Any, symbols: Dict[str, int]) -> Size:
     return Varying(str(symbol), int(factor), int(offset))
 
 
+def _is_layout(guard: Any) -> bool:
+    """Whether PyTorch asked, and not the module, if a size is other than 1: by that it knows what is
+    broadcast and how memory lies, which operators see for themselves in each run."""
+    import torch
+
+    expression = guard.expr
+    if not (expression.is_Relational and expression.rel_op == "!=" and 1 in expression.args):
+        return False
+    where = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    file = getattr(where, "filename", None)
+    return file is None or file.startswith(os.path.dirname(torch.__file__) + os.sep)
+
+
 def _conditions(environment: Any, symbols: Mapping[str, int]) -> List[str]:
     """What Python asked of sizes, as far as it can be asked of those of a call: it is so for the
     example."""
@@ -209,6 +223,8 @@ def _conditions(environment: Any, symbols: Mapping[str, int]) -> List[str]:
 
     found: List[str] = []
     for guard in environment.guards:
+        if _is_layout(guard):
+            continue
         expression = environment.replace(guard.expr)
         names = {str(symbol) for symbol in expression.free_symbols}
         if not names or not names <= symbols.keys():
