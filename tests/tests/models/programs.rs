@@ -199,7 +199,7 @@ fn parts_have_numbers_and_views_of_their_own() {
     let names = ["a", "b", "s", "r", "t", "e"];
     for cut in 1..names.len() {
         let contexts: Vec<_> = (0..2).map(|_| Context::of_threads(1).unwrap()).collect();
-        let place = |p: Placement, (i, name): (usize, &&str)| p.place(name, usize::from(i >= cut));
+        let place = |p: Placement, (i, name): (usize, &&str)| p.place(*name, usize::from(i >= cut));
         let placement = names.iter().enumerate().fold(Placement::new(), place);
         let options = SessionOptions::default().with_contexts(contexts).with_placement(placement);
         let session = model.session(options).unwrap();

@@ -272,10 +272,11 @@ impl RowBody<'_> {
             let right = if last < width { right } else { ZEROS.as_ptr() };
             for j in 0..each {
                 let tap = self.weights.as_ptr().wrapping_add((ky * 3 * each + j) * b);
-                let w = array!(3, |KX| {
-                    // SAFETY: there is a vector for each tap and channel (`Row`).
-                    unsafe { s.load_ptr(tap.wrapping_add(KX * each * b)) }
-                });
+                // SAFETY: there is a vector for each tap and channel (`Row`).
+                let (w0, w1, w2) = unsafe {
+                    let (first, second) = (s.load_ptr(tap), s.load_ptr(tap.wrapping_add(each * b)));
+                    (first, second, s.load_ptr(tap.wrapping_add(2 * each * b)))
+                };
                 // SAFETY: there are lanes for each channel of a group (`Row`).
                 let lanes = s.as_i32(unsafe { s.load_ptr(self.lanes.as_ptr().add(j * b)) });
                 unroll!(columns(M), |C| {
@@ -289,10 +290,17 @@ impl RowBody<'_> {
                     // SAFETY: a column of a row of the plane (asked above, or by `suits`; `Row` has
                     // its length), or ZEROS.
                     let x = s.permute(lanes, unsafe { s.load_ptr(at) });
-                    unroll!(3, |KX| if const { meets(C, KX, M) } {
-                        let i = C.wrapping_sub(KX);
-                        sums[i] = s.fma(x, w[KX], sums[i]);
-                    });
+                    // The pixels that it lies under, by column of taps.
+                    let (i, j, k) = (C, C.wrapping_sub(1), C.wrapping_sub(2));
+                    if const { meets(C, 0, M) } {
+                        sums[i] = s.fma(x, w0, sums[i]);
+                    }
+                    if const { meets(C, 1, M) } {
+                        sums[j] = s.fma(x, w1, sums[j]);
+                    }
+                    if const { meets(C, 2, M) } {
+                        sums[k] = s.fma(x, w2, sums[k]);
+                    }
                 });
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! `out[o, l, i] = in[o, 0, i] + ... + in[o, l, i]`
 //!
-//! Loops: for each `o`, 32 neighbours `i` at a time (parallel) - `l`. Floats are added in f64,
-//! integers in i64 (wrapping).
+//! Loops: for each `o`, 32 neighbours `i` at a time (parallel) - `l`; along the last dimension, for
+//! each row (parallel) - `l`. Floats are added in f64, integers in i64 (wrapping).
 
 use super::any::LogSum;
 use crate::Par;
@@ -14,6 +14,8 @@ use crate::par::{SharedMut, stop::Watch};
 const GRAIN: usize = 1 << 13;
 /// Neighbours that are scanned together.
 const COLUMNS: usize = 32;
+/// Elements of a row between two looks whether it is to end.
+const PIECE: usize = 4096;
 
 /// What is accumulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +100,9 @@ pub fn scan_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
 ) {
     let total = outer.saturating_mul(len).saturating_mul(inner);
     assert!(input.len() == total && output.len() == total, "input and output of a scan");
+    if inner == 1 {
+        return scan_rows(par, [outer, len], input, output, init, step, finish);
+    }
     let chunks = inner.div_ceil(COLUMNS);
     let work = len.saturating_mul(COLUMNS.min(inner)).max(1);
     let output = SharedMut::new(output);
@@ -117,6 +122,37 @@ pub fn scan_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
                 for ((acc, &x), out) in acc.iter_mut().zip(&input[at..at + n]).zip(output) {
                     *acc = step(*acc, l, x);
                     *out = finish(*acc);
+                }
+            }
+        }
+    });
+}
+
+/// The same of neighbours: whole rows, one element after the other.
+fn scan_rows<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
+    par: &Par,
+    [rows, len]: [usize; 2],
+    input: &[T],
+    output: &mut [U],
+    init: A,
+    step: impl Fn(A, usize, T) -> A + Sync,
+    finish: impl Fn(A) -> U + Sync,
+) {
+    let output = SharedMut::new(output);
+    par.split(rows, GRAIN / len.max(1), |range| {
+        let mut watch = Watch::new();
+        for row in range {
+            let mut acc = init;
+            for first in (0..len).step_by(PIECE) {
+                let piece = row * len + first..row * len + len.min(first + PIECE);
+                if watch.stops(piece.len()) {
+                    return;
+                }
+                // SAFETY: tasks have disjoint rows.
+                let output = unsafe { output.slice(piece.clone()) };
+                for (i, (&x, out)) in input[piece].iter().zip(output).enumerate() {
+                    acc = step(acc, first + i, x);
+                    *out = finish(acc);
                 }
             }
         }
