@@ -200,3 +200,52 @@ fn attention_with_a_query_that_is_known() {
     let plan = session.plan(&[x[0].spec()]).unwrap();
     assert!(plan.steps().any(|step| step.kernel.starts_with("attention")), "not fused");
 }
+
+/// The greatest and the sum of each channel's pixels, of whole blocks of channels and of others,
+/// where a convolution makes them in blocks: with whole numbers, exactly those of plain tensors.
+#[test]
+fn folds_of_pixels_in_channel_blocks() {
+    for (channels, dims, keepdim) in [
+        (32, &[5usize, 7][..], "False"),
+        (20, &[5, 7], "True"),
+        (32, &[300], "False"),
+        (19, &[3, 4, 5], "True"),
+        (16, &[3, 4, 5], "False"),
+    ] {
+        let rank = dims.len();
+        let each = |n: usize| vec![n.to_string(); rank].join(",");
+        let spatial: Vec<String> = (2..2 + rank).map(|d| d.to_string()).collect();
+        let spatial = spatial.join(",");
+        let text = format!(
+            "7767517\n6 6\n\
+             pnnx.Input in 0 1 x\n\
+             nn.Conv{rank}d conv 1 1 x y bias=False dilation=({}) groups=1 in_channels=4 \
+             kernel_size=({}) out_channels={channels} padding=({}) padding_mode=zeros \
+             stride=({}) @weight=({channels},4,{})f32\n\
+             torch.amax greatest 1 1 y a dim=({spatial}) keepdim={keepdim}\n\
+             torch.sum sum 1 1 y b dim=({spatial}) keepdim={keepdim}\n\
+             prim::TupleConstruct t 2 1 a b c\n\
+             pnnx.Output out 1 0 c\n",
+            each(1),
+            each(3),
+            each(1),
+            each(1),
+            each(3)
+        );
+        let mut graph = Graph::parse(&text).unwrap();
+        let number = |i: usize| (i * 31 % 11) as f32 - 5.0;
+        let shape: Vec<usize> = [channels, 4].into_iter().chain(vec![3; rank]).collect();
+        let weight: Vec<f32> = (0..shape.iter().product()).map(number).collect();
+        let id = graph.operator_by_name("conv").unwrap();
+        let weight = plutino::ir::Attribute::from_elements(shape, &weight).unwrap();
+        graph.attrs_mut(id).unwrap().insert("weight".into(), weight);
+        let model = Model::from_graph(graph).unwrap();
+        let shape: Vec<usize> = [2, 4].into_iter().chain(dims.iter().copied()).collect();
+        let x: Vec<f32> = (0..shape.iter().product()).map(number).collect();
+        let x = [Tensor::from_slice(&x, shape).unwrap()];
+        // Winograd's algorithms round.
+        let options = SessionOptions::default().without_winograd();
+        let plain = run(&model, &x, options.clone().without_pass("layout"));
+        assert_eq!(run(&model, &x, options), plain, "{channels} {dims:?} {keepdim}");
+    }
+}

@@ -240,20 +240,32 @@ struct PoolF32 {
     input: usize,
 }
 
-/// The mean, or the sum, of each channel of f32 images `(N, C, H, W)` in channel blocks: `(N, C)`,
-/// padded to whole blocks. `input` is the operator's input that they are.
+/// What [`planned_fold_of_blocks`] makes of the pixels of a channel.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum OfBlocks {
+    Sum,
+    Mean,
+    Max,
+}
+
+/// The mean, the sum or the greatest element of each channel of f32 images `(N, C, spatial...)` in
+/// channel blocks: `(N, C)`, padded to whole blocks. `input` is the operator's input that they are.
 ///
 /// # Errors
 /// Where an image has no pixels.
 pub(crate) fn planned_fold_of_blocks(
     cx: &PlanCx<'_>,
     input: usize,
-    sum: bool,
+    of: OfBlocks,
 ) -> Result<Planned, PlanError> {
-    let divisor = if sum { Divisor::Fixed(1) } else { Divisor::Inputs };
+    let kind = match of {
+        OfBlocks::Sum => Kind::Average(Divisor::Fixed(1)),
+        OfBlocks::Mean => Kind::Average(Divisor::Inputs),
+        OfBlocks::Max => Kind::Max(Indices::No),
+    };
     let rank = TensorValue::at(cx.inputs, input)?.shape().rank();
     let windows = Windows::Adaptive([Some(1); 3][..rank.saturating_sub(2).min(3)].to_vec());
-    Pool { input, windows, kind: Kind::Average(divisor) }.plan(cx)
+    Pool { input, windows, kind }.plan(cx)
 }
 
 impl Kernel for PoolF32 {

@@ -4,16 +4,17 @@
 //! counterparts. A NaN counts as the extremum; of equal elements the first gives the position.
 
 use super::{Dims, planned};
+use crate::pool::{OfBlocks, planned_fold_of_blocks};
 use crate::support::assemble::leaf;
 use crate::support::halves::{self, Parts};
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, NodeReader, Operator, PlanCx, PlanError, Planned, ShapeError,
-    StrideRule, TensorValue, ValueSpec, register_op,
+    BuildError, BuildProblem, Cost, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::for_ordered;
 use plutino_kernels::reduce::{Fold, Reduction, arg_extremum, extremum, first_zeros, reduce_f32};
-use plutino_tensor::{DType, Shape};
+use plutino_tensor::{DType, Layout, Shape};
 
 #[derive(Debug)]
 struct Extremum {
@@ -116,6 +117,9 @@ impl Operator for Extremum {
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
         let (dtype, fold, _) = self.bind(cx.inputs)?;
+        if TensorValue::at(cx.inputs, self.input)?.spec.layout != Layout::Plain {
+            return planned_fold_of_blocks(cx, self.input, OfBlocks::Max);
+        }
         let (input, max, isa) = (leaf(cx.inputs, self.input), self.max, cx.isa);
         let outputs = self.outputs;
         if halves::is_half(dtype) {
@@ -152,6 +156,15 @@ impl Operator for Extremum {
             })),
             _ => Err(PlanError::Unsupported(format!("an extremum of {dtype}"))),
         )
+    }
+
+    fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
+        match TensorValue::at(cx.inputs, self.input) {
+            Ok(x) if self.max && self.outputs == Outputs::Values => {
+                self.dims.of_pixels(x, cx.block())
+            }
+            _ => LayoutSupport::PLAIN,
+        }
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {

@@ -4,15 +4,15 @@
 //! of integers and bool are i64, wrapping; means, norms and variances are made of floats.
 
 use super::{Dims, planned};
-use crate::pool::planned_fold_of_blocks;
+use crate::pool::{OfBlocks, planned_fold_of_blocks};
 use crate::support::assemble::leaf;
 use crate::support::halves::{self, Parts};
 use crate::support::in_dtype::in_dtype;
 use crate::support::several::several;
 use crate::{
-    BuildError, BuildProblem, Cost, FromParameter, LayoutCx, LayoutOf, LayoutSupport, NodeReader,
-    Operator, PlanCx, PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec,
-    function, register_op,
+    BuildError, BuildProblem, Cost, FromParameter, LayoutCx, LayoutSupport, NodeReader, Operator,
+    PlanCx, PlanError, Planned, Role, ShapeError, StrideRule, TensorValue, ValueSpec, function,
+    register_op,
 };
 use plutino_ir::Parameter;
 use plutino_kernels::reduce::{
@@ -194,8 +194,8 @@ impl Operator for Reduce {
         let (input, what) = (leaf(cx.inputs, self.input), self.what);
         if TensorValue::at(cx.inputs, self.input)?.spec.layout != Layout::Plain {
             return match what {
-                What::Mean => planned_fold_of_blocks(cx, self.input, false),
-                What::Sum => planned_fold_of_blocks(cx, self.input, true),
+                What::Mean => planned_fold_of_blocks(cx, self.input, OfBlocks::Mean),
+                What::Sum => planned_fold_of_blocks(cx, self.input, OfBlocks::Sum),
                 _ => Err(PlanError::Unsupported(format!("a {} of channel blocks", what.name()))),
             };
         }
@@ -260,23 +260,12 @@ impl Operator for Reduce {
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
         let Ok(x) = TensorValue::at(cx.inputs, self.input) else { return LayoutSupport::PLAIN };
-        let shape = x.shape();
-        let spatial = &[2, 3, 4][..shape.rank().saturating_sub(2).min(3)];
-        let pixels = x.spec.may_lie_in_blocks() && self.dims.are_exactly(shape, spatial);
-        if !pixels || shape.numel() == 0 {
-            return LayoutSupport::PLAIN;
-        }
         // In blocks, slices are added, rows of their sum, and then its columns: (D + H + W) steps
         // of rounding, not as few as elsewhere.
-        if shape[2..].iter().fold(0, |sum: usize, &n| sum.saturating_add(n)) > MOST_STEPS {
-            return LayoutSupport::PLAIN;
-        }
+        let spatial = x.shape().iter().skip(2);
+        let steps = spatial.fold(0, |sum: usize, &n| sum.saturating_add(n));
         match self.what {
-            What::Mean | What::Sum if self.dims.keepdim => LayoutSupport::COMMON,
-            // The results of whole blocks lie as those of planes do.
-            What::Mean | What::Sum if shape[1].is_multiple_of(cx.block()) => {
-                LayoutSupport { inputs: &[LayoutOf::Own], outputs: &[LayoutOf::Plain] }
-            }
+            What::Mean | What::Sum if steps <= MOST_STEPS => self.dims.of_pixels(x, cx.block()),
             _ => LayoutSupport::PLAIN,
         }
     }

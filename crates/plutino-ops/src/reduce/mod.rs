@@ -18,8 +18,10 @@ mod quantile;
 mod scan;
 mod truth;
 
-use crate::{BuildError, NodeReader, RunCx, RunError, ShapeError};
-use crate::{Kernel, Planned};
+use crate::{
+    BuildError, Kernel, LayoutOf, LayoutSupport, NodeReader, Planned, RunCx, RunError, ShapeError,
+    TensorValue,
+};
 use plutino_kernels::reduce::Fold;
 use plutino_tensor::Shape;
 
@@ -42,6 +44,22 @@ impl Dims {
     fn are_exactly(&self, shape: &Shape, dims: &[usize]) -> bool {
         let known = |&dim: &i64| shape.dim(dim).is_ok_and(|d| dims.contains(&d));
         self.dims.len() == dims.len() && self.dims.iter().all(known)
+    }
+
+    /// The layouts of what is made of all pixels of each channel, in blocks of so many; plain where
+    /// something else is reduced.
+    fn of_pixels(&self, x: &TensorValue, block: usize) -> LayoutSupport {
+        let shape = x.shape();
+        let spatial = &[2, 3, 4][..shape.rank().saturating_sub(2).min(3)];
+        let pixels = x.spec.may_lie_in_blocks() && self.are_exactly(shape, spatial);
+        match pixels && shape.numel() > 0 {
+            true if self.keepdim => LayoutSupport::COMMON,
+            // The results of whole blocks lie as those of planes do.
+            true if shape[1].is_multiple_of(block) => {
+                LayoutSupport { inputs: &[LayoutOf::Own], outputs: &[LayoutOf::Plain] }
+            }
+            _ => LayoutSupport::PLAIN,
+        }
     }
 
     /// First dimensions that are not reduced.
