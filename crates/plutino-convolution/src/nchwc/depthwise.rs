@@ -291,7 +291,7 @@ const fn both_rows(kernel: usize) -> usize {
 
 /// Whether an input column lies under this tap of one of M pixels.
 #[cfg_attr(unoptimised, allow(dead_code))]
-const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
+pub(super) const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
     column >= tap && column < tap + pixels
 }
 

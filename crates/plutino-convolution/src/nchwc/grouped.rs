@@ -18,6 +18,7 @@
 //! For: 2 to 8 channels of a group, as many out as in, that divide a block. Figures:
 //! docs/decisions/002-direct-convolution.md.
 
+use super::depthwise::meets;
 use super::finish::Finish;
 use super::format::Format;
 use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
@@ -180,7 +181,7 @@ impl Vectorized for Row<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { conv, x, weights, bias, row, residual, y } = self;
+        let Self { conv, x, weights, bias, .. } = self;
         let (window, each) = (&conv.window, conv.problem.group_in());
         assert!(x.len() == window.input_pixels() * S::LANES && S::LANES <= MOST);
         assert!(weights.len() == window.taps() * each * S::LANES && bias.len() == S::LANES);
@@ -190,24 +191,18 @@ impl Vectorized for Row<'_> {
             *lane = (o / each * each + j) as u32;
         }
         let lanes = bytemuck::cast_slice(&lanes);
-        let mut body = RowBody { conv, x, weights, bias, row, residual, y, lanes };
-        for_each_tile(s, 0..window.output[1], &mut body);
+        for_each_tile(s, 0..window.output[1], &mut Tiles { of: self, lanes });
     }
 }
 
-struct RowBody<'a> {
-    conv: &'a Grouped,
-    x: &'a [f32],
-    weights: &'a [f32],
-    bias: &'a [f32],
-    row: usize,
-    residual: Option<Residual<'a>>,
-    y: &'a mut [f32],
+/// The tiles of a row.
+struct Tiles<'a> {
+    of: Row<'a>,
     /// For each channel of a group, the numbers of the lanes that it is in, as bits.
     lanes: &'a [f32],
 }
 
-impl TileBody for RowBody<'_> {
+impl TileBody for Tiles<'_> {
     const FULL: FullTile = FullTile::Pixels(MR);
 
     #[cfg_attr(not(unoptimised), inline(always))]
@@ -218,12 +213,12 @@ impl TileBody for RowBody<'_> {
             true => self.three::<S, M>(s, first),
             _ => self.any::<S, M>(s, first),
         };
-        let bias = s.load(self.bias);
+        let bias = s.load(self.of.bias);
         unroll!(M, |J| sums[J] = s.add(sums[J], bias));
         let range = first * b..(first + M) * b;
-        let residual = self.residual.map(|r| r.part(range.clone()));
-        let y = (&mut self.y[range], Format::F32);
-        self.conv.finish.store::<S, M, false, false>(s, sums, residual, y);
+        let residual = self.of.residual.map(|r| r.part(range.clone()));
+        let y = (&mut self.of.y[range], Format::F32);
+        self.of.conv.finish.store::<S, M, false, false>(s, sums, residual, y);
     }
 }
 
@@ -233,18 +228,12 @@ const fn columns(pixels: usize) -> usize {
     if pixels + 2 < 12 { pixels + 2 } else { 12 }
 }
 
-/// Whether an input column lies under this tap of one of M pixels.
-#[cfg_attr(unoptimised, allow(dead_code))]
-const fn meets(column: usize, tap: usize, pixels: usize) -> bool {
-    column >= tap && column < tap + pixels
-}
-
-impl RowBody<'_> {
+impl Tiles<'_> {
     /// Whether [`Self::three`] can take the M pixels from `first` on: three columns of taps, no
     /// strides, and no padding but under the first and the last column.
     #[inline(always)]
     fn suits<const M: usize>(&self, first: usize) -> bool {
-        let window = &self.conv.window;
+        let window = &self.of.conv.window;
         let ([_, pad], [_, width]) = (window.pad, window.input);
         (window.kernel[1], window.stride[1], window.dilation[1]) == (3, 1, 1)
             && M <= MR
@@ -256,22 +245,23 @@ impl RowBody<'_> {
     #[cfg_attr(not(unoptimised), inline(always))]
     #[cfg_attr(unoptimised, allow(dead_code))] // its frame would be too large
     fn three<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
-        let window = &self.conv.window;
-        let (b, each) = (S::LANES, self.conv.problem.group_in());
+        let Row { conv, x, weights, row, .. } = &self.of;
+        let window = &conv.window;
+        let (b, each) = (S::LANES, conv.problem.group_in());
         let [_, width] = window.input;
         // Where the first column lies before the row, it wraps, and is none.
         let start = first.wrapping_sub(window.pad[1]);
         let last = start.wrapping_add(M + 1);
         let mut sums = array!(M, |J| s.zero());
         for ky in 0..window.kernel[0] {
-            let Some(iy) = window.position(0, self.row, ky) else { continue };
-            let row = (iy * width).wrapping_add(start).wrapping_mul(b);
-            let row = self.x.as_ptr().wrapping_add(row);
-            let left = if start < width { row } else { ZEROS.as_ptr() };
-            let right = row.wrapping_add((M + 1) * b);
+            let Some(iy) = window.position(0, *row, ky) else { continue };
+            let line = (iy * width).wrapping_add(start).wrapping_mul(b);
+            let line = x.as_ptr().wrapping_add(line);
+            let left = if start < width { line } else { ZEROS.as_ptr() };
+            let right = line.wrapping_add((M + 1) * b);
             let right = if last < width { right } else { ZEROS.as_ptr() };
             for j in 0..each {
-                let tap = self.weights.as_ptr().wrapping_add((ky * 3 * each + j) * b);
+                let tap = weights.as_ptr().wrapping_add((ky * 3 * each + j) * b);
                 // SAFETY: there is a vector for each tap and channel (`Row`).
                 let (w0, w1, w2) = unsafe {
                     let (first, second) = (s.load_ptr(tap), s.load_ptr(tap.wrapping_add(each * b)));
@@ -285,7 +275,7 @@ impl RowBody<'_> {
                     } else if C == M + 1 {
                         right
                     } else {
-                        row.wrapping_add(C * b)
+                        line.wrapping_add(C * b)
                     };
                     // SAFETY: a column of a row of the plane (asked above, or by `suits`; `Row` has
                     // its length), or ZEROS.
@@ -310,13 +300,14 @@ impl RowBody<'_> {
     /// For any window.
     #[cfg_attr(not(unoptimised), inline(always))]
     fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
-        let window = &self.conv.window;
-        let (b, each) = (S::LANES, self.conv.problem.group_in());
+        let Row { conv, x, weights, row, .. } = &self.of;
+        let window = &conv.window;
+        let (b, each) = (S::LANES, conv.problem.group_in());
         let [_, width] = window.input;
         let mut sums = array!(M, |J| s.zero());
         for ky in 0..window.kernel[0] {
-            let Some(iy) = window.position(0, self.row, ky) else { continue };
-            let line = self.x.as_ptr().wrapping_add(iy * width * b);
+            let Some(iy) = window.position(0, *row, ky) else { continue };
+            let line = x.as_ptr().wrapping_add(iy * width * b);
             for kx in 0..window.kernel[1] {
                 // Where a column lies before the first one, it wraps, and is none.
                 let start = (first * window.stride[1] + kx * window.dilation[1])
@@ -333,7 +324,7 @@ impl RowBody<'_> {
                     // SAFETY: there is a vector for each tap and channel, and lanes for each
                     // channel (`Row`).
                     let (w, lanes) = unsafe {
-                        let w = s.load_ptr(self.weights.as_ptr().add((tap + j) * b));
+                        let w = s.load_ptr(weights.as_ptr().add((tap + j) * b));
                         (w, s.load_ptr(self.lanes.as_ptr().add(j * b)))
                     };
                     let lanes = s.as_i32(lanes);
