@@ -10,7 +10,7 @@
 //! | pointwise | 1x1, with any stride | blocks | nchwc/pointwise.rs |
 //! | depthwise | a channel for each group | blocks | nchwc/depthwise.rs |
 //! | grouped | groups of a few channels, several in a block | blocks | nchwc/grouped.rs |
-//! | Winograd | 3x3 and 4x4, also of slices of volumes; first layers | blocks, plain image | nchwc/winograd/ |
+//! | Winograd | 3x3, 4x4, slices of volumes; first layers | blocks, plain image | nchwc/winograd/ |
 //! | direct | everything else, in one to three dimensions | blocks | nchwc/direct.rs |
 //! | tiles | planes, on matrix units | blocks, plain image | nchwc/on_tiles.rs |
 //! | first layer | images of few channels | plain image, blocks | nchwc/first_layer.rs |

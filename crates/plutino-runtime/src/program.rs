@@ -313,7 +313,9 @@ impl Program {
     /// Where something cannot be written, or would be read back differently.
     pub fn save(&self, stem: impl AsRef<Path>) -> Result<(), SaveError> {
         let stem = stem.as_ref();
-        save_all(self.definitions.iter(), &Definitions::folder_beside(stem))?;
+        let (all, folder) = (self.definitions.iter().collect(), Definitions::folder_beside(stem));
+        save_all(&all, &folder)?;
+        remove_others(&all, &folder)?;
         save(&self.graph, stem)
     }
 
@@ -409,20 +411,20 @@ pub fn save_definitions(
     }
     let (count, folder) = (needed.len(), Definitions::folder_beside(stem));
     if count > 0 {
-        save_all(needed.into_iter(), &folder)?;
-    } else {
-        clear(&folder)?;
+        save_all(&needed, &folder)?;
     }
+    remove_others(&needed, &folder)?;
     Ok(count)
 }
 
-/// Removes the definitions of a model that was saved here before: they would be taken for the new
-/// one's.
-fn clear(folder: &Path) -> Result<(), SaveError> {
+/// Removes the definitions of a model that was saved here before, but for those of these types:
+/// they would be taken for the new one's. Once these are written: they may be read from there.
+fn remove_others(kinds: &BTreeMap<&str, &Definition>, folder: &Path) -> Result<(), SaveError> {
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) }; // there is none
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if [".pnnx.param", ".pnnx.bin"].iter().any(|end| name.ends_with(end)) && path.is_file() {
+        let kind = [".pnnx.param", ".pnnx.bin"].iter().find_map(|end| name.strip_suffix(end));
+        if kind.is_some_and(|kind| !kinds.contains_key(kind)) && path.is_file() {
             fs::remove_file(&path).map_err(|error| SaveError::Io { path, error })?;
         }
     }
@@ -430,13 +432,10 @@ fn clear(folder: &Path) -> Result<(), SaveError> {
 }
 
 /// Writes definitions to a folder, each called by its type.
-fn save_all<'a>(
-    mut definitions: impl Iterator<Item = (&'a str, &'a Definition)>,
-    folder: &Path,
-) -> Result<(), SaveError> {
+fn save_all(definitions: &BTreeMap<&str, &Definition>, folder: &Path) -> Result<(), SaveError> {
     fs::create_dir_all(folder).map_err(|error| SaveError::Io { path: folder.to_owned(), error })?;
-    clear(folder)?;
-    definitions.try_for_each(|(kind, definition)| save(definition.graph(), &folder.join(kind)))
+    let mut all = definitions.iter();
+    all.try_for_each(|(kind, definition)| save(definition.graph(), &folder.join(kind)))
 }
 
 /// Writes `stem.pnnx.param`, and the weights where there are any.
@@ -446,15 +445,14 @@ fn save(graph: &Graph, stem: &Path) -> Result<(), SaveError> {
         return graph.save(&param, beside(stem, "pnnx.bin"));
     }
     // Its weights come from the nodes.
-    let (text, weights) = (graph.to_param_string()?, beside(stem, "pnnx.bin"));
-    // Those of a model that was saved here before.
-    match fs::remove_file(&weights) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(SaveError::Io { path: weights, error });
-        }
-        _ => {}
+    let text = graph.to_param_string()?;
+    fs::write(&param, text).map_err(|error| SaveError::Io { path: param, error })?;
+    // Weights of a model that was saved here before.
+    let path = beside(stem, "pnnx.bin");
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(SaveError::Io { path, error }),
+        _ => Ok(()),
     }
-    fs::write(&param, text).map_err(|error| SaveError::Io { path: param, error })
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! y[n, o, p] = act(bias[o] + residual[n, o, p]
-//!                  + sum over taps t, channels j of a group of x[n, first(o) + j, at(p, t)] w[o, j, t])
+//!                  + sum over taps t, channels j of a group
+//!                    of x[n, first(o) + j, at(p, t)] w[o, j, t])
 //!
 //!   lanes of y     0 1 2 3 | 4 5 6 7 | ...        groups of four
 //!   times w[0] of  0 0 0 0 | 4 4 4 4 | ...        the first channel of each group

@@ -126,14 +126,14 @@ impl Window {
     /// for the kernels' arithmetic.
     pub(crate) fn of(problem: &ConvProblem) -> Option<Self> {
         let [d, h, w] = Self::lines(problem)?;
-        let [rows, columns] = match () {
-            () if d == Line::ONE => [h, w],
-            () if h == Line::ONE => [d, w],
-            () => match (h.merged(w), d.merged(h)) {
-                (Some(plane), _) => [d, plane],
-                (_, Some(rows)) => [rows, w],
-                _ => return None,
-            },
+        let [rows, columns] = if d == Line::ONE {
+            [h, w]
+        } else if h == Line::ONE {
+            [d, w]
+        } else if let Some(slice) = h.merged(w) {
+            [d, slice]
+        } else {
+            [d.merged(h)?, w]
         };
         Self::on_plane(rows, columns)
     }

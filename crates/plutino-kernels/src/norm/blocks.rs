@@ -1,7 +1,7 @@
 //! Group and instance norm of images in channel blocks: statistics over some lanes of blocks.
 //!
-//! `y = (x - mean) / sqrt(variance + eps) * weight + bias`, with the mean and the biased variance of
-//! a group of channels of an image
+//! `y = (x - mean) / sqrt(variance + eps) * weight + bias`, with the mean and the biased variance
+//! of a group of channels of an image
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.GroupNorm.html>).
 //!
 //! ```text
@@ -101,7 +101,7 @@ impl BlockedGroupNorm {
         let (means, scales) = moments.split_at_mut(lanes);
         means.fill(0.0);
         self.sums(par, src.unwrap_or(dst), None, sums);
-        self.each_group(sums, |lanes, mean| lanes.for_each(|lane| means[lane] = mean));
+        self.each_group(sums, |lanes, mean| means[lanes].fill(mean));
         self.sums(par, src.unwrap_or(dst), Some(means), sums);
         scales.fill(0.0);
         self.each_group(sums, |lanes, variance| {
@@ -173,7 +173,7 @@ impl BlockedGroupNorm {
     }
 
     /// Calls `f` with the lanes of each group, and the mean of their sums.
-    fn each_group(&self, sums: &[f64], mut f: impl FnMut(&mut dyn Iterator<Item = usize>, f64)) {
+    fn each_group(&self, sums: &[f64], mut f: impl FnMut(Range<usize>, f64)) {
         let (b, parts) = (self.isa.lanes(), self.parts());
         let count = (self.each * self.pixels) as f64;
         for image in 0..self.images {
@@ -185,7 +185,7 @@ impl BlockedGroupNorm {
                     (0..parts).map(move |part| sums[(block * parts + part) * b + lane])
                 };
                 let sum: f64 = lanes.clone().flat_map(of_lane).sum();
-                f(&mut { lanes }, sum / count);
+                f(lanes, sum / count);
             }
         }
     }

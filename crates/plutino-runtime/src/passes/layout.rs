@@ -314,7 +314,7 @@ impl<'a> Search<'a> {
             if !inputs.iter().chain(outputs).all(follows) {
                 return Some(reader);
             }
-            match (reshapes(&self.net.nodes[reader], self.net), shapes.checked_sub(1)) {
+            match (reshapes(reader, self.net), shapes.checked_sub(1)) {
                 (Some(shaped), Some(_)) if self.net.is_fetched(shaped) => Some(reader),
                 (Some(shaped), Some(shapes)) => self.reader_of_plain(shaped, support, shapes),
                 (Some(_), None) => Some(reader),
@@ -351,12 +351,8 @@ impl<'a> Search<'a> {
 const MOST_SHAPES: usize = 3;
 
 /// What a node makes that does nothing but give its input another shape.
-fn reshapes(node: &Node, net: &Net) -> Option<ValueId> {
-    let role = node.operator().zip(net.types.all(&node.inputs)).and_then(|(op, x)| op.role(&x));
-    match (role, &node.outputs[..]) {
-        (Some(Role::Reshape(0)), &[output]) => Some(output),
-        _ => None,
-    }
+fn reshapes(at: usize, net: &Net) -> Option<ValueId> {
+    net.only_output(at).filter(|_| matches!(net.role(at), Some(Role::Reshape(0))))
 }
 
 /// Whether a node does nothing but put the dimensions in this order.
