@@ -53,6 +53,12 @@ impl Ranked {
         Self { rank, at: at as u64 }
     }
 
+    /// The rank of its value.
+    #[inline(always)]
+    pub fn rank(self) -> u64 {
+        self.rank
+    }
+
     /// Where the element stands.
     #[inline(always)]
     pub fn at(self) -> usize {

@@ -3,7 +3,8 @@
 //! `X[k] = sum of x[j] e^(-2 pi i j k / n)`, with `+` for the inverse; neither is scaled here
 //! (<https://pytorch.org/docs/stable/fft.html>). The transforms themselves are [`rustfft`]'s.
 //!
-//! Loops: for each line (parallel) - gather it, transform it, put it back. A line is computed by
+//! Loops: for each line whose elements are neighbours (parallel) - transform it. Else for each 8
+//! neighbouring lines (parallel) - gather them, transform each, put them back. A line is computed by
 //! one thread.
 
 use plutino_cpu::Par;
@@ -17,6 +18,8 @@ pub use rustfft::FftDirection as Direction;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
+/// Neighbouring lines that are gathered together: a line of cache of complex f32.
+const COLUMNS: usize = 8;
 
 /// Complex numbers that `rustfft` takes (by force) for lines of `len` elements, with those of a
 /// task's scratch memory: a bound. Lengths with large prime factors are transformed as
@@ -95,32 +98,45 @@ impl<R: FftReal> Lines<R> {
         let zero = Complex::new(R::nearest(0.0), R::nearest(0.0));
         let data = SharedMut::new(data);
         let refusal = Refusal::default();
-        par.split(lines, GRAIN / len, |range| {
+        let together = COLUMNS.min(inner);
+        let blocks = inner.div_ceil(together);
+        par.split(lines / inner * blocks, GRAIN / len.saturating_mul(together), |range| {
             let scratch = alloc::filled(self.fft.get_inplace_scratch_len(), zero);
-            let line = alloc::filled(if inner == 1 { 0 } else { len }, zero);
-            let (Some(mut scratch), Some(mut line)) = (refusal.of(scratch), refusal.of(line))
+            let gathered = if inner == 1 { 0 } else { len.saturating_mul(together) };
+            let gathered = alloc::filled(gathered, zero);
+            let (Some(mut scratch), Some(mut gathered)) =
+                (refusal.of(scratch), refusal.of(gathered))
             else {
                 return;
             };
-            for l in stop::paced(range, len.saturating_mul(16)) {
-                let first = l / inner * len * inner + l % inner;
+            for block in stop::paced(range, len.saturating_mul(16 * together)) {
+                let column = block % blocks * together;
+                let first = block / blocks * len * inner + column;
                 if inner == 1 {
                     // SAFETY: lines are disjoint, and each is transformed by one task.
                     let line = unsafe { data.slice(first..first + len) };
                     self.fft.process_with_scratch(line, &mut scratch);
                     continue;
                 }
-                for (i, x) in line.iter_mut().enumerate() {
+                let count = together.min(inner - column);
+                let gathered = &mut gathered[..count * len];
+                for i in 0..len {
                     let at = first + i * inner;
-                    // SAFETY: as above: no other line has this element.
-                    *x = unsafe { data.slice(at..at + 1) }[0];
+                    // SAFETY: as above: no other task has an element of these lines.
+                    let from = unsafe { data.slice(at..at + count) };
+                    for (line, x) in gathered.chunks_exact_mut(len).zip(&*from) {
+                        line[i] = *x;
+                    }
                 }
-                self.fft.process_with_scratch(&mut line, &mut scratch);
-                for (i, x) in line.iter().enumerate() {
+                // All lines of the chunk, one after the other.
+                self.fft.process_with_scratch(gathered, &mut scratch);
+                for i in 0..len {
                     let at = first + i * inner;
                     // SAFETY: as above.
-                    let to = unsafe { data.slice(at..at + 1) };
-                    to[0] = *x;
+                    let to = unsafe { data.slice(at..at + count) };
+                    for (line, x) in gathered.chunks_exact(len).zip(to) {
+                        *x = line[i];
+                    }
                 }
             }
         });

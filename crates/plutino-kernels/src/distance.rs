@@ -3,12 +3,15 @@
 //! `y = norm_p(a - b + eps)`
 //! (<https://pytorch.org/docs/stable/generated/torch.nn.PairwiseDistance.html>).
 //!
-//! Loops: for each pair (parallel) - its elements. Differences and sums are taken in f64, of
-//! integers exactly.
+//! Loops: for each pair (parallel) - its elements. Of f32 that are neighbours, sums, sums of
+//! squares and greatest differences are taken in vectors of f32, as PyTorch does. Else differences
+//! and sums are taken in f64, of integers exactly.
 
-use crate::Par;
 use crate::copy::Walk;
 use crate::number::{Number, Wide};
+use crate::simd::{Simd, Vectorized};
+use crate::{Isa, Par};
+use plutino_tensor::DType;
 
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 13;
@@ -71,12 +74,72 @@ impl Norm {
     }
 }
 
+/// A norm whose terms are found in vectors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fast {
+    Sum,
+    Squares,
+    Greatest,
+}
+
+impl Norm {
+    fn fast(self) -> Option<Fast> {
+        match self.p {
+            1.0 => Some(Fast::Sum),
+            2.0 => Some(Fast::Squares),
+            f64::INFINITY => Some(Fast::Greatest),
+            _ => None,
+        }
+    }
+}
+
+/// The sum of a norm for two vectors of one length.
+struct Terms<'a> {
+    norm: Fast,
+    eps: f32,
+    a: &'a [f32],
+    b: &'a [f32],
+}
+
+impl Vectorized for Terms<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let Self { norm, eps, a, b } = self;
+        let eps = s.splat(eps);
+        let mut sums = [s.zero(); 2];
+        for (i, (a, b)) in a.chunks(S::LANES).zip(b.chunks(S::LANES)).enumerate() {
+            let n = a.len().min(b.len());
+            let d = s.add(s.sub(s.load_up_to(a, n), s.load_up_to(b, n)), eps);
+            let d = s.abs(if n < S::LANES { s.first(d, n, 0.0) } else { d });
+            let sum = sums[i % 2];
+            sums[i % 2] = match norm {
+                Fast::Sum => s.add(sum, d),
+                Fast::Squares => s.fma(d, d, sum),
+                // NaN wins: max yields its second operand where either is NaN.
+                Fast::Greatest => s.select(s.eq(sum, sum), s.max(sum, d), sum),
+            };
+        }
+        let [x, y] = sums;
+        match norm {
+            Fast::Sum | Fast::Squares => s.sum(s.add(x, y)),
+            Fast::Greatest => {
+                // A sum is NaN where any lane is; none is negative.
+                let nan = s.sum(s.select(s.eq(x, x), s.select(s.eq(y, y), s.zero(), y), x));
+                if nan.is_nan() { nan } else { s.max_lane(s.max(x, y)) }
+            }
+        }
+    }
+}
+
 /// Computes the distances of the pairs, into a dense output.
 ///
 /// # Panics
 /// Where a vector lies outside its slice, `lens` and `steps` are of different length, or the output
 /// has not one element for each pair.
+#[allow(clippy::too_many_arguments)]
 pub fn distance<T: Number, U: Number<Wide = f64>>(
+    isa: Isa,
     par: &Par,
     pairs: &Pairs,
     p: f64,
@@ -89,10 +152,21 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
     assert_eq!(lens.len(), steps.len(), "dimensions of a distance");
     assert_eq!(y.len(), lens.iter().product::<usize>(), "output of a distance");
     let (norm, grain) = (Norm { p }, (GRAIN / (*len).max(1)).max(1));
+    let vectors = match (norm.fast(), inner) {
+        (Some(norm), [1, 1]) => floats(a).zip(floats(b)).map(|(a, b)| (norm, a, b)),
+        _ => None,
+    };
     par.chunks_mut(y, grain, |task, y| {
         let mut walk = Walk::new(lens, steps, [0; 2], task * grain);
         for y in y {
             let [at_a, at_b] = walk.at();
+            if let Some((fast, a, b)) = vectors {
+                let (a, b) = (&a[at_a..at_a + len], &b[at_b..at_b + len]);
+                let sum = isa.run(Terms { norm: fast, eps: eps as f32, a, b });
+                *y = U::narrow(norm.finish(sum.into()));
+                walk.advance();
+                continue;
+            }
             let mut sum = norm.empty();
             for i in 0..*len {
                 let (a, b) = (a[at_a + i * inner[0]].widen(), b[at_b + i * inner[1]].widen());
@@ -105,6 +179,11 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
     });
 }
 
+/// The elements as f32, where they are.
+fn floats<T: Number>(x: &[T]) -> Option<&[f32]> {
+    if T::DTYPE == DType::F32 { bytemuck::try_cast_slice(x).ok() } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,21 +193,22 @@ mod tests {
 
     #[test]
     fn agrees_with_the_reference() {
-        for (n, len) in [(1, 1), (3, 7), (2000, 9), (2, 0)] {
+        for (n, len) in [(1, 1), (3, 7), (2000, 9), (40, 75), (2, 0)] {
             let (a, b) = (random(n * len, 1), random(n * len, 2));
             let pairs = Pairs { lens: vec![n], steps: vec![[len as isize; 2]], len, inner: [1; 2] };
             for p in [0.0, 0.5, 1.0, 2.0, 3.0, f64::INFINITY, f64::NEG_INFINITY] {
                 let expected = reference(p, 1e-3, [n, len], &a, &b);
                 on_every_machine(
-                    |_, par| {
+                    |isa, par| {
                         let mut y = vec![f32::NAN; n];
-                        distance(par, &pairs, p, 1e-3, &a, &b, &mut y);
+                        distance(isa, par, &pairs, p, 1e-3, &a, &b, &mut y);
                         y
                     },
-                    // Rounded once, from f64.
+                    // Each difference is rounded twice, the square once, and each sum is one of at
+                    // most len; or all at once, from f64.
                     |found| {
                         assert_close(found, &expected, |i| {
-                            f64::from(f32::EPSILON) * expected[i].abs()
+                            (4.0 + len as f64) * f64::from(f32::EPSILON) * expected[i].abs()
                         })
                     },
                 );
@@ -138,15 +218,25 @@ mod tests {
 
     #[test]
     fn broadcast_nan_and_complex_numbers() {
-        let par = Par::serial();
+        let (isa, par) = (Isa::best(), Par::serial());
         let one = Pairs { lens: vec![2], steps: vec![[0, 1]], len: 1, inner: [0; 2] };
         let mut y = [0.0f32; 2];
-        distance(&par, &one, f64::INFINITY, 0.0, &[3], &[1, 7], &mut y);
+        distance(isa, &par, &one, f64::INFINITY, 0.0, &[3], &[1, 7], &mut y);
         assert_eq!(y, [2.0, 4.0]);
-        distance(&par, &one, f64::INFINITY, 0.0, &[0.0], &[f64::NAN, 7.0], &mut y);
+        distance(isa, &par, &one, f64::INFINITY, 0.0, &[0.0], &[f64::NAN, 7.0], &mut y);
         assert!(y[0].is_nan() && y[1] == 7.0);
+        let whole = Pairs { lens: vec![1], steps: vec![[0; 2]], len: 40, inner: [1; 2] };
+        for at in [0, 17, 39] {
+            let mut x = [1.0f32; 40];
+            x[at] = f32::NAN;
+            for isa in Isa::available() {
+                let y = &mut y[..1];
+                distance(isa, &par, &whole, f64::INFINITY, 0.0, &[2.0f32; 40], &x, y);
+                assert!(y[0].is_nan(), "{isa} {at}");
+            }
+        }
         let z = [Complex::new(3.0f32, 4.0), Complex::new(0.0, 0.0)];
-        distance(&par, &one, 2.0, 0.0, &[Complex::new(0.0, 0.0)], &z, &mut y);
+        distance(isa, &par, &one, 2.0, 0.0, &[Complex::new(0.0, 0.0)], &z, &mut y);
         assert_eq!(y, [5.0, 0.0]);
     }
 }

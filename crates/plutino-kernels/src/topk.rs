@@ -3,8 +3,9 @@
 //! <https://pytorch.org/docs/stable/generated/torch.topk.html>. A NaN is greater than every number;
 //! of equal elements the first ones are taken, in their order.
 //!
-//! Loops: for each line (parallel) - select the k-th element (in linear time), sort those before
-//! it.
+//! Loops: for each line (parallel) - each element that comes before the k-th of those so far. Of
+//! these candidates, whenever there are many, the k-th is selected (in linear time) and those behind
+//! it are dropped; the k that are left are sorted.
 
 use crate::Par;
 use crate::number::Ordered;
@@ -43,20 +44,35 @@ pub fn topk<T: Ordered>(
     }
     let (values, indices) = (SharedMut::new(values), SharedMut::new(indices));
     let refusal = Refusal::default();
+    // Candidates at a time: so many that selecting among them is little beside finding them.
+    let most = k.saturating_mul(4).clamp(128, len.max(128));
     par.split(outer * inner, GRAIN / len, |lines| {
-        let Some(mut order) = refusal.of(alloc::list::<Ranked>(len)) else { return };
+        let Some(mut order) = refusal.of(alloc::list::<Ranked>(most)) else { return };
         for line in lines {
             let (o, i) = (line / inner, line % inner);
             let at = |l: usize| input[(o * len + l) * inner + i];
             let turned = if largest { u64::MAX } else { 0 };
             order.clear();
+            // The rank of the k-th: of those that equal it the first ones are there already.
+            let mut limit = u64::MAX;
             for part in stop::parts(0..len, PART) {
-                order.extend(part.map(|l| Ranked::new(at(l).rank() ^ turned, l)));
+                let elements = input[(o * len + part.start) * inner + i..].iter().step_by(inner);
+                for (x, l) in elements.zip(part) {
+                    let rank = x.rank() ^ turned;
+                    if rank < limit || order.len() < k {
+                        order.push(Ranked::new(rank, l));
+                        if order.len() == most {
+                            select_ranked(&mut order, k - 1);
+                            order.truncate(k);
+                            limit = order[k - 1].rank();
+                        }
+                    }
+                }
             }
-            if order.len() < len {
+            if order.len() < k {
                 return; // the work is to end
             }
-            if k < len {
+            if k < order.len() {
                 select_ranked(&mut order, k - 1);
             }
             sort_ranked(&mut order[..k]);
@@ -128,6 +144,36 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Candidates are dropped again and again, in lines that rise, fall, or have few values.
+    #[test]
+    fn of_many_few_are_taken() {
+        let n = 20_000;
+        let lines: [Vec<f32>; 5] = [
+            random(n, 5),
+            (0..n).map(|i| i as f32).collect(),
+            (0..n).map(|i| -(i as f32)).collect(),
+            random(n, 6).iter().map(|x| (x * 3.0).round()).collect(),
+            random(n, 7).iter().map(|&x| if x > 0.2 { f32::NAN } else { x }).collect(),
+        ];
+        for (k, largest) in [(1, true), (10, true), (40, false), (3000, true), (7000, false)] {
+            for line in &lines {
+                let (mut values, mut indices) = (vec![0.0; k], vec![0; k]);
+                let par = Par::serial();
+                topk(&par, [1, n, 1], k, largest, line, &mut values, &mut indices).unwrap();
+                let mut all: Vec<usize> = (0..n).collect();
+                let turned = if largest { u64::MAX } else { 0 };
+                all.sort_by_key(|&l| line[l].rank() ^ turned);
+                assert!(all[..k].iter().zip(&indices).all(|(&a, &b)| a as i64 == b), "{k}");
+                assert!(
+                    indices
+                        .iter()
+                        .zip(&values)
+                        .all(|(&i, v)| { v.to_bits() == line[i as usize].to_bits() })
+                );
             }
         }
     }

@@ -1,10 +1,11 @@
-//! The error function and the distribution function of the normal distribution.
+//! The error function, its complement and its inverse, and the distribution function of the normal
+//! distribution.
 //!
-//! Both rest on erfc(a) = e^(-a q(a)) for a >= 0, with a polynomial q. Then
+//! Error and distribution function rest on erfc(a) = e^(-a q(a)) for a >= 0, with a polynomial q. Then
 //! erf(a) = -expm1(-a q(a)) keeps its relative accuracy near zero, and nothing cancels in the tail.
 
 use super::exp::{ROUND, half_exp2_minus};
-use super::{copysign, expm1, neg, polynomial};
+use super::{copysign, exp, expm1, log, neg, polynomial};
 use crate::simd::Simd;
 
 /// -ln(erfc a), for a >= 0, as accurate as erf needs: in full where erf is small, less and less
@@ -35,6 +36,80 @@ fn minus_log_erfc<S: Simd>(s: S, a: S::F32) -> S::F32 {
 pub fn erf<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let t = minus_log_erfc(s, s.abs(x));
     copysign(s, expm1(s, neg(s, t)), x)
+}
+
+/// 1 - erf x, without the digits that the difference loses.
+///
+/// Above zero it is e^(-x^2) g(x) / (1 + 2x), where g is a polynomial of (x - 2) / (x + 2).
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn erfc<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let (one, two) = (s.splat(1.0), s.splat(2.0));
+    let a = s.min(s.splat(10.1), s.abs(x)); // NaN comes through
+    let g = polynomial(
+        s,
+        s.div(s.sub(a, two), s.add(a, two)),
+        [
+            1.276_978_4,
+            -0.092_763_98,
+            -0.166_031_42,
+            0.164_055_35,
+            -0.054_204_3,
+            -0.008_059_875,
+            0.008_631_681,
+            0.001_313_523_2,
+            -0.001_229_927_6,
+            -4.005_770_3e-4,
+        ],
+    );
+    let g = s.div(g, s.fma(two, a, one));
+    // a^2 = h^2 + (a - h) (a + h), where h has so few bits that its square is exact.
+    let h = s.as_f32(s.and_i32(s.as_i32(a), s.splat_i32(!0xfff)));
+    let rest = s.mul(s.sub(a, h), s.add(a, h));
+    let small = polynomial(s, rest, [1.0, -1.0, 0.5, -0.166_666_67, 0.041_666_668]);
+    let y = s.mul(exp(s, neg(s, s.mul(h, h))), s.mul(small, g));
+    s.select(s.lt(x, s.zero()), s.sub(two, y), y)
+}
+
+/// The number whose [`erf`] is x; infinite at 1, NaN beyond.
+///
+/// It is x times a function of w = -ln(1 - x^2), which two polynomials give.
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn erfinv<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let one = s.splat(1.0);
+    let w = neg(s, log(s, s.mul(s.sub(one, x), s.add(one, x))));
+    let center = polynomial(
+        s,
+        s.sub(w, s.splat(2.5)),
+        [
+            1.501_409_4,
+            0.246_640_28,
+            -0.004_177_387,
+            -0.001_252_741_9,
+            2.183_444_4e-4,
+            -4.963_342_2e-6,
+            -3.462_705_3e-6,
+            4.661_695_2e-7,
+            2.323_268_9e-8,
+            -8.790_977e-9,
+        ],
+    );
+    let tails = polynomial(
+        s,
+        s.sub(s.sqrt(w), s.splat(3.0)),
+        [
+            2.832_976_8,
+            1.001_675,
+            0.009_445_286,
+            -0.007_637_289,
+            0.005_686_972_8,
+            -0.003_597_405_5,
+            0.001_485_093_4,
+            -5.677_682_6e-5,
+            -3.095_734_6e-4,
+            1.157_042e-4,
+        ],
+    );
+    s.mul(x, s.select(s.lt(w, s.splat(5.0)), center, tails))
 }
 
 /// Distance of the points around which [`TAIL`] has its polynomials.

@@ -42,9 +42,31 @@ pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
     // order let NaN through.
     let x = s.min(s.splat(89.0), s.max(s.splat(-176.0), x));
     let (n, r) = reduce(s, x);
+    s.scale(power_of_e(s, r), s.sub(s.as_f32(n), s.splat(ROUND)))
+}
+
+/// e^x / 2 for x >= 0, infinite where that overflows: above 89.4, where e^x has been infinite for
+/// long.
+#[inline(always)]
+pub(super) fn half_exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let (n, r) = reduce(s, s.min(s.splat(90.0), x));
+    let one = s.splat(1.0);
+    s.scale(power_of_e(s, r), s.sub(s.sub(s.as_f32(n), s.splat(ROUND)), one))
+}
+
+/// 2^x.
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn exp2<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let x = s.min(s.splat(129.0), s.max(s.splat(-252.0), x)); // NaN comes through
+    let n = s.round(x);
+    s.scale(power_of_e(s, s.mul(s.sub(x, n), s.splat(std::f32::consts::LN_2))), n)
+}
+
+/// e^r, for |r| <= ln(2)/2.
+#[inline(always)]
+fn power_of_e<S: Simd>(s: S, r: S::F32) -> S::F32 {
     let q = polynomial(s, r, [0.5, 0.166_664_88, 0.041_665_554, 0.008_372_256, 0.001_403_548_6]);
-    let p = s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r));
-    s.scale(p, s.sub(s.as_f32(n), s.splat(ROUND)))
+    s.add(s.splat(1.0), s.fma(q, s.mul(r, r), r))
 }
 
 /// 2^(i/16)

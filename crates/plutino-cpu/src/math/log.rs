@@ -1,4 +1,4 @@
-//! Natural logarithms of x and of 1 + x.
+//! Logarithms of x to three bases, and the natural one of 1 + x.
 //!
 //! x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2), so ln x = k ln 2 + f - f^2/2 + f^3 p(f).
 
@@ -6,9 +6,20 @@ use super::polynomial;
 use crate::simd::Simd;
 use std::f32::consts::FRAC_1_SQRT_2;
 
-/// ln 2 in two parts, the first one 355/512: `k * LN2_HI` is exact.
-const LN2_HI: f32 = 0.693_359_4;
-const LN2_LO: f32 = -2.121_944_4e-4;
+/// What makes ln(2^k (1 + f)) a logarithm to some base.
+#[derive(Clone, Copy)]
+struct Base {
+    /// The logarithm of 2 in two parts, the first of so few bits that k times it is exact.
+    two: [f32; 2],
+    /// The logarithm of e in two parts.
+    e: [f32; 2],
+}
+
+/// ln 2 is 355/512 and a little.
+const NATURAL: Base = Base { two: [0.693_359_4, -2.121_944_4e-4], e: [1.0, 0.0] };
+const BINARY: Base = Base { two: [1.0, 0.0], e: [std::f32::consts::LOG2_E, 1.925_963e-8] };
+const DECIMAL: Base =
+    Base { two: [0.301_025_4, 4.605_039e-6], e: [std::f32::consts::LOG10_E, -1.010_305e-8] };
 
 /// k and f of x = 2^k (1 + f), for positive normal x.
 #[inline(always)]
@@ -20,9 +31,9 @@ fn reduce<S: Simd>(s: S, x: S::F32) -> (S::I32, S::F32) {
     (k, s.sub(m, s.splat(1.0)))
 }
 
-/// k ln 2 + ln(1 + f) + c, where c is a small correction.
+/// The logarithm of 2^k (1 + f), and c, which is a small correction of a natural one.
 #[inline(always)]
-fn assemble<S: Simd>(s: S, k: S::F32, f: S::F32, c: S::F32) -> S::F32 {
+fn assemble<S: Simd>(s: S, base: Base, k: S::F32, f: S::F32, c: S::F32) -> S::F32 {
     let p = polynomial(
         s,
         f,
@@ -39,10 +50,16 @@ fn assemble<S: Simd>(s: S, k: S::F32, f: S::F32, c: S::F32) -> S::F32 {
         ],
     );
     let f2 = s.mul(f, f);
-    let tail = s.fma(k, s.splat(LN2_LO), c);
-    let tail = s.fma(s.mul(f2, f), p, tail);
-    let tail = s.fma(f2, s.splat(-0.5), tail);
-    s.fma(k, s.splat(LN2_HI), s.add(f, tail))
+    if base.e[0] == 1.0 {
+        let tail = s.fma(k, s.splat(base.two[1]), c);
+        let tail = s.fma(s.mul(f2, f), p, tail);
+        let tail = s.fma(f2, s.splat(-0.5), tail);
+        return s.fma(k, s.splat(base.two[0]), s.add(f, tail));
+    }
+    let tail = s.fma(f2, s.splat(-0.5), s.mul(s.mul(f2, f), p));
+    let tail = s.fma(tail, s.splat(base.e[0]), s.mul(f, s.splat(base.e[1])));
+    let tail = s.fma(k, s.splat(base.two[1]), tail);
+    s.fma(k, s.splat(base.two[0]), s.fma(f, s.splat(base.e[0]), tail))
 }
 
 /// `y`, but NaN where `x` is below zero, -inf where it is zero, and `x` where it is +inf or NaN.
@@ -56,11 +73,28 @@ fn edges<S: Simd>(s: S, x: S::F32, y: S::F32) -> S::F32 {
 /// ln x.
 #[cfg_attr(not(unoptimised), inline(always))]
 pub fn log<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    log_to(s, NATURAL, x)
+}
+
+/// The logarithm of x to base 2.
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn log2<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    log_to(s, BINARY, x)
+}
+
+/// The logarithm of x to base 10.
+#[cfg_attr(not(unoptimised), inline(always))]
+pub fn log10<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    log_to(s, DECIMAL, x)
+}
+
+#[inline(always)]
+fn log_to<S: Simd>(s: S, base: Base, x: S::F32) -> S::F32 {
     let denormal = s.lt(x, s.splat(f32::MIN_POSITIVE));
     let scaled = s.select(denormal, s.mul(x, s.splat(8_388_608.0)), x); // 2^23
     let (k, f) = reduce(s, scaled);
     let k = s.sub(s.to_f32(k), s.select(denormal, s.splat(23.0), s.zero()));
-    edges(s, x, assemble(s, k, f, s.zero()))
+    edges(s, x, assemble(s, base, k, f, s.zero()))
 }
 
 /// ln(1 + x), accurate also where x is near zero.
@@ -76,7 +110,7 @@ pub fn log1p<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let c = s.div(lost, u);
     // Where 1 + x needs no reduction, x itself is f, without any loss.
     let near = s.eq(k, s.zero());
-    let y = assemble(s, k, s.select(near, x, f), s.select(near, s.zero(), c));
+    let y = assemble(s, NATURAL, k, s.select(near, x, f), s.select(near, s.zero(), c));
     let y = s.select(s.lt(s.abs(x), s.splat(1e-20)), x, y);
     // x, not 1 + x, decides the edges at infinity; below -1 and at -1, u does.
     edges(s, u, s.select(s.lt(x, s.splat(f32::INFINITY)), y, x))

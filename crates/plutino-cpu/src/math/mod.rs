@@ -5,14 +5,24 @@
 //! | [`exp`] | 1 | overflows to infinity, underflows gradually |
 //! | [`exp_nonpositive`] | 2 | of what is at most 0; 0 below -87.3 |
 //! | [`expm1`] | 1.5 | |
+//! | [`exp2`] | 1.5 | |
 //! | [`log`] | 1 | NaN below zero, -inf at zero |
+//! | [`log2`], [`log10`] | 2 | as [`log`] |
 //! | [`log1p`] | 1.5 | NaN below -1, -inf at -1 |
 //! | [`sigmoid`] | 2.5 | keeps its relative accuracy down to the least denormal |
 //! | [`silu`] | 3 | -0 below -88.72, or already below -88.376; NaN at -inf |
 //! | [`tanh`] | 2.5 | |
 //! | [`erf`] | 2 | |
+//! | [`erfc`] | 5 | gradual underflow from 9.2 on |
+//! | [`erfinv`] | 3.5 | |
 //! | [`sin`], [`cos`] | 2 | any finite argument |
+//! | [`tan`] | 3.5 | any finite argument |
+//! | [`asin`], [`acos`] | 2.5 | |
+//! | [`atan`], [`atan2`] | 2.5 | |
+//! | [`sinh`], [`cosh`] | 2.5 | |
+//! | [`asinh`], [`acosh`], [`atanh`] | 3.5 | |
 //!
+//! [`pairs`] has functions of two numbers that go through f64: within half an ULP and a little.
 //! [`special`] functions are those of f64 numbers.
 //!
 //! Bounds are against the exact result, on every instruction set; where the result is denormal one
@@ -24,20 +34,25 @@
 //! own; range reductions are the textbook ones (Cody and Waite, *Software Manual for the Elementary
 //! Functions*, 1980; Muller, *Elementary Functions*, 2016).
 
+mod arc;
 mod erf;
 mod exp;
+mod hyperbolic;
 mod log;
+pub mod pairs;
 mod sigmoid;
 pub mod special;
 #[cfg(test)]
 mod tests;
 mod trig;
 
-pub use erf::{erf, normal_cdf};
-pub use exp::{exp, exp_nonpositive, expm1};
-pub use log::{log, log1p};
+pub use arc::{acos, asin, atan, atan2};
+pub use erf::{erf, erfc, erfinv, normal_cdf};
+pub use exp::{exp, exp_nonpositive, exp2, expm1};
+pub use hyperbolic::{acosh, asinh, atanh, cosh, sinh};
+pub use log::{log, log1p, log2, log10};
 pub use sigmoid::{sigmoid, silu, tanh};
-pub use trig::{cos, sin};
+pub use trig::{cos, sin, tan};
 
 use crate::simd::Simd;
 

@@ -40,6 +40,20 @@ functions! {
     erf: libm::erf, 2.0;
     sin: f64::sin, 2.0;
     cos: f64::cos, 2.0;
+    exp2: f64::exp2, 1.5;
+    log2: f64::log2, 2.0;
+    log10: f64::log10, 2.0;
+    erfc: libm::erfc, 5.0;
+    erfinv: special::erfinv, 3.5;
+    tan: f64::tan, 3.5;
+    asin: f64::asin, 2.5;
+    acos: f64::acos, 2.5;
+    atan: f64::atan, 2.5;
+    sinh: f64::sinh, 2.5;
+    cosh: f64::cosh, 2.5;
+    asinh: libm::asinh, 3.5;
+    acosh: |x| if x < 1.0 { f64::NAN } else { libm::acosh(x) }, 3.5;
+    atanh: libm::atanh, 3.5;
 }
 
 /// Distance in units of the last place of the exact result (of the least denormal, below that).
@@ -128,6 +142,20 @@ fn edges() {
         (Function::erf, &[(0.0, 0.0), (-0.0, -0.0), (INF, 1.0), (-INF, -1.0), (nan, nan), (TINY, TINY), (4.0, 1.0), (-1e30, -1.0)]),
         (Function::sin, &[(0.0, 0.0), (-0.0, -0.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),
         (Function::cos, &[(0.0, 1.0), (-0.0, 1.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, 1.0)]),
+        (Function::exp2, &[(0.0, 1.0), (-0.0, 1.0), (3.0, 8.0), (-149.0, TINY), (-151.0, 0.0), (128.0, INF), (INF, INF), (-INF, 0.0), (nan, nan)]),
+        (Function::log2, &[(1.0, 0.0), (8.0, 3.0), (0.0, -INF), (-0.0, -INF), (-1.0, nan), (INF, INF), (nan, nan), (TINY, -149.0)]),
+        (Function::log10, &[(1.0, 0.0), (1000.0, 3.0), (0.0, -INF), (-1.0, nan), (INF, INF), (nan, nan)]),
+        (Function::erfc, &[(0.0, 1.0), (-0.0, 1.0), (INF, 0.0), (-INF, 2.0), (nan, nan), (TINY, 1.0), (11.0, 0.0), (-6.0, 2.0)]),
+        (Function::erfinv, &[(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.5, nan), (-INF, nan), (nan, nan)]),
+        (Function::tan, &[(0.0, 0.0), (-0.0, -0.0), (INF, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),
+        (Function::asin, &[(0.0, 0.0), (-0.0, -0.0), (1.0, std::f32::consts::FRAC_PI_2), (-1.0, -std::f32::consts::FRAC_PI_2), (1.5, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),
+        (Function::acos, &[(1.0, 0.0), (-1.0, std::f32::consts::PI), (0.0, std::f32::consts::FRAC_PI_2), (1.5, nan), (-1.5, nan), (INF, nan), (nan, nan)]),
+        (Function::atan, &[(0.0, 0.0), (-0.0, -0.0), (INF, std::f32::consts::FRAC_PI_2), (-INF, -std::f32::consts::FRAC_PI_2), (nan, nan), (TINY, TINY)]),
+        (Function::sinh, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -INF), (nan, nan), (TINY, TINY), (90.0, INF)]),
+        (Function::cosh, &[(0.0, 1.0), (-0.0, 1.0), (INF, INF), (-INF, INF), (nan, nan), (-90.0, INF)]),
+        (Function::asinh, &[(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-INF, -INF), (nan, nan), (TINY, TINY)]),
+        (Function::acosh, &[(1.0, 0.0), (0.5, nan), (-5.0, nan), (-INF, nan), (INF, INF), (nan, nan)]),
+        (Function::atanh, &[(0.0, 0.0), (-0.0, -0.0), (1.0, INF), (-1.0, -INF), (1.5, nan), (-INF, nan), (nan, nan), (TINY, TINY)]),
     ];
     for isa in Isa::available() {
         for &(function, cases) in table {
@@ -194,6 +222,40 @@ fn exponentials_of_what_is_not_positive() {
         for (&x, &y) in x.iter().zip(&y) {
             let exact = if x < -87.3 { 0.0 } else { f64::from(x).exp() };
             assert!(ulps(y, exact) <= 2.0, "{isa}: e^{x} is {exact}, not {y}");
+        }
+    }
+}
+
+struct Angles<'a>(&'a [f32], &'a mut [f32]);
+
+impl Vectorized for Angles<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (y, x) in self.0.chunks(S::LANES).zip(self.1.chunks_mut(S::LANES)) {
+            s.store_partial(atan2(s, s.load_partial(y), s.load_partial(x)), x);
+        }
+    }
+}
+
+#[test]
+fn angles_of_points() {
+    let mut values = vec![0.0, -0.0, 1e-45, 1e-38, 1e-20, 1.0, 3.5, 1e20, f32::MAX, f32::INFINITY];
+    values.extend((1..40).map(|i| (i as f32 * 0.37).exp() / 300.0));
+    values.extend(values.clone().iter().map(|x| -x));
+    values.push(f32::NAN);
+    for isa in Isa::available() {
+        for &y in &values {
+            let mut found = values.clone();
+            isa.run(Angles(&values.iter().map(|_| y).collect::<Vec<_>>(), &mut found));
+            for (&x, &found) in values.iter().zip(&found) {
+                let exact = f64::from(y).atan2(f64::from(x));
+                let same = exact != 0.0 || found.is_sign_negative() == exact.is_sign_negative();
+                assert!(
+                    ulps(found, exact) <= 2.5 && same,
+                    "{isa} atan2({y}, {x}): {found} {exact}"
+                );
+            }
         }
     }
 }

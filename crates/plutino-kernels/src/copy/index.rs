@@ -63,19 +63,41 @@ pub fn take<I: Index>(
     if block == 0 || index.is_empty() {
         return Ok(());
     }
+    match block {
+        1 => take_blocks::<1, _>(par, src, dst, [size, block], index),
+        2 => take_blocks::<2, _>(par, src, dst, [size, block], index),
+        4 => take_blocks::<4, _>(par, src, dst, [size, block], index),
+        8 => take_blocks::<8, _>(par, src, dst, [size, block], index),
+        _ => take_blocks::<0, _>(par, src, dst, [size, block], index),
+    }
+    Ok(())
+}
+
+/// The copies of [`take`], whose indices are within the source; of blocks of `N` bytes, or where
+/// that is 0, of any size.
+fn take_blocks<const N: usize, I: Index>(
+    par: &Par,
+    src: &[u8],
+    dst: &mut [u8],
+    [size, block]: [usize; 2],
+    index: &[I],
+) {
+    let block = if N == 0 { block } else { N };
     let rows = (GRAIN / block).max(1);
-    par.chunks_mut(dst, rows * block, |chunk, rows_out| {
-        for (r, out) in rows_out.chunks_exact_mut(block).enumerate() {
-            let at = chunk * rows + r;
-            let (o, k) = (at / index.len(), at % index.len());
-            // Every index was checked above.
+    par.chunks_mut(dst, rows * block, |chunk, out| {
+        let (mut o, mut k) = (chunk * rows / index.len(), chunk * rows % index.len());
+        for out in out.chunks_exact_mut(block) {
+            // Every index was checked before.
             if let Ok(i) = within(index[k], size) {
                 let from = (o * size + i) * block;
                 out.copy_from_slice(&src[from..from + block]);
             }
+            k += 1;
+            if k == index.len() {
+                (o, k) = (o + 1, 0);
+            }
         }
     });
-    Ok(())
 }
 
 /// Where [`gather`] and [`scatter`] find their elements: `index` has `shape`, and the other tensor
@@ -130,18 +152,35 @@ pub fn gather<const N: usize, I: Index>(
     along.check()?;
     let (lens, steps) = along.lens_and_steps();
     let step = along.strides.get(along.dim).copied().unwrap_or(0);
+    // Row by row of the innermost dimension.
+    let rank = lens.len();
+    let (len, across) = match rank {
+        0 => (1, 0),
+        _ => (lens[rank - 1], steps[rank - 1][0]),
+    };
+    let (lens, steps) = (&lens[..rank.saturating_sub(1)], &steps[..rank.saturating_sub(1)]);
     let failure = Mutex::new(None);
     let grain = (GRAIN / N).max(1);
-    par.chunks_mut(dst, grain, |chunk, out| {
-        let mut walk = Walk::new(&lens, &steps, [0], chunk * grain);
-        for (out, &i) in out.iter_mut().zip(&index[chunk * grain..]) {
-            let at = within(i, along.size)
-                .map(|i| walk.at()[0].wrapping_add_signed(step.wrapping_mul(i as isize)));
-            match at.map(|at| src.get(at)) {
-                Ok(Some(x)) => *out = *x,
-                Ok(None) => note(&failure, CopyError::Outside { side: "source" }),
-                Err(e) => note(&failure, e),
+    par.chunks_mut(dst, grain, |chunk, mut out| {
+        let mut at = chunk * grain;
+        let mut walk = Walk::new(lens, steps, [0], at / len);
+        while !out.is_empty() {
+            let first = at % len;
+            let (row, rest) = out.split_at_mut(out.len().min(len - first));
+            let index = &index[at..at + row.len()];
+            let mut from = walk.at()[0].wrapping_add_signed(across.wrapping_mul(first as isize));
+            for (out, &i) in row.iter_mut().zip(index) {
+                let at = within(i, along.size)
+                    .map(|i| from.wrapping_add_signed(step.wrapping_mul(i as isize)));
+                match at.map(|at| src.get(at)) {
+                    Ok(Some(x)) => *out = *x,
+                    Ok(None) => note(&failure, CopyError::Outside { side: "source" }),
+                    Err(e) => note(&failure, e),
+                }
+                from = from.wrapping_add_signed(across);
             }
+            at += row.len();
+            out = rest;
             walk.advance();
         }
     });
@@ -283,6 +322,26 @@ impl Places<'_> {
         self.outer.len().saturating_mul(self.at.len()).saturating_mul(self.inner.len())
     }
 
+    /// Calls `each` for blocks `n` to `n + left` of the part with the position of the first ones
+    /// and what is to be added for each of them, again and again until there are no more.
+    fn runs(&self, mut n: usize, mut left: usize, mut each: impl FnMut(usize, &[usize])) {
+        // The innermost list that has several.
+        let (list, alone) = match self.inner {
+            &[one] => (self.at, Some(one)),
+            inner => (inner, None),
+        };
+        while left > 0 {
+            let (row, first) = (n / list.len(), n % list.len());
+            let count = left.min(list.len() - first);
+            let before = match alone {
+                Some(one) => self.outer[row] + one,
+                None => self.outer[row / self.at.len()] + self.at[row % self.at.len()],
+            };
+            each(before, &list[first..first + count]);
+            (n, left) = (n + count, left - count);
+        }
+    }
+
     /// Where block `n` of the part lies in the tensor.
     fn range(&self, n: usize) -> std::ops::Range<usize> {
         let (outer, inner) = (n / (self.at.len() * self.inner.len()), n % self.inner.len());
@@ -301,15 +360,37 @@ pub fn pick(par: &Par, src: &[u8], dst: &mut [u8], places: Places<'_>) -> Result
     if dst.is_empty() {
         return Ok(());
     }
+    match places.block {
+        1 => pick_blocks::<1>(par, src, dst, places),
+        2 => pick_blocks::<2>(par, src, dst, places),
+        4 => pick_blocks::<4>(par, src, dst, places),
+        8 => pick_blocks::<8>(par, src, dst, places),
+        _ => pick_blocks::<0>(par, src, dst, places),
+    }
+}
+
+/// [`pick`] of blocks of `N` bytes, or where that is 0, of any size.
+fn pick_blocks<const N: usize>(
+    par: &Par,
+    src: &[u8],
+    dst: &mut [u8],
+    places: Places<'_>,
+) -> Result<(), CopyError> {
+    let block = if N == 0 { places.block } else { N };
     let failure = Mutex::new(None);
-    let blocks = (GRAIN / places.block).max(1);
-    par.chunks_mut(dst, blocks * places.block, |chunk, out| {
-        for (i, out) in out.chunks_exact_mut(places.block).enumerate() {
-            match src.get(places.range(chunk * blocks + i)) {
-                Some(from) => out.copy_from_slice(from),
-                None => note(&failure, CopyError::Outside { side: "source" }),
+    let blocks = (GRAIN / block).max(1);
+    par.chunks_mut(dst, blocks * block, |chunk, out| {
+        let count = out.len() / block;
+        let mut out = out.chunks_exact_mut(block);
+        places.runs(chunk * blocks, count, |before, list| {
+            for (out, at) in out.by_ref().take(list.len()).zip(list) {
+                let first = (before + at).saturating_mul(block);
+                match src.get(first..first.saturating_add(block)) {
+                    Some(from) => out.copy_from_slice(from),
+                    None => note(&failure, CopyError::Outside { side: "source" }),
+                }
             }
-        }
+        });
     });
     outcome(failure)
 }

@@ -5,8 +5,33 @@
 
 use super::op::{Binary, Unary};
 use crate::activation::exact as activation;
-use crate::math::special;
+use crate::math::{pairs, special};
 use num_complex::Complex;
+
+/// Elements that a loop takes at once.
+pub(super) const CHUNK: usize = pairs::PAIRS;
+
+/// `$y` of every element of a chunk, by a loop of its own for each of the functions that are named:
+/// there is no choice left inside.
+macro_rules! each_of {
+    ($Op:ident, $op:expr, |$i:ident, $one:ident| $y:expr, [$($usual:ident)*]) => {{
+        let mut all = [Self::truth(false); CHUNK];
+        match $op {
+            $($Op::$usual => {
+                let $one = $Op::$usual;
+                for $i in 0..CHUNK {
+                    all[$i] = $y;
+                }
+            })*
+            $one => {
+                for $i in 0..CHUNK {
+                    all[$i] = $y;
+                }
+            }
+        }
+        all
+    }};
+}
 
 /// A type that programs compute in.
 pub(super) trait Lane: Copy + 'static {
@@ -14,14 +39,41 @@ pub(super) trait Lane: Copy + 'static {
     fn binary(op: Binary, a: Self, b: Self) -> Self;
     fn is_zero(self) -> bool;
     fn truth(truth: bool) -> Self;
+
+    /// The function of every element of a chunk.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn unary_all(op: Unary, x: &[Self; CHUNK]) -> [Self; CHUNK] {
+        each_of!(
+            Unary,
+            op,
+            |i, op| Self::unary(op, x[i]),
+            [Positive Neg Abs Sign Floor Ceil Round Trunc Square Sqrt Rsqrt Reciprocal LogicalNot
+                NotZero BitwiseNot Real Imag]
+        )
+    }
+
+    /// The same, of pairs.
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn binary_all(op: Binary, a: &[Self; CHUNK], b: &[Self; CHUNK]) -> [Self; CHUNK] {
+        each_of!(
+            Binary,
+            op,
+            |i, op| Self::binary(op, a[i], b[i]),
+            [Add Sub Mul Div FloorDivide Remainder Fmod Maximum Minimum CopySign Eq Ne Lt Le Gt Ge
+                LogicalAnd LogicalOr LogicalXor BitwiseAnd BitwiseOr BitwiseXor ShiftLeft
+                ShiftRight Prelu Complex]
+        )
+    }
 }
 
 /// Through f64, and rounded once: what vectors leave over.
 impl Lane for f32 {
+    #[inline(always)]
     fn is_zero(self) -> bool {
         self == 0.0
     }
 
+    #[inline(always)]
     fn truth(truth: bool) -> Self {
         f32::from(u8::from(truth))
     }
@@ -36,17 +88,44 @@ impl Lane for f32 {
             _ => f64::binary(op, a.into(), b.into()) as f32,
         }
     }
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn binary_all(op: Binary, a: &[f32; CHUNK], b: &[f32; CHUNK]) -> [f32; CHUNK] {
+        /// The function of those pairs that are not computed with the others.
+        macro_rules! exact {
+            ($name:ident) => {
+                |a, b| f64::binary(Binary::$name, a, b)
+            };
+        }
+        match op {
+            Binary::FloorDivide => pairs::floor_divide(a, b, exact!(FloorDivide)),
+            Binary::Remainder => pairs::remainder(a, b, exact!(Remainder)),
+            Binary::Fmod => pairs::fmod(a, b, exact!(Fmod)),
+            Binary::Pow => pairs::pow(a, b, exact!(Pow)),
+            Binary::Hypot => pairs::hypot(a, b, exact!(Hypot)),
+            _ => {
+                let mut all = *a;
+                for i in 0..CHUNK {
+                    all[i] = Self::binary(op, a[i], b[i]);
+                }
+                all
+            }
+        }
+    }
 }
 
 impl Lane for f64 {
+    #[inline(always)]
     fn is_zero(self) -> bool {
         self == 0.0
     }
 
+    #[inline(always)]
     fn truth(truth: bool) -> Self {
         f64::from(u8::from(truth))
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn unary(op: Unary, x: f64) -> f64 {
         match op {
             Unary::Positive | Unary::Real => x,
@@ -77,6 +156,7 @@ impl Lane for f64 {
             Unary::Cosh => x.cosh(),
             // std's formulas lose the digits of small and large arguments; libm's do not.
             Unary::Asinh => libm::asinh(x),
+            Unary::Acosh if x < 1.0 => f64::NAN, // which libm only says near 1
             Unary::Acosh => libm::acosh(x),
             Unary::Atanh => libm::atanh(x),
             Unary::Erf => libm::erf(x),
@@ -104,6 +184,7 @@ impl Lane for f64 {
         }
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn binary(op: Binary, a: f64, b: f64) -> f64 {
         match op {
             Binary::Add => a + b,
@@ -175,14 +256,17 @@ fn floor_divide(a: f64, b: f64) -> f64 {
 }
 
 impl Lane for i64 {
+    #[inline(always)]
     fn is_zero(self) -> bool {
         self == 0
     }
 
+    #[inline(always)]
     fn truth(truth: bool) -> Self {
         i64::from(truth)
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn unary(op: Unary, x: i64) -> i64 {
         match op {
             Unary::Neg => x.wrapping_neg(),
@@ -196,6 +280,7 @@ impl Lane for i64 {
         }
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn binary(op: Binary, a: i64, b: i64) -> i64 {
         // A zero divisor has been reported by now; the value does not matter.
         match op {
@@ -275,20 +360,28 @@ fn power(a: i64, b: i64) -> i64 {
 }
 
 impl Lane for Complex<f64> {
+    #[inline(always)]
     fn is_zero(self) -> bool {
         self.re == 0.0 && self.im == 0.0
     }
 
+    #[inline(always)]
     fn truth(truth: bool) -> Self {
         f64::truth(truth).into()
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn unary(op: Unary, x: Self) -> Self {
         let one = Self::truth(true);
         match op {
             Unary::Positive => x,
             Unary::Neg => -x,
-            Unary::Abs => x.norm().into(),
+            Unary::Abs => {
+                // The plain sum of squares where it neither overflows nor loses digits.
+                let square = x.re * x.re + x.im * x.im;
+                let plain = (1e-280..1e300).contains(&square);
+                if plain { square.sqrt() } else { x.norm() }.into()
+            }
             Unary::Real => x.re.into(),
             Unary::Imag => x.im.into(),
             Unary::Square => x * x,
@@ -319,6 +412,7 @@ impl Lane for Complex<f64> {
         }
     }
 
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn binary(op: Binary, a: Self, b: Self) -> Self {
         match op {
             Binary::Add => a + b,

@@ -36,9 +36,11 @@
 //! ```
 //!
 //! Values are computed in f32 (for f32, f16, bf16, bool), f64, i64 (all integers) or complex f64,
-//! and rounded or wrapped to their dtype after each function, as PyTorch does. f32 is vectorised;
-//! its functions have the error bounds of [`crate::math`].
+//! and rounded or wrapped to their dtype after each function, as PyTorch does. f32 are vectors,
+//! whose functions have the error bounds of [`crate::math`]; the others are plain loops over short
+//! arrays, which the compiler vectorises.
 
+mod chunks;
 mod lanes;
 mod nest;
 mod op;

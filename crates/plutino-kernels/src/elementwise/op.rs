@@ -125,25 +125,25 @@ functions! {
     Exp, "exp", INEXACT, 6, "e^x";
     Expm1, "expm1", INEXACT, 7, "e^x - 1";
     Log, "log", INEXACT, 8, "The natural logarithm";
-    Log2, "log2", INEXACT, 40, "The logarithm to base 2";
-    Log10, "log10", INEXACT, 40, "The logarithm to base 10";
+    Log2, "log2", INEXACT, 10, "The logarithm to base 2";
+    Log10, "log10", INEXACT, 10, "The logarithm to base 10";
     Log1p, "log1p", INEXACT, 10, "ln(1 + x)";
     Sin, "sin", INEXACT, 10, "The sine";
     Cos, "cos", INEXACT, 10, "The cosine";
-    Tan, "tan", INEXACT, 60, "The tangent";
-    Asin, "asin", INEXACT, 50, "The inverse sine";
-    Acos, "acos", INEXACT, 50, "The inverse cosine";
-    Atan, "atan", INEXACT, 50, "The inverse tangent";
-    Sinh, "sinh", INEXACT, 60, "The hyperbolic sine";
-    Cosh, "cosh", INEXACT, 60, "The hyperbolic cosine";
-    Asinh, "asinh", INEXACT, 80, "The inverse hyperbolic sine";
-    Acosh, "acosh", INEXACT, 80, "The inverse hyperbolic cosine";
-    Atanh, "atanh", INEXACT, 80, "The inverse hyperbolic tangent";
+    Tan, "tan", INEXACT, 14, "The tangent";
+    Asin, "asin", INEXACT, 12, "The inverse sine";
+    Acos, "acos", INEXACT, 12, "The inverse cosine";
+    Atan, "atan", INEXACT, 12, "The inverse tangent";
+    Sinh, "sinh", INEXACT, 14, "The hyperbolic sine";
+    Cosh, "cosh", INEXACT, 12, "The hyperbolic cosine";
+    Asinh, "asinh", INEXACT, 20, "The inverse hyperbolic sine";
+    Acosh, "acosh", INEXACT, 20, "The inverse hyperbolic cosine";
+    Atanh, "atanh", INEXACT, 18, "The inverse hyperbolic tangent";
     Erf, "erf", FLOAT, 10, "The error function";
-    Erfc, "erfc", FLOAT, 60, "1 - erf x";
+    Erfc, "erfc", FLOAT, 20, "1 - erf x";
     Lgamma, "lgamma", FLOAT, 80, "The logarithm of |gamma(x)|";
-    Exp2, "exp2", INEXACT, 40, "2^x";
-    Erfinv, "erfinv", FLOAT, 200, "The inverse of the error function";
+    Exp2, "exp2", INEXACT, 8, "2^x";
+    Erfinv, "erfinv", FLOAT, 30, "The inverse of the error function";
     Erfcx, "erfcx", FLOAT, 100, "e^(x^2) (1 - erf x)";
     Digamma, "digamma", FLOAT, 80, "The derivative of lgamma";
     Ndtr, "ndtr", FLOAT, 60, "The normal distribution function";
@@ -172,16 +172,16 @@ functions! {
     Sub, "sub", ALL, 1, "a - b";
     Mul, "mul", ALL, 1, "a b";
     Div, "div", INEXACT, 2, "a / b";
-    FloorDivide, "floor_divide", REAL, 20, "floor(a / b), as Python divides";
-    Remainder, "remainder", REAL, 20, "a - b floor(a / b): Python's %, with the sign of b";
-    Fmod, "fmod", REAL, 20, "a - b trunc(a / b): C's fmod, with the sign of a";
-    Pow, "pow", ALL, 50, "a^b";
+    FloorDivide, "floor_divide", REAL, 6, "floor(a / b), as Python divides";
+    Remainder, "remainder", REAL, 8, "a - b floor(a / b): Python's %, with the sign of b";
+    Fmod, "fmod", REAL, 6, "a - b trunc(a / b): C's fmod, with the sign of a";
+    Pow, "pow", ALL, 20, "a^b";
     Maximum, "maximum", REAL, 1, "The greater; NaN where either is";
     Minimum, "minimum", REAL, 1, "The lesser; NaN where either is";
-    Atan2, "atan2", FLOAT, 60, "The angle of the point (b, a)";
+    Atan2, "atan2", FLOAT, 16, "The angle of the point (b, a)";
     LogAddExp, "logaddexp", FLOAT, 18, "ln(e^a + e^b)";
-    LogAddExp2, "logaddexp2", FLOAT, 60, "log2(2^a + 2^b)";
-    Hypot, "hypot", FLOAT, 20, "sqrt(a^2 + b^2)";
+    LogAddExp2, "logaddexp2", FLOAT, 20, "log2(2^a + 2^b)";
+    Hypot, "hypot", FLOAT, 4, "sqrt(a^2 + b^2)";
     CopySign, "copysign", FLOAT, 2, "|a| with the sign of b";
     NextAfter, "nextafter", FLOAT, 4, "The number of the dtype after a, on the way to b";
     GammaP, "gammainc", FLOAT, 300, "The lower incomplete gamma function of b over the whole, for a";
@@ -248,6 +248,11 @@ impl Binary {
             Self::Complex | Self::Polar => complex_of(dtype),
             _ => dtype,
         }
+    }
+
+    /// Whether f32 are computed by way of f64, many at once.
+    pub(super) const fn is_by_pairs(self) -> bool {
+        matches!(self, Self::FloorDivide | Self::Remainder | Self::Fmod | Self::Pow | Self::Hypot)
     }
 
     /// Whether a zero divisor among integers is an error, as in PyTorch.

@@ -1,15 +1,14 @@
 //! Running a program: tiles over threads, steps over each tile.
 
 use super::ElementwiseError;
-use super::lanes::Lane;
+use super::chunks::{BinaryOf, SelectOf, UnaryOf};
 use super::nest::{LoopNest, TILE, Tile};
 use super::op::Domain;
 use super::program::{Action, Operand, Program, Step};
 use super::steps::{
-    BinaryF32, Convert, EachElement, From, Held, Narrowed, Rounded, SelectF32, Stored, To,
-    UnaryF32, Widened, any_zero, map, select, zip,
+    BinaryF32, Converted, EachElement, From, Held, Kept, Loaded, Narrowed, NotZero, Rounded,
+    SelectF32, To, Truth, UnaryF32, Widened, Wrapped, any_zero,
 };
-use crate::number::Number as _;
 use crate::par::stop;
 use crate::{Isa, Par, for_numbers, for_types};
 use half::{bf16, f16};
@@ -270,34 +269,27 @@ impl At<'_> {
                 isa.run(SelectF32 { size, parts, to: self.to(target) });
             }
             Action::Unary(domain, op) => for_domain!(domain, T => {
-                let (x, to) = (self.operand(a), self.to(target));
-                // SAFETY: above.
-                unsafe { map(size, x, to, |x| T::unary(op, x)) }
+                let (x, to) = (self.operand::<T>(a), self.to(target));
+                isa.run(UnaryOf { op, size, x, to });
             }),
             Action::Binary(domain, op) => for_domain!(domain, T => {
-                let (a, b, to) = (self.operand(a), self.operand(b), self.to(target));
+                let (a, b, to) = (self.operand::<T>(a), self.operand(b), self.to(target));
                 // SAFETY: above.
-                unsafe {
-                    if domain == Domain::I64 && op.divides() && any_zero::<T>(size, b) {
-                        self.memory.zero_division.store(true, Relaxed);
-                    }
-                    zip(size, (a, b), to, |a, b| T::binary(op, a, b));
+                if domain == Domain::I64 && op.divides() && unsafe { any_zero(size, b) } {
+                    self.memory.zero_division.store(true, Relaxed);
                 }
+                isa.run(BinaryOf { op, size, a, b, to });
             }),
             Action::Select(domain) => for_domain!(domain, T => {
                 let parts = [a, b, c].map(|x| self.operand::<T>(x));
-                // SAFETY: above.
-                unsafe { select(size, parts, self.to(target)) }
+                isa.run(SelectOf { size, parts, to: self.to(target) });
             }),
             Action::Convert(from, to) => for_domain!(from, A => for_domain!(to, B => {
-                // SAFETY: above.
-                unsafe { map(size, self.operand(a), self.to(target), <A as Convert<B>>::convert) }
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(EachElement::<Converted<A, B>> { size, x, to });
             })),
-            // A byte of a bool may be anything when it comes from outside.
             Action::Load(DType::Bool, input) => {
-                let truth = |x: u8| f32::truth(x != 0);
-                // SAFETY: above.
-                unsafe { map(size, self.input(input), self.to(target), truth) }
+                isa.run(EachElement::<Truth> { size, x: self.input(input), to: self.to(target) });
             }
             Action::Load(dtype @ (DType::F16 | DType::Bf16), input) => for_half!(dtype, T => {
                 let (x, to) = (self.input(input), self.to(target));
@@ -314,24 +306,20 @@ impl At<'_> {
                 })
             }
             Action::Load(dtype, input) => for_numbers!(dtype, T => {
-                let load = |x: T| -> <T as Stored>::Home { x.widen().convert() };
-                // SAFETY: above.
-                unsafe { map(size, self.input(input), self.to(target), load) }
+                let (x, to) = (self.input(input), self.to(target));
+                isa.run(EachElement::<Loaded<T>> { size, x, to });
             }),
             Action::Round(dtype) => for_numbers!(dtype, T => {
-                type Home = <T as Stored>::Home;
-                let round = |x: Home| -> Home { T::narrow(x.convert()).widen().convert() };
-                // SAFETY: above.
-                unsafe { map(size, self.operand(a), self.to(target), round) }
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(EachElement::<Wrapped<T>> { size, x, to });
             }),
             Action::Store(domain, DType::Bool) => for_domain!(domain, T => {
-                // SAFETY: above.
-                unsafe { map(size, self.operand(a), self.to(target), |x: T| !x.is_zero()) }
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(EachElement::<NotZero<T>> { size, x, to });
             }),
             Action::Store(_, dtype) => for_numbers!(dtype, T => {
-                let store = |x: <T as Stored>::Home| T::narrow(x.convert());
-                // SAFETY: above.
-                unsafe { map(size, self.operand(a), self.to(target), store) }
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(EachElement::<Kept<T>> { size, x, to });
             }),
         }
     }

@@ -3,6 +3,7 @@
 //! Everything here reads and writes through pointers, because the result may lie where an input
 //! lies: then each element is read before it is written, by the same iteration of the same loop.
 
+use super::chunks::BinaryOf;
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
 use super::program::Constant;
@@ -48,29 +49,6 @@ macro_rules! held {
 }
 held! { f32: f32; f64: f64; i64: i64; Complex<f64>: c128; }
 
-/// to = f(from)
-///
-/// # Safety
-/// Every element of both tiles is valid, for reads and for writes. The tiles are disjoint, or the
-/// same elements in the same order.
-#[inline(always)]
-pub(super) unsafe fn map<A: Copy, R>(
-    (rows, cols): Size,
-    from: From<A>,
-    to: To<R>,
-    f: impl Fn(A) -> R,
-) {
-    for r in 0..rows {
-        for c in 0..cols {
-            // SAFETY: (r, c) lies in both tiles; valid (precondition).
-            unsafe {
-                let x = *from.ptr.add(r * from.down + c * from.across);
-                to.ptr.add(r * to.down + c).write(f(x));
-            }
-        }
-    }
-}
-
 /// A function of single elements that vectors of any instruction set compute alike.
 pub(super) trait OfElement {
     type Of: Copy;
@@ -114,6 +92,78 @@ impl<T: Half> OfElement for Rounded<T> {
     }
 }
 
+/// An element of an input, as registers hold it.
+pub(super) struct Loaded<T>(T);
+
+impl<T: Stored> OfElement for Loaded<T> {
+    type Of = T;
+    type To = T::Home;
+    #[inline(always)]
+    fn apply(x: T) -> T::Home {
+        x.widen().convert()
+    }
+}
+
+/// The bool of a byte, which may be anything when it comes from outside.
+pub(super) struct Truth;
+
+impl OfElement for Truth {
+    type Of = u8;
+    type To = f32;
+    #[inline(always)]
+    fn apply(x: u8) -> f32 {
+        f32::truth(x != 0)
+    }
+}
+
+/// What a dtype can hold of a register's number.
+pub(super) struct Kept<T>(T);
+
+impl<T: Stored> OfElement for Kept<T> {
+    type Of = T::Home;
+    type To = T;
+    #[inline(always)]
+    fn apply(x: T::Home) -> T {
+        T::narrow(x.convert())
+    }
+}
+
+/// The same, as registers hold it.
+pub(super) struct Wrapped<T>(T);
+
+impl<T: Stored> OfElement for Wrapped<T> {
+    type Of = T::Home;
+    type To = T::Home;
+    #[inline(always)]
+    fn apply(x: T::Home) -> T::Home {
+        T::narrow(x.convert()).widen().convert()
+    }
+}
+
+/// Whether a number is not zero.
+pub(super) struct NotZero<T>(T);
+
+impl<T: Lane> OfElement for NotZero<T> {
+    type Of = T;
+    type To = bool;
+    #[inline(always)]
+    fn apply(x: T) -> bool {
+        !x.is_zero()
+    }
+}
+
+/// A number in another domain.
+pub(super) struct Converted<A, B>(A, B);
+
+impl<A: Convert<B> + Copy, B: Copy> OfElement for Converted<A, B> {
+    type Of = A;
+    type To = B;
+    #[inline(always)]
+    fn apply(x: A) -> B {
+        x.convert()
+    }
+}
+
 /// A step that applies such a function. Every element of both tiles is valid, for reads and for
 /// writes; they are disjoint, or the same elements in the same order.
 pub(super) struct EachElement<F: OfElement> {
@@ -143,51 +193,6 @@ impl<F: OfElement> Vectorized for EachElement<F> {
                 for c in 0..cols {
                     y.add(c).write(F::apply(*from.add(c)));
                 }
-            }
-        }
-    }
-}
-
-/// to = f(a, b)
-///
-/// # Safety
-/// As for [`map`], for each of the two operands.
-#[inline(always)]
-pub(super) unsafe fn zip<A: Copy, R>(
-    (rows, cols): Size,
-    (a, b): (From<A>, From<A>),
-    to: To<R>,
-    f: impl Fn(A, A) -> R,
-) {
-    for r in 0..rows {
-        for c in 0..cols {
-            // SAFETY: (r, c) lies in all tiles; valid (precondition).
-            unsafe {
-                let x = *a.ptr.add(r * a.down + c * a.across);
-                let y = *b.ptr.add(r * b.down + c * b.across);
-                to.ptr.add(r * to.down + c).write(f(x, y));
-            }
-        }
-    }
-}
-
-/// to = condition != 0 ? yes : no
-///
-/// # Safety
-/// As for [`map`], for each of the three operands.
-#[inline]
-pub(super) unsafe fn select<T: Lane>(
-    (rows, cols): Size,
-    [condition, yes, no]: [From<T>; 3],
-    to: To<T>,
-) {
-    for r in 0..rows {
-        for c in 0..cols {
-            // SAFETY: (r, c) lies in all tiles; valid (precondition).
-            unsafe {
-                let at = |x: From<T>| *x.ptr.add(r * x.down + c * x.across);
-                let chosen = if at(condition).is_zero() { no } else { yes };
-                to.ptr.add(r * to.down + c).write(at(chosen));
             }
         }
     }
@@ -439,6 +444,10 @@ impl Vectorized for BinaryF32 {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if self.op.is_by_pairs() {
+            let Self { op, size, a, b, to } = self;
+            return s.outlined(BinaryOf { op, size, a, b, to });
+        }
         rows_of_vectors!(s, S, self.size, self.to, [a = self.a, b = self.b], {
             self.op.apply_all(s, a, b)
         });

@@ -2,8 +2,11 @@
 
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
-use crate::math::{cos, erf, exp, expm1, log, log1p, neg, sin};
-use crate::simd::Simd;
+use crate::math::{
+    acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, erfinv, exp, exp2, expm1,
+    log, log1p, log2, log10, neg, sin, sinh, tan,
+};
+use crate::simd::{Simd, Vectorized};
 
 /// `$y` of every vector, as a loop: a closure might not be inlined, and would lack the instruction
 /// set.
@@ -61,12 +64,9 @@ impl Unary {
             Self::Erf => each!(x, |x| erf(s, x)),
             Self::LogicalNot => each!(x, |x| s.select(s.eq(x, zero), one, zero)),
             Self::NotZero => each!(x, |x| s.select(s.eq(x, zero), zero, one)),
-            // The rest is computed in f64, element by element, and rounded once.
             _ => each!(x, |x| {
                 let mut lanes = to_lanes(s, x);
-                for x in &mut lanes[..S::LANES] {
-                    *x = f32::unary(self, *x);
-                }
+                s.outlined(Seldom(self, &mut lanes[..S::LANES]));
                 s.load(&lanes)
             }),
         }
@@ -122,9 +122,7 @@ impl Binary {
             _ => each!(a, b, |a, b| {
                 let mut lanes = to_lanes(s, a);
                 let others = to_lanes(s, b);
-                for (a, b) in lanes[..S::LANES].iter_mut().zip(others) {
-                    *a = f32::binary(self, *a, b);
-                }
+                s.outlined(SeldomPairs(self, &mut lanes[..S::LANES], &others[..S::LANES]));
                 s.load(&lanes)
             }),
         }
@@ -137,4 +135,64 @@ fn to_lanes<S: Simd>(s: S, x: S::F32) -> [f32; 16] {
     let mut lanes = [0.0; 16];
     s.store(x, &mut lanes);
     lanes
+}
+
+/// A function of one vector, compiled once: what networks seldom need in their inner loops.
+struct Seldom<'a>(Unary, &'a mut [f32]);
+
+impl Vectorized for Seldom<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self(op, lanes) = self;
+        let x = s.load(lanes);
+        let y = match op {
+            Unary::Log2 => log2(s, x),
+            Unary::Log10 => log10(s, x),
+            Unary::Tan => tan(s, x),
+            Unary::Asin => asin(s, x),
+            Unary::Acos => acos(s, x),
+            Unary::Atan => atan(s, x),
+            Unary::Sinh => sinh(s, x),
+            Unary::Cosh => cosh(s, x),
+            Unary::Asinh => asinh(s, x),
+            Unary::Acosh => acosh(s, x),
+            Unary::Atanh => atanh(s, x),
+            Unary::Erfc => erfc(s, x),
+            Unary::Erfinv => erfinv(s, x),
+            Unary::Exp2 => exp2(s, x),
+            // The rest is computed in f64, element by element, and rounded once.
+            _ => {
+                lanes.iter_mut().for_each(|x| *x = f32::unary(op, *x));
+                return;
+            }
+        };
+        s.store(y, lanes);
+    }
+}
+
+/// A function of a pair of vectors, in place of the first.
+struct SeldomPairs<'a>(Binary, &'a mut [f32], &'a [f32]);
+
+impl Vectorized for SeldomPairs<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self(op, lanes, others) = self;
+        let (a, b) = (s.load(lanes), s.load(others));
+        let y = match op {
+            Binary::Atan2 => atan2(s, a, b),
+            Binary::LogAddExp2 => {
+                let apart = log1p(s, exp2(s, neg(s, s.abs(s.sub(a, b)))));
+                // Equal arguments may be infinite, their difference NaN.
+                let tail = s.mul(apart, s.splat(std::f32::consts::LOG2_E));
+                s.add(s.max(a, b), s.select(s.eq(a, b), s.splat(1.0), tail))
+            }
+            _ => {
+                lanes.iter_mut().zip(others).for_each(|(a, b)| *a = f32::binary(op, *a, *b));
+                return;
+            }
+        };
+        s.store(y, lanes);
+    }
 }

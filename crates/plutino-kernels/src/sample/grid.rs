@@ -7,9 +7,10 @@
 //! Loops: for each image and 128 points (parallel) - the pixels and weights of the points, once -
 //! each channel - each point - its pixels.
 
-use crate::Par;
 use crate::number::{Float, Real};
 use crate::par::SharedMut;
+use crate::simd::{Simd, Vectorized};
+use crate::{Isa, Par};
 use plutino_tensor::{TensorError, alloc};
 use smallvec::SmallVec;
 
@@ -70,7 +71,94 @@ pub struct GridSample {
 }
 
 /// Pixels along one dimension, and their weights.
-type Taps<R> = SmallVec<[(usize, R); 4]>;
+struct Taps<R> {
+    list: [(usize, R); 4],
+    len: usize,
+}
+
+impl<R: Real> Taps<R> {
+    fn new() -> Self {
+        Self { list: [(0, R::nearest(0.0)); 4], len: 0 }
+    }
+
+    /// Adds one that lies inside.
+    #[inline(always)]
+    fn push(&mut self, position: R, weight: R, size: usize) {
+        // Every pixel's number is exact: nothing is as large as 2^24 pixels wide, or it is f64.
+        let at = position.wide();
+        if at >= 0.0
+            && at < size as f64
+            && let Some(slot) = self.list.get_mut(self.len)
+        {
+            *slot = (at as usize, weight);
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> &[(usize, R)] {
+        &self.list[..self.len.min(4)]
+    }
+}
+
+/// Some of an image's points, with memory for their pixels. A kernel, so that roundings are
+/// instructions.
+struct Task<'a, T: Float> {
+    sample: &'a GridSample,
+    /// The image.
+    n: usize,
+    /// The first point and how many there are, at most [`POINTS`].
+    points: (usize, usize),
+    input: &'a [T],
+    grid: &'a [T],
+    output: &'a SharedMut<'a, T>,
+    taps: &'a mut [(usize, T::Real)],
+}
+
+impl<T: Float> Vectorized for Task<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { sample, n, points: (first, count), input, grid, output, taps } = self;
+        let (rank, volume) = (sample.size.len(), sample.size.iter().product::<usize>());
+        let mut ends = [0; POINTS];
+        let grid = &grid[(n * sample.points + first) * rank..][..count * rank];
+        let mut end = 0;
+        for (point, place) in grid.chunks_exact(rank).zip(&mut ends) {
+            end += sample.taps(point, &mut taps[end..]);
+            *place = end;
+        }
+        for c in 0..sample.channels {
+            let image = &input[(n * sample.channels + c) * volume..][..volume];
+            let at = (n * sample.channels + c) * sample.points + first;
+            // SAFETY: tasks have disjoint points, and channels disjoint rows of them.
+            let output = unsafe { output.slice(at..at + count) };
+            let mut start = 0;
+            for (out, &end) in output.iter_mut().zip(&ends) {
+                let taps = &taps[start..end];
+                // Most points of a plane have four pixels: a loop of as many has no end to find.
+                *out = T::from_real(match <&[_; 4]>::try_from(taps) {
+                    Ok(four) => weighted(image, four),
+                    Err(_) => weighted(image, taps),
+                });
+                start = end;
+            }
+        }
+    }
+}
+
+/// The sum of pixels times their weights.
+#[inline(always)]
+fn weighted<'a, T: Float>(
+    image: &[T],
+    taps: impl IntoIterator<Item = &'a (usize, T::Real)>,
+) -> T::Real {
+    let mut sum = T::Real::nearest(0.0);
+    for &(at, weight) in taps {
+        sum = sum + image[at].to_real() * weight;
+    }
+    sum
+}
 
 impl GridSample {
     /// Samples `[batch, channels, size...]` at `[batch, points, coordinates]`, where the coordinate
@@ -83,6 +171,7 @@ impl GridSample {
     /// Where a slice is not as long as the sizes say.
     pub fn run<T: Float>(
         &self,
+        isa: Isa,
         par: &Par,
         input: &[T],
         grid: &[T],
@@ -100,37 +189,16 @@ impl GridSample {
         let (output, taps) = (SharedMut::new(output), SharedMut::new(&mut taps));
         par.run_as(batch * parts, |worker, task| {
             let (n, first) = (task / parts, task % parts * POINTS);
-            let count = POINTS.min(points - first);
+            let points = (first, POINTS.min(points - first));
             // SAFETY: no two tasks run under the same number at the same time.
             let taps = unsafe { taps.slice(worker * most..(worker + 1) * most) };
-            let mut ends = [0; POINTS];
-            let grid = &grid[(n * points + first) * rank..][..count * rank];
-            let mut end = 0;
-            for (point, place) in grid.chunks_exact(rank).zip(&mut ends) {
-                end += self.taps(point, &mut taps[end..]);
-                *place = end;
-            }
-            for c in 0..channels {
-                let image = &input[(n * channels + c) * volume..][..volume];
-                let at = (n * channels + c) * points + first;
-                // SAFETY: tasks have disjoint points, and channels disjoint rows of them.
-                let output = unsafe { output.slice(at..at + count) };
-                let mut start = 0;
-                for (out, &end) in output.iter_mut().zip(&ends) {
-                    let mut sum = T::Real::nearest(0.0);
-                    for &(at, weight) in &taps[start..end] {
-                        sum = sum + image[at].to_real() * weight;
-                    }
-                    *out = T::from_real(sum);
-                    start = end;
-                }
-            }
+            isa.run(Task { sample: self, n, points, input, grid, output: &output, taps });
         });
         Ok(())
     }
 
     /// Writes the pixels of a point and their weights to the front of `taps`; returns how many.
-    #[inline]
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn taps<T: Float>(&self, point: &[T], taps: &mut [(usize, T::Real)]) -> usize {
         taps[0] = (0, T::Real::nearest(1.0));
         let mut count = 1;
@@ -141,6 +209,7 @@ impl GridSample {
         // The outermost dimension's coordinate is the last.
         for (&size, x) in self.size.iter().zip(point.iter().rev()) {
             let along = self.along(x.to_real(), size);
+            let along = along.as_slice();
             // Each becomes as many as there are along this dimension, from the last one on: what is
             // written lies behind what is still to be read.
             for outer in (0..count).rev() {
@@ -155,15 +224,10 @@ impl GridSample {
     }
 
     /// The pixels along a dimension, without those outside.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn along<R: Real>(&self, x: R, size: usize) -> Taps<R> {
         let mut taps = Taps::new();
-        let mut push = |position: R, weight: R| {
-            // Every pixel's number is exact: nothing is as large as 2^24 pixels wide, or it is f64.
-            let at = position.wide();
-            if at >= 0.0 && at < size as f64 {
-                taps.push((at as usize, weight));
-            }
-        };
+        let mut push = |position, weight| taps.push(position, weight, size);
         let (one, position) = (R::nearest(1.0), self.position(x, size));
         match self.mode {
             Mode::Nearest => push(round_half_even(self.inside(position, size)), one),
@@ -187,6 +251,7 @@ impl GridSample {
     /// Whether a point's weights are NaN, whatever they are multiplied with: of pixels in a plane,
     /// where the position that they are computed from is not held inside. (In a volume PyTorch
     /// looks which pixels there are before it multiplies.)
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn is_nowhere<T: Float>(&self, point: &[T]) -> bool {
         let free = match self.mode {
             Mode::Nearest => false,
@@ -199,12 +264,14 @@ impl GridSample {
     }
 
     /// The position of a coordinate, in pixels.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn position<R: Real>(&self, x: R, size: usize) -> R {
         let [one, two, n] = [1.0, 2.0, size as f64].map(R::nearest);
         if self.align_corners { (x + one) / two * (n - one) } else { ((x + one) * n - one) / two }
     }
 
     /// Where a position is read, as the padding says.
+    #[cfg_attr(not(unoptimised), inline(always))]
     fn inside<R: Real>(&self, position: R, size: usize) -> R {
         let [zero, last] = [0.0, size as f64 - 1.0].map(R::nearest);
         // As PyTorch's kernels of planes and of volumes order their comparisons.
@@ -224,6 +291,7 @@ impl GridSample {
 
 /// Mirrors a position at both ends until it lies between them. What has no position (infinity) is
 /// NaN.
+#[cfg_attr(not(unoptimised), inline(always))]
 fn reflect<R: Real>(position: R, low: R, high: R) -> R {
     let span = high - low;
     if span <= R::nearest(0.0) {
@@ -234,12 +302,14 @@ fn reflect<R: Real>(position: R, low: R, high: R) -> R {
     if flips % R::nearest(2.0) == R::nearest(0.0) { low + extra } else { high - extra }
 }
 
+#[cfg_attr(not(unoptimised), inline(always))]
 fn round_half_even<R: Real>(x: R) -> R {
     let (two, half) = (R::nearest(2.0), R::nearest(0.5));
     if (x - x.floor()) == half { (x / two).round() * two } else { x.round() }
 }
 
 /// Keys' kernel at distances 1 + t, t, 1 - t, 2 - t.
+#[cfg_attr(not(unoptimised), inline(always))]
 fn cubic<R: Real>(t: R) -> [R; 4] {
     let [a, one, two, three] = [-0.75, 1.0, 2.0, 3.0].map(R::nearest);
     let [four, five, eight] = [4.0, 5.0, 8.0].map(R::nearest);

@@ -1,5 +1,5 @@
-use plutino_kernels::Par;
 use plutino_kernels::sample::grid::*;
+use plutino_kernels::{Isa, Par};
 use plutino_reference::sample::grid_sample as reference;
 use plutino_reference::testkit::{assert_close, on_every_machine, random};
 
@@ -19,9 +19,9 @@ fn agrees_with_the_reference() {
                         GridSample { batch, channels, size, points, mode, padding, align_corners };
                     let expected = reference(&sample, &x, &grid);
                     on_every_machine(
-                        |_, par| {
+                        |isa, par| {
                             let mut y = vec![f32::NAN; batch * channels * points];
-                            sample.run(par, &x, &grid, &mut y).unwrap();
+                            sample.run(isa, par, &x, &grid, &mut y).unwrap();
                             y
                         },
                         // Positions below 16 are off by a few of their last places, slopes are
@@ -62,7 +62,9 @@ fn what_is_no_position() {
         (Mode::Cubic, Padding::Border, [nan, nan, nan, 5.0]),
     ] {
         let mut y = [f32::NAN; 4];
-        GridSample { mode, ..sample(padding) }.run(&Par::serial(), &x, &grid, &mut y).unwrap();
+        GridSample { mode, ..sample(padding) }
+            .run(Isa::best(), &Par::serial(), &x, &grid, &mut y)
+            .unwrap();
         same(&y, &expected);
     }
     // In a volume pixels are looked for first, and NaN is behind the last one.
@@ -77,14 +79,14 @@ fn what_is_no_position() {
             let mut y = [f32::NAN; 4];
             let (size, align_corners) = (vec![3; 3], false);
             let volume = GridSample { mode, size, align_corners, ..sample(padding) };
-            volume.run(&Par::serial(), &x, &grid, &mut y).unwrap();
+            volume.run(Isa::best(), &Par::serial(), &x, &grid, &mut y).unwrap();
             same(&y, &expected);
         }
     }
     let x = [3.0, 5.0];
     let grid = [nan, 0.0, inf, 0.0, -inf, 0.0, 1e30, 0.0];
     let mut y = [f32::NAN; 4];
-    sample(Padding::Reflection).run(&Par::serial(), &x, &grid, &mut y).unwrap();
+    sample(Padding::Reflection).run(Isa::best(), &Par::serial(), &x, &grid, &mut y).unwrap();
     assert!(y.iter().all(|y| (0.0..=5.0).contains(y)), "{y:?}");
 }
 

@@ -91,11 +91,11 @@ impl Operator for CrossDistances {
         if halves::is_half(dtype) {
             return halves::widened(cx, |cx| self.plan(cx));
         }
-        let ([a, b], p) = (self.inputs.map(|i| leaf(cx.inputs, i)), self.p);
+        let ([a, b], p, isa) = (self.inputs.map(|i| leaf(cx.inputs, i)), self.p, cx.isa);
         for_floats!(dtype,
             T => Ok(planned("distance.cross", move |cx| {
                 let (a, b) = (cx.inputs.get::<T>(a)?, cx.inputs.get::<T>(b)?);
-                distance(cx.par, &pairs, p, 0.0, a, b, cx.outputs.take::<T>(0)?);
+                distance(isa, cx.par, &pairs, p, 0.0, a, b, cx.outputs.take::<T>(0)?);
                 Ok(())
             })),
             _ => Err(PlanError::Unsupported(format!("a distance of {dtype}"))),
@@ -151,7 +151,7 @@ impl Operator for OwnDistances {
         if halves::is_half(dtype) {
             return halves::widened(cx, |cx| self.plan(cx));
         }
-        let (input, p) = (leaf(cx.inputs, self.input), self.p);
+        let (input, p, isa) = (leaf(cx.inputs, self.input), self.p, cx.isa);
         for_floats!(dtype,
             T => Ok(planned("distance.own", move |cx| {
                 let (x, mut y) = (cx.inputs.get::<T>(input)?, cx.outputs.take::<T>(0)?);
@@ -165,7 +165,7 @@ impl Operator for OwnDistances {
                         inner: [1; 2],
                     };
                     let (own, others) = x[row * columns..].split_at(columns);
-                    distance(cx.par, &pairs, p, 0.0, own, others, now);
+                    distance(isa, cx.par, &pairs, p, 0.0, own, others, now);
                     y = rest;
                 }
                 Ok(())

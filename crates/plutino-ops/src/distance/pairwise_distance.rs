@@ -11,7 +11,7 @@ use crate::{
 };
 use plutino_kernels::distance::{Pairs, distance};
 use plutino_kernels::elementwise::real_of;
-use plutino_kernels::{for_floats, for_numbers};
+use plutino_kernels::{Isa, for_floats, for_numbers};
 use plutino_tensor::{DType, Shape};
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Operator for PairwiseDistance {
             return halves::widened(cx, |cx| self.plan(cx));
         }
         let at = [self.x1, self.x2].map(|i| leaf(cx.inputs, i));
-        Ok(Planned::new(Distances { dtype, at, pairs, p: self.p, eps: self.eps }))
+        Ok(Planned::new(Distances { isa: cx.isa, dtype, at, pairs, p: self.p, eps: self.eps }))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -100,6 +100,7 @@ impl Operator for PairwiseDistance {
 }
 
 struct Distances {
+    isa: Isa,
     dtype: DType,
     /// Leaves of the two inputs.
     at: [usize; 2],
@@ -120,7 +121,7 @@ impl Kernel for Distances {
             for_floats!(result_dtype(self.dtype),
                 U => {
                     let y = cx.outputs.take::<U>(0)?;
-                    distance(cx.par, &self.pairs, self.p, self.eps, a, b, y);
+                    distance(self.isa, cx.par, &self.pairs, self.p, self.eps, a, b, y);
                     Ok(())
                 },
                 _ => Err(RunError::Internal("a distance is a float".into())),

@@ -13,7 +13,8 @@ use crate::{
     Planned, RunCx, RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::number::{Float, Real};
-use plutino_kernels::{PackKey, for_floats};
+use plutino_kernels::simd::{Simd, Vectorized};
+use plutino_kernels::{Isa, PackKey, for_floats};
 use plutino_tensor::stop;
 use plutino_tensor::{DType, Element, Shape, Tensor};
 use std::marker::PhantomData;
@@ -240,6 +241,7 @@ impl Operator for EmbeddingBag {
         };
         let at = |i: usize| leaf(cx.inputs, i);
         let kernel = BagKernel {
+            isa: cx.isa,
             sizes,
             table,
             mode: self.mode,
@@ -278,6 +280,7 @@ enum Table {
 }
 
 struct BagKernel {
+    isa: Isa,
     sizes: Sizes,
     table: Table,
     mode: Mode,
@@ -344,7 +347,9 @@ impl<T: Float> Kernel for Typed<T> {
         };
         let bag = |i: usize| starts.get(i..i + 2).map_or(0..0, |s| s[0] as usize..s[1] as usize);
         let values = cx.outputs.take::<T>(0)?;
-        cx.par.chunks_mut(values, s.columns.max(1), |i, row| bags.fold(bag(i), row));
+        cx.par.chunks_mut(values, s.columns.max(1), |i, out| {
+            k.isa.run(Fold { bags: &bags, bag: bag(i), out });
+        });
         if k.more {
             match s.index {
                 DType::I32 => bags.describe::<i32>(cx, bag, |n| n as i32)?,
@@ -388,6 +393,21 @@ impl BagKernel {
     }
 }
 
+/// One bag. A kernel, so that the loops over its rows have the instruction set.
+struct Fold<'a, T> {
+    bags: &'a Bags<'a, T>,
+    bag: Range<usize>,
+    out: &'a mut [T],
+}
+
+impl<T: Float> Vectorized for Fold<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        self.bags.fold(self.bag, self.out);
+    }
+}
+
 /// Everything about the bags of a run.
 struct Bags<'a, T> {
     s: &'a Sizes,
@@ -411,6 +431,7 @@ impl<T: Float> Bags<'_, T> {
     }
 
     /// Combines the rows of a bag.
+    #[inline(always)]
     fn fold(&self, bag: Range<usize>, out: &mut [T]) {
         let count = self.rows(bag.clone()).count();
         for (strip, out) in out.chunks_mut(STRIP).enumerate() {

@@ -9,7 +9,7 @@ use crate::{
     ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_tensor::stop;
-use plutino_tensor::{DType, Shape, Tensor, alloc, for_dtype};
+use plutino_tensor::{DType, Element, Shape, Tensor, TensorError, alloc, for_dtype};
 
 #[derive(Debug)]
 struct MaskedSelect {
@@ -68,13 +68,37 @@ impl Kernel for Select {
         let x = cx.inputs.view(x)?.broadcast_to(self.shape.clone())?;
         let mask = cx.inputs.view(mask)?.broadcast_to(self.shape.clone())?;
         let chosen = for_dtype!(self.dtype, T => {
-            let pairs = stop::paced(x.iter::<T>()?.zip(mask.iter::<bool>()?), 2);
-            let chosen: Vec<T> =
-                alloc::grow(pairs.filter(|(_, chosen)| *chosen).map(|(x, _)| x))?;
-            Tensor::from_slice(&chosen, [chosen.len()])?
+            match (x.as_slice::<T>(), mask.as_slice::<bool>()) {
+                (Ok(x), Ok(mask)) => chosen(x, mask)?,
+                _ => {
+                    let pairs = stop::paced(x.iter::<T>()?.zip(mask.iter::<bool>()?), 2);
+                    let chosen: Vec<T> =
+                        alloc::grow(pairs.filter(|(_, chosen)| *chosen).map(|(x, _)| x))?;
+                    Tensor::from_slice(&chosen, [chosen.len()])?
+                }
+            }
         });
         cx.outputs.emit(0, chosen)
     }
+}
+
+/// The elements that a mask of as many chooses. Every element is written where the next one is to
+/// stand, and overwritten if it is not chosen: there is no branch to be guessed wrong.
+fn chosen<T: Element>(x: &[T], mask: &[bool]) -> Result<Tensor, TensorError> {
+    /// Elements between two looks at the signal to stop.
+    const PART: usize = 1 << 16;
+    let count = mask.iter().filter(|chosen| **chosen).count();
+    let mut all = Tensor::zeros(T::DTYPE, [count])?;
+    let (to, mut n) = (all.as_mut_slice::<T>()?, 0);
+    for part in stop::parts(0..x.len().min(mask.len()), PART) {
+        for (&x, &chosen) in x[part.clone()].iter().zip(&mask[part]) {
+            if let Some(slot) = to.get_mut(n) {
+                *slot = x;
+            }
+            n += usize::from(chosen);
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

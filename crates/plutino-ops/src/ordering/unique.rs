@@ -14,7 +14,7 @@ use crate::{
 };
 use plutino_kernels::for_ordered;
 use plutino_kernels::number::{Ordered, RANK_OF_NAN};
-use plutino_kernels::sort::sort;
+use plutino_kernels::sort::{Ranked, sort, sort_ranked};
 use plutino_tensor::stop;
 use plutino_tensor::{DType, Shape, Tensor, TensorError, alloc};
 use std::cmp::Ordering;
@@ -175,8 +175,15 @@ fn groups(slices: &Slices, sorted: bool) -> Result<Groups, TensorError> {
     let mut order = Tensor::zeros(DType::I64, [len])?;
     let order = order.as_mut_slice::<i64>()?;
     order.iter_mut().enumerate().for_each(|(i, o)| *o = i as i64);
-    if sorted {
-        sort(order, |&a, &b| slices.order(a, b));
+    match slices.sizes {
+        _ if !sorted => {}
+        [1, _, 1] => {
+            let ranked = slices.ranks.iter().enumerate().map(|(at, &rank)| Ranked::new(rank, at));
+            let mut ranked = alloc::collect(ranked)?;
+            sort_ranked(&mut ranked);
+            order.iter_mut().zip(ranked).for_each(|(o, ranked)| *o = ranked.at() as i64);
+        }
+        _ => sort(order, |&a, &b| slices.order(a, b)),
     }
     let mut inverse = Tensor::zeros(DType::I64, [len])?;
     let to = inverse.as_mut_slice::<i64>()?;

@@ -11,8 +11,8 @@ use crate::{
     Arg, BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::for_floats;
 use plutino_kernels::sample::grid::{GridSample, Mode, Padding, affine_points};
+use plutino_kernels::{Isa, for_floats};
 use plutino_tensor::{DType, Shape};
 
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Operator for Sample {
             });
         }
         let at = [self.input, self.grid].map(|i| leaf(cx.inputs, i));
-        Ok(Planned::new(SampleKernel { dtype, at, sample }))
+        Ok(Planned::new(SampleKernel { isa: cx.isa, dtype, at, sample }))
     }
 
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
@@ -121,6 +121,7 @@ impl Operator for Sample {
 }
 
 struct SampleKernel {
+    isa: Isa,
     dtype: DType,
     /// Leaves of images and grids.
     at: [usize; 2],
@@ -137,7 +138,7 @@ impl Kernel for SampleKernel {
         for_floats!(self.dtype,
             T => {
                 let (x, grid) = (cx.inputs.get::<T>(x)?, cx.inputs.get::<T>(grid)?);
-                Ok(self.sample.run(cx.par, x, grid, cx.outputs.take::<T>(0)?)?)
+                Ok(self.sample.run(self.isa, cx.par, x, grid, cx.outputs.take::<T>(0)?)?)
             },
             _ => Err(RunError::Internal("samples are floats".into())),
         )
