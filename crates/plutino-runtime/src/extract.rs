@@ -1,6 +1,6 @@
 //! A part of a model, as a model of its own.
 
-use plutino_ir::{Graph, OperandId, Operator, OperatorId, quote};
+use plutino_ir::{DType, Graph, OperandId, Operator, OperatorId, quote};
 use std::collections::{BTreeSet, HashMap};
 
 /// A part cannot be taken out of a graph.
@@ -175,6 +175,25 @@ struct Copy<'a> {
     source: &'a Graph,
     graph: Graph,
     operands: HashMap<usize, OperandId>,
+    /// See [`on_grids`].
+    on_grids: BTreeSet<usize>,
+}
+
+/// Operands that a file records as 8-bit integers, as pnnx does for numbers on a quantised grid:
+/// they are computed, and handed from part to part, as f32.
+fn on_grids(graph: &Graph) -> BTreeSet<usize> {
+    let mut all = BTreeSet::new();
+    for (_, op) in graph.operators() {
+        let quantizes = ["nn.quantized.", "pnnx.custom_op.quantized.", "torch.quantize_per_"]
+            .iter()
+            .any(|family| op.kind.starts_with(family));
+        if quantizes || op.inputs.iter().any(|id| all.contains(&id.index())) {
+            let recorded = |id: &OperandId| graph.operand(*id).and_then(|o| o.ty.dtype);
+            let narrow = |id: &&OperandId| matches!(recorded(id), Some(DType::U8 | DType::I8));
+            all.extend(op.outputs.iter().filter(narrow).map(|id| id.index()));
+        }
+    }
+    all
 }
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
@@ -186,7 +205,12 @@ impl<'a> Copy<'a> {
         (to, last): (&[OperandId], &[OperatorId]),
         needed: &BTreeSet<usize>,
     ) -> Fallible<Graph> {
-        let mut copy = Self { source, graph: Graph::new(), operands: HashMap::new() };
+        let mut copy = Self {
+            source,
+            graph: Graph::new(),
+            operands: HashMap::new(),
+            on_grids: on_grids(source),
+        };
         for (number, &id) in from.iter().enumerate() {
             let place = copy.operand(id)?;
             let name = copy.free(&format!("pnnx_input_{number}"), needed);
@@ -255,7 +279,11 @@ impl<'a> Copy<'a> {
         }
         let operand = self.source.operand(id).ok_or("an operand is gone")?;
         let place = self.graph.new_operand(&operand.name)?;
-        self.graph.set_type(place, operand.ty.clone())?;
+        let mut ty = operand.ty.clone();
+        if self.on_grids.contains(&id.index()) {
+            ty.dtype = Some(DType::F32);
+        }
+        self.graph.set_type(place, ty)?;
         self.operands.insert(id.index(), place);
         Ok(place)
     }
@@ -322,6 +350,23 @@ mod tests {
         let sister = extract(&whole, &["4", "3"], &["4", "5"]).unwrap();
         sister.validate().unwrap();
         assert_eq!(sister[sister.operator_by_name("d").unwrap()].outputs.len(), 2);
+    }
+
+    #[test]
+    fn numbers_on_a_grid_are_handed_on_as_f32() {
+        let whole = graph(
+            "pnnx.Input in 0 1 x #x=(2)f32
+            pnnx.Input bytes 0 1 b #b=(2)u8
+            torch.quantize_per_tensor q 1 1 x 1 dtype=torch.quint8 scale=0.5 zero_point=3 $input=x #1=(2)u8
+            nn.ReLU r 1 1 1 2 #2=(2)u8
+            torch.dequantize d 1 1 2 3 $input=2 #3=(2)f32
+            torch.neg n 1 1 b 4 $input=b #4=(2)u8
+            pnnx.Output out 2 0 3 4",
+        );
+        let part = extract(&whole, &["1", "b"], &["2", "4"]).unwrap();
+        let dtype = |name: &str| part[part.operand_by_name(name).unwrap()].ty.dtype;
+        assert_eq!(["1", "2"].map(dtype), [Some(DType::F32); 2]);
+        assert_eq!(["b", "4"].map(dtype), [Some(DType::U8); 2]);
     }
 
     #[test]
