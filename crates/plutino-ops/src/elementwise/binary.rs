@@ -277,6 +277,12 @@ mod tests {
     #[test]
     fn sums_with_a_factor() {
         let (a, b) = (tensor([2], &[1i64, 2]), tensor([2], &[10i64, 20]));
+        // The product has the dtype of the sum.
+        let twice = op("torch.add f 2 1 0 1 2 alpha=2");
+        let y = check(&*twice, &[tensor([2], &[5i32, 6]), tensor([2], &[true, false])]);
+        assert_eq!(y[0], tensor([2], &[7i32, 6]));
+        let y = check(&*twice, &[tensor([1], &[1i32]), tensor([1], &[200u8])]);
+        assert_eq!(y[0], tensor([1], &[401i32]));
         let y = check(&*op("torch.add f 2 1 0 1 2 alpha=3"), &[a.clone(), b.clone()]);
         assert_eq!(values::<i64>(&y[0]), [31, 62]);
         let y = check(&*op("torch.sub f 2 1 0 1 2"), &[a, b]);

@@ -321,10 +321,16 @@ impl<'a> Lowering<'a> {
         alpha: Term,
         b: Term,
     ) -> Result<Term, ShapeError> {
-        let alpha = match (alpha, result_type([a.rank(), b.rank()])) {
+        let dtype = result_type([a.rank(), b.rank()]);
+        let alpha = match (alpha, dtype) {
             (Term::Number(Scalar::Int(1)), _) => return self.binary(op, a, b),
             (Term::Number(x), Some(dtype)) => Term::Number(number::rounded(x, dtype)),
             (other, _) => other,
+        };
+        // The product is one of the result's dtype, which may be wider than b's.
+        let b = match (b, dtype) {
+            (b @ Term::Tensor(_), Some(dtype)) => self.cast(b, dtype),
+            (b, _) => b,
         };
         self.rounded_once([a, b], |f, [a, b]| {
             let b = f.binary(Binary::Mul, b, alpha)?;
