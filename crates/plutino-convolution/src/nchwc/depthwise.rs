@@ -12,13 +12,14 @@
 //! Loops: image, channel block and some rows (a task) / row / tile of M pixels / tap. For windows
 //! of 3, 5 and 7 columns taps are unrolled, and only the outermost columns are asked whether they
 //! are padding; rows in the padding are left out. With AVX-512, rows of windows of 3x3 and 5x5 with
-//! stride 1 are computed in pairs.
+//! stride 1 are computed in pairs. A row of a volume takes its terms from one slice of the input
+//! after the other.
 
 use super::finish::Finish;
 use super::format::Format;
 use super::prefetch;
 use super::tile::{FullTile, TileBody, ZEROS, for_each_tile};
-use super::window::Window;
+use super::window::{Line, Slices, Window};
 use crate::algorithm::{Bound, Operands};
 use crate::choose::Request;
 use crate::cost;
@@ -69,19 +70,22 @@ impl DepthwiseWeights {
 pub(crate) struct Depthwise {
     pub(super) problem: ConvProblem,
     pub(super) isa: Isa,
+    /// On a plane, or on a slice of a volume.
     pub(super) window: Window,
+    /// The slices of a volume, else a single one.
+    depth: Line,
     finish: Finish,
 }
 
 /// For as many groups as there are channels in and out, two at least.
 pub(crate) fn bind(request: &Request<'_>) -> Option<Depthwise> {
     let &Request { problem, post_ops, isa, .. } = request;
-    let window = Window::of(&problem)?;
+    let Slices { depth, window } = Slices::of(&problem)?;
     let fits = problem.groups() > 1
         && (problem.group_in(), problem.group_out()) == (1, 1)
         && !post_ops.factors;
     let finish = Finish::new(post_ops.activation);
-    fits.then_some(Depthwise { problem, isa, window, finish })
+    fits.then_some(Depthwise { problem, isa, window, depth, finish })
 }
 
 impl Bound for Depthwise {
@@ -96,7 +100,8 @@ impl Bound for Depthwise {
     }
 
     fn pack(&self, weight: &mut dyn FloatSource, _: &Par) -> Result<DepthwiseWeights, ConvError> {
-        Ok(DepthwiseWeights::pack(weight.all()?, self.window.taps(), self.isa.lanes())?)
+        let taps = self.depth.kernel * self.window.taps();
+        Ok(DepthwiseWeights::pack(weight.all()?, taps, self.isa.lanes())?)
     }
 
     fn bytes(weights: &DepthwiseWeights) -> usize {
@@ -123,10 +128,12 @@ impl Bound for Depthwise {
     ) -> Result<(), ConvError> {
         let Operands { x, bias, residual, y, .. } = operands;
         let b = self.isa.lanes();
-        let (out_plane, in_plane) = (self.window.pixels() * b, self.window.input_pixels() * b);
+        let [height, width] = self.window.output;
+        let rows = self.depth.output * height;
+        let (out_plane, in_plane) =
+            (rows * width * b, self.depth.input * self.window.input_pixels() * b);
         let blocks = self.problem.out_channels().div_ceil(b);
-        let [rows, width] = self.window.output;
-        let cuts = self.window.pixels().div_ceil(TASK_PIXELS);
+        let cuts = (rows * width).div_ceil(TASK_PIXELS);
         let cuts = cuts.next_multiple_of(par.threads()).min(rows);
         let fetches = prefetch::pays(x.len());
         let y = SharedMut::new(y);
@@ -135,20 +142,22 @@ impl Bound for Depthwise {
             let rows = part_of(cut, cuts, rows);
             let part = plane * out_plane + rows.start * width * b
                 ..plane * out_plane + rows.end * width * b;
-            self.rows(
-                (&self.window, rows),
-                (&x[plane * in_plane..(plane + 1) * in_plane], fetches),
-                residual.map(|r| r.part(part.clone())),
-                // SAFETY: tasks write different rows of different planes.
-                unsafe { y.slice(part) },
-                Filters { weights, bias, block },
-            );
+            let x = &x[plane * in_plane..(plane + 1) * in_plane];
+            let residual = residual.map(|r| r.part(part.clone()));
+            // SAFETY: tasks write different rows of different planes.
+            let y = unsafe { y.slice(part) };
+            let filters = Filters { weights, bias, block };
+            if self.depth == Line::ONE {
+                self.rows((&self.window, rows), (x, fetches), residual, y, filters);
+            } else {
+                self.isa.run(DeepRows { bound: self, rows, x, residual, y, filters });
+            }
         });
         Ok(())
     }
 
     fn depthwise(&self) -> Option<&Depthwise> {
-        Some(self)
+        (self.depth == Line::ONE).then_some(self)
     }
 }
 
@@ -276,6 +285,81 @@ impl TileBody for Row<'_> {
     }
 }
 
+/// Some rows of a volume, those of all its slices one after the other.
+struct DeepRows<'a> {
+    bound: &'a Depthwise,
+    rows: Range<usize>,
+    x: &'a [f32],
+    residual: Option<Residual<'a>>,
+    y: &'a mut [f32],
+    filters: Filters<'a>,
+}
+
+impl Vectorized for DeepRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { bound, rows, x, residual, y, filters: Filters { weights, bias, block } } = self;
+        let Depthwise { window, depth, finish, .. } = bound;
+        let panel = depth.kernel * window.taps() * S::LANES;
+        let packed: &[f32] = bytemuck::cast_slice(weights.data.as_bytes());
+        let weights = &packed[block * panel..][..panel];
+        let bias = &bias[block * S::LANES..][..S::LANES];
+        let [height, width] = window.output;
+        let line = width * S::LANES;
+        for (k, (number, y)) in rows.zip(y.chunks_exact_mut(line)).enumerate() {
+            let residual = residual.map(|r| r.part(k * line..(k + 1) * line));
+            let place = [number / height, number % height];
+            let (depth, finish) = (*depth, *finish);
+            let mut row = DeepRow { window, depth, finish, x, weights, bias, place, residual, y };
+            for_each_tile(s, 0..width, &mut row);
+        }
+    }
+}
+
+/// One row of a volume.
+struct DeepRow<'a> {
+    window: &'a Window,
+    depth: Line,
+    finish: Finish,
+    x: &'a [f32],
+    weights: &'a [f32],
+    bias: &'a [f32],
+    /// Slice and row of the output.
+    place: [usize; 2],
+    residual: Option<Residual<'a>>,
+    y: &'a mut [f32],
+}
+
+impl TileBody for DeepRow<'_> {
+    const FULL: FullTile = FullTile::Pixels(MR);
+
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn tile<S: Simd, const M: usize>(&mut self, s: S, first: usize) {
+        let Self { window, depth, bias, place: [slice, number], .. } = *self;
+        let (plane, panel) = (window.input_pixels() * S::LANES, window.taps() * S::LANES);
+        let mut sums = [s.zero(); M];
+        for kz in 0..depth.kernel {
+            let Some(from) = depth.position(slice, kz) else { continue };
+            let weights = &self.weights[kz * panel..][..panel];
+            let x = &self.x[from * plane..][..plane];
+            sums = Windows::new::<S>(window, x, (weights, bias), number).terms(s, first, sums);
+        }
+        let bias = s.load(bias);
+        for sum in &mut sums {
+            *sum = s.add(*sum, bias);
+        }
+        let range = first * S::LANES..(first + M) * S::LANES;
+        let residual = self.residual.map(|r| r.part(range.clone()));
+        self.finish.store::<S, M, false, false>(
+            s,
+            sums,
+            residual,
+            (&mut self.y[range], Format::F32),
+        );
+    }
+}
+
 /// Columns of the input under M pixels with stride 1. (Tiles of more than [`MR`] pixels are
 /// compiled, but never run.)
 const fn columns(pixels: usize, kernel: usize) -> usize {
@@ -331,7 +415,7 @@ impl TileBody for Pair<'_> {
             3 if upper.suits::<M>(first) => upper.both::<S, M, 3>(s, first),
             #[cfg(not(unoptimised))]
             5 if upper.suits::<M>(first) => upper.both::<S, M, 5>(s, first),
-            _ => [upper.any(s, first), lower.any(s, first)],
+            _ => [upper.at_edges(s, first), lower.at_edges(s, first)],
         };
         let (first, n) = (first * S::LANES, M * S::LANES);
         let line = self.y.len() / 2;
@@ -374,18 +458,37 @@ impl<'a> Windows<'a> {
         Self { window, plane, weights, bias, number, taps: [start, end - start], top }
     }
 
-    /// The sums of the M pixels from `first` on, with the bias.
+    /// The sums of the M pixels from `first` on, with the bias, which is added at the end: it may be
+    /// large beside their terms.
     #[inline(always)]
     fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let mut sums = self.terms(s, first, array!(M, |J| s.zero()));
+        let bias = self.bias(s);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
+        sums
+    }
+
+    /// As [`Self::sums`], for any window.
+    #[inline(always)]
+    fn at_edges<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+        let mut sums = self.any(s, first, array!(M, |J| s.zero()));
+        let bias = self.bias(s);
+        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
+        sums
+    }
+
+    /// The sums of the M pixels from `first` on, without the bias, added to others.
+    #[inline(always)]
+    fn terms<S: Simd, const M: usize>(&self, s: S, first: usize, sums: [S::F32; M]) -> [S::F32; M] {
         let win = self.window;
         assert!(first + M <= win.output[1]);
         match (win.kernel[1], win.stride[1]) {
-            (3, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 1>(s, first),
-            (3, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 2>(s, first),
-            (5, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 1>(s, first),
-            (5, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 2>(s, first),
-            (7, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 7, 1>(s, first),
-            _ => self.any(s, first),
+            (3, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 1>(s, first, sums),
+            (3, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 3, 2>(s, first, sums),
+            (5, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 1>(s, first, sums),
+            (5, 2) if self.suits::<M>(first) => self.unrolled::<S, M, 5, 2>(s, first, sums),
+            (7, 1) if self.suits::<M>(first) => self.unrolled::<S, M, 7, 1>(s, first, sums),
+            _ => self.any(s, first, sums),
         }
     }
 
@@ -406,6 +509,7 @@ impl<'a> Windows<'a> {
         &self,
         s: S,
         first: usize,
+        mut sums: [S::F32; M],
     ) -> [S::F32; M] {
         let b = S::LANES;
         let win = self.window;
@@ -429,7 +533,6 @@ impl<'a> Windows<'a> {
         }
         let mut left = array!(K, |I| edge!(I));
         let mut right = array!(K, |I| edge!(last - I));
-        let mut sums = array!(M, |J| s.zero());
         let [skipped, rows] = self.taps;
         for ky in skipped..skipped + rows {
             unroll!(at most 7: K, |KX| {
@@ -456,13 +559,10 @@ impl<'a> Windows<'a> {
                 right[I].0 = right[I].0.wrapping_add(right[I].1);
             });
         }
-        let bias = self.bias(s);
-        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
         sums
     }
 
-    /// One number for each channel, which is added to the sums at the end: it may be large beside
-    /// their terms.
+    /// One number for each channel.
     #[inline(always)]
     fn bias<S: Simd>(&self, s: S) -> S::F32 {
         s.load(self.bias)
@@ -524,12 +624,16 @@ impl<'a> Windows<'a> {
 
     /// For any window.
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn any<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
+    fn any<S: Simd, const M: usize>(
+        &self,
+        s: S,
+        first: usize,
+        mut sums: [S::F32; M],
+    ) -> [S::F32; M] {
         let b = S::LANES;
         let win = self.window;
         let ([_, width], [_, stride], [_, kernel]) = (win.input, win.stride, win.kernel);
         let [skipped, rows] = self.taps;
-        let mut sums = [s.zero(); M];
         for i in 0..rows {
             let row = &self.plane[(self.top + i * win.dilation[0]) * width * b..][..width * b];
             for kx in 0..kernel {
@@ -542,10 +646,6 @@ impl<'a> Windows<'a> {
                     }
                 }
             }
-        }
-        let bias = self.bias(s);
-        for sum in &mut sums {
-            *sum = s.add(*sum, bias);
         }
         sums
     }

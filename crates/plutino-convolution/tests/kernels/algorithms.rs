@@ -85,6 +85,18 @@ fn lines_and_volumes() {
     }
     let ran = check(problem(2, 19, [1, 1], &[(40, SAME)]), relu());
     assert!(ran.contains("depthwise"));
+    for (groups, dims) in [
+        (19, [(4, SAME), (9, SAME), (21, SAME)]),
+        (16, [(5, deep), (9, deep), (13, by(5, 2, 2))]),
+        (33, [(6, by(2, 1, 0)), (7, far), (9, window(3, 1, 2, (2, 1)))]),
+        // All but one slice of the window is padding; no slice and no row is one of its own.
+        (8, [(1, SAME), (3, by(7, 1, 3)), (10, by(7, 1, 3))]),
+        (20, [(9, by(5, 1, 2)), (1, ONE), (1, ONE)]),
+    ] {
+        let after = with_residual(Some(Activation::Relu), ResidualOrder::AfterActivation);
+        let ran = check(problem(2, groups, [1, 1], &dims), after);
+        assert!(ran.contains("depthwise"), "{dims:?} {ran:?}");
+    }
 }
 
 #[test]
