@@ -249,11 +249,17 @@ impl Geometry {
 
     /// Positions of all elements in row-major order.
     pub(crate) fn positions(&self) -> Positions {
+        let mut outer = self.runs();
+        let (row, step) = outer.pop().unwrap_or((1, 1));
+        let index = vec![0; outer.len()];
         Positions {
-            left: self.shape.numel(),
-            index: Shape::from(vec![0; self.shape.rank()]),
             at: self.offset,
-            geometry: self.clone(),
+            step,
+            in_row: row,
+            left: self.shape.numel(),
+            row,
+            outer,
+            index,
         }
     }
 }
@@ -261,28 +267,50 @@ impl Geometry {
 /// Iterator of [`Geometry::positions`].
 #[derive(Debug, Clone)]
 pub(crate) struct Positions {
-    geometry: Geometry,
-    index: Shape,
     at: usize,
+    /// From an element of a row to the next one.
+    step: isize,
+    /// Elements that are left of this row, and of all.
+    in_row: usize,
     left: usize,
+    /// Elements of a row: of the innermost run.
+    row: usize,
+    /// The runs around it, and how far each has got.
+    outer: Vec<(usize, isize)>,
+    index: Vec<usize>,
+}
+
+impl Positions {
+    /// From a row's last element to the first one of the next row.
+    fn next_row(&mut self) {
+        let back = self.step.wrapping_mul(self.row as isize - 1).wrapping_neg();
+        self.at = self.at.wrapping_add_signed(back);
+        self.in_row = self.row;
+        // The odometer: raise the innermost index; where it wraps, go back and raise the next.
+        for (i, &(len, step)) in self.index.iter_mut().zip(&self.outer).rev() {
+            *i += 1;
+            self.at = self.at.wrapping_add_signed(step);
+            if *i < len {
+                return;
+            }
+            self.at = self.at.wrapping_add_signed(step.wrapping_mul(len as isize).wrapping_neg());
+            *i = 0;
+        }
+    }
 }
 
 impl Iterator for Positions {
     type Item = usize;
 
+    #[inline]
     fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let at = self.at;
-        // The odometer: raise the innermost index; where it wraps, go back and raise the next.
-        let Geometry { shape, strides, .. } = &self.geometry;
-        for (i, (&d, &s)) in self.index.iter_mut().zip(shape.iter().zip(strides)).rev() {
-            *i += 1;
-            self.at = self.at.wrapping_add_signed(s);
-            if *i < d {
-                break;
-            }
-            self.at = self.at.wrapping_add_signed(s.wrapping_mul(d as isize).wrapping_neg());
-            *i = 0;
+        if self.in_row > 1 {
+            self.in_row -= 1;
+            self.at = at.wrapping_add_signed(self.step);
+        } else {
+            self.next_row();
         }
         Some(at)
     }

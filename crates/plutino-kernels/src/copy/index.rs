@@ -64,40 +64,59 @@ pub fn take<I: Index>(
         return Ok(());
     }
     match block {
-        1 => take_blocks::<1, _>(par, src, dst, [size, block], index),
-        2 => take_blocks::<2, _>(par, src, dst, [size, block], index),
-        4 => take_blocks::<4, _>(par, src, dst, [size, block], index),
-        8 => take_blocks::<8, _>(par, src, dst, [size, block], index),
-        _ => take_blocks::<0, _>(par, src, dst, [size, block], index),
+        1 => take_elements::<1, _>(par, src, dst, size, index),
+        2 => take_elements::<2, _>(par, src, dst, size, index),
+        4 => take_elements::<4, _>(par, src, dst, size, index),
+        8 => take_elements::<8, _>(par, src, dst, size, index),
+        16 => take_elements::<16, _>(par, src, dst, size, index),
+        _ => {
+            let rows = (GRAIN / block).max(1);
+            par.chunks_mut(dst, rows * block, |chunk, out| {
+                let from = |o: usize, i: usize| &src[(o * size + i) * block..][..block];
+                let copy = |out: &mut [u8], o, i| out.copy_from_slice(from(o, i));
+                taken(out.chunks_exact_mut(block), chunk * rows, size, index, copy);
+            });
+        }
     }
     Ok(())
 }
 
-/// The copies of [`take`], whose indices are within the source; of blocks of `N` bytes, or where
-/// that is 0, of any size.
-fn take_blocks<const N: usize, I: Index>(
+/// The copies of [`take`] where a block is an element of `N` bytes.
+fn take_elements<const N: usize, I: Index>(
     par: &Par,
     src: &[u8],
     dst: &mut [u8],
-    [size, block]: [usize; 2],
+    size: usize,
     index: &[I],
 ) {
-    let block = if N == 0 { block } else { N };
-    let rows = (GRAIN / block).max(1);
-    par.chunks_mut(dst, rows * block, |chunk, out| {
-        let (mut o, mut k) = (chunk * rows / index.len(), chunk * rows % index.len());
-        for out in out.chunks_exact_mut(block) {
+    let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
+    let rows = GRAIN / N;
+    par.chunks_mut(dst, rows, |chunk, out| {
+        let copy = |out: &mut [u8; N], o, i| *out = src[o * size + i];
+        taken(out.iter_mut(), chunk * rows, size, index, copy);
+    });
+}
+
+/// Calls `copy` for blocks of the destination, the first of which is block `first`, each with the
+/// outer index and the block that are its source.
+#[inline(always)]
+fn taken<T, I: Index>(
+    mut out: impl ExactSizeIterator<Item = T>,
+    first: usize,
+    size: usize,
+    index: &[I],
+    copy: impl Fn(T, usize, usize),
+) {
+    let (mut o, mut k) = (first / index.len(), first % index.len());
+    while out.len() > 0 {
+        for (&i, out) in index[k..].iter().zip(out.by_ref()) {
             // Every index was checked before.
-            if let Ok(i) = within(index[k], size) {
-                let from = (o * size + i) * block;
-                out.copy_from_slice(&src[from..from + block]);
-            }
-            k += 1;
-            if k == index.len() {
-                (o, k) = (o + 1, 0);
+            if let Ok(i) = within(i, size) {
+                copy(out, o, i);
             }
         }
-    });
+        (o, k) = (o + 1, 0);
+    }
 }
 
 /// Where [`gather`] and [`scatter`] find their elements: `index` has `shape`, and the other tensor
@@ -361,38 +380,63 @@ pub fn pick(par: &Par, src: &[u8], dst: &mut [u8], places: Places<'_>) -> Result
         return Ok(());
     }
     match places.block {
-        1 => pick_blocks::<1>(par, src, dst, places),
-        2 => pick_blocks::<2>(par, src, dst, places),
-        4 => pick_blocks::<4>(par, src, dst, places),
-        8 => pick_blocks::<8>(par, src, dst, places),
-        _ => pick_blocks::<0>(par, src, dst, places),
+        1 => pick_elements::<1>(par, src, dst, places),
+        2 => pick_elements::<2>(par, src, dst, places),
+        4 => pick_elements::<4>(par, src, dst, places),
+        8 => pick_elements::<8>(par, src, dst, places),
+        16 => pick_elements::<16>(par, src, dst, places),
+        block => {
+            let blocks = (GRAIN / block).max(1);
+            let failure = Mutex::new(None);
+            par.chunks_mut(dst, blocks * block, |chunk, out| {
+                let out = out.chunks_exact_mut(block);
+                let from = |at: usize| {
+                    let first = at.saturating_mul(block);
+                    src.get(first..first.saturating_add(block))
+                };
+                picked(out, chunk * blocks, places, &failure, |out, at| {
+                    from(at).map(|from| out.copy_from_slice(from))
+                });
+            });
+            outcome(failure)
+        }
     }
 }
 
-/// [`pick`] of blocks of `N` bytes, or where that is 0, of any size.
-fn pick_blocks<const N: usize>(
+/// [`pick`] where a block is an element of `N` bytes.
+fn pick_elements<const N: usize>(
     par: &Par,
     src: &[u8],
     dst: &mut [u8],
     places: Places<'_>,
 ) -> Result<(), CopyError> {
-    let block = if N == 0 { places.block } else { N };
+    let (src, dst) = (src.as_chunks::<N>().0, dst.as_chunks_mut::<N>().0);
     let failure = Mutex::new(None);
-    let blocks = (GRAIN / block).max(1);
-    par.chunks_mut(dst, blocks * block, |chunk, out| {
-        let count = out.len() / block;
-        let mut out = out.chunks_exact_mut(block);
-        places.runs(chunk * blocks, count, |before, list| {
-            for (out, at) in out.by_ref().take(list.len()).zip(list) {
-                let first = (before + at).saturating_mul(block);
-                match src.get(first..first.saturating_add(block)) {
-                    Some(from) => out.copy_from_slice(from),
-                    None => note(&failure, CopyError::Outside { side: "source" }),
-                }
-            }
+    par.chunks_mut(dst, GRAIN / N, |chunk, out| {
+        picked(out.iter_mut(), chunk * (GRAIN / N), places, &failure, |out, at| {
+            src.get(at).map(|from| *out = *from)
         });
     });
     outcome(failure)
+}
+
+/// Calls `copy` for blocks of the destination, the first of which is block `first`, each with the
+/// block that is its source; `None` says that there is none.
+#[inline(always)]
+fn picked<T>(
+    mut out: impl ExactSizeIterator<Item = T>,
+    first: usize,
+    places: Places<'_>,
+    failure: &Mutex<Option<CopyError>>,
+    copy: impl Fn(T, usize) -> Option<()>,
+) {
+    places.runs(first, out.len(), |before, list| {
+        for (at, out) in list.iter().zip(out.by_ref()) {
+            if copy(out, before + at).is_none() {
+                note(failure, CopyError::Outside { side: "source" });
+            }
+        }
+    });
 }
 
 /// Writes `src` to a part of `dst`, or combines it with what is there; where a place occurs more

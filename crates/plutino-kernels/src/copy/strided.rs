@@ -8,7 +8,8 @@
 //! that is contiguous on both sides becomes a larger element if it is 2 to 64 bytes long. What is
 //! left is one of
 //!
-//! - `rows`: the innermost dimension is moved as a run (memcpy), a fill, or element by element;
+//! - `rows`: the innermost dimension is moved as a run (memcpy), a fill, backwards, or element by
+//!   element; where it is short, a whole column of rows at a time;
 //! - `tiles`: source and destination run along different dimensions (a transposition): square
 //!   tiles, so that each cache line that is fetched is used completely while it is in the level-1
 //!   cache.
@@ -21,6 +22,12 @@ use crate::par::{Par, SharedMut};
 /// Side of a tile: 32 rows of 4-byte elements are 32 cache lines on one side and 64 half lines on
 /// the other, far below what a level-1 cache holds.
 const TILE: usize = 32;
+
+/// Elements below which a row is too short to be a loop of its own.
+const SHORT: usize = 16;
+
+/// Bytes of the short rows that are copied column by column: they stay in the level-1 cache.
+const SHORT_BYTES: usize = 8 << 10;
 
 /// One operand of a strided copy, in elements. Strides may be negative (flip) and, for the source,
 /// zero (broadcast).
@@ -59,6 +66,8 @@ pub struct StridedCopy {
 enum Body {
     /// `strip` elements of `inner` at a time.
     Rows { inner: Dim, strip: usize },
+    /// As many of `rows` at a time, each of less than [`SHORT`] elements of `inner`.
+    Short { inner: Dim, rows: Dim, strip: usize },
     /// The source runs along `across`, the destination along `inner`; [`TILE`] of the longer one at
     /// a time.
     Tiles { inner: Dim, across: Dim },
@@ -109,12 +118,13 @@ impl StridedCopy {
         Self::new(size, shape, src, Side { offset: 0, strides: &strides })
     }
 
-    /// Which loop does the work: `copy`, `rows`, `elements` or `tiles`.
+    /// Which loop does the work: `copy`, `rows`, `short rows`, `elements` or `tiles`.
     pub fn name(&self) -> &'static str {
         match self.body {
             Body::Tiles { .. } => "tiles",
+            Body::Short { .. } => "short rows",
             Body::Rows { inner: Dim { src: 1, dst: 1, .. }, .. } if self.lens.len() == 1 => "copy",
-            Body::Rows { inner: Dim { src: 0 | 1, dst: 1, .. }, .. } => "rows",
+            Body::Rows { inner: Dim { src: -1..=1, dst: 1, .. }, .. } => "rows",
             Body::Rows { .. } => "elements",
         }
     }
@@ -163,6 +173,15 @@ impl StridedCopy {
                         // SAFETY: `run` checked that every index of the plan lies inside both
                         // slices; `sort_and_join` that no two of them share a destination.
                         unsafe { row(Dim { len, ..inner }, src, s, &dst, d) };
+                    }
+                    Body::Short { inner, rows, strip: height } => {
+                        let len = height.min(rows.len - strip * height);
+                        for j in 0..inner.len as isize {
+                            let s = s.wrapping_add_signed(inner.src.wrapping_mul(j));
+                            let d = d.wrapping_add_signed(inner.dst.wrapping_mul(j));
+                            // SAFETY: as above.
+                            unsafe { elements(Dim { len, ..rows }, src, s, &dst, d) };
+                        }
                     }
                     Body::Tiles { mut inner, mut across } => {
                         let longer = longer(&mut inner, &mut across);
@@ -275,15 +294,24 @@ impl Nest {
         let inner = self.dims.pop().unwrap_or(Dim { len: 1, src: 1, dst: 1 });
         // Where the destination runs along `inner` but the source runs along another dimension, a
         // row would use one element of each cache line that it fetches.
-        let crosses = |d: &Dim| d.src == 1 && inner.src.unsigned_abs() > 1 && inner.dst == 1;
+        let crosses =
+            |d: &Dim| d.src.unsigned_abs() == 1 && inner.src.unsigned_abs() > 1 && inner.dst == 1;
         let across = self.dims.iter().position(crosses).map(|k| self.dims.remove(k));
-        let (strips, step, body) = match across {
-            Some(across) => {
+        let short = (inner.len < SHORT && across.is_none()).then(|| self.dims.pop()).flatten();
+        let (strips, step, body) = match (across, short) {
+            (Some(across), _) => {
+                let across = self.forwards(across);
                 let cut = *longer(&mut inner.clone(), &mut across.clone());
                 let step = [cut.src, cut.dst].map(|s| s.wrapping_mul(TILE as isize));
                 (cut.len.div_ceil(TILE), step, Body::Tiles { inner, across })
             }
-            None => {
+            (_, Some(rows)) => {
+                let row = (inner.len * self.unit).max(1);
+                let strip = (SHORT_BYTES / row).min(rows.len).max(1);
+                let step = [rows.src, rows.dst].map(|s| s.wrapping_mul(strip as isize));
+                (rows.len.div_ceil(strip), step, Body::Short { inner, rows, strip })
+            }
+            _ => {
                 let strip = (GRAIN / self.unit).min(inner.len).max(1);
                 let step = [inner.src, inner.dst].map(|s| s.wrapping_mul(strip as isize));
                 (inner.len.div_ceil(strip), step, Body::Rows { inner, strip })
@@ -298,6 +326,19 @@ impl Nest {
             body,
             bytes: numel * self.unit,
         }
+    }
+
+    /// The dimension, along which the source runs forwards: where it ran backwards, it is counted
+    /// from its end.
+    fn forwards(&mut self, dim: Dim) -> Dim {
+        let Dim { len, src, dst } = dim;
+        if src >= 0 {
+            return dim;
+        }
+        for (origin, step) in self.origin.iter_mut().zip([src, dst]) {
+            *origin = origin.wrapping_add_signed(step.wrapping_mul(len as isize - 1));
+        }
+        Dim { len, src: -src, dst: dst.wrapping_neg() }
     }
 }
 
@@ -327,6 +368,13 @@ unsafe fn row<const N: usize>(
             // SAFETY: the caller's promise.
             unsafe { dst.slice(d..d + len) }.fill(src[s]);
         }
+        Dim { len, src: -1, dst: 1 } if len > 0 => {
+            let from = src[s + 1 - len..=s].iter().rev();
+            // SAFETY: the caller's promise.
+            for (to, from) in unsafe { dst.slice(d..d + len) }.iter_mut().zip(from) {
+                *to = *from;
+            }
+        }
         Dim { len, src: step, dst: 1 } => {
             // SAFETY: the caller's promise.
             let to = unsafe { dst.slice(d..d + len) };
@@ -337,15 +385,28 @@ unsafe fn row<const N: usize>(
                 s = s.wrapping_add_signed(step);
             }
         }
-        Dim { len, src: step, dst: dst_step } => {
-            let (mut s, mut d) = (s, d);
-            for _ in 0..len {
-                // SAFETY: the caller's promise.
-                unsafe { *dst.as_mut_ptr().add(d) = *src.get_unchecked(s) };
-                s = s.wrapping_add_signed(step);
-                d = d.wrapping_add_signed(dst_step);
-            }
-        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { elements(dim, src, s, dst, d) },
+    }
+}
+
+/// Copies one row element by element.
+///
+/// # Safety
+/// As [`row`].
+#[inline]
+unsafe fn elements<const N: usize>(
+    dim: Dim,
+    src: &[[u8; N]],
+    mut s: usize,
+    dst: &SharedMut<'_, [u8; N]>,
+    mut d: usize,
+) {
+    for _ in 0..dim.len {
+        // SAFETY: the caller's promise.
+        unsafe { *dst.as_mut_ptr().add(d) = *src.get_unchecked(s) };
+        s = s.wrapping_add_signed(dim.src);
+        d = d.wrapping_add_signed(dim.dst);
     }
 }
 
@@ -426,9 +487,16 @@ mod tests {
             (&[2, 40, 3, 37], 0, &[4440, 37, 1480, 1], 0, &[4440, 111, 37, 1]), // (0,2,1,3)
             (&[1000, 3], 0, &[1, 1000], 0, &[3, 1]),
             (&[3, 1000], 0, &[1, 3], 0, &[1000, 1]),
-            (&[9, 5], 44, &[-5, -1], 0, &[5, 1]),        // flip
-            (&[6, 5], 1, &[0, 3], 0, &[5, 1]),           // expand of a slice
-            (&[5, 6], 1, &[3, 0], 2, &[40, 6]),          // into a stack
+            (&[9, 5], 44, &[-5, -1], 0, &[5, 1]), // flip
+            (&[300, 700], 209_999, &[-700, -1], 0, &[700, 1]),
+            (&[3, 9000], 8999, &[9000, -1], 0, &[9000, 1]),
+            (&[65, 70], 64, &[-1, 65], 0, &[70, 1]), // rot90
+            (&[70, 65], 69 * 65, &[1, -70], 0, &[65, 1]),
+            (&[6, 5], 1, &[0, 3], 0, &[5, 1]), // expand of a slice
+            (&[5000, 3], 0, &[1, 0], 0, &[3, 1]), // repeat_interleave
+            (&[2, 3000, 5, 3], 2, &[12_000, 4, 0, -1], 0, &[45_000, 15, 3, 1]),
+            (&[2000, 2, 7], 0, &[21, 0, 3], 0, &[14, 7, 1]),
+            (&[5, 6], 1, &[3, 0], 2, &[40, 6]), // into a stack
             (&[4, 3, 2], 0, &[6, 2, 1], 3, &[20, 4, 1]), // concatenation
             (&[3, 50, 2], 0, &[2, 6, 1], 0, &[100, 2, 1]), // pairs
             (&[50_000], 0, &[1], 5, &[1]),
