@@ -74,60 +74,114 @@ impl Norm {
     }
 }
 
-/// A norm whose terms are found in vectors.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fast {
-    Sum,
-    Squares,
-    Greatest,
+/// A norm whose terms are found in vectors of f32.
+trait Terms {
+    /// With one more difference, none of which is negative.
+    fn add<S: Simd>(s: S, sum: S::F32, difference: S::F32) -> S::F32;
+    /// Of all lanes of two sums.
+    fn join<S: Simd>(s: S, sums: [S::F32; 2]) -> f32;
 }
 
-impl Norm {
-    fn fast(self) -> Option<Fast> {
-        match self.p {
-            1.0 => Some(Fast::Sum),
-            2.0 => Some(Fast::Squares),
-            f64::INFINITY => Some(Fast::Greatest),
-            _ => None,
+/// p = 1
+struct Sum;
+/// p = 2, without the root
+struct Squares;
+/// p = inf
+struct Greatest;
+
+impl Terms for Sum {
+    #[inline(always)]
+    fn add<S: Simd>(s: S, sum: S::F32, difference: S::F32) -> S::F32 {
+        s.add(sum, difference)
+    }
+    #[inline(always)]
+    fn join<S: Simd>(s: S, [x, y]: [S::F32; 2]) -> f32 {
+        s.sum(s.add(x, y))
+    }
+}
+
+impl Terms for Squares {
+    #[inline(always)]
+    fn add<S: Simd>(s: S, sum: S::F32, difference: S::F32) -> S::F32 {
+        s.fma(difference, difference, sum)
+    }
+    #[inline(always)]
+    fn join<S: Simd>(s: S, sums: [S::F32; 2]) -> f32 {
+        Sum::join(s, sums)
+    }
+}
+
+impl Terms for Greatest {
+    #[inline(always)]
+    fn add<S: Simd>(s: S, sum: S::F32, difference: S::F32) -> S::F32 {
+        // NaN wins: max yields its second operand where either is NaN.
+        s.select(s.eq(sum, sum), s.max(sum, difference), sum)
+    }
+    #[inline(always)]
+    fn join<S: Simd>(s: S, [x, y]: [S::F32; 2]) -> f32 {
+        // A sum is NaN where any lane is; none is negative.
+        let nan = s.sum(s.select(s.eq(x, x), s.select(s.eq(y, y), s.zero(), y), x));
+        if nan.is_nan() { nan } else { s.max_lane(s.max(x, y)) }
+    }
+}
+
+/// Distances of pairs of vectors of neighbours.
+struct InVectors<'a, U> {
+    norm: Norm,
+    eps: f32,
+    len: usize,
+    a: &'a [f32],
+    b: &'a [f32],
+    walk: Walk<'a, 2>,
+    y: &'a mut [U],
+}
+
+impl<U: Number<Wide = f64>> Vectorized for InVectors<'_, U> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.norm.p {
+            1.0 => self.with::<S, Sum>(s),
+            2.0 => self.with::<S, Squares>(s),
+            _ => self.with::<S, Greatest>(s),
         }
     }
 }
 
-/// The sum of a norm for two vectors of one length.
-struct Terms<'a> {
-    norm: Fast,
-    eps: f32,
-    a: &'a [f32],
-    b: &'a [f32],
-}
+impl<U: Number<Wide = f64>> InVectors<'_, U> {
+    /// Whether these are right for the norm.
+    fn suits(norm: Norm) -> bool {
+        matches!(norm.p, 1.0 | 2.0 | f64::INFINITY)
+    }
 
-impl Vectorized for Terms<'_> {
-    type Output = f32;
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        let Self { norm, eps, a, b } = self;
+    fn with<S: Simd, T: Terms>(self, s: S) {
+        let Self { norm, eps, len, a, b, mut walk, y } = self;
         let eps = s.splat(eps);
-        let mut sums = [s.zero(); 2];
-        for (i, (a, b)) in a.chunks(S::LANES).zip(b.chunks(S::LANES)).enumerate() {
-            let n = a.len().min(b.len());
-            let d = s.add(s.sub(s.load_up_to(a, n), s.load_up_to(b, n)), eps);
-            let d = s.abs(if n < S::LANES { s.first(d, n, 0.0) } else { d });
-            let sum = sums[i % 2];
-            sums[i % 2] = match norm {
-                Fast::Sum => s.add(sum, d),
-                Fast::Squares => s.fma(d, d, sum),
-                // NaN wins: max yields its second operand where either is NaN.
-                Fast::Greatest => s.select(s.eq(sum, sum), s.max(sum, d), sum),
-            };
-        }
-        let [x, y] = sums;
-        match norm {
-            Fast::Sum | Fast::Squares => s.sum(s.add(x, y)),
-            Fast::Greatest => {
-                // A sum is NaN where any lane is; none is negative.
-                let nan = s.sum(s.select(s.eq(x, x), s.select(s.eq(y, y), s.zero(), y), x));
-                if nan.is_nan() { nan } else { s.max_lane(s.max(x, y)) }
+        for y in y {
+            let [at_a, at_b] = walk.at();
+            let (a, b) = (&a[at_a..at_a + len], &b[at_b..at_b + len]);
+            let mut sums = [s.zero(); 2];
+            let (pairs, left) = (len / (2 * S::LANES), len % (2 * S::LANES));
+            for i in 0..pairs {
+                for (k, sum) in sums.iter_mut().enumerate() {
+                    let at = (2 * i + k) * S::LANES;
+                    let d = s.sub(s.load(&a[at..]), s.load(&b[at..]));
+                    *sum = T::add(s, *sum, s.abs(s.add(d, eps)));
+                }
             }
+            let mut at = len - left;
+            for sum in &mut sums {
+                let n = S::LANES.min(len - at);
+                if n > 0 {
+                    let d = s.sub(s.load_up_to(&a[at..], n), s.load_up_to(&b[at..], n));
+                    let d = s.abs(s.add(d, eps));
+                    *sum = T::add(s, *sum, s.first(d, n, 0.0));
+                }
+                at += n;
+            }
+            *y = U::narrow(norm.finish(T::join(s, sums).into()));
+            walk.advance();
         }
     }
 }
@@ -152,21 +206,17 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
     assert_eq!(lens.len(), steps.len(), "dimensions of a distance");
     assert_eq!(y.len(), lens.iter().product::<usize>(), "output of a distance");
     let (norm, grain) = (Norm { p }, (GRAIN / (*len).max(1)).max(1));
-    let vectors = match (norm.fast(), inner) {
-        (Some(norm), [1, 1]) => floats(a).zip(floats(b)).map(|(a, b)| (norm, a, b)),
+    let vectors = match inner {
+        [1, 1] if InVectors::<U>::suits(norm) => floats(a).zip(floats(b)),
         _ => None,
     };
     par.chunks_mut(y, grain, |task, y| {
         let mut walk = Walk::new(lens, steps, [0; 2], task * grain);
+        if let Some((a, b)) = vectors {
+            return isa.run(InVectors { norm, eps: eps as f32, len: *len, a, b, walk, y });
+        }
         for y in y {
             let [at_a, at_b] = walk.at();
-            if let Some((fast, a, b)) = vectors {
-                let (a, b) = (&a[at_a..at_a + len], &b[at_b..at_b + len]);
-                let sum = isa.run(Terms { norm: fast, eps: eps as f32, a, b });
-                *y = U::narrow(norm.finish(sum.into()));
-                walk.advance();
-                continue;
-            }
             let mut sum = norm.empty();
             for i in 0..*len {
                 let (a, b) = (a[at_a + i * inner[0]].widen(), b[at_b + i * inner[1]].widen());

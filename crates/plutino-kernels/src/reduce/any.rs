@@ -3,7 +3,8 @@
 //! `out[k] = finish(step(... step(step(init, 0, in[k, 0]), 1, in[k, 1]) ...))`
 //!
 //! Loops: for each output, 32 neighbours at a time where there are neighbours (parallel) - its
-//! reduced elements in row-major order. Floats are added in f64, integers in i64 (wrapping).
+//! reduced elements in row-major order. Where the order is free, long rows are reduced in 8 lanes,
+//! which do not wait for each other. Floats are added in f64, integers in i64 (wrapping).
 
 use super::{Fold, offset};
 use crate::Par;
@@ -14,6 +15,8 @@ use crate::par::SharedMut;
 const GRAIN: usize = 1 << 13;
 /// Neighbouring outputs that are reduced together.
 const COLUMNS: usize = 32;
+/// Parts of a row that are reduced next to each other.
+const LANES: usize = 8;
 
 /// Folds from the left. `step` gets the number of the element among those of its output, row-major.
 ///
@@ -25,6 +28,56 @@ pub fn fold_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
     input: &[T],
     output: &mut [U],
     init: A,
+    step: impl Fn(A, usize, T) -> A + Sync,
+    finish: impl Fn(A) -> U + Sync,
+) {
+    let row = |acc, first: usize, row: &[T]| {
+        row.iter().enumerate().fold(acc, |acc, (i, &x)| step(acc, first + i, x))
+    };
+    fold_rows(par, fold, input, output, init, row, &step, finish);
+}
+
+/// Folds in any order: `join` makes one of what two parts of the elements came to, and `init` is
+/// what no element comes to.
+fn reduce_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
+    par: &Par,
+    fold: &Fold,
+    input: &[T],
+    output: &mut [U],
+    init: A,
+    (step, join): (impl Fn(A, T) -> A + Sync, impl Fn(A, A) -> A + Sync),
+    finish: impl Fn(A) -> U + Sync,
+) {
+    let row = |acc, _, row: &[T]| {
+        let (chunks, rest) = row.as_chunks::<LANES>();
+        let mut acc = rest.iter().fold(acc, |acc, &x| step(acc, x));
+        if chunks.len() < 2 {
+            return chunks.as_flattened().iter().fold(acc, |acc, &x| step(acc, x));
+        }
+        let mut lanes = [init; LANES];
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = step(*lane, x);
+            }
+        }
+        for lane in lanes {
+            acc = join(acc, lane);
+        }
+        acc
+    };
+    fold_rows(par, fold, input, output, init, row, |acc, _, x| step(acc, x), finish);
+}
+
+/// Folds rows where an output has no neighbours, else columns side by side.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+fn fold_rows<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
+    par: &Par,
+    fold: &Fold,
+    input: &[T],
+    output: &mut [U],
+    init: A,
+    row: impl Fn(A, usize, &[T]) -> A + Sync,
     step: impl Fn(A, usize, T) -> A + Sync,
     finish: impl Fn(A) -> U + Sync,
 ) {
@@ -45,9 +98,7 @@ pub fn fold_any<T: Copy + Sync, A: Copy + Send + Sync, U: Send>(
             for run in 0..fold.runs() {
                 let at = base + offset(&fold.reduced, run);
                 if fold.inner == 1 {
-                    for (i, &x) in input[at..at + fold.row].iter().enumerate() {
-                        acc[0] = step(acc[0], run * fold.row + i, x);
-                    }
+                    acc[0] = row(acc[0], run * fold.row, &input[at..at + fold.row]);
                 } else {
                     for (acc, &x) in acc.iter_mut().zip(&input[at..at + n]) {
                         *acc = step(*acc, run, x);
@@ -70,9 +121,9 @@ pub fn sum<T: Number, U: Number<Wide = T::Wide>>(
     input: &[T],
     output: &mut [U],
 ) {
-    let step = |sum: T::Wide, _, x: T| sum.plus(x.widen());
+    let add = (|sum: T::Wide, x: T| sum.plus(x.widen()), T::Wide::plus);
     let over = |sum: T::Wide| if divisor == 1 { sum } else { T::overflow(sum).over(divisor) };
-    fold_any(par, fold, input, output, T::Wide::ZERO, step, |sum| U::narrow(over(sum)));
+    reduce_any(par, fold, input, output, T::Wide::ZERO, add, |sum| U::narrow(over(sum)));
 }
 
 /// The product, in any pair of dtypes of one kind; 1 of nothing.
@@ -82,8 +133,8 @@ pub fn product<T: Number, U: Number<Wide = T::Wide>>(
     input: &[T],
     output: &mut [U],
 ) {
-    let step = |product: T::Wide, _, x: T| product.times(x.widen());
-    fold_any(par, fold, input, output, T::Wide::ONE, step, U::narrow);
+    let multiply = (|product: T::Wide, x: T| product.times(x.widen()), T::Wide::times);
+    reduce_any(par, fold, input, output, T::Wide::ONE, multiply, U::narrow);
 }
 
 /// Whether `x` takes the place of `best`.
@@ -95,8 +146,8 @@ fn beats<T: Ordered>(max: bool, x: T, best: T) -> bool {
 /// The greatest (or the least) element; NaN where any is NaN.
 pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], output: &mut [T]) {
     let init = if max { T::LOWEST } else { T::HIGHEST };
-    let step = |best: T, _, x: T| if beats(max, x, best) { x } else { best };
-    fold_any(par, fold, input, output, init, step, |best| best);
+    let better = |best: T, x: T| if beats(max, x, best) { x } else { best };
+    reduce_any(par, fold, input, output, init, (better, better), |best| best);
 }
 
 /// Where an extremum is 0: the first of the zeros that it is made of, whose sign is its own. For
@@ -145,15 +196,17 @@ pub fn power_norm<T: Float>(par: &Par, fold: &Fold, p: f64, input: &[T], output:
     let abs = |x: T| x.widen().abs();
     if p.is_infinite() {
         let max = p > 0.0;
-        let step = |best: f64, _, x: T| if beats(max, abs(x), best) { abs(x) } else { best };
+        let better = |best: f64, x: f64| if beats(max, x, best) { x } else { best };
+        let step = |best: f64, x: T| better(best, abs(x));
         let init = if max { 0.0 } else { f64::INFINITY };
-        fold_any(par, fold, input, output, init, step, T::narrow);
+        reduce_any(par, fold, input, output, init, (step, better), T::narrow);
     } else if p == 0.0 {
-        let step = |n: f64, _, x: T| if x.widen() == 0.0 { n } else { n + 1.0 };
-        fold_any(par, fold, input, output, 0.0, step, T::narrow);
+        let step = |n: f64, x: T| if x.widen() == 0.0 { n } else { n + 1.0 };
+        reduce_any(par, fold, input, output, 0.0, (step, f64::plus), T::narrow);
     } else {
-        let step = |sum: f64, _, x: T| sum + power(abs(x), p);
-        fold_any(par, fold, input, output, 0.0, step, |sum| T::narrow(power(sum, 1.0 / p)));
+        let step = |sum: f64, x: T| sum + power(abs(x), p);
+        let finish = |sum| T::narrow(power(sum, 1.0 / p));
+        reduce_any(par, fold, input, output, 0.0, (step, f64::plus), finish);
     }
 }
 

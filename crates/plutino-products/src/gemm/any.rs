@@ -66,8 +66,15 @@ pub fn gemm_any<T: Number>(
                     return;
                 }
                 let x = a.data[i * a.strides.0 + l * a.strides.1].widen();
-                for (j, sum) in (first..).zip(&mut *sums) {
-                    *sum = sum.plus(x.times(b.data[l * b.strides.0 + j * b.strides.1].widen()));
+                let right = &b.data[l * b.strides.0 + first * b.strides.1..];
+                if b.strides.1 == 1 {
+                    for (sum, b) in sums.iter_mut().zip(&right[..row.len()]) {
+                        *sum = sum.plus(x.times(b.widen()));
+                    }
+                } else {
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        *sum = sum.plus(x.times(right[j * b.strides.1].widen()));
+                    }
                 }
             }
             for (j, (y, &mut sum)) in (first..).zip(row.iter_mut().zip(sums)) {
