@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         wheel::run(root, &wheel::Args::default())?;
     }
     let python = python::interpreter(root, &["requirements.txt", "exporter/requirements.txt"])?;
-    let site = installed(root, &python)?;
+    let site = wheel::unpacked(root, &python)?;
     let (results, document) = match args.pnnx {
         true => ("pnnx.jsonl", "docs/models.md"),
         false => ("exporter.jsonl", "docs/exporting.md"),
@@ -65,14 +65,4 @@ fn command_line(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     succeed(cargo.current_dir(root).args(["build", "--release", "--package", "plutino-cli"]))?;
     Ok(root.join("target/release").join(format!("plutino{}", std::env::consts::EXE_SUFFIX)))
-}
-
-/// The folder in which the wheel lies unpacked, for an interpreter that has all else.
-fn installed(root: &Path, python: &Path) -> Result<PathBuf> {
-    let out = root.join("target/python");
-    let site = out.join("site");
-    let mut pip = wheel::pip(python);
-    pip.args(["--no-deps", "--upgrade", "--target"]).arg(&site);
-    succeed(pip.arg(wheel::newest(&out.join("wheels"))?))?;
-    Ok(site)
 }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout)] // chores report on the terminal
 
+mod bench_operators;
 mod bench_peers;
 mod cancel;
 mod ci;
@@ -52,6 +53,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    BenchOperators(bench_operators::Args),
     BenchPeers(bench_peers::Args),
     #[command(hide = true)]
     BenchWorker(bench_peers::WorkerArgs),
@@ -94,6 +96,7 @@ enum Chore {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().chore {
+        Chore::BenchOperators(args) => bench_operators::run(&project_root()?, &args),
         Chore::BenchPeers(args) => bench_peers::run(&args),
         Chore::BenchWorker(args) => bench_peers::work(&args),
         Chore::Cancel(args) => cancel::run(&args),

@@ -253,3 +253,13 @@ fn notices(root: &Path) -> Result<String> {
     }
     Ok(all)
 }
+
+/// The folder in which the wheel lies unpacked, for an interpreter that has all else.
+pub(crate) fn unpacked(root: &Path, python: &Path) -> Result<PathBuf> {
+    let out = root.join("target/python");
+    let site = out.join("site");
+    let mut pip = pip(python);
+    pip.args(["--no-deps", "--upgrade", "--target"]).arg(&site);
+    succeed(pip.arg(newest(&out.join("wheels"))?))?;
+    Ok(site)
+}

@@ -16,6 +16,9 @@ use plutino_tensor::{TensorError, alloc, stop};
 /// Elements below which a task is not worth a thread.
 const GRAIN: usize = 1 << 12;
 
+/// Neighbours that are left out together where none comes before the k-th so far.
+const NEIGHBOURS: usize = 64;
+
 /// Elements between two looks at the signal to stop.
 const PART: usize = 1 << 16;
 
@@ -53,20 +56,32 @@ pub fn topk<T: Ordered>(
             let at = |l: usize| input[(o * len + l) * inner + i];
             let turned = if largest { u64::MAX } else { 0 };
             order.clear();
-            // The rank of the k-th: of those that equal it the first ones are there already.
-            let mut limit = u64::MAX;
-            for part in stop::parts(0..len, PART) {
-                let elements = input[(o * len + part.start) * inner + i..].iter().step_by(inner);
-                for (x, l) in elements.zip(part) {
-                    let rank = x.rank() ^ turned;
-                    if rank < limit || order.len() < k {
-                        order.push(Ranked::new(rank, l));
-                        if order.len() == most {
-                            select_ranked(&mut order, k - 1);
-                            order.truncate(k);
-                            limit = order[k - 1].rank();
-                        }
+            // The k-th so far, and its rank: of those that equal it the first ones are there already.
+            let (mut bound, mut limit) = (None, u64::MAX);
+            let mut consider = |l: usize, x: T, bound: &mut Option<T>| {
+                let rank = x.rank() ^ turned;
+                if rank < limit || order.len() < k {
+                    order.push(Ranked::new(rank, l));
+                    if order.len() == most {
+                        select_ranked(&mut order, k - 1);
+                        order.truncate(k);
+                        limit = order[k - 1].rank();
+                        *bound = Some(at(order[k - 1].at()));
                     }
+                }
+            };
+            for part in stop::parts(0..len, PART) {
+                if inner > 1 {
+                    part.for_each(|l| consider(l, at(l), &mut bound));
+                    continue;
+                }
+                let mut first = part.start;
+                for some in input[o * len..][part].chunks(NEIGHBOURS) {
+                    if bound.is_none_or(|bound| some_before(some, bound, largest)) {
+                        let all = (first..).zip(some);
+                        all.for_each(|(l, &x)| consider(l, x, &mut bound));
+                    }
+                    first += some.len();
                 }
             }
             if order.len() < k {
@@ -90,6 +105,16 @@ pub fn topk<T: Ordered>(
         }
     });
     refusal.outcome()
+}
+
+/// Whether any element may come before `bound`; where one is NaN, it may.
+#[inline(always)]
+fn some_before<T: Ordered>(elements: &[T], bound: T, largest: bool) -> bool {
+    if largest {
+        !elements.iter().fold(true, |none, &x| none & (x <= bound))
+    } else {
+        !elements.iter().fold(true, |none, &x| none & (x >= bound))
+    }
 }
 
 #[cfg(test)]

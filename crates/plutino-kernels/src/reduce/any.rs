@@ -145,9 +145,14 @@ fn beats<T: Ordered>(max: bool, x: T, best: T) -> bool {
 
 /// The greatest (or the least) element; NaN where any is NaN.
 pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], output: &mut [T]) {
-    let init = if max { T::LOWEST } else { T::HIGHEST };
-    let better = |best: T, x: T| if beats(max, x, best) { x } else { best };
-    reduce_any(par, fold, input, output, init, (better, better), |best| best);
+    let keep = |best| best;
+    if max {
+        let better = |best: T, x: T| if x.beats_as_max(best) { x } else { best };
+        reduce_any(par, fold, input, output, T::LOWEST, (better, better), keep);
+    } else {
+        let better = |best: T, x: T| if x.beats_as_min(best) { x } else { best };
+        reduce_any(par, fold, input, output, T::HIGHEST, (better, better), keep);
+    }
 }
 
 /// Where an extremum is 0: the first of the zeros that it is made of, whose sign is its own. For

@@ -16,10 +16,10 @@ use crate::{
     RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_ir::expr::Literal;
-use plutino_kernels::copy::index::{Places, Reduce, pick, place, resolve};
+use plutino_kernels::copy::index::{Index as IndexType, Places, Reduce, pick, place, resolve};
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
-use plutino_tensor::{DType, Shape, Tensor, TensorSpec, TensorView, alloc};
+use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec, TensorView, alloc};
 
 /// The indices of a node.
 #[derive(Debug)]
@@ -32,16 +32,18 @@ enum Indices {
 
 /// One index, as planning sees it.
 #[derive(Debug, Clone)]
-enum Slot {
+enum Slot<'a> {
     /// The dimension as it is.
     Whole,
     Known(Tensor),
     /// The tensor at this input leaf.
     Leaf(usize, TensorSpec),
+    /// That tensor, in a run.
+    Read(TensorView<'a>),
 }
 
 impl Indices {
-    fn slots(&self, inputs: &[ValueSpec]) -> Result<Vec<Slot>, ShapeError> {
+    fn slots(&self, inputs: &[ValueSpec]) -> Result<Vec<Slot<'static>>, ShapeError> {
         let input = match self {
             Self::Known(list) => {
                 let slot = |t: &Option<Tensor>| t.clone().map_or(Slot::Whole, Slot::Known);
@@ -75,48 +77,91 @@ impl Indices {
 }
 
 /// Integers that index one dimension; without values where only the run knows them.
-#[derive(Debug, Clone)]
-struct Integers {
+#[derive(Debug)]
+struct Integers<'a> {
     shape: Shape,
-    values: Option<Vec<i64>>,
+    values: Option<Values<'a>>,
+}
+
+#[derive(Debug)]
+enum Values<'a> {
+    /// Where a mask is set.
+    OfMask(Vec<i64>),
+    /// i64 or i32.
+    Given(TensorView<'a>),
+}
+
+impl Values<'_> {
+    /// Adds the positions that they mean in a dimension of `size` elements, `step` apart, to those
+    /// of `at`, to whose shape the integers of `own` shape are broadcast.
+    fn add_to(
+        &self,
+        own: &Shape,
+        (at, shape): (&mut [usize], &Shape),
+        (size, step): (usize, usize),
+    ) -> Result<(), RunError> {
+        fn add<T: IndexType + Element>(
+            view: &TensorView<'_>,
+            at: &mut [usize],
+            (size, step): (usize, usize),
+        ) -> Result<(), RunError> {
+            for (at, i) in at.iter_mut().zip(view.iter::<T>()?) {
+                *at += resolve(i, size).map_err(|e| value_error(1, e))? * step;
+            }
+            Ok(())
+        }
+        let view = match self {
+            Self::OfMask(values) => TensorView::from_slice(values, own.clone())?,
+            Self::Given(view) => view.clone(),
+        };
+        let view = view.broadcast_to(shape.clone())?;
+        match view.dtype() {
+            DType::I32 => add::<i32>(&view, at, (size, step)),
+            _ => add::<i64>(&view, at, (size, step)),
+        }
+    }
 }
 
 /// The integers for each dimension of `x`, none for a dimension as it is. Nothing where a mask is
 /// not known.
-fn expand(x: &Shape, slots: &[Slot]) -> Result<Option<Vec<Option<Integers>>>, ShapeError> {
+fn expand<'a>(
+    x: &Shape,
+    slots: &'a [Slot<'a>],
+) -> Result<Option<Vec<Option<Integers<'a>>>>, ShapeError> {
     let mut axes = Vec::with_capacity(x.rank());
     let mut known = true;
     for slot in slots {
-        let (spec, tensor) = match slot {
+        let (dtype, shape, tensor) = match slot {
             Slot::Whole => {
                 axes.push(None);
                 continue;
             }
-            Slot::Known(t) => (t.spec(), Some(t)),
-            Slot::Leaf(_, spec) => (spec.clone(), None),
+            Slot::Known(t) => (t.dtype(), t.shape(), Some(t.view())),
+            Slot::Read(view) => (view.dtype(), view.shape(), Some(view.clone())),
+            Slot::Leaf(_, spec) => (spec.dtype, &spec.shape, None),
         };
-        match spec.dtype {
+        match dtype {
             DType::I64 | DType::I32 => {
-                let values = tensor.map(|t| t.cast(DType::I64)).transpose()?;
-                let values =
-                    values.map(|t| t.as_slice::<i64>().map(<[i64]>::to_vec)).transpose()?;
-                axes.push(Some(Integers { shape: spec.shape, values }));
+                let (shape, values) = (shape.clone(), tensor.map(Values::Given));
+                axes.push(Some(Integers { shape, values }));
             }
             DType::Bool | DType::U8 => {
-                let rank = spec.shape.rank();
+                let rank = shape.rank();
                 let part = x.get(axes.len()..axes.len().saturating_add(rank));
-                if rank == 0 || part != Some(spec.shape.dims()) {
+                if rank == 0 || part != Some(shape.dims()) {
                     let dims = (axes.len(), axes.len().saturating_add(rank));
                     return Err(invalid(format!(
-                        "a mask of shape {} cannot index dimensions {}..{} of {x}",
-                        spec.shape, dims.0, dims.1
+                        "a mask of shape {shape} cannot index dimensions {}..{} of {x}",
+                        dims.0, dims.1
                     )));
                 }
                 match tensor {
-                    Some(mask) => axes.extend(positions(mask)?.into_iter().map(Some)),
+                    Some(mask) => {
+                        axes.extend(positions(&mask.to_tensor()?)?.into_iter().map(Some));
+                    }
                     None => {
                         known = false;
-                        axes.extend(std::iter::repeat_n(None, rank));
+                        axes.extend((0..rank).map(|_| None));
                     }
                 }
             }
@@ -130,12 +175,12 @@ fn expand(x: &Shape, slots: &[Slot]) -> Result<Option<Vec<Option<Integers>>>, Sh
     if axes.len() > x.rank() {
         return Err(invalid(format!("{} indices are too many for {x}", axes.len())));
     }
-    axes.resize(x.rank(), None);
+    axes.extend((axes.len()..x.rank()).map(|_| None));
     Ok(known.then_some(axes))
 }
 
 /// The positions at which a mask is set, for each of its dimensions.
-fn positions(mask: &Tensor) -> Result<Vec<Integers>, ShapeError> {
+fn positions(mask: &Tensor) -> Result<Vec<Integers<'static>>, ShapeError> {
     let shape = mask.shape();
     let set = mask.as_bytes().iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i);
     let set: Vec<usize> = alloc::grow(set)?;
@@ -143,13 +188,13 @@ fn positions(mask: &Tensor) -> Result<Vec<Integers>, ShapeError> {
     let along = |d: usize| {
         let step = strides[d].unsigned_abs();
         let values = alloc::collect(set.iter().map(|&i| (i / step % shape[d]) as i64))?;
-        Ok(Integers { shape: Shape::from([set.len()]), values: Some(values) })
+        Ok(Integers { shape: Shape::from([set.len()]), values: Some(Values::OfMask(values)) })
     };
     (0..shape.rank()).map(along).collect()
 }
 
 /// The shape of a part: that of the integers, between or before the dimensions that stay.
-fn part_shape(x: &Shape, axes: &[Option<Integers>]) -> Result<Shape, ShapeError> {
+fn part_shape(x: &Shape, axes: &[Option<Integers<'_>>]) -> Result<Shape, ShapeError> {
     let mut integers = Shape::scalar();
     for axis in axes.iter().flatten() {
         integers = integers.broadcast(&axis.shape)?;
@@ -165,7 +210,7 @@ fn part_shape(x: &Shape, axes: &[Option<Integers>]) -> Result<Shape, ShapeError>
 }
 
 /// The dimensions that are indexed, where they are neighbours.
-fn neighbours(axes: &[Option<Integers>]) -> Option<std::ops::Range<usize>> {
+fn neighbours(axes: &[Option<Integers<'_>>]) -> Option<std::ops::Range<usize>> {
     let first = axes.iter().position(Option::is_some)?;
     let end = axes.iter().rposition(Option::is_some)? + 1;
     axes[first..end].iter().all(Option::is_some).then_some(first..end)
@@ -182,7 +227,7 @@ struct Part {
 }
 
 impl Part {
-    fn new(x: &Shape, axes: &[Option<Integers>]) -> Result<Self, RunError> {
+    fn new(x: &Shape, axes: &[Option<Integers<'_>>]) -> Result<Self, RunError> {
         let shape = part_shape(x, axes).map_err(shape_error)?;
         let end = axes.iter().rposition(Option::is_some).map_or(0, |d| d + 1);
         let block = x.product(end..x.rank());
@@ -193,12 +238,8 @@ impl Part {
         }
         let mut at = alloc::filled(integers.checked_numel()?, 0)?;
         for (d, axis) in axes.iter().enumerate() {
-            let Some(Integers { shape, values: Some(values) }) = axis else { continue };
-            let own = Tensor::from_slice(values, shape.clone())?;
-            for (at, i) in
-                at.iter_mut().zip(own.view().broadcast_to(integers.clone())?.iter::<i64>()?)
-            {
-                *at += resolve(i, x[d]).map_err(|e| value_error(1, e))? * step(d);
+            if let Some(Integers { shape, values: Some(values) }) = axis {
+                values.add_to(shape, (&mut at, &integers), (x[d], step(d)))?;
             }
         }
         let stay = |dims: std::ops::Range<usize>| {
@@ -217,14 +258,13 @@ impl Part {
     }
 
     /// The part that slots mean, those at leaves read now.
-    fn read(x: &Shape, slots: &[Slot], inputs: &Inputs<'_>) -> Result<Self, RunError> {
-        let mut known = slots.to_vec();
-        for slot in &mut known {
-            if let Slot::Leaf(at, _) = slot {
-                *slot = Slot::Known(inputs.view(*at)?.to_tensor()?);
-            }
-        }
-        let axes = expand(x, &known).map_err(shape_error)?;
+    fn read(x: &Shape, slots: &[Slot<'_>], inputs: &Inputs<'_>) -> Result<Self, RunError> {
+        let read = slots.iter().map(|slot| match slot {
+            Slot::Leaf(at, _) => Ok(Slot::Read(inputs.view(*at)?)),
+            other => Ok(other.clone()),
+        });
+        let read = read.collect::<Result<Vec<_>, RunError>>()?;
+        let axes = expand(x, &read).map_err(shape_error)?;
         Self::new(x, &axes.ok_or_else(|| RunError::Internal("a mask was not read".into()))?)
     }
 
@@ -262,7 +302,7 @@ impl Lost {
         let input = Shape::from(r.known_input(input)?);
         let result = Shape::from(r.known_output(0)?);
         let slot = |t: &Option<Tensor>| t.clone().map_or(Slot::Whole, Slot::Known);
-        let slots: Vec<Slot> = indices.iter().map(slot).collect();
+        let slots: Vec<Slot<'_>> = indices.iter().map(slot).collect();
         let axes = expand(&input, &slots).ok().flatten();
         let found = axes.and_then(|axes| part_shape(&input, &axes).ok());
         (found.as_ref() != Some(&result)).then_some(Self { input, result })
@@ -383,7 +423,7 @@ impl Operator for Index {
 struct Pick {
     input: usize,
     shape: Shape,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<'static>>,
     /// Whether the output's shape depends on data.
     dynamic: bool,
 }
@@ -472,7 +512,7 @@ impl Operator for IndexPut {
 struct Put {
     input: usize,
     shape: Shape,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<'static>>,
     values: Source,
     values_shape: Shape,
     reduce: Reduce,
