@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::inputs::{self, Slot};
 use crate::request::Prepared;
 use plutino::tensor::alloc;
-use plutino::{Session, State, Tensor, TensorError};
+use plutino::{Session, SessionError, State, Tensor, TensorError};
 use std::path::PathBuf;
 
 /// Values that are carried from run to run.
@@ -52,7 +52,8 @@ impl CarryArgs {
             let (output, input) = argument
                 .split_once('=')
                 .ok_or_else(|| Failure::usage(format!("--carry {argument}: give it as OUT=IN")))?;
-            state.carry(output, input)?;
+            let wrong = |e: SessionError| Failure::usage(format!("--carry {argument}: {e}"));
+            state.carry(output, input).map_err(wrong)?;
         }
         let carried: Vec<String> = state.carried().map(|(to, _)| to.to_owned()).collect();
         let (start, mut feeds): (Vec<_>, Vec<_>) =
@@ -83,7 +84,10 @@ impl CarryArgs {
             step.picture = Some(format!("step{at}"));
             Ok::<_, TensorError>(step)
         };
-        let too_many = |e: TensorError| Failure::usage(format!("--steps {steps}: {e}"));
+        let too_many = |e: TensorError| match Failure::from(e) {
+            Failure::Limit(why) => Failure::Limit(format!("--steps {steps}: {why}")),
+            other => other,
+        };
         Ok((state, alloc::try_collect((0..steps).map(step)).map_err(too_many)?))
     }
 

@@ -17,7 +17,7 @@ pub(crate) enum Failure {
     Usage(String),
     /// The model is wrong, or not supported: exit code 3.
     Model(String),
-    /// A limit set by the caller (time, memory) was reached: exit code 4.
+    /// A limit (time, memory) was reached, the caller's or the system's: exit code 4.
     Limit(String),
     /// Nobody reads what we print any more: not an error.
     ClosedPipe,
@@ -129,7 +129,7 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let message = error.to_string();
         match error {
-            e if e.is_limit() => Self::Limit(message),
+            e if e.is_limit() || e.is_out_of_memory() => Self::Limit(message),
             SessionError::Option { .. }
             | SessionError::InputCount { .. }
             | SessionError::InputDType { .. }

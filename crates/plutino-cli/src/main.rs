@@ -49,7 +49,7 @@ Exit codes:
   1  values do not match (verify, compare), or are not finite (run --check-finite)
   2  wrong arguments or input files
   3  wrong or unsupported model
-  4  a limit was reached (--timeout, --max-memory, --limit)
+  4  a limit was reached (--timeout, --max-memory, --limit), or the system has no memory left
 
 Environment:"
         .to_owned();

@@ -6,7 +6,9 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plutino::ir::escaped;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// Standard output. Printing to a closed pipe is [`Failure::ClosedPipe`].
@@ -136,10 +138,29 @@ fn during_on<T>(target: ProgressDrawTarget, what: &str, work: impl FnOnce() -> T
     let spinner = ProgressBar::with_draw_target(None, target);
     let spinner =
         spinner.with_style(ProgressStyle::default_spinner()).with_message(what.to_owned());
-    spinner.enable_steady_tick(Duration::from_millis(120));
+    if !spinner.is_hidden() && a_thread_starts() {
+        spinner.enable_steady_tick(Duration::from_millis(120));
+    }
     let result = work();
     spinner.finish_and_clear();
     result
+}
+
+/// Whether this process may have another thread: the spinner's starts by itself, and would panic.
+fn a_thread_starts() -> bool {
+    std::thread::Builder::new().spawn(|| ()).is_ok()
+}
+
+/// Writes a file; what is written of one that fails does not stay.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |e| Failure::usage(format!("cannot write '{}': {e}", path.display()));
+    let mut file = File::create(path).map_err(failed)?;
+    file.write_all(bytes).map_err(|e| {
+        if file.metadata().is_ok_and(|data| data.is_file()) {
+            let _ = std::fs::remove_file(path); // what is told is the first error
+        }
+        failed(e)
+    })
 }
 
 /// A bar of `steps`, where standard error is a terminal; it goes when it is dropped.

@@ -242,8 +242,19 @@ impl Drawings {
         Self { path: path.to_owned(), taken: Vec::new() }
     }
 
-    /// The file for the next picture.
+    /// The file for the next picture; never the picture itself.
     pub(crate) fn path(&mut self, picture: &str) -> Result<PathBuf, Failure> {
+        let file = self.named(picture)?;
+        let real = |path: &Path| path.canonicalize().ok();
+        match (real(&file), real(Path::new(picture))) {
+            (Some(drawn), Some(read)) if drawn == read => Err(Failure::usage(format!(
+                "'{picture}' would be drawn over: give another folder or name"
+            ))),
+            _ => Ok(file),
+        }
+    }
+
+    fn named(&mut self, picture: &str) -> Result<PathBuf, Failure> {
         let path = self.path.display().to_string();
         let stem = Path::new(picture).file_stem().unwrap_or_default().to_string_lossy();
         if path.ends_with(".png") {

@@ -207,7 +207,8 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
     assert_eq!(y.len(), lens.iter().product::<usize>(), "output of a distance");
     let (norm, grain) = (Norm { p }, (GRAIN / (*len).max(1)).max(1));
     let vectors = match inner {
-        [1, 1] if InVectors::<U>::suits(norm) => floats(a).zip(floats(b)),
+        // Vectors of nothing may lie anywhere.
+        [1, 1] if InVectors::<U>::suits(norm) && *len > 0 => floats(a).zip(floats(b)),
         _ => None,
     };
     par.chunks_mut(y, grain, |task, y| {
@@ -264,6 +265,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn vectors_of_nothing_lie_anywhere() {
+        let pairs = Pairs { lens: vec![3], steps: vec![[7, 7]], len: 0, inner: [1; 2] };
+        let mut y = [1.0f32; 3];
+        distance(Isa::best(), &Par::serial(), &pairs, 2.0, 0.0, &[0.0f32; 0], &[], &mut y);
+        assert_eq!(y, [0.0; 3]);
     }
 
     #[test]

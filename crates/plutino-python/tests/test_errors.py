@@ -124,6 +124,34 @@ class Errors(unittest.TestCase):
         self.assertEqual(session(values.filled(7)).tolist(), [0, 7, 2])
         self.assertEqual(session(np.ma.masked_array(np.arange(3.0))).tolist(), [0, 1, 2])
 
+    def test_arguments_of_other_types(self):
+        session = plutino.Session(support.DIGITS)
+        x = np.zeros((1, 1, 8, 8), np.float32)
+        for run in (
+            lambda: session.run(5, [x]),
+            lambda: session.run([5], [x]),
+            lambda: session.run(None, 5),
+            lambda: session.run(None, {5: x}),
+            lambda: session.run_keeping(5, None, [x]),
+            lambda: session.compare([x]),
+            lambda: session.compare({5: x}),
+        ):
+            self.error(plutino.InputError, run)
+        self.error(plutino.StateError, session.run, None, [x], state=5)
+        self.error(plutino.StateError, session.profile, [x], state=5)
+        with tempfile.TemporaryFile() as file:  # a number is no path, though one can be opened
+            for option, work in (
+                ("timeout", lambda: session(x, timeout="1")),
+                ("cancel", lambda: session.run(None, [x], cancel=5)),
+                ("runs", lambda: session.view([x], runs=-1)),
+                ("runs", lambda: session.view([x], runs=2**70)),
+                ("path", lambda: session.view([x], path=file.fileno())),
+                ("tolerance", lambda: session.compare({"0": x}, tolerance=float("nan"))),
+                ("tolerance", lambda: session.isolate({"0": x}, tolerance="1")),
+            ):
+                self.assertEqual(self.error(plutino.OptionError, work).option, option)
+            self.assertEqual(file.seek(0, 2), 0)
+
     def test_an_operator_refuses(self):
         session = plutino.Session(support.DIGITS)
         error = self.error(plutino.OperatorError, session, np.zeros((1, 2, 8, 8), np.float32))

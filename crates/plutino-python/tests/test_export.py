@@ -9,6 +9,7 @@ import os
 import pathlib
 import pickle
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -132,9 +133,37 @@ class Compiling(unittest.TestCase):
         self.assertIsInstance(by_name["best"], tuple)
         self.assertTrue(torch.equal(by_position["scores"], by_name["scores"]))
         self.assertLess(found.error, 1e-5)
-        with self.assertRaisesRegex(plutino.InputError, "exported with arguments"):
+        missing = "exported with arguments.*; missing: 'scale'$"
+        with self.assertRaisesRegex(plutino.InputError, missing) as raised:
             found(image)
+        self.assertEqual(raised.exception.missing, ["scale"])
+        with self.assertRaisesRegex(plutino.InputError, r"not among them: 'scale\[0\]'$"):
+            found(image, [torch.tensor(2.0)])
+        with self.assertRaisesRegex(plutino.InputError, "not among them: 'size'"):
+            found(image, scale=torch.tensor(2.0), size=image)
         self.same(net, image)
+
+    def test_arguments_of_another_structure(self):
+        class Difference(nn.Module):
+            def forward(self, parts):
+                return parts["a"] - parts["b"]
+
+        one, two = torch.ones(2), torch.full((2,), 2.0)
+        found = plutino.compile(Difference().eval(), ({"a": one, "b": two},))
+        self.assertEqual(found({"a": two, "b": one}).tolist(), [1, 1])
+        for parts, text in (
+            ({"a": one}, r'missing: "parts\[\'b\'\]"$'),
+            ({"a": one, "b": two, "c": one}, r'not among them: "parts\[\'c\'\]"$'),
+            ([one, two], "missing"),
+        ):
+            with self.subTest(text=text), self.assertRaisesRegex(plutino.InputError, text):
+                found(parts)
+        with self.assertRaisesRegex(plutino.InputError, "missing") as raised:
+            found()
+        self.assertNotIn("TreeSpec", str(raised.exception))
+        for tolerance in (-1, float("nan"), "1"):
+            with self.assertRaises(plutino.OptionError):
+                plutino.compile(Difference().eval(), ({"a": one, "b": two},), tolerance=tolerance)
 
     def test_arguments_by_name(self):
         net = Net().eval()
@@ -269,6 +298,23 @@ class Compiling(unittest.TestCase):
             torch.testing.assert_close(found(x), each)
         found.reset()
         torch.testing.assert_close(found(x), expected[0])
+        again = copy.copy(found)  # from here on each has its own
+        torch.testing.assert_close(found(x), expected[1])
+        torch.testing.assert_close(again(x), expected[1])
+
+    def test_threads_that_write_a_buffer_take_turns(self):
+        found = plutino.compile(Counter().eval(), torch.ones(2, 3), threads=1)
+        x, seen = torch.ones(2, 3), []
+        threads = [
+            threading.Thread(target=lambda: seen.extend(found(x)[0, 0].item() for _ in range(50)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Each call adds 2 to the buffer, which is taken from 1: none is lost.
+        self.assertEqual(sorted(seen, reverse=True), [1 - 2 * n for n in range(1, 201)])
 
     def test_arguments_that_are_written(self):
         class Fill(nn.Module):

@@ -6,6 +6,8 @@ import os
 import tempfile
 import unittest
 
+import numpy as np
+
 import plutino
 
 
@@ -54,6 +56,42 @@ class Preprocess(unittest.TestCase):
         made = save(stand_in("Compose", transforms=steps))
         expected = {"size": [48, 64], "filter": "bilinear", "crop": [32, 32], "mean": [0.5], "std": [0.25]}
         self.assertEqual(made, expected)
+
+    def test_numbers_of_other_kinds(self):
+        arrays = stand_in("Normalize", mean=np.array([0.5, 0.25, 0.5]), std=np.float32(0.5))
+        made = save([stand_in("ToTensor"), arrays])
+        self.assertEqual(made, {"mean": [0.5, 0.25, 0.5], "std": [0.5]})
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        columns = torch.full((3, 1, 1), 0.5)
+        tensors = stand_in("Normalize", mean=columns, std=columns.bfloat16().requires_grad_())
+        made = save([stand_in("ToTensor"), tensors])
+        self.assertEqual(made, {"mean": [0.5] * 3, "std": [0.5] * 3})
+
+    def test_numbers_and_labels_that_are_not_read_are_not_written(self):
+        tensor = stand_in("ToTensor")
+        good = stand_in("Normalize", mean=[0.5], std=[0.5])
+        nan, inf = float("nan"), float("inf")
+        numbers = [(nan, 1), (inf, 1), (1e39, 1), ([0.5] * 2, 1), ([0.5] * 4, 1), ([], 1), (None, 1)]
+        numbers += [(0, 0), (0, nan), (0, 1e-60), (0, [1, 0, 1]), (0, [1, 1]), (0, "some"), (0, [[1], [1, 2]])]
+        steps = [[tensor, stand_in("Normalize", mean=mean, std=std)] for mean, std in numbers]
+        steps += [[tensor, good, good]]
+        for size in (0, -1, 2.5, None, "8", [8, 8, 8], [], [8, None], 1 << 16):
+            steps.append([stand_in("Resize", size=size, interpolation=Mode("bilinear"), max_size=None)])
+            steps.append([stand_in("CenterCrop", size=size)])
+        for transforms in steps:
+            with self.subTest(transforms=[vars(type(step)) for step in transforms]):
+                with self.assertRaises(plutino.OptionError) as caught:
+                    save(transforms)
+                self.assertEqual(caught.exception.option, "transforms")
+        for labels in (5, "nowhere", "labels.txt", [], b"coco", {0: "a"}, {"a"}, ["\ud800"], ["a" * (4 << 20)]):
+            with self.subTest(labels=str(labels)[:20]), self.assertRaises(plutino.OptionError) as caught:
+                save([tensor, good], labels=labels)
+            self.assertEqual(caught.exception.option, "labels")
+        with self.assertRaises(plutino.OptionError):
+            plutino.save_preprocess(5, [tensor, good])
 
     def test_what_cannot_be_said_is_refused(self):
         resize = stand_in("Resize", size=8, interpolation=Mode("bilinear"), max_size=None)

@@ -56,6 +56,10 @@ class Definitions(unittest.TestCase):
             shutil.copy(PROGRAMS / "early_exit" / "model.pnnx.param", folder / "net.pnnx.param")
             for name in ("net", "net.pnnx", "net.pnnx.param"):
                 self.close("early_exit", plutino.Session(folder / name))
+                apart = plutino.Session(folder / name, bin=b"")  # as well without the path alone
+                self.close("early_exit", pickle.loads(pickle.dumps(apart)))
+                kinds = {"early.Exit": folder / "net.definitions" / "early.Exit"}
+                self.close("early_exit", plutino.Session(folder / name, bin=b"", definitions=kinds))
             (folder / "net.definitions" / "early.Exit.pnnx.param").unlink()
             with self.assertRaises(plutino.UnsupportedOperators) as caught:
                 plutino.Session(folder / "net")

@@ -47,6 +47,39 @@ class Running(unittest.TestCase):
             with self.subTest(session=session):
                 self.close(session(self.inputs))
 
+    def test_weights_that_lie_elsewhere(self):
+        stem = str(support.DIGITS)[: -len(".pnnx.param")]
+        for path in (stem, stem + ".pnnx", support.DIGITS):  # those beside it: as without them
+            session = plutino.Session(path, bin=stem + ".pnnx.bin", mmap=True)
+            self.assertIn("model", repr(session))
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            weights = shutil.copy(stem + ".pnnx.bin", folder / "weights")
+            for path in (stem, support.DIGITS):
+                session = plutino.Session(path, bin=weights)
+                self.close(session(self.inputs))
+            for path, bin in ((folder / "no", weights), (stem, folder / "no")):
+                with self.assertRaises(plutino.ModelNotFound) as raised:
+                    plutino.Session(path, bin=bin)
+                self.assertIn(str(folder / "no"), raised.exception.tried)
+            with self.assertRaisesRegex(plutino.ModelError, "no regular file"):
+                plutino.Session(stem, bin=folder)
+            (folder / "wrong.pnnx.param").write_text("7767517\n1\n")
+            lines = ("pnnx.Input in 0 1 a", "test.Unheard x 1 1 a b", "pnnx.Output out 1 0 b")
+            (folder / "unheard.param").write_bytes(support.param(*lines))
+            for name, file in [("wrong", "wrong.pnnx.param"), ("unheard", "unheard.param")]:
+                with self.assertRaises(plutino.ModelError) as raised:
+                    plutino.Session(folder / name, bin=b"")
+                self.assertEqual(raised.exception.file, str(folder / file))
+                self.assertIn(str(folder / file), str(raised.exception))
+            (folder / "weights").write_bytes(b"nothing")
+            with self.assertRaises(plutino.ModelError) as raised:
+                plutino.Session(stem, bin=weights)
+            self.assertEqual(raised.exception.file, str(weights))
+            with self.assertRaises(plutino.ModelError) as raised:
+                plutino.Session(stem, bin=b"nothing")
+            self.assertEqual(raised.exception.file, "<memory>")
+
     def test_the_words_of_onnxruntime(self):
         (value,) = self.session.get_inputs()
         self.assertEqual((value.name, value.operator), ("0", "pnnx_input_0"))
@@ -58,6 +91,8 @@ class Running(unittest.TestCase):
         (found,) = self.session.run([output.name], {value.operator: self.inputs})
         self.close(found)
         (found,) = self.session.run(output.operator, [self.inputs])
+        self.close(found)
+        (found,) = self.session.run([], [self.inputs])  # all of them
         self.close(found)
 
     def test_parts_of_a_model(self):
@@ -89,6 +124,19 @@ class Running(unittest.TestCase):
                 self.session.run(None, [self.inputs], out=[array])
         with self.assertRaisesRegex(plutino.InputError, "'nothing'"):
             self.session.run(None, [self.inputs], out={"nothing": out})
+        fixed = out.copy()
+        fixed.flags.writeable = False
+        late = {"timeout": 0}  # what is wrong is said before the run
+        for wrong, text in [
+            ([fixed], "read-only"),
+            ({name: fixed}, "read-only"),
+            ({5: out, "q": out}, "5"),
+            ([out, out], "several"),
+            (5, "out must be"),
+            ({name: [0.0]}, "array"),
+        ]:
+            with self.assertRaisesRegex(plutino.InputError, text):
+                self.session.run(None, [self.inputs], out=wrong, **late)
 
     def test_options(self):
         self.assertEqual(self.session.threads, 2)
@@ -130,11 +178,24 @@ class Running(unittest.TestCase):
             {"memory": "some"},
             {"weights": "int8"},
             {"passes_off": ["fuze"]},
+            {"passes_off": [1]},
+            {"passes_off": 1},
+            {"passes_off": None},
+            {"isa": "\ud800"},
+            {"timeout": "soon"},
+            {"timeout": True},
+            {"bin": 5},
+            {"definitions": 5},
+            {"definitions": {"x": 5}},
+            {"definitions": {5: b""}},
+            {"definitions": {"x": (b"", b"", b"")}},
             {"verify": 1},
         ]:
             with self.subTest(wrong=wrong), self.assertRaises(plutino.OptionError) as raised:
                 plutino.Session(support.DIGITS, **wrong)
             self.assertEqual(raised.exception.option, next(iter(wrong)))
+        with self.assertRaisesRegex(plutino.OptionError, "model must be a path"):
+            plutino.Session(5)
 
     def test_plan_memory_and_profile(self):
         plan = self.session.plan([(360, 1, 8, 8)])
@@ -160,6 +221,17 @@ class Running(unittest.TestCase):
         self.assertEqual(recorded.plan(), recorded.plan((2, 6)))
         with self.assertRaisesRegex(plutino.InputError, "give arrays or shapes"):
             self.session.plan()
+        shape = (1, 1, 8, 8)
+        for wrong in [
+            {"0": shape, "zz": (1,)},
+            {"0": shape, "pnnx_input_0": shape},
+            {0: shape},
+            (2, 6, -9, 11),
+            (2**70, 1, 8, 8),
+            5,
+        ]:
+            with self.subTest(wrong=wrong), self.assertRaises(plutino.InputError):
+                self.session.plan(wrong)
 
     def test_memory_goes_back(self):
         session = plutino.Session(support.DIGITS)

@@ -120,10 +120,18 @@ class States(unittest.TestCase):
         self.assertEqual(state["past"].shape, (20, 3))
         state.reset()
         self.assertEqual(state["past"].shape, (0, 3))
-        state.start_empty("past", 0)
+        state.start_empty("past", np.int64(0))
         again = pickle.loads(pickle.dumps(state))
         (total,) = again._session.run(None, [rows[1]], state=again)
         np.testing.assert_array_equal(total, rows[1, 0])
+
+    def test_names_of_what_is_carried(self):
+        state = self.session.state({"after": "before"})
+        self.assertEqual(list(state), ["before"])
+        for name in ("before", "in1"):
+            self.assertIn(name, state)
+        for name in ("x", "nothing", 5, None):
+            self.assertNotIn(name, state)
 
     def test_what_cannot_be_is_said(self):
         def refused(text, call, error=plutino.StateError):
@@ -149,6 +157,12 @@ class States(unittest.TestCase):
         refused(
             "the session runs", lambda: plutino.Session(SUM).run(None, [ones(1)], state=state)
         )
+        refused("dim", lambda: state.start_empty("before", -1))
+        refused("dim", lambda: state.start_empty("before", 2**70))
+        refused("strings", lambda: state[5])
+        refused("strings", lambda: state.carry("after", 5))
+        refused("a mapping", lambda: state.restore([ones(1)]))
+        refused("a mapping", lambda: self.session.state("after"))
         refused("no operand|not", lambda: state.carry("nothing", "x"), plutino.InputError)
         with self.assertRaises(plutino.DeadlineExceeded):
             self.session.run(None, [ones(1)], state=state, timeout=0)

@@ -412,21 +412,33 @@ impl SessionError {
     /// Whether a limit set by the caller ended the work: cancellation, deadline, memory budget, or
     /// how large plans may be.
     pub fn is_limit(&self) -> bool {
-        let budget = |e: &TensorError| matches!(e, TensorError::Budget { .. });
         match self {
             Self::Cancelled { .. }
             | Self::Deadline { .. }
             | Self::Budget { .. }
             | Self::TooLarge { .. } => true,
+            Self::Inside { source, .. } => source.is_limit(),
+            _ => matches!(self.of_tensor(), Some(TensorError::Budget { .. })),
+        }
+    }
+
+    /// Whether the system had no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self.of_tensor(), Some(TensorError::OutOfMemory { .. }))
+    }
+
+    /// What is wrong with a tensor, wherever that was.
+    fn of_tensor(&self) -> Option<&TensorError> {
+        match self {
             Self::Tensor(e)
             | Self::Feed { source: e, .. }
             | Self::Shape { source: ShapeError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Tensor(e), .. }
             | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
-            | Self::Run { source: RunError::Tensor(e), .. } => budget(e),
-            Self::Store(StoreError::Tensor(e)) => budget(e),
-            Self::Inside { source, .. } => source.is_limit(),
-            _ => false,
+            | Self::Run { source: RunError::Tensor(e), .. }
+            | Self::Store(StoreError::Tensor(e)) => Some(e),
+            Self::Inside { source, .. } => source.of_tensor(),
+            _ => None,
         }
     }
 

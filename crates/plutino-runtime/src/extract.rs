@@ -1,6 +1,6 @@
 //! A part of a model, as a model of its own.
 
-use plutino_ir::{DType, Graph, OperandId, Operator, OperatorId, quote};
+use plutino_ir::{DType, Graph, OperandId, Operator, OperatorId, Parameter, TensorType, quote};
 use std::collections::{BTreeSet, HashMap};
 
 /// A part cannot be taken out of a graph.
@@ -35,6 +35,14 @@ pub enum ExtractError {
         to: String,
         /// The inputs of the model that it needs.
         missing: Vec<String>,
+    },
+    /// An operand to begin with is nothing that can be fed.
+    #[error("'{}' cannot be an input of a part: it is {what}", quote(name))]
+    NoTensor {
+        /// The operand.
+        name: String,
+        /// What it is, and what to name in its place.
+        what: &'static str,
     },
     /// The graph that was made is not valid: a defect of plutino, or of the graph.
     #[error("the part is no valid graph: {0}")]
@@ -107,6 +115,12 @@ fn between(
     if to.is_empty() && last.is_empty() {
         return Err(ExtractError::Nothing);
     }
+    for &id in &from {
+        let producer = graph.operand(id).and_then(|operand| operand.producer);
+        if let Some(what) = producer.and_then(|id| graph.operator(id)).and_then(no_tensor) {
+            return Err(ExtractError::NoTensor { name: name_of(id), what });
+        }
+    }
     let mut needed = BTreeSet::new();
     let producer = |id: OperandId| {
         let made = || graph.operand(id)?.producer;
@@ -175,8 +189,28 @@ struct Copy<'a> {
     source: &'a Graph,
     graph: Graph,
     operands: HashMap<usize, OperandId>,
-    /// See [`on_grids`].
-    on_grids: BTreeSet<usize>,
+}
+
+/// Why what an operator makes cannot be fed.
+fn no_tensor(operator: &Operator) -> Option<&'static str> {
+    if is_list(operator) {
+        return Some("a list of tensors: name those that it is made of");
+    }
+    let constant = ["pnnx.Expression", "prim::Constant"].contains(&operator.kind.as_str());
+    (constant && operator.inputs.is_empty())
+        .then_some("a constant of the file, which the part has as well: leave it out")
+}
+
+/// Whether an operator makes a list or a tuple.
+pub(crate) fn is_list(operator: &Operator) -> bool {
+    match operator.kind.as_str() {
+        "prim::TupleConstruct" | "prim::ListConstruct" => true,
+        "pnnx.Expression" => {
+            let text = operator.params.get("expr");
+            matches!(text, Some(Parameter::Str(text)) if text.trim_start().starts_with('['))
+        }
+        _ => false,
+    }
 }
 
 /// Operands that a file records as 8-bit integers, as pnnx does for numbers on a quantised grid:
@@ -184,9 +218,11 @@ struct Copy<'a> {
 fn on_grids(graph: &Graph) -> BTreeSet<usize> {
     let mut all = BTreeSet::new();
     for (_, op) in graph.operators() {
-        let quantizes = ["nn.quantized.", "pnnx.custom_op.quantized.", "torch.quantize_per_"]
-            .iter()
-            .any(|family| op.kind.starts_with(family));
+        let name = op.kind.rsplit(['.', ':']).next().unwrap_or_default();
+        let quantizes = name.starts_with("quantize_per_")
+            || ["nn.quantized.", "pnnx.custom_op.quantized."]
+                .iter()
+                .any(|f| op.kind.starts_with(f));
         if quantizes || op.inputs.iter().any(|id| all.contains(&id.index())) {
             let recorded = |id: &OperandId| graph.operand(*id).and_then(|o| o.ty.dtype);
             let narrow = |id: &&OperandId| matches!(recorded(id), Some(DType::U8 | DType::I8));
@@ -205,14 +241,15 @@ impl<'a> Copy<'a> {
         (to, last): (&[OperandId], &[OperatorId]),
         needed: &BTreeSet<usize>,
     ) -> Fallible<Graph> {
-        let mut copy = Self {
-            source,
-            graph: Graph::new(),
-            operands: HashMap::new(),
-            on_grids: on_grids(source),
-        };
+        let mut copy = Self { source, graph: Graph::new(), operands: HashMap::new() };
+        let on_grids = on_grids(source);
         for (number, &id) in from.iter().enumerate() {
             let place = copy.operand(id)?;
+            if let Some(operand) = source.operand(id).filter(|_| on_grids.contains(&id.index())) {
+                // Only here: where a number is rounded, the recorded dtype says which grid it is.
+                let ty = TensorType { dtype: Some(DType::F32), ..operand.ty.clone() };
+                copy.graph.set_type(place, ty)?;
+            }
             let name = copy.free(&format!("pnnx_input_{number}"), needed);
             let input = copy.graph.new_operator("pnnx.Input", &name)?;
             copy.graph.connect_output(input, place)?;
@@ -279,11 +316,7 @@ impl<'a> Copy<'a> {
         }
         let operand = self.source.operand(id).ok_or("an operand is gone")?;
         let place = self.graph.new_operand(&operand.name)?;
-        let mut ty = operand.ty.clone();
-        if self.on_grids.contains(&id.index()) {
-            ty.dtype = Some(DType::F32);
-        }
-        self.graph.set_type(place, ty)?;
+        self.graph.set_type(place, operand.ty.clone())?;
         self.operands.insert(id.index(), place);
         Ok(place)
     }
@@ -365,8 +398,20 @@ mod tests {
         );
         let part = extract(&whole, &["1", "b"], &["2", "4"]).unwrap();
         let dtype = |name: &str| part[part.operand_by_name(name).unwrap()].ty.dtype;
-        assert_eq!(["1", "2"].map(dtype), [Some(DType::F32); 2]);
-        assert_eq!(["b", "4"].map(dtype), [Some(DType::U8); 2]);
+        assert_eq!(dtype("1"), Some(DType::F32));
+        // Where numbers are rounded the dtype is that of the grid; others are what they are.
+        assert_eq!(["2", "b", "4"].map(dtype), [Some(DType::U8); 3]);
+        let rounds = extract(&whole, &["x"], &["1"]).unwrap();
+        let dtype = |name: &str| rounds[rounds.operand_by_name(name).unwrap()].ty.dtype;
+        assert_eq!(dtype("1"), Some(DType::U8));
+        let native = graph(
+            "pnnx.Input in 0 1 x #x=(2)f32
+            aten::quantize_per_tensor q 1 1 x 1 #1=(2)i8
+            aten::dequantize d 1 1 1 2 #2=(2)f32
+            pnnx.Output out 1 0 2",
+        );
+        let part = extract(&native, &["1"], &["2"]).unwrap();
+        assert_eq!(part[part.operand_by_name("1").unwrap()].ty.dtype, Some(DType::F32));
     }
 
     #[test]
@@ -379,5 +424,17 @@ mod tests {
         let error = extract(&whole, &[], &["d"]).unwrap_err();
         assert_eq!(error, ExtractError::NoSuchOperand { name: "d".into() });
         assert_eq!(extract(&whole, &[], &[]).unwrap_err(), ExtractError::Nothing);
+        let whole = graph(
+            "pnnx.Input in 0 1 x
+            pnnx.Expression two 0 1 n expr=2
+            pnnx.Expression both 2 1 x x l expr=[@0,@1]
+            torch.cat c 1 1 l y dim=0
+            torch.roll r 2 1 y n z dims=(0) $input=y $shifts=n
+            pnnx.Output out 1 0 z",
+        );
+        for name in ["n", "l"] {
+            let error = extract(&whole, &[name, "x"], &["z"]).unwrap_err();
+            assert!(matches!(error, ExtractError::NoTensor { name: found, .. } if found == name));
+        }
     }
 }

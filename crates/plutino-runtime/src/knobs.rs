@@ -92,7 +92,9 @@ pub fn cache_folder() -> Option<PathBuf> {
 impl Knob {
     /// The variable's value, where it is set to something.
     pub fn get(&self) -> Option<String> {
-        std::env::var(self.name).ok().filter(|v| !v.is_empty())
+        // What is no text is shown as well as it can be, and refused like other wrong values.
+        let value = std::env::var_os(self.name)?.to_string_lossy().into_owned();
+        (!value.is_empty()).then_some(value)
     }
 
     /// The value as `parse` reads it.

@@ -1,6 +1,6 @@
 //! A model as several: one for each context of a placement.
 
-use crate::extract::Ends;
+use crate::extract::{Ends, is_list};
 use crate::{ExtractError, Model, Plan, Rendezvous, Session, Stage};
 use plutino_ir::{Graph, OperandId, Operator, OperatorId, quote, topo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -345,12 +345,12 @@ impl<'a> Cut<'a> {
             for &input in inputs.unwrap_or_default() {
                 let Some(producer) = self.producer(input) else { continue };
                 let from = self.part.get(&producer.index()).copied();
-                let kind = self.graph.operator(producer).map_or("", |operator| &operator.kind);
-                if from == Some(to) || (from.is_none() && kind != "pnnx.Input") {
+                let Some(made) = self.graph.operator(producer) else { continue };
+                if from == Some(to) || (from.is_none() && made.kind != "pnnx.Input") {
                     continue;
                 }
                 let operand = name(input);
-                if let Some(from) = from.filter(|_| is_pack(kind)) {
+                if let Some(from) = from.filter(|_| is_list(made)) {
                     return Err(PartitionError::NoTensor { operand, from, to });
                 }
                 links.push(Link { operand, from, to: Some(to) });
@@ -403,15 +403,11 @@ fn is_constant(operator: &Operator) -> bool {
     operator.inputs.is_empty() && kinds.contains(&operator.kind.as_str())
 }
 
-fn is_pack(kind: &str) -> bool {
-    matches!(kind, "prim::TupleConstruct" | "prim::ListConstruct")
-}
-
 /// The tensors of a result.
 fn flatten(graph: &Graph, id: OperandId, results: &mut Vec<OperandId>) {
     let producer = graph.operand(id).and_then(|operand| operand.producer);
     match producer.and_then(|producer| graph.operator(producer)) {
-        Some(operator) if is_pack(&operator.kind) => {
+        Some(operator) if is_list(operator) => {
             operator.inputs.iter().for_each(|&id| flatten(graph, id, results));
         }
         _ => results.push(id),

@@ -1,5 +1,7 @@
 //! Drawing on pictures: frames, areas, text.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
 use font8x8::legacy::BASIC_LEGACY;
@@ -136,7 +138,14 @@ fn write(
     };
     encode(encoder)
         .map_err(|e| VisionError::Decode { format: Format::Png, reason: e.to_string() })?;
-    std::fs::write(path, file).map_err(|error| VisionError::Io { path: path.to_owned(), error })
+    let failed = |error| VisionError::Io { path: path.to_owned(), error };
+    let mut target = File::create(path).map_err(failed)?;
+    target.write_all(&file).map_err(|error| {
+        if target.metadata().is_ok_and(|data| data.is_file()) {
+            let _ = std::fs::remove_file(path); // half a picture; what is told is the first error
+        }
+        failed(error)
+    })
 }
 
 #[cfg(test)]

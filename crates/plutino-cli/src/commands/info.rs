@@ -5,7 +5,7 @@ use crate::costs::{self, CostReport};
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
-use crate::output::{Output, bytes, count, si};
+use crate::output::{Output, bytes, count, si, write_file};
 use crate::session::{LimitArgs, MemoryArg};
 use plutino::ir::{Graph, Operator, OperatorId};
 use plutino::runtime::BodyInfo;
@@ -211,8 +211,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         report.contexts =
             (args.plan && session.contexts().len() > 1).then(|| placed(session.contexts(), &plan));
         if let Some(path) = &args.svg {
-            std::fs::write(path, arena_svg::draw(&plan, &report.model))
-                .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
+            write_file(path, arena_svg::draw(&plan, &report.model).as_bytes())?;
         }
     } else {
         let inference = model.inference();

@@ -2,7 +2,7 @@
 
 use crate::Cli;
 use crate::failure::Failure;
-use crate::output::{Output, count};
+use crate::output::{Output, count, write_file};
 use clap::CommandFactory;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,8 +34,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         clap_mangen::Man::new(command)
             .title(name)
             .render(&mut page)
-            .and_then(|()| std::fs::write(&path, &page))
             .map_err(|e| failed(&path, e))?;
+        write_file(&path, &page)?;
     }
     Ok(writeln!(out, "{}: {}", args.dir.display(), count(pages.len(), "page"))?)
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
-use crate::output::{Output, count};
+use crate::output::{Output, count, write_file};
 use crate::session::{self, SessionArgs};
 use plutino::Partition;
 use serde::Serialize;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let path = args.output.join("partition.json");
     let text = serde_json::to_string_pretty(&manifest);
     let text = text.map_err(|e| Failure::usage(e.to_string()))?;
-    std::fs::write(&path, text + "\n").map_err(cannot(&path))?;
+    write_file(&path, (text + "\n").as_bytes())?;
     match args.json {
         true => out.json(&manifest),
         false => {

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Need, Open, ShapeArg};
 use crate::memory_map;
-use crate::output::{Output, progress};
+use crate::output::{Output, progress, write_file};
 use crate::profile::against::{Against, Change};
 use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
@@ -12,7 +12,7 @@ use crate::session::SessionArgs;
 use plutino::cost::Recorded;
 use plutino::{Model, Plan, Session, SessionError};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -186,13 +186,10 @@ impl Prepared {
     }
 }
 
-fn write_trace(path: &PathBuf, trace: &Trace) -> Result<(), Failure> {
-    let failed =
-        |e: std::io::Error| Failure::usage(format!("cannot write '{}': {e}", path.display()));
-    let file = std::fs::File::create(path).map_err(failed)?;
-    let mut file = std::io::BufWriter::new(file);
-    serde_json::to_writer(&mut file, trace).map_err(|e| failed(e.into()))?;
-    file.flush().map_err(failed)
+fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
+    let text = serde_json::to_vec(trace)
+        .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
+    write_file(path, &text)
 }
 
 /// The unit of all times of a report: that of the time of a run.

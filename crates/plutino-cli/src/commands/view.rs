@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
-use crate::output::{Output, bytes, during, progress, warn_all};
+use crate::output::{Output, bytes, during, progress, warn_all, write_file};
 use crate::profile::report::faster_half;
 use crate::session::{LoadArgs, SessionArgs};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights, quote};
@@ -339,8 +339,7 @@ fn write(args: &Args, page: &str, notes: Vec<String>, out: &mut Output) -> Resul
         Some(path) => path.clone(),
         None => default_output(&args.model),
     };
-    std::fs::write(&path, page)
-        .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))?;
+    write_file(&path, page.as_bytes())?;
     match args.json {
         true => out.json(&Report { page: path.display().to_string(), bytes: page.len(), notes }),
         false => Ok(writeln!(out, "{}: {}", path.display(), bytes(page.len() as u64))?),

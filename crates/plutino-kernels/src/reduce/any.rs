@@ -143,15 +143,31 @@ fn beats<T: Ordered>(max: bool, x: T, best: T) -> bool {
     if max { x.beats_as_max(best) } else { x.beats_as_min(best) }
 }
 
-/// The greatest (or the least) element; NaN where any is NaN.
+/// The greatest (or the least) element; NaN where any is NaN. Of zeros the first one gives the sign.
 pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], output: &mut [T]) {
-    let keep = |best| best;
     if max {
         let better = |best: T, x: T| if x.beats_as_max(best) { x } else { best };
-        reduce_any(par, fold, input, output, T::LOWEST, (better, better), keep);
+        best(par, fold, input, output, T::LOWEST, better);
     } else {
         let better = |best: T, x: T| if x.beats_as_min(best) { x } else { best };
-        reduce_any(par, fold, input, output, T::HIGHEST, (better, better), keep);
+        best(par, fold, input, output, T::HIGHEST, better);
+    }
+}
+
+#[inline(always)]
+fn best<T: Ordered>(
+    par: &Par,
+    fold: &Fold,
+    input: &[T],
+    output: &mut [T],
+    init: T,
+    better: impl Fn(T, T) -> T + Sync + Copy,
+) {
+    // Lanes do not know whose zero came first.
+    if T::DTYPE.is_float() {
+        fold_any(par, fold, input, output, init, |best, _, x| better(best, x), |best| best);
+    } else {
+        reduce_any(par, fold, input, output, init, (better, better), |best| best);
     }
 }
 

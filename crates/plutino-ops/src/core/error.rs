@@ -36,11 +36,15 @@ impl Location {
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&quote_path(&self.file))?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
+        // A step that a pass added stands in no file.
+        if !self.file.is_empty() {
+            f.write_str(&quote_path(&self.file))?;
+            if let Some(line) = self.line {
+                write!(f, ":{line}")?;
+            }
+            f.write_str(": ")?;
         }
-        write!(f, ": {} '{}'", quote(&self.kind), quote(&self.name))?;
+        write!(f, "{} '{}'", quote(&self.kind), quote(&self.name))?;
         self.origin.as_ref().map_or(Ok(()), |origin| origin.fmt(f))
     }
 }

@@ -2,6 +2,7 @@
 
 mod alias;
 mod asked;
+mod computed;
 mod error;
 pub(crate) mod expand;
 mod node;

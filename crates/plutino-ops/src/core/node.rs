@@ -45,6 +45,21 @@ impl<'a> NodeReader<'a> {
         }
     }
 
+    /// For each input the name of the argument that it stands for, where that is known.
+    pub(super) fn input_names(&self) -> Vec<Option<&'a str>> {
+        let given = self.call.map(|call| &call.names[..]).unwrap_or_default();
+        let names = self.names.iter().enumerate();
+        names.map(|(i, &name)| name.or_else(|| given.get(i).copied().flatten())).collect()
+    }
+
+    /// The parameters, and the constants that count as such.
+    pub(super) fn known_params(&self) -> BTreeMap<String, Parameter> {
+        let constants = self.named_constants.iter().map(|(key, value)| (*key, *value));
+        let offered = self.offered.iter().map(|(key, (_, value))| (*key, *value));
+        let all = constants.chain(offered).map(|(key, value)| (key.to_owned(), value.clone()));
+        all.chain(self.params().clone()).collect()
+    }
+
     /// Keeps what the builder asks for.
     pub(crate) fn record(&mut self) {
         self.asked = Some(Vec::new());

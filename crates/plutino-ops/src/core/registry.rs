@@ -1,7 +1,7 @@
 //! Which operators exist.
 
-use super::alias;
 use super::{Asked, BuildError, BuildProblem, NodeReader, Operator};
+use super::{alias, computed};
 use crate::native;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -190,15 +190,13 @@ impl Registry {
         op: &plutino_ir::Operator,
     ) -> Result<Box<dyn Operator>, BuildError> {
         let call = native::call(self, graph, op);
-        let mut reader = NodeReader::in_graph(file, graph, op, &call);
         let Some(entry) = self.get(call.kind.unwrap_or(&op.kind)) else {
             // Whoever reports all unsupported operators looks for similar names, once for each
             // type.
+            let reader = NodeReader::in_graph(file, graph, op, &call);
             return Err(reader.error(BuildProblem::UnsupportedKind { nearest: None }));
         };
-        let operator = (entry.build)(&mut reader)?;
-        reader.finish()?;
-        Ok(operator)
+        computed::build(entry, file, graph, op, &call)
     }
 }
 

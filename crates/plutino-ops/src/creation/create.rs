@@ -13,6 +13,7 @@ use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::for_numbers;
 use plutino_tensor::stop;
 use plutino_tensor::{Convert, DType, Element, Shape, Tensor};
+use std::borrow::Cow;
 
 /// Where the values of an argument come from that may be a number or a tensor.
 #[derive(Debug, Clone)]
@@ -21,11 +22,12 @@ pub(crate) enum Source {
     Leaf(usize),
     /// One element, known beforehand.
     Known(Tensor),
+    /// The scalar at this input leaf, in this dtype.
+    Scalar(usize, DType),
 }
 
 impl Source {
-    /// The argument's values in `dtype`. Numbers and known scalars are converted; tensors must have
-    /// it.
+    /// The argument's values in `dtype`. Numbers and scalars are converted; tensors must have it.
     pub(crate) fn of(
         arg: &Arg<Scalar>,
         dtype: DType,
@@ -39,6 +41,7 @@ impl Source {
         match &value.known {
             Some(known) if value.shape().rank() == 0 => Ok(Self::Known(known.cast(dtype)?)),
             _ if value.dtype() == dtype => Ok(Self::Leaf(leaf(inputs, input))),
+            _ if value.shape().rank() == 0 => Ok(Self::Scalar(leaf(inputs, input), dtype)),
             _ => {
                 Err(ShapeError::DType { input, expected: dtype.to_string(), found: value.dtype() })
             }
@@ -46,23 +49,35 @@ impl Source {
     }
 
     /// The raw elements.
-    pub(crate) fn bytes<'s, 'i: 's>(&'s self, inputs: &Inputs<'i>) -> Result<&'s [u8], RunError> {
-        match self {
-            Self::Leaf(at) => inputs.bytes(*at),
-            Self::Known(t) => Ok(t.as_bytes()),
-        }
+    pub(crate) fn bytes<'s, 'i: 's>(
+        &'s self,
+        inputs: &Inputs<'i>,
+    ) -> Result<Cow<'s, [u8]>, RunError> {
+        Ok(match self {
+            Self::Leaf(at) => Cow::Borrowed(inputs.bytes(*at)?),
+            Self::Known(t) => Cow::Borrowed(t.as_bytes()),
+            Self::Scalar(at, dtype) => Cow::Owned(scalar(inputs, *at, *dtype)?.as_bytes().to_vec()),
+        })
     }
 
     /// The elements.
     pub(crate) fn read<'s, 'i: 's, T: Element>(
         &'s self,
         inputs: &Inputs<'i>,
-    ) -> Result<&'s [T], RunError> {
-        match self {
-            Self::Leaf(at) => inputs.get(*at),
-            Self::Known(t) => Ok(t.as_slice()?),
-        }
+    ) -> Result<Cow<'s, [T]>, RunError> {
+        Ok(match self {
+            Self::Leaf(at) => Cow::Borrowed(inputs.get(*at)?),
+            Self::Known(t) => Cow::Borrowed(t.as_slice()?),
+            Self::Scalar(at, dtype) => {
+                Cow::Owned(scalar(inputs, *at, *dtype)?.as_slice()?.to_vec())
+            }
+        })
     }
+}
+
+/// The scalar at an input leaf, in another dtype.
+fn scalar(inputs: &Inputs<'_>, at: usize, dtype: DType) -> Result<Tensor, RunError> {
+    Ok(inputs.view(at)?.to_tensor()?.cast(dtype)?)
 }
 
 /// A number as a tensor of one element.
@@ -221,7 +236,7 @@ impl Kernel for Fill {
 
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let (_, dst) = cx.outputs.take_bytes(0)?;
-        self.copy.run(cx.par, self.value.bytes(&cx.inputs)?, dst).map_err(internal)
+        self.copy.run(cx.par, &self.value.bytes(&cx.inputs)?, dst).map_err(internal)
     }
 }
 
@@ -374,6 +389,13 @@ mod tests {
         let by_input = op("Tensor.fill f 2 1 0 1 2 $input=0 $value=1");
         let y = check(&*by_input, &[iota([2, 2]), tensor([], &[5.0f32])]);
         assert_eq!(values::<f32>(&y[0]), [5.0; 4]);
+        // A number of another dtype that the run makes, such as what `item()` returns.
+        let y = check(&*by_input, &[iota([2]), tensor([], &[2.5f64])]);
+        assert_eq!(values::<f32>(&y[0]), [2.5; 2]);
+        error(
+            &*op("Tensor.index_put p 3 1 0 1 2 3 $input=0 $indices=1 $values=2 accumulate=False"),
+            &[iota([2]), tensor([1], &[0i64]), tensor([1], &[1.0f64])],
+        );
         let number = [x.spec().into(), ValueSpec::python(4.0).unwrap()];
         let y = check_values(&*by_input, &number, &[x, tensor([], &[4.0])]);
         assert_eq!(values::<i64>(&y[0]), [4; 3]);

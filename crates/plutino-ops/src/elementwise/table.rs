@@ -427,7 +427,10 @@ fn ldexp(f: &mut Lowering<'_>, a: &[Term]) -> Result<Term, ShapeError> {
         // Twice half of the power, which may be beyond the range of the dtype.
         let half = f.binary(Binary::Mul, other.clone(), float(0.5))?;
         let half = f.unary(Unary::Floor, half)?;
+        // Nothing is left of infinity, as of 0.
+        let whole = f.binary(Binary::Eq, half.clone(), other.clone())?;
         let rest = f.binary(Binary::Sub, other, half.clone())?;
+        let rest = f.select(whole, float(0.0), rest)?;
         let (half, rest) = (f.pow(float(2.0), half)?, f.pow(float(2.0), rest)?);
         let x = f.binary(Binary::Mul, x, half)?;
         f.binary(Binary::Mul, x, rest)
@@ -673,6 +676,9 @@ mod tests {
         let y = two("torch.ldexp", &[1e-30f32, 3.0, 1.0, 3.0], &[150.0f32, 200.0, -140.0, 2.5]);
         let expected = [1.427_247_7e15, INF, 0.5f32.powi(140), 16.970_563];
         assert_close(&y, &tensor([4], &expected), 1e-6 * 1.5e15);
+        let (inf, none) = (f32::INFINITY, f32::NEG_INFINITY);
+        let y = two("torch.ldexp", &[2.0f32, 2.0, -3.0], &[none, inf, inf]);
+        assert_eq!(y, tensor([3], &[0.0f32, inf, none]));
         assert_eq!(two("torch.ldexp", &[3i64], &[-1i64]), tensor([1], &[1.5f32]));
         let z = Complex::new(1.0f32, 2.0);
         assert_eq!(two("torch.ldexp", &[z], &[3i64]), tensor([1], &[z * 8.0]));

@@ -355,7 +355,7 @@ impl Kernel for ScatterKernel {
             let dst = cx.inout::<T>(self.x, 0)?.into_same();
             let src = self.src.read::<T>(&cx.inputs)?;
             with_index!(cx.inputs, self.index, i => {
-                index::scatter(cx.par, src, &self.src_strides, dst, i, along, self.reduce)
+                index::scatter(cx.par, &src, &self.src_strides, dst, i, along, self.reduce)
             })
             .map_err(|e| value_error(self.index, e))
         })

@@ -187,7 +187,7 @@ impl Kernel for IndexAddKernel {
                 }
                 _ => Vec::new(),
             };
-            let src = if self.fill || factor.is_some() { &made[..] } else { src };
+            let src = if self.fill || factor.is_some() { &made[..] } else { &src[..] };
             place(src, dst, places, self.reduce).map_err(|e| value_error(self.index, e))
         })
     }

@@ -8,11 +8,11 @@ use crate::shaping::slice::existing;
 use crate::support::assemble::{internal, leaf};
 use crate::support::rearrange::{Geometry, Part, Parts, Rearrange, Views, invalid, rearranged};
 use crate::{
-    Arg, BuildError, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
-    ShapeError, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, BuildProblem, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx,
+    RunError, ShapeError, TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::copy::index::take;
-use plutino_tensor::{Shape, alloc};
+use plutino_tensor::{DType, Shape, Tensor, alloc};
 
 /// The tensor, and the dimension in which elements are repeated.
 #[derive(Debug)]
@@ -39,7 +39,13 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         Some(repeats) => repeats,
         None => Arg::Value(r.required("repeats")?),
     };
-    let what = RepeatInterleave { input: r.required_input("input")?, dim };
+    let Some(input) = r.input("input") else {
+        return match repeats {
+            Arg::Input(counts) => Ok(Box::new(RepeatIndices { counts, output_size })),
+            Arg::Value(_) => Err(r.error(BuildProblem::MissingInput { key: "input".into() })),
+        };
+    };
+    let what = RepeatInterleave { input, dim };
     match repeats {
         Arg::Value(count) if output_size.is_none() => rearranged(RepeatAll { what, count }),
         repeats => Ok(Box::new(RepeatEach { what, repeats, output_size })),
@@ -71,6 +77,37 @@ impl Rearrange for RepeatAll {
         out[dim] = out[dim].checked_mul(count).ok_or_else(refuse)?;
         let from = Geometry::dense(&shape).repeat(dim + 1, count);
         Ok(Part { from, shape: out, dtype: x.dtype() }.into())
+    }
+}
+
+/// Each index of the counts as often as they say: `torch.repeat_interleave(counts)`.
+#[derive(Debug)]
+struct RepeatIndices {
+    counts: usize,
+    output_size: Option<i64>,
+}
+
+impl RepeatIndices {
+    fn indices(&self, inputs: &[ValueSpec]) -> Result<Vec<i64>, ShapeError> {
+        let n = TensorValue::at(inputs, self.counts)?.shape().checked_numel()?;
+        let numbers = ValueSpec::tensor(DType::I64, [n]);
+        let what = RepeatInterleave { input: 0, dim: None };
+        let (repeats, output_size) = (Arg::Input(1), self.output_size);
+        let counts = inputs.get(self.counts).cloned().into_iter();
+        let inputs: Vec<_> = std::iter::once(numbers).chain(counts).collect();
+        Ok(RepeatEach { what, repeats, output_size }.blocks(&inputs)?.1)
+    }
+}
+
+impl Operator for RepeatIndices {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let dtype = TensorValue::at(inputs, self.counts)?.dtype();
+        let indices = self.indices(inputs)?;
+        Ok(vec![Tensor::from_slice(&indices, [indices.len()])?.cast(dtype)?.into()])
+    }
+
+    fn plan(&self, _: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        Ok(Planned::views(Vec::new())) // known: nothing to compute
     }
 }
 
@@ -217,6 +254,16 @@ mod tests {
         );
         assert_eq!(repeated(&*by_rows, &iota([0, 2]), &tensor([0], &[0i64; 0])), iota([0, 2]));
         assert_eq!(repeated(&*by_rows, &iota([2]), &tensor([2], &[0i64; 2])), iota([0]));
+    }
+
+    #[test]
+    fn counts_alone() {
+        let indices = op("torch.repeat_interleave r 1 1 1 2 $repeats=1");
+        let counts = ValueSpec::from(tensor([3], &[1i64, 0, 2]));
+        let y = indices.infer(std::slice::from_ref(&counts)).unwrap().remove(0);
+        assert_eq!(y.known_ints(), Some(vec![0, 2, 2]));
+        let late = infer(&*indices, &specs(&[tensor([2], &[1i64, 2])]));
+        assert!(matches!(late, Err(ShapeError::NotKnown { .. })));
     }
 
     #[test]

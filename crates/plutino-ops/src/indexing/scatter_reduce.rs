@@ -136,7 +136,7 @@ impl Kernel for Scattered {
                     let count = |there: i64, new: i64| there.saturating_add(new);
                     done.and_then(|()| {
                         let combine = |there, new| combine.of(there, new);
-                        scatter_with(par, src, &self.src_strides, dst, i, along, combine)
+                        scatter_with(par, &src, &self.src_strides, dst, i, along, combine)
                     })
                     .and_then(|()| match mean {
                         true => scatter_with(par, &[1], &one, &mut counts, i, along, count),

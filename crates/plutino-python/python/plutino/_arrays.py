@@ -8,6 +8,7 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 
 from . import _errors
+from ._arguments import short
 
 Feed = Tuple[str, str, List[int], "np.ndarray[Any, np.dtype[np.uint8]]"]
 """Operand, PNNX's name of the dtype, shape, bytes."""
@@ -101,7 +102,7 @@ def _numbers(data: Any, recorded: Optional[str]) -> "np.ndarray[Any, Any]":
     found = np.asarray(data)
     if found.dtype.kind not in _KINDS and found.dtype.name not in NAMES:
         raise _errors.InputError(
-            f"it must be an array, or numbers of 64 bits, or lists of these, found {_short(data)}"
+            f"it must be an array, or numbers of 64 bits, or lists of these, found {short(data)}"
         )
     plain = _DTYPES.get(recorded or "")
     if plain is None:
@@ -120,14 +121,8 @@ def _numbers(data: Any, recorded: Optional[str]) -> "np.ndarray[Any, Any]":
         if np.array_equal(*seen):
             return array
     raise _errors.InputError(
-        f"the file has {plain}, which does not have all of {_short(data)}", expected=recorded
+        f"the file has {plain}, which does not have all of {short(data)}", expected=recorded
     )
-
-
-def _short(data: Any) -> str:
-    """A value in one line."""
-    text = " ".join(repr(data).split())
-    return text if len(text) <= 60 else text[:60] + "..."
 
 
 def feed(operand: str, data: Any, recorded: Optional[str]) -> Feed:
@@ -170,10 +165,16 @@ def result(memory: Any) -> "np.ndarray[Any, Any]":
     return array
 
 
-def store(out: Any, array: "np.ndarray[Any, Any]", name: str) -> Any:
-    """Copies a result to the array that the caller has for it."""
+def writable(out: Any, where: str) -> None:
+    """Refuses what no result can be copied to; asked before the run, which may take long."""
     if not isinstance(out, np.ndarray):
-        raise _errors.InputError(f"out for '{name}' must be an array, found {type(out).__name__}")
+        raise _errors.InputError(f"{where} must be an array, found {type(out).__name__}")
+    if not out.flags.writeable:
+        raise _errors.InputError(f"{where} must be an array to write to: this one is read-only")
+
+
+def store(out: "np.ndarray[Any, Any]", array: "np.ndarray[Any, Any]", name: str) -> Any:
+    """Copies a result to the array that the caller has for it."""
     if out.shape != array.shape or out.dtype != array.dtype:
         raise _errors.InputError(
             f"out for '{name}' must be {array.dtype} of shape {array.shape}, "

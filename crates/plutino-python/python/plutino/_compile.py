@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
+import weakref
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -19,6 +21,9 @@ class CompiledModule:
 
     Inputs are read where they lie, where they are dense and on the CPU; results are tensors in the
     memory that the run wrote to. It is pickled with its weights. Gradients are not computed.
+
+    It may be called by many threads at once. Where the module writes to buffers of its own, each
+    call takes what the last one left, so that calls wait for each other; a copy has its own.
 
     Sizes that the module was not exported for are an :class:`InputError`.
     """
@@ -39,19 +44,31 @@ class CompiledModule:
         self._states: List[State] = found.states
         self._mutated = found.mutated
         self._inputs = [value.name for value in session.get_inputs()]
+        self._share()
         self.reset()
+
+    def _share(self) -> None:
+        # Reentrant: a handler of a signal may call the module in the middle of a call.
+        self._turn = threading.RLock()
+        _modules.add(self)
 
     def reset(self) -> None:
         """Gives buffers that the module writes to the values that they had when it was exported."""
-        self._values = {state.input: state.initial.clone() for state in self._states}
+        with self._turn:
+            self._values = {state.input: state.initial.clone() for state in self._states}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feeds = self._signature.flatten(args, kwargs)
         self._signature.sizes.check(feeds)
-        results = self._run({**feeds, **self._values})
-        assume.check(self.assumptions, results)
-        for state in self._states:
-            self._values[state.input] = results[state.number]
+        if self._states:
+            with self._turn:
+                results = self._run({**feeds, **self._values})
+                assume.check(self.assumptions, results)
+                # All of them at once: a copy that is made meanwhile has those of one call.
+                self._values = {state.input: results[state.number] for state in self._states}
+        else:
+            results = self._run(feeds)
+            assume.check(self.assumptions, results)
         for operand, output in self._mutated:
             _write(feeds[operand], results[output])
         return self._signature.unflatten(results)
@@ -69,10 +86,23 @@ class CompiledModule:
         return f"plutino.CompiledModule({self.session!r}, exporter={self.exporter!r})"
 
     def __getstate__(self) -> Dict[str, Any]:
-        return dict(self.__dict__)
+        return {name: value for name, value in self.__dict__.items() if name != "_turn"}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._share()
+
+
+def _after_fork() -> None:
+    """A thread of the parent that is in the middle of a call is not in the child."""
+    for module in list(_modules):
+        module._turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+_modules: "weakref.WeakSet[CompiledModule]" = weakref.WeakSet()
 
 
 def compile(

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, Iterable, List, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 
-from . import _errors
+import numpy as np
+
+from . import _arguments, _errors
 
 Recipe = Dict[str, Any]
+
+LABELS = ("imagenet", "coco", "voc")
+"""Lists of names that ship with plutino."""
+
+MOST_BYTES = 4 << 20
+"""Of the file: a larger one is not read."""
+
+MOST_SIDE = 1 << 15
+"""Height or width that a picture is resized to, or the middle that is cut out."""
 
 FILTERS = {"bilinear": "bilinear", "bicubic": "bicubic"}
 """By the value of torchvision's ``InterpolationMode``, what plutino calls it."""
@@ -35,19 +46,39 @@ def save_preprocess(
     >>> plutino.save_preprocess("resnet18", weights.transforms(), labels="imagenet")  # doctest: +SKIP
     'resnet18.preprocess.json'
 
-    A transform that plutino has not, such as one that draws numbers, is an :class:`OptionError`.
+    A transform that plutino has not, such as one that draws numbers, is an :class:`OptionError`, and
+    so are numbers and names that it would not read.
     """
+    stem = _arguments.path("model", model)
     recipe = recipe_of(transforms)
     if labels is not None:
-        recipe["labels"] = labels if isinstance(labels, str) else [str(name) for name in labels]
-    stem = os.fsdecode(os.fspath(model))
+        recipe["labels"] = _labels(labels)
+    text = json.dumps(recipe, allow_nan=False) + "\n"
+    if len(text) > MOST_BYTES:
+        raise _errors.OptionError(f"labels take more than {MOST_BYTES} bytes", option="labels")
     for end in (".param", ".bin", ".pnnx"):
         stem = stem[: -len(end)] if stem.endswith(end) else stem
     path = f"{stem}.preprocess.json"
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(recipe, file)
-        file.write("\n")
+        file.write(text)
     return path
+
+
+def _labels(labels: Any) -> Union[str, List[str]]:
+    """A list that ships, by its name, or the names themselves."""
+    expected = f"a list of names, or one of {', '.join(LABELS)}"
+    if isinstance(labels, str):
+        if labels not in LABELS:
+            raise _arguments.refusal("labels", expected, labels)
+        return labels
+    unordered = (bytes, bytearray, Mapping, set, frozenset)  # or names of something else
+    try:
+        names = None if isinstance(labels, unordered) else [str(name) for name in labels]
+    except TypeError:
+        names = None
+    if not names or not all(map(_arguments.is_text, names)):
+        raise _arguments.refusal("labels", expected, labels)
+    return names
 
 
 def recipe_of(transforms: Any) -> Recipe:
@@ -67,6 +98,8 @@ def recipe_of(transforms: Any) -> Recipe:
             raise _refusal(step, "pictures are resized once, before they are cut")
         if "crop" in members and "crop" in recipe:
             raise _refusal(step, "pictures are cut once")
+        if "mean" in members and "mean" in recipe:
+            raise _refusal(step, "numbers are normalized once")
         if "mean" in members and name == "Normalize" and not scaled:
             raise _refusal(step, "numbers from 0 to 255 are not normalized: convert to a tensor before it")
         recipe.update(members)
@@ -102,9 +135,10 @@ def _filter(step: Any) -> Optional[str]:
 
 def _sizes(step: Any, size: Any) -> List[int]:
     """One number, or height and width."""
-    sizes = [int(n) for n in (size if isinstance(size, (list, tuple)) else [size])]
-    if len(sizes) not in (1, 2):
-        raise _refusal(step, "a size is one number, or height and width")
+    found = [_arguments.whole(n) for n in (size if isinstance(size, (list, tuple)) else [size])]
+    sizes = [n for n in found if n is not None and 1 <= n <= MOST_SIDE]
+    if len(sizes) not in (1, 2) or len(sizes) != len(found):
+        raise _refusal(step, f"a size is one number, or height and width, from 1 to {MOST_SIDE}")
     return sizes
 
 
@@ -122,11 +156,23 @@ def _crop(step: Any, size: Any) -> Recipe:
 
 
 def _normalize(step: Any) -> Recipe:
-    each = {key: getattr(step, key) for key in ("mean", "std")}
-    return {
-        key: [float(x) for x in (value if isinstance(value, (list, tuple)) else [value])]
-        for key, value in each.items()
-    }
+    recipe = {key: _numbers(step, key) for key in ("mean", "std")}
+    if not all(np.float32(std) for std in recipe["std"]):
+        raise _refusal(step, "std must not be zero")
+    return recipe
+
+
+def _numbers(step: Any, key: str) -> List[float]:
+    """One number, or one for each channel: in a list, an array or a tensor."""
+    value = getattr(step, key)
+    try:
+        value = value.tolist() if hasattr(value, "tolist") else value
+        found = np.array(value, np.float64).ravel()
+    except (TypeError, ValueError, OverflowError):
+        found = np.array([np.nan])
+    if len(found) not in (1, 3) or not all(abs(found) <= np.finfo(np.float32).max):
+        raise _refusal(step, f"{key} must be one number, or three, all of them finite")
+    return [float(number) for number in found]
 
 
 def _classification(step: Any) -> Recipe:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import operator
 import os
-import sys
 import threading
 import weakref
 from functools import partial
@@ -13,7 +11,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from . import _arrays, _errors, _report
+from . import _arguments, _arrays, _errors, _report
 from ._native import CancelToken, NativeSession, forked
 from ._state import Handle, State
 from ._view import View
@@ -46,7 +44,7 @@ class Session:
 
     ``model`` is the path of the ``.param`` file (or its stem; the ``.bin`` file lies beside it), or
     the bytes of the ``.param`` file; then ``bin`` are the bytes of the ``.bin`` file. With a path,
-    ``bin`` may be the path of a ``.bin`` file that lies elsewhere.
+    ``bin`` may be the path of a ``.bin`` file that lies elsewhere: it is read at once.
 
     Operator types that are models themselves, such as the branches of ``plutino.If``, are read from
     the folder beside the model (``net.definitions``), and from ``definitions``: a folder, or by
@@ -70,8 +68,9 @@ class Session:
     - ``winograd``: whether Winograd's algorithms may compute convolutions.
     - ``plan_cache_size``: plans kept for further runs with the same shapes (8).
     - ``passes_off``: names of optimisations to leave out, such as ``"fuse"`` or ``"fuse@conv1"``.
-    - ``mmap``: map the ``.bin`` file; you promise that nobody changes it meanwhile. (Without, a
-      large file is read as weights are needed, and what has changed in it is an error.)
+    - ``mmap``: map the ``.bin`` file, if it lies beside the ``.param`` file; you promise that
+      nobody changes it meanwhile. (Without, a large file is read as weights are needed, and what
+      has changed in it is an error.)
     - ``verify``: compare the check sums of weights.
     - ``timeout``: seconds that loading may take.
 
@@ -111,12 +110,24 @@ class Session:
             "batch_invariant": batch_invariant,
             "winograd": winograd,
             "plan_cache_size": plan_cache_size,
-            "passes_off": [passes_off] if isinstance(passes_off, str) else list(passes_off),
+            "passes_off": _passes(passes_off),
             "mmap": mmap,
             "verify": verify,
         }
         _check(options)
-        self._open(_source(model, bin), _defined(definitions), options, timeout)
+        source, defined = _source(model, bin), _defined(definitions)
+        # Where both files were read here the model has a path nevertheless: there are its own
+        # definitions, which count less than those that are given, and errors are to name it.
+        apart = not isinstance(source, str) and not isinstance(model, _BYTES)
+        if apart and os.path.isdir(_folder_beside(model)):
+            defined.insert(0, (None, _folder_beside(model)))
+        try:
+            self._open(source, defined, options, timeout)
+        except _errors.Error as error:
+            given = all(isinstance(files, str) for _, files in defined)
+            if apart and given:  # else it may be bytes of a definition
+                _rename(error, _param(model), bin)
+            raise
 
     def _open(
         self, source: Files, defined: List[Defined], options: Dict[str, Any], timeout: Any = None
@@ -190,12 +201,13 @@ class Session:
         """Runs the model, or a part of it, and returns a list of arrays.
 
         ``outputs`` are names of operands, or of the operators that make them; the model's outputs
-        if not given. ``feeds`` are inputs by name, or all of them in order. Whatever lies between
-        what is fed and what is asked for is computed, so any operand can stand in both.
+        if there are none (``None``, or an empty list). ``feeds`` are inputs by name, or all of them
+        in order. Whatever lies between what is fed and what is asked for is computed, so any
+        operand can stand in both.
 
         ``timeout`` is in seconds; then :class:`DeadlineExceeded`. ``cancel`` ends the run from
         another thread; Ctrl-C does as well. ``out`` are arrays to put the results in, in order or
-        by name.
+        by name, that can be written to.
 
         With ``state`` the run takes what the last one with that state left: ``feeds`` are the other
         inputs, results the outputs that are not carried (:meth:`state`).
@@ -203,8 +215,9 @@ class Session:
         Arrays are read where they lie, where their elements are dense, in order and aligned; else
         they are copied once. Nobody may write to them meanwhile. Results are not copied.
         """
+        places = _places(out)
         results = self.run_named(outputs, feeds, timeout=timeout, cancel=cancel, state=state)
-        if out is None:
+        if places is None:
             return [array for _, array in results]
         if isinstance(out, Mapping):
             unknown = set(out) - {name for name, _ in results}
@@ -217,9 +230,9 @@ class Session:
                 _arrays.store(out[name], array, name) if name in out else array
                 for name, array in results
             ]
-        if len(out) != len(results):
-            raise _errors.InputError(f"out has {len(out)} arrays for {len(results)} results")
-        return [_arrays.store(to, array, name) for to, (name, array) in zip(out, results)]
+        if len(places) != len(results):
+            raise _errors.InputError(f"out has {len(places)} arrays for {len(results)} results")
+        return [_arrays.store(to, array, name) for to, (name, array) in zip(places, results)]
 
     def run_named(
         self,
@@ -231,9 +244,8 @@ class Session:
         state: Optional[State] = None,
     ) -> List[Tuple[str, Any]]:
         """:meth:`run`, each result with its name; members of tuples are ``name.0``, ``name.1``."""
-        native, bounds = self._native, _bounds(cancel, timeout)
+        native, bounds, carried = self._native, _bounds(cancel, timeout), _carried(state)
         feed, stored = self._feeds_and_stored(feeds, state)
-        carried = None if state is None else state._native
         results = native.run(feed, self._fetches(outputs), bounds, carried, stored)
         return [(name, _arrays.result(memory)) for name, memory in results]
 
@@ -274,7 +286,7 @@ class Session:
         native, bounds = self._native, _bounds(cancel, timeout)
         feed, stored = self._feeds_and_stored(feeds)
         results, kept = native.run_keeping(
-            self._fetches(keep), feed, stored, self._fetches(outputs), bounds
+            self._fetches(keep, "keep"), feed, stored, self._fetches(outputs), bounds
         )
         return [_arrays.result(memory) for memory in results], [Handle(native, k) for k in kept]
 
@@ -314,9 +326,8 @@ class Session:
         state: Optional[State] = None,
     ) -> _report.Profile:
         """Runs once and says how long each step took."""
+        bounds, carried = _bounds(cancel, timeout), _carried(state)
         feed, fetches = self._feeds(feeds, state), self._fetches(outputs)
-        carried = None if state is None else state._native
-        bounds = _bounds(cancel, timeout)
         return _report.Profile(self._native.profile(feed, fetches, bounds, carried))
 
     def view(
@@ -332,6 +343,8 @@ class Session:
 
         It is what ``plutino view`` writes: one file that fetches nothing. ``docs/view.md`` says
         more."""
+        runs = _arguments.number("runs", runs)
+        file = None if path is None else _arguments.path("path", path)
         arrays = feeds is not None and not _shapes_alone(feeds)
         try:
             specs = self._specs(feeds)
@@ -343,8 +356,8 @@ class Session:
         title = self._title().strip("'\"")
         page = self._native.view(title, specs, feed, runs, _bounds(None, None))
         view = View(page, title, len(self._inputs), len(self._outputs))
-        if path is not None:
-            view.save(path)
+        if file is not None:
+            view.save(file)
         return view
 
     def compare(
@@ -367,7 +380,9 @@ class Session:
     def _compared(
         self, reference: Mapping[str, Any], tolerance: Optional[float], alone: bool
     ) -> _report.Comparison:
-        arrays = [_arrays.feed(name, data, None) for name, data in reference.items()]
+        arrays = [_arrays.feed(name, data, None) for name, data in _by_name("reference", reference)]
+        if tolerance is not None:
+            tolerance = _arguments.real("tolerance", tolerance, "a number, not negative")
         bounds = _bounds(None, None)
         return _report.Comparison(self._native.compare(arrays, tolerance, alone, bounds))
 
@@ -392,9 +407,15 @@ class Session:
             recorded = {}
             for value in inputs:
                 recorded[value.name] = recorded[value.operator] = value.type
-            return [(name, data, recorded.get(name)) for name, data in feeds.items()]
+            return [(name, data, recorded.get(name)) for name, data in _by_name("feeds", feeds)]
         if hasattr(feeds, "__array__") or hasattr(feeds, "__dlpack__"):
             feeds = [feeds]
+        try:
+            feeds = list(feeds)
+        except TypeError:
+            expected = "arrays by name, or all of them in order"
+            message = f"feeds must be {expected}, found {_arguments.short(feeds)}"
+            raise _errors.InputError(message, expected=expected) from None
         if len(feeds) != len(inputs):
             names = ", ".join(value.name for value in inputs)
             whose = "the model has" if state is None else "beside the state the model has"
@@ -421,10 +442,10 @@ class Session:
                 arrays.append(_arrays.feed(name, data, recorded and _arrays.pnnx_name(recorded)))
         return arrays, stored
 
-    def _fetches(self, outputs: Any) -> List[str]:
+    def _fetches(self, outputs: Any, argument: str = "outputs") -> List[str]:
         if outputs is None:
             return []
-        names = [outputs] if isinstance(outputs, str) else list(outputs)
+        names = _arguments.names(argument, outputs)
         # An output of the model may be called by its operator, where that has no other.
         operators = [value.operator for value in self._outputs]
         values = {v.operator: v.name for v in self._outputs if operators.count(v.operator) == 1}
@@ -434,7 +455,21 @@ class Session:
         if feeds is None:
             return [_recorded(value) for value in self._inputs]
         if isinstance(feeds, Mapping):
-            by_name = dict(feeds)
+            by_name = dict(_by_name("feeds", feeds))
+            for value in self._inputs:
+                if value.name != value.operator and {value.name, value.operator} <= by_name.keys():
+                    raise _errors.InputError(
+                        f"input {value.name!r} has two shapes: {value.operator!r} is the operator "
+                        "that makes it",
+                        input=value.name,
+                    )
+            known = {name for value in self._inputs for name in (value.name, value.operator)}
+            for name in by_name:
+                if name not in known:
+                    inputs = ", ".join(repr(value.name) for value in self._inputs)
+                    raise _errors.InputError(
+                        f"the model has no input named {name!r}; there are: {inputs}", input=name
+                    )
             missing = [v.name for v in self._inputs if not {v.name, v.operator} & by_name.keys()]
             if missing:
                 raise _errors.InputError(f"no shape for input {missing[0]!r}", missing=missing)
@@ -444,6 +479,13 @@ class Session:
         specs = []
         for name, data, recorded in self._named(feeds):
             if _is_shape(data):
+                wrong = [size for size in data if not 0 <= size <= _arguments.MOST]
+                if wrong:
+                    raise _errors.InputError(
+                        f"the shape of input {name!r} must have sizes from 0 to {_arguments.MOST}, "
+                        f"found {wrong[0]}",
+                        input=name,
+                    )
                 specs.append((_arrays.pnnx_name(recorded or "float32"), list(data)))
             else:
                 plain = recorded and _arrays.pnnx_name(recorded)
@@ -526,33 +568,169 @@ def _bounds(
 ) -> Tuple[Optional[CancelToken], Optional[float], bool]:
     """Limits of some work, and whether it is to look for signals: only the main thread gets any."""
     main = threading.get_ident() == threading.main_thread().ident
-    return cancel, None if timeout is None else float(timeout), main
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise _arguments.refusal("cancel", "a plutino.CancelToken", cancel)
+    if timeout is not None:
+        timeout = _arguments.real("timeout", timeout, "seconds, not negative")
+    return cancel, timeout, main
 
 
-def _source(model: Any, weights: Any) -> Files:
-    """The path of a model, or the bytes of its two files."""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        if weights is not None and not isinstance(weights, (bytes, bytearray, memoryview)):
-            with open(weights, "rb") as file:
-                weights = file.read()
-        return bytes(model), b"" if weights is None else bytes(weights)
+def _carried(state: Optional[State]) -> Any:
+    if state is None:
+        return None
+    if not isinstance(state, State):
+        expected = "a plutino.State, as session.state() makes it"
+        message = f"state must be {expected}, found {_arguments.short(state)}"
+        raise _errors.StateError(message, expected=expected)
+    return state._native
+
+
+def _by_name(argument: str, values: Any) -> List[Tuple[str, Any]]:
+    """Arrays by name of the operand."""
+    if not isinstance(values, Mapping):
+        expected = "a mapping of names to arrays"
+        message = f"{argument} must be {expected}, found {_arguments.short(values)}"
+        raise _errors.InputError(message, expected=expected)
+    for name in values:
+        if not _arguments.is_text(name):
+            raise _errors.InputError(f"names in {argument} are strings, found {name!r}")
+    return list(values.items())
+
+
+def _places(out: Any) -> Optional[List[Any]]:
+    """Where results are to be put, each an array that can be written to."""
+    if out is None:
+        return None
+    if isinstance(out, Mapping):
+        places = [(f"out for {name!r}", array) for name, array in _by_name("out", out)]
+    else:
+        try:
+            places = [(f"out[{at}]", array) for at, array in enumerate(out)]
+        except TypeError:
+            expected = "arrays in the order of the results, or by name"
+            message = f"out must be {expected}, found {_arguments.short(out)}"
+            raise _errors.InputError(message, expected=expected) from None
+    for where, array in places:
+        _arrays.writable(array, where)
+    if len({id(array) for _, array in places}) < len(places):
+        raise _errors.InputError("out has one array for several results")
+    return [array for _, array in places]
+
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def _source(model: Any, weights: Any, names: Tuple[str, str] = ("model", "bin")) -> Files:
+    """The path of a model, or the bytes of its two files. ``names``: what the caller calls them."""
+    expected = "a path, or the bytes of the .bin file"
+    bin = None
+    if weights is not None and not isinstance(weights, _BYTES):
+        bin = os.path.abspath(_arguments.path(names[1], weights, expected))
+    if not isinstance(model, _BYTES):
+        expected = "a path, or the bytes of the .param file"
+        path = os.path.abspath(_arguments.path(names[0], model, expected))
+        if weights is None:
+            return path
+        param = _param(path)
+        if bin is not None and _is_same_file(bin, os.path.splitext(param)[0] + ".bin"):
+            return path  # the weights may stay in the file, or be mapped
+        model = _read(param)
+    if bin is not None:
+        weights = _read(bin)
+    return bytes(model), b"" if weights is None else bytes(weights)
+
+
+def _param(model: Any) -> str:
+    """The ``.param`` file at a path, or that it is the stem of: as the native half looks for it."""
     path = os.path.abspath(os.fsdecode(os.fspath(model)))
-    if weights is None:
-        return path
-    with open(path, "rb") as file:
-        return _source(file.read(), weights)
+    tried = [path] if path.endswith(".param") else [f"{path}.pnnx.param", f"{path}.param", path]
+    for found in tried:
+        if os.path.isfile(found):
+            return found
+    for found in tried:
+        if os.path.exists(found) and not os.path.isdir(found):
+            return found
+    raise _errors.ModelNotFound(
+        f"no model at '{path}': tried {', '.join(map(repr, tried))}", file=path, tried=tried
+    )
+
+
+def _folder_beside(model: Any) -> str:
+    """Where a model's own definitions lie, if it has any: ``net.definitions``."""
+    stem = os.path.abspath(os.fsdecode(os.fspath(model)))
+    for end in (".param", ".pnnx"):
+        stem = stem[: -len(end)] if stem.endswith(end) else stem
+    return f"{stem}.definitions"
+
+
+def _is_same_file(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except (OSError, ValueError):
+        return False
+
+
+def _read(path: str) -> bytes:
+    """The bytes of a regular file: opening a pipe waits for its other end."""
+    if not os.path.isfile(path):
+        if os.path.exists(path):
+            raise _errors.ModelError(f"'{path}' is no regular file", file=path)
+        raise _errors.ModelNotFound(f"there is no file '{path}'", file=path, tried=[path])
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise _errors.ModelError(f"cannot read '{path}': {error.strerror}", file=path) from error
+
+
+def _rename(error: _errors.Error, param: str, weights: Any) -> None:
+    """Names the files in an error about bytes that were read from them."""
+    if error.file not in ("<memory>", "<graph>"):
+        return
+    name = param
+    if error.file == "<memory>" and error.line is None:  # in the .param file there is a line
+        if isinstance(weights, _BYTES):
+            return
+        name = os.path.abspath(os.fsdecode(os.fspath(weights)))
+    error.args = (str(error).replace(error.file, name, 1),)
+    error.file = name
 
 
 def _defined(definitions: Any) -> List[Defined]:
     """Definitions as the native half takes them."""
     if definitions is None:
         return []
-    if not isinstance(definitions, Mapping):
-        return [(None, os.path.abspath(os.fsdecode(os.fspath(definitions))))]
-    return [
-        (kind, _source(*files) if isinstance(files, tuple) else _source(files, None))
-        for kind, files in definitions.items()
-    ]
+    if isinstance(definitions, Mapping):
+        return [(_kind(kind), _definition(kind, files)) for kind, files in definitions.items()]
+    expected = "a folder, or models by type"
+    return [(None, os.path.abspath(_arguments.path("definitions", definitions, expected)))]
+
+
+def _kind(kind: Any) -> str:
+    if not _arguments.is_text(kind):
+        raise _errors.OptionError(
+            f"types in definitions are strings, found {kind!r}", option="definitions"
+        )
+    return str(kind)
+
+
+def _definition(kind: Any, files: Any) -> Files:
+    name = f"definitions[{kind!r}]"
+    pair = files if isinstance(files, tuple) else (files, None)
+    if len(pair) != 2:
+        raise _arguments.refusal(name, "the path of a model, or its two files", files)
+    return _source(*pair, (name, f"{name}[1]"))
+
+
+def _passes(asked: Any) -> List[str]:
+    """Names of optimisations: one, or several."""
+    try:
+        passes = [asked] if isinstance(asked, str) else list(asked)
+    except TypeError:
+        passes = [None]
+    if not all(map(_arguments.is_text, passes)):
+        raise _arguments.refusal("passes_off", "names of optimisations", asked)
+    return passes
 
 
 _KINDS: Dict[str, Any] = {
@@ -575,7 +753,7 @@ def _precisions(asked: Any) -> List[Tuple[str, str]]:
     if pairs is None:
         return []
     expected = "a mapping of names to precisions"
-    if pairs is asked or not all(isinstance(word, str) for pair in pairs for word in pair):
+    if pairs is asked or not all(_arguments.is_text(word) for pair in pairs for word in pair):
         raise _errors.OptionError(
             f"precision_of must be {expected}, found {asked!r}",
             option="precision_of",
@@ -584,34 +762,13 @@ def _precisions(asked: Any) -> List[Tuple[str, str]]:
     return pairs
 
 
-_MOST = 2 * sys.maxsize + 1
-"""The largest number that the native half takes."""
-
-
 def _check(options: Dict[str, Any]) -> None:
     """Refuses options of other types; numbers of NumPy become those of Python."""
     for name, kind in _KINDS.items():
         value = options[name]
         if value is None and kind is not bool:
             continue
-        expected = f"a {kind.__name__}"
-        fits = isinstance(value, kind)
         if kind is int:
-            expected = f"a number, not negative and at most {_MOST}"
-            number = _whole(value)
-            fits = number is not None and 0 <= number <= _MOST
-            options[name] = number
-        if not fits:
-            raise _errors.OptionError(
-                f"{name} must be {expected}, found {value!r}", option=name, expected=expected
-            )
-
-
-def _whole(value: Any) -> Optional[int]:
-    """An integer, of NumPy's as well; ``None`` for what is none."""
-    if isinstance(value, (bool, np.bool_)):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
+            options[name] = _arguments.number(name, value)
+        elif not isinstance(value, kind) or kind is str and not _arguments.is_text(value):
+            raise _arguments.refusal(name, f"a {kind.__name__}", value)

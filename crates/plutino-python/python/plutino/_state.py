@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
-from . import _arrays
+from . import _arguments, _arrays, _errors
 
 if TYPE_CHECKING:
     from ._native import NativeHandle, NativeSession
     from ._session import Session
+
+
+def _name(operand: Any) -> str:
+    if not _arguments.is_text(operand):
+        raise _errors.StateError(f"operands are named by strings, found {operand!r}")
+    return str(operand)
+
+
+def _mapping(argument: str, given: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        expected = f"a mapping of {what}"
+        message = f"{argument} must be {expected}, found {_arguments.short(given)}"
+        raise _errors.StateError(message, expected=expected)
+    return given
 
 
 class Handle:
@@ -50,7 +64,8 @@ class State:
         self._native = session._native.state()
         # What was said of the first run, for copies in other processes.
         self._starts: Dict[str, Union[int, _arrays.Feed]] = {}
-        for output, input in (carried or {}).items():
+        carried = {} if carried is None else carried
+        for output, input in _mapping("carried", carried, "outputs to inputs").items():
             self.carry(output, input)
 
     def carry(self, output: str, input: str) -> "State":
@@ -60,7 +75,7 @@ class State:
         by position: ``"out0"``, ``"in1"``. The first run takes zeros where the file records one
         shape for both, nothing (in the dimension that grows) for a cache, and must be told
         otherwise: :meth:`start`, :meth:`start_empty`."""
-        self._native.carry(output, input)
+        self._native.carry(_name(output), _name(input))
         return self
 
     def start(self, input: str, value: Any) -> "State":
@@ -74,8 +89,12 @@ class State:
     def start_empty(self, input: str, dim: int) -> "State":
         """:meth:`start` with nothing in dimension ``dim``, and in the others what the file records:
         a cache that has read nothing yet."""
-        self._native.start_empty(input, dim)
-        self._starts[input] = dim
+        at = _arguments.whole(dim)
+        if at is None or not 0 <= at <= _arguments.MOST:
+            message = f"dim must be a number, not negative, found {_arguments.short(dim)}"
+            raise _errors.StateError(message, input=_name(input))
+        self._native.start_empty(_name(input), at)
+        self._starts[input] = at
         return self
 
     @property
@@ -86,8 +105,25 @@ class State:
     def __getitem__(self, input: str) -> Any:
         """What the next run takes for an input, a copy; ``None`` where it is the first one, and
         there is no start yet."""
-        memory = self._native.get(input)
+        memory = self._native.get(_name(input))
         return None if memory is None else _arrays.result(memory)
+
+    def __iter__(self) -> Iterator[str]:
+        """The operands that are carried to, by name."""
+        return iter(self.carried)
+
+    def __contains__(self, input: object) -> bool:
+        """Whether an operand is carried to: what ``state[input]`` would give."""
+        if not _arguments.is_text(input):
+            return False
+        name = str(input)
+        if name in self.carried:
+            return True
+        try:
+            self._native.get(name)  # another name of it: an operator's, a position
+        except _errors.InputError:
+            return False
+        return True
 
     def __setitem__(self, input: str, value: Any) -> None:
         """Lets the next run take this array for an input."""
@@ -99,7 +135,8 @@ class State:
 
     def restore(self, values: Mapping[str, Any]) -> "State":
         """Sets all values; inputs that are not named are as before the first run."""
-        self._native.restore([self._feed(name, value) for name, value in values.items()])
+        given = _mapping("values", values, "operands to arrays")
+        self._native.restore([self._feed(name, value) for name, value in given.items()])
         return self
 
     def reset(self) -> "State":
@@ -109,11 +146,11 @@ class State:
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes all values to a ``.npz`` file, by the names of the operands."""
-        self._native.save(os.fsdecode(os.fspath(path)))
+        self._native.save(_arguments.path("path", path))
 
     def load(self, path: Union[str, "os.PathLike[str]"]) -> "State":
         """Takes over what :meth:`save` wrote. A file that does not fit changes nothing."""
-        self._native.load(os.fsdecode(os.fspath(path)))
+        self._native.load(_arguments.path("path", path))
         return self
 
     def copy(self) -> "State":
@@ -131,7 +168,7 @@ class State:
         return self._native.nbytes
 
     def _feed(self, name: str, value: Any) -> _arrays.Feed:
-        (feed,) = self._session._feeds({name: value})
+        (feed,) = self._session._feeds({_name(name): value})
         return feed
 
     def __repr__(self) -> str:

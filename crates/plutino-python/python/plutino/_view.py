@@ -6,6 +6,8 @@ import os
 from html import escape
 from typing import Union
 
+from . import _arguments
+
 
 class View:
     """A page that shows a model: graph, plan, times, memory and weights. It is one file that fetches
@@ -19,7 +21,7 @@ class View:
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
         """Writes the page to a file."""
-        with open(path, "w", encoding="utf-8") as file:
+        with open(_arguments.path("path", path), "w", encoding="utf-8") as file:
             file.write(self.html)
 
     def __repr__(self) -> str:

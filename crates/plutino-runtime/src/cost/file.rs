@@ -81,8 +81,8 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), CostsError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(name);
-    std::fs::write(&beside, text + "\n").map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(|error| {
+    let written = std::fs::write(&beside, text + "\n");
+    written.and_then(|()| std::fs::rename(&beside, path)).map_err(|error| {
         let _ = std::fs::remove_file(&beside); // what is told is the first error
         failed(error)
     })

@@ -16,6 +16,7 @@ use flate2::bufread::DeflateDecoder;
 use rawzip::path::{EntryPath, ZipFilePath};
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -37,7 +38,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>, NpyError> {
     bytes.and_then(|bytes| read(&bytes)).map_err(NpyError::in_file(path))
 }
 
-/// Writes a `.npz` file, uncompressed.
+/// Writes a `.npz` file, uncompressed. What is written of one that fails does not stay.
 ///
 /// # Errors
 /// [`NpyError::File`] around whatever is wrong.
@@ -46,8 +47,15 @@ pub fn save<'a, N: AsRef<str>>(
     arrays: impl IntoIterator<Item = (N, TensorView<'a>)>,
 ) -> Result<(), NpyError> {
     let path = path.as_ref();
-    let file = std::fs::File::create(path).map_err(NpyError::from);
-    file.and_then(|file| write(io::BufWriter::new(file), arrays)).map_err(NpyError::in_file(path))
+    let save = || {
+        let file = File::create(path)?;
+        let written = write(io::BufWriter::new(&file), arrays);
+        if written.is_err() && file.metadata().is_ok_and(|data| data.is_file()) {
+            let _ = std::fs::remove_file(path); // what is told is the first error
+        }
+        written
+    };
+    save().map_err(NpyError::in_file(path))
 }
 
 /// Reads all arrays from the bytes of a npz file, in the file's order.

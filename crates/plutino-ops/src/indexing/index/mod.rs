@@ -530,9 +530,9 @@ impl Kernel for Put {
             let y = cx.inout::<T>(self.input, 0)?.into_same();
             let values = self.values.read::<T>(&cx.inputs)?;
             if self.values_shape == part.shape {
-                return place(values, y, part.places(1), self.reduce).map_err(internal);
+                return place(&values, y, part.places(1), self.reduce).map_err(internal);
             }
-            let values = TensorView::from_slice(values, self.values_shape.clone())?;
+            let values = TensorView::from_slice(&values, self.values_shape.clone())?;
             let all: Vec<T> = alloc::grow(values.broadcast_to(part.shape.clone())?.iter::<T>()?)?;
             place(&all, y, part.places(1), self.reduce).map_err(internal)
         })

@@ -12,10 +12,10 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
-from .. import _errors
+from .. import _arguments, _errors
 from .._session import Session
 from .._state import State as Carried
-from . import assume, capture, classes, pnnx, program, traced, verify
+from . import assume, capture, classes, ones, pnnx, program, traced, verify
 from .assume import Assumption
 from .program import State, Written
 from .signature import Arguments, Item, Signature, given
@@ -91,6 +91,10 @@ def export(
     A module that is training is refused: call ``eval()`` first.
     """
     _check(module, exporter)
+    if tolerance is not None:
+        tolerance = _arguments.real("tolerance", tolerance, "a number, not negative")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise _arguments.refusal("kwargs", "a mapping of names to arguments", kwargs)
     classes.register()
     signature = Signature.of(module)
     call = _detached(signature.arguments(*given(example_inputs, kwargs)))
@@ -159,7 +163,7 @@ def _check(module: Any, exporter: Optional[str]) -> None:
 
 
 def _paths(path: Path) -> Tuple[str, str]:
-    stem = os.fsdecode(os.fspath(path))
+    stem = _arguments.path("path", path)
     for end in (".param", ".pnnx", ".pt", ".pth"):
         stem = stem[: -len(end)] if stem.endswith(end) else stem
     return f"{stem}.pnnx.param", f"{stem}.pnnx.bin"
@@ -310,15 +314,14 @@ def _warn(message: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what an exporter says, and what it suggests for sizes: other lines are
-    advice to its developers."""
+    """The first line of what an exporter says, what it says of sizes, and suggests for them: other
+    lines are advice to its developers."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[:1]
     fixes = next((at for at, line in enumerate(lines) if line.startswith("Suggested fixes")), None)
+    why = [line for line in lines[1 : 2 if fixes is None else fixes] if line.startswith("- ")]
+    told = [line.partition(" For more information")[0] for line in lines[:1]] + why[:1]
     if fixes is not None:
-        why = [line for line in lines[1:fixes] if line.startswith("- ")]
         ends = (at for at in range(fixes + 1, len(lines)) if " = " not in lines[at])
-        told = [lines[0].partition(" For more information")[0], *why[:1]]
         told.append(f"{lines[fixes]} {', '.join(lines[fixes + 1 : next(ends, None)])}")
     return f"{type(error).__name__}: {' '.join(told)}"[:_LONGEST]
 
@@ -374,12 +377,38 @@ def _compare(
         if isinstance(at, Item):
             verify.same_number(at.of(results), leaf, tolerance)
     if error <= tolerance:
+        _settle_ones(session, found, module, call, feeds)
         return
     operators = None
     if captured is not None:
         operators = verify.blame(session, captured, written, feeds)
     pair = actual[output], expected[output]
     raise verify.refuse(error, tolerance, output, pair, operators)
+
+
+def _settle_ones(session: Session, found: Export, module: Any, call: Any, feeds: Any) -> None:
+    """Runs module and model with sizes of 1, where the module asked for them."""
+    import torch
+
+    signature = found.signature
+    assert signature is not None
+
+    def right(narrowed: Any) -> bool:
+        args, kwargs = copy.deepcopy(narrowed)
+        try:
+            with torch.no_grad(), _unchanged(module):
+                leaves, _ = classes.flatten(module(*args, **kwargs))
+            results = session.run(None, feeds_of(session, signature, found.states, narrowed))
+        except Exception:  # what does not run so either way
+            return False
+        expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        actual = [results[at] for at in signature.outputs if isinstance(at, int)]
+        actual = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in actual]
+        same = [a.shape for a in actual] == [e.shape for e in expected]
+        return same and verify.worst(actual, expected)[0] <= (found.tolerance or 0.0)
+
+    if signature.sizes is not None and signature.sizes.assumed:
+        ones.settle(signature.sizes, call, feeds, right)
 
 
 def feeds_of(session: Session, signature: Signature, states: List[State], call: Any) -> Any:

@@ -28,6 +28,17 @@ VARIADIC = {
 }
 """Functions whose one list of tensors PNNX has as so many inputs, of ``torch.NAME``."""
 
+_ONE_LIST = {
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_tensors",
+    "meshgrid",
+    "nonzero_numpy",
+    "where",
+}
+"""Functions whose one output plutino has as a list, also where that has one member."""
+
 CUSTOM = {
     "transformers::grouped_mm_fallback": ("aten::_grouped_mm", {"weight": "mat2"}),
 }
@@ -77,6 +88,13 @@ def draws(arguments: Arguments) -> bool:
     return True
 
 
+def is_list(function: str, results: Any) -> bool:
+    """Whether the results of a function have to be taken out of the list that its operator makes."""
+    if not isinstance(results, (list, tuple)):
+        return False
+    return function == "gradient" or (len(results) == 1 and function in _ONE_LIST)
+
+
 def is_place(key: str) -> bool:
     """Whether an argument says where a tensor lies, or how: nothing that results depend on."""
     return key in ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking")
@@ -95,6 +113,11 @@ def overloaded(schema: Any) -> str:
     return f"{name}.{schema.overload_name}" if schema.overload_name else name
 
 
+def end(value: Any) -> Any:
+    """The end of a slice, as a file has it."""
+    return OPEN_END if type(value) is int and value == 2**63 - 1 else value
+
+
 def parameter(value: Any) -> Any:
     import torch
 
@@ -102,6 +125,4 @@ def parameter(value: Any) -> Any:
         return dtypes.word(value)
     if isinstance(value, (list, tuple)):
         return [parameter(each) for each in value]
-    if isinstance(value, int) and not isinstance(value, bool) and value == 2**63 - 1:
-        return OPEN_END
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from . import sizes
+from . import conditions, sizes
 from .signature import Arguments, parameters
 from .sizes import Sizes
 
@@ -37,9 +37,10 @@ def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, 
     shapes = _shapes(module, dynamic, args, kwargs, dims)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with conditions.asked() as asked:
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         program = program.run_decompositions({})
-    return program, _names(program, shapes), sizes.of(program)
+    return program, _names(program, shapes), sizes.of(program, asked)
 
 
 def _apart(module: Any, call: Arguments) -> Arguments:

@@ -57,7 +57,8 @@ def identity(tensor: Any) -> Tuple[Any, ...]:
     if tensor.numel() == 0:
         return (id(tensor),)
     storage = tensor.untyped_storage().data_ptr() if hasattr(tensor, "untyped_storage") else 0
-    return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    read = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), *read)
 
 
 NUMPY: Dict[str, str] = {pnnx: name for name, pnnx in _PNNX.items()}

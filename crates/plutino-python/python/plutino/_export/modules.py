@@ -25,9 +25,18 @@ class Module(NamedTuple):
     """Results that the module has, where the function has more."""
 
 
+_MOST_DIMENSIONS = 5
+"""Of what modules take that are named for theirs: ``nn.BatchNorm3d``."""
+
+
 def _shape(node: Any) -> Sequence[Any]:
     shape: Sequence[Any] = node.meta["val"].shape
     return shape
+
+
+def _are_known(sizes: Sequence[Any]) -> bool:
+    """Whether sizes are those of the example in all runs."""
+    return all(isinstance(size, int) for size in sizes)
 
 
 def _affine(a: Arguments) -> Dict[str, Any]:
@@ -80,6 +89,8 @@ def _batch_norm(a: Arguments) -> Optional[Module]:
     if None in statistics.values() or len(affine) == 1 or a.get("training"):
         return None
     rank = len(_shape(a["input"]))
+    if rank > _MOST_DIMENSIONS:
+        return None
     params = {
         "num_features": _shape(a["running_mean"])[0],
         "eps": float(a["eps"]),
@@ -91,7 +102,7 @@ def _batch_norm(a: Arguments) -> Optional[Module]:
 
 def _layer_norm(a: Arguments) -> Optional[Module]:
     affine = _affine(a)
-    if "bias" in affine and "weight" not in affine:
+    if "bias" in affine and "weight" not in affine or not _are_known(a["normalized_shape"]):
         return None
     params = {
         "normalized_shape": tuple(a["normalized_shape"]),
@@ -105,6 +116,8 @@ def _layer_norm(a: Arguments) -> Optional[Module]:
 
 def _rms_norm(a: Arguments) -> Optional[Module]:
     affine = _affine(a)
+    if not _are_known(a["normalized_shape"]):
+        return None
     params = {
         "normalized_shape": tuple(a["normalized_shape"]),
         "eps": a["eps"],
@@ -132,6 +145,8 @@ def _instance_norm(a: Arguments) -> Optional[Module]:
     shape = _shape(a["input"])
     if a["running_mean"] is not None or len(affine) == 1 or not isinstance(shape[1], int):
         return None
+    if len(shape) > _MOST_DIMENSIONS:
+        return None
     params = {"num_features": shape[1], "eps": float(a["eps"]), "affine": bool(affine)}
     return Module(f"nn.InstanceNorm{len(shape) - 2}d", affine, [a["input"]], params)
 
@@ -143,7 +158,10 @@ def _embedding(a: Arguments) -> Optional[Module]:
 
 
 def _prelu(a: Arguments) -> Optional[Module]:
-    params = {"num_parameters": _shape(a["weight"])[0]}
+    shape = _shape(a["weight"])
+    if len(shape) != 1:
+        return None
+    params = {"num_parameters": shape[0]}
     return Module("nn.PReLU", {"weight": a["weight"]}, [a["input"]], params)
 
 

@@ -154,6 +154,11 @@ class _Program(Walk):
             elif kind == OutputKind.USER_INPUT_MUTATION:
                 self.written.mutated.append((spec.target, count))
                 name = f"{spec.target}.next"
+            elif kind == OutputKind.PARAMETER_MUTATION:
+                raise _errors.ExportError(
+                    f"the module writes to its parameter '{spec.target}' when it is called (as "
+                    "nn.Embedding does with max_norm): what changes must be a buffer"
+                )
             else:
                 raise _errors.ExportError(f"the program has an output of kind {kind.name}")
             self.graph.add("pnnx.Output", name or f"out{count}", [self.operand(value)])

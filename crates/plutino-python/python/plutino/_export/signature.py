@@ -172,13 +172,7 @@ class Signature:
         call = self._call(args, named)
         leaves, spec = classes.flatten(call, _errors.InputError)
         if spec != self.in_spec:
-            why = ""
-            if sorted(self._called(call)) == sorted(self.leaves):
-                why = ": keys of dictionaries stand in the order of the example"
-            raise _errors.InputError(
-                f"the module was exported with arguments {_shown(self.in_spec)}, "
-                f"found {_shown(spec)}{why}"
-            )
+            raise self._other(call, len(leaves), spec)
         feeds = {}
         for leaf, name, operand, constant in zip(leaves, self.leaves, self.inputs, self.constants):
             if operand is None:
@@ -196,6 +190,21 @@ class Signature:
             else:
                 feeds[operand] = leaf
         return feeds
+
+    def _other(self, call: Arguments, count: int, spec: Any) -> _errors.InputError:
+        """The refusal of arguments of another structure: which are missing, which are too many."""
+        called, expected = self._called(call), _listed(self.leaves)
+        missing = [name for name in self.leaves if name not in called]
+        more = [name for name in called if name not in self.leaves]
+        if len(called) != count or not (missing or more):
+            why = f"{_shown(self.in_spec)}, found {_shown(spec)}"
+            if sorted(called) == sorted(self.leaves) and called != self.leaves:
+                why = f"{expected}: keys of dictionaries stand in the order of the example"
+            return _errors.InputError(f"the module was exported with arguments {why}")
+        message = f"the module was exported with arguments {expected or '(none)'}"
+        message += f"; missing: {_listed(missing)}" if missing else ""
+        message += f"; not among them: {_listed(more)}" if more else ""
+        return _errors.InputError(message, expected=expected, missing=missing)
 
     def unflatten(self, results: Sequence[Any]) -> Any:
         """What the module would return."""
@@ -232,6 +241,16 @@ def _short(value: Any) -> str:
     """A value in one line."""
     text = " ".join(repr(value).split())
     return text if len(text) < 80 else f"a {type(value).__name__}"
+
+
+_MOST_LISTED = 8
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Arguments in one line: caches of models have a hundred parts."""
+    more = len(names) - _MOST_LISTED
+    listed = ", ".join(map(repr, names[:_MOST_LISTED]))
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _shown(spec: Any) -> str:

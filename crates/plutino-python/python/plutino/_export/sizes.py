@@ -8,16 +8,14 @@ what the program gives for them, which is not always what the module would.
 
 from __future__ import annotations
 
-import functools
-import math
 import os
-import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from .. import _errors
+from . import conditions
 
 
 class Varying(NamedTuple):
@@ -44,6 +42,8 @@ class Sizes:
     """The least and the largest value of what varies."""
     conditions: List[str] = field(default_factory=list)
     """What must be true besides, as Python has it, in names of what varies."""
+    assumed: List[str] = field(default_factory=list)
+    """What PyTorch took for true, and the module asked."""
 
     def check(self, feeds: Mapping[str, Any]) -> None:
         """Refuses arguments of other sizes."""
@@ -65,8 +65,8 @@ class Sizes:
                     raise _refusal(operand, name, at, found, str(size), _ADVICE)
                 if isinstance(size, Varying):
                     self._vary(values, seen, size, operand, name, at, found)
-        for condition in self.conditions:
-            if not _holds(condition, values):
+        for condition in (*self.conditions, *self.assumed):
+            if not conditions.holds(condition, values):
                 raise _errors.InputError(
                     f"the module was exported for sizes with {_shown(condition, seen)}, which is "
                     f"not so here: {_here(condition, seen, values)}; export it again with an "
@@ -117,36 +117,19 @@ def _refusal(
     )
 
 
-def _holds(condition: str, values: Mapping[str, int]) -> bool:
-    try:
-        return bool(eval(_compiled(condition), {"__builtins__": {}, **_FUNCTIONS}, dict(values)))
-    except ZeroDivisionError:
-        return False
-
-
-@functools.lru_cache(maxsize=1024)
-def _compiled(condition: str) -> Any:
-    return compile(condition, "<sizes>", "eval")
-
-
-_FUNCTIONS = {"math": math, "abs": abs, "max": max, "min": min, "float": float, "int": int}
-"""What conditions call."""
-
-_WORD = re.compile(r"[A-Za-z_]\w*")
-
-
 def _shown(condition: str, seen: Mapping[str, str]) -> str:
     """A condition in the caller's words."""
-    return _WORD.sub(lambda word: seen.get(word[0], word[0]), condition)
+    return conditions.WORD.sub(lambda word: seen.get(word[0], word[0]), condition)
 
 
 def _here(condition: str, seen: Mapping[str, str], values: Mapping[str, int]) -> str:
-    used = [symbol for symbol in dict.fromkeys(_WORD.findall(condition)) if symbol in seen]
+    used = [symbol for symbol in conditions.names(condition) if symbol in seen]
     return ", ".join(f"{seen[symbol]} is {values[symbol]}" for symbol in used)
 
 
-def of(program: Any) -> Sizes:
-    """Those of a program of ``torch.export``, for the tensors that the caller gives."""
+def of(program: Any, asked: conditions.Asked) -> Sizes:
+    """Those of a program of ``torch.export``, for the tensors that the caller gives. ``asked``: what
+    the module asked of sizes when it was exported."""
     import torch
     from torch.export.graph_signature import InputKind
 
@@ -178,7 +161,16 @@ def of(program: Any) -> Sizes:
             high = int(most) if most.is_Integer else None
             found.bounds[str(expression)] = (low, high)
     if environment is not None:
-        found.conditions = _conditions(environment, symbols)
+        given = [each.expr for each in environment.guards if not _is_layout(each)]
+        found.conditions = _conditions(given, environment, symbols)
+        given = [
+            expression if answer else ~expression
+            for expression, answer in asked
+            if hasattr(expression, "free_symbols")
+        ]
+        given += _squeezed(program)
+        assumed = _conditions(given, environment, symbols)
+        found.assumed = [each for each in assumed if each not in found.conditions]
     return found
 
 
@@ -204,36 +196,53 @@ def _size(size: Any, symbols: Dict[str, int]) -> Size:
 
 
 def _is_layout(guard: Any) -> bool:
-    """Whether PyTorch asked, and not the module, if a size is other than 1: by that it knows what is
-    broadcast and how memory lies, which operators see for themselves in each run."""
+    """Whether PyTorch asked, and not the module, if a size is other than 1, or at least 2: by that it
+    knows what is broadcast and how memory lies, which operators see for themselves in each run."""
     import torch
 
     expression = guard.expr
-    if not (expression.is_Relational and expression.rel_op == "!=" and 1 in expression.args):
+    if not expression.is_Relational:
+        return False
+    other = expression.rel_op == "!=" and 1 in expression.args
+    if not (other or (expression.rel_op == ">=" and expression.args[1] == 2)):
         return False
     where = getattr(getattr(guard, "sloc", None), "framework_loc", None)
     file = getattr(where, "filename", None)
-    return file is None or file.startswith(os.path.dirname(torch.__file__) + os.sep)
+    # What the module asked through the function that notes it is known.
+    ours = (None, conditions.__file__)
+    return file in ours or file.startswith(os.path.dirname(torch.__file__) + os.sep)
 
 
-def _conditions(environment: Any, symbols: Mapping[str, int]) -> List[str]:
-    """What Python asked of sizes, as far as it can be asked of those of a call: it is so for the
-    example."""
-    from torch.utils._sympy.printers import PythonPrinter
+def _squeezed(program: Any) -> List[Any]:
+    """That sizes which a squeeze would drop are other than 1: by the rank Python decides."""
+    import torch
 
+    found: List[Any] = []
+    for node in program.graph.nodes:
+        if node.op == "call_function" and str(node.target).startswith("aten.squeeze"):
+            shape = node.args[0].meta["val"].shape
+            dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+            for dim in (dims,) if isinstance(dims, int) else dims:
+                if len(shape) and isinstance(shape[dim], torch.SymInt):
+                    one = shape[dim] == 1
+                    if isinstance(one, torch.SymBool):
+                        found.append(~one.node.expr)
+    return found
+
+
+def _conditions(given: List[Any], environment: Any, symbols: Mapping[str, int]) -> List[str]:
+    """What Python asked of sizes, so that it can be asked of those of a call. What cannot is true for
+    the sizes of the example."""
     found: List[str] = []
-    for guard in environment.guards:
-        if _is_layout(guard):
-            continue
-        expression = environment.replace(guard.expr)
+    for expression in given:
+        expression = environment.replace(expression)
         names = {str(symbol) for symbol in expression.free_symbols}
-        if not names or not names <= symbols.keys():
-            continue
-        condition = PythonPrinter().doprint(expression)
-        try:
-            known = _holds(condition, symbols)
-        except (NameError, SyntaxError, TypeError, ValueError):
-            continue  # functions that only PyTorch has
-        if known and condition not in found:
+        known = sorted(names & symbols.keys())
+        if not known or not all(name in symbols or name.startswith("s") for name in names):
+            continue  # nothing varies, or with values of tensors, which the program checks
+        condition = conditions.text(expression) if len(known) == len(names) else None
+        if condition is None or not conditions.holds(condition, symbols):
+            condition = " and ".join(f"{name} == {symbols[name]}" for name in known)
+        if condition not in found:
             found.append(condition)
     return found

@@ -50,8 +50,8 @@ def _bounds(node: Any) -> Optional[Bounds]:
         return None
     arguments: Arguments = calls.arguments(node)
     start, end = arguments["start"], arguments["end"]
-    start, end = 0 if start is None else start, OPEN_END if end is None else end
-    found = [calls.parameter(each) for each in (arguments["dim"], start, end, arguments["step"])]
+    start, end = 0 if start is None else start, OPEN_END if end is None else calls.end(end)
+    found = [arguments["dim"], start, end, arguments["step"]]
     if not all(type(each) is int for each in found):
         return None
     dim, start, end, step = found

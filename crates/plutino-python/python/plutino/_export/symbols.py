@@ -34,7 +34,11 @@ def _sum(*parts: str) -> str:
     return first
 
 
-_PYTHON: Dict[Any, Callable[..., str]] = {
+def _round(value: str, digits: str = "None") -> Optional[str]:
+    return f"int(round({value}))" if digits == "None" else None
+
+
+_PYTHON: Dict[Any, Callable[..., Optional[str]]] = {
     operator.add: _binary("add"),
     operator.sub: _binary("sub"),
     operator.mul: _binary("mul"),
@@ -43,10 +47,17 @@ _PYTHON: Dict[Any, Callable[..., str]] = {
     operator.mod: _binary("remainder"),
     operator.pow: _binary("pow"),
     operator.neg: _unary("neg"),
+    operator.abs: _unary("abs"),
+    # Of integers: those of booleans are comparisons.
+    operator.and_: _binary("and"),
+    operator.or_: _binary("or"),
+    operator.xor: _binary("xor"),
+    operator.lshift: _binary("lshift"),
+    operator.rshift: _binary("rshift"),
     math.floor: lambda a: f"int(floor({a}))",
     math.ceil: lambda a: f"int(ceil({a}))",
     math.trunc: _unary("int"),
-    round: lambda a: f"int(round({a}))",
+    round: _round,
     int: _unary("int"),
     abs: _unary("abs"),
     min: _binary("min"),
@@ -60,9 +71,9 @@ _COMPARISONS: Dict[Any, str] = {
     operator.ge: "ge",
     operator.eq: "eq",
     operator.ne: "ne",
-    operator.and_: "logical_and",
-    operator.or_: "logical_or",
 }
+
+_OF_BOOLEANS: Dict[Any, str] = {operator.and_: "logical_and", operator.or_: "logical_or"}
 
 _TORCH: Dict[str, Callable[..., str]] = {
     "sym_max": _binary("max"),
@@ -77,7 +88,11 @@ _TORCH: Dict[str, Callable[..., str]] = {
 
 def comparison(node: Any) -> Optional[Tuple[str, Any, Any]]:
     """What PyTorch calls a comparison of two sizes, or of two of these, and its arguments."""
+    import torch
+
     function = _COMPARISONS.get(node.target)
+    if isinstance(node.meta.get("val"), (bool, torch.SymBool)):
+        function = function or _OF_BOOLEANS.get(node.target)
     return None if function is None else (function, *node.args)
 
 

@@ -282,10 +282,18 @@ class Walk:
                 inputs.append((key, self._list(node, key, value)))
             elif function == "einsum" and key == "equation":
                 params[key] = value.replace(" ", "")  # which say nothing, and end a parameter
+            elif function in ("slice", "slice_scatter") and key == "end":
+                params[key] = calls.end(value)
             else:
                 params[key] = calls.parameter(value)
         kind = f"torch.{function}" if variadic else f"aten::{calls.overloaded(schema)}"
-        self.graph.add(kind, self.name(node), inputs, self.results(node), params)
+        name, results = self.name(node), self.results(node)
+        if calls.is_list(function, node.meta["val"]):
+            whole = self.free_operand(f"{node.name}_list")
+            self.graph.add(kind, name, inputs, [whole], params)
+            self.graph.add("prim::ListUnpack", f"{name}_parts", [whole], results)
+        else:
+            self.graph.add(kind, name, inputs, results, params)
 
     def _as_strided(self, node: Any, source: Any, read: strides.Reading) -> None:
         """Writes a reading of memory, of a copy that lies as the memory does."""

@@ -1,0 +1,183 @@
+"""What is easily lost between a module and its file: numbers, sizes, lists, weights. Skipped where
+PyTorch is not installed."""
+
+import math
+import unittest
+
+import plutino
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+
+from plutino._export import capture
+
+if not capture.available():
+    raise unittest.SkipTest("this release of PyTorch has no exporter that is good enough")
+
+
+class Function(nn.Module):
+    """A module of one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class Weighted(nn.Module):
+    def __init__(self, function, *weights):
+        super().__init__()
+        self.function = function
+        for at, weight in enumerate(weights):
+            self.register_buffer(f"w{at}", weight)
+
+    def forward(self, x):
+        return self.function(x, *self.buffers())
+
+
+def exported(module, x, **options):
+    return plutino.compile(module.eval(), (x,), exporter="torch.export", **options)
+
+
+class Values(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def same(self, module, x, bound=0.0):
+        module = module if isinstance(module, nn.Module) else Function(module)
+        found = exported(module, x)
+        torch.testing.assert_close(found(x), module(x), rtol=bound, atol=bound)
+
+    def test_the_largest_integer_is_no_end(self):
+        most, x = torch.iinfo(torch.int64).max, torch.arange(5) - 2
+        for function in (
+            lambda x: x.masked_fill(x < 0, most),
+            lambda x: torch.where(x > 0, x, most),
+            lambda x: (x + most).clamp(max=most) & most,
+            lambda x: x.new_full((5,), most) ^ x,
+            lambda x: x[:3] + torch.arange(most - 3, most),
+            # Slices end with the dimension.
+            lambda x: torch.slice_scatter(x, x[2:most] * 7, 0, 2, most) + x[0:most],
+        ):
+            self.same(function, x)
+
+    def test_lists_with_one_member(self):
+        x, v = torch.randn(6, 3), torch.randn(5)
+        for function in (
+            lambda x: x[torch.where(x[:, 0] > 0)[0]],
+            lambda x: torch.broadcast_tensors(x)[0] * 2,
+            lambda x: torch.gradient(x, dim=0)[0] * 2,
+            lambda x: torch.gradient(x)[1] * 2,
+            lambda x: torch.split(x, 6)[0] * torch.chunk(x, 1)[0] + x[:1].unbind()[0],
+        ):
+            self.same(function, x)
+        self.same(lambda v: torch.meshgrid(v, indexing="ij")[0] * 2, v)
+
+    def test_weights_that_are_read_in_two_ways(self):
+        weight = torch.randn(4, dtype=torch.complex64)
+        views = (weight, weight.conj(), weight.imag, weight.conj().imag)
+
+        def both(x, a, b, c, d):
+            return (a * x).imag + 10 * (b * x).imag, c * x + 10 * d * x
+
+        self.same(Weighted(both, *views), torch.randn(4), bound=1e-6)
+
+    def test_weights_that_modules_do_not_take(self):
+        x, y = torch.randn(6, 3), torch.randn(2, 3, 2, 2, 2, 3)
+        self.same(Weighted(functional.prelu, torch.tensor(0.1)), x)
+        norms = (
+            Weighted(lambda x, m, v: functional.batch_norm(x, m, v), torch.rand(3), torch.rand(3)),
+            Weighted(lambda x, w: functional.instance_norm(x, weight=w, bias=w), torch.rand(3)),
+            Function(functional.instance_norm),
+        )
+        for norm in norms:
+            self.same(norm, y, bound=1e-5)
+
+    def test_a_module_that_writes_to_its_parameter(self):
+        with self.assertRaisesRegex(plutino.ExportError, "writes to its parameter 'weight'"):
+            exported(nn.Embedding(10, 4, max_norm=0.5), torch.arange(3))
+
+
+class Sizes(unittest.TestCase):
+    """Any size gives what the module gives, or is refused."""
+
+    def right(self, function, runs, rows=6, refused=()):
+        found = exported(Function(function), torch.rand(rows, 3), dynamic=True)
+        for rows in runs:
+            x = torch.rand(rows, 3)
+            torch.testing.assert_close(found(x), function(x))
+        for rows in refused:
+            with self.assertRaises(plutino.InputError):
+                found(torch.rand(rows, 3))
+
+    def test_floats_that_are_made_of_sizes(self):
+        self.right(lambda x: x[: int(x.shape[0] * 0.5)], (6, 7), refused=(5, 11))
+        self.right(lambda x: x * 2 if x.shape[0] * 0.5 > 2.2 else x, (5, 9), refused=(1, 4))
+        self.right(lambda x: x * 2 if round(x.shape[0] / 3) > 2 else x, (1, 7), refused=(8,))
+        self.right(lambda x: x * 2 if round(x.shape[0] / 3, 1) > 2.2 else x, (1,), refused=(7,))
+        self.right(lambda x: x * 2 if (x.shape[0] / 2).is_integer() else x, (2, 8), refused=(7,))
+        self.right(lambda x: x * 2 if x.shape[0] ** 0.5 > 2.5 else x, (1, 6), refused=(7,))
+        self.right(lambda x: x * 2 if x.shape[0] ** -0.5 > 0.35 else x, (1, 8), refused=(9,))
+        self.right(lambda x: x * 2 if x.shape[0] // 2.5 > 2 else x, (1, 7), refused=(8,))
+        self.right(lambda x: x[: math.floor(x.shape[0] * 0.4)], (1, 3, 11))
+        self.right(lambda x: x.topk(int(x.shape[0] * 0.25), 0)[0], (4, 7), refused=(3, 8))
+
+    def test_what_the_module_asks_and_pytorch_assumes(self):
+        self.right(lambda x: x * 2 if x.shape[0] == 1 else x * 3, (2, 6), refused=(1,))
+        self.right(lambda x: x * 2 if x.shape == (1, 3) else x * 3, (2, 6), refused=(1,))
+        self.right(lambda x: x.sum(0, keepdim=True) + x, (1, 2, 6))
+        self.right(lambda x: x[: math.trunc(x.shape[0] / 3)], (1, 3, 6))
+
+        def checked(x):
+            torch._check(x.shape[0] // 2 >= 2)
+            return x * 2
+
+        self.right(checked, (4, 6), refused=(3,))
+        # It makes no difference, as a run with this size shows.
+        self.right(lambda x: x + x.mean(0) if x.shape[0] != 1 else x * 2, (1, 2, 6))
+        self.right(lambda x: x.squeeze(0) * 2, (1, 2, 6))
+
+        def squeezed(x):
+            x = x.squeeze(0)
+            return x * 2 if x.dim() == 1 else x * 3
+
+        self.right(squeezed, (2, 6), refused=(1,))
+        # Guards of generated code are not the module's.
+        self.right(
+            lambda x: torch.cond(x.shape[0] > 3, lambda x: x * 2, lambda x: x * 3, (x,)), (1, 3, 5)
+        )
+
+    def test_functions_of_integers(self):
+        for function in (
+            lambda x: x * (x.shape[0] & 3),
+            lambda x: x * (x.shape[0] | 1),
+            lambda x: x * (x.shape[0] << 1),
+            lambda x: x[: x.shape[0] >> 1],
+            lambda x: x[: round(x.shape[0] / 3)],
+            lambda x: x * abs(3 - x.shape[0]),
+            lambda x: x * ((x.shape[0] > 3) & (x.shape[1] < 4)),
+        ):
+            self.right(function, range(1, 11))
+
+    def test_what_is_not_understood_is_as_in_the_example(self):
+        from unittest import mock
+
+        from plutino._export import conditions
+
+        with mock.patch.object(conditions, "text", return_value=None):
+            self.right(lambda x: x * 2 if x.shape[0] * 0.5 > 2.2 else x, (6,), refused=(5, 7))
+
+    def test_why_torch_export_refuses_a_named_size(self):
+        half = Function(lambda x: x * 2 if x.shape[0] * 0.3 < 2 else x)
+        with self.assertRaisesRegex(plutino.ExportError, "satisfy the generated guard 0.3"):
+            exported(half, torch.rand(6, 3), dynamic={"x": {0: "n"}})
+
+
+if __name__ == "__main__":
+    unittest.main()
