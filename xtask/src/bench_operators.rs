@@ -10,7 +10,7 @@ use crate::wheel;
 
 /// Time single operators, each exported by itself, beside PyTorch's interpreter
 ///
-/// Builds the wheel. For a look at what is slow by itself: networks are what `bench-peers` measures.
+/// Builds the wheel. For a look at what is slow by itself: `bench-peers` measures networks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only operators, or families of them, whose name has one of these words.

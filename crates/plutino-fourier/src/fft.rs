@@ -4,8 +4,8 @@
 //! (<https://pytorch.org/docs/stable/fft.html>). The transforms themselves are [`rustfft`]'s.
 //!
 //! Loops: for each line whose elements are neighbours (parallel) - transform it. Else for each 8
-//! neighbouring lines (parallel) - gather them, transform each, put them back. A line is computed by
-//! one thread.
+//! neighbouring lines (parallel) - gather them, transform each, put them back. One thread computes
+//! a line.
 
 use plutino_cpu::Par;
 use plutino_cpu::number::{Number, Real, Wide};

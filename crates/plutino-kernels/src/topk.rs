@@ -4,8 +4,8 @@
 //! of equal elements the first ones are taken, in their order.
 //!
 //! Loops: for each line (parallel) - each element that comes before the k-th of those so far. Of
-//! these candidates, whenever there are many, the k-th is selected (in linear time) and those behind
-//! it are dropped; the k that are left are sorted.
+//! these candidates, whenever there are many, the k-th is selected (in linear time) and those
+//! behind it are dropped; the k that are left are sorted.
 
 use crate::Par;
 use crate::number::Ordered;
@@ -56,7 +56,7 @@ pub fn topk<T: Ordered>(
             let at = |l: usize| input[(o * len + l) * inner + i];
             let turned = if largest { u64::MAX } else { 0 };
             order.clear();
-            // The k-th so far, and its rank: of those that equal it the first ones are there already.
+            // The k-th so far, and its rank: of its equals the first ones are there already.
             let (mut bound, mut limit) = (None, u64::MAX);
             let mut consider = |l: usize, x: T, bound: &mut Option<T>| {
                 let rank = x.rank() ^ turned;

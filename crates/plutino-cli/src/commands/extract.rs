@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// Operands are called by their names in the file, or by that of the operator that makes one and no
 /// other. The part computes what the whole does between them: to the bit, where the whole is given
 /// the same operands and asked for the same ones; else operators may be fused in other places. With
-/// --define, definitions are put in their places first; those that branches and loops of the part run are
-/// written to the folder OUT.definitions.
+/// --define, definitions are put in their places first; those that branches and loops of the part
+/// run are written to the folder OUT.definitions.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model

@@ -458,8 +458,8 @@ impl<'a> Windows<'a> {
         Self { window, plane, weights, bias, number, taps: [start, end - start], top }
     }
 
-    /// The sums of the M pixels from `first` on, with the bias, which is added at the end: it may be
-    /// large beside their terms.
+    /// The sums of the M pixels from `first` on, with the bias, which is added at the end: it may
+    /// be large beside their terms.
     #[inline(always)]
     fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
         let mut sums = self.terms(s, first, array!(M, |J| s.zero()));

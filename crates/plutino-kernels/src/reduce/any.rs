@@ -143,7 +143,8 @@ fn beats<T: Ordered>(max: bool, x: T, best: T) -> bool {
     if max { x.beats_as_max(best) } else { x.beats_as_min(best) }
 }
 
-/// The greatest (or the least) element; NaN where any is NaN. Of zeros the first one gives the sign.
+/// The greatest (or the least) element; NaN where any is NaN. Of zeros the first one gives the
+/// sign.
 pub fn extremum<T: Ordered>(par: &Par, fold: &Fold, max: bool, input: &[T], output: &mut [T]) {
     if max {
         let better = |best: T, x: T| if x.beats_as_max(best) { x } else { best };
