@@ -458,20 +458,21 @@ impl<'a> Windows<'a> {
         Self { window, plane, weights, bias, number, taps: [start, end - start], top }
     }
 
-    /// The sums of the M pixels from `first` on, with the bias, which is added at the end: it may
-    /// be large beside their terms.
+    /// The sums of the M pixels from `first` on, with the bias.
     #[inline(always)]
     fn sums<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
-        let mut sums = self.terms(s, first, array!(M, |J| s.zero()));
-        let bias = self.bias(s);
-        unroll!(M, |J| sums[J] = s.add(sums[J], bias));
-        sums
+        self.with_bias(s, self.terms(s, first, array!(M, |J| s.zero())))
     }
 
     /// As [`Self::sums`], for any window.
     #[inline(always)]
     fn at_edges<S: Simd, const M: usize>(&self, s: S, first: usize) -> [S::F32; M] {
-        let mut sums = self.any(s, first, array!(M, |J| s.zero()));
+        self.with_bias(s, self.any(s, first, array!(M, |J| s.zero())))
+    }
+
+    /// The bias is added at the end: it may be large beside the terms.
+    #[inline(always)]
+    fn with_bias<S: Simd, const M: usize>(&self, s: S, mut sums: [S::F32; M]) -> [S::F32; M] {
         let bias = self.bias(s);
         unroll!(M, |J| sums[J] = s.add(sums[J], bias));
         sums

@@ -44,7 +44,7 @@ pub(super) fn late(
         return None;
     }
     let mut reader = NodeReader::in_graph(file, graph, op, call);
-    let (names, params) = (reader.input_names(), reader.known_params());
+    let (names, mut params) = (reader.input_names(), reader.known_params());
     reader.record();
     // What it makes is of no use, but it tells what it asks for.
     let _ = (entry.build)(&mut reader);
@@ -57,6 +57,10 @@ pub(super) fn late(
             .collect::<BTreeSet<_>>()
     };
     let (parameters, tensors) = (keys(AskedSort::Parameter), keys(AskedSort::Input));
+    // What the native schema has by default, and the builder does not know.
+    params.retain(|key, _| {
+        parameters.contains(key.as_str()) || !call.optional.contains(&key.as_str())
+    });
     let recorded = |id: OperandId| graph.operand(id).map(|o| o.ty.clone()).unwrap_or_default();
     let (mut given, mut rest) = (Vec::new(), Vec::new());
     for (at, (&operand, name)) in op.inputs.iter().zip(names).enumerate() {
@@ -209,6 +213,10 @@ mod tests {
         assert_eq!(known(&*pool, &iota([1, 1, 2, 3]), list(&[2, 3])), [2.5]);
         let roll = op("torch.roll r 2 1 0 1 2 dims=(0) $input=0 $shifts=1");
         assert_eq!(known(&*roll, &iota([4]), ValueSpec::python(1i64).unwrap()), [3., 0., 1., 2.]);
+        let norm =
+            op("aten::layer_norm n 2 1 0 1 2 cudnn_enable=False $input=0 $normalized_shape=1");
+        let y = known(&*norm, &iota([2, 2]), list(&[2]));
+        assert!(y.iter().zip([-1.0, 1.0, -1.0, 1.0]).all(|(y, e)| (y - e).abs() < 1e-4), "{y:?}");
         let slope = op("F.leaky_relu r 2 1 0 1 2 $input=0 $negative_slope=1");
         let x = Tensor::from_slice(&[-2.0f32, 4.0], [2]).unwrap();
         assert_eq!(known(&*slope, &x, ValueSpec::python(0.25f64).unwrap()), [-0.5, 4.0]);

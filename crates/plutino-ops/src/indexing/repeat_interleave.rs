@@ -95,7 +95,13 @@ impl RepeatIndices {
         let (repeats, output_size) = (Arg::Input(1), self.output_size);
         let counts = inputs.get(self.counts).cloned().into_iter();
         let inputs: Vec<_> = std::iter::once(numbers).chain(counts).collect();
-        Ok(RepeatEach { what, repeats, output_size }.blocks(&inputs)?.1)
+        let blocks = RepeatEach { what, repeats, output_size }.blocks(&inputs);
+        let blocks = blocks.map_err(|error| match error {
+            // Its own input: who runs the model makes it known.
+            ShapeError::NotKnown { what, .. } => ShapeError::NotKnown { input: self.counts, what },
+            other => other,
+        });
+        Ok(blocks?.1)
     }
 }
 
@@ -263,7 +269,7 @@ mod tests {
         let y = indices.infer(std::slice::from_ref(&counts)).unwrap().remove(0);
         assert_eq!(y.known_ints(), Some(vec![0, 2, 2]));
         let late = infer(&*indices, &specs(&[tensor([2], &[1i64, 2])]));
-        assert!(matches!(late, Err(ShapeError::NotKnown { .. })));
+        assert!(matches!(late, Err(ShapeError::NotKnown { input: 0, .. })));
     }
 
     #[test]
