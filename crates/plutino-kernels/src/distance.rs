@@ -125,63 +125,77 @@ impl Terms for Greatest {
     }
 }
 
-/// Distances of pairs of vectors of neighbours.
-struct InVectors<'a, U> {
-    norm: Norm,
+/// Pairs whose sums are kept until they become distances.
+const SUMS: usize = 64;
+
+/// Sums of pairs of vectors of neighbours, none of nothing.
+struct InVectors<'a, 'w> {
+    p: f64,
     eps: f32,
     len: usize,
     a: &'a [f32],
     b: &'a [f32],
-    walk: Walk<'a, 2>,
-    y: &'a mut [U],
+    walk: &'a mut Walk<'w, 2>,
+    sums: &'a mut [f32],
 }
 
-impl<U: Number<Wide = f64>> Vectorized for InVectors<'_, U> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        match self.norm.p {
-            1.0 => self.with::<S, Sum>(s),
-            2.0 => self.with::<S, Squares>(s),
-            _ => self.with::<S, Greatest>(s),
-        }
-    }
-}
-
-impl<U: Number<Wide = f64>> InVectors<'_, U> {
+impl InVectors<'_, '_> {
     /// Whether these are right for the norm.
-    fn suits(norm: Norm) -> bool {
-        matches!(norm.p, 1.0 | 2.0 | f64::INFINITY)
+    fn suits(p: f64) -> bool {
+        matches!(p, 1.0 | 2.0 | f64::INFINITY)
+    }
+
+    #[inline(never)] // compiled here, where vectors are optimised, and not with its callers
+    fn compute(self, isa: Isa) {
+        isa.run(self);
+    }
+
+    /// The differences of the first elements.
+    #[inline(always)]
+    fn apart<S: Simd>(s: S, eps: S::F32, a: &[f32], b: &[f32]) -> S::F32 {
+        s.abs(s.add(s.sub(s.load(a), s.load(b)), eps))
+    }
+
+    /// Those of the first `n`, and zeros.
+    #[inline(always)]
+    fn apart_up_to<S: Simd>(s: S, eps: S::F32, a: &[f32], b: &[f32], n: usize) -> S::F32 {
+        let d = s.sub(s.load_up_to(a, n), s.load_up_to(b, n));
+        s.first(s.abs(s.add(d, eps)), n, 0.0)
     }
 
     #[inline(always)]
     fn with<S: Simd, T: Terms>(self, s: S) {
-        let Self { norm, eps, len, a, b, mut walk, y } = self;
+        let Self { eps, len, a, b, walk, sums, .. } = self;
         let eps = s.splat(eps);
-        for y in y {
+        for sum in sums {
             let [at_a, at_b] = walk.at();
             let (a, b) = (&a[at_a..at_a + len], &b[at_b..at_b + len]);
-            let mut sums = [s.zero(); 2];
-            let (pairs, left) = (len / (2 * S::LANES), len % (2 * S::LANES));
-            for i in 0..pairs {
-                for (k, sum) in sums.iter_mut().enumerate() {
-                    let at = (2 * i + k) * S::LANES;
-                    let d = s.sub(s.load(&a[at..]), s.load(&b[at..]));
-                    *sum = T::add(s, *sum, s.abs(s.add(d, eps)));
-                }
+            let mut parts = [s.zero(); 2];
+            let whole = len - len % (2 * S::LANES);
+            for at in (0..whole).step_by(2 * S::LANES) {
+                let next = at + S::LANES;
+                parts[0] = T::add(s, parts[0], Self::apart(s, eps, &a[at..], &b[at..]));
+                parts[1] = T::add(s, parts[1], Self::apart(s, eps, &a[next..], &b[next..]));
             }
-            let mut at = len - left;
-            for sum in &mut sums {
-                let n = S::LANES.min(len - at);
-                if n > 0 {
-                    let d = s.sub(s.load_up_to(&a[at..], n), s.load_up_to(&b[at..], n));
-                    let d = s.abs(s.add(d, eps));
-                    *sum = T::add(s, *sum, s.first(d, n, 0.0));
-                }
-                at += n;
-            }
-            *y = U::narrow(norm.finish(T::join(s, sums).into()));
+            let (a, b) = (&a[whole..], &b[whole..]);
+            let n = a.len().min(S::LANES);
+            parts[0] = T::add(s, parts[0], Self::apart_up_to(s, eps, a, b, n));
+            parts[1] =
+                T::add(s, parts[1], Self::apart_up_to(s, eps, &a[n..], &b[n..], a.len() - n));
+            *sum = T::join(s, parts);
             walk.advance();
+        }
+    }
+}
+
+impl Vectorized for InVectors<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.p {
+            1.0 => self.with::<S, Sum>(s),
+            2.0 => self.with::<S, Squares>(s),
+            _ => self.with::<S, Greatest>(s),
         }
     }
 }
@@ -208,13 +222,22 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
     let (norm, grain) = (Norm { p }, (GRAIN / (*len).max(1)).max(1));
     let vectors = match inner {
         // Vectors of nothing may lie anywhere.
-        [1, 1] if InVectors::<U>::suits(norm) && *len > 0 => floats(a).zip(floats(b)),
+        [1, 1] if InVectors::suits(p) && *len > 0 => floats(a).zip(floats(b)),
         _ => None,
     };
     par.chunks_mut(y, grain, |task, y| {
         let mut walk = Walk::new(lens, steps, [0; 2], task * grain);
         if let Some((a, b)) = vectors {
-            return isa.run(InVectors { norm, eps: eps as f32, len: *len, a, b, walk, y });
+            let mut sums = [0.0; SUMS];
+            for y in y.chunks_mut(SUMS) {
+                let (eps, len, walk) = (eps as f32, *len, &mut walk);
+                let sums = &mut sums[..y.len()];
+                InVectors { p, eps, len, a, b, walk, sums: &mut *sums }.compute(isa);
+                for (y, &mut sum) in y.iter_mut().zip(sums) {
+                    *y = U::narrow(norm.finish(sum.into()));
+                }
+            }
+            return;
         }
         for y in y {
             let [at_a, at_b] = walk.at();
@@ -244,7 +267,7 @@ mod tests {
 
     #[test]
     fn agrees_with_the_reference() {
-        for (n, len) in [(1, 1), (3, 7), (2000, 9), (40, 75), (2, 0)] {
+        for (n, len) in [(1, 1), (3, 7), (2000, 9), (40, 75), (5, 64), (2, 0)] {
             let (a, b) = (random(n * len, 1), random(n * len, 2));
             let pairs = Pairs { lens: vec![n], steps: vec![[len as isize; 2]], len, inner: [1; 2] };
             for p in [0.0, 0.5, 1.0, 2.0, 3.0, f64::INFINITY, f64::NEG_INFINITY] {
