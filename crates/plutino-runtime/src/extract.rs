@@ -201,16 +201,17 @@ fn no_tensor(operator: &Operator) -> Option<&'static str> {
         .then_some("a constant of the file, which the part has as well: leave it out")
 }
 
+/// Whether an operator makes a tuple or list of its inputs, and nothing else of them.
+pub(crate) fn is_pack(operator: &Operator) -> bool {
+    matches!(operator.kind.as_str(), "prim::TupleConstruct" | "prim::ListConstruct")
+}
+
 /// Whether an operator makes a list or a tuple.
 pub(crate) fn is_list(operator: &Operator) -> bool {
-    match operator.kind.as_str() {
-        "prim::TupleConstruct" | "prim::ListConstruct" => true,
-        "pnnx.Expression" => {
-            let text = operator.params.get("expr");
-            matches!(text, Some(Parameter::Str(text)) if text.trim_start().starts_with('['))
-        }
-        _ => false,
-    }
+    let listed =
+        |text: &Parameter| matches!(text, Parameter::Str(s) if s.trim_start().starts_with('['));
+    let expression = || operator.kind == "pnnx.Expression";
+    is_pack(operator) || expression() && operator.params.get("expr").is_some_and(listed)
 }
 
 /// Operands that a file records as 8-bit integers, as pnnx does for numbers on a quantised grid:

@@ -1,6 +1,6 @@
 //! A model as several: one for each context of a placement.
 
-use crate::extract::{Ends, is_list};
+use crate::extract::{Ends, is_list, is_pack};
 use crate::{ExtractError, Model, Plan, Rendezvous, Session, Stage};
 use plutino_ir::{Graph, OperandId, Operator, OperatorId, quote, topo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -407,7 +407,7 @@ fn is_constant(operator: &Operator) -> bool {
 fn flatten(graph: &Graph, id: OperandId, results: &mut Vec<OperandId>) {
     let producer = graph.operand(id).and_then(|operand| operand.producer);
     match producer.and_then(|producer| graph.operator(producer)) {
-        Some(operator) if is_list(operator) => {
+        Some(operator) if is_pack(operator) => {
             operator.inputs.iter().for_each(|&id| flatten(graph, id, results));
         }
         _ => results.push(id),

@@ -1,8 +1,9 @@
 //! The error function, its complement and its inverse, and the distribution function of the normal
 //! distribution.
 //!
-//! Error and distribution function rest on erfc(a) = e^(-a q(a)) for a >= 0, with a polynomial q. Then
-//! erf(a) = -expm1(-a q(a)) keeps its relative accuracy near zero, and nothing cancels in the tail.
+//! Error and distribution function rest on erfc(a) = e^(-a q(a)) for a >= 0, with a polynomial q.
+//! Then erf(a) = -expm1(-a q(a)) keeps its relative accuracy near zero, and nothing cancels in the
+//! tail.
 
 use super::exp::{ROUND, half_exp2_minus};
 use super::{copysign, exp, expm1, log, neg, polynomial};
