@@ -184,6 +184,8 @@ impl Part {
                 (a, b) if a == b => {
                     storage_dims(&TensorSpec::new(result.dtype, shape).with_layout(layout))
                 }
+                // Of a single channel, too, whose block is padded.
+                (_, Layout::Plain) if shape.numel() == 1 => Dims::new(),
                 (Layout::Blocked { block }, Layout::Plain)
                     if is_per_channel(&shape, result.shape.rank(), channels(result)) =>
                 {
@@ -192,7 +194,6 @@ impl Part {
                     dims[result.shape.rank()] = block;
                     dims
                 }
-                (_, Layout::Plain) if shape.numel() == 1 => Dims::new(),
                 (a, b) => {
                     let what = format!("an elementwise function of {b} tensors into {a} ones");
                     return Err(PlanError::Unsupported(what));

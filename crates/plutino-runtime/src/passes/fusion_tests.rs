@@ -8,7 +8,7 @@ use plutino_tensor::{Shape, Tensor};
 
 /// Nodes that are left of the lines for an input of this shape, and what `pass` refused. Results
 /// with the pass must be those without, within some roundings of numbers below 10.
-fn left(pass: &str, shape: &[usize], lines: &str) -> (Vec<String>, Vec<String>) {
+pub(super) fn left(pass: &str, shape: &[usize], lines: &str) -> (Vec<String>, Vec<String>) {
     let (nodes, reports) = after_of(shape, lines, &[]);
     let model = weighted(lines);
     let run = |options: SessionOptions| {
@@ -325,4 +325,22 @@ fn what_only_looks_like_an_activation_stays() {
     // Somebody reads the gate.
     let seen = "nn.Sigmoid s 1 1 y s\npnnx.Expression e 2 1 y s z expr=mul(@0,@1)";
     assert_eq!(gate(seen, "2 0 z s").1, ["e: the result of s is fetched"]);
+}
+
+#[test]
+fn a_number_for_one_channel_is_one_for_all_in_a_padded_block() {
+    let conv = |name: &str, from: usize, to: usize, values: &str| {
+        format!(
+            "nn.Conv2d {name} 1 1 {values} bias=False dilation=(1,1) groups=1 in_channels={from} \
+             kernel_size=(3,3) out_channels={to} padding=(1,1) padding_mode=zeros stride=(1,1) \
+             @weight=({to},{from},3,3)f32\n"
+        )
+    };
+    let lines = format!(
+        "pnnx.Input in 0 1 x\n{}pnnx.Attribute g 0 1 g @data=(1,1,1)f32\n\
+         pnnx.Expression e 3 1 a x g b expr=add(mul(@0,@2),maximum(@0,@2))\n{}pnnx.Output out 1 0 z",
+        conv("first", 1, 1, "x a"),
+        conv("last", 1, 4, "b z"),
+    );
+    left("layout", &[2, 1, 5, 6], &lines);
 }
