@@ -6,6 +6,11 @@ use plutino_cpu::activation::*;
 use plutino_reference::elementwise as reference;
 use plutino_reference::testkit::{on_every_machine, random};
 
+/// The parameter as vectors have it.
+const fn single(parameter: f32) -> f64 {
+    parameter as f64
+}
+
 /// Every function, usual and unusual parameters; how many ULP of the result, and of the
 /// argument, it may be off. The second is for functions that subtract, and for the tail of
 /// GELU.
@@ -14,14 +19,14 @@ const ALL: &[(Activation, f64, f64)] = &[
     (Relu6, 0.0, 0.0),
     (Clamp { lo: -0.5, hi: 1.5 }, 0.0, 0.0),
     (Clamp { lo: 1.0, hi: -1.0 }, 0.0, 0.0),
-    (Clamp { lo: f32::NEG_INFINITY, hi: 2.0 }, 0.0, 0.0),
-    (LeakyRelu { slope: 0.01 }, 0.5, 0.0),
-    (LeakyRelu { slope: -0.22 }, 0.5, 0.0),
-    (Elu { alpha: 1.3 }, 2.5, 0.0),
-    (Elu { alpha: -0.6 }, 2.5, 0.0),
+    (Clamp { lo: f64::NEG_INFINITY, hi: 2.0 }, 0.0, 0.0),
+    (LeakyRelu { slope: single(0.01) }, 0.5, 0.0),
+    (LeakyRelu { slope: single(-0.22) }, 0.5, 0.0),
+    (Elu { alpha: single(1.3) }, 2.5, 0.0),
+    (Elu { alpha: single(-0.6) }, 2.5, 0.0),
     (Elu { alpha: 0.0 }, 0.0, 0.0),
     (Celu { alpha: 2.0 }, 2.5, 0.0),
-    (Celu { alpha: 0.7 }, 4.0, 0.0), // 1/alpha and the quotient are rounded, too
+    (Celu { alpha: single(0.7) }, 4.0, 0.0), // 1/alpha and the quotient are rounded, too
     (Selu, 4.0, 0.0),
     (Sigmoid, 2.5, 0.0),
     (LogSigmoid, 4.0, 0.0),
@@ -33,14 +38,14 @@ const ALL: &[(Activation, f64, f64)] = &[
     (GeluTanh, 4.0, 3.0), // the exponent, up to 40 where it counts, is rounded
     (Mish, 5.0, 0.0),
     (Softplus { beta: 1.0, threshold: 20.0 }, 4.0, 0.0),
-    (Softplus { beta: -0.7, threshold: 0.3 }, 6.0, 0.5), // beta x is rounded
-    (Softplus { beta: 0.7, threshold: 12.0 }, 6.0, 0.5),
+    (Softplus { beta: single(-0.7), threshold: single(0.3) }, 6.0, 0.5), // beta x is rounded
+    (Softplus { beta: single(0.7), threshold: 12.0 }, 6.0, 0.5),
     (Softsign, 1.5, 0.0),
     (Tanhshrink, 0.5, 2.5),
     (Softshrink { lambda: 0.5 }, 0.5, 0.0),
     (Softshrink { lambda: 0.0 }, 0.5, 0.0),
-    (Hardshrink { lambda: 0.22 }, 0.0, 0.0),
-    (Threshold { threshold: 0.1, value: 20.0 }, 0.0, 0.0),
+    (Hardshrink { lambda: single(0.22) }, 0.0, 0.0),
+    (Threshold { threshold: single(0.1), value: 20.0 }, 0.0, 0.0),
 ];
 
 fn ulp(x: f64) -> f64 {

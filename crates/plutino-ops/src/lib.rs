@@ -20,12 +20,14 @@ pub mod testkit;
 pub use crate::core::*;
 pub(crate) use support::names::function;
 
+pub use convolution::branches::Branch;
 pub use convolution::conv::Conv;
 pub use elementwise::Elementary;
 pub use fused::channel_map::{ChannelMap, shuffled_channels};
 pub use fused::depthwise::FusedDepthwise;
 pub use fused::reorder::Reorder;
 pub use fused::rows::ByRows;
+pub use graph::expression::sum_of;
 pub use normalization::layer_norm::NormPattern;
 pub use transformer::attention::AttentionPattern;
 

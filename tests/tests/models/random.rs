@@ -384,10 +384,60 @@ impl Generator {
         self.push("Tensor.reshape", &[&x], (&dims, x.most, x.error), &shape(&dims));
     }
 
+    /// Convolutions of one image and a batch norm of it, some of them times numbers of channels,
+    /// added in one expression or in several.
+    fn branches(&mut self, x: &Value) {
+        let &[_, c, h, w] = &x.dims[..] else { unreachable!() };
+        let mut summands = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            let kernel = 1 + 2 * self.random.below(2);
+            let groups = [1, c][self.random.below(2)];
+            let y = self.conv(x, c, kernel, 1, groups);
+            // Without padding it is another size.
+            if y.dims[2..] == [h, w] {
+                summands.push(y);
+            }
+        }
+        if self.random.below(2) == 0 {
+            summands.push(self.batch_norm(x));
+        }
+        if self.random.below(3) == 0 {
+            summands.push(x.clone());
+        }
+        let mut sum = x.clone();
+        for (i, y) in summands.into_iter().enumerate() {
+            let scaled = match self.random.below(3) {
+                0 => self.of_channels(&y),
+                _ => y,
+            };
+            let (most, error) = (sum.most + scaled.most, sum.error + scaled.error);
+            let bounds = (&x.dims[..], most, error + 8.0 * most);
+            sum = match i {
+                0 => scaled,
+                _ => self.push("pnnx.Expression", &[&sum, &scaled], bounds, "expr=add(@0,@1)"),
+            };
+        }
+        if self.random.below(3) == 0 {
+            self.batch_norm(&sum);
+        }
+    }
+
+    /// An image times a constant number for each channel.
+    fn of_channels(&mut self, x: &Value) -> Value {
+        let c = x.dims[1];
+        let name = self.line("pnnx.Attribute", &[], 1, &format!("@data=({c},1,1)f32")).remove(0);
+        let data = self.random.numbers(c);
+        self.weight("data", data);
+        let factors = Value { name, dims: Vec::new(), most: 1.0, error: 0.0 };
+        let bounds = (&x.dims[..], x.most, x.error + x.most);
+        self.push("pnnx.Expression", &[x, &factors], bounds, "expr=mul(@0,@1)")
+    }
+
     /// A step that starts from an image.
     fn image(&mut self, x: &Value) {
         let &[n, c, h, w] = &x.dims[..] else { unreachable!() };
-        match self.random.below(21) {
+        match self.random.below(22) {
+            21 if h > 2 && w > 2 => self.branches(x),
             19 | 20 if h > 0 && w > 0 => self.line_or_volume(x),
             18 => {
                 self.constant(x);

@@ -36,7 +36,7 @@ impl Finish {
         match activation {
             Some(Activation::Relu) => limits(0.0, hi),
             Some(Activation::Relu6) => limits(0.0, 6.0),
-            Some(Activation::Clamp { lo, hi }) => limits(lo, hi),
+            Some(Activation::Clamp { lo, hi }) => limits(lo as f32, hi as f32),
             activation => Self { lo, hi, limited: false, activation },
         }
     }

@@ -490,7 +490,7 @@ proptest! {
             ResidualOrder::AfterActivation,
         ])),
     ) {
-        let clamp = Activation::Clamp { lo: -0.25, hi: f32::INFINITY };
+        let clamp = Activation::Clamp { lo: -0.25, hi: f64::INFINITY };
         let post_ops = PostOps { activation: Some(clamp), residual: order, factors: false };
         prop_assert!(!check(problem(batch, groups, channels, &dims), post_ops).is_empty());
     }

@@ -4,7 +4,7 @@
 use super::{Activation, GELU_TANH, SELU_ALPHA, SELU_SCALE};
 use libm::erfc;
 
-/// The activation function of one element. Parameters are taken as their f32 values.
+/// The activation function of one element.
 pub fn exact(activation: Activation, x: f64) -> f64 {
     if x.is_nan() {
         return x;
@@ -23,12 +23,10 @@ pub fn exact(activation: Activation, x: f64) -> f64 {
             }
         }
         Activation::Relu6 => x.clamp(0.0, 6.0),
-        Activation::Clamp { lo, hi } => x.max(lo.into()).min(hi.into()),
-        Activation::LeakyRelu { slope } => x * if x > 0.0 { 1.0 } else { f64::from(slope) },
-        Activation::Elu { alpha } => elu(alpha.into(), x),
-        Activation::Celu { alpha } if x <= 0.0 => {
-            f64::from(alpha) * (x / f64::from(alpha)).exp_m1()
-        }
+        Activation::Clamp { lo, hi } => x.max(lo).min(hi),
+        Activation::LeakyRelu { slope } => x * if x > 0.0 { 1.0 } else { slope },
+        Activation::Elu { alpha } => elu(alpha, x),
+        Activation::Celu { alpha } if x <= 0.0 => alpha * (x / alpha).exp_m1(),
         Activation::Celu { .. } => x,
         Activation::Selu => SELU_SCALE * elu(SELU_ALPHA, x),
         Activation::Sigmoid => sigmoid(x),
@@ -44,13 +42,15 @@ pub fn exact(activation: Activation, x: f64) -> f64 {
         }
         Activation::Mish => x * softplus(x).tanh(),
         Activation::Softplus { beta, threshold } => {
-            let (beta, threshold) = (f64::from(beta), f64::from(threshold));
-            if beta * x > threshold { x } else { softplus(beta * x) / beta }
+            if beta * x > threshold {
+                x
+            } else {
+                softplus(beta * x) / beta
+            }
         }
         Activation::Softsign => x / (1.0 + x.abs()),
         Activation::Tanhshrink => x - x.tanh(),
         Activation::Softshrink { lambda } => {
-            let lambda = f64::from(lambda);
             if x > lambda {
                 x - lambda
             } else if x < -lambda {
@@ -59,9 +59,9 @@ pub fn exact(activation: Activation, x: f64) -> f64 {
                 0.0
             }
         }
-        Activation::Hardshrink { lambda } if x.abs() <= f64::from(lambda) => 0.0,
+        Activation::Hardshrink { lambda } if x.abs() <= lambda => 0.0,
         Activation::Hardshrink { .. } => x,
-        Activation::Threshold { threshold, value } if x <= f64::from(threshold) => value.into(),
+        Activation::Threshold { threshold, value } if x <= threshold => value,
         Activation::Threshold { .. } => x,
     }
 }

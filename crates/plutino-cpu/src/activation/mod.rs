@@ -21,24 +21,24 @@ pub enum Activation {
     /// min(max(x, lo), hi); `hi` wherever `lo > hi`. Neither bound is NaN.
     Clamp {
         /// Least result; -inf for none.
-        lo: f32,
+        lo: f64,
         /// Greatest result; inf for none.
-        hi: f32,
+        hi: f64,
     },
     /// x above zero, else slope x
     LeakyRelu {
         /// Slope below zero; any number.
-        slope: f32,
+        slope: f64,
     },
     /// x above zero, else alpha (e^x - 1)
     Elu {
         /// Minus the limit at -inf.
-        alpha: f32,
+        alpha: f64,
     },
     /// x above zero, else alpha (e^(x / alpha) - 1)
     Celu {
         /// Minus the limit at -inf; not zero.
-        alpha: f32,
+        alpha: f64,
     },
     /// Self-normalising ELU: 1.0507 (x above zero, else 1.6733 (e^x - 1))
     Selu,
@@ -63,9 +63,9 @@ pub enum Activation {
     /// ln(1 + e^(beta x)) / beta, but x where beta x is above the threshold
     Softplus {
         /// Steepness; not zero.
-        beta: f32,
+        beta: f64,
         /// Where the function is taken to be linear.
-        threshold: f32,
+        threshold: f64,
     },
     /// x / (1 + |x|)
     Softsign,
@@ -74,19 +74,19 @@ pub enum Activation {
     /// x moved towards zero by lambda, zero in between
     Softshrink {
         /// Half the width of the zero part.
-        lambda: f32,
+        lambda: f64,
     },
     /// x, but zero where |x| is at most lambda
     Hardshrink {
         /// Half the width of the zero part.
-        lambda: f32,
+        lambda: f64,
     },
     /// x above the threshold, else the value
     Threshold {
         /// Where x starts to pass.
-        threshold: f32,
+        threshold: f64,
         /// What stands for the rest.
-        value: f32,
+        value: f64,
     },
 }
 
@@ -98,20 +98,21 @@ pub const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 pub const GELU_TANH: [f64; 2] = [1.595_769_121_605_730_7, 0.044_715];
 
 impl Activation {
-    /// The function, lane by lane.
+    /// The function, lane by lane, with parameters rounded to f32.
     #[cfg_attr(not(unoptimised), inline(always))]
     pub fn apply<S: Simd>(self, s: S, x: S::F32) -> S::F32 {
         let zero = s.zero();
         let one = s.splat(1.0);
         let six = s.splat(6.0);
+        let number = |parameter: f64| s.splat(parameter as f32);
         // Operands of min and max stand so that NaN comes through: the second one wins over NaN.
         match self {
             Self::Relu => s.max(zero, x),
             Self::Relu6 => s.min(six, s.max(zero, x)),
-            Self::Clamp { lo, hi } => s.min(s.splat(hi), s.max(s.splat(lo), x)),
-            Self::LeakyRelu { slope } => s.select(s.lt(zero, x), x, s.mul(x, s.splat(slope))),
-            Self::Elu { alpha } => elu(s, x, alpha, 1.0),
-            Self::Celu { alpha } => elu(s, x, alpha, 1.0 / alpha),
+            Self::Clamp { lo, hi } => s.min(number(hi), s.max(number(lo), x)),
+            Self::LeakyRelu { slope } => s.select(s.lt(zero, x), x, s.mul(x, number(slope))),
+            Self::Elu { alpha } => elu(s, x, alpha as f32, 1.0),
+            Self::Celu { alpha } => elu(s, x, alpha as f32, 1.0 / alpha as f32),
             Self::Selu => s.mul(s.splat(SELU_SCALE as f32), elu(s, x, SELU_ALPHA as f32, 1.0)),
             Self::Sigmoid => sigmoid(s, x),
             Self::LogSigmoid => s.sub(s.min(zero, x), log1p(s, exp(s, neg(s, s.abs(x))))),
@@ -132,20 +133,20 @@ impl Activation {
                 s.mul(x, s.div(n, s.add(n, s.splat(2.0))))
             }
             Self::Softplus { beta, threshold } => {
-                let z = s.mul(x, s.splat(beta));
-                let y = s.mul(softplus(s, z), s.splat(1.0 / beta));
-                s.select(s.lt(s.splat(threshold), z), x, y)
+                let z = s.mul(x, number(beta));
+                let y = s.mul(softplus(s, z), s.splat(1.0 / beta as f32));
+                s.select(s.lt(number(threshold), z), x, y)
             }
             Self::Softsign => s.div(x, s.add(one, s.abs(x))),
             Self::Tanhshrink => s.sub(x, tanh(s, x)),
             Self::Softshrink { lambda } => {
-                let l = s.splat(lambda);
+                let l = number(lambda);
                 let below = s.select(s.lt(x, neg(s, l)), s.add(x, l), s.mul(x, zero));
                 s.select(s.lt(l, x), s.sub(x, l), below)
             }
-            Self::Hardshrink { lambda } => s.select(s.le(s.abs(x), s.splat(lambda)), zero, x),
+            Self::Hardshrink { lambda } => s.select(s.le(s.abs(x), number(lambda)), zero, x),
             Self::Threshold { threshold, value } => {
-                s.select(s.le(x, s.splat(threshold)), s.splat(value), x)
+                s.select(s.le(x, number(threshold)), number(value), x)
             }
         }
     }

@@ -58,7 +58,7 @@ activations! {
 const GELU: &[(&str, Activation)] = &[("none", Activation::Gelu), ("tanh", Activation::GeluTanh)];
 
 /// A parameter that is divided by.
-fn not_zero(r: &mut NodeReader<'_>, key: &str, default: f32) -> Result<f32, BuildError> {
+fn not_zero(r: &mut NodeReader<'_>, key: &str, default: f64) -> Result<f64, BuildError> {
     match r.or(key, default)? {
         0.0 => Err(r.bad(key, "a number other than zero")),
         x => Ok(x),
@@ -90,7 +90,7 @@ fn rrelu(r: &mut NodeReader<'_>) -> Result<Activation, BuildError> {
         return Err(r.bad("training", "False: plutino only infers"));
     }
     let (lower, upper): (f64, f64) = (r.or("lower", 1.0 / 8.0)?, r.or("upper", 1.0 / 3.0)?);
-    Ok(Activation::LeakyRelu { slope: ((lower + upper) / 2.0) as f32 })
+    Ok(Activation::LeakyRelu { slope: (lower + upper) / 2.0 })
 }
 
 #[derive(Debug)]
@@ -170,14 +170,14 @@ impl Clamp {
     /// Both bounds as numbers, infinite where there is none. A bound that is NaN, which makes every
     /// result NaN, is left to the general formula.
     fn activation(&self) -> Option<Activation> {
-        let number = |bound: &Option<Arg<Scalar>>, none: f32| match bound {
+        let number = |bound: &Option<Arg<Scalar>>, none: f64| match bound {
             None => Some(none),
-            Some(Arg::Value(Scalar::Int(i))) => Some(*i as f32),
-            Some(Arg::Value(Scalar::Float(x))) if !x.is_nan() => Some(*x as f32),
+            Some(Arg::Value(Scalar::Int(i))) => Some(*i as f64),
+            Some(Arg::Value(Scalar::Float(x))) if !x.is_nan() => Some(*x),
             _ => None,
         };
-        let lo = number(&self.min, f32::NEG_INFINITY)?;
-        Some(Activation::Clamp { lo, hi: number(&self.max, f32::INFINITY)? })
+        let lo = number(&self.min, f64::NEG_INFINITY)?;
+        Some(Activation::Clamp { lo, hi: number(&self.max, f64::INFINITY)? })
     }
 
     /// A bound of integers of this dtype: one that none of them reaches is the outermost one.
@@ -234,11 +234,13 @@ fn prelu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let n = r.or("num_parameters", 1)?;
     let weight = r.weight("weight", &[n])?;
     // A single slope is a number like any other, and can be fused like one.
-    if let Ok(&[slope]) = weight.to_f32().as_deref() {
-        return Ok(Elementwise::boxed(Function {
-            activation: Activation::LeakyRelu { slope },
-            input,
-        }));
+    if n == 1
+        && let Ok(slope) = weight.tensor()
+        && let Ok(slope) = slope.cast(DType::F64)
+        && let Ok(&[slope]) = slope.as_slice::<f64>()
+    {
+        let activation = Activation::LeakyRelu { slope };
+        return Ok(Elementwise::boxed(Function { activation, input }));
     }
     Ok(Elementwise::boxed(Prelu { input, slope: Slope::Weight(weight) }))
 }
@@ -351,7 +353,7 @@ mod tests {
         ("torch.clamp a 1 1 0 1 max=6.0 min=0", Activation::Clamp { lo: 0.0, hi: 6.0 }),
         (
             "torch.clamp a 1 1 0 1 max=None min=0.5",
-            Activation::Clamp { lo: 0.5, hi: f32::INFINITY },
+            Activation::Clamp { lo: 0.5, hi: f64::INFINITY },
         ),
         (
             "F.softplus a 1 1 0 1 beta=-0.7 threshold=15",
@@ -509,5 +511,18 @@ mod tests {
         let expected =
             check(&*op("F.rrelu p 1 1 0 1 lower=0.1 upper=0.3"), std::slice::from_ref(&x));
         assert_eq!(check_line(line, &[x.clone(), x]), expected);
+    }
+
+    #[test]
+    fn parameters_of_f64_are_not_rounded_to_f32() {
+        let x = tensor([2], &[-1.0f64, 0.3]);
+        for (line, expected) in [
+            ("F.leaky_relu a 1 1 0 1 negative_slope=0.1", [-0.1, 0.3]),
+            ("F.elu a 1 1 0 1 alpha=0.1", [0.1 * (-1.0f64).exp_m1(), 0.3]),
+            ("F.threshold a 1 1 0 1 threshold=0.3 value=0.7", [0.7, 0.7]),
+            ("F.softshrink a 1 1 0 1 lambd=0.1", [-0.9, 0.3 - 0.1]),
+        ] {
+            assert_eq!(values::<f64>(&check(&*op(line), std::slice::from_ref(&x))[0]), expected, "{line}");
+        }
     }
 }

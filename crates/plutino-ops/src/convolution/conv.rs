@@ -186,16 +186,7 @@ impl Conv {
         self.weighted.check_bias(&[out], x.dtype, inputs)?;
         let mut axes = Vec::with_capacity(self.dims);
         for (i, &kernel) in kernel.iter().enumerate() {
-            let dilation = self.dilation[i];
-            let padding = match &self.padding {
-                Padding::Sizes(sizes) => sizes[i],
-                Padding::Same => {
-                    let all = kernel.saturating_sub(1).saturating_mul(dilation);
-                    (all / 2, all - all / 2)
-                }
-            };
-            let window =
-                Window { kernel, stride: self.stride[i], dilation, padding, mode: self.mode };
+            let window = self.window(i, kernel);
             let axis = match &self.transposed {
                 None => Axis::new(image[i + 1], window),
                 Some(output_padding) => Axis::transposed(image[i + 1], window, output_padding[i]),
@@ -210,6 +201,19 @@ impl Conv {
             *dim = axis.output();
         }
         Ok((problem, TensorSpec::new(x.dtype, shape)))
+    }
+
+    /// The window of spatial dimension `i`, with so many taps.
+    pub(crate) fn window(&self, i: usize, kernel: usize) -> Window {
+        let dilation = self.dilation[i];
+        let padding = match &self.padding {
+            Padding::Sizes(sizes) => sizes[i],
+            Padding::Same => {
+                let all = kernel.saturating_sub(1).saturating_mul(dilation);
+                (all / 2, all - all / 2)
+            }
+        };
+        Window { kernel, stride: self.stride[i], dilation, padding, mode: self.mode }
     }
 
     /// The same, with all tensors in f32 where others could be bf16.
@@ -294,7 +298,8 @@ impl Operator for Conv {
             Neighbour::Zeros(zeros) => conv.padding = self.with_zeros(zeros)?,
             // Rows of the weight of a transposed convolution are inputs, and pixels that it writes
             // lie apart.
-            Neighbour::Add | Neighbour::Affine(_) if self.transposed.is_some() => return None,
+            Neighbour::Affine(affine) => return Some(Box::new(self.with_affine(affine)?)),
+            Neighbour::Add if self.transposed.is_some() => return None,
             other => conv.weighted = self.weighted.absorb(other)?,
         }
         Some(Box::new(conv))

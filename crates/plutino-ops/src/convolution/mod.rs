@@ -1,5 +1,6 @@
 //! Convolutions, and the windows they read.
 
+pub(crate) mod branches;
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
 pub(crate) mod deform_conv;

@@ -31,4 +31,5 @@ pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
 pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};
 pub use value::{MAX_MEMBERS, MAX_NESTING, Members, TensorValue, ValueSpec, check_members};
+pub(crate) use weight::MakeWeight;
 pub use weight::{F32Copy, F32View, Weight};

@@ -171,6 +171,20 @@ pub struct ChannelAffine {
     pub shift: Arc<[f64]>,
 }
 
+impl ChannelAffine {
+    /// Numbers that have no name: told from others by a checksum of them.
+    pub fn unnamed(scale: Arc<[f64]>, shift: Arc<[f64]>) -> Self {
+        // FNV-1a, forwards with two bases.
+        let mut sums = [0xcbf2_9ce4_8422_2325u64, 0x6c62_272e_07bb_0142];
+        for byte in scale.iter().chain(&*shift).flat_map(|x| x.to_bits().to_le_bytes()) {
+            for sum in &mut sums {
+                *sum = (*sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(1);
+            }
+        }
+        Self { key: format!("{:016x}{:016x}", sums[0], sums[1]).into(), scale, shift }
+    }
+}
+
 /// What an operator with one output is in a pattern of several operators. Numbers are those of
 /// inputs.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,9 +18,27 @@ pub struct Weight {
     pub name: Arc<str>,
     /// Dtype and shape.
     pub spec: TensorSpec,
-    data: Option<WeightData>,
+    data: Option<Data>,
     /// What each index of the first dimension is multiplied with when it is read; f32 only.
     scale: Option<Arc<[f64]>>,
+}
+
+/// Where the elements of a weight come from.
+#[derive(Clone)]
+enum Data {
+    /// The model.
+    Stored(WeightData),
+    /// Other weights, whenever they are read: nothing is kept beside what is packed.
+    Made(Arc<dyn MakeWeight>),
+}
+
+/// Computes the elements of a weight.
+pub(crate) trait MakeWeight: Send + Sync {
+    /// Writes the elements, row-major.
+    ///
+    /// # Errors
+    /// Where what they are made of cannot be read.
+    fn write_to(&self, elements: &mut [f32]) -> Result<(), PlanError>;
 }
 
 impl std::fmt::Debug for Weight {
@@ -47,7 +65,7 @@ impl Weight {
 
     /// The weight of this name that a node has.
     pub(super) fn new(name: Arc<str>, spec: TensorSpec, attribute: &Attribute) -> Self {
-        let data = attribute.weight_data().cloned();
+        let data = attribute.weight_data().cloned().map(Data::Stored);
         Self { name, spec, data, scale: None }
     }
 
@@ -58,7 +76,7 @@ impl Weight {
     /// Where the model was loaded without weights, or the file cannot be read any more.
     pub fn bytes(&self) -> Result<&[u8], PlanError> {
         if self.scale.is_some() {
-            return Err(PlanError::Unsupported(format!("the bytes of '{}'", self.name)));
+            return Err(self.no_bytes());
         }
         match self.data()? {
             WeightData::InMemory(bytes, _) => Ok(bytes),
@@ -69,8 +87,24 @@ impl Weight {
         }
     }
 
+    fn no_bytes(&self) -> PlanError {
+        PlanError::Unsupported(format!("the bytes of '{}'", self.name))
+    }
+
     fn data(&self) -> Result<&WeightData, PlanError> {
-        self.data.as_ref().ok_or_else(|| PlanError::NoWeights { name: self.name.to_string() })
+        match &self.data {
+            Some(Data::Stored(data)) => Ok(data),
+            Some(Data::Made(_)) => Err(self.no_bytes()),
+            None => Err(PlanError::NoWeights { name: self.name.to_string() }),
+        }
+    }
+
+    /// What computes the elements, where they are not stored.
+    fn made(&self) -> Option<&dyn MakeWeight> {
+        match &self.data {
+            Some(Data::Made(made)) => Some(&**made),
+            _ => None,
+        }
     }
 
     /// The bytes of the file, for as long as they are looked at.
@@ -92,7 +126,13 @@ impl Weight {
     /// that was loaded without weights.
     pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
         let data = tensor.map(|t| WeightData::InMemory(Bytes::copy_from_slice(t.as_bytes()), None));
-        Self { name, spec, data, scale: None }
+        Self { name, spec, data: data.map(Data::Stored), scale: None }
+    }
+
+    /// A weight of f32 that is computed of others whenever it is read. `name` tells it from all
+    /// that are made of the same ones.
+    pub(crate) fn made_by(name: Arc<str>, spec: TensorSpec, make: Arc<dyn MakeWeight>) -> Self {
+        Self { name, spec, data: Some(Data::Made(make)), scale: None }
     }
 
     /// This weight, of f32, with each index of its first dimension multiplied by a number: done
@@ -104,6 +144,11 @@ impl Weight {
             scale: Some(Arc::clone(scale)),
             ..self.clone()
         })
+    }
+
+    /// Whether the elements are those of the model, as they are.
+    fn is_stored(&self) -> bool {
+        self.scale.is_none() && self.made().is_none()
     }
 
     /// Whether the model was loaded with weights.
@@ -118,9 +163,9 @@ impl Weight {
     pub fn tensor(&self) -> Result<Tensor, PlanError> {
         let shape = self.spec.shape.clone();
         let make = || -> Result<Tensor, PlanError> {
-            Ok(match self.scale {
-                Some(_) => Tensor::from_slice(&self.to_f32()?, shape)?,
-                None => Tensor::from_bytes(self.spec.dtype, shape, &self.stored()?)?,
+            Ok(match self.is_stored() {
+                true => Tensor::from_bytes(self.spec.dtype, shape, &self.stored()?)?,
+                false => Tensor::from_slice(&self.to_f32()?, shape)?,
             })
         };
         let tensor = alloc::keeping(make, |made| made.as_ref().map_or(0, |t| t.as_bytes().len()))?;
@@ -150,7 +195,7 @@ impl Weight {
     /// # Errors
     /// As there.
     pub fn view_f32(&self) -> Result<F32View<'_>, PlanError> {
-        if self.spec.dtype == DType::F32 && self.scale.is_none() {
+        if self.spec.dtype == DType::F32 && self.is_stored() {
             let stored = self.stored()?;
             if Floats::from_bytes(&stored).is_some() {
                 return Ok(F32View::Stored(self, stored));
@@ -168,10 +213,15 @@ impl Weight {
     }
 
     fn convert(&self) -> Result<F32Copy, PlanError> {
-        let stored = self.stored()?;
-        let bytes = &stored[..];
         let mut copy = AlignedBuf::resident(self.spec.shape.checked_numel()?.saturating_mul(4))?;
-        self.convert_part(bytes, 0, bytemuck::cast_slice_mut(copy.as_mut_bytes()))?;
+        let elements = bytemuck::cast_slice_mut(copy.as_mut_bytes());
+        match self.made() {
+            Some(made) => {
+                made.write_to(elements)?;
+                self.multiply(0, elements)?;
+            }
+            None => self.convert_part(&self.stored()?, 0, elements)?,
+        }
         self.release();
         Ok(F32Copy(copy))
     }
@@ -185,6 +235,11 @@ impl Weight {
             DType::Bf16 => convert(bytes, out, |b| half::bf16::from_le_bytes(b).to_f32()),
             _ => return Err(self.no_float()),
         }
+        self.multiply(first, out)
+    }
+
+    /// Multiplies elements from number `first` on with the factors of their rows.
+    fn multiply(&self, first: usize, out: &mut [f32]) -> Result<(), PlanError> {
         if let Some(scale) = &self.scale {
             let row = (self.spec.shape.checked_numel()? / scale.len().max(1)).max(1);
             let (mut rest, mut at) = (out, first);
@@ -205,7 +260,7 @@ impl Weight {
 
     /// Gives the pages of a mapped file back to the system.
     fn release(&self) {
-        if let Some(WeightData::InMemory(bytes, Some(mapping))) = &self.data {
+        if let Some(Data::Stored(WeightData::InMemory(bytes, Some(mapping)))) = &self.data {
             mapping.release(bytes);
         }
     }
@@ -223,6 +278,8 @@ struct StoredFloats<'a> {
 /// Where the bytes of a weight are.
 enum Place<'a> {
     Memory(&'a [u8]),
+    /// They were computed, to be read once.
+    Made(F32Copy),
     File {
         part: &'a FilePart,
         reader: PartReader<'a>,
@@ -237,6 +294,7 @@ impl Place<'_> {
     fn bytes(&mut self, range: Range<usize>) -> Result<Option<&[u8]>, TensorError> {
         match self {
             Self::Memory(bytes) => Ok(bytes.get(range)),
+            Self::Made(copy) => Ok(copy.0.as_bytes().get(range)),
             Self::File { part, reader, charged, error } => {
                 let needed = part.buffer_len(range.len());
                 alloc::charge(needed.saturating_sub(*charged))?;
@@ -252,11 +310,14 @@ impl<'a> StoredFloats<'a> {
         if !matches!(weight.spec.dtype, DType::F32 | DType::F64 | DType::F16 | DType::Bf16) {
             return Err(weight.no_float());
         }
-        let place = match weight.data()? {
-            WeightData::InMemory(bytes, _) => Place::Memory(bytes),
-            WeightData::InFile(part) => {
-                Place::File { part, reader: part.reader(), charged: 0, error: None }
-            }
+        let place = match weight.made() {
+            Some(_) => Place::Made(weight.to_f32()?),
+            None => match weight.data()? {
+                WeightData::InMemory(bytes, _) => Place::Memory(bytes),
+                WeightData::InFile(part) => {
+                    Place::File { part, reader: part.reader(), charged: 0, error: None }
+                }
+            },
         };
         let len = weight.spec.shape.checked_numel()?;
         Ok(Self { weight, len, place, converted: None })
@@ -264,7 +325,8 @@ impl<'a> StoredFloats<'a> {
 
     /// Whether they can be read as they are stored.
     fn as_stored(&self) -> bool {
-        self.weight.spec.dtype == DType::F32 && self.weight.scale.is_none()
+        let stored = self.weight.spec.dtype == DType::F32 && self.weight.scale.is_none();
+        stored || matches!(self.place, Place::Made(_))
     }
 
     /// Compares the checksum of what was read, or says why it could not be read.
@@ -274,6 +336,7 @@ impl<'a> StoredFloats<'a> {
                 self.weight.release();
                 Ok(())
             }
+            Place::Made(_) => Ok(()),
             Place::File { error: Some(error), .. } => Err(self.weight.unread(error)),
             // What was cut short by its caller's limits is no result.
             Place::File { .. } if stop::stopped() => Ok(()),
@@ -310,7 +373,7 @@ impl FloatSource for StoredFloats<'_> {
 
     fn at_a_time(&self) -> usize {
         match self.place {
-            Place::Memory(_) if self.as_stored() => usize::MAX,
+            Place::Memory(_) | Place::Made(_) if self.as_stored() => usize::MAX,
             _ => PartReader::AT_A_TIME / size_of::<f32>(),
         }
     }

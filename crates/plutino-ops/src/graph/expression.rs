@@ -95,6 +95,13 @@ struct Expression {
     floored: Option<Expr>,
 }
 
+/// The sum of so many inputs, from the first to the last.
+pub fn sum_of(inputs: usize) -> Box<dyn Operator> {
+    let add = |a, b| Expr::Binary(BinaryFn::Add, Box::new(a), Box::new(b));
+    let expr = (0..inputs).map(Expr::Input).reduce(add).unwrap_or(Expr::Int(0));
+    Box::new(Expression { expr, floored: None })
+}
+
 /// The expression with floor divisions for true ones; none where there is no division. The depth of
 /// the recursion is bounded by [`plutino_ir::expr::MAX_DEPTH`].
 fn floored(expr: &Expr) -> Option<Expr> {
@@ -231,8 +238,8 @@ fn activation(expr: &Expr) -> Option<Activation> {
         Expr::Binary(function, a, b) => {
             let (Expr::Input(0), Some(bound)) = (&**a, number(b)) else { return None };
             let (lo, hi) = match function {
-                BinaryFn::Max | BinaryFn::Maximum => (bound, f32::INFINITY),
-                BinaryFn::Min | BinaryFn::Minimum => (f32::NEG_INFINITY, bound),
+                BinaryFn::Max | BinaryFn::Maximum => (bound, f64::INFINITY),
+                BinaryFn::Min | BinaryFn::Minimum => (f64::NEG_INFINITY, bound),
                 _ => return None,
             };
             Some(Activation::Clamp { lo, hi })
@@ -252,20 +259,20 @@ fn terms(expr: &Expr) -> Option<Vec<(usize, f64)>> {
         Expr::Input(at) => Some(vec![(*at, 1.0)]),
         Expr::Binary(BinaryFn::Add, a, b) => Some([terms(a)?, terms(b)?].concat()),
         Expr::Binary(BinaryFn::Mul, a, b) => match (number(a), number(b)) {
-            (None, Some(factor)) => times(a, factor.into()),
-            (Some(factor), None) => times(b, factor.into()),
+            (None, Some(factor)) => times(a, factor),
+            (Some(factor), None) => times(b, factor),
             _ => None,
         },
-        Expr::Binary(BinaryFn::Div, a, b) => times(a, f64::from(number(b)?).recip()),
+        Expr::Binary(BinaryFn::Div, a, b) => times(a, number(b)?.recip()),
         _ => None,
     }
 }
 
 /// A finite literal.
-fn number(expr: &Expr) -> Option<f32> {
+fn number(expr: &Expr) -> Option<f64> {
     match expr {
-        Expr::Int(i) => Some(*i as f32),
-        Expr::Float(x) if x.is_finite() => Some(*x as f32),
+        Expr::Int(i) => Some(*i as f64),
+        Expr::Float(x) if x.is_finite() => Some(*x),
         _ => None,
     }
 }
@@ -668,8 +675,8 @@ mod tests {
     fn activations_are_recognised() {
         for (expr, expected) in [
             ("add(@0,1)", None),
-            ("max(@0,0.0)", Some(Activation::Clamp { lo: 0.0, hi: f32::INFINITY })),
-            ("min(@0,6)", Some(Activation::Clamp { lo: f32::NEG_INFINITY, hi: 6.0 })),
+            ("max(@0,0.0)", Some(Activation::Clamp { lo: 0.0, hi: f64::INFINITY })),
+            ("min(@0,6)", Some(Activation::Clamp { lo: f64::NEG_INFINITY, hi: 6.0 })),
             ("tanh(@0)", Some(Activation::Tanh)),
             ("max(@1,0.0)", None),
         ] {

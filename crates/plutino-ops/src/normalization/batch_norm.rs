@@ -268,12 +268,11 @@ impl Operator for BatchNorm {
         parameters
             .write(&none, |c, scale, shift| (both[0][c], both[1][c]) = (scale, shift))
             .ok()?;
-        let key = match self.mean.stored() {
-            Some(mean) => Arc::clone(&mean.name),
-            None => checksum(both.iter().flatten()).into(),
-        };
         let [scale, shift] = both.map(Arc::from);
-        Some(Role::Affine(ChannelAffine { key, scale, shift }))
+        Some(Role::Affine(match self.mean.stored() {
+            Some(mean) => ChannelAffine { key: Arc::clone(&mean.name), scale, shift },
+            None => ChannelAffine::unnamed(scale, shift),
+        }))
     }
 
     fn layouts(&self, cx: &LayoutCx<'_>) -> LayoutSupport {
@@ -284,18 +283,6 @@ impl Operator for BatchNorm {
     fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
         Cost::elementwise(inputs, outputs, 2)
     }
-}
-
-/// What tells these numbers from others, where they have no name.
-fn checksum<'a>(numbers: impl Iterator<Item = &'a f64>) -> String {
-    // FNV-1a, forwards with two bases.
-    let mut sums = [0xcbf2_9ce4_8422_2325u64, 0x6c62_272e_07bb_0142];
-    for byte in numbers.flat_map(|x| x.to_bits().to_le_bytes()) {
-        for sum in &mut sums {
-            *sum = (*sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3).rotate_left(1);
-        }
-    }
-    format!("{:016x}{:016x}", sums[0], sums[1])
 }
 
 /// Statistics and parameters, where they are known.

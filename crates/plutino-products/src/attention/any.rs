@@ -32,7 +32,7 @@ pub fn attention_any<T: Float>(
                 let dot: f64 = (0..depth).map(|d| q[d].widen() * key[d].widen()).sum();
                 let place = |first: usize, [row, key]: [usize; 2]| first + i * row + k * key;
                 let at = place(head.mask, strides.mask);
-                let score = dot * f64::from(problem.scale);
+                let score = dot * problem.scale;
                 match x.mask {
                     Mask::Add(mask) => score + mask[at].widen(),
                     Mask::Both(mask, second) => {

@@ -117,7 +117,7 @@ pub struct Problem {
     /// Heads in a group.
     pub heads: usize,
     /// Factor of the scores.
-    pub scale: f32,
+    pub scale: f64,
     /// What a query gets whose keys are all masked: 0 from PyTorch's
     /// `scaled_dot_product_attention`, NaN from a plain softmax.
     pub unattended: f32,

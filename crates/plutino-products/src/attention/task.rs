@@ -239,8 +239,11 @@ impl Task<'_> {
         };
         let at = |query: usize| row(head.mask, strides.mask, query);
         let then = |query: usize| row(head.second, strides.second, query);
-        let mut masks =
-            Masks { scale: self.plan.problem.scale, add: [None; 2], visible: array!(N, |I| keys) };
+        let mut masks = Masks {
+            scale: self.plan.problem.scale as f32,
+            add: [None; 2],
+            visible: array!(N, |I| keys),
+        };
         let (steps, dense) = ([strides.mask[1], strides.second[1]], |step: usize| step == 1);
         match self.mask {
             Mask::None => {}

@@ -59,7 +59,7 @@ impl<'a> PostOps<'a> {
             None => (UNLIMITED, None),
             Some(Activation::Relu) => ((0.0, f32::INFINITY), None),
             Some(Activation::Relu6) => ((0.0, 6.0), None),
-            Some(Activation::Clamp { lo, hi }) => ((lo, hi), None),
+            Some(Activation::Clamp { lo, hi }) => ((lo as f32, hi as f32), None),
             other => (UNLIMITED, other),
         }
     }

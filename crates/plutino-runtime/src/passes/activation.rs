@@ -325,8 +325,8 @@ impl Search<'_> {
 /// [`plutino_ir::expr::MAX_DEPTH`].
 fn formula(expr: &Expr, input: &mut impl FnMut(usize) -> Option<Sum>) -> Option<Sum> {
     let bound = |expr: &Expr| match expr {
-        Expr::Int(i) => Some(*i as f32),
-        Expr::Float(x) => Some(*x as f32),
+        Expr::Int(i) => Some(*i as f64),
+        Expr::Float(x) => Some(*x),
         _ => None,
     };
     match expr {

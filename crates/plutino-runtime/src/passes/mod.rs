@@ -12,12 +12,14 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod bf16;
+mod branches;
 mod chain;
 mod channels;
 pub(crate) mod dead;
 mod depthwise;
 mod expand;
 pub(crate) mod fold;
+mod formula;
 mod fuse;
 mod heads;
 mod identity;
@@ -140,6 +142,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "channels",
         about: "shuffles channels where they lie, and joins and cuts tensors on the way",
         run: channels::channels,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "branches",
+        about: "computes convolutions of one image whose results are added as one convolution",
+        run: branches::branches,
         kind: Kind::Optional,
     },
     Pass {
@@ -333,7 +341,17 @@ fn apply_at_each(
     cx: &mut PassCx<'_>,
     find: impl Fn(&Net, &PassCx<'_>, usize) -> Option<Result<patch::Patch, String>>,
 ) -> Result<(), SessionError> {
-    for at in 0..net.nodes.len() {
+    apply_at(0..net.nodes.len(), net, cx, find)
+}
+
+/// The same at these nodes, in this order.
+fn apply_at(
+    nodes: impl Iterator<Item = usize>,
+    net: &mut Net,
+    cx: &mut PassCx<'_>,
+    find: impl Fn(&Net, &PassCx<'_>, usize) -> Option<Result<patch::Patch, String>>,
+) -> Result<(), SessionError> {
+    for at in nodes {
         halt::go_on_at(at)?;
         match searching(|| find(net, cx, at)) {
             Some(Ok(patch)) => {
@@ -396,6 +414,8 @@ pub struct PassNote {
     pub what: String,
 }
 
+#[cfg(test)]
+mod branches_tests;
 #[cfg(test)]
 mod fusion_tests;
 #[cfg(test)]

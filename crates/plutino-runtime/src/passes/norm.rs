@@ -7,10 +7,11 @@
 //! expression or in several.
 
 use super::PassCx;
+use super::formula::{Term, formula};
 use super::patch::Patch;
 use crate::SessionError;
 use crate::net::{Net, ValueId};
-use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
+use plutino_ir::expr::{BinaryFn, UnaryFn};
 use plutino_ops::{NormPattern, Role};
 use plutino_tensor::DType;
 use std::collections::BTreeSet;
@@ -29,11 +30,11 @@ fn find(net: &Net, at: usize) -> Option<Patch> {
     let width = *spec.shape.last()?;
     // From the mean of squares forward. Its root may have a step of its own.
     let mut at = net.only_reader(variance)?;
-    let mut affine = search.affine(&search.formula(at)?, centred);
+    let mut affine = search.affine(&formula(net, at)?, centred);
     if affine.is_none() {
         search.nodes.insert(at);
         at = net.only_reader(net.only_output(at)?)?;
-        affine = search.affine(&search.formula(at)?, centred);
+        affine = search.affine(&formula(net, at)?, centred);
     }
     let mut affine = affine?;
     search.nodes.insert(at);
@@ -41,7 +42,7 @@ fn find(net: &Net, at: usize) -> Option<Patch> {
     while affine.bias.is_none()
         && let Some(result) = net.only_output(at)
         && let Some(next) = net.only_reader(result)
-        && let Some(more) = search.formula(next).and_then(|t| affine.with(&t, result))
+        && let Some(more) = formula(net, next).and_then(|t| affine.with(&t, result))
         && more.rows().all(|value| is_row(net, value, width))
     {
         (affine, at) = (more, next);
@@ -75,15 +76,6 @@ fn rows_meant(net: &Net, at: usize) -> Option<ValueId> {
 fn is_row(net: &Net, value: ValueId, width: usize) -> bool {
     let spec = net.types.get(value).and_then(|v| v.as_tensor()).filter(|t| !t.python);
     spec.is_some_and(|t| t.shape().dims() == [width] && t.dtype() == DType::F32)
-}
-
-/// A formula of values.
-#[derive(Debug, Clone, PartialEq)]
-enum Term {
-    Value(ValueId),
-    Number(f64),
-    Unary(UnaryFn, Box<Term>),
-    Binary(BinaryFn, Box<Term>, Box<Term>),
 }
 
 /// What is normalised: x less its mean, or x.
@@ -144,25 +136,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// What the node at `at` computes of its inputs.
-    fn formula(&self, at: usize) -> Option<Term> {
-        let inputs = &self.net.nodes.get(at)?.inputs;
-        let input = |i: usize| inputs.get(i).map(|&value| Box::new(Term::Value(value)));
-        match self.net.role(at)? {
-            Role::Times(a, b) => Some(Term::Binary(BinaryFn::Mul, input(a)?, input(b)?)),
-            Role::Sum(terms) => match terms[..] {
-                [(a, 1.0), (b, 1.0)] => Some(Term::Binary(BinaryFn::Add, input(a)?, input(b)?)),
-                _ => None,
-            },
-            Role::Formula(expr) => term(&expr, inputs),
-            _ => None,
-        }
-    }
-
     /// The formula that a value is the result of, and the node of that.
     fn open(&self, value: ValueId) -> Option<(Term, usize)> {
         let at = self.net.producer(value)?;
-        Some((self.formula(at)?, at))
+        Some((formula(self.net, at)?, at))
     }
 
     /// What a term is the square of.
@@ -268,19 +245,4 @@ impl Search<'_> {
             _ => None,
         }
     }
-}
-
-/// An expression of these inputs, if it is made of functions and numbers. The depth of the
-/// recursion is bounded by [`plutino_ir::expr::MAX_DEPTH`].
-fn term(expr: &Expr, inputs: &[ValueId]) -> Option<Term> {
-    Some(match expr {
-        Expr::Input(at) => Term::Value(*inputs.get(*at)?),
-        Expr::Int(i) => Term::Number(*i as f64),
-        Expr::Float(x) => Term::Number(*x),
-        Expr::Unary(function, x) => Term::Unary(*function, Box::new(term(x, inputs)?)),
-        Expr::Binary(function, a, b) => {
-            Term::Binary(*function, Box::new(term(a, inputs)?), Box::new(term(b, inputs)?))
-        }
-        _ => return None,
-    })
 }

@@ -254,7 +254,7 @@ impl ScaledDotProduct {
             groups,
             heads: count.checked_div(groups).unwrap_or(1),
             // Without depth scores are sums of nothing, which no factor changes.
-            scale: self.scale.unwrap_or_else(|| (depth.max(1) as f64).sqrt().recip()) as f32,
+            scale: self.scale.unwrap_or_else(|| (depth.max(1) as f64).sqrt().recip()),
             unattended: self.unattended,
             weights: false,
         };

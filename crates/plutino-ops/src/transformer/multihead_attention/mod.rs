@@ -267,7 +267,7 @@ impl MultiheadAttention {
         let depth = self.embed / self.heads;
         let out = s.steps(s.queries, self.embed);
         let size = Size { queries: s.queries, keys: s.all_keys, depth, values: depth };
-        let scale = (depth as f64).sqrt().recip() as f32;
+        let scale = (depth as f64).sqrt().recip();
         let weights = self.weights != Weights::No;
         // PyTorch gets at the weights by a plain softmax.
         let unattended = if weights { f32::NAN } else { 0.0 };
