@@ -39,9 +39,10 @@ pub(crate) struct LimitArgs {
     placing: PlaceArgs,
     #[command(flatten)]
     files: LoadArgs,
-    /// Keep the f32 weights of linear layers as narrow floats: half the memory, faster where each
-    /// is read once (single rows, steps of a decoder); sums stay f32
-    #[arg(long, value_name = "bf16|f16", value_parser = parse_weights)]
+    /// Keep the f32 weights of linear layers as narrow floats or as integers with scales: half or a
+    /// quarter of the memory, faster where each is read once (single rows, steps of a decoder);
+    /// sums stay f32
+    #[arg(long, value_name = "bf16|f16|int8", value_parser = parse_weights)]
     weights: Option<WeightDtype>,
     /// How accurate products of f32 are at least: "medium" allows bf16, which is faster where the
     /// CPU multiplies it [default: highest]
@@ -270,11 +271,7 @@ fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
 }
 
 fn parse_weights(name: &str) -> Result<WeightDtype, String> {
-    match name {
-        "bf16" => Ok(WeightDtype::Bf16),
-        "f16" => Ok(WeightDtype::F16),
-        _ => Err("bf16 or f16".into()),
-    }
+    WeightDtype::named(name).ok_or_else(|| WeightDtype::NAMES.join(", "))
 }
 
 fn parse_precision(name: &str) -> Result<Precision, String> {

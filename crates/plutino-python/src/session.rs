@@ -96,9 +96,9 @@ impl Options {
         };
         options.weights = match self.weights.as_deref() {
             None => WeightDtype::AsStored,
-            Some("bf16") => WeightDtype::Bf16,
-            Some("f16") => WeightDtype::F16,
-            Some(other) => return Err(Failure::option("weights", "'bf16' or 'f16'", other)),
+            Some(name) => WeightDtype::named(name).ok_or_else(|| {
+                Failure::option("weights", &WeightDtype::NAMES.join(", "), name)
+            })?,
         };
         let precision = |option: &'static str, name: &str| {
             Precision::named(name)

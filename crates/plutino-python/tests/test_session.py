@@ -149,9 +149,10 @@ class Running(unittest.TestCase):
         alone = plutino.Session(support.DIGITS, batch_invariant=True, winograd=False)
         rows = np.concatenate([alone(row[None]) for row in self.inputs[:3]])
         np.testing.assert_array_equal(alone(self.inputs)[:3], rows)
-        narrow = plutino.Session(support.DIGITS, weights="bf16")
-        kernels = [step["kernel"] for step in narrow.plan([self.inputs])["steps"]]
-        self.assertTrue(any(kernel.startswith("gemm.bf16") for kernel in kernels), kernels)
+        for name in ("bf16", "int8"):
+            narrow = plutino.Session(support.DIGITS, weights=name)
+            kernels = [step["kernel"] for step in narrow.plan([self.inputs])["steps"]]
+            self.assertTrue(any(kernel.startswith(f"gemm.{name}") for kernel in kernels), kernels)
         less = plutino.Session(support.DIGITS, precision="medium")(self.inputs)
         bound = 2e-2 * np.abs(self.expected).max()  # bf16 where the machine multiplies it
         np.testing.assert_allclose(less, self.expected, rtol=0, atol=bound)

@@ -322,8 +322,8 @@ impl SessionOptions {
         self
     }
 
-    /// Keeps the f32 weights of linear layers as narrow floats: half the memory, and half the time
-    /// of steps that read each of them once. Sums stay f32.
+    /// Keeps the f32 weights of linear layers as narrow floats or integers: half or a quarter of
+    /// the memory, and less time for steps that read each of them once. Sums stay f32.
     #[must_use]
     pub fn with_weights(mut self, weights: WeightDtype) -> Self {
         self.weights = weights;

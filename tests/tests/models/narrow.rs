@@ -12,13 +12,27 @@ fn rounded(x: f32, to: WeightDtype) -> f32 {
     }
 }
 
+/// A row of weights as integers times a scale for each of as few blocks as have 256 at most.
+fn integers(row: &[f32]) -> Vec<f32> {
+    let block = row.len().div_ceil(row.len().div_ceil(256));
+    let integers = |block: &[f32]| {
+        let scale = block.iter().fold(0.0f32, |most, x| most.max(x.abs())) / 127.0;
+        block.iter().map(|x| (x / scale).round_ties_even() * scale).collect::<Vec<_>>()
+    };
+    row.chunks(block).flat_map(integers).collect()
+}
+
 /// The graph with the weights of its linear layers rounded; how many there were.
 fn with_rounded_weights(mut graph: Graph, to: WeightDtype) -> (Graph, usize) {
     let layers: Vec<_> = graph.operators_of("nn.Linear").map(|(id, _)| id).collect();
     for &id in &layers {
         let weight = &graph[id].attrs["weight"];
         let numbers: Vec<f32> = weight.elements::<f32>().unwrap().to_vec();
-        let numbers: Vec<f32> = numbers.into_iter().map(|x| rounded(x, to)).collect();
+        let inputs = weight.shape()[1];
+        let numbers: Vec<f32> = match to {
+            WeightDtype::Int8 => numbers.chunks_exact(inputs).flat_map(integers).collect(),
+            to => numbers.into_iter().map(|x| rounded(x, to)).collect(),
+        };
         let weight = Attribute::from_elements(weight.shape(), &numbers).unwrap();
         graph.attrs_mut(id).unwrap().insert("weight".into(), weight);
     }
@@ -59,5 +73,40 @@ fn results_are_those_of_rounded_weights() {
                 }
             }
         }
+    }
+}
+
+/// A quarter of the memory, and the results of integers times their scales but for roundings.
+#[test]
+fn integers_with_scales() {
+    let fixture = fixture("minilm");
+    let model = |graph| Model::from_graph(graph).unwrap();
+    let (graph, _) = with_rounded_weights(fixture.graph().unwrap(), WeightDtype::Int8);
+    let (before, after) = (model(fixture.graph().unwrap()), model(graph));
+    let image = inputs(&fixture);
+    let specs: Vec<_> = image.iter().map(Tensor::spec).collect();
+    for isa in Isa::available() {
+        let options = |threads| SessionOptions::default().with_isa(isa).with_threads(threads);
+        let exact = after.session(options(1)).unwrap();
+        let of =
+            |threads| before.session(options(threads).with_weights(WeightDtype::Int8)).unwrap();
+        let (one, three) = (of(1), of(3));
+        let (found, expected) = (one.run(&image).unwrap(), exact.run(&image).unwrap());
+        for (found, again) in found.iter().zip(three.run(&image).unwrap()) {
+            assert_eq!(found.as_bytes(), again.as_bytes(), "{isa}: threads change no bit");
+        }
+        for (found, expected) in found.iter().zip(&expected) {
+            let (found, expected) =
+                (found.as_slice::<f32>().unwrap(), expected.as_slice::<f32>().unwrap());
+            let largest = expected.iter().fold(0.0f32, |most, y| most.max(y.abs()));
+            let off =
+                found.iter().zip(expected).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            // Roundings of sums of up to 1536 terms, one layer after the other.
+            assert!(off <= 1536.0 * f32::EPSILON * largest, "{isa}: {off} of {largest}");
+        }
+        let plan = one.plan(&specs).unwrap();
+        assert!(plan.steps().any(|step| step.kernel.starts_with("gemm.int8.")));
+        let whole = exact.plan(&specs).unwrap().memory().packed;
+        assert!(plan.memory().packed < whole * 35 / 100, "{} of {whole}", plan.memory().packed);
     }
 }

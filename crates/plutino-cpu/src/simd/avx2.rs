@@ -139,6 +139,11 @@ impl Simd for Avx2 {
         // SAFETY: precondition of the method.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) }
     }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_i8_ptr(self, p: *const i8) -> __m256 {
+        // SAFETY: precondition of the method: eight bytes.
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m256 {
         // SAFETY: lanes from n on are masked off and not read.

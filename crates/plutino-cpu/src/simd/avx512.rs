@@ -169,6 +169,11 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         // SAFETY: precondition of the method.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
     }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_i8_ptr(self, p: *const i8) -> __m512 {
+        // SAFETY: precondition of the method: 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m512 {
         // SAFETY: lanes from n on are masked off and not read.

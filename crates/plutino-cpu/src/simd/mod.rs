@@ -283,6 +283,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of that many f16. It need not be aligned.
     unsafe fn load_f16_ptr(self, p: *const f16) -> Self::F32;
+    /// Loads [`Simd::LANES`] i8: the same numbers as f32.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of that many i8.
+    unsafe fn load_i8_ptr(self, p: *const i8) -> Self::F32;
     /// Stores [`Simd::LANES`] elements.
     ///
     /// # Safety

@@ -71,6 +71,11 @@ impl Simd for Portable {
         map(unsafe { p.cast::<[f16; 4]>().read_unaligned() }, Half::to_single)
     }
     #[inline(always)]
+    unsafe fn load_i8_ptr(self, p: *const i8) -> V {
+        // SAFETY: as above.
+        map(unsafe { p.cast::<[i8; 4]>().read() }, f32::from)
+    }
+    #[inline(always)]
     unsafe fn store_ptr(self, v: V, p: *mut f32) {
         // SAFETY: valid for four writes (precondition).
         unsafe { *p.cast::<V>() = v }

@@ -522,7 +522,11 @@ mod tests {
             ("F.threshold a 1 1 0 1 threshold=0.3 value=0.7", [0.7, 0.7]),
             ("F.softshrink a 1 1 0 1 lambd=0.1", [-0.9, 0.3 - 0.1]),
         ] {
-            assert_eq!(values::<f64>(&check(&*op(line), std::slice::from_ref(&x))[0]), expected, "{line}");
+            assert_eq!(
+                values::<f64>(&check(&*op(line), std::slice::from_ref(&x))[0]),
+                expected,
+                "{line}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::core::MakeWeight;
 use crate::support::weights::Source;
 use crate::{ChannelAffine, Neighbour, PlanError, TensorValue, ValueSpec, Weight};
 use plutino_kernels::conv::{PostOps, Window};
-use plutino_tensor::{DType, Tensor, TensorSpec};
+use plutino_tensor::{DType, Tensor, TensorSpec, alloc};
 use std::sync::Arc;
 
 /// What is added to the result of a convolution.
@@ -162,7 +162,10 @@ fn places(large: &[Window], small: &[Window]) -> Option<Vec<usize>> {
             let found = pixel / large.dilation.max(1);
             (pixel % large.dilation.max(1) == 0 && found < large.kernel).then_some(found)
         };
-        let line = (0..small.kernel).map(place).collect::<Option<Vec<usize>>>()?;
+        let mut line = alloc::filled(small.kernel, 0usize).ok()?;
+        for (tap, found) in line.iter_mut().enumerate() {
+            *found = place(tap)?;
+        }
         let pairs = all.iter().flat_map(|&before| line.iter().map(move |&tap| (before, tap)));
         all = pairs.map(|(before, tap)| before * large.kernel + tap).collect();
     }
@@ -175,7 +178,7 @@ fn sum_of_biases(weight: &str, biases: &[Option<&Source>], rows: usize) -> Optio
     if known.is_empty() {
         return Some(None);
     }
-    let mut sums = vec![0.0f64; rows]; // bounded: as many as the weight has rows
+    let mut sums = alloc::filled(rows, 0.0f64).ok()?;
     for bias in known {
         let bias = bias.stored().filter(|b| b.dims() == [rows] && b.spec.dtype == DType::F32)?;
         let view = bias.view_f32().ok()?;

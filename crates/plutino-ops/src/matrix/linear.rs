@@ -14,8 +14,8 @@ use crate::{
     TensorValue, ValueSpec, register_op,
 };
 use plutino_kernels::gemm::{
-    AnyMatrix, Bf16Matrices, GemmError, LinearArgs, LinearProduct, Matrix, MatrixUnit, Narrow,
-    PackedMatrix, Target, cost, gemm_any,
+    AnyMatrix, Bf16Matrices, Compact, GemmError, LinearArgs, LinearProduct, Matrix, MatrixUnit,
+    Narrow, PackedMatrix, Target, cost, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::tiles::Terms;
@@ -222,6 +222,7 @@ impl RowProduct {
         let name = match (product.unit(), product.pack_key().precision) {
             (Some(unit), _) => format!("gemm.{unit}"),
             (None, DType::F32) => format!("gemm.{}", cx.isa),
+            (None, DType::I8) => format!("gemm.int8.{}", cx.isa),
             (None, narrow) => format!("gemm.{narrow}.{}", cx.isa),
         };
         let workspace = product.workspace();
@@ -239,10 +240,12 @@ pub(crate) fn product_of_packed(
     activation: Option<Activation>,
 ) -> Result<LinearProduct, PlanError> {
     let target = Target::this(cx.isa);
-    let narrow = cx.weights.narrow(stored);
-    // Weights of f16 have more bits than one bf16; as three terms narrow ones would be no more.
+    let narrow = cx.weights.compact(stored);
+    // Weights of f16 have more bits than one bf16, and integers have scales; as three terms narrow
+    // ones would be no more.
     let suits = |unit: &MatrixUnit| match (unit, narrow) {
-        (_, Some(Narrow::F16)) | (MatrixUnit::Tiles(_, Terms::Three), Some(_)) => false,
+        (_, Some(Compact::Float(Narrow::F16) | Compact::Int8))
+        | (MatrixUnit::Tiles(_, Terms::Three), Some(_)) => false,
         _ => cx.batch_invariant || cost::pays(*unit, cx.isa, sizes),
     };
     if let Some(unit) = cx.unit().filter(suits) {

@@ -199,6 +199,6 @@ impl Products {
 impl Panels<'_> {
     /// The same as elements that are multiplied.
     fn of<E>(self, data: &[E]) -> tiles::Panels<'_, E> {
-        tiles::Panels { data, first: 0, offset: 0, depth: self.depth }
+        tiles::Panels::new(data, (0, 0), self.depth)
     }
 }

@@ -1,6 +1,6 @@
 //! How a product is cut into tasks, and the loops of one task.
 
-use super::narrow::{Narrow, panels_of_bf16};
+use super::narrow::{Compact, Narrow, panels_of_bf16};
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
@@ -45,7 +45,7 @@ pub struct Gemm {
     /// Depth for which a shared operand is packed at a time: whole depth blocks.
     pub(super) slab: usize,
     /// What B is packed as, where it is not f32.
-    narrow: Option<Narrow>,
+    narrow: Option<Compact>,
     /// What multiplies bf16, where both operands are such: the depth of `size` counts words then.
     pub(super) unit: Option<MatrixUnit>,
     /// Which matrices lie as bf16 in memory.
@@ -134,7 +134,7 @@ impl Gemm {
     /// ([`LinearProduct::plan_narrow`](super::LinearProduct::plan_narrow)). A product of few rows
     /// widens them in registers, and reads its rows where they lie, which the left operand must
     /// allow ([`Pack::lanes`]); any other widens a block at a time.
-    pub fn narrow(target: Target, threads: usize, size: Size, narrow: Narrow) -> Self {
+    pub fn narrow(target: Target, threads: usize, size: Size, narrow: Compact) -> Self {
         let mut gemm = Self::new(target, threads, size, (false, true));
         gemm.narrow = Some(narrow);
         if size.m <= tile::FEW {
@@ -488,13 +488,14 @@ impl<P: Problem> Block<'_, P> {
                             width: nr,
                             out: private_b,
                         });
-                        Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
+                        Panels::new(private_b, (jc, 0), ks.len())
                     }
                     (Packing::Widened, Operand::Packed(matrix)) => {
                         let from = format_b.offset(jc, ks.start, 0);
                         let len = cols.len().next_multiple_of(nr) * ks.len();
                         matrix.widen(from..from + len, private_b);
-                        Panels { data: private_b, first: jc, offset: 0, depth: ks.len() }
+                        let scales = matrix.scales(ks.start / format_b.kc.max(1));
+                        Panels { scales, ..Panels::new(private_b, (jc, 0), ks.len()) }
                     }
                     (Packing::Ready, Operand::Packed(matrix)) if gemm.reads_narrow() => {
                         self.few(matrix, cols, &ks);
@@ -519,7 +520,7 @@ impl<P: Problem> Block<'_, P> {
                                 width: mr,
                                 out: private_a,
                             });
-                            Panels { data: private_a, first: ic, offset: 0, depth: ks.len() }
+                            Panels::new(private_a, (ic, 0), ks.len())
                         }
                         (_, operand) => self.panels(format_a, operand, shared_a, &ks),
                     };
@@ -549,18 +550,32 @@ impl<P: Problem> Block<'_, P> {
     /// Few rows of A, where they lie, times narrow panels.
     fn few(&self, matrix: &PackedMatrix, cols: Range<usize>, ks: &Range<usize>) {
         match self.gemm.narrow {
-            Some(Narrow::Bf16) => self.few_of(panels_of_bf16(matrix.as_slice_of()), cols, ks),
-            Some(Narrow::F16) => self.few_of(matrix.as_slice_of::<f16>(), cols, ks),
+            Some(Compact::Float(Narrow::Bf16)) => {
+                self.few_of(panels_of_bf16(matrix.as_slice_of()), None, cols, ks);
+            }
+            Some(Compact::Float(Narrow::F16)) => {
+                self.few_of(matrix.as_slice_of::<f16>(), None, cols, ks);
+            }
+            Some(Compact::Int8) => {
+                let scales = matrix.scales(ks.start / self.gemm.b.1.kc.max(1));
+                self.few_of(matrix.as_slice_of::<i8>(), scales, cols, ks);
+            }
             None => {}
         }
     }
 
-    fn few_of<E: Element>(&self, data: &[E], cols: Range<usize>, ks: &Range<usize>) {
+    fn few_of<E: Element>(
+        &self,
+        data: &[E],
+        scales: Option<&[f32]>,
+        cols: Range<usize>,
+        ks: &Range<usize>,
+    ) {
         // They lie so: asserted by `check`.
         let Some(rows) = self.gemm.rows_in_place(&self.problem.a(self.i)) else { return };
         let a = tile::Rows { first: rows.first.wrapping_add(ks.start), ..rows };
         let offset = self.gemm.b.1.offset(0, ks.start, 0);
-        let b = Panels { data, first: 0, offset, depth: ks.len() };
+        let b = Panels { scales, ..Panels::new(data, (0, offset), ks.len()) };
         let (isa, rows) = (self.gemm.target.isa, self.rows.clone());
         self.parts((a, b), rows, cols, ks, self.place(), &mut |tiles| E::run(tiles, isa));
     }
@@ -621,7 +636,7 @@ impl<P> Block<'_, P> {
                 (&shared[self.i * part..(self.i + 1) * part], self.slab.start)
             }
         };
-        Panels { data, first: 0, offset: (ks.start - k0) * format.padded, depth: ks.len() }
+        Panels::new(data, (0, (ks.start - k0) * format.padded), ks.len())
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::pack::{Elements, PackedMatrix, Side, Strided, at_least, check_matrix};
 use super::{
-    Bf16Matrices, Bias, Gemm, MatrixUnit, Narrow, Operand, PostOps, Product, Residual, Size, Target,
+    Bf16Matrices, Bias, Compact, Gemm, MatrixUnit, Operand, PostOps, Product, Residual, Size,
+    Target,
 };
 use plutino_cpu::activation::Activation;
 use plutino_cpu::{PackKey, Par};
@@ -42,7 +43,8 @@ pub enum GemmError {
     },
     /// A number of the matrix that narrow floats have none near to.
     #[error(
-        "{value:e} is beyond the range of f16, which ends at 65504; bf16 reaches as far as f32"
+        "{value:e} is beyond the range of f16, which ends at 65504, or of int8, which has finite \
+         numbers alone; bf16 reaches as far as f32"
     )]
     Range {
         /// The number.
@@ -93,7 +95,7 @@ pub struct LinearProduct {
     gemm: Gemm,
     threads: usize,
     packed: bool,
-    narrow: Option<Narrow>,
+    narrow: Option<Compact>,
     activation: Option<Activation>,
 }
 
@@ -144,8 +146,9 @@ impl LinearProduct {
         Ok(Self { gemm, threads, packed, narrow: None, activation })
     }
 
-    /// Plans a product with a matrix that is packed as narrow floats: half the memory, and half the
-    /// time where there is one row. The sums are those of f32 with the rounded matrix.
+    /// Plans a product with a matrix that is packed as narrow floats, or as integers with scales:
+    /// half or a quarter of the memory, and less time where there is one row. The sums are those of
+    /// f32 with the rounded matrix.
     ///
     /// # Errors
     /// [`GemmError::Overflow`].
@@ -153,10 +156,11 @@ impl LinearProduct {
         target: Target,
         threads: usize,
         [m, k, n]: [usize; 3],
-        narrow: Narrow,
+        narrow: impl Into<Compact>,
         activation: Option<Activation>,
     ) -> Result<Self, GemmError> {
         let (size, threads) = (checked([m, k, n])?, threads.max(1));
+        let narrow = narrow.into();
         let gemm = Gemm::narrow(target, threads, size, narrow);
         Ok(Self { gemm, threads, packed: true, narrow: Some(narrow), activation })
     }
@@ -227,14 +231,14 @@ impl LinearProduct {
             return unit.key(self.gemm.target().isa);
         }
         let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
-        PackKey { precision: self.narrow.map_or(key.precision, Narrow::dtype), ..key }
+        PackKey { precision: self.narrow.map_or(key.precision, Compact::dtype), ..key }
     }
 
     /// Packs the matrix, whose neighbours in a column and in a row lie `strides` apart.
     ///
     /// # Errors
     /// [`GemmError::Length`], [`GemmError::Memory`], and [`GemmError::Range`] where the matrix is
-    /// to be packed as f16.
+    /// to be packed as f16 or int8.
     pub fn pack<'w>(
         &self,
         w: impl Into<Floats<'w>>,

@@ -16,7 +16,7 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
-//! Weights may be narrow ([`Narrow`]): packed as bf16 or f16, computed with in f32. Or both
+//! Weights may be narrow ([`Compact`]): packed as bf16, f16 or int8, computed with in f32. Or both
 //! operands are bf16 (`unit.rs`, `words.rs`), where the CPU multiplies them.
 //!
 //! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
@@ -30,6 +30,7 @@ mod any;
 mod batch;
 mod blocks;
 pub mod cost;
+mod int8;
 mod linear;
 mod machine;
 pub(crate) mod narrow;
@@ -50,7 +51,7 @@ pub use batch::Batch;
 pub use blocks::Gemm;
 pub use linear::{GemmError, LinearArgs, LinearProduct, Matrix};
 pub use machine::Machine;
-pub use narrow::Narrow;
+pub use narrow::{Compact, Narrow};
 pub(crate) use pack::PackPanels;
 pub use pack::{Pack, PackedMatrix, Side, Strided};
 pub use post_ops::{Bias, PostOps, Residual};

@@ -16,6 +16,7 @@
 //! error of at most 2^-9 or 2^-12 (f16: between 6e-5 and 65504 in magnitude; beyond it is infinite,
 //! below it loses more).
 
+use super::int8;
 use plutino_cpu::Isa;
 use plutino_cpu::halves::{Half, nearest_pair};
 use plutino_cpu::simd::{LINE, Simd, Vectorized};
@@ -46,7 +47,7 @@ impl Narrow {
     }
 
     /// Whether a number is finite in this type, or is not in f32.
-    pub(super) fn reaches(self, x: f32) -> bool {
+    fn reaches(self, x: f32) -> bool {
         // Half a step beyond the greatest number, from where on the nearest is infinite.
         const BEYOND: f32 = 65520.0;
         match self {
@@ -71,7 +72,7 @@ impl Narrow {
     ///
     /// # Panics
     /// Where they are not all there, on either side, or terms are not whole.
-    pub(super) fn read(self, isa: Isa, from: &[u8], elements: Range<usize>, to: &mut [f32]) {
+    fn read(self, isa: Isa, from: &[u8], elements: Range<usize>, to: &mut [f32]) {
         let to = &mut to[..elements.len()];
         match self {
             Self::Bf16 => {
@@ -79,6 +80,65 @@ impl Narrow {
                 isa.run(Separate { from: bytemuck::cast_slice(from), to });
             }
             Self::F16 => f16::widen_all(isa, &bytemuck::cast_slice(from)[elements], to),
+        }
+    }
+}
+
+/// What the weights of a product are packed as, where that is not f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compact {
+    /// Floats of half the width.
+    Float(Narrow),
+    /// Integers with a scale for each column of each depth block (`int8.rs`): a quarter of the
+    /// memory.
+    Int8,
+}
+
+impl From<Narrow> for Compact {
+    fn from(narrow: Narrow) -> Self {
+        Self::Float(narrow)
+    }
+}
+
+impl Compact {
+    /// The dtype of an element.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Self::Float(narrow) => narrow.dtype(),
+            Self::Int8 => DType::I8,
+        }
+    }
+
+    /// Whether a number may be stored so.
+    pub(super) fn reaches(self, x: f32) -> bool {
+        match self {
+            Self::Float(narrow) => narrow.reaches(x),
+            Self::Int8 => x.is_finite(),
+        }
+    }
+
+    /// Writes a panel, and the scale of each of its columns where there are such.
+    ///
+    /// # Panics
+    /// As [`Narrow::write`].
+    pub(super) fn write(self, isa: Isa, from: &[f32], to: &mut [u8], scales: &mut [f32]) {
+        match self {
+            Self::Float(narrow) => narrow.write(isa, from, to),
+            Self::Int8 => int8::write(isa, from, bytemuck::cast_slice_mut(to), scales),
+        }
+    }
+
+    /// Widens a range of elements of panels.
+    ///
+    /// # Panics
+    /// As [`Narrow::read`].
+    pub(super) fn read(self, isa: Isa, from: &[u8], elements: Range<usize>, to: &mut [f32]) {
+        match self {
+            Self::Float(narrow) => narrow.read(isa, from, elements, to),
+            Self::Int8 => {
+                let to = &mut to[..elements.len()];
+                int8::read(isa, &bytemuck::cast_slice(from)[elements], to);
+            }
         }
     }
 }

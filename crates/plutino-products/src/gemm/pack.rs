@@ -11,7 +11,7 @@
 //!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
 //! ```
 
-use super::{GemmError, MatrixUnit, Narrow, Target};
+use super::{Compact, GemmError, MatrixUnit, Target};
 use bytemuck::Pod;
 use plutino_cpu::par::stop;
 use plutino_cpu::simd::{Isa, Simd, Vectorized};
@@ -274,6 +274,8 @@ pub enum Side {
 #[derive(Debug)]
 pub struct PackedMatrix {
     buf: AlignedBuf,
+    /// One for each lane of each depth block, where elements have such.
+    scales: Vec<f32>,
     side: Side,
     target: Target,
     extent: usize,
@@ -394,7 +396,14 @@ impl PackedMatrix {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        self.buf.len()
+        self.buf.len().saturating_add(size_of_val(&self.scales[..]))
+    }
+
+    /// The scale of each lane of the depth block of this number, where elements have such.
+    pub(super) fn scales(&self, block: usize) -> Option<&[f32]> {
+        let blocks = self.depth.div_ceil(Target::kc(self.depth).max(1)).max(1);
+        let lanes = self.scales.len() / blocks;
+        self.scales.chunks_exact(lanes.max(1)).nth(block)
     }
 
     pub(super) fn matches(&self, target: Target, side: Side, extent: usize, depth: usize) -> bool {
@@ -418,7 +427,7 @@ impl PackedMatrix {
     }
 
     /// What its elements are, if not f32.
-    pub fn is_narrow(&self) -> Option<Narrow> {
+    pub fn is_narrow(&self) -> Option<Compact> {
         match self.elements {
             Elements::Narrow(narrow) => Some(narrow),
             _ => None,
@@ -437,7 +446,7 @@ impl PackedMatrix {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Elements {
     F32,
-    Narrow(Narrow),
+    Narrow(Compact),
     /// Words of bf16, or what becomes such, which this unit multiplies.
     Unit(MatrixUnit),
 }
@@ -479,9 +488,16 @@ impl Packing {
                 )
             }
         };
+        let scales = match elements {
+            Elements::Narrow(Compact::Int8) => {
+                let blocks = format.depth.div_ceil(format.kc.max(1)).max(1);
+                alloc::filled(blocks.saturating_mul(format.padded), 0.0f32)?
+            }
+            _ => Vec::new(),
+        };
         let buf = AlignedBuf::resident(bytes)?;
         let panel = alloc::filled(longest.saturating_mul(format.width), 0.0f32)?;
-        let matrix = PackedMatrix { buf, side, target, extent, depth, elements };
+        let matrix = PackedMatrix { buf, scales, side, target, extent, depth, elements };
         Ok(Self { matrix, format, numbers, panel })
     }
 
@@ -492,6 +508,7 @@ impl Packing {
         let Self { matrix, format, numbers, panel } = self;
         let elements = matrix.elements;
         let (target, width, bytes) = (matrix.target, format.width, matrix.buf.as_mut_bytes());
+        let scales = &mut matrix.scales[..];
         if let Elements::F32 = elements {
             let out = bytemuck::cast_slice_mut(bytes);
             format.pack_part(target, source, lanes, 0..format.depth, out, par);
@@ -518,7 +535,10 @@ impl Packing {
                         }
                         let size = narrow.dtype().size_of();
                         let at = format.offset(lane, k, 0) * size;
-                        narrow.write(target.isa, panel, &mut bytes[at..at + panel.len() * size]);
+                        let to = &mut bytes[at..at + panel.len() * size];
+                        let at = k / format.kc.max(1) * format.padded + lane;
+                        let scales = scales.get_mut(at..at + width).unwrap_or_default();
+                        narrow.write(target.isa, panel, to, scales);
                     }
                     Elements::Unit(unit) => {
                         let at = unit.kept(k) * format.padded + lane * unit.kept(ks.len());

@@ -45,6 +45,8 @@ pub(crate) type Addend = (*const f32, usize);
 /// What is added to the chains of a tile.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct End<'a> {
+    /// What they are multiplied with before, one for each column of the tile.
+    pub(crate) scale: Option<&'a [f32]>,
     /// The terms before, and a residual, in this order.
     pub(crate) add: [Option<Addend>; 2],
     /// One for each row of the tile.
@@ -147,6 +149,15 @@ impl RightElement for f16 {
     unsafe fn load<S: Simd, const J: usize>(term: *const f16, s: S) -> S::F32 {
         // SAFETY: the caller's promise.
         unsafe { s.load_f16_ptr(term.add(J * S::LANES)) }
+    }
+}
+
+impl RightElement for i8 {
+    const NARROW: bool = true;
+    #[inline(always)]
+    unsafe fn load<S: Simd, const J: usize>(term: *const i8, s: S) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_i8_ptr(term.add(J * S::LANES)) }
     }
 }
 
@@ -537,6 +548,10 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
     unroll!(at most 8: V, |J| {
         let at = J * S::LANES;
         let lanes = t.cols.saturating_sub(at).min(S::LANES);
+        if let Some(scale) = t.end.scale.and_then(|scale| scale.get(at..at + lanes)) {
+            let scale = s.load_partial(scale);
+            unroll!(R, |I| acc[I][J] = s.mul(acc[I][J], scale));
+        }
         for add in &t.end.add {
             if let Some((add, stride)) = *add {
                 unroll!(R, |I| {

@@ -19,6 +19,8 @@ pub(crate) struct Panels<'a, E = f32> {
     pub(crate) first: usize,
     pub(crate) offset: usize,
     pub(crate) depth: usize,
+    /// What the sums of each lane are multiplied with, where that is not 1: from lane 0 on.
+    pub(crate) scales: Option<&'a [f32]>,
 }
 
 impl<E> Clone for Panels<'_, E> {
@@ -30,6 +32,11 @@ impl<E> Clone for Panels<'_, E> {
 impl<E> Copy for Panels<'_, E> {}
 
 impl<'a, E> Panels<'a, E> {
+    /// Without scales; lane and offset of the first panel.
+    pub(crate) fn new(data: &'a [E], (first, offset): (usize, usize), depth: usize) -> Self {
+        Self { data, first, offset, depth, scales: None }
+    }
+
     /// The panel that starts at `lane`, checked to be `width` lanes long.
     #[inline(always)]
     fn at(&self, lane: usize, width: usize) -> *const E {
@@ -139,7 +146,7 @@ pub(crate) trait Element: Sized {
     fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa);
 }
 
-/// Floats of half the width, which tiles of few rows read as they are.
+/// Narrow numbers, which tiles of few rows read as they are.
 macro_rules! narrow {
     ($element:ty) => {
         impl Element for $element {
@@ -152,6 +159,7 @@ macro_rules! narrow {
 
 narrow!(u16); // bf16: see `tile.rs`
 narrow!(f16);
+narrow!(i8);
 
 impl MatrixUnit {
     /// Computes the tiles of words. Compiled here, as those of [`Numbers::run`] are.
@@ -230,6 +238,7 @@ impl<'a, A, E> Tiles<'a, A, E> {
             _ => None,
         };
         let end = End {
+            scale: t.b.scales.and_then(|scales| scales.get(cols.clone())),
             add: [there, other],
             row_bias: match t.post_ops.bias {
                 Bias::Rows(bias) if t.last => bias.get(rows),

@@ -279,7 +279,7 @@ impl<P: Problem> Block<'_, P> {
         let Operand::Packed(matrix) = self.problem.b(self.i) else { return };
         let offset = unit.kept(gemm.b.1.offset(0, ks.start, 0));
         let depth = unit.kept(ks.len());
-        let b = Panels { data: matrix.as_slice_of::<u32>(), first: 0, offset, depth };
+        let b = Panels::new(matrix.as_slice_of::<u32>(), (0, offset), depth);
         let data = a.rows.data.get(ks.start - a.from..).unwrap_or_default();
         let a = WordRows { data, ..a.rows };
         let mut panels = unit.panels(gemm.target.isa, rows.len(), scratch);

@@ -192,6 +192,7 @@ where
                         below: 0,
                         end: End {
                             add: [there.then_some((c.cast_const(), self.c.1)), None],
+                            scale: None,
                             row_bias: None,
                             col_bias,
                         },

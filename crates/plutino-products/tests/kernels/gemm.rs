@@ -292,15 +292,87 @@ fn narrow_matrices_are_those_of_rounded_numbers() {
 }
 
 #[test]
-fn what_f16_does_not_reach_is_refused() {
-    let plan =
-        |narrow| LinearProduct::plan_narrow(Target::default(), 1, [1, 2, 1], narrow, None).unwrap();
-    let pack = |narrow, w: f32| plan(narrow).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
+fn what_narrow_weights_do_not_reach_is_refused() {
+    let plan = |narrow: Compact| {
+        LinearProduct::plan_narrow(Target::default(), 1, [1, 2, 1], narrow, None).unwrap()
+    };
+    let pack = |narrow: Narrow, w: f32| {
+        plan(narrow.into()).pack(&[1.0, w][..], (1, 2), &Par::serial()).err()
+    };
+    let int8 = |w: f32| plan(Compact::Int8).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
+    assert_eq!(int8(f32::MAX), None);
+    assert_eq!(int8(f32::INFINITY), Some(GemmError::Range { value: f32::INFINITY }));
     assert_eq!(pack(Narrow::F16, -65520.0), Some(GemmError::Range { value: -65520.0 }));
     for fits in [65519.0, f32::INFINITY, f32::NAN] {
         assert_eq!(pack(Narrow::F16, fits), None);
     }
     assert_eq!(pack(Narrow::Bf16, 1e30), None);
+}
+
+/// Integers with scales: as near as half a scale of the largest weight of each column is, and the
+/// same bits whether a row comes alone, which reads integers, or with others, for which they are
+/// widened.
+#[test]
+fn products_with_integers() {
+    for [m, k, n] in [
+        [1, 1, 1],
+        [1, 300, 37],
+        [2, 257, 129],
+        [3, 600, 300],
+        [5, 513, 65],
+        [40, 64, 200],
+        [2, 0, 5],
+    ] {
+        let run = |isa: Isa, par: &Par| {
+            let (x, w) = (random(m * k, 1), random(k * n, 2));
+            let (bias, target) = (random(n, 3), Target::this(isa));
+            let product = |rows: usize, x: &[f32], packed: Option<&PackedMatrix>| {
+                let sizes = [rows, k, n];
+                let int8 = Compact::Int8;
+                let product =
+                    LinearProduct::plan_narrow(target, par.threads(), sizes, int8, None).unwrap();
+                let made;
+                let packed = match packed {
+                    Some(packed) => packed,
+                    None => {
+                        made = product.pack_from(&mut Piecewise::new(&w), (1, k), par).unwrap();
+                        &made
+                    }
+                };
+                assert_eq!(packed.is_narrow(), Some(int8));
+                let mut y = vec![f32::NAN; rows * n];
+                let mut workspace = vec![f32::NAN; product.workspace() / 4];
+                let args = LinearArgs {
+                    x,
+                    w: Matrix::Packed(packed),
+                    bias: Some(&bias),
+                    residual: None,
+                    y: &mut y,
+                    stride: n,
+                    workspace: bytemuck::cast_slice_mut(&mut workspace),
+                };
+                product.run(args, par).unwrap();
+                y
+            };
+            let y = product(m, &x, None);
+            for (row, x) in x.chunks_exact(k.max(1)).enumerate() {
+                assert_eq!(product(1, x, None), y[row * n..][..n], "row {row} of {m}, {isa}");
+            }
+            for (i, &y) in y.iter().enumerate() {
+                let (row, col) = (i / n, i % n);
+                let w = |t: usize| f64::from(w[col * k + t]);
+                let x = |t: usize| f64::from(x[row * k + t]);
+                let exact: f64 = (0..k).map(|t| x(t) * w(t)).sum::<f64>() + f64::from(bias[col]);
+                let largest = (0..k).map(|t| w(t).abs()).fold(0.0, f64::max);
+                let size: f64 = (0..k).map(|t| x(t).abs()).sum();
+                let rounding = (k as f64 + 4.0) * f64::from(f32::EPSILON) * (size * largest + 1.0);
+                let bound = size * largest / 254.0 + rounding;
+                assert!((f64::from(y) - exact).abs() <= bound, "{y} for {exact}: {m}x{k}x{n}");
+            }
+            y
+        };
+        on_every_machine(run, |_| ());
+    }
 }
 
 fn narrow_product(isa: Isa, par: &Par, size: [usize; 3], narrow: Narrow) -> Vec<f32> {
@@ -331,7 +403,7 @@ fn narrow_product(isa: Isa, par: &Par, size: [usize; 3], narrow: Narrow) -> Vec<
         let packed = half.pack_from(&mut Piecewise::new(&w), strides, par).unwrap();
         let wide = single.pack_from(&mut Piecewise::new(&rounded), strides, par).unwrap();
         assert_eq!(2 * packed.bytes(), wide.bytes());
-        assert_eq!(packed.is_narrow(), Some(narrow));
+        assert_eq!(packed.is_narrow(), Some(narrow.into()));
         let y = run(&half, &packed).unwrap();
         assert_eq!(y, run(&single, &wide).unwrap(), "{size:?}, {narrow:?}, {isa}");
         assert_eq!(run(&half, &wide), Err(GemmError::Packed));

@@ -15,7 +15,7 @@ use crate::SessionError;
 use crate::net::{Action, Net, ValueId};
 use plutino_ir::expr::{BinaryFn, UnaryFn};
 use plutino_ops::{Branch, ChannelAffine, Conv, Operator, Role, sum_of};
-use plutino_tensor::{DType, TensorSpec};
+use plutino_tensor::{DType, TensorSpec, alloc};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn find(net: &Net, cx: &PassCx<'_>, at: usize) -> Option<Patch> {
     let output = net.only_output(at)?;
     let result = net.computed(output).filter(|spec| spec.dtype == DType::F32)?;
     let channels = *result.shape.get(1).filter(|_| (3..=5).contains(&result.shape.rank()))?;
-    let none = vec![0.0; channels]; // bounded: as many as a tensor of the run has
-    let mut form = Form { net, result, terms: Vec::new(), shift: none, steps: BTreeSet::new() };
+    let (terms, steps) = (Vec::new(), BTreeSet::new());
+    let mut form = Form { net, result, channels, terms, shift: Numbers::All(0.0), steps };
     form.node(at, &Numbers::one())?;
     let layers = form.layers(at);
     let mut sums = Vec::new();
@@ -85,14 +85,24 @@ impl Numbers {
     fn times(&self, other: &Self) -> Self {
         self.with(other, |a, b| a * b)
     }
+
+    fn plus(&self, other: &Self) -> Self {
+        self.with(other, |a, b| a + b)
+    }
+
+    /// One by one.
+    fn each(&self, channels: usize) -> Option<Vec<f64>> {
+        alloc::collect((0..channels).map(|channel| self.of(channel))).ok()
+    }
 }
 
 /// A sum of values, each channel of each times a number, and a number for each channel.
 struct Form<'a> {
     net: &'a Net,
     result: &'a TensorSpec,
+    channels: usize,
     terms: Vec<(ValueId, Numbers)>,
-    shift: Vec<f64>,
+    shift: Numbers,
     /// Nodes that it is written in, but for the last one.
     steps: BTreeSet<usize>,
 }
@@ -172,25 +182,22 @@ impl<'a> Form<'a> {
         if let Some(step) = self.net.maker_for(value, at)
             && self.steps.len() < MOST_STEPS
         {
-            let before = (self.terms.len(), self.shift.clone(), self.steps.clone());
-            let terms = self.terms.clone();
+            let before = (self.terms.clone(), self.shift.clone(), self.steps.clone());
             self.steps.insert(step);
             if self.node(step, by).is_some() {
                 return Some(());
             }
-            (self.terms, self.shift, self.steps) = (terms, before.1, before.2);
+            (self.terms, self.shift, self.steps) = before;
         }
         match self.terms.iter_mut().find(|(term, _)| *term == value) {
-            Some((_, numbers)) => *numbers = numbers.with(by, |a, b| a + b),
+            Some((_, numbers)) => *numbers = numbers.plus(by),
             None => self.terms.push((value, by.clone())),
         }
         Some(())
     }
 
     fn shift_by(&mut self, numbers: &Numbers, by: &Numbers) {
-        for (channel, shift) in self.shift.iter_mut().enumerate() {
-            *shift += numbers.of(channel) * by.of(channel);
-        }
+        self.shift = self.shift.plus(&numbers.times(by));
     }
 
     /// Numbers that are known by now, one for each channel or one for all.
@@ -207,8 +214,8 @@ impl<'a> Form<'a> {
             return (dims.len() <= rank).then_some(Numbers::All(only.into()));
         }
         let (channels, rest) = dims.split_at_checked(dims.len().checked_sub(rank - 2)?)?;
-        let fits = rest.iter().all(|&n| n == 1)
-            && matches!(*channels, [c] | [1, c] if c == self.shift.len());
+        let fits =
+            rest.iter().all(|&n| n == 1) && matches!(*channels, [c] | [1, c] if c == self.channels);
         fits.then(|| Numbers::Each(elements.iter().map(|&x| x.into()).collect()))
     }
 
@@ -234,17 +241,18 @@ impl<'a> Form<'a> {
         let layer = left.layers.get(i)?.as_ref()?;
         let node = &self.net.nodes[layer.at];
         let (inputs, setting) = (self.net.types.all(&node.inputs)?, cx.settings.of(&node.location));
-        let scaled = |i: usize, conv: &Conv, shift: Option<&[f64]>| -> Option<Conv> {
+        let nothing = Numbers::All(0.0);
+        let scaled = |i: usize, conv: &Conv, shift: &Numbers| -> Option<Conv> {
             let numbers = &self.terms.get(i)?.1;
-            if *numbers == Numbers::one() && shift.is_none() {
+            if (numbers, shift) == (&Numbers::one(), &nothing) {
                 return Some(conv.clone());
             }
-            let scale = (0..self.shift.len()).map(|c| numbers.of(c)).collect();
-            let zeros = || vec![0.0; self.shift.len()].into(); // bounded: channels of the run
-            conv.with_affine(&ChannelAffine::unnamed(scale, shift.map_or_else(zeros, Arc::from)))
+            let [scale, shift] = [numbers, shift].map(|numbers| numbers.each(self.channels));
+            conv.with_affine(&ChannelAffine::unnamed(scale?.into(), shift?.into()))
         };
-        let shifted = left.summed.is_empty() && self.shift.iter().any(|&shift| shift != 0.0);
-        let own = scaled(i, layer.conv, shifted.then_some(&self.shift[..]))?;
+        // What is added to all is added to the first one.
+        let shift = if left.summed.is_empty() { &self.shift } else { &nothing };
+        let own = scaled(i, layer.conv, shift)?;
         let mut terms = vec![i];
         let mut convs = Vec::new();
         for &other in left.open {
@@ -253,7 +261,7 @@ impl<'a> Form<'a> {
                 continue;
             };
             let same = cx.settings.of(&self.net.nodes[branch.at].location) == setting;
-            let conv = scaled(other, branch.conv, None).filter(|_| same);
+            let conv = scaled(other, branch.conv, &nothing).filter(|_| same);
             if let Some(conv) = conv
                 && own.with_branches(&[Branch::Conv(&conv)], &inputs).is_some()
             {
@@ -268,14 +276,14 @@ impl<'a> Form<'a> {
         if let Some(image) = image.filter(|image| !left.summed.contains(image))
             && !(all.is_empty() && self.terms[image].1 == Numbers::one())
         {
-            factors = (0..self.shift.len()).map(|c| self.terms[image].1.of(c)).collect();
+            factors = self.terms[image].1.each(self.channels)?;
             let branch = Branch::Image(&factors);
             if own.with_branches(&[branch], &inputs).is_some() {
                 terms.push(image);
                 all.push(branch);
             }
         }
-        let plain = self.terms[i].1 == Numbers::one() && !shifted;
+        let plain = (&self.terms[i].1, shift) == (&Numbers::one(), &nothing);
         let conv = match all.is_empty() {
             true if plain => return None,
             true => own,
