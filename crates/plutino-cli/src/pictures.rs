@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Slot};
+use crate::names;
 use crate::output::{progress, warn_all};
 use crate::session::{LoadArgs, SessionArgs};
 use plutino::{Model, Tensor, ir};
@@ -91,11 +92,11 @@ impl ImageArgs {
             for group in groups(prepared) {
                 let tensor = batch(&group, slot)?;
                 if !warned {
-                    let plan = session.plan(&[tensor.spec()])?;
+                    let specs = [tensor.spec()];
+                    let refused = |error| inputs::refused_inputs(error, &model, &specs);
+                    let plan = session.plan(&specs).map_err(refused)?;
                     warn_all(
-                        model_warnings(&model)
-                            .into_iter()
-                            .chain(plan.warnings().iter().map(ToString::to_string)),
+                        model_warnings(&model).into_iter().chain(names::warnings(&model, &plan)),
                     );
                     warned = true;
                 }
