@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::numpy;
 use plutino::ir::{self, Dim, TensorType};
 use plutino::npy::{self, npz};
-use plutino::{DType, Model, Shape, Tensor, TensorSpec};
+use plutino::{DType, Model, SessionError, Shape, Tensor, TensorSpec};
 use plutino_vision::{Format, Pixels, Placement, Recipe, VisionError, Wanted};
 use std::path::Path;
 
@@ -543,6 +543,33 @@ fn in_words(alike: &[usize], slots: &[Slot]) -> String {
 /// What is to be given for these inputs.
 fn shapes_of(inputs: &[usize]) -> &'static str {
     if inputs.len() == 1 { "its shape with --shape" } else { "their shapes with --shape" }
+}
+
+/// Why planning or running failed: the inputs, where one has another shape than the file records
+/// for its operand, else the model.
+pub(crate) fn refused<'a>(
+    error: SessionError,
+    model: &Model,
+    given: impl IntoIterator<Item = (&'a str, &'a Shape)>,
+) -> Failure {
+    let graph = model.graph();
+    let odd = given.into_iter().find_map(|(name, shape)| {
+        let operand = graph.operand_by_name(name).and_then(|id| graph.operand(id))?;
+        let recorded = operand.ty.shape.as_ref()?;
+        let fits = |(dim, size): (&Dim, &usize)| !matches!(dim, Dim::Known(n) if n != size);
+        let fit = recorded.len() == shape.rank() && recorded.iter().zip(shape.iter()).all(fits);
+        (!fit).then(|| format!("'{}' is {shape}, the file records {}", ir::quote(name), operand.ty))
+    });
+    match (Failure::from(error), odd) {
+        (Failure::Model(what), Some(odd)) => Failure::Usage(format!("input {odd}: {what}")),
+        (failure, _) => failure,
+    }
+}
+
+/// As [`refused`], of the inputs in their order.
+pub(crate) fn refused_inputs(error: SessionError, model: &Model, specs: &[TensorSpec]) -> Failure {
+    let names = model.inputs().iter().map(|input| input.name.as_str());
+    refused(error, model, names.zip(specs.iter().map(|spec| &spec.shape)))
 }
 
 /// Made-up inputs, for timing: normal numbers for floats, zeros and ones for integers (valid

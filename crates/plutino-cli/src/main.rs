@@ -16,6 +16,7 @@ mod findings;
 mod finite;
 mod inputs;
 mod memory_map;
+mod names;
 mod numpy;
 mod output;
 mod pictures;
@@ -47,7 +48,7 @@ fn after_help() -> String {
 Exit codes:
   0  success
   1  values do not match (verify, compare), or are not finite (run --check-finite)
-  2  wrong arguments or input files
+  2  wrong arguments or input files, inputs of other shapes than the file records among them
   3  wrong or unsupported model
   4  a limit was reached (--timeout, --max-memory, --limit), or the system has no memory left
 

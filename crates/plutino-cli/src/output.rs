@@ -4,9 +4,8 @@
 use crate::failure::Failure;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plutino::ir::escaped;
+use plutino::ir::{escaped, write_whole};
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -151,16 +150,10 @@ fn a_thread_starts() -> bool {
     std::thread::Builder::new().spawn(|| ()).is_ok()
 }
 
-/// Writes a file; what is written of one that fails does not stay.
+/// Writes a file whole or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let failed = |e| Failure::usage(format!("cannot write '{}': {e}", path.display()));
-    let mut file = File::create(path).map_err(failed)?;
-    file.write_all(bytes).map_err(|e| {
-        if file.metadata().is_ok_and(|data| data.is_file()) {
-            let _ = std::fs::remove_file(path); // what is told is the first error
-        }
-        failed(e)
-    })
+    write_whole(path, |mut file| file.write_all(bytes))
+        .map_err(|e| Failure::usage(format!("cannot write '{}': {e}", path.display())))
 }
 
 /// A bar of `steps`, where standard error is a terminal; it goes when it is dropped.

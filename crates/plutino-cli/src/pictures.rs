@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Slot};
+use crate::names;
 use crate::output::{progress, warn_all};
 use crate::session::{LoadArgs, SessionArgs};
 use plutino::{Model, Tensor, ir};
@@ -58,15 +59,20 @@ impl ImageArgs {
         self.session.files()
     }
 
-    /// Runs every picture, in order, and hands on what comes out, with the names of the classes.
+    /// The pictures, those of folders one by one.
+    pub(crate) fn pictures(&self) -> Result<Vec<PathBuf>, Failure> {
+        gather(&self.inputs)
+    }
+
+    /// Runs these pictures, in order, and hands on what comes out, with the names of the classes.
     /// `custom` is how pictures are prepared where neither the command line nor a file beside the
     /// model says it.
     pub(crate) fn each(
         &self,
+        files: &[PathBuf],
         custom: impl Fn(Wanted) -> Recipe,
         mut use_shot: impl FnMut(Shot, &Labels) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let files = gather(&self.inputs)?;
         let model = self.session.load(&self.model)?;
         let slots = inputs::slots(&model);
         let [slot] = &slots[..] else {
@@ -86,11 +92,11 @@ impl ImageArgs {
             for group in groups(prepared) {
                 let tensor = batch(&group, slot)?;
                 if !warned {
-                    let plan = session.plan(&[tensor.spec()])?;
+                    let specs = [tensor.spec()];
+                    let refused = |error| inputs::refused_inputs(error, &model, &specs);
+                    let plan = session.plan(&specs).map_err(refused)?;
                     warn_all(
-                        model_warnings(&model)
-                            .into_iter()
-                            .chain(plan.warnings().iter().map(ToString::to_string)),
+                        model_warnings(&model).into_iter().chain(names::warnings(&model, &plan)),
                     );
                     warned = true;
                 }
@@ -232,14 +238,38 @@ fn starts_as_picture(path: &Path) -> std::io::Result<bool> {
 /// Where what was drawn goes: to a file, or into a folder under the names of the pictures.
 pub(crate) struct Drawings {
     path: PathBuf,
+    /// Whether the path is that of a folder.
+    folder: bool,
     /// Names that were given, so that no picture replaces another.
     taken: Vec<String>,
 }
 
+/// Ends of names by which a picture would be expected that is no PNG.
+const NOT_WRITTEN: [&str; 8] = ["jpg", "jpeg", "webp", "bmp", "gif", "tif", "tiff", "avif"];
+
 impl Drawings {
-    /// A folder, unless the name ends in `.png`.
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), taken: Vec::new() }
+    /// Where a path is given.
+    pub(crate) fn asked(path: Option<&Path>, pictures: usize) -> Result<Option<Self>, Failure> {
+        path.map(|path| Self::new(path, pictures)).transpose()
+    }
+
+    /// For so many pictures. A folder, unless the name is that of a picture, and no folder has it.
+    fn new(path: &Path, pictures: usize) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let end = path.extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let folder = name.ends_with(std::path::is_separator) || path.is_dir();
+        if !folder && NOT_WRITTEN.contains(&end.as_str()) {
+            return Err(Failure::usage(format!(
+                "'{name}': pictures are written as PNG: give a name that ends in .png, or a folder"
+            )));
+        }
+        let folder = folder || end != "png";
+        if !folder && pictures > 1 {
+            return Err(Failure::usage(format!(
+                "'{name}' is for one picture, and there are {pictures}: give a folder for several"
+            )));
+        }
+        Ok(Self { path: path.to_owned(), folder, taken: Vec::new() })
     }
 
     /// The file for the next picture; never the picture itself.
@@ -255,17 +285,11 @@ impl Drawings {
     }
 
     fn named(&mut self, picture: &str) -> Result<PathBuf, Failure> {
-        let path = self.path.display().to_string();
-        let stem = Path::new(picture).file_stem().unwrap_or_default().to_string_lossy();
-        if path.ends_with(".png") {
-            if !self.taken.is_empty() {
-                return Err(Failure::usage(format!(
-                    "{path} is for one picture: give a folder for several"
-                )));
-            }
-            self.taken.push(stem.into_owned());
+        if !self.folder {
             return Ok(self.path.clone());
         }
+        let stem = Path::new(picture).file_stem().unwrap_or_default().to_string_lossy();
+        let path = self.path.display();
         std::fs::create_dir_all(&self.path)
             .map_err(|e| Failure::usage(format!("cannot make the folder '{path}': {e}")))?;
         let name = free(&stem, &self.taken);
@@ -289,12 +313,23 @@ mod tests {
     #[test]
     fn one_file_or_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let mut one = Drawings::new(&folder.path().join("a.png"));
-        assert_eq!(one.path("x/y.jpg").unwrap(), folder.path().join("a.png"));
-        assert!(one.path("x/z.jpg").is_err());
-        let mut many = Drawings::new(&folder.path().join("made"));
-        let made = |name: &str| folder.path().join("made").join(name);
-        let names = ["x/y.jpg", "z/y.png", "-"].map(|name| many.path(name).unwrap());
-        assert_eq!(names, [made("y.png"), made("y-2.png"), made("-.png")]);
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a.png", "a.PNG"] {
+            let mut one = Drawings::new(&at(name), 1).unwrap();
+            assert_eq!(one.path("x/y.jpg").unwrap(), at(name));
+            let several = Drawings::new(&at(name), 2).err().unwrap();
+            assert!(several.message().unwrap().contains("give a folder"));
+        }
+        for name in ["a.jpg", "a.JPEG", "a.webp", "a.bmp"] {
+            let other = Drawings::new(&at(name), 1).err().unwrap();
+            assert!(other.message().unwrap().contains("ends in .png"));
+        }
+        std::fs::create_dir(at("made.jpg")).unwrap();
+        for (name, made) in [("made", "made"), ("made.jpg", "made.jpg"), ("made.png/", "made.png")]
+        {
+            let mut many = Drawings::new(&at(name), 3).unwrap();
+            let names = ["x/y.jpg", "z/y.png", "-"].map(|name| many.path(name).unwrap());
+            assert_eq!(names, ["y.png", "y-2.png", "-.png"].map(|name| at(made).join(name)));
+        }
     }
 }

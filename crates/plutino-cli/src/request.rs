@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Content, FileArgs, Need, Slot};
-use plutino::{Model, Request, Tensor};
+use plutino::{Model, Request, SessionError, Tensor};
 use std::path::Path;
 
 /// Operands to feed and to fetch.
@@ -107,6 +107,12 @@ impl Prepared {
         let inputs = inputs.into_iter().enumerate().collect();
         let feeds = by_name(inputs, &inputs::slots(model)).collect();
         Self { picture: None, rows: Vec::new(), feeds, fetches: Fetches::These(Vec::new()) }
+    }
+
+    /// Why planning or running this failed.
+    pub(crate) fn refused(&self, error: SessionError, model: &Model) -> Failure {
+        let given = self.feeds.iter().map(|(name, tensor)| (name.as_str(), tensor.shape()));
+        inputs::refused(error, model, given)
     }
 
     pub(crate) fn request(&self) -> Request<'_> {

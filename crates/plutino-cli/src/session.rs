@@ -1,6 +1,7 @@
 //! Models and sessions as the options of the command line want them.
 
 use crate::failure::Failure;
+use crate::names;
 use crate::output::{during, note};
 use plutino::cost::{Costs, Machine, Recorded};
 use plutino::ir::{
@@ -342,6 +343,12 @@ impl SessionArgs {
         self.limits.options(self.memory)
     }
 
+    /// An error where options name operators that none of the models has. ([`Self::session`] asks
+    /// itself.)
+    pub(crate) fn check_names(&self, models: &[&Model]) -> Result<(), Failure> {
+        names::check_disabled(models, &self.limits.disable)
+    }
+
     pub(crate) fn files(&self) -> &LoadArgs {
         self.limits.files()
     }
@@ -353,6 +360,7 @@ impl LimitArgs {
     }
 
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
+        names::check_disabled(&[model], &self.disable)?;
         Ok(model.session(self.options(memory)?)?)
     }
 

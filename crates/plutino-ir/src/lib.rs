@@ -94,6 +94,7 @@
 
 mod attribute;
 mod define;
+mod draft;
 mod dtype;
 mod error;
 pub mod expr;
@@ -119,6 +120,7 @@ pub use attribute::{Attribute, AttributeError, Element, WeightData};
 pub use define::{
     DefineError, DefineProblem, Definition, Definitions, MOST_DEFINITION_LEVELS, Origin, Site,
 };
+pub use draft::write_whole;
 pub use dtype::{DType, Dim, TensorType, UnknownDType};
 pub use error::{BinError, LoadError, Lookalike, ParseError, ParseErrorKind, SaveError};
 pub use graph::{

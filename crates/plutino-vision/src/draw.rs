@@ -1,10 +1,10 @@
 //! Drawing on pictures: frames, areas, text.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use font8x8::legacy::BASIC_LEGACY;
+use plutino::ir;
 use plutino::tensor::alloc;
 
 use crate::pixels::luma;
@@ -138,14 +138,8 @@ fn write(
     };
     encode(encoder)
         .map_err(|e| VisionError::Decode { format: Format::Png, reason: e.to_string() })?;
-    let failed = |error| VisionError::Io { path: path.to_owned(), error };
-    let mut target = File::create(path).map_err(failed)?;
-    target.write_all(&file).map_err(|error| {
-        if target.metadata().is_ok_and(|data| data.is_file()) {
-            let _ = std::fs::remove_file(path); // half a picture; what is told is the first error
-        }
-        failed(error)
-    })
+    ir::write_whole(path, |mut target| target.write_all(&file))
+        .map_err(|error| VisionError::Io { path: path.to_owned(), error })
 }
 
 #[cfg(test)]

@@ -68,9 +68,16 @@ pub enum VisionError {
         /// How many channels the model takes.
         channels: usize,
     },
-    /// A recipe divides by zero, or by what is no number.
-    #[error("std must not be zero")]
-    ZeroStd,
+    /// A recipe subtracts or divides by what makes no number.
+    #[error("{member} must be {wanted}, found {found}")]
+    Number {
+        /// `mean` or `std`.
+        member: &'static str,
+        /// What would have been right.
+        wanted: &'static str,
+        /// What there is.
+        found: f32,
+    },
     /// A picture is to be fitted into a size that nobody said.
     #[error("the model records no size to fit pictures into: give one")]
     NoSize,

@@ -4,7 +4,7 @@
 //! - [`Pixels`] are read from PNG, JPEG, WebP and BMP files, turned as a camera noted in them.
 //! - A [`Recipe`] says how they become a tensor: resized to the last bit as [Pillow] and
 //!   [torchvision] do it, cut, letterboxed as ultralytics does, scaled. It may stand beside the
-//!   model ([`Recipe::beside`]).
+//!   model ([`Recipe::beside`]), also as Hugging Face's processors write it.
 //! - [`scores`] and [`likeliest`] read what a classifier puts out, [`Boxes`] that of a detector,
 //!   [`Segments`] that of a segmenter; a [`Suppressor`] leaves out boxes that overlap a better one
 //!   as `torchvision.ops.batched_nms` does; [`Labels`] know names of classes.
@@ -35,6 +35,7 @@
 //! [torchvision]: https://docs.pytorch.org/vision/stable/transforms.html
 #![forbid(unsafe_code)]
 
+mod beside;
 mod classes;
 mod decode;
 mod detect;

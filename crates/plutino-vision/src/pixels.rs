@@ -40,13 +40,14 @@ impl FromStr for Size {
     }
 }
 
-/// How JSON says a size: `224`, `[224, 320]` or `"224x320"`.
+/// How JSON says a size: `224`, `[224, 320]`, `"224x320"` or `{"height": 224, "width": 320}`.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 enum SizeForm {
     Side(u32),
     Sides([u32; 2]),
     Text(String),
+    Named { height: u32, width: u32 },
 }
 
 impl TryFrom<SizeForm> for Size {
@@ -55,7 +56,9 @@ impl TryFrom<SizeForm> for Size {
     fn try_from(form: SizeForm) -> Result<Self, String> {
         match form {
             SizeForm::Side(side) => side.to_string().parse(),
-            SizeForm::Sides([height, width]) => format!("{height}x{width}").parse(),
+            SizeForm::Sides([height, width]) | SizeForm::Named { height, width } => {
+                format!("{height}x{width}").parse()
+            }
             SizeForm::Text(text) => text.parse(),
         }
     }

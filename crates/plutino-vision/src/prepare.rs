@@ -52,11 +52,15 @@ impl Scale {
             n if n == channels => Ok(values.to_vec()),
             found => Err(VisionError::PerChannel { member, found, channels }),
         };
-        let std = each("std", &recipe.std, 1.0)?;
-        if !std.iter().all(|s| *s != 0.0 && s.is_finite()) {
-            return Err(VisionError::ZeroStd);
+        let (mean, std) = (each("mean", &recipe.mean, 0.0)?, each("std", &recipe.std, 1.0)?);
+        let wrong = |member, wanted| move |&found| VisionError::Number { member, wanted, found };
+        if let Some(found) = mean.iter().find(|number| !number.is_finite()) {
+            return Err(wrong("mean", "a finite number")(found));
         }
-        Ok(Self(each("mean", &recipe.mean, 0.0)?.into_iter().zip(std).collect()))
+        if let Some(found) = std.iter().find(|number| !number.is_normal()) {
+            return Err(wrong("std", "a finite number other than 0")(found));
+        }
+        Ok(Self(mean.into_iter().zip(std).collect()))
     }
 
     /// What each byte of a channel becomes.
@@ -145,9 +149,17 @@ mod tests {
                 .to_string()
                 .contains("mean")
         );
-        assert!(
-            decode(&png(), RGB, &args(&[], &[0.0], None)).unwrap_err().to_string().contains("std")
-        );
+        for (member, mean, std) in [
+            ("std", 0.0, 0.0),
+            ("std", 0.0, 1e-40),
+            ("std", 0.0, f32::NAN),
+            ("std", 0.0, f32::INFINITY),
+            ("mean", f32::NAN, 1.0),
+            ("mean", f32::NEG_INFINITY, 1.0),
+        ] {
+            let error = decode(&png(), RGB, &args(&[mean], &[std], None)).unwrap_err();
+            assert!(error.to_string().starts_with(member), "{error}");
+        }
     }
 
     #[test]

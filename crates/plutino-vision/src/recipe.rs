@@ -7,17 +7,14 @@
 //! {"short": 256, "crop": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225],
 //!  "filter": "bilinear", "order": "rgb", "labels": "imagenet"}
 //! ```
+//!
+//! It may also be what Hugging Face's processors of images write (`preprocessor_config.json`).
 
-use std::path::{Path, PathBuf};
-
-use plutino::ir;
 use serde::Deserialize;
 
+use crate::beside::Members;
 use crate::resample::resize;
 use crate::{Filter, Names, Pixels, Size, VisionError, Wanted};
-
-/// Of the file, at most: a recipe, and perhaps names of some thousand classes.
-const MOST_BYTES: u64 = 4 << 20;
 
 /// How pictures become tensors. What is left open takes the whole picture as it is, with numbers
 /// from 0 to 1.
@@ -27,20 +24,20 @@ const MOST_BYTES: u64 = 4 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[cfg_attr(feature = "clap", command(next_help_heading = "Pictures (png, jpeg, webp, bmp)"))]
-#[serde(deny_unknown_fields, default)]
+#[serde(try_from = "Members")]
 pub struct Recipe {
     /// Subtracted from each channel once pixels are scaled to 0..1; one number, or one for each
     /// channel in the order red, green, blue (ImageNet: 0.485,0.456,0.406). This and the options
     /// below may also stand in a file beside the model, MODEL.preprocess.json, as members of one
-    /// object; the command line counts more [default: 0]
+    /// object, or in Hugging Face's words; the command line counts more [default: 0]
     #[cfg_attr(
         feature = "clap",
-        arg(long, value_name = "R,G,B", value_delimiter = ',', allow_negative_numbers = true)
+        arg(long, value_name = "R,G,B", value_delimiter = ',', allow_negative_numbers = true, value_parser = parse_mean)
     )]
     pub mean: Vec<f32>,
     /// Each channel is divided by this after --mean; same form (ImageNet: 0.229,0.224,0.225)
     /// [default: 1]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "R,G,B", value_delimiter = ','))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "R,G,B", value_delimiter = ',', value_parser = parse_std))]
     pub std: Vec<f32>,
     /// Resize to this height and width (the whole picture) [default: the size recorded in the
     /// model]
@@ -93,6 +90,20 @@ pub struct Placement {
     pub offset: [f64; 2],
 }
 
+/// For clap: what is subtracted.
+#[cfg(feature = "clap")]
+fn parse_mean(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|n: &f32| n.is_finite());
+    number.ok_or_else(|| "a finite number".into())
+}
+
+/// For clap: what is divided by. By what is hardly more than zero numbers become infinite.
+#[cfg(feature = "clap")]
+fn parse_std(text: &str) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|n: &f32| n.is_normal());
+    number.ok_or_else(|| "a finite number other than 0".into())
+}
+
 /// Brightness beside a picture that is fitted.
 const GREY: u8 = 114;
 
@@ -132,23 +143,6 @@ impl Recipe {
         Self { short, crop: None, ..Self::of_classifier(wanted) }
     }
 
-    /// That of the file beside a model, where there is one: `model.preprocess.json` for
-    /// `model.pnnx.param`.
-    ///
-    /// # Errors
-    /// [`VisionError::Io`] and [`VisionError::Recipe`].
-    pub fn beside(model: &str) -> Result<Option<Self>, VisionError> {
-        let path = file_beside(model);
-        match ir::read_small(&path, MOST_BYTES) {
-            Ok(text) => match Self::parse(&text) {
-                Ok(recipe) => Ok(Some(recipe)),
-                Err(reason) => Err(VisionError::Recipe { path, reason }),
-            },
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(VisionError::Io { path, error }),
-        }
-    }
-
     /// This recipe; what it leaves open as the file beside the model says, or without one as
     /// `custom` does.
     ///
@@ -156,22 +150,6 @@ impl Recipe {
     /// Those of [`beside`](Self::beside).
     pub fn for_model(&self, model: &str, custom: Self) -> Result<Self, VisionError> {
         Ok(self.clone().over(Self::beside(model)?.unwrap_or(custom)))
-    }
-
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        if text.trim_ascii_start().first() != Some(&b'{') {
-            return Err("it must hold one object, in braces".into());
-        }
-        let args: Self = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-        if args.short.is_some_and(|short| !(1..=1 << 15).contains(&short)) {
-            return Err("\"short\" must be from 1 to 32768".into());
-        }
-        let cut = args.short.is_some() || args.crop.is_some();
-        match (args.letterbox && cut, args.short.is_some() && args.size.is_some()) {
-            (true, _) => Err("\"letterbox\" goes with neither \"short\" nor \"crop\"".into()),
-            (_, true) => Err("\"short\" and \"size\" exclude each other".into()),
-            _ => Ok(args),
-        }
     }
 
     /// This one, and `base` where it says nothing, nor the opposite.
@@ -263,13 +241,6 @@ fn middle(from: u32, crop: u32) -> i64 {
     }
 }
 
-/// `model.preprocess.json` for `model.pnnx.param`.
-fn file_beside(model: &str) -> PathBuf {
-    let stem = model.strip_suffix(".param").unwrap_or(model);
-    let stem = stem.strip_suffix(".pnnx").unwrap_or(stem);
-    Path::new(&format!("{stem}.preprocess.json")).to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,31 +281,6 @@ mod tests {
         // 1080 x 810 into 640: 640 x 480, 80 on the left.
         let (_, placement) = args.place(&ramp(size(1080, 810)), Some(size(640, 640))).unwrap();
         assert_eq!(placement, Placement { scale: [640.0 / 1080.0; 2], offset: [80.0, 0.0] });
-    }
-
-    #[test]
-    fn files() {
-        let parse = |text: &str| Recipe::parse(text.as_bytes());
-        let all = r#"{"short": 256, "crop": [224, 192], "mean": [0.5], "std": [0.25, 0.5, 1],
-            "filter": "bicubic", "order": "bgr", "no_exif": true, "labels": ["a", "b"]}"#;
-        let args = parse(all).unwrap();
-        assert_eq!((args.short, args.crop), (Some(256), Some(size(224, 192))));
-        assert_eq!((args.filter, args.order), (Some(Filter::Bicubic), Some(Order::Bgr)));
-        assert_eq!(parse(r#"{"size": "8x9"}"#).unwrap().size, Some(size(8, 9)));
-        for wrong in [
-            r#"{"sise": 8}"#,
-            r#"{"size": 0}"#,
-            r#"{"short": 0}"#,
-            r#"{"short": 99999}"#,
-            r#"{"short": 8, "size": 8}"#,
-            r#"{"letterbox": true, "crop": 8}"#,
-            r#"{"labels": "names.txt"}"#,
-            "[]",
-        ] {
-            assert!(parse(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(file_beside("a.pnnx.param"), Path::new("a.preprocess.json"));
-        assert_eq!(file_beside("a/b.param"), Path::new("a/b.preprocess.json"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::memory_map::Totals;
-use crate::output::{Output, bytes, millis, progress};
+use crate::names;
+use crate::output::{Output, bytes, millis, progress, warn_all};
 use crate::session::SessionArgs;
 use crate::system;
 use crate::timing::{Timing, as_millis};
@@ -71,8 +72,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
     let session = args.session.session(&model)?;
     let start = Instant::now();
-    let plan = session.plan(&specs)?;
+    let plan = session.plan(&specs);
     let plan_time = start.elapsed();
+    let plan = plan.map_err(|error| inputs::refused_inputs(error, &model, &specs))?;
+    warn_all(names::misplaced(&model, &plan));
 
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut times = Vec::new();

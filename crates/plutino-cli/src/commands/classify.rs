@@ -48,9 +48,10 @@ struct Guess {
 const BAR: usize = 24;
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let pictures = args.images.pictures()?;
     let mut printer =
         args.format.printer(out, &["picture", "rank", "class", "name", "probability"]);
-    args.images.each(Recipe::of_classifier, |shot, labels| {
+    args.images.each(&pictures, Recipe::of_classifier, |shot, labels| {
         let Shot { name, outputs, time, .. } = shot;
         let scores = scores(&outputs)?;
         let labels = labels.of_classes(scores.numel())?;

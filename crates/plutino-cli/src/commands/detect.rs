@@ -67,11 +67,12 @@ struct BoxReport {
 }
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
+    let pictures = args.images.pictures()?;
     let suppressor = Suppressor::new(args.iou)?;
-    let mut drawings = args.output.as_deref().map(Drawings::new);
+    let mut drawings = Drawings::asked(args.output.as_deref(), pictures.len())?;
     let mut printer =
         args.format.printer(out, &["picture", "class", "name", "score", "x1", "y1", "x2", "y2"]);
-    args.images.each(Recipe::of_detector, |shot, labels| {
+    args.images.each(&pictures, Recipe::of_detector, |shot, labels| {
         let Shot { name, pixels, placement, outputs, time, .. } = shot;
         let decoded = Boxes::read(&outputs, args.layout, args.score)?;
         let mut found = match decoded.layout {

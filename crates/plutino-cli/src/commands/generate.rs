@@ -205,7 +205,9 @@ impl Args {
         let loading = files.options(files.load_options())?;
         let options = self.session.options()?;
         let load = || Decoder::load_with(path, loading, options);
-        Ok((during(&format!("loading {}", path.display()), load)?, tokenizer))
+        let decoder = during(&format!("loading {}", path.display()), load)?;
+        self.session.check_names(&decoder.models().collect::<Vec<_>>())?;
+        Ok((decoder, tokenizer))
     }
 }
 

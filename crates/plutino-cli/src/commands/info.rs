@@ -5,6 +5,7 @@ use crate::costs::{self, CostReport};
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
 use crate::memory_map::{self, AllocationRow, Totals, ValueRow};
+use crate::names;
 use crate::output::{Output, bytes, count, si, write_file};
 use crate::session::{LimitArgs, MemoryArg};
 use plutino::ir::{Graph, Operator, OperatorId};
@@ -199,11 +200,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
         let memory = args.memory.unwrap_or(MemoryArg::Fast);
         let session = args.limits.session(&model, memory)?;
-        let plan = session.plan(&specs)?;
+        let plan = session.plan(&specs);
+        let plan = plan.map_err(|error| inputs::refused_inputs(error, &model, &specs))?;
         report.cost = args
             .cost
             .then(|| CostReport::new(&plan, &session.estimator(), session.isa().to_string()));
 
+        report.warnings.extend(names::warnings(&model, &plan));
         describe_plan(args, &plan, &mut report);
         if args.plan {
             describe_body_plans(&session, &model, &mut report);
@@ -318,8 +321,6 @@ fn describe_plan(args: &Args, plan: &Plan, report: &mut Report) {
     report.values = (args.plan || args.memory.is_some()).then(values);
     report.allocations = args.memory.map(|_| memory_map::allocations(plan));
     report.passes = args.passes.then(|| plan.passes().iter().map(Pass::from).collect());
-    report.warnings.extend(plan.warnings().iter().map(ToString::to_string));
-    report.warnings.extend(plan.placement().notes.iter().map(ToString::to_string));
 }
 
 fn placed(contexts: &[Arc<Context>], plan: &Plan) -> Vec<Placed> {

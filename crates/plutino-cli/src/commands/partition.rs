@@ -2,12 +2,14 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, Open, ShapeArg};
-use crate::output::{Output, count, write_file};
+use crate::names;
+use crate::output::{Output, count, warn, warn_all, write_file};
 use crate::session::{self, SessionArgs};
 use plutino::Partition;
+use plutino::ir::quote;
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Write a model as several: one for each context, and what goes from one to the other
 ///
@@ -60,12 +62,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let options = files.options(files.load_options())?.with_own_definitions(&args.model)?;
     let model = args.session.load(&args.model)?;
     let specs = inputs::specs(&args.shapes, &inputs::slots(&model), Open::Refuse)?;
-    let plan = args.session.session(&model)?.plan(&specs)?;
-    crate::output::warn_all(
-        plan.placement().notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
-    );
+    let plan = args.session.session(&model)?.plan(&specs);
+    let plan = plan.map_err(|error| inputs::refused_inputs(error, &model, &specs))?;
+    warn_all(names::misplaced(&model, &plan));
     let partition = Partition::of(&model, &plan).map_err(|e| Failure::Model(e.to_string()))?;
-    let cannot = |what: &std::path::Path| {
+    let cannot = |what: &Path| {
         let what = what.display().to_string();
         move |e: std::io::Error| Failure::usage(format!("cannot write '{what}': {e}"))
     };
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         }
         parts.push(Part { model: name, context: part.context, operators });
     }
+    warn_of_others(&args.output, parts.len())?;
     let link =
         |link: &plutino::Link| Link { operand: link.operand.clone(), from: link.from, to: link.to };
     let manifest = Manifest { parts, links: partition.links().iter().map(link).collect() };
@@ -92,6 +94,51 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         true => out.json(&manifest),
         false => {
             Ok(writeln!(out, "{}: {}", path.display(), count(manifest.links.len(), "operand"))?)
+        }
+    }
+}
+
+/// Tells of parts that a partition into more parts left there. They stay: nobody knows whose they
+/// are.
+fn warn_of_others(folder: &Path, parts: usize) -> Result<(), Failure> {
+    let cannot = |e| Failure::usage(format!("cannot read '{}': {e}", folder.display()));
+    let mut others = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name().to_string_lossy().into_owned();
+        if part_of(&name).is_some_and(|number| number >= parts) {
+            others.push(name);
+        }
+    }
+    others.sort();
+    if let Some(first) = others.first() {
+        let (folder, count) = (folder.display(), count(others.len(), "file"));
+        let first = quote(first);
+        warn(&format!(
+            "'{folder}' holds {count} of parts that this partition does not have, such as {first}: \
+             remove them, or give an empty folder"
+        ));
+    }
+    Ok(())
+}
+
+/// The number of the part that a file, or a folder of definitions, is called after.
+fn part_of(name: &str) -> Option<usize> {
+    let (number, end) = name.strip_prefix("part")?.split_once('.')?;
+    let known = ["pnnx.param", "pnnx.bin", "definitions"].contains(&end);
+    number.parse().ok().filter(|_| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_parts() {
+        assert_eq!(part_of("part0.pnnx.param"), Some(0));
+        assert_eq!(part_of("part12.pnnx.bin"), Some(12));
+        assert_eq!(part_of("part3.definitions"), Some(3));
+        for other in ["partition.json", "part.pnnx.bin", "part1.pnnx.bin.old", "party1.pnnx.bin"] {
+            assert_eq!(part_of(other), None, "{other}");
         }
     }
 }

@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Need, Open, ShapeArg};
 use crate::memory_map;
-use crate::output::{Output, progress, write_file};
+use crate::names;
+use crate::output::{Output, progress, warn_all, write_file};
 use crate::profile::against::{Against, Change};
 use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
@@ -77,6 +78,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let start = Instant::now();
     let (run, plan) = prepare(args, &model, &session)?;
     let plan_time = start.elapsed();
+    warn_all(names::misplaced(&model, &plan));
     let request = run.request();
     let bar = progress("running", (args.warmup + args.runs) as u64);
     let mut profiles = Vec::new();
@@ -151,7 +153,8 @@ fn prepare(
     let slots = inputs::slots(model);
     if args.request.is_plain() {
         let run = Prepared::plain(model, read(args, || args.files.one(&slots, &args.shapes))?);
-        let plan = session.plan_request(&run.request())?;
+        let plan = session.plan_request(&run.request());
+        let plan = plan.map_err(|error| run.refused(error, model))?;
         return Ok((run, plan));
     }
     if !args.files.is_empty() && !args.shapes.is_empty() {
@@ -169,10 +172,12 @@ fn prepare(
             let needed: Vec<_> =
                 slots.into_iter().filter(|slot| missing.contains(&slot.operand)).collect();
             run.make_up(&needed, &args.shapes)?;
-            let plan = session.plan_request(&run.request())?;
+            let plan = session.plan_request(&run.request());
+            let plan = plan.map_err(|error| run.refused(error, model))?;
             Ok((run, plan))
         }
-        plan => Ok((run, plan?)),
+        Err(error) => Err(run.refused(error, model)),
+        Ok(plan) => Ok((run, plan)),
     }
 }
 

@@ -7,17 +7,19 @@ use crate::elements::Elements;
 use crate::failure::Failure;
 use crate::finite;
 use crate::inputs::{self, FileArgs, Need, Slot};
+use crate::names;
 use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::pictures::free;
 use crate::request::{Prepared, RequestArgs};
 use crate::session::SessionArgs;
 use crate::timing::as_millis;
-use plutino::npy::npz;
+use plutino::ir::write_whole;
+use plutino::npy::{NpyError, npz};
 use plutino::{Session, State, Tensor};
 use plutino_vision::{Class, Labels, Names, Pixels, Recipe, likeliest};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -264,7 +266,10 @@ fn write(path: &Path, runs: &[Prepared], written: &[Vec<(String, Tensor)>]) -> R
     });
     let storable = named.map(|(name, tensor)| Ok((name, numpy::storable(tensor)?)));
     let arrays = storable.collect::<Result<Vec<_>, Failure>>()?;
-    Ok(npz::save(path, arrays.iter().map(|(name, array)| (name, array.view())))?)
+    let arrays = arrays.iter().map(|(name, array)| (name, array.view()));
+    let saved = write_whole(path, |file| npz::write(BufWriter::new(file), arrays));
+    let in_file = |error| NpyError::File { path: path.to_owned(), source: Box::new(error) };
+    Ok(saved.map_err(in_file)?)
 }
 
 /// What the outputs of each run are called before their names: the stem of the picture, numbered
@@ -297,16 +302,19 @@ fn compute(
     state: Option<&mut State>,
 ) -> Result<(Vec<(String, Tensor)>, Duration, Vec<String>), Failure> {
     let request = run.request();
+    let refused = |error| run.refused(error, session.model());
     let plan = during("planning", || match &state {
         Some(state) => session.plan_with_state(state, &request),
         None => session.plan_request(&request),
-    })?;
-    let warnings = plan.warnings().iter().map(ToString::to_string).collect();
+    });
+    let plan = plan.map_err(refused)?;
+    let warnings = names::warnings(session.model(), &plan);
     let start = Instant::now();
-    let mut outputs = during("running", || match state {
+    let outputs = during("running", || match state {
         Some(state) => session.run_named_with_state(state, &request),
         None => session.run_named(&request),
-    })?;
+    });
+    let mut outputs = outputs.map_err(refused)?;
     let time = start.elapsed();
     if !args.request.names_results() {
         outputs.iter_mut().enumerate().for_each(|(i, (name, _))| *name = format!("out{i}"));

@@ -59,10 +59,11 @@ const OPACITY: f32 = 0.55;
 const GROUND: [&str; 4] = ["", "__background__", "background", "ground"];
 
 pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
-    let mut drawings = args.output.as_deref().map(Drawings::new);
-    let mut masks = args.mask.as_deref().map(Drawings::new);
+    let pictures = args.images.pictures()?;
+    let mut drawings = Drawings::asked(args.output.as_deref(), pictures.len())?;
+    let mut masks = Drawings::asked(args.mask.as_deref(), pictures.len())?;
     let mut printer = args.format.printer(out, &["picture", "class", "name", "pixels", "share"]);
-    args.images.each(Recipe::of_segmenter, |shot, labels| {
+    args.images.each(&pictures, Recipe::of_segmenter, |shot, labels| {
         let Shot { name, pixels, placement, seen, outputs, time } = shot;
         let segments = Segments::read(&outputs, seen, &placement, pixels.size())?;
         let labels = labels.of_classes(segments.count)?;

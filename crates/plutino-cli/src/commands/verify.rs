@@ -3,6 +3,7 @@
 use crate::deviation::deviation;
 use crate::failure::Failure;
 use crate::inputs::{self, ConvertArgs};
+use crate::names;
 use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::SessionArgs;
@@ -100,9 +101,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     })?;
     let session = args.session.session(&model)?;
     let specs: Vec<_> = inputs.iter().map(Tensor::spec).collect();
+    let computed = during("running", || Ok((session.plan(&specs)?, session.run(&inputs)?)));
     let (plan, outputs) =
-        during("running", || Ok::<_, Failure>((session.plan(&specs)?, session.run(&inputs)?)))?;
-    let warnings = model.warnings().iter().chain(plan.warnings()).map(ToString::to_string);
+        computed.map_err(|error| inputs::refused_inputs(error, &model, &specs))?;
+    let warnings = model.warnings().iter().map(ToString::to_string);
+    let warnings = warnings.chain(names::warnings(&model, &plan));
 
     let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
     let compared = outputs.iter().zip(&expected).enumerate();

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, Open, ShapeArg};
+use crate::names;
 use crate::output::{Output, bytes, during, progress, warn_all, write_file};
 use crate::profile::report::faster_half;
 use crate::session::{LoadArgs, SessionArgs};
@@ -218,7 +219,7 @@ fn plan(args: &Args, model: &Model, zeros: bool, data: &mut Data) -> Result<Vec<
     };
     during("inferring shapes", || data.add_unfused(model, &specs));
     data.add_plan(&plan);
-    let mut notes: Vec<String> = plan.warnings().iter().map(ToString::to_string).collect();
+    let mut notes = names::warnings(model, &plan);
     if let Some(tensors) = tensors.filter(|_| !args.no_profile) {
         match profile(&session, &tensors, args.runs) {
             Ok(times) => data.set_times(times),

@@ -214,6 +214,9 @@ fn passes_can_be_left_out() {
     assert!(all > 1 && activations(&[]) == 0);
     assert_eq!(activations(&["--disable", "layout,fuse@relu"]), 1);
     assert_eq!(activations(&["--stop-after", "infer"]), all);
+    let unknown = ["bench", &model, "-n", "1", "--disable", "layout,fuse@rellu"];
+    let error = fails(&unknown, 2);
+    assert!(error.contains("--disable fuse@rellu: the model has no operator"), "{error}");
     for args in [["--disable", "infer"], ["--disable", "fuze@relu"], ["--stop-after", "fuze"]] {
         let message = fails(&[&["bench", &model, "-n", "1"], &args[..]].concat(), 2);
         assert!(message.contains(args[1]), "{message}");
@@ -322,6 +325,33 @@ fn exit_codes() {
     fails(&["run", "-o", &folder.path("no/such/folder/out.npz")], 2);
     fails(&["run", "-t", "0"], 2);
     fails(&["bench", &model, "--shape", "1x1x8x8", "-n", "0"], 2);
+    // Inputs of shapes that the file rules out; where it says nothing, operators speak: 3.
+    let wrong = plutino::Tensor::zeros(plutino::DType::F32, [2, 3, 8, 8]).unwrap();
+    let array = folder.path("wrong.npy");
+    plutino::npy::save(&array, &wrong.view()).unwrap();
+    let expected = digits("outputs.npz");
+    for args in [
+        &["run", &model, "-i", &array][..],
+        &["run", &model, "-i", &array, "--fetch", "8"],
+        &["bench", &model, "-i", &array],
+        &["bench", &model, "--shape", "2x3x8x8"],
+        &["profile", &model, "--shape", "2x3x8x8"],
+        &["info", &model, "--plan", "--shape", "2x3x8x8"],
+        &["verify", &model, "--inputs", &array, "--expected", &expected],
+    ] {
+        let message = fails(args, 2);
+        assert!(message.contains("'0' is (2,3,8,8), the file records (?,1,8,8)f32"), "{message}");
+        assert!(message.contains("convbn2d_0"), "{message}");
+    }
+    let open = folder.write(
+        "open.pnnx.param",
+        program_text(&[
+            "pnnx.Input in 0 1 a #a=(?,?)f32",
+            "torch.matmul m 2 1 a a y",
+            "pnnx.Output o 1 0 y",
+        ]),
+    );
+    fails(&["bench", &open, "--shape", "2x3"], 3);
     // 3: models.
     let message = fails(&["check", &folder.path("none")], 3);
     assert!(message.contains("none.pnnx.param"), "{message}");

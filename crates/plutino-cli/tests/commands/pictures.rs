@@ -103,7 +103,42 @@ fn a_file_beside_the_model_says_how_pictures_are_prepared() {
     assert!(out.lines().nth(1).unwrap().ends_with("digit 3"), "{out}");
     folder.write("model.preprocess.json", r#"{"mean": 0, "sice": 8}"#);
     let (_, err) = run(&["run", &model, "-i", &picture], 2);
-    assert!(err.contains("model.preprocess.json: "), "{err}");
+    assert!(err.contains("model.preprocess.json: \"sice\" is not known"), "{err}");
+    // In the words of Hugging Face.
+    let recipe = serde_json::json!({"do_normalize": true, "image_mean": [0.5], "image_std": [0.25],
+        "do_rescale": true, "rescale_factor": 1.0 / 255.0, "do_resize": true, "resample": 2,
+        "size": {"height": 8, "width": 8}});
+    folder.write("model.preprocess.json", recipe.to_string());
+    assert_eq!(elements(&json(&["run", &model, "-i", &picture, "--json"])), elements(&prepared));
+}
+
+/// What a decoder would paint grey is no picture.
+#[test]
+fn pictures_that_are_cut_short_are_refused() {
+    let (folder, model) = (Folder::new(), digits("model.pnnx.param"));
+    let pictures = concat!(env!("CARGO_MANIFEST_DIR"), "/../plutino-vision/tests/pictures");
+    for name in ["turned.jpg", "rgb.png", "lossless.webp", "lossy.webp", "rgb.bmp"] {
+        let whole = std::fs::read(format!("{pictures}/{name}")).unwrap();
+        let cut = folder.write(name, &whole[..whole.len() * 3 / 4]);
+        for command in ["classify", "run"] {
+            let error = fails(&[command, &model, "-i", &cut], 2);
+            assert!(error.contains(&format!("{name}: ")), "{error}");
+        }
+    }
+}
+
+/// Arguments that would make NaN of every pixel.
+#[test]
+fn mean_and_std_are_numbers_that_pictures_survive() {
+    let (model, picture) = (digits("model.pnnx.param"), digits("samples/3.png"));
+    for (option, values) in
+        [("--mean", &["nan", "inf", "-inf"][..]), ("--std", &["0", "nan", "inf", "1e-45"])]
+    {
+        for value in values {
+            let error = fails(&["run", &model, "-i", &picture, &format!("{option}={value}")], 2);
+            assert!(error.contains(option) && error.contains("a finite number"), "{error}");
+        }
+    }
 }
 
 /// A file of the fixture `shapes`.
@@ -163,6 +198,13 @@ fn detect_finds_every_shape_and_nothing_else() {
     let one = folder.path("one.png");
     let several = [&["detect", &model, "-o", &one, "-i"], &pictures[..]].concat();
     assert!(fails(&several, 2).contains("give a folder"));
+    let jpeg = folder.path("one.jpg");
+    let error = fails(&["detect", &model, "-o", &jpeg, "-i", pictures[0]], 2);
+    assert!(error.contains("ends in .png") && !std::path::Path::new(&jpeg).exists(), "{error}");
+    assert!(!std::path::Path::new(&one).exists());
+    let capitals = folder.path("one.PNG");
+    ok(&["detect", &model, "-o", &capitals, "-i", pictures[0]]);
+    assert_eq!(read_png(&capitals).0, (160, 120));
     let csv = ok(&["detect", &model, "-i", pictures[0], "--csv"]);
     assert_eq!(csv.lines().count() - 1, truth["0.png"].as_array().unwrap().len());
 }

@@ -2,6 +2,7 @@
 
 use crate::{Folder, digits, fails, json, ok, plutino, run};
 use serde_json::Value;
+use std::path::Path;
 
 const SHAPE: [&str; 2] = ["--shape", "4x1x8x8"];
 
@@ -160,6 +161,26 @@ fn steps_are_placed_in_contexts() {
     );
     assert!(out.contains("\ncontext 0, ") && out.contains("\ncontext 1, "), "{out}");
     assert!(warned.contains("'nn.Conv2d' cannot be placed in context 7"), "{warned}");
+    // Whoever plans tells of names that mean nothing.
+    let odd = ["--contexts", "2", "--place", "convbn2d_9=1", "--together", "hed,nn.Conv2d"];
+    let (shape, picture) = (&SHAPE[..], digits("samples/3.png"));
+    for (command, more) in [
+        (&["info", "--plan"][..], shape),
+        (&["bench", "-n", "1"], shape),
+        (&["profile", "-n", "1"], shape),
+        (&["run"], &["-i", &picture]),
+        (&["classify"], &["-i", &picture]),
+    ] {
+        let (_, warned) = run(&[command, &[&model], more, &odd[..]].concat(), 0);
+        for (name, meant) in [("convbn2d_9", "convbn2d_"), ("hed", "head")] {
+            let told =
+                format!("no operator has the name, scope or type '{name}'; the most similar");
+            assert!(warned.contains(&told) && warned.contains(meant), "{command:?}: {warned}");
+        }
+    }
+    let fused = ["--contexts", "2", "--together", "relu,head"];
+    let (_, warned) = run(&[&["run", &model, "-i", &picture], &fused[..]].concat(), 0);
+    assert!(warned.contains("'relu' means nothing of the plan"), "{warned}");
     for bad in ["0", "1000000", "x", "0/", "0/0-"] {
         fails(&["info", &model, "--plan", "--contexts", bad], 2);
     }
@@ -227,6 +248,14 @@ fn a_model_becomes_several() {
         values.iter().find(|(name, _)| name == operand).unwrap().1.clone()
     });
     assert_eq!(results.collect::<Vec<_>>(), expected);
+    // What a partition into more parts left there is told of, and stays.
+    let left = ["part7.pnnx.param", "part7.pnnx.bin"].map(|name| format!("{parts}/{name}"));
+    left.iter().for_each(|path| std::fs::write(path, "").unwrap());
+    std::fs::write(format!("{parts}/party.pnnx.bin"), "").unwrap();
+    let (_, warned) =
+        run(&[&["partition", &model, "-o", &parts], &place[..], &shape[..]].concat(), 0);
+    assert!(warned.contains("2 files of parts that this partition does not have"), "{warned}");
+    assert!(warned.contains("part7.pnnx.bin") && left.iter().all(|p| Path::new(p).exists()));
     fails(&["partition", &model, "-o", &parts, "--place", "head=1"], 2);
 }
 

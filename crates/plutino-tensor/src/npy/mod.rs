@@ -31,6 +31,7 @@ pub mod npz;
 use crate::buffer::byte_len;
 use crate::{DType, Tensor, TensorError, TensorView, stop};
 use header::Header;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -131,14 +132,28 @@ pub fn load(path: impl AsRef<Path>) -> Result<Tensor, NpyError> {
     bytes.and_then(|bytes| read(&bytes)).map_err(NpyError::in_file(path))
 }
 
-/// Writes a `.npy` file.
+/// Writes a `.npy` file. What is written of one that fails does not stay.
 ///
 /// # Errors
 /// [`NpyError::File`] around whatever is wrong.
 pub fn save(path: impl AsRef<Path>, tensor: &TensorView<'_>) -> Result<(), NpyError> {
-    let path = path.as_ref();
-    let file = std::fs::File::create(path).map_err(NpyError::from);
-    file.and_then(|file| write(io::BufWriter::new(file), tensor)).map_err(NpyError::in_file(path))
+    save_file(path.as_ref(), |file| write(file, tensor))
+}
+
+/// Writes a file; what is written of one that fails does not stay.
+fn save_file(
+    path: &Path,
+    write: impl FnOnce(io::BufWriter<&File>) -> Result<(), NpyError>,
+) -> Result<(), NpyError> {
+    let save = || {
+        let file = File::create(path)?;
+        let written = write(io::BufWriter::new(&file));
+        if written.is_err() && file.metadata().is_ok_and(|data| data.is_file()) {
+            let _ = std::fs::remove_file(path); // what is told is the first error
+        }
+        written
+    };
+    save().map_err(NpyError::in_file(path))
 }
 
 /// Bytes that are read between two looks at the signal to stop.

@@ -16,7 +16,6 @@ use flate2::bufread::DeflateDecoder;
 use rawzip::path::{EntryPath, ZipFilePath};
 use rawzip::{CompressionMethod, ZipArchive, ZipArchiveWriter};
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -46,16 +45,7 @@ pub fn save<'a, N: AsRef<str>>(
     path: impl AsRef<Path>,
     arrays: impl IntoIterator<Item = (N, TensorView<'a>)>,
 ) -> Result<(), NpyError> {
-    let path = path.as_ref();
-    let save = || {
-        let file = File::create(path)?;
-        let written = write(io::BufWriter::new(&file), arrays);
-        if written.is_err() && file.metadata().is_ok_and(|data| data.is_file()) {
-            let _ = std::fs::remove_file(path); // what is told is the first error
-        }
-        written
-    };
-    save().map_err(NpyError::in_file(path))
+    super::save_file(path.as_ref(), |file| write(file, arrays))
 }
 
 /// Reads all arrays from the bytes of a npz file, in the file's order.

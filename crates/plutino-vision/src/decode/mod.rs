@@ -194,6 +194,27 @@ mod tests {
         assert!(Pixels::read(&huge).is_err());
     }
 
+    /// What is missing may be no part of the picture: check sums, notes of the camera.
+    #[test]
+    fn files_that_are_cut_are_refused_or_whole() {
+        let names = std::fs::read_dir(FOLDER).unwrap().map(|e| e.unwrap().file_name());
+        for name in names.map(|name| name.into_string().unwrap()) {
+            let file = picture(&name);
+            let Ok(whole) = Pixels::read_as_stored(&file) else { continue };
+            for kept in 0..file.len() {
+                match Pixels::read_as_stored(&file[..kept]) {
+                    Ok(pixels) => {
+                        let of = file.len();
+                        assert_eq!(pixels, whole, "{kept} of {of} bytes of {name}");
+                        assert!(!name.ends_with("jpg"), "{kept} of {of} bytes of {name}");
+                    }
+                    Err(VisionError::NoPicture) => assert!(kept < 32, "{kept} bytes of {name}"),
+                    Err(error) => assert!(matches!(error, VisionError::Decode { .. }), "{error}"),
+                }
+            }
+        }
+    }
+
     /// Cut, and with bytes that changed: whatever comes of it, it ends, and no decoder panics.
     #[test]
     fn damaged_pictures_end_in_pixels_or_errors() {
