@@ -2,6 +2,7 @@
 PyTorch is not installed."""
 
 import math
+import threading
 import unittest
 
 import plutino
@@ -177,6 +178,38 @@ class Sizes(unittest.TestCase):
         half = Function(lambda x: x * 2 if x.shape[0] * 0.3 < 2 else x)
         with self.assertRaisesRegex(plutino.ExportError, "satisfy the generated guard 0.3"):
             exported(half, torch.rand(6, 3), dynamic={"x": {0: "n"}})
+
+
+class Threads(unittest.TestCase):
+    def test_exports_take_turns(self):
+        answer = torch.SymBool.__bool__
+        inside, over, found = threading.Event(), threading.Event(), {}
+
+        def first(x):
+            if not isinstance(x.shape[0], int):  # while it is exported
+                other.start()
+                inside.wait(0.5)
+            return x * 2 if x.shape[0] != 1 else x * 3
+
+        def second(x):
+            if not isinstance(x.shape[0], int):
+                inside.set()
+                over.wait(5)
+            return x * 2 if x.shape[0] != 2 else x * 3
+
+        def export(name, function):
+            x = torch.rand(6, 3)
+            found[name] = exported(Function(function), x, dynamic=True)
+
+        other = threading.Thread(target=export, args=("second", second))
+        export("first", first)
+        over.set()
+        other.join()
+        self.assertIs(torch.SymBool.__bool__, answer)
+        for name, refused in (("first", 1), ("second", 2)):
+            with self.assertRaises(plutino.InputError):
+                found[name](torch.rand(refused, 3))
+            found[name](torch.rand(3 - refused, 3))
 
 
 if __name__ == "__main__":

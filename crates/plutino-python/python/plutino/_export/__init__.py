@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import os
+import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
@@ -89,17 +90,54 @@ def export(
     half precision, or 8 times what PyTorch itself deviates from f64.)
 
     A module that is training is refused: call ``eval()`` first.
+
+    Exports in several threads wait for each other.
     """
     _check(module, exporter)
     if tolerance is not None:
         tolerance = _arguments.real("tolerance", tolerance, "a number, not negative")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise _arguments.refusal("kwargs", "a mapping of names to arguments", kwargs)
-    classes.register()
-    signature = Signature.of(module)
-    call = _detached(signature.arguments(*given(example_inputs, kwargs)))
     param, bin = _paths(path)
-    found = Export(param, bin, None, "pnnx", signature=signature)
+    with _turn.lock:
+        classes.register()
+        signature = Signature.of(module)
+        call = _detached(signature.arguments(*given(example_inputs, kwargs)))
+        found = Export(param, bin, None, "pnnx", signature=signature)
+        return _exported(found, module, call, dynamic, exporter, check, tolerance)
+
+
+class _Turn:
+    """Whose turn it is: exporters replace methods of PyTorch's classes and of the module, write to
+    its buffers and put them back, and pnnx has the folder of the process."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        # Reentrant: a handler of a signal may export in the middle of an export.
+        self.lock = threading.RLock()
+
+
+_turn = _Turn()
+
+if hasattr(os, "register_at_fork"):
+    # A thread of the parent that exports is not in the child.
+    os.register_at_fork(after_in_child=_turn.renew)
+
+
+def _exported(
+    found: Export,
+    module: Any,
+    call: Arguments,
+    dynamic: Any,
+    exporter: Optional[str],
+    check: bool,
+    tolerance: Optional[float],
+) -> Export:
+    """:func:`export`, of arguments that are what they must be."""
+    signature, param, bin = found.signature, found.param, found.bin
+    assert signature is not None
     expected = _expected(module, call, signature)
     captured = None
     if exporter != "pnnx" and capture.available():

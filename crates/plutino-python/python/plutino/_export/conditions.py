@@ -8,6 +8,7 @@ import functools
 import math
 import re
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 _FUNCTIONS = {
@@ -143,18 +144,20 @@ Asked = List[Tuple[Any, bool]]
 
 @contextlib.contextmanager
 def asked() -> Iterator[Asked]:
-    """Notes what the module's own Python asks of sizes that vary. PyTorch keeps no record of what it
-    answers by itself: it assumes that such a size is at least 2."""
+    """Notes what the module's own Python asks of sizes that vary, in this thread. PyTorch keeps no
+    record of what it answers by itself: it assumes that such a size is at least 2. One at a time:
+    exports wait for each other."""
     import torch
 
     found: Asked = []
     answer = torch.SymBool.__bool__
+    thread = threading.get_ident()
 
     def noted(self: Any) -> bool:
         result: bool = answer(self)
         # Code that PyTorch generates has no name of a module.
         name = sys._getframe(1).f_globals.get("__name__", "torch")
-        if name.partition(".")[0] != "torch":
+        if name.partition(".")[0] != "torch" and threading.get_ident() == thread:
             found.append((getattr(self.node, "expr", None), result))
         return result
 
