@@ -154,6 +154,58 @@ class Sizes(unittest.TestCase):
             lambda x: torch.cond(x.shape[0] > 3, lambda x: x * 2, lambda x: x * 3, (x,)), (1, 3, 5)
         )
 
+    def test_nothing(self):
+        right, ones = self.right, torch.ones(1, 3)
+        for function in (
+            lambda x: x * 2,
+            lambda x: x.sum(0),
+            lambda x: x.amax(1),
+            lambda x: torch.cat([x, ones]),
+            lambda x: (x @ x.t()).softmax(-1) @ x,
+            lambda x: nn.functional.layer_norm(x, (3,)),
+        ):
+            right(function, (0, 1, 2))
+        # What PyTorch knows of sizes that are at least 2 it does not ask.
+        for function in (
+            lambda x: ones if x.shape[0] == 0 else x.sum(0, keepdim=True),
+            lambda x: ones if x.numel() == 0 else x.sum(0, keepdim=True),
+            lambda x: x.sum(0, keepdim=True) if x.shape[0] else ones,
+            lambda x: ones if 0 in x.shape else x.sum(0, keepdim=True),
+            lambda x: (x.sum(0) + 1) / max(x.shape[0], 1),
+            lambda x: (x.sum(0) + 1) / torch.sym_max(x.shape[0], 1),
+            lambda x: x.sum(0) + abs(x.shape[0] - 1),
+            lambda x: x.amax(0),
+        ):
+            right(function, (1, 2), refused=(0,))
+        for function in (
+            lambda x: x.new_zeros(x[:2].shape[0], 3),
+            lambda x: x[:2].sum(0) / x[:2].shape[0],
+            lambda x: torch.ones(3) * x[-2:].shape[0],
+        ):
+            right(function, (2, 3), refused=(0, 1))
+
+    def test_nothing_is_refused_where_it_was_not_tried(self):
+        found = exported(Function(lambda x: x * 2), torch.rand(6, 3), dynamic=True, check=False)
+        found(torch.rand(1, 3))
+        with self.assertRaisesRegex(plutino.InputError, "dimension 0 of 'x' is 0.* at least 1"):
+            found(torch.rand(0, 3))
+
+    def test_caches_that_are_empty(self):
+        class Cached(nn.Module):
+            def forward(self, x, past, mask):
+                keys = torch.cat([past, x], 1)
+                scores = (x @ keys.transpose(1, 2)).masked_fill(mask[:, None] == 0, -1e9)
+                return scores.softmax(-1) @ keys, keys
+
+        net, dims = Cached(), {"x": {1: "n"}, "past": {1: "past"}, "mask": {1: None}}
+        for dynamic in (True, {**dims, "mask": {1: torch.export.Dim.AUTO}}):
+            call = torch.rand(1, 2, 4), torch.rand(1, 3, 4), torch.ones(1, 5)
+            found = plutino.compile(net.eval(), call, dynamic=dynamic)
+            for new, old in ((2, 3), (1, 4), (3, 0), (1, 0)):
+                call = torch.rand(1, new, 4), torch.rand(1, old, 4), torch.ones(1, new + old)
+                for a, b in zip(found(*call), net(*call)):
+                    torch.testing.assert_close(a, b)
+
     def test_functions_of_integers(self):
         for function in (
             lambda x: x * (x.shape[0] & 3),

@@ -415,7 +415,7 @@ def _compare(
         if isinstance(at, Item):
             verify.same_number(at.of(results), leaf, tolerance)
     if error <= tolerance:
-        _settle_ones(session, found, module, call, feeds)
+        _settle_small(session, found, module, call, feeds, leaves)
         return
     operators = None
     if captured is not None:
@@ -424,29 +424,54 @@ def _compare(
     raise verify.refuse(error, tolerance, output, pair, operators)
 
 
-def _settle_ones(session: Session, found: Export, module: Any, call: Any, feeds: Any) -> None:
-    """Runs module and model with sizes of 1, where the module asked for them."""
+def _settle_small(
+    session: Session, found: Export, module: Any, call: Any, feeds: Any, leaves: List[Any]
+) -> None:
+    """Runs module and model with sizes of 1 and 0, where sizes vary. ``leaves``: the module's
+    results for the call."""
     import torch
 
     signature = found.signature
     assert signature is not None
 
-    def right(narrowed: Any) -> bool:
+    example = [
+        verify.tensors([leaf])[0] if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
+        for at, leaf in zip(signature.outputs, leaves)
+        if isinstance(at, (int, Item))
+    ]
+
+    def compare(narrowed: Any) -> Optional[bool]:
         args, kwargs = copy.deepcopy(narrowed)
         try:
-            with torch.no_grad(), _unchanged(module):
-                leaves, _ = classes.flatten(module(*args, **kwargs))
-            results = session.run(None, feeds_of(session, signature, found.states, narrowed))
+            with torch.no_grad(), _unchanged(module), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of means of nothing
+                others, _ = classes.flatten(module(*args, **kwargs))
         except Exception:  # what does not run so either way
+            return None
+        try:
+            results = session.run(None, feeds_of(session, signature, found.states, narrowed))
+        except _errors.Error:
             return False
-        expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        actual = [results[at] for at in signature.outputs if isinstance(at, int)]
-        actual = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in actual]
-        same = [a.shape for a in actual] == [e.shape for e in expected]
-        return same and verify.worst(actual, expected)[0] <= (found.tolerance or 0.0)
+        try:
+            assume.check(found.assumptions, results)
+        except _errors.InputError:
+            return None
+        if len(others) != len(signature.outputs):
+            return False
+        pairs = []
+        for at, leaf in zip(signature.outputs, others):
+            if isinstance(leaf, torch.Tensor) and isinstance(at, int):
+                actual = results[at]
+                narrow = actual.dtype.name == "bfloat16"  # as the module's are compared
+                actual = actual.astype(np.float32) if narrow else actual
+                pairs.append((actual, verify.tensors([leaf])[0]))
+            elif isinstance(at, Item):
+                pairs.append((np.asarray(at.of(results)), np.asarray(leaf)))
+            elif isinstance(at, int) or isinstance(leaf, torch.Tensor) or at[0] != leaf:
+                return False
+        return verify.same(pairs, found.tolerance or 0.0, example)
 
-    if signature.sizes is not None and signature.sizes.assumed:
-        ones.settle(signature.sizes, call, feeds, right)
+    ones.settle(signature.sizes, call, feeds, compare)
 
 
 def feeds_of(session: Session, signature: Signature, states: List[State], call: Any) -> Any:

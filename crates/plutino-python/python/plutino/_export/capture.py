@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from . import conditions, sizes
+from . import conditions, decompositions, defaults, sizes
 from .signature import Arguments, parameters
 from .sizes import Sizes
 
@@ -39,7 +39,8 @@ def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, 
         warnings.simplefilter("ignore")
         with conditions.asked() as asked:
             program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
-        program = program.run_decompositions({})
+        program = program.run_decompositions(decompositions.table())
+        defaults.spell_out(program)
     return program, _names(program, shapes), sizes.of(program, asked)
 
 

@@ -24,12 +24,17 @@ _FUNCTIONS = {
 
 
 def holds(condition: str, values: Mapping[str, int]) -> bool:
-    """Whether a condition is true for these values; not where it has none for them."""
+    """Whether a condition is true for these values; not where it makes no sense for them."""
+    return bool(value(condition, values))
+
+
+def value(expression: str, values: Mapping[str, int]) -> Any:
+    """The value of an expression for these; ``None`` where it has none."""
     scope = {"__builtins__": {}, **_FUNCTIONS}
     try:
-        return bool(eval(_compiled(condition), scope, dict(values)))
-    except (ArithmeticError, TypeError, ValueError):
-        return False  # divisions by 0, roots of negative numbers
+        return eval(_compiled(expression), scope, dict(values))
+    except (ArithmeticError, NameError, TypeError, ValueError):
+        return None  # divisions by 0, roots of negative numbers
 
 
 def names(condition: str) -> List[str]:

@@ -26,8 +26,8 @@ class Varying(NamedTuple):
     offset: int = 0
 
 
-Size = Union[int, Varying, None]
-"""``None`` where nothing is known."""
+Size = Union[int, Varying, str, None]
+"""An expression where several sizes decide; ``None`` where nothing is known."""
 
 
 @dataclass
@@ -73,6 +73,10 @@ class Sizes:
                     "example of such sizes"
                 )
 
+    def hold(self, values: Mapping[str, int]) -> bool:
+        """Whether all conditions are true for these values of what varies."""
+        return all(conditions.holds(each, values) for each in (*self.conditions, *self.assumed))
+
     def _vary(
         self,
         values: Dict[str, int],
@@ -96,7 +100,7 @@ class Sizes:
         seen.setdefault(
             symbol, here if size == Varying(symbol) else f"(({here} - {offset}) // {factor})"
         )
-        least, most = self.bounds.get(symbol, (0, None))
+        least, most = self.bounds.get(symbol, (1, None))
         if value < least or (most is not None and value > most):
             low = factor * least + offset
             expected = f"at least {low}" if most is None else f"{low} to {factor * most + offset}"
@@ -156,8 +160,9 @@ def of(program: Any, asked: conditions.Asked) -> Sizes:
     for expression, span in program.range_constraints.items():
         if str(expression) in symbols:
             # Below 2 sizes are special to PyTorch: it assumes 2, and runs the program with less.
+            # Whether 0 is as right as 1 mostly is has to be tried.
             least, most = span.lower, span.upper
-            low = int(least) if least.is_Integer and least > 2 else 0
+            low = int(least) if least.is_Integer and least > 2 else 1
             high = int(most) if most.is_Integer else None
             found.bounds[str(expression)] = (low, high)
     if environment is not None:
@@ -183,7 +188,7 @@ def _size(size: Any, symbols: Dict[str, int]) -> Size:
         return int(expression)
     free = list(expression.free_symbols)
     if len(free) != 1:
-        return None
+        return conditions.text(expression)
     (symbol,) = free
     offset = expression.subs(symbol, 0)
     factor = expression.subs(symbol, 1) - offset

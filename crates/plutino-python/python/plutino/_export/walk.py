@@ -194,6 +194,10 @@ class Walk:
         if self._is_nothing(function, node, arguments):
             self._same(node, arguments["input"])
             return
+        if function == "view" and "dtype" in arguments and arguments["input"] in self.constants:
+            name, tensor = self.constants[arguments["input"]]
+            self.constants[node] = name, tensor.view(arguments["dtype"])
+            return
         if torch.Tag.nondeterministic_seeded in target.tags:
             self.shared.random |= calls.draws(arguments)
         module = as_module(function, arguments)
