@@ -231,6 +231,43 @@ class Sizes(unittest.TestCase):
         with self.assertRaisesRegex(plutino.ExportError, "satisfy the generated guard 0.3"):
             exported(half, torch.rand(6, 3), dynamic={"x": {0: "n"}})
 
+    def test_sizes_that_are_asked_for(self):
+        x = torch.rand(6, 3)
+        for dynamic in ("batch", 2, {"x": {2: "n"}}, {"x": {"n": 0}}):
+            with self.assertRaisesRegex(plutino.OptionError, "^dynamic"):
+                exported(Function(torch.neg), x, dynamic=dynamic)
+        for dynamic in ({"x": {-2: "n"}}, {"x": {0: "n"}}, ({0: "n"},)):
+            exported(Function(torch.neg), x, dynamic=dynamic)(x[:2])
+        with self.assertRaisesRegex(plutino.InputError, "an example in which they are at least 2"):
+            exported(Function(torch.neg), x[:1], dynamic=True)(x)
+
+
+class Modes(unittest.TestCase):
+    """What parts of a module set for themselves."""
+
+    def test_gradients(self):
+        class Enables(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(3, 4)
+
+            def forward(self, x):
+                with torch.enable_grad():
+                    return self.layer(x)
+
+        net, x = Enables(), torch.rand(2, 3)
+        torch.testing.assert_close(exported(net, x)(x), net(x).detach())
+
+    def test_norms_by_statistics_of_the_batch(self):
+        net, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval(), torch.rand(2, 3, 5, 5)
+        net[1].train()
+        found = plutino.compile(net, (x,), exporter="torch.export", dynamic=True)
+        for x in (x, x * 3, torch.rand(3, 3, 4, 6)):  # which the running ones follow
+            torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-4, atol=1e-5)
+        found = {state.name: found._values[state.input] for state in found._states}
+        for name, buffer in net[1].named_buffers():
+            torch.testing.assert_close(found[f"1.{name}"], buffer)
+
 
 class Threads(unittest.TestCase):
     def test_exports_take_turns(self):

@@ -26,6 +26,8 @@ def table() -> Table:
         aten.eq.Scalar: lambda x, value: _compared(aten.eq.Tensor, x, value),
         aten.ne.Scalar: lambda x, value: _compared(aten.ne.Tensor, x, value),
     }
+    # Norms by the statistics of the batch, which parts of a module may want that are training.
+    found.update(torch._decomp.get_decompositions([aten._native_batch_norm_legit_functional]))
     for overload in ("Scalar", "ScalarSelf", "ScalarOther"):
         found[getattr(aten.where, overload)] = _where
     for name, make in _OF_COMPLEX.items():

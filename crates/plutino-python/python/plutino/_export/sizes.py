@@ -62,7 +62,8 @@ class Sizes:
                 )
             for at, (found, size) in enumerate(zip(shape, sizes)):
                 if isinstance(size, int) and found != size:
-                    raise _refusal(operand, name, at, found, str(size), _ADVICE)
+                    advice = _ADVICE if size > 1 else _ADVICE + _SMALL
+                    raise _refusal(operand, name, at, found, str(size), advice)
                 if isinstance(size, Varying):
                     self._vary(values, seen, size, operand, name, at, found)
         for condition in (*self.conditions, *self.assumed):
@@ -108,6 +109,7 @@ class Sizes:
 
 
 _ADVICE = ": export it with dynamic= where sizes vary"
+_SMALL = " and an example in which they are at least 2"
 _BOUNDS = ": export it again with an example of such a size"
 
 
