@@ -258,6 +258,16 @@ class Modes(unittest.TestCase):
         net, x = Enables(), torch.rand(2, 3)
         torch.testing.assert_close(exported(net, x)(x), net(x).detach())
 
+    def test_padding_of_transformers(self):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        net, x = nn.TransformerEncoder(layer, 2).eval(), torch.rand(2, 5, 8)
+        mask = {"src_key_padding_mask": torch.arange(5) >= torch.tensor([[4], [3]])}
+        with self.assertWarnsRegex(UserWarning, "zeros where a mask says padding"):
+            found = plutino.compile(net, (x,), kwargs=mask, exporter="torch.export")
+        expected = net(x, **mask)  # where gradients are wanted these are those of the layers
+        torch.testing.assert_close(found(x, **mask), expected.detach(), rtol=1e-4, atol=1e-4)
+        self.assertTrue(torch.backends.mha.get_fastpath_enabled())
+
     def test_norms_by_statistics_of_the_batch(self):
         net, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval(), torch.rand(2, 3, 5, 5)
         net[1].train()
