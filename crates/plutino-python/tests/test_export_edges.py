@@ -2,6 +2,7 @@
 PyTorch is not installed."""
 
 import math
+import threading
 import unittest
 
 import plutino
@@ -153,6 +154,58 @@ class Sizes(unittest.TestCase):
             lambda x: torch.cond(x.shape[0] > 3, lambda x: x * 2, lambda x: x * 3, (x,)), (1, 3, 5)
         )
 
+    def test_nothing(self):
+        right, ones = self.right, torch.ones(1, 3)
+        for function in (
+            lambda x: x * 2,
+            lambda x: x.sum(0),
+            lambda x: x.amax(1),
+            lambda x: torch.cat([x, ones]),
+            lambda x: (x @ x.t()).softmax(-1) @ x,
+            lambda x: nn.functional.layer_norm(x, (3,)),
+        ):
+            right(function, (0, 1, 2))
+        # What PyTorch knows of sizes that are at least 2 it does not ask.
+        for function in (
+            lambda x: ones if x.shape[0] == 0 else x.sum(0, keepdim=True),
+            lambda x: ones if x.numel() == 0 else x.sum(0, keepdim=True),
+            lambda x: x.sum(0, keepdim=True) if x.shape[0] else ones,
+            lambda x: ones if 0 in x.shape else x.sum(0, keepdim=True),
+            lambda x: (x.sum(0) + 1) / max(x.shape[0], 1),
+            lambda x: (x.sum(0) + 1) / torch.sym_max(x.shape[0], 1),
+            lambda x: x.sum(0) + abs(x.shape[0] - 1),
+            lambda x: x.amax(0),
+        ):
+            right(function, (1, 2), refused=(0,))
+        for function in (
+            lambda x: x.new_zeros(x[:2].shape[0], 3),
+            lambda x: x[:2].sum(0) / x[:2].shape[0],
+            lambda x: torch.ones(3) * x[-2:].shape[0],
+        ):
+            right(function, (2, 3), refused=(0, 1))
+
+    def test_nothing_is_refused_where_it_was_not_tried(self):
+        found = exported(Function(lambda x: x * 2), torch.rand(6, 3), dynamic=True, check=False)
+        found(torch.rand(1, 3))
+        with self.assertRaisesRegex(plutino.InputError, "dimension 0 of 'x' is 0.* at least 1"):
+            found(torch.rand(0, 3))
+
+    def test_caches_that_are_empty(self):
+        class Cached(nn.Module):
+            def forward(self, x, past, mask):
+                keys = torch.cat([past, x], 1)
+                scores = (x @ keys.transpose(1, 2)).masked_fill(mask[:, None] == 0, -1e9)
+                return scores.softmax(-1) @ keys, keys
+
+        net, dims = Cached(), {"x": {1: "n"}, "past": {1: "past"}, "mask": {1: None}}
+        for dynamic in (True, {**dims, "mask": {1: torch.export.Dim.AUTO}}):
+            call = torch.rand(1, 2, 4), torch.rand(1, 3, 4), torch.ones(1, 5)
+            found = plutino.compile(net.eval(), call, dynamic=dynamic)
+            for new, old in ((2, 3), (1, 4), (3, 0), (1, 0)):
+                call = torch.rand(1, new, 4), torch.rand(1, old, 4), torch.ones(1, new + old)
+                for a, b in zip(found(*call), net(*call)):
+                    torch.testing.assert_close(a, b)
+
     def test_functions_of_integers(self):
         for function in (
             lambda x: x * (x.shape[0] & 3),
@@ -177,6 +230,85 @@ class Sizes(unittest.TestCase):
         half = Function(lambda x: x * 2 if x.shape[0] * 0.3 < 2 else x)
         with self.assertRaisesRegex(plutino.ExportError, "satisfy the generated guard 0.3"):
             exported(half, torch.rand(6, 3), dynamic={"x": {0: "n"}})
+
+    def test_sizes_that_are_asked_for(self):
+        x = torch.rand(6, 3)
+        for dynamic in ("batch", 2, {"x": {2: "n"}}, {"x": {"n": 0}}):
+            with self.assertRaisesRegex(plutino.OptionError, "^dynamic"):
+                exported(Function(torch.neg), x, dynamic=dynamic)
+        for dynamic in ({"x": {-2: "n"}}, {"x": {0: "n"}}, ({0: "n"},)):
+            exported(Function(torch.neg), x, dynamic=dynamic)(x[:2])
+        with self.assertRaisesRegex(plutino.InputError, "an example in which they are at least 2"):
+            exported(Function(torch.neg), x[:1], dynamic=True)(x)
+
+
+class Modes(unittest.TestCase):
+    """What parts of a module set for themselves."""
+
+    def test_gradients(self):
+        class Enables(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(3, 4)
+
+            def forward(self, x):
+                with torch.enable_grad():
+                    return self.layer(x)
+
+        net, x = Enables(), torch.rand(2, 3)
+        torch.testing.assert_close(exported(net, x)(x), net(x).detach())
+
+    def test_padding_of_transformers(self):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        net, x = nn.TransformerEncoder(layer, 2).eval(), torch.rand(2, 5, 8)
+        mask = {"src_key_padding_mask": torch.arange(5) >= torch.tensor([[4], [3]])}
+        with self.assertWarnsRegex(UserWarning, "zeros where a mask says padding"):
+            found = plutino.compile(net, (x,), kwargs=mask, exporter="torch.export")
+        expected = net(x, **mask)  # where gradients are wanted these are those of the layers
+        torch.testing.assert_close(found(x, **mask), expected.detach(), rtol=1e-4, atol=1e-4)
+        self.assertTrue(torch.backends.mha.get_fastpath_enabled())
+
+    def test_norms_by_statistics_of_the_batch(self):
+        net, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval(), torch.rand(2, 3, 5, 5)
+        net[1].train()
+        found = plutino.compile(net, (x,), exporter="torch.export", dynamic=True)
+        for x in (x, x * 3, torch.rand(3, 3, 4, 6)):  # which the running ones follow
+            torch.testing.assert_close(found(x), net(x).detach(), rtol=1e-4, atol=1e-5)
+        found = {state.name: found._values[state.input] for state in found._states}
+        for name, buffer in net[1].named_buffers():
+            torch.testing.assert_close(found[f"1.{name}"], buffer)
+
+
+class Threads(unittest.TestCase):
+    def test_exports_take_turns(self):
+        answer = torch.SymBool.__bool__
+        inside, over, found = threading.Event(), threading.Event(), {}
+
+        def first(x):
+            if not isinstance(x.shape[0], int):  # while it is exported
+                other.start()
+                inside.wait(0.5)
+            return x * 2 if x.shape[0] != 1 else x * 3
+
+        def second(x):
+            if not isinstance(x.shape[0], int):
+                inside.set()
+                over.wait(5)
+            return x * 2 if x.shape[0] != 2 else x * 3
+
+        def export(name, function):
+            x = torch.rand(6, 3)
+            found[name] = exported(Function(function), x, dynamic=True)
+
+        other = threading.Thread(target=export, args=("second", second))
+        export("first", first)
+        over.set()
+        other.join()
+        self.assertIs(torch.SymBool.__bool__, answer)
+        for name, refused in (("first", 1), ("second", 2)):
+            with self.assertRaises(plutino.InputError):
+                found[name](torch.rand(refused, 3))
+            found[name](torch.rand(3 - refused, 3))
 
 
 if __name__ == "__main__":

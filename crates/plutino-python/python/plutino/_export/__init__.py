@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import os
+import threading
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Iterator, List, Mapping, Optional, Tuple, Union
@@ -89,17 +90,54 @@ def export(
     half precision, or 8 times what PyTorch itself deviates from f64.)
 
     A module that is training is refused: call ``eval()`` first.
+
+    Exports in several threads wait for each other.
     """
     _check(module, exporter)
     if tolerance is not None:
         tolerance = _arguments.real("tolerance", tolerance, "a number, not negative")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise _arguments.refusal("kwargs", "a mapping of names to arguments", kwargs)
-    classes.register()
-    signature = Signature.of(module)
-    call = _detached(signature.arguments(*given(example_inputs, kwargs)))
     param, bin = _paths(path)
-    found = Export(param, bin, None, "pnnx", signature=signature)
+    with _turn.lock:
+        classes.register()
+        signature = Signature.of(module)
+        call = _detached(signature.arguments(*given(example_inputs, kwargs)))
+        found = Export(param, bin, None, "pnnx", signature=signature)
+        return _exported(found, module, call, dynamic, exporter, check, tolerance)
+
+
+class _Turn:
+    """Whose turn it is: exporters replace methods of PyTorch's classes and of the module, write to
+    its buffers and put them back, and pnnx has the folder of the process."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        # Reentrant: a handler of a signal may export in the middle of an export.
+        self.lock = threading.RLock()
+
+
+_turn = _Turn()
+
+if hasattr(os, "register_at_fork"):
+    # A thread of the parent that exports is not in the child.
+    os.register_at_fork(after_in_child=_turn.renew)
+
+
+def _exported(
+    found: Export,
+    module: Any,
+    call: Arguments,
+    dynamic: Any,
+    exporter: Optional[str],
+    check: bool,
+    tolerance: Optional[float],
+) -> Export:
+    """:func:`export`, of arguments that are what they must be."""
+    signature, param, bin = found.signature, found.param, found.bin
+    assert signature is not None
     expected = _expected(module, call, signature)
     captured = None
     if exporter != "pnnx" and capture.available():
@@ -187,12 +225,7 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
     import torch
     from torch.utils import _pytree as pytree
 
-    args, kwargs = copy.deepcopy(call)
-    with torch.no_grad(), _unchanged(module):
-        results = module(*args, **kwargs)
-        flat, signature.out_spec = classes.flatten(results)
-        # Copies: what is one of the buffers is not to be put back with them.
-        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
+    results, leaves, signature.out_spec = _results(module, call)
     try:
         paths, _ = pytree.tree_flatten_with_path(results)
         signature.results = [_word(path) for path, _ in paths]
@@ -204,6 +237,36 @@ def _expected(module: Any, call: Any, signature: Signature) -> List[Any]:
         next(count) if isinstance(leaf, torch.Tensor) else [leaf] for leaf in leaves
     ]
     return leaves
+
+
+def _results(module: Any, call: Any) -> Tuple[Any, List[Any], Any]:
+    """What the module returns, its leaves and their structure."""
+    import torch
+
+    args, kwargs = copy.deepcopy(call)
+    with torch.no_grad(), _unchanged(module):
+        results = module(*args, **kwargs)
+        flat, structure = classes.flatten(results)
+        # Copies: what is one of the buffers is not to be put back with them.
+        leaves = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in flat]
+    return results, leaves, structure
+
+
+@contextlib.contextmanager
+def _layers_alone() -> Iterator[bool]:
+    """Without what PyTorch's transformers take instead of their layers where nobody wants gradients,
+    which leaves zeros where a mask says padding; whether it is there to be left out."""
+    import torch
+
+    mha: Any = getattr(torch.backends, "mha", None)
+    taken = bool(mha is not None and mha.get_fastpath_enabled())
+    if taken:
+        mha.set_fastpath_enabled(False)
+    try:
+        yield taken
+    finally:
+        if taken:
+            mha.set_fastpath_enabled(True)
 
 
 @contextlib.contextmanager
@@ -362,7 +425,7 @@ def _compare(
     # As those of the module are compared.
     actual = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in actual]
     error, output = verify.worst(actual, expected)
-    found.error = error
+    found.error, given = error, tolerance
     if tolerance is None:
         halves = any(p.dtype in (torch.float16, torch.bfloat16) for p in module.parameters())
         halves |= any(
@@ -377,8 +440,19 @@ def _compare(
         if isinstance(at, Item):
             verify.same_number(at.of(results), leaf, tolerance)
     if error <= tolerance:
-        _settle_ones(session, found, module, call, feeds)
+        _settle_small(session, found, module, call, feeds, leaves)
         return
+    if any(isinstance(part, torch.nn.TransformerEncoder) for part in module.modules()):
+        with _layers_alone() as others:
+            if others:  # what torch.export sees
+                _, leaves, _ = _results(module, call)
+                _compare(found, module, call, leaves, captured, written, given)
+                _warn(
+                    "PyTorch's TransformerEncoder takes a fast path that gives other values than "
+                    "its layers do, zeros where a mask says padding: the model gives those of the "
+                    "layers"
+                )
+                return
     operators = None
     if captured is not None:
         operators = verify.blame(session, captured, written, feeds)
@@ -386,29 +460,54 @@ def _compare(
     raise verify.refuse(error, tolerance, output, pair, operators)
 
 
-def _settle_ones(session: Session, found: Export, module: Any, call: Any, feeds: Any) -> None:
-    """Runs module and model with sizes of 1, where the module asked for them."""
+def _settle_small(
+    session: Session, found: Export, module: Any, call: Any, feeds: Any, leaves: List[Any]
+) -> None:
+    """Runs module and model with sizes of 1 and 0, where sizes vary. ``leaves``: the module's
+    results for the call."""
     import torch
 
     signature = found.signature
     assert signature is not None
 
-    def right(narrowed: Any) -> bool:
+    example = [
+        verify.tensors([leaf])[0] if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
+        for at, leaf in zip(signature.outputs, leaves)
+        if isinstance(at, (int, Item))
+    ]
+
+    def compare(narrowed: Any) -> Optional[bool]:
         args, kwargs = copy.deepcopy(narrowed)
         try:
-            with torch.no_grad(), _unchanged(module):
-                leaves, _ = classes.flatten(module(*args, **kwargs))
-            results = session.run(None, feeds_of(session, signature, found.states, narrowed))
+            with torch.no_grad(), _unchanged(module), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of means of nothing
+                others, _ = classes.flatten(module(*args, **kwargs))
         except Exception:  # what does not run so either way
+            return None
+        try:
+            results = session.run(None, feeds_of(session, signature, found.states, narrowed))
+        except _errors.Error:
             return False
-        expected = verify.tensors([leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
-        actual = [results[at] for at in signature.outputs if isinstance(at, int)]
-        actual = [a.astype(np.float32) if a.dtype.name == "bfloat16" else a for a in actual]
-        same = [a.shape for a in actual] == [e.shape for e in expected]
-        return same and verify.worst(actual, expected)[0] <= (found.tolerance or 0.0)
+        try:
+            assume.check(found.assumptions, results)
+        except _errors.InputError:
+            return None
+        if len(others) != len(signature.outputs):
+            return False
+        pairs = []
+        for at, leaf in zip(signature.outputs, others):
+            if isinstance(leaf, torch.Tensor) and isinstance(at, int):
+                actual = results[at]
+                narrow = actual.dtype.name == "bfloat16"  # as the module's are compared
+                actual = actual.astype(np.float32) if narrow else actual
+                pairs.append((actual, verify.tensors([leaf])[0]))
+            elif isinstance(at, Item):
+                pairs.append((np.asarray(at.of(results)), np.asarray(leaf)))
+            elif isinstance(at, int) or isinstance(leaf, torch.Tensor) or at[0] != leaf:
+                return False
+        return verify.same(pairs, found.tolerance or 0.0, example)
 
-    if signature.sizes is not None and signature.sizes.assumed:
-        ones.settle(signature.sizes, call, feeds, right)
+    ones.settle(signature.sizes, call, feeds, compare)
 
 
 def feeds_of(session: Session, signature: Signature, states: List[State], call: Any) -> Any:

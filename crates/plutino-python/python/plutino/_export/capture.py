@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from . import conditions, sizes
+from .. import _arguments
+from . import conditions, decompositions, defaults, sizes
 from .signature import Arguments, parameters
 from .sizes import Sizes
 
@@ -35,11 +36,21 @@ def capture(module: Any, call: Arguments, dynamic: Any) -> Tuple[Any, Dict[str, 
     args, kwargs = _apart(module, call)
     dims: Dict[str, Any] = {}
     shapes = _shapes(module, dynamic, args, kwargs, dims)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
+
+    def program_of() -> Tuple[Any, conditions.Asked]:
         with conditions.asked() as asked:
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
-        program = program.run_decompositions({})
+            found = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        return found.run_decompositions(decompositions.table()), asked
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with torch.no_grad():
+                program, asked = program_of()
+        except IndexError:  # PyTorch loses arguments of a module that enables gradients
+            with torch.enable_grad():
+                program, asked = program_of()
+    defaults.spell_out(program)
     return program, _names(program, shapes), sizes.of(program, asked)
 
 
@@ -107,12 +118,30 @@ def _shapes(
             return type(value)(named(each) for each in value)
         return value
 
+    if isinstance(dynamic, str) or not isinstance(dynamic, (Mapping, list, tuple)):
+        if type(dynamic).__name__ not in ("ShapesCollection", "AdditionalInputs"):
+            raise _arguments.refusal("dynamic", "True, or sizes by argument and dimension", dynamic)
     shapes = named(dynamic)
     if not isinstance(shapes, Mapping):
         return shapes
     # What is not mentioned does not vary.
     front = parameters(module).bind_partial(*args).arguments
+    _check_dimensions(dynamic, {**front, **kwargs})
     return {**dict.fromkeys([*front, *kwargs]), **shapes}
+
+
+def _check_dimensions(dynamic: Mapping[str, Any], call: Mapping[str, Any]) -> None:
+    """Refuses dimensions that tensors among the arguments do not have."""
+    import torch
+
+    for name, spec in dynamic.items():
+        value = call.get(name)
+        if isinstance(value, torch.Tensor) and isinstance(spec, Mapping):
+            for at in spec:
+                if not isinstance(at, int) or not -value.dim() <= at < value.dim():
+                    which = f"dynamic[{name!r}]"
+                    expected = f"by dimension, of which there are {value.dim()}"
+                    raise _arguments.refusal(which, expected, dict(spec))
 
 
 def _names(program: Any, shapes: Any) -> Dict[str, str]:

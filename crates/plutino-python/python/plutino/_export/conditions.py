@@ -8,6 +8,7 @@ import functools
 import math
 import re
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 _FUNCTIONS = {
@@ -23,12 +24,17 @@ _FUNCTIONS = {
 
 
 def holds(condition: str, values: Mapping[str, int]) -> bool:
-    """Whether a condition is true for these values; not where it has none for them."""
+    """Whether a condition is true for these values; not where it makes no sense for them."""
+    return bool(value(condition, values))
+
+
+def value(expression: str, values: Mapping[str, int]) -> Any:
+    """The value of an expression for these; ``None`` where it has none."""
     scope = {"__builtins__": {}, **_FUNCTIONS}
     try:
-        return bool(eval(_compiled(condition), scope, dict(values)))
-    except (ArithmeticError, TypeError, ValueError):
-        return False  # divisions by 0, roots of negative numbers
+        return eval(_compiled(expression), scope, dict(values))
+    except (ArithmeticError, NameError, TypeError, ValueError):
+        return None  # divisions by 0, roots of negative numbers
 
 
 def names(condition: str) -> List[str]:
@@ -143,18 +149,20 @@ Asked = List[Tuple[Any, bool]]
 
 @contextlib.contextmanager
 def asked() -> Iterator[Asked]:
-    """Notes what the module's own Python asks of sizes that vary. PyTorch keeps no record of what it
-    answers by itself: it assumes that such a size is at least 2."""
+    """Notes what the module's own Python asks of sizes that vary, in this thread. PyTorch keeps no
+    record of what it answers by itself: it assumes that such a size is at least 2. One at a time:
+    exports wait for each other."""
     import torch
 
     found: Asked = []
     answer = torch.SymBool.__bool__
+    thread = threading.get_ident()
 
     def noted(self: Any) -> bool:
         result: bool = answer(self)
         # Code that PyTorch generates has no name of a module.
         name = sys._getframe(1).f_globals.get("__name__", "torch")
-        if name.partition(".")[0] != "torch":
+        if name.partition(".")[0] != "torch" and threading.get_ident() == thread:
             found.append((getattr(self.node, "expr", None), result))
         return result
 

@@ -26,8 +26,8 @@ class Varying(NamedTuple):
     offset: int = 0
 
 
-Size = Union[int, Varying, None]
-"""``None`` where nothing is known."""
+Size = Union[int, Varying, str, None]
+"""An expression where several sizes decide; ``None`` where nothing is known."""
 
 
 @dataclass
@@ -62,7 +62,8 @@ class Sizes:
                 )
             for at, (found, size) in enumerate(zip(shape, sizes)):
                 if isinstance(size, int) and found != size:
-                    raise _refusal(operand, name, at, found, str(size), _ADVICE)
+                    advice = _ADVICE if size > 1 else _ADVICE + _SMALL
+                    raise _refusal(operand, name, at, found, str(size), advice)
                 if isinstance(size, Varying):
                     self._vary(values, seen, size, operand, name, at, found)
         for condition in (*self.conditions, *self.assumed):
@@ -72,6 +73,10 @@ class Sizes:
                     f"not so here: {_here(condition, seen, values)}; export it again with an "
                     "example of such sizes"
                 )
+
+    def hold(self, values: Mapping[str, int]) -> bool:
+        """Whether all conditions are true for these values of what varies."""
+        return all(conditions.holds(each, values) for each in (*self.conditions, *self.assumed))
 
     def _vary(
         self,
@@ -96,7 +101,7 @@ class Sizes:
         seen.setdefault(
             symbol, here if size == Varying(symbol) else f"(({here} - {offset}) // {factor})"
         )
-        least, most = self.bounds.get(symbol, (0, None))
+        least, most = self.bounds.get(symbol, (1, None))
         if value < least or (most is not None and value > most):
             low = factor * least + offset
             expected = f"at least {low}" if most is None else f"{low} to {factor * most + offset}"
@@ -104,6 +109,7 @@ class Sizes:
 
 
 _ADVICE = ": export it with dynamic= where sizes vary"
+_SMALL = " and an example in which they are at least 2"
 _BOUNDS = ": export it again with an example of such a size"
 
 
@@ -156,8 +162,9 @@ def of(program: Any, asked: conditions.Asked) -> Sizes:
     for expression, span in program.range_constraints.items():
         if str(expression) in symbols:
             # Below 2 sizes are special to PyTorch: it assumes 2, and runs the program with less.
+            # Whether 0 is as right as 1 mostly is has to be tried.
             least, most = span.lower, span.upper
-            low = int(least) if least.is_Integer and least > 2 else 0
+            low = int(least) if least.is_Integer and least > 2 else 1
             high = int(most) if most.is_Integer else None
             found.bounds[str(expression)] = (low, high)
     if environment is not None:
@@ -183,7 +190,7 @@ def _size(size: Any, symbols: Dict[str, int]) -> Size:
         return int(expression)
     free = list(expression.free_symbols)
     if len(free) != 1:
-        return None
+        return conditions.text(expression)
     (symbol,) = free
     offset = expression.subs(symbol, 0)
     factor = expression.subs(symbol, 1) - offset

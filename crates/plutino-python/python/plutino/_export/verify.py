@@ -36,9 +36,9 @@ def tensors(results: Sequence[Any]) -> List["np.ndarray[Any, Any]"]:
     return [array(each) for each in results]
 
 
-def deviation(actual: Any, expected: Any) -> float:
-    """The largest difference, relative to the largest magnitude; infinite where something is not
-    comparable."""
+def deviation(actual: Any, expected: Any, least: float = 0.0) -> float:
+    """The largest difference, relative to the largest magnitude, or to ``least`` if that is more;
+    infinite where something is not comparable."""
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
     if expected.size == 0:
@@ -51,10 +51,30 @@ def deviation(actual: Any, expected: Any) -> float:
     if not finite.any():
         return 0.0
     difference = np.abs(a[finite] - b[finite]).max()
-    scale = np.abs(b[finite]).max()
+    scale = max(np.abs(b[finite]).max(), least)
     if not np.isfinite(difference):
         return float("inf")
     return float(difference / scale) if scale > 0 else float(difference)
+
+
+def magnitude(array: Any) -> float:
+    """The largest magnitude of what is finite."""
+    finite = array[np.isfinite(array)]
+    return float(np.abs(finite).max()) if finite.size else 0.0
+
+
+def same(
+    pairs: Sequence[Tuple[Any, Any]], tolerance: float, of: Sequence[Any]
+) -> Optional[bool]:
+    """Whether results for smaller sizes, of the model and of the module, are the same; nothing
+    where they differ by so little that both may be rounded. ``of``: results for the example, whose
+    magnitudes count as well."""
+    if all(deviation(*pair) <= tolerance for pair in pairs):
+        return True
+    bound = max(tolerance, HALVES) if tolerance else 0.0
+    scales = map(magnitude, of)
+    rounded = all(deviation(*pair, scale) <= bound for pair, scale in zip(pairs, scales))
+    return None if rounded else False
 
 
 def worst(actual: Sequence[Any], expected: Sequence[Any]) -> Tuple[float, int]:
@@ -198,6 +218,7 @@ __all__ = [
     "deviation",
     "own_error",
     "refuse",
+    "same",
     "same_number",
     "tensors",
     "worst",

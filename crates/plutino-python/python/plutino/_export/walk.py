@@ -194,6 +194,14 @@ class Walk:
         if self._is_nothing(function, node, arguments):
             self._same(node, arguments["input"])
             return
+        if function == "view" and "dtype" in arguments and arguments["input"] in self.constants:
+            name, tensor = self.constants[arguments["input"]]
+            self.constants[node] = name, tensor.view(arguments["dtype"])
+            return
+        if function == "sym_numel":
+            inputs = [self.operand(arguments["input"])]
+            self.graph.add("Tensor.numel", self.name(node), inputs, self.results(node))
+            return
         if torch.Tag.nondeterministic_seeded in target.tags:
             self.shared.random |= calls.draws(arguments)
         module = as_module(function, arguments)

@@ -1,0 +1,152 @@
+"""Operators that a file has none for, as others: what ``run_decompositions`` is given.
+
+Each is called for every use of its operator, and leaves those alone which need nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Optional, Sequence
+
+Table = Dict[Any, Callable[..., Any]]
+
+
+def table() -> Table:
+    """By operator what computes it: a table of the caller's own."""
+    import torch
+
+    aten = torch.ops.aten
+    found: Table = {
+        aten.conv_tbc.default: _conv_tbc,
+        aten.linalg_tensorinv.default: _tensorinv,
+        aten.linalg_tensorsolve.default: _tensorsolve,
+        aten.full.default: _full,
+        aten.fill.Scalar: _fill,
+        aten.masked_fill.Scalar: _masked_fill,
+        aten.eq.Scalar: lambda x, value: _compared(aten.eq.Tensor, x, value),
+        aten.ne.Scalar: lambda x, value: _compared(aten.ne.Tensor, x, value),
+    }
+    # Norms by the statistics of the batch, which parts of a module may want that are training.
+    found.update(torch._decomp.get_decompositions([aten._native_batch_norm_legit_functional]))
+    for overload in ("Scalar", "ScalarSelf", "ScalarOther"):
+        found[getattr(aten.where, overload)] = _where
+    for name, make in _OF_COMPLEX.items():
+        several = ("default", "dim", "correction") if name in ("var", "std") else ("default",)
+        for overload in several:
+            found[getattr(getattr(aten, name), overload)] = _of_complex(make)
+    return found
+
+
+# Of complex numbers
+
+_OF_COMPLEX: Dict[str, Callable[..., Any]] = {
+    "isfinite": lambda x: x.real.isfinite() & x.imag.isfinite(),
+    "isinf": lambda x: x.real.isinf() | x.imag.isinf(),
+    "nan_to_num": lambda x, *args: _parts(lambda part: part.nan_to_num(*args), x),
+    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+    "tanh": lambda x: -1j * (1j * x).tan(),
+    "var": lambda x, *args, **options: _variance(x, *args, **options),
+    "std": lambda x, *args, **options: _variance(x, *args, **options).sqrt(),
+}
+
+
+def _of_complex(make: Callable[..., Any]) -> Callable[..., Any]:
+    def decomposed(x: Any, *args: Any, **options: Any) -> Any:
+        return make(x, *args, **options) if x.is_complex() else NotImplemented
+
+    return decomposed
+
+
+def _parts(function: Callable[[Any], Any], x: Any) -> Any:
+    import torch
+
+    return torch.complex(function(x.real), function(x.imag))
+
+
+def _variance(x: Any, *args: Any, **options: Any) -> Any:
+    import torch
+
+    return torch.var(x.real, *args, **options) + torch.var(x.imag, *args, **options)
+
+
+# Complex numbers among parameters
+
+
+def _number(value: complex, dtype: Any) -> Any:
+    """A number as a tensor: the parameters of operators are real."""
+    import torch
+
+    parts = (torch.full((), part, dtype=dtype.to_real()) for part in (value.real, value.imag))
+    return torch.complex(*parts)
+
+
+def _full(size: Sequence[Any], value: Any, *, dtype: Any = None, **places: Any) -> Any:
+    import torch
+
+    if not isinstance(value, complex):
+        return NotImplemented
+    dtype = torch.get_default_dtype().to_complex() if dtype is None else dtype
+    return _number(value, dtype).expand(size)
+
+
+def _fill(x: Any, value: Any) -> Any:
+    if not isinstance(value, complex):
+        return NotImplemented
+    return _number(value, x.dtype).expand(x.shape)
+
+
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, complex):
+        return NotImplemented
+    return torch.masked_fill(x, mask, _number(value, x.dtype))
+
+
+def _compared(function: Any, x: Any, value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, complex):
+        return NotImplemented
+    return function(x, _number(value, torch.result_type(x, value)))
+
+
+def _where(condition: Any, one: Any, other: Any) -> Any:
+    import torch
+
+    if not isinstance(one, complex) and not isinstance(other, complex):
+        return NotImplemented
+    dtype = torch.result_type(one, other)
+    pair = (
+        _number(complex(each), dtype) if isinstance(each, (int, float, complex)) else each.to(dtype)
+        for each in (one, other)
+    )
+    return torch.where(condition, *pair)
+
+
+# Others
+
+
+def _conv_tbc(x: Any, weight: Any, bias: Any, padding: int = 0) -> Any:
+    import torch
+
+    x, weight = x.permute(1, 2, 0), weight.permute(2, 1, 0)
+    return torch.conv1d(x, weight, bias, padding=padding).permute(2, 0, 1)
+
+
+def _tensorinv(x: Any, ind: int = 2) -> Any:
+    import torch
+
+    rows, columns = x.shape[:ind], x.shape[ind:]
+    matrix = x.reshape(math.prod(rows), math.prod(columns))
+    return torch.linalg.inv(matrix).reshape(*columns, *rows)
+
+
+def _tensorsolve(x: Any, other: Any, dims: Optional[Sequence[int]] = None) -> Any:
+    import torch
+
+    if dims is not None:
+        x = x.movedim(dims, tuple(range(x.dim() - len(dims), x.dim())))
+    columns = x.shape[other.dim() :]
+    matrix = x.reshape(math.prod(other.shape), math.prod(columns))
+    return torch.linalg.solve(matrix, other.reshape(-1)).reshape(columns)
