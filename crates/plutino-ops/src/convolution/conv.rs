@@ -128,11 +128,18 @@ fn common(
     weights: impl FnOnce(&mut NodeReader<'_>) -> Result<Weighted, BuildError>,
 ) -> Result<Conv, BuildError> {
     let stride = r.sizes("stride", dims, 1, Some(1))?;
+    let both = |sizes: &[i64]| sizes.len() == 2 * dims;
     let padding = match r.raw("padding").and_then(|p| p.as_str()) {
         Some("valid") => Padding::Sizes(vec![(0, 0); dims]),
         Some("same") if stride.iter().all(|&s| s == 1) => Padding::Same,
         Some("same") => return Err(r.bad("stride", "1 where padding is 'same'")),
         Some(_) => return Err(r.bad("padding", "sizes, same or valid")),
+        // Of other modes pnnx may write what it pads with: before and behind, the last dimension
+        // first.
+        None if dims > 1 && r.raw("padding").and_then(|p| p.as_ints()).is_some_and(both) => {
+            let sizes = r.sizes("padding", 2 * dims, 0, None)?;
+            Padding::Sizes(sizes.as_chunks::<2>().0.iter().rev().map(|&[a, b]| (a, b)).collect())
+        }
         None => {
             let sizes = r.sizes("padding", dims, 0, Some(0))?;
             Padding::Sizes(sizes.into_iter().map(|size| (size, size)).collect())
@@ -349,6 +356,19 @@ mod tests {
         let found = check(&*conv, &wide)[0].cast(DType::F32).unwrap();
         // 12 terms below 1 in all.
         crate::testkit::assert_close(&found, &expected[0], 13.0 * 13.0 * f32::EPSILON);
+    }
+
+    #[test]
+    fn padding_as_pnnx_writes_it_for_volumes_of_other_modes() {
+        let text = "out_channels=1 in_channels=1 kernel_size=(1,3,1) bias=False padding_mode=replicate \
+                    @weight=(1,1,1,3,1)f32";
+        let sides = |padding: &str| {
+            let op = op(&format!("nn.Conv3d c 1 1 0 1 padding={padding} {text}"));
+            let conv = op.convolution().unwrap();
+            (0..3).map(|i| conv.window(i, 1).padding).collect::<Vec<_>>()
+        };
+        assert_eq!(sides("(2,3,1,1,0,0)"), [(0, 0), (1, 1), (2, 3)]);
+        assert_eq!(sides("(0,1,2)"), [(0, 0), (1, 1), (2, 2)]);
     }
 
     #[test]

@@ -448,6 +448,18 @@ impl<'a> NodeReader<'a> {
         self.op.inputs.iter().position(|other| Some(other) == operand).unwrap_or(at)
     }
 
+    /// Whether this input is a constant of the model, as far as that is known.
+    pub fn is_constant(&self, at: usize) -> bool {
+        let producer = || self.graph?.operand(*self.op.inputs.get(at)?)?.producer;
+        let operator = producer().and_then(|id| self.graph?.operator(id));
+        operator.is_some_and(|operator| operator.kind == "pnnx.Attribute")
+    }
+
+    /// Whether the file names an input so.
+    pub fn names_input(&self, key: &str) -> bool {
+        self.names.contains(&Some(key))
+    }
+
     /// Whether the file has a reader for this output, as far as that is known.
     pub fn is_read(&self, output: usize) -> bool {
         let operand = self.op.outputs.get(output).and_then(|&id| self.graph?.operand(id));

@@ -304,4 +304,25 @@ mod tests {
         assert_eq!(y[0].dtype(), DType::F32);
         assert_eq!(values::<f32>(&y[0]), [2.5, 5.0]);
     }
+
+    #[test]
+    fn numbers_beside_halves_are_not_rounded() {
+        use plutino_tensor::{bf16, f16};
+        let of = |x: &[f32]| {
+            tensor([x.len()], &x.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>())
+        };
+        let f16s: Vec<f16> = [88.8f32, -0.3, 0.3].map(f16::from_f32).to_vec();
+        let divided = op("torch.floor_divide f 1 1 0 1 $input=0 other=0.3");
+        let y = check(&*divided, &[tensor([3], &f16s)]);
+        assert_eq!(y[0], tensor([3], &[296.0f32, -2.0, 1.0].map(f16::from_f32)));
+        // In a tensor without dimensions as well.
+        let third = tensor([], &[0.3f32]);
+        for (kind, expected) in
+            [("torch.mul", [30.0f32, -1.6484375]), ("torch.div", [334.0, -18.375])]
+        {
+            let y =
+                check(&*op(&format!("{kind} f 2 1 0 1 2")), &[of(&[100.0, -5.5]), third.clone()]);
+            assert_eq!(y[0], of(&expected), "{kind}");
+        }
+    }
 }

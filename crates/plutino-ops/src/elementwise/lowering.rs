@@ -264,10 +264,15 @@ impl<'a> Lowering<'a> {
             dtype = inexact(dtype);
         }
         let (shape, python) = broadcast(&[&a, &b])?;
-        // PyTorch does not round the number that it multiplies halves by, or divides them by.
+        // PyTorch does not round the number that it multiplies halves by, or divides them by; one
+        // in a tensor without dimensions is such a number as well.
+        let number = |term: &Term| match term {
+            Term::Number(_) => true,
+            Term::Tensor(x) => x.shape.rank() == 0,
+        };
         let exact = match op {
-            Binary::Mul => matches!(a, Term::Number(_)) || matches!(b, Term::Number(_)),
-            Binary::Div => matches!(b, Term::Number(_)),
+            Binary::Mul => number(&a) || number(&b),
+            Binary::Div | Binary::FloorDivide => number(&b),
             _ => false,
         };
         let within = if exact && is_half(dtype) { DType::F32 } else { dtype };

@@ -35,11 +35,15 @@ fn groups(r: &mut NodeReader<'_>) -> Result<usize, BuildError> {
 }
 
 fn group_module(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let (groups, channels) = (groups(r)?, r.required::<usize>("num_channels")?);
+    let (groups, affine) = (groups(r)?, r.or("affine", true)?);
+    // pnnx leaves it out where no weight has as many numbers.
+    let channels = match affine {
+        true => r.required::<usize>("num_channels")?,
+        false => r.or("num_channels", 0)?,
+    };
     if !channels.is_multiple_of(groups) {
         return Err(r.bad("num_channels", "a multiple of num_groups"));
     }
-    let affine = r.or("affine", true)?;
     let eps = r.or("eps", 1e-5)?;
     Ok(Box::new(GroupNorm {
         input: r.required_input("input")?,

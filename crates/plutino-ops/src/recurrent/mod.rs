@@ -18,6 +18,7 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
+use plutino_ir::Dim;
 use plutino_kernels::gemm::{MatrixUnit, Narrow, Target};
 use plutino_kernels::number::Float;
 use plutino_kernels::recurrent::recurrent_any;
@@ -120,12 +121,9 @@ fn network(
             suffixes.iter().map(|suffix| direction(r, layer, suffix)).collect();
         read.push(layer?);
     }
-    let input = r.required_input("input")?;
-    let mut initial: Vec<usize> = r.input("initial_h").into_iter().collect();
-    if cell == Cell::Lstm && !initial.is_empty() {
-        initial.push(r.required_input("initial_c")?);
-    }
     let batch_first = r.or("batch_first", false)?;
+    let (input, initial) =
+        inputs(r, cell, [features, layers.saturating_mul(directions), state, hidden])?;
     let sizes = Sizes {
         lstm: cell == Cell::Lstm,
         batch_first,
@@ -145,6 +143,45 @@ fn network(
         initial,
         outputs,
     }))
+}
+
+/// The input, and the initial states: h, and c of an LSTM.
+///
+/// pnnx writes constants of a module first, so that states which are parameters or buffers stand
+/// before the input; and a tensor once that is both states of an LSTM, which are as wide then.
+fn inputs(
+    r: &mut NodeReader<'_>,
+    cell: Cell,
+    [features, rows, state, hidden]: [usize; 4],
+) -> Result<(usize, Vec<usize>), BuildError> {
+    let named = ["input", "initial_h", "initial_c"].iter().any(|key| r.names_input(key));
+    let mut all = vec![r.required_input("input")?];
+    all.extend(r.input("initial_h"));
+    all.extend(if cell == Cell::Lstm { r.input("initial_c") } else { None });
+    let last = |at: usize| r.recorded_input(at).and_then(|dims| dims.last());
+    // What the file records rules out that an input is the input, or a state.
+    let is_input = |at: usize| !matches!(last(at), Some(Dim::Known(n)) if *n != features);
+    let is_state = |at: usize| match r.recorded_input(at) {
+        Some([first, .., last]) => {
+            let is = |dim: &Dim, size: usize| !matches!(dim, Dim::Known(n) if *n != size);
+            is(first, rows) && (cell == Cell::Lstm || is(last, state))
+        }
+        _ => true,
+    };
+    let states = all.split_last().map_or(&[][..], |(_, states)| states);
+    let turned = !named
+        && !states.is_empty()
+        && states.iter().all(|&at| r.is_constant(at) && is_state(at))
+        && all.last().is_some_and(|&at| !r.is_constant(at) && is_input(at));
+    if turned {
+        all.rotate_right(1);
+    }
+    let mut initial = all.split_off(1);
+    if let (Cell::Lstm, &[both]) = (cell, &initial[..]) {
+        let c = if state == hidden { Ok(both) } else { r.required_input("initial_c") };
+        initial.push(c?);
+    }
+    Ok((all[0], initial))
 }
 
 /// The two biases of a module, where `present` holds.
@@ -306,6 +343,7 @@ fn absent(part: Part) -> ShapeError {
 
 #[cfg(test)]
 mod tests {
+    use super::{Cell, NodeReader, inputs};
     use crate::Operator;
     use crate::testkit::{assert_close, check, error, op_with, random, try_op, values};
     use plutino_tensor::{DType, Tensor};
@@ -422,6 +460,44 @@ mod tests {
         let y = check(&*gru, &[scalar(0.25), scalar(0.5)]);
         let expected = 0.5 * f32::tanh(0.25 + 0.5 * 1.5) + 0.25;
         assert_close(&y[1], &scalar(expected), 4.0 * f32::EPSILON);
+    }
+
+    /// The positions of the input and of the states of a node that reads operands of these types,
+    /// of which those with a `C` are constants of the model.
+    fn positions(cell: Cell, types: &[&str]) -> (usize, Vec<usize>) {
+        let mut text = format!("7767517\n{0} {0}\n", types.len() + 1);
+        for (i, ty) in types.iter().enumerate() {
+            text += &match ty.strip_prefix('C') {
+                Some(ty) => format!("pnnx.Attribute a{i} 0 1 {i} @data={ty} #{i}={ty}\n"),
+                None => format!("pnnx.Input in{i} 0 1 {i} #{i}={ty}\n"),
+            };
+        }
+        let operands: Vec<String> = (0..types.len()).map(|i| i.to_string()).collect();
+        text += &format!("nn.GRU m {} 1 {} y\n", types.len(), operands.join(" "));
+        let graph = plutino_ir::Graph::parse(&text).unwrap();
+        let (_, op) = graph.operators().last().unwrap();
+        let call = crate::native::Call::default();
+        let mut reader = NodeReader::in_graph("t.param", &graph, op, &call);
+        inputs(&mut reader, cell, [6, 2, 4, 4]).unwrap()
+    }
+
+    #[test]
+    fn states_that_are_constants_stand_before_the_input() {
+        let (x, h) = ("(3,5,6)f32", "(2,5,4)f32");
+        let constant = format!("C{h}");
+        let (gru, lstm) = (Cell::Gru, Cell::Lstm);
+        assert_eq!(positions(gru, &[x, h]), (0, vec![1]));
+        assert_eq!(positions(gru, &[&constant, x]), (1, vec![0]));
+        assert_eq!(positions(gru, &["C(2,5,4)f32", "(?,?,6)f32"]), (1, vec![0]));
+        assert_eq!(positions(lstm, &[&constant, &constant, x]), (2, vec![0, 1]));
+        // An input that is a constant, and a state that is computed.
+        assert_eq!(positions(gru, &["C(3,5,6)f32", h]), (0, vec![1]));
+        assert_eq!(positions(gru, &["C(2,5,6)f32", "(2,5,6)f32"]), (0, vec![1]));
+        // Where nothing tells, a state is what modules have as parameters.
+        assert_eq!(positions(gru, &[&constant, "(?,?,?)f32"]), (1, vec![0]));
+        // One tensor that is both states of an LSTM.
+        assert_eq!(positions(lstm, &[x, h]), (0, vec![1, 1]));
+        assert_eq!(positions(lstm, &[&constant, x]), (1, vec![0, 0]));
     }
 
     /// The outputs of a node that records these shapes, as numbers of the three results, or its

@@ -42,8 +42,8 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     }
     for key in ["mask", "mask_type"] {
         if r.input(key).is_some() || r.optional::<i64>(key)?.is_some() {
-            let why =
-                "None: export the model with `torch.backends.mha.set_fastpath_enabled(False)`";
+            let why = "None: export the model with `plutino.export`; pnnx leaves out masks that are \
+                       causal where `torch.backends.mha.set_fastpath_enabled(False)`";
             return Err(r.bad(key, why));
         }
     }

@@ -7,6 +7,7 @@
 //! ```text
 //! mask query key value   (5,7)bool (5,3,8)f32 (7,3,8)f32 (7,3,8)f32   $attn_mask=value
 //! ```
+//! Masks of floats that are constants of the module come first as well, as all constants do.
 //! Recorded dtypes and shapes tell masks from what is attended to. Where nothing is recorded, names
 //! hold.
 
@@ -110,10 +111,15 @@ struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// The query is the named one, else the first input that is no mask of bools.
+    /// The query is the named one, else the first input that is no mask of bools: of those that are
+    /// as wide as a query, and of as many dimensions as any of them.
     fn new(r: &NodeReader<'a>, widths: &'a Widths, query: Option<usize>) -> Self {
         let is_bool = |at: &usize| r.recorded_input_dtype(*at) == Some(DType::Bool);
-        let query = query.or_else(|| (0..r.input_count()).find(|at| !is_bool(at)));
+        let floats = || (0..r.input_count()).filter(|at| !is_bool(at));
+        let wide = |dims: &[Dim]| dims.last() == Some(&Dim::Known(widths.embed));
+        let rank = |at: usize| r.recorded_input(at).filter(|dims| wide(dims)).map_or(0, <[_]>::len);
+        let most = floats().map(rank).max().unwrap_or(0);
+        let query = query.or_else(|| floats().find(|&at| rank(at) == most));
         Self { query: query.and_then(|at| r.recorded_input(at)), widths }
     }
 
@@ -220,6 +226,13 @@ mod tests {
         check(&["(3,5)bool", "(5,5)bool", Q], 2, at(2, 2, 2, Some(1), Some(0)));
         check(&["(3,7)bool", Q, K], 2, at(1, 2, 2, None, Some(0)));
         check(&["(3,7)bool", "(5,7)bool", Q, K], 3, at(2, 3, 3, Some(1), Some(0)));
+        // A constant of floats in front, for all heads and for each of two.
+        check(&["(5,5)f32", Q], 1, at(1, 1, 1, Some(0), None));
+        check(&["(5,7)f32", Q, K], 2, at(1, 2, 2, Some(0), None));
+        check(&["(6,5,7)f32", Q, K], 2, at(1, 2, 2, Some(0), None));
+        check(&["(5,7)f32", Q, K, K], 3, at(1, 2, 3, Some(0), None));
+        // As wide as a query.
+        check(&["(5,8)f32", Q, "(8,3,8)f32"], 2, at(1, 2, 2, Some(0), None));
         // As many queries as keys have channels: the batch tells a mask for each head.
         check(&["(3,8)bool", Q, "(8,3,8)f32", "(6,5,8)f32"], 3, at(1, 2, 2, Some(3), Some(0)));
     }
