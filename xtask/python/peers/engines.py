@@ -144,10 +144,11 @@ class Torch:
     def __init__(self, threads: int):
         import torch
 
-        from peers import graph, zoo
+        from peers import graph
+        from peers.sets import SETS
 
         self.torch, self.graph = torch, graph
-        self.networks = {case.name: case.network for case in zoo.CASES}
+        self.networks = {case.name: case.network for chosen in SETS.values() for case in chosen.CASES}
         self.version = version("torch")
         torch.set_num_threads(threads)
         torch.set_grad_enabled(False)

@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded
 
@@ -36,7 +37,8 @@ import generator  # noqa: E402
 import networks  # noqa: E402
 from export import Exported, captured_output, run  # noqa: E402
 from peers import graph, zoo  # noqa: E402
-from peers.zoo import CASES, Case  # noqa: E402
+from peers.sets import SETS  # noqa: E402
+from peers.zoo import Case  # noqa: E402
 
 OPSET = 20
 PACKAGES = ("numpy", "onnx", "pnnx", "torch", "torchvision")
@@ -56,8 +58,43 @@ def channel_shuffle(g, x, groups):
     return reshape(g.op("Transpose", split, perm_i=[0, 2, 1, 3, 4]), n, c, h, w)
 
 
+def rms_norm(g, x, shape, weight, eps):
+    """torch.rms_norm, which the exporter does not know: spelled out as transformers does."""
+    from torch.onnx import symbolic_helper
+
+    def constant(value: Tensor):
+        return g.op("Constant", value_t=value)
+
+    eps = symbolic_helper._parse_arg(eps, "f") or torch.finfo(torch.float32).eps
+    axes = range(-len(symbolic_helper._parse_arg(shape, "is")), 0)
+    square = g.op("Pow", x, constant(torch.tensor(2.0)))
+    mean = g.op("ReduceMean", square, constant(torch.tensor(list(axes))), keepdims_i=1)
+    root = g.op("Sqrt", g.op("Add", mean, constant(torch.tensor(eps))))
+    y = g.op("Div", x, root)
+    return y if symbolic_helper._is_none(weight) else g.op("Mul", y, weight)
+
+
+def tensor_split(g, x, indices, dim):
+    """torch.tensor_split, which the exporter makes a loop of: the slices that pnnx made it of."""
+    from torch.onnx import symbolic_helper
+
+    axis = symbolic_helper._parse_arg(dim, "i")
+    ends = [*symbolic_helper._parse_arg(indices, "is"), sys.maxsize]
+    bounds = zip([0, *ends], ends)
+    parts = [symbolic_helper._slice_helper(g, x, axes=[axis], starts=[a], ends=[b]) for a, b in bounds]
+    return g.op("prim::ListConstruct", *parts)
+
+
+SYMBOLS: dict[str, Callable] = {
+    "aten::channel_shuffle": channel_shuffle,
+    "aten::rms_norm": rms_norm,
+    "aten::tensor_split": tensor_split,
+}
+
+
 def write_onnx(case: Case, module: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> None:
-    torch.onnx.register_custom_op_symbolic("aten::channel_shuffle", channel_shuffle, OPSET)
+    for name, symbol in SYMBOLS.items():
+        torch.onnx.register_custom_op_symbolic(name, symbol, OPSET)
     outputs = len(list(folder.glob("out*.npy")))
     with captured_output(), warnings.catch_warnings(action="ignore"):
         torch.onnx.export(
@@ -82,12 +119,13 @@ def write_ncnn(case: Case, module: nn.Module, inputs: tuple[Tensor, ...], folder
 FORMATS: dict[str, Callable] = {"onnx": write_onnx, "ncnn": write_ncnn}
 
 
-def sources() -> str:
-    """A hash of all that a prepared folder depends on."""
+def sources(chosen: ModuleType) -> str:
+    """A hash of all that a prepared folder of a set depends on."""
     scripts = Path(__file__).parent.parent
-    modules = [networks, generator, files, export, graph, zoo, sys.modules[__name__]]
+    modules = [networks, generator, files, export, graph, zoo, chosen, sys.modules[__name__]]
     paths = {Path(module.__file__) for module in modules} | set(scripts.glob("models/*.py"))
-    digest = hashlib.sha256(json.dumps({package: version(package) for package in PACKAGES}).encode())
+    versions = {package: version(package) for package in (*PACKAGES, *chosen.PACKAGES)}
+    digest = hashlib.sha256(json.dumps(versions).encode())
     for path in sorted(paths):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -132,16 +170,18 @@ def prepare(case: Case, folder: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("names", nargs="*", help="only these models")
+    parser.add_argument("--set", choices=SETS, default="sixteen", help="of models")
+    parser.add_argument("names", nargs="*", help="only these models of the set")
     args = parser.parse_args()
-    cases = {case.name: case for case in CASES}
+    chosen = SETS[args.set]
+    cases = {case.name: case for case in chosen.CASES}
     if unknown := set(args.names) - cases.keys():
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(cases)}")
 
     torch.set_num_threads(1)
     torch.backends.mha.set_fastpath_enabled(False)  # the fast path cannot be traced
 
-    stamp = sources()
+    stamp = sources(chosen)
     described = []
     for name in args.names or cases:
         folder = args.out.resolve() / name

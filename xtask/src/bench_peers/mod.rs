@@ -12,6 +12,7 @@ mod prepare;
 mod process;
 mod protocol;
 mod report;
+mod set;
 mod stats;
 mod table;
 
@@ -26,21 +27,22 @@ use engine::Engine;
 use machine::Machine;
 use prepare::Case;
 use report::Report;
+use set::Set;
 
 pub(crate) use ours::{WorkerArgs, work};
-
-/// Packages of the exporters and of the engines.
-const REQUIREMENTS: &[&str] = &["requirements.txt", "peers/requirements.txt"];
 
 /// Compare speed, memory and accuracy with other engines.
 ///
 /// Needs python3: a virtual environment with PyTorch, pnnx and the engines is made in .venv at the
 /// project's root, models are exported to .cache/peers. Set PLUTINO_PYTHON to an interpreter that
-/// has the packages of xtask/python/requirements.txt and xtask/python/peers/requirements.txt
-/// already.
+/// has the packages of xtask/python/requirements.txt and xtask/python/peers/requirements.txt (and,
+/// for the wider set, of xtask/python/peers/requirements-wider.txt) already.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these models, separated by commas [default: all].
+    /// The models to measure.
+    #[arg(long, value_enum, default_value_t = Set::Sixteen)]
+    set: Set,
+    /// Only these models of the set, separated by commas [default: all].
     #[arg(long, value_delimiter = ',')]
     models: Vec<String>,
     /// Numbers of threads.
@@ -116,13 +118,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = project_root()?;
     let machine = Machine::here();
     let cache = root.join(".cache/peers");
-    let python = python::interpreter(&root, REQUIREMENTS)?;
-    let cases = prepare::models(&python, &root, &cache, &args.models)?;
+    let python = python::interpreter(&root, args.set.requirements())?;
+    let cases = prepare::models(&python, &root, &cache, args.set, &args.models)?;
     let ours = prepare::worker(&root)?;
     let mut report = Report {
         date: machine::today(),
         revision: machine::revision(&root),
         machine,
+        set: args.set.name(),
         rounds: args.rounds,
         slice_seconds: args.slice,
         loads: args.loads,

@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::set::Set;
 use crate::python::SCRIPTS;
 
 /// A model with its inputs, as `peers/prepare.py` describes it.
@@ -24,15 +25,17 @@ pub(super) struct Case {
     pub(super) failed: BTreeMap<String, String>,
 }
 
-/// Exports the models that are not in the cache yet; `names` chooses some of all.
+/// Exports the models of the set that are not in the cache yet; `names` chooses some of them.
 pub(super) fn models(
     python: &Path,
     root: &Path,
     cache: &Path,
+    set: Set,
     names: &[String],
 ) -> anyhow::Result<Vec<Case>> {
     let mut command = module(python, root, "peers.prepare");
-    command.arg("--out").arg(cache).args(names).stderr(Stdio::inherit());
+    command.arg("--out").arg(cache).args(["--set", set.name()]).args(names);
+    command.stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);
     serde_json::from_slice(&output.stdout).context("peers/prepare.py describes the models")

@@ -12,6 +12,8 @@ pub(super) struct Report {
     pub(super) date: String,
     pub(super) revision: String,
     pub(super) machine: Machine,
+    /// The set that the models are of.
+    pub(super) set: &'static str,
     pub(super) rounds: usize,
     pub(super) slice_seconds: f64,
     pub(super) loads: usize,

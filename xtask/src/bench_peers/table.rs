@@ -254,6 +254,7 @@ mod tests {
                 features: vec!["avx2"],
                 load_average: None,
             },
+            set: "sixteen",
             rounds: 2,
             slice_seconds: 1.0,
             loads: 1,
