@@ -88,7 +88,7 @@ impl Conv {
                         return None;
                     }
                     let places = places(&windows, &theirs)?;
-                    name = format!("{name} + {} at {:?}", weight.name, places.first());
+                    name = format!("{name} + {} at {}", weight.name, ends(&places));
                     biases.push(other.weighted.bias.as_ref());
                     let (taps, groups) = (Taps::Stored(weight.clone()), other.groups);
                     sum.parts.push(Part { taps, channels, groups, places });
@@ -101,7 +101,7 @@ impl Conv {
                     let one: Vec<Window> = windows.iter().map(|_| Window::default()).collect();
                     let places = places(&windows, &one)?;
                     let key = ChannelAffine::unnamed(factors.into(), Arc::default()).key;
-                    name = format!("{name} + {key} at {:?}", places.first());
+                    name = format!("{name} + {key} at {}", ends(&places));
                     let factors = factors.iter().map(|&factor| factor as f32).collect();
                     let taps = Taps::Factors(factors);
                     sum.parts.push(Part { taps, channels: 1, groups: rows, places });
@@ -170,6 +170,12 @@ fn places(large: &[Window], small: &[Window]) -> Option<Vec<usize>> {
         all = pairs.map(|(before, tap)| before * large.kernel + tap).collect();
     }
     Some(all)
+}
+
+/// What tells the places of a window from those of another one with as many taps.
+fn ends(places: &[usize]) -> String {
+    let [first, last] = [places.first(), places.last()].map(|end| end.copied().unwrap_or(0));
+    format!("{first}..={last}")
 }
 
 /// The sum of biases of f32; none where one is not known.
