@@ -96,9 +96,8 @@ impl Options {
         };
         options.weights = match self.weights.as_deref() {
             None => WeightDtype::AsStored,
-            Some(name) => WeightDtype::named(name).ok_or_else(|| {
-                Failure::option("weights", &WeightDtype::NAMES.join(", "), name)
-            })?,
+            Some(name) => WeightDtype::named(name)
+                .ok_or_else(|| Failure::option("weights", &WeightDtype::NAMES.join(", "), name))?,
         };
         let precision = |option: &'static str, name: &str| {
             Precision::named(name)
