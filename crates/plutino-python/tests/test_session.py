@@ -177,7 +177,7 @@ class Running(unittest.TestCase):
             {"max_memory": 2**70},
             {"isa": "mmx"},
             {"memory": "some"},
-            {"weights": "int8"},
+            {"weights": "int4"},
             {"passes_off": ["fuze"]},
             {"passes_off": [1]},
             {"passes_off": 1},
