@@ -26,6 +26,8 @@ pub enum Branch<'a> {
 /// A weight's part in a sum of weights.
 #[derive(Debug)]
 struct Part {
+    /// What tells its taps from those of others.
+    name: Arc<str>,
     taps: Taps,
     /// Channels of a row.
     channels: usize,
@@ -62,58 +64,71 @@ impl Conv {
     ///
     /// Whoever asks makes sure that results have the same shape.
     pub fn with_branches(&self, branches: &[Branch<'_>], inputs: &[ValueSpec]) -> Option<Self> {
-        let x = TensorValue::at(inputs, self.weighted.input).ok()?;
         let own = self.plain_weight()?;
         let &[rows, channels, ref kernel @ ..] = own.dims() else { return None };
+        let mut name = own.name.to_string();
+        let mut biases = vec![self.weighted.bias.as_ref()];
+        let mut parts = Vec::new();
+        for branch in branches {
+            let part = self.part(branch, inputs)?;
+            name = format!("{name} + {} at {}", part.name, ends(&part.places));
+            parts.push(part);
+            if let Branch::Conv(other) = branch {
+                biases.push(other.weighted.bias.as_ref());
+            }
+        }
+        let (groups, taps) = (self.groups, kernel.iter().product());
+        let sum = Sum { own: own.clone(), parts, rows, channels, groups, taps };
+        let mut conv = self.clone();
+        conv.weighted.bias = sum_of_biases(&name, &biases, rows)?;
+        let weight = Weight::made_by(name.into(), own.spec.clone(), Arc::new(sum));
+        conv.weighted.weight = Source::Stored(weight);
+        Some(conv)
+    }
+
+    /// Whether its window covers that of a branch: [`Conv::with_branches`] takes it then, where
+    /// biases can be read.
+    pub fn covers(&self, branch: &Branch<'_>, inputs: &[ValueSpec]) -> bool {
+        self.part(branch, inputs).is_some()
+    }
+
+    /// What of this convolution's weight a branch of the image would be.
+    fn part(&self, branch: &Branch<'_>, inputs: &[ValueSpec]) -> Option<Part> {
+        let x = TensorValue::at(inputs, self.weighted.input).ok()?;
+        let &[rows, own, ref kernel @ ..] = self.plain_weight()?.dims() else { return None };
         if x.dtype() != DType::F32 || x.shape().rank() != self.dims + 2 {
             return None;
         }
         let windows = self.windows(kernel)?;
-        let (groups, taps) = (self.groups, kernel.iter().product());
-        let mut sum = Sum { own: own.clone(), parts: Vec::new(), rows, channels, groups, taps };
-        let mut name = own.name.to_string();
-        let mut biases = vec![self.weighted.bias.as_ref()];
-        for branch in branches {
-            match *branch {
-                Branch::Conv(other) => {
-                    let weight = other.plain_weight()?;
-                    let &[out, channels, ref kernel @ ..] = weight.dims() else { return None };
-                    let theirs = other.windows(kernel)?;
-                    let image = |channels: usize, groups: usize| channels.checked_mul(groups);
-                    if out != rows
-                        || other.dims != self.dims
-                        || other.groups % self.groups != 0
-                        || image(channels, other.groups) != image(sum.channels, self.groups)
-                    {
-                        return None;
-                    }
-                    let places = places(&windows, &theirs)?;
-                    name = format!("{name} + {} at {}", weight.name, ends(&places));
-                    biases.push(other.weighted.bias.as_ref());
-                    let (taps, groups) = (Taps::Stored(weight.clone()), other.groups);
-                    sum.parts.push(Part { taps, channels, groups, places });
+        match *branch {
+            Branch::Conv(other) => {
+                let weight = other.plain_weight()?;
+                let &[out, channels, ref kernel @ ..] = weight.dims() else { return None };
+                let theirs = other.windows(kernel)?;
+                let image = |channels: usize, groups: usize| channels.checked_mul(groups);
+                if out != rows
+                    || other.dims != self.dims
+                    || other.groups % self.groups != 0
+                    || image(channels, other.groups) != image(own, self.groups)
+                {
+                    return None;
                 }
-                Branch::Image(factors) => {
-                    let still = self.stride.iter().all(|&stride| stride == 1);
-                    if factors.len() != rows || x.shape()[1] != rows || !still {
-                        return None;
-                    }
-                    let one: Vec<Window> = windows.iter().map(|_| Window::default()).collect();
-                    let places = places(&windows, &one)?;
-                    let key = ChannelAffine::unnamed(factors.into(), Arc::default()).key;
-                    name = format!("{name} + {key} at {}", ends(&places));
-                    let factors = factors.iter().map(|&factor| factor as f32).collect();
-                    let taps = Taps::Factors(factors);
-                    sum.parts.push(Part { taps, channels: 1, groups: rows, places });
+                let (name, places) = (Arc::clone(&weight.name), places(&windows, &theirs)?);
+                let (taps, groups) = (Taps::Stored(weight.clone()), other.groups);
+                Some(Part { name, taps, channels, groups, places })
+            }
+            Branch::Image(factors) => {
+                let still = self.stride.iter().all(|&stride| stride == 1);
+                if factors.len() != rows || x.shape()[1] != rows || !still {
+                    return None;
                 }
+                let one: Vec<Window> = windows.iter().map(|_| Window::default()).collect();
+                let places = places(&windows, &one)?;
+                let name = ChannelAffine::unnamed(factors.into(), Arc::default()).key;
+                let taps = Taps::Factors(factors.iter().map(|&factor| factor as f32).collect());
+                Some(Part { name, taps, channels: 1, groups: rows, places })
             }
         }
-        let mut conv = self.clone();
-        conv.weighted.bias = sum_of_biases(&name, &biases, rows)?;
-        let spec = own.spec.clone();
-        let weight = Weight::made_by(name.into(), spec, Arc::new(sum));
-        conv.weighted.weight = Source::Stored(weight);
-        Some(conv)
     }
 
     /// The convolution with its results times a number for each channel, and with numbers added;

@@ -8,6 +8,10 @@
 use crate::support::composite::{Compose, StepText, composed};
 use crate::{BuildError, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
+/// What is right of a mask of PyTorch's fast path.
+pub(crate) const NO_MASK: &str = "None: export the model with `plutino.export`; pnnx leaves out \
+    masks that are causal where `torch.backends.mha.set_fastpath_enabled(False)`";
+
 /// The arguments that are tensors, as [`Compose::steps`] names them: `x0` to `x12`.
 const TENSORS: [&str; 13] = [
     "src",
@@ -42,9 +46,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     }
     for key in ["mask", "mask_type"] {
         if r.input(key).is_some() || r.optional::<i64>(key)?.is_some() {
-            let why = "None: export the model with `plutino.export`; pnnx leaves out masks that are \
-                       causal where `torch.backends.mha.set_fastpath_enabled(False)`";
-            return Err(r.bad(key, why));
+            return Err(r.bad(key, NO_MASK));
         }
     }
     let inputs: Result<Vec<_>, _> = TENSORS.iter().map(|name| r.required_input(name)).collect();

@@ -494,7 +494,7 @@ impl<P: Problem> Block<'_, P> {
                         let from = format_b.offset(jc, ks.start, 0);
                         let len = cols.len().next_multiple_of(nr) * ks.len();
                         matrix.widen(from..from + len, private_b);
-                        let scales = matrix.scales(ks.start / format_b.kc.max(1));
+                        let scales = matrix.scales(&format_b, ks.start);
                         Panels { scales, ..Panels::new(private_b, (jc, 0), ks.len()) }
                     }
                     (Packing::Ready, Operand::Packed(matrix)) if gemm.reads_narrow() => {
@@ -557,7 +557,7 @@ impl<P: Problem> Block<'_, P> {
                 self.few_of(matrix.as_slice_of::<f16>(), None, cols, ks);
             }
             Some(Compact::Int8) => {
-                let scales = matrix.scales(ks.start / self.gemm.b.1.kc.max(1));
+                let scales = matrix.scales(&self.gemm.b.1, ks.start);
                 self.few_of(matrix.as_slice_of::<i8>(), scales, cols, ks);
             }
             None => {}

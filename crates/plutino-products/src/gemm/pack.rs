@@ -399,11 +399,10 @@ impl PackedMatrix {
         self.buf.len().saturating_add(size_of_val(&self.scales[..]))
     }
 
-    /// The scale of each lane of the depth block of this number, where elements have such.
-    pub(super) fn scales(&self, block: usize) -> Option<&[f32]> {
-        let blocks = self.depth.div_ceil(Target::kc(self.depth).max(1)).max(1);
-        let lanes = self.scales.len() / blocks;
-        self.scales.chunks_exact(lanes.max(1)).nth(block)
+    /// The scale of each lane of the depth block that starts at `k`, where elements have such.
+    pub(super) fn scales(&self, format: &Format, k: usize) -> Option<&[f32]> {
+        let first = format.scale(0, k);
+        self.scales.get(first..first + format.padded)
     }
 
     pub(super) fn matches(&self, target: Target, side: Side, extent: usize, depth: usize) -> bool {
@@ -490,7 +489,7 @@ impl Packing {
         };
         let scales = match elements {
             Elements::Narrow(Compact::Int8) => {
-                let blocks = format.depth.div_ceil(format.kc.max(1)).max(1);
+                let blocks = format.depth.div_ceil(format.kc.max(1));
                 alloc::filled(blocks.saturating_mul(format.padded), 0.0f32)?
             }
             _ => Vec::new(),
@@ -536,7 +535,7 @@ impl Packing {
                         let size = narrow.dtype().size_of();
                         let at = format.offset(lane, k, 0) * size;
                         let to = &mut bytes[at..at + panel.len() * size];
-                        let at = k / format.kc.max(1) * format.padded + lane;
+                        let at = format.scale(lane, k);
                         let scales = scales.get_mut(at..at + width).unwrap_or_default();
                         narrow.write(target.isa, panel, to, scales);
                     }
@@ -610,6 +609,11 @@ impl Format {
     #[inline(always)]
     pub(super) fn offset(&self, lane: usize, k: usize, k0: usize) -> usize {
         (k - k0) * self.padded + lane * self.kc.min(self.depth - k)
+    }
+
+    /// Which of the scales is that of a lane in the depth block that starts at `k`.
+    fn scale(&self, lane: usize, k: usize) -> usize {
+        k / self.kc.max(1) * self.padded + lane
     }
 
     /// Packs all panels of a range of depths (whole blocks) into `out`, in parallel.

@@ -263,7 +263,7 @@ impl<'a> Form<'a> {
             let same = cx.settings.of(&self.net.nodes[branch.at].location) == setting;
             let conv = scaled(other, branch.conv, &nothing).filter(|_| same);
             if let Some(conv) = conv
-                && own.with_branches(&[Branch::Conv(&conv)], &inputs).is_some()
+                && own.covers(&Branch::Conv(&conv), &inputs)
             {
                 terms.push(other);
                 convs.push(conv);
@@ -278,7 +278,7 @@ impl<'a> Form<'a> {
         {
             factors = self.terms[image].1.each(self.channels)?;
             let branch = Branch::Image(&factors);
-            if own.with_branches(&[branch], &inputs).is_some() {
+            if own.covers(&branch, &inputs) {
                 terms.push(image);
                 all.push(branch);
             }

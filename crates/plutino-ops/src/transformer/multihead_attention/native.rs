@@ -8,6 +8,7 @@
 use crate::support::composite::{Compose, StepText, composed};
 use crate::support::rearrange::invalid;
 use crate::support::several::{Nothing, several};
+use crate::transformer::encoder_layer::NO_MASK;
 use crate::{BuildError, BuildProblem, NodeReader, Operator, ShapeError, TensorValue, register_op};
 
 /// The arguments that are tensors, as [`Compose::steps`] names them: `x0` to `x6`.
@@ -40,9 +41,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let inputs = inputs?;
     for key in ["mask", "mask_type"] {
         if r.named_input(key).is_some() || r.optional::<i64>(key)?.is_some() {
-            let why = "None: export the model with `plutino.export`; pnnx leaves out masks that are \
-                       causal where `torch.backends.mha.set_fastpath_enabled(False)`";
-            return Err(r.bad(key, why));
+            return Err(r.bad(key, NO_MASK));
         }
     }
     let averaged = r.or("average_attn_weights", true)?;
