@@ -315,21 +315,20 @@ where
         let t = self;
         let (j, cols) = (cols.start, cols.len());
         let b = t.b.at(j, panels * t.nr);
-        // The next panel of B comes meanwhile, a part with each tile. (Where few rows take several
-        // at once, the CPU sees that for itself, and asking takes time: 10 to 20 % of a product of
-        // one row, from L3.)
+        // The next panel of B comes meanwhile, with each tile the part that it has of the rows: as
+        // much with tiles of fewer rows is more than memory gives (16 rows take 3 % longer, 28 take
+        // 7 %; Zen 4, 2026-11-29). Where few rows take several panels at once, the CPU sees that for
+        // itself, and asking takes time: 10 to 20 % of a product of one row, from L3.
         let next = b.wrapping_add(t.nr * t.b.depth);
-        let all = t.rows.len().div_ceil(t.mr).max(1);
-        let step = (t.nr * size_of::<E>()).div_ceil(all);
-        let ahead = |tile: usize| match panels {
+        let (all, panel) = (t.rows.len().max(1), t.nr * size_of::<E>());
+        let ahead = |row: usize, rows: usize| match panels {
             1 => Ahead {
-                first: next.cast::<f32>().wrapping_byte_add(tile * step * t.depth),
-                step,
+                first: next.cast::<f32>().wrapping_byte_add(panel * row / all * t.depth),
+                step: (panel * rows).div_ceil(all),
                 rows: t.rows.len(),
             },
             _ => Ahead::NOTHING,
         };
-        let mut number = 0;
         for tiles in tile::row_tiles(t.rows.len(), t.mr) {
             let rows = t.rows.start + tiles.rows.start..t.rows.start + tiles.rows.end;
             let i = rows.start;
@@ -339,7 +338,7 @@ where
                 a: (),
                 b,
                 b_panel: t.nr * t.b.depth,
-                ahead: ahead(number),
+                ahead: ahead(tiles.rows.start, tiles.each),
                 c,
                 c_stride: t.place.stride,
                 cols,
@@ -348,7 +347,6 @@ where
                 clamp,
             };
             let size = (tiles.each, panels, tiles.count());
-            number += tiles.count();
             // SAFETY: the panels are whole (`Panels::at`); rows i.., columns j.. of C exist and
             // belong to this task alone (`Gemm::check`, disjoint tasks); the residual is as long as
             // C (same place).
