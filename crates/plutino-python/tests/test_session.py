@@ -149,7 +149,7 @@ class Running(unittest.TestCase):
         alone = plutino.Session(support.DIGITS, batch_invariant=True, winograd=False)
         rows = np.concatenate([alone(row[None]) for row in self.inputs[:3]])
         np.testing.assert_array_equal(alone(self.inputs)[:3], rows)
-        for name in ("bf16", "int8"):
+        for name in ("bf16", "int8", "nf4"):
             narrow = plutino.Session(support.DIGITS, weights=name)
             kernels = [step["kernel"] for step in narrow.plan([self.inputs])["steps"]]
             self.assertTrue(any(kernel.startswith(f"gemm.{name}") for kernel in kernels), kernels)

@@ -52,9 +52,9 @@ mod pages {
     /// The kernel copies small pages into huge ones while the program runs (`khugepaged`, 16 MB in
     /// ten seconds unless it is told otherwise). Once all of them are, products of few rows, which
     /// wait for weights from memory, take 6 to 15 % less time: BERT of 16 tokens, one thread, 28.8
-    /// to 27.2 ms; 2 rows of linear layers 8.3 to 6.5 ms. Asked for at once, in a guest whose unused
-    /// memory the host has taken back, they cost twice the time of loading, 0.4 to 0.8 s (Zen 4,
-    /// 2026-11-29).
+    /// to 27.2 ms; 2 rows of linear layers 8.3 to 6.5 ms. Asked for at once, in a guest whose
+    /// unused memory the host has taken back, they cost twice the time of loading, 0.4 to 0.8 s
+    /// (Zen 4, 2026-11-29).
     pub(super) fn populate(pages: &Pages) {
         #[cfg(target_os = "linux")]
         {

@@ -110,3 +110,38 @@ fn integers_with_scales() {
         assert!(plan.memory().packed < whole * 35 / 100, "{} of {whole}", plan.memory().packed);
     }
 }
+
+/// Four bits: a sixth of the memory, the same bits for any number of threads, and errors of weights
+/// that are off by 9 % of their size: so are the results of each layer, independently, and they add
+/// up as random numbers do.
+#[test]
+fn levels_with_scales() {
+    let fixture = fixture("minilm");
+    let graph = fixture.graph().unwrap();
+    let layers = graph.operators_of("nn.Linear").count() as f64;
+    let model = Model::from_graph(graph).unwrap();
+    let image = inputs(&fixture);
+    let specs: Vec<_> = image.iter().map(Tensor::spec).collect();
+    for isa in Isa::available() {
+        let options = |threads| SessionOptions::default().with_isa(isa).with_threads(threads);
+        let exact = model.session(options(1)).unwrap();
+        let of = |threads| model.session(options(threads).with_weights(WeightDtype::Nf4)).unwrap();
+        let one = of(1);
+        let (found, expected) = (one.run(&image).unwrap(), exact.run(&image).unwrap());
+        for (found, again) in found.iter().zip(of(3).run(&image).unwrap()) {
+            assert_eq!(found.as_bytes(), again.as_bytes(), "{isa}: threads change no bit");
+        }
+        for (found, expected) in found.iter().zip(&expected) {
+            let numbers = |y: &Tensor| y.as_slice::<f32>().unwrap().to_vec();
+            let (found, expected) = (numbers(found), numbers(expected));
+            let square = |x: f32| f64::from(x).powi(2);
+            let off: f64 = found.iter().zip(&expected).map(|(x, y)| square(x - y)).sum();
+            let relative = (off / expected.iter().map(|&y| square(y)).sum::<f64>()).sqrt();
+            assert!((0.0..=0.09 * layers.sqrt()).contains(&relative), "{isa}: {relative}");
+        }
+        let plan = one.plan(&specs).unwrap();
+        assert!(plan.steps().any(|step| step.kernel.starts_with("gemm.nf4.")));
+        let whole = exact.plan(&specs).unwrap().memory().packed;
+        assert!(plan.memory().packed < whole * 22 / 100, "{} of {whole}", plan.memory().packed);
+    }
+}

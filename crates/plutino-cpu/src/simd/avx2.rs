@@ -144,6 +144,23 @@ impl Simd for Avx2 {
         // SAFETY: precondition of the method: eight bytes.
         unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
     }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_u8_ptr(self, p: *const u8) -> __m256i {
+        // SAFETY: as above.
+        unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    fn lookup(self, table: &[f32; 16], index: __m256i) -> __m256 {
+        // A permutation looks at three bits; the fourth one, as the sign, decides between two.
+        let [lower, upper] = [self.load(&table[..8]), self.load(&table[8..])];
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let lower = _mm256_permutevar8x32_ps(lower, index);
+            let upper = _mm256_permutevar8x32_ps(upper, index);
+            let fourth = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(index));
+            _mm256_blendv_ps(lower, upper, fourth)
+        }
+    }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m256 {
         // SAFETY: lanes from n on are masked off and not read.

@@ -174,6 +174,11 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         // SAFETY: precondition of the method: 16 bytes.
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }
+    #[cfg_attr(not(unoptimised), inline(always))]
+    unsafe fn load_u8_ptr(self, p: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+    }
     #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> __m512 {
         // SAFETY: lanes from n on are masked off and not read.

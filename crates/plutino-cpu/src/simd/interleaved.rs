@@ -77,6 +77,11 @@ impl<S: Simd, const N: usize> Simd for Interleaved<S, N> {
         array!(N, |I| unsafe { self.0.load_i8_ptr(p.add(I * S::LANES)) })
     }
     #[inline(always)]
+    unsafe fn load_u8_ptr(self, p: *const u8) -> Self::I32 {
+        // SAFETY: as in `load_ptr`.
+        array!(N, |I| unsafe { self.0.load_u8_ptr(p.add(I * S::LANES)) })
+    }
+    #[inline(always)]
     unsafe fn load_partial_ptr(self, p: *const f32, n: usize) -> Self::F32 {
         array!(N, |I| {
             let n = n.saturating_sub(I * S::LANES).min(S::LANES);

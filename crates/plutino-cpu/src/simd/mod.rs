@@ -288,6 +288,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reads of that many i8.
     unsafe fn load_i8_ptr(self, p: *const i8) -> Self::F32;
+    /// Loads [`Simd::LANES`] bytes: the same numbers as integers.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of that many bytes.
+    unsafe fn load_u8_ptr(self, p: *const u8) -> Self::I32;
     /// Stores [`Simd::LANES`] elements.
     ///
     /// # Safety

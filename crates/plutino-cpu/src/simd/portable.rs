@@ -76,6 +76,11 @@ impl Simd for Portable {
         map(unsafe { p.cast::<[i8; 4]>().read() }, f32::from)
     }
     #[inline(always)]
+    unsafe fn load_u8_ptr(self, p: *const u8) -> I {
+        // SAFETY: as above.
+        unsafe { p.cast::<[u8; 4]>().read() }.map(i32::from)
+    }
+    #[inline(always)]
     unsafe fn store_ptr(self, v: V, p: *mut f32) {
         // SAFETY: valid for four writes (precondition).
         unsafe { *p.cast::<V>() = v }

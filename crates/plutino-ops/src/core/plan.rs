@@ -210,15 +210,19 @@ pub enum WeightDtype {
     /// bf16 become such as well, those of recurrent layers do not; one that is not finite is an
     /// error.
     Int8,
+    /// The numbers of NF4, four bits each, with a scale for each output and 32 inputs at most: less
+    /// than a sixth of the memory, an error of 15 % of the largest of those weights each at most, 8
+    /// to 9 % of them as a rule. Otherwise as [`WeightDtype::Int8`].
+    Nf4,
 }
 
 impl WeightDtype {
     /// The names of those that can be asked for.
-    pub const NAMES: [&'static str; 3] = ["bf16", "f16", "int8"];
+    pub const NAMES: [&'static str; 4] = ["bf16", "f16", "int8", "nf4"];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Self> {
-        let all = [Self::Bf16, Self::F16, Self::Int8];
+        let all = [Self::Bf16, Self::F16, Self::Int8, Self::Nf4];
         Self::NAMES.iter().zip(all).find(|(own, _)| **own == name).map(|(_, dtype)| dtype)
     }
 
@@ -226,6 +230,7 @@ impl WeightDtype {
     pub(crate) fn compact(self, stored: DType) -> Option<Compact> {
         match self {
             Self::Int8 => Some(Compact::Int8),
+            Self::Nf4 => Some(Compact::Nf4),
             _ => self.narrow(stored).map(Compact::Float),
         }
     }
@@ -233,7 +238,7 @@ impl WeightDtype {
     /// The same, as floats alone.
     pub(crate) fn narrow(self, stored: DType) -> Option<Narrow> {
         Narrow::of(stored).or(match self {
-            Self::AsStored | Self::Int8 => None,
+            Self::AsStored | Self::Int8 | Self::Nf4 => None,
             Self::Bf16 => Some(Narrow::Bf16),
             Self::F16 => Some(Narrow::F16),
         })

@@ -219,11 +219,10 @@ impl RowProduct {
                     .map_err(plan_error)?
             }
         };
-        let name = match (product.unit(), product.pack_key().precision) {
+        let name = match (product.unit(), product.narrow()) {
             (Some(unit), _) => format!("gemm.{unit}"),
-            (None, DType::F32) => format!("gemm.{}", cx.isa),
-            (None, DType::I8) => format!("gemm.int8.{}", cx.isa),
-            (None, narrow) => format!("gemm.{narrow}.{}", cx.isa),
+            (None, None) => format!("gemm.{}", cx.isa),
+            (None, Some(narrow)) => format!("gemm.{}.{}", narrow.name(), cx.isa),
         };
         let workspace = product.workspace();
         let kernel = LinearKernel { name, product, rows: self, weights, strides };
@@ -244,7 +243,7 @@ pub(crate) fn product_of_packed(
     // Weights of f16 have more bits than one bf16, and integers have scales; as three terms narrow
     // ones would be no more.
     let suits = |unit: &MatrixUnit| match (unit, narrow) {
-        (_, Some(Compact::Float(Narrow::F16) | Compact::Int8))
+        (_, Some(Compact::Float(Narrow::F16) | Compact::Int8 | Compact::Nf4))
         | (MatrixUnit::Tiles(_, Terms::Three), Some(_)) => false,
         _ => cx.batch_invariant || cost::pays(*unit, cx.isa, sizes),
     };

@@ -198,7 +198,7 @@ impl Products {
 
 impl Panels<'_> {
     /// The same as elements that are multiplied.
-    fn of<E>(self, data: &[E]) -> tiles::Panels<'_, E> {
+    fn of<E: tiles::PanelElement>(self, data: &[E]) -> tiles::Panels<'_, E> {
         tiles::Panels::new(data, (0, 0), self.depth)
     }
 }

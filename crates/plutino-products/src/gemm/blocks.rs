@@ -1,11 +1,12 @@
 //! How a product is cut into tasks, and the loops of one task.
 
 use super::narrow::{Compact, Narrow, panels_of_bf16};
+use super::nf4::Codes;
 use super::pack::{Format, Pack, PackPanels, PackedMatrix, Side};
 use super::post_ops::{Bias, Residual};
 use super::problem::{Operand, Problem, Size};
 use super::tile;
-use super::tiles::{Element, Numbers, Panels, Place, Tiles};
+use super::tiles::{Element, Numbers, PanelElement, Panels, Place, Scales, Tiles};
 use super::unit::{MatrixUnit, apart};
 use super::words::Bf16Matrices;
 use super::{Batch, Target};
@@ -137,6 +138,7 @@ impl Gemm {
     pub fn narrow(target: Target, threads: usize, size: Size, narrow: Compact) -> Self {
         let mut gemm = Self::new(target, threads, size, (false, true));
         gemm.narrow = Some(narrow);
+        gemm.b.1 = gemm.b.1.of_narrow(narrow);
         if size.m <= tile::FEW {
             gemm.in_place = true;
         } else {
@@ -491,10 +493,7 @@ impl<P: Problem> Block<'_, P> {
                         Panels::new(private_b, (jc, 0), ks.len())
                     }
                     (Packing::Widened, Operand::Packed(matrix)) => {
-                        let from = format_b.offset(jc, ks.start, 0);
-                        let len = cols.len().next_multiple_of(nr) * ks.len();
-                        matrix.widen(from..from + len, private_b);
-                        let scales = matrix.scales(&format_b, ks.start);
+                        let scales = matrix.widen(&format_b, cols.clone(), &ks, private_b);
                         Panels { scales, ..Panels::new(private_b, (jc, 0), ks.len()) }
                     }
                     (Packing::Ready, Operand::Packed(matrix)) if gemm.reads_narrow() => {
@@ -549,17 +548,16 @@ impl<P: Problem> Block<'_, P> {
 
     /// Few rows of A, where they lie, times narrow panels.
     fn few(&self, matrix: &PackedMatrix, cols: Range<usize>, ks: &Range<usize>) {
+        let scales = matrix.scales(&self.gemm.b.1, ks.start);
         match self.gemm.narrow {
             Some(Compact::Float(Narrow::Bf16)) => {
-                self.few_of(panels_of_bf16(matrix.as_slice_of()), None, cols, ks);
+                self.few_of(panels_of_bf16(matrix.as_slice_of()), scales, cols, ks);
             }
             Some(Compact::Float(Narrow::F16)) => {
-                self.few_of(matrix.as_slice_of::<f16>(), None, cols, ks);
+                self.few_of(matrix.as_slice_of::<f16>(), scales, cols, ks);
             }
-            Some(Compact::Int8) => {
-                let scales = matrix.scales(&self.gemm.b.1, ks.start);
-                self.few_of(matrix.as_slice_of::<i8>(), scales, cols, ks);
-            }
+            Some(Compact::Int8) => self.few_of(matrix.as_slice_of::<i8>(), scales, cols, ks),
+            Some(Compact::Nf4) => self.few_of(matrix.as_slice_of::<Codes>(), scales, cols, ks),
             None => {}
         }
     }
@@ -567,7 +565,7 @@ impl<P: Problem> Block<'_, P> {
     fn few_of<E: Element>(
         &self,
         data: &[E],
-        scales: Option<&[f32]>,
+        scales: Scales<'_>,
         cols: Range<usize>,
         ks: &Range<usize>,
     ) {
@@ -588,7 +586,7 @@ impl<P: Problem> Block<'_, P> {
 
     /// A block of A times a block of B, a part of it at a time: whether the work is to end is
     /// asked between.
-    pub(super) fn parts<'b, A: Copy, E>(
+    pub(super) fn parts<'b, A: Copy, E: PanelElement>(
         &'b self,
         (a, b): (A, Panels<'b, E>),
         rows: Range<usize>,

@@ -43,8 +43,8 @@ pub enum GemmError {
     },
     /// A number of the matrix that narrow floats have none near to.
     #[error(
-        "{value:e} is beyond the range of f16, which ends at 65504, or of int8, which has finite \
-         numbers alone; bf16 reaches as far as f32"
+        "{value:e} is beyond the range of f16, which ends at 65504, or of int8 and nf4, which \
+         have finite numbers alone; bf16 reaches as far as f32"
     )]
     Range {
         /// The number.
@@ -231,14 +231,20 @@ impl LinearProduct {
             return unit.key(self.gemm.target().isa);
         }
         let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
-        PackKey { precision: self.narrow.map_or(key.precision, Compact::dtype), ..key }
+        let form = if self.narrow == Some(Compact::Nf4) { "matrix.right.nf4" } else { key.form };
+        PackKey { form, precision: self.narrow.map_or(key.precision, Compact::dtype), ..key }
+    }
+
+    /// What the matrix is packed as, where it is narrow.
+    pub fn narrow(&self) -> Option<Compact> {
+        self.narrow
     }
 
     /// Packs the matrix, whose neighbours in a column and in a row lie `strides` apart.
     ///
     /// # Errors
     /// [`GemmError::Length`], [`GemmError::Memory`], and [`GemmError::Range`] where the matrix is
-    /// to be packed as f16 or int8.
+    /// to be packed as f16, int8 or nf4.
     pub fn pack<'w>(
         &self,
         w: impl Into<Floats<'w>>,

@@ -16,8 +16,8 @@
 //! reads them where they lie. [`Gemm`] holds every decision: block sizes, how the work is cut, who
 //! packs what.
 //!
-//! Weights may be narrow ([`Compact`]): packed as bf16, f16 or int8, computed with in f32. Or both
-//! operands are bf16 (`unit.rs`, `words.rs`), where the CPU multiplies them.
+//! Weights may be narrow ([`Compact`]): packed as bf16, f16, int8 or nf4, computed with in f32. Or
+//! both operands are bf16 (`unit.rs`, `words.rs`), where the CPU multiplies them.
 //!
 //! [`LinearProduct`] is for anybody's slices, with errors instead of panics; [`Product`] is a
 //! single product, [`Batch`] many; [`gemm_any`] computes dtypes other than f32.
@@ -34,6 +34,7 @@ mod int8;
 mod linear;
 mod machine;
 pub(crate) mod narrow;
+mod nf4;
 mod on_tiles;
 mod pack;
 mod post_ops;

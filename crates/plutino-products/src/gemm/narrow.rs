@@ -17,6 +17,8 @@
 //! below it loses more).
 
 use super::int8;
+use super::nf4::{self, Codes};
+use super::tiles::PanelElement;
 use plutino_cpu::Isa;
 use plutino_cpu::halves::{Half, nearest_pair};
 use plutino_cpu::simd::{LINE, Simd, Vectorized};
@@ -92,6 +94,9 @@ pub enum Compact {
     /// Integers with a scale for each column of each depth block (`int8.rs`): a quarter of the
     /// memory.
     Int8,
+    /// One of sixteen numbers, and a scale for each column of each group of terms (`nf4.rs`): less
+    /// than a sixth of the memory.
+    Nf4,
 }
 
 impl From<Narrow> for Compact {
@@ -101,23 +106,55 @@ impl From<Narrow> for Compact {
 }
 
 impl Compact {
-    /// The dtype of an element.
+    /// The dtype of an element; of [`Compact::Nf4`] an element has two numbers.
     pub const fn dtype(self) -> DType {
         match self {
             Self::Float(narrow) => narrow.dtype(),
             Self::Int8 => DType::I8,
+            Self::Nf4 => DType::U8,
         }
+    }
+
+    /// What users call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Float(narrow) => narrow.dtype().name(),
+            Self::Int8 => "int8",
+            Self::Nf4 => "nf4",
+        }
+    }
+
+    /// Bytes of so many numbers, which are those of whole terms of a panel.
+    pub(super) fn bytes(self, numbers: usize) -> usize {
+        match self {
+            Self::Nf4 => numbers / Codes::NUMBERS,
+            _ => numbers.saturating_mul(self.dtype().size_of()),
+        }
+    }
+
+    /// Scales of a column of a depth block, whose length is at most this.
+    pub(super) fn groups(self, kc: usize) -> usize {
+        match self {
+            Self::Float(_) => 0,
+            Self::Int8 => 1,
+            Self::Nf4 => kc.div_ceil(nf4::GROUP),
+        }
+    }
+
+    /// Whether sums of depth blocks are multiplied by scales; else widened numbers have been.
+    pub(super) fn scales_sums(self) -> bool {
+        matches!(self, Self::Int8)
     }
 
     /// Whether a number may be stored so.
     pub(super) fn reaches(self, x: f32) -> bool {
         match self {
             Self::Float(narrow) => narrow.reaches(x),
-            Self::Int8 => x.is_finite(),
+            Self::Int8 | Self::Nf4 => x.is_finite(),
         }
     }
 
-    /// Writes a panel, and the scale of each of its columns where there are such.
+    /// Writes a panel, and the scales of each of its columns where there are such.
     ///
     /// # Panics
     /// As [`Narrow::write`].
@@ -125,19 +162,32 @@ impl Compact {
         match self {
             Self::Float(narrow) => narrow.write(isa, from, to),
             Self::Int8 => int8::write(isa, from, bytemuck::cast_slice_mut(to), scales),
+            Self::Nf4 => nf4::write(isa, from, bytemuck::cast_slice_mut(to), scales),
         }
     }
 
-    /// Widens a range of elements of panels.
+    /// Widens a range of elements: those of whole panels of `depth` terms, with their scales.
     ///
     /// # Panics
     /// As [`Narrow::read`].
-    pub(super) fn read(self, isa: Isa, from: &[u8], elements: Range<usize>, to: &mut [f32]) {
+    pub(super) fn read(
+        self,
+        isa: Isa,
+        from: &[u8],
+        elements: Range<usize>,
+        (depth, scales): (usize, &[f32]),
+        to: &mut [f32],
+    ) {
         match self {
             Self::Float(narrow) => narrow.read(isa, from, elements, to),
             Self::Int8 => {
                 let to = &mut to[..elements.len()];
                 int8::read(isa, &bytemuck::cast_slice(from)[elements], to);
+            }
+            Self::Nf4 => {
+                let to = &mut to[..elements.len()];
+                let codes = self.bytes(elements.start)..self.bytes(elements.end);
+                nf4::read(isa, bytemuck::cast_slice(&from[codes]), (depth, scales), to);
             }
         }
     }

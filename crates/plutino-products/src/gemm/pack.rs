@@ -11,6 +11,7 @@
 //!    v    | 8 ...   |         in one direction. Lanes past the extent are zero.
 //! ```
 
+use super::tiles::Scales;
 use super::{Compact, GemmError, MatrixUnit, Target};
 use bytemuck::Pod;
 use plutino_cpu::par::stop;
@@ -274,7 +275,7 @@ pub enum Side {
 #[derive(Debug)]
 pub struct PackedMatrix {
     buf: AlignedBuf,
-    /// One for each lane of each depth block, where elements have such.
+    /// As many for each lane of each depth block as elements have ([`Compact::groups`]).
     scales: Vec<f32>,
     side: Side,
     target: Target,
@@ -399,10 +400,10 @@ impl PackedMatrix {
         self.buf.len().saturating_add(size_of_val(&self.scales[..]))
     }
 
-    /// The scale of each lane of the depth block that starts at `k`, where elements have such.
-    pub(super) fn scales(&self, format: &Format, k: usize) -> Option<&[f32]> {
-        let first = format.scale(0, k);
-        self.scales.get(first..first + format.padded)
+    /// The scales of the depth block that starts at `k`, where elements have such.
+    pub(super) fn scales(&self, format: &Format, k: usize) -> Scales<'_> {
+        let all = format.scale(0, k)..format.scale(format.padded, k);
+        Scales { all: self.scales.get(all).unwrap_or_default(), groups: format.groups }
     }
 
     pub(super) fn matches(&self, target: Target, side: Side, extent: usize, depth: usize) -> bool {
@@ -433,11 +434,23 @@ impl PackedMatrix {
         }
     }
 
-    /// Widens these elements of a narrow matrix, in the order of memory.
-    pub(super) fn widen(&self, elements: Range<usize>, to: &mut [f32]) {
-        if let Some(narrow) = self.is_narrow() {
-            narrow.read(self.target.isa, self.buf.as_bytes(), elements, to);
-        }
+    /// Widens the panels of some lanes of a depth block of a narrow matrix. What their sums are
+    /// multiplied with then.
+    pub(super) fn widen(
+        &self,
+        format: &Format,
+        lanes: Range<usize>,
+        ks: &Range<usize>,
+        to: &mut [f32],
+    ) -> Scales<'_> {
+        let Some(narrow) = self.is_narrow() else { return Scales::default() };
+        let first = format.offset(lanes.start, ks.start, 0);
+        let padded = lanes.len().next_multiple_of(format.width);
+        let elements = first..first + padded * ks.len();
+        let scales = self.scales(format, ks.start);
+        let own = scales.of(lanes.start..lanes.start + padded).unwrap_or_default();
+        narrow.read(self.target.isa, self.buf.as_bytes(), elements, (ks.len(), own), to);
+        if narrow.scales_sums() { scales } else { Scales::default() }
     }
 }
 
@@ -473,12 +486,15 @@ impl Packing {
                 let words = unit.words(numbers);
                 (words, unit.format(target, side, extent, words))
             }
-            _ => (numbers, Format::new(target, side, extent, numbers)),
+            Elements::Narrow(narrow) => {
+                (numbers, Format::new(target, side, extent, numbers).of_narrow(narrow))
+            }
+            Elements::F32 => (numbers, Format::new(target, side, extent, numbers)),
         };
         // The numbers of the longest depth block, and bytes of the packed ones.
         let (longest, bytes) = match elements {
             Elements::F32 => (0, format.len().saturating_mul(size_of::<f32>())),
-            Elements::Narrow(n) => (format.kc, format.len().saturating_mul(n.dtype().size_of())),
+            Elements::Narrow(narrow) => (format.kc, narrow.bytes(format.len())),
             Elements::Unit(unit) => {
                 let kept = unit.kept(depth).saturating_mul(format.padded);
                 (
@@ -487,13 +503,9 @@ impl Packing {
                 )
             }
         };
-        let scales = match elements {
-            Elements::Narrow(Compact::Int8) => {
-                let blocks = format.depth.div_ceil(format.kc.max(1));
-                alloc::filled(blocks.saturating_mul(format.padded), 0.0f32)?
-            }
-            _ => Vec::new(),
-        };
+        let blocks = format.depth.div_ceil(format.kc.max(1));
+        let scales = blocks.saturating_mul(format.padded).saturating_mul(format.groups);
+        let scales = alloc::filled(scales, 0.0f32)?;
         let buf = AlignedBuf::resident(bytes)?;
         let panel = alloc::filled(longest.saturating_mul(format.width), 0.0f32)?;
         let matrix = PackedMatrix { buf, scales, side, target, extent, depth, elements };
@@ -532,11 +544,10 @@ impl Packing {
                         if let Some(&value) = panel.iter().find(|x| !narrow.reaches(**x)) {
                             return Some(value);
                         }
-                        let size = narrow.dtype().size_of();
-                        let at = format.offset(lane, k, 0) * size;
-                        let to = &mut bytes[at..at + panel.len() * size];
-                        let at = format.scale(lane, k);
-                        let scales = scales.get_mut(at..at + width).unwrap_or_default();
+                        let at = narrow.bytes(format.offset(lane, k, 0));
+                        let to = &mut bytes[at..at + narrow.bytes(panel.len())];
+                        let own = format.scale(lane, k)..format.scale(lane + width, k);
+                        let scales = scales.get_mut(own).unwrap_or_default();
                         narrow.write(target.isa, panel, to, scales);
                     }
                     Elements::Unit(unit) => {
@@ -583,6 +594,8 @@ pub(super) struct Format {
     pub(super) depth: usize,
     /// Length of a depth block (the last may be shorter).
     pub(super) kc: usize,
+    /// Scales of each lane of a depth block.
+    pub(super) groups: usize,
 }
 
 impl Format {
@@ -596,7 +609,13 @@ impl Format {
             padded: extent.div_ceil(width).saturating_mul(width),
             depth,
             kc: Target::kc(depth),
+            groups: 0,
         }
+    }
+
+    /// The same of narrow elements.
+    pub(super) fn of_narrow(self, narrow: Compact) -> Self {
+        Self { groups: narrow.groups(self.kc), ..self }
     }
 
     /// Elements of the packed matrix.
@@ -611,9 +630,10 @@ impl Format {
         (k - k0) * self.padded + lane * self.kc.min(self.depth - k)
     }
 
-    /// Which of the scales is that of a lane in the depth block that starts at `k`.
+    /// Which of the scales are those of the panel that begins with a lane, in the depth block that
+    /// starts at `k`: from this one on.
     fn scale(&self, lane: usize, k: usize) -> usize {
-        k / self.kc.max(1) * self.padded + lane
+        (k / self.kc.max(1) * self.padded + lane) * self.groups
     }
 
     /// Packs all panels of a range of depths (whole blocks) into `out`, in parallel.

@@ -70,13 +70,19 @@ pub(crate) trait Left: Copy {
 pub(crate) trait Right: Copy {
     /// Whether tiles of few rows alone read it ([`FEW`]): others are not compiled.
     const NARROW: bool;
-    /// Loads vector `J` of a term, whose elements begin at `at`.
+    /// Loads vector `J` of a term in panel `P` of some that are `panel` numbers apart; `at` of its
+    /// numbers come before.
     ///
     /// # Safety
     /// All of them are there; those of bf16 lie where an aligned vector may.
-    unsafe fn load<S: Simd, const J: usize>(self, s: S, at: usize) -> S::F32;
-    /// The same from so many elements on.
-    fn from(self, elements: usize) -> Self;
+    unsafe fn load<S: Simd, const P: usize, const J: usize>(
+        self,
+        s: S,
+        panel: usize,
+        at: usize,
+    ) -> S::F32;
+    /// The same from so many terms on: as many as are written out, or, behind these, one.
+    fn from<S: Simd>(self, terms: usize) -> Self;
     /// Where it lies.
     fn address(self) -> *const f32;
     /// `a b + c`, lane by lane, as elements of this type are multiplied.
@@ -87,10 +93,10 @@ pub(crate) trait Right: Copy {
 pub(crate) trait RightElement: Sized {
     /// As that of [`Right`].
     const NARROW: bool;
-    /// As that of [`Right`].
+    /// Loads vector `J` of a term.
     ///
     /// # Safety
-    /// The same.
+    /// As that of [`Right`].
     unsafe fn load<S: Simd, const J: usize>(term: *const Self, s: S) -> S::F32;
     /// As that of [`Right`].
     #[inline(always)]
@@ -102,13 +108,18 @@ pub(crate) trait RightElement: Sized {
 impl<E: RightElement> Right for *const E {
     const NARROW: bool = E::NARROW;
     #[inline(always)]
-    unsafe fn load<S: Simd, const J: usize>(self, s: S, at: usize) -> S::F32 {
+    unsafe fn load<S: Simd, const P: usize, const J: usize>(
+        self,
+        s: S,
+        panel: usize,
+        at: usize,
+    ) -> S::F32 {
         // SAFETY: the caller's promise.
-        unsafe { E::load::<S, J>(self.wrapping_add(at), s) }
+        unsafe { E::load::<S, J>(self.wrapping_add(P * panel + at), s) }
     }
     #[inline(always)]
-    fn from(self, elements: usize) -> Self {
-        self.wrapping_add(elements)
+    fn from<S: Simd>(self, terms: usize) -> Self {
+        self.wrapping_add(terms * VECTORS * S::LANES)
     }
     #[inline(always)]
     fn address(self) -> *const f32 {
@@ -292,7 +303,7 @@ pub(crate) struct Tile<'a, A, B> {
     pub(crate) a: A,
     /// Panel of B, `VECTORS * LANES` elements for each k.
     pub(crate) b: B,
-    /// Elements from one panel of B to the next.
+    /// Numbers from one panel of B to the next.
     pub(crate) b_panel: usize,
     /// What to fetch meanwhile.
     pub(crate) ahead: Ahead,
@@ -491,7 +502,7 @@ pub(crate) fn wide_panels(rows: usize) -> usize {
 }
 
 /// Terms of the sum that are written out: fewer instructions that count and branch.
-const TERMS: usize = 4;
+pub(super) const TERMS: usize = 4;
 
 /// # Safety
 /// As [`run`], with R rows and V / 2 panels.
@@ -508,8 +519,8 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
         ($K:expr) => {{
             // SAFETY: one row of each panel (precondition).
             let bs = array!(V, |J| unsafe {
-                let at = J / VECTORS * t.b_panel + $K * VECTORS * S::LANES;
-                b.load::<S, { J % VECTORS }>(s, at)
+                let at = $K * VECTORS * S::LANES;
+                b.load::<S, { J / VECTORS }, { J % VECTORS }>(s, t.b_panel, at)
             });
             unroll!(R, |I| {
                 // SAFETY: A has this element (precondition).
@@ -522,7 +533,7 @@ unsafe fn tile<S: Simd, A: Left, B: Right, const R: usize, const V: usize>(
     macro_rules! advance {
         ($terms:expr) => {{
             a = a.from::<S>($terms);
-            b = b.from($terms * VECTORS * S::LANES);
+            b = b.from::<S>($terms);
         }};
     }
     let Ahead { first, step, rows } = t.ahead;

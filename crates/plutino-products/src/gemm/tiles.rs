@@ -1,8 +1,9 @@
 //! The two inner loops: all register tiles of one block of A and one block of B.
 
+use super::nf4::Codes;
 use super::on_tiles;
 use super::post_ops::{Bias, PostOps, Residual, UNLIMITED};
-use super::tile::{self, Ahead, End, Tile};
+use super::tile::{self, Ahead, End, Right, RightElement, Tile};
 use super::unit::MatrixUnit;
 use plutino_cpu::Isa;
 use plutino_cpu::activation::{Activation, InPlace};
@@ -15,12 +16,53 @@ use std::ops::Range;
 /// Where the panels of one operand lie during one block.
 pub(crate) struct Panels<'a, E = f32> {
     pub(crate) data: &'a [E],
-    /// Lane and offset of the first panel; elements of a panel for each lane.
+    /// Lane and offset of the first panel; numbers of a panel for each lane.
     pub(crate) first: usize,
     pub(crate) offset: usize,
     pub(crate) depth: usize,
-    /// What the sums of each lane are multiplied with, where that is not 1: from lane 0 on.
-    pub(crate) scales: Option<&'a [f32]>,
+    /// The scales of the block, where it has such.
+    pub(crate) scales: Scales<'a>,
+}
+
+/// The scales of a block of panels, from lane 0 on: so many for each lane, panel by panel and group
+/// of terms by group of terms.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Scales<'a> {
+    pub(crate) all: &'a [f32],
+    pub(crate) groups: usize,
+}
+
+impl<'a> Scales<'a> {
+    /// Those of some lanes, of which a panel begins with the first.
+    #[inline(always)]
+    pub(crate) fn of(self, lanes: Range<usize>) -> Option<&'a [f32]> {
+        let scales = self.all.get(lanes.start * self.groups..lanes.end * self.groups);
+        scales.filter(|scales| !scales.is_empty())
+    }
+}
+
+/// What a block of panels consists of.
+pub(crate) trait PanelElement: Sized {
+    /// Numbers in an element.
+    const NUMBERS: usize = 1;
+    /// What a tile reads.
+    type Panel: tile::Right;
+    /// The panel that starts at `lane`, checked to be `width` lanes long.
+    fn panel(panels: &Panels<'_, Self>, lane: usize, width: usize) -> Self::Panel;
+    /// What the sums of some lanes are multiplied with, where that is not 1.
+    fn scale_of_sums<'a>(panels: &Panels<'a, Self>, lanes: Range<usize>) -> Option<&'a [f32]>;
+}
+
+impl<E: RightElement> PanelElement for E {
+    type Panel = *const E;
+    #[inline(always)]
+    fn panel(panels: &Panels<'_, Self>, lane: usize, width: usize) -> *const E {
+        panels.at(lane, width)
+    }
+    #[inline(always)]
+    fn scale_of_sums<'a>(panels: &Panels<'a, Self>, lanes: Range<usize>) -> Option<&'a [f32]> {
+        panels.scales.of(lanes)
+    }
 }
 
 impl<E> Clone for Panels<'_, E> {
@@ -31,15 +73,15 @@ impl<E> Clone for Panels<'_, E> {
 
 impl<E> Copy for Panels<'_, E> {}
 
-impl<'a, E> Panels<'a, E> {
+impl<'a, E: PanelElement> Panels<'a, E> {
     /// Without scales; lane and offset of the first panel.
     pub(crate) fn new(data: &'a [E], (first, offset): (usize, usize), depth: usize) -> Self {
-        Self { data, first, offset, depth, scales: None }
+        Self { data, first, offset, depth, scales: Scales::default() }
     }
 
     /// The panel that starts at `lane`, checked to be `width` lanes long.
     #[inline(always)]
-    fn at(&self, lane: usize, width: usize) -> *const E {
+    pub(super) fn at(&self, lane: usize, width: usize) -> *const E {
         self.panel(lane, width).as_ptr()
     }
 
@@ -53,7 +95,7 @@ impl<'a, E> Panels<'a, E> {
     #[inline(always)]
     pub(crate) fn panel_and_next(&self, lane: usize, width: usize) -> (&'a [E], &'a [E]) {
         let start = self.offset + (lane - self.first) * self.depth;
-        self.data[start..].split_at(width * self.depth)
+        self.data[start / E::NUMBERS..].split_at(width * self.depth / E::NUMBERS)
     }
 }
 
@@ -141,7 +183,7 @@ impl Left for WordRows<'_> {
 }
 
 /// Elements of a right operand other than f32: rows are read where they lie.
-pub(crate) trait Element: Sized {
+pub(crate) trait Element: PanelElement {
     /// As [`Numbers::run`].
     fn run(tiles: Tiles<'_, tile::Rows, Self>, isa: Isa);
 }
@@ -160,6 +202,7 @@ macro_rules! narrow {
 narrow!(u16); // bf16: see `tile.rs`
 narrow!(f16);
 narrow!(i8);
+narrow!(Codes);
 
 impl MatrixUnit {
     /// Computes the tiles of words. Compiled here, as those of [`Numbers::run`] are.
@@ -214,7 +257,7 @@ impl Place<'_> {
     }
 }
 
-impl<'a, A, E> Tiles<'a, A, E> {
+impl<'a, A, E: PanelElement> Tiles<'a, A, E> {
     /// The first element of C of some rows and columns, what is added to their sums, and limits.
     /// Rows and columns of C that are of this task alone, and what is added is as large as they
     /// (`Gemm::check`, disjoint tasks).
@@ -238,7 +281,7 @@ impl<'a, A, E> Tiles<'a, A, E> {
             _ => None,
         };
         let end = End {
-            scale: t.b.scales.and_then(|scales| scales.get(cols.clone())),
+            scale: E::scale_of_sums(&t.b, cols.clone()),
             add: [there, other],
             row_bias: match t.post_ops.bias {
                 Bias::Rows(bias) if t.last => bias.get(rows),
@@ -284,10 +327,7 @@ impl<'a, A, E> Tiles<'a, A, E> {
     }
 }
 
-impl<A: Left, E> Vectorized for Tiles<'_, A, E>
-where
-    *const E: tile::Right,
-{
+impl<A: Left, E: PanelElement> Vectorized for Tiles<'_, A, E> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -305,25 +345,22 @@ where
     }
 }
 
-impl<A: Left, E> Tiles<'_, A, E>
-where
-    *const E: tile::Right,
-{
+impl<A: Left, E: PanelElement> Tiles<'_, A, E> {
     /// The tiles of all rows in one panel of B, or in `panels` side by side.
     #[inline(always)]
     fn column<S: Simd>(&self, s: S, cols: Range<usize>, panels: usize) {
         let t = self;
         let (j, cols) = (cols.start, cols.len());
-        let b = t.b.at(j, panels * t.nr);
+        let b = E::panel(&t.b, j, panels * t.nr);
         // The next panel of B comes meanwhile, with each tile the part that it has of the rows: as
         // much with tiles of fewer rows is more than memory gives (16 rows take 3 % longer, 28 take
-        // 7 %; Zen 4, 2026-11-29). Where few rows take several panels at once, the CPU sees that for
-        // itself, and asking takes time: 10 to 20 % of a product of one row, from L3.
-        let next = b.wrapping_add(t.nr * t.b.depth);
-        let (all, panel) = (t.rows.len().max(1), t.nr * size_of::<E>());
+        // 7 %; Zen 4, 2026-11-29). Where few rows take several panels at once, the CPU sees that
+        // for itself, and asking takes time: 10 to 20 % of a product of one row, from L3.
+        let (all, panel) = (t.rows.len().max(1), t.nr * size_of::<E>() / E::NUMBERS);
+        let next = b.address().wrapping_byte_add(panel * t.b.depth);
         let ahead = |row: usize, rows: usize| match panels {
             1 => Ahead {
-                first: next.cast::<f32>().wrapping_byte_add(panel * row / all * t.depth),
+                first: next.wrapping_byte_add(panel * row / all * t.depth),
                 step: (panel * rows).div_ceil(all),
                 rows: t.rows.len(),
             },

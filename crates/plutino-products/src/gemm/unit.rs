@@ -102,6 +102,7 @@ impl MatrixUnit {
                     padded: extent.div_ceil(BLOCK).saturating_mul(BLOCK),
                     depth: words,
                     kc: steps.div_ceil(blocks) * terms.step(),
+                    groups: 0,
                 }
             }
         }

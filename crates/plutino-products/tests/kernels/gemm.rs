@@ -299,9 +299,11 @@ fn what_narrow_weights_do_not_reach_is_refused() {
     let pack = |narrow: Narrow, w: f32| {
         plan(narrow.into()).pack(&[1.0, w][..], (1, 2), &Par::serial()).err()
     };
-    let int8 = |w: f32| plan(Compact::Int8).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
-    assert_eq!(int8(f32::MAX), None);
-    assert_eq!(int8(f32::INFINITY), Some(GemmError::Range { value: f32::INFINITY }));
+    for scaled in [Compact::Int8, Compact::Nf4] {
+        let pack = |w: f32| plan(scaled).pack(&[1.0, w][..], (1, 2), &Par::serial()).err();
+        assert_eq!(pack(f32::MAX), None);
+        assert_eq!(pack(f32::INFINITY), Some(GemmError::Range { value: f32::INFINITY }));
+    }
     assert_eq!(pack(Narrow::F16, -65520.0), Some(GemmError::Range { value: -65520.0 }));
     for fits in [65519.0, f32::INFINITY, f32::NAN] {
         assert_eq!(pack(Narrow::F16, fits), None);
@@ -309,70 +311,76 @@ fn what_narrow_weights_do_not_reach_is_refused() {
     assert_eq!(pack(Narrow::Bf16, 1e30), None);
 }
 
-/// Integers with scales: as near as half a scale of the largest weight of each column is, and the
-/// same bits whether a row comes alone, which reads integers, or with others, for which they are
-/// widened.
+/// Integers, and levels of four bits, with scales: as near as half a step of the largest weight of
+/// each column is, and the same bits whether a row comes alone, which reads them as they are, or
+/// with others, for which they are widened.
 #[test]
-fn products_with_integers() {
-    for [m, k, n] in [
-        [1, 1, 1],
-        [1, 300, 37],
-        [2, 257, 129],
-        [3, 600, 300],
-        [5, 513, 65],
-        [40, 64, 200],
-        [2, 0, 5],
-    ] {
-        let run = |isa: Isa, par: &Par| {
-            let (x, w) = (random(m * k, 1), random(k * n, 2));
-            let (bias, target) = (random(n, 3), Target::this(isa));
-            let product = |rows: usize, x: &[f32], packed: Option<&PackedMatrix>| {
-                let sizes = [rows, k, n];
-                let int8 = Compact::Int8;
-                let product =
-                    LinearProduct::plan_narrow(target, par.threads(), sizes, int8, None).unwrap();
-                let made;
-                let packed = match packed {
-                    Some(packed) => packed,
-                    None => {
-                        made = product.pack_from(&mut Piecewise::new(&w), (1, k), par).unwrap();
-                        &made
-                    }
-                };
-                assert_eq!(packed.is_narrow(), Some(int8));
-                let mut y = vec![f32::NAN; rows * n];
-                let mut workspace = vec![f32::NAN; product.workspace() / 4];
-                let args = LinearArgs {
-                    x,
-                    w: Matrix::Packed(packed),
-                    bias: Some(&bias),
-                    residual: None,
-                    y: &mut y,
-                    stride: n,
-                    workspace: bytemuck::cast_slice_mut(&mut workspace),
-                };
-                product.run(args, par).unwrap();
-                y
+fn products_with_scales() {
+    // Half of 1 / 127, and half of the widest gap of levels.
+    for (narrow, step) in [(Compact::Int8, 1.0 / 254.0), (Compact::Nf4, 0.152)] {
+        for size in [
+            [1, 1, 1],
+            [1, 300, 37],
+            [2, 257, 129],
+            [3, 600, 300],
+            [5, 513, 65],
+            [40, 64, 200],
+            [2, 0, 5],
+        ] {
+            products_with(narrow, step, size);
+        }
+    }
+}
+
+fn products_with(narrow: Compact, step: f64, [m, k, n]: [usize; 3]) {
+    let run = |isa: Isa, par: &Par| {
+        let (x, w) = (random(m * k, 1), random(k * n, 2));
+        let (bias, target) = (random(n, 3), Target::this(isa));
+        let product = |rows: usize, x: &[f32], packed: Option<&PackedMatrix>| {
+            let sizes = [rows, k, n];
+            let product =
+                LinearProduct::plan_narrow(target, par.threads(), sizes, narrow, None).unwrap();
+            let made;
+            let packed = match packed {
+                Some(packed) => packed,
+                None => {
+                    made = product.pack_from(&mut Piecewise::new(&w), (1, k), par).unwrap();
+                    &made
+                }
             };
-            let y = product(m, &x, None);
-            for (row, x) in x.chunks_exact(k.max(1)).enumerate() {
-                assert_eq!(product(1, x, None), y[row * n..][..n], "row {row} of {m}, {isa}");
-            }
-            for (i, &y) in y.iter().enumerate() {
-                let (row, col) = (i / n, i % n);
-                let w = |t: usize| f64::from(w[col * k + t]);
-                let x = |t: usize| f64::from(x[row * k + t]);
-                let exact: f64 = (0..k).map(|t| x(t) * w(t)).sum::<f64>() + f64::from(bias[col]);
-                let largest = (0..k).map(|t| w(t).abs()).fold(0.0, f64::max);
-                let size: f64 = (0..k).map(|t| x(t).abs()).sum();
-                let rounding = (k as f64 + 4.0) * f64::from(f32::EPSILON) * (size * largest + 1.0);
-                let bound = size * largest / 254.0 + rounding;
-                assert!((f64::from(y) - exact).abs() <= bound, "{y} for {exact}: {m}x{k}x{n}");
-            }
+            assert_eq!(packed.is_narrow(), Some(narrow));
+            let mut y = vec![f32::NAN; rows * n];
+            let mut workspace = vec![f32::NAN; product.workspace() / 4];
+            let args = LinearArgs {
+                x,
+                w: Matrix::Packed(packed),
+                bias: Some(&bias),
+                residual: None,
+                y: &mut y,
+                stride: n,
+                workspace: bytemuck::cast_slice_mut(&mut workspace),
+            };
+            product.run(args, par).unwrap();
             y
         };
-        on_every_machine(run, |_| ());
-    }
+        let y = product(m, &x, None);
+        for (row, x) in x.chunks_exact(k.max(1)).enumerate() {
+            assert_eq!(product(1, x, None), y[row * n..][..n], "row {row} of {m}, {isa}");
+        }
+        for (i, &y) in y.iter().enumerate() {
+            let (row, col) = (i / n, i % n);
+            let w = |t: usize| f64::from(w[col * k + t]);
+            let x = |t: usize| f64::from(x[row * k + t]);
+            let exact: f64 = (0..k).map(|t| x(t) * w(t)).sum::<f64>() + f64::from(bias[col]);
+            let largest = (0..k).map(|t| w(t).abs()).fold(0.0, f64::max);
+            let size: f64 = (0..k).map(|t| x(t).abs()).sum();
+            let rounding = (k as f64 + 4.0) * f64::from(f32::EPSILON) * (size * largest + 1.0);
+            let bound = size * largest * step + rounding;
+            assert!((f64::from(y) - exact).abs() <= bound, "{y} for {exact}: {m}x{k}x{n}");
+        }
+        y
+    };
+    on_every_machine(run, |_| ());
 }
 
 fn narrow_product(isa: Isa, par: &Par, size: [usize; 3], narrow: Narrow) -> Vec<f32> {
