@@ -13,7 +13,7 @@
 //! Loops: three passes (sums, squared deviations, results), each over parts of the pixels of a
 //! block (parallel), cut by their number alone, so that the result does not depend on threads.
 //! Numbers are added in f32 in chains of [`CHAIN`], and these in f64: with u = 2^-24 the mean errs
-//! by 18 u mean|x|.
+//! by 18 u mean|x|. Where that is much beside the deviations, two more passes correct the mean.
 
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
@@ -100,10 +100,26 @@ impl BlockedGroupNorm {
         let (moments, sums) = scratch[..self.scratch_len()].split_at_mut(2 * lanes);
         let (means, scales) = moments.split_at_mut(lanes);
         means.fill(0.0);
-        self.sums(par, src.unwrap_or(dst), None, sums);
-        self.each_group(sums, |lanes, mean| means[lanes].fill(mean));
-        self.sums(par, src.unwrap_or(dst), Some(means), sums);
+        self.sums(par, src.unwrap_or(dst), Of::Numbers, sums);
+        self.each_group(sums, |lanes, mean| means[lanes].fill(f64::from(mean as f32)));
+        self.sums(par, src.unwrap_or(dst), Of::Squares(means), sums);
         scales.fill(0.0);
+        let mut any = false;
+        self.each_group(sums, |lanes, variance| {
+            let narrow = super::is_narrow(means[lanes.start], variance);
+            scales[lanes].fill(if narrow { 1.0 } else { 0.0 });
+            any |= narrow;
+        });
+        if any {
+            // For these groups alone: a group's result is its own.
+            self.sums(par, src.unwrap_or(dst), Of::Deviations(means), sums);
+            self.each_group(sums, |lanes, off| {
+                for lane in lanes {
+                    means[lane] += off * scales[lane];
+                }
+            });
+            self.sums(par, src.unwrap_or(dst), Of::Squares(means), sums);
+        }
         self.each_group(sums, |lanes, variance| {
             for lane in lanes {
                 let mean = means[lane] as f32;
@@ -158,14 +174,20 @@ impl BlockedGroupNorm {
         });
     }
 
-    /// Sums of each lane of each part, or of the squares of what it deviates from its mean.
-    fn sums(&self, par: &Par, x: &[f32], means: Option<&[f64]>, sums: &mut [f64]) {
+    /// Sums of each lane of each part.
+    fn sums(&self, par: &Par, x: &[f32], of: Of<'_>, sums: &mut [f64]) {
         let b = self.isa.lanes();
         let sums = SharedMut::new(sums);
         self.each_part(par, |block, number, range| {
+            let (lift, mean) = match of {
+                Of::Numbers => (Lift::Numbers, [0.0; MOST]),
+                Of::Deviations(means) => (Lift::Deviations, self.of_block(means, block)),
+                Of::Squares(means) => (Lift::Squares, self.of_block(means, block)),
+            };
             self.isa.run(Sums {
                 x: &x[range],
-                mean: means.map(|means| self.of_block(means, block)),
+                lift,
+                mean,
                 // SAFETY: each part has sums of its own.
                 sums: unsafe { sums.slice(number * b..(number + 1) * b) },
             });
@@ -191,10 +213,29 @@ impl BlockedGroupNorm {
     }
 }
 
-/// Sums of some pixels of a block by lane; with a mean, of squared deviations from it.
+/// What is added up.
+#[derive(Clone, Copy)]
+enum Of<'a> {
+    Numbers,
+    /// What numbers deviate from these means.
+    Deviations(&'a [f64]),
+    /// Its squares.
+    Squares(&'a [f64]),
+}
+
+/// What becomes of a number before it is added.
+#[derive(Clone, Copy)]
+enum Lift {
+    Numbers,
+    Deviations,
+    Squares,
+}
+
+/// Sums of some pixels of a block by lane.
 struct Sums<'a> {
     x: &'a [f32],
-    mean: Option<[f32; MOST]>,
+    lift: Lift,
+    mean: [f32; MOST],
     sums: &'a mut [f64],
 }
 
@@ -202,31 +243,35 @@ impl Vectorized for Sums<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { x, mean, sums } = self;
+        let Self { x, lift, mean, sums } = self;
+        let mean = s.load(&mean);
         sums.fill(0.0);
-        match mean {
-            None => sum_by_lane::<S, false>(s, x, s.zero(), sums),
-            Some(mean) => sum_by_lane::<S, true>(s, x, s.load(&mean), sums),
+        match lift {
+            Lift::Numbers => sum_by_lane::<S, 0>(s, x, mean, sums),
+            Lift::Deviations => sum_by_lane::<S, 1>(s, x, mean, sums),
+            Lift::Squares => sum_by_lane::<S, 2>(s, x, mean, sums),
         }
     }
 }
 
-/// Adds the numbers of each pixel to the sums of its lanes; with `SQUARES` the squares of what they
-/// deviate from the mean.
+/// Adds the numbers of each pixel to the sums of its lanes; to the power `DEVIATIONS` of what they
+/// deviate from the mean, where that is not 0.
 #[cfg_attr(not(unoptimised), inline(always))]
-fn sum_by_lane<S: Simd, const SQUARES: bool>(s: S, x: &[f32], mean: S::F32, sums: &mut [f64]) {
+fn sum_by_lane<S: Simd, const DEVIATIONS: u8>(s: S, x: &[f32], mean: S::F32, sums: &mut [f64]) {
     let mut lanes = [0.0; MOST];
     for chain in x.chunks(CHAIN * S::LANES) {
         let mut sum = [s.zero(); 4];
         for four in chain.chunks(4 * S::LANES) {
             for (sum, x) in sum.iter_mut().zip(four.chunks_exact(S::LANES)) {
                 let x = s.load(x);
-                if const { SQUARES } {
-                    let deviation = s.sub(x, mean);
-                    *sum = s.fma(deviation, deviation, *sum);
-                } else {
-                    *sum = s.add(*sum, x);
-                }
+                *sum = match const { DEVIATIONS } {
+                    0 => s.add(*sum, x),
+                    1 => s.add(*sum, s.sub(x, mean)),
+                    _ => {
+                        let deviation = s.sub(x, mean);
+                        s.fma(deviation, deviation, *sum)
+                    }
+                };
             }
         }
         let [a, b, c, d] = sum;

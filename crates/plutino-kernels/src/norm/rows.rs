@@ -9,11 +9,11 @@
 //!
 //! Both sums have the bound of [`crate::reduce`], whatever the row's length: with u = 2^-24 the
 //! mean errs by 72 u mean|x| and the variance by 75 u of itself plus the square of that (in
-//! practice by 2 u).
+//! practice by 2 u). Where that is much beside the deviations, two more passes correct the mean.
 
 use crate::number::Float;
 use crate::par::SharedMut;
-use crate::reduce::algebra::{Deviations, Total, fold_row};
+use crate::reduce::algebra::{Deviations, Recentered, Total, fold_row};
 use crate::simd::{Pairs, Simd, Vectorized};
 use crate::{InOut, Isa, Par};
 use plutino_cpu::row::{Map, map_row, map_row_to_bf16};
@@ -157,7 +157,12 @@ impl Vectorized for Rows<'_> {
                 m.0 = mean(s, norm, row);
             }
             for (m, row) in moments.iter_mut().zip(src.unwrap_or(dst).chunks_exact(len)) {
-                m.1 = scale(s, norm, row, m.0);
+                m.1 = squares(s, row, m.0);
+            }
+            let rows = src.unwrap_or(dst).chunks_exact(len);
+            for ((mean, squares), row) in moments.iter_mut().zip(rows) {
+                recenter(s, norm, row, mean, squares);
+                *squares = scale(norm, *squares, *mean);
             }
             let each = dst.chunks_exact_mut(dst_len).zip(&moments);
             for (r, (dst, &(mean, scale))) in each.enumerate() {
@@ -210,11 +215,28 @@ fn mean<S: Simd>(s: S, norm: &RowNorm, row: &[f32]) -> f32 {
     (f64::from(fold_row(s, Total { divisor: 1.0 }, 0.0, row)) / norm.len as f64) as f32
 }
 
+/// The sum of the squares of what deviates from the mean.
+#[inline(always)]
+fn squares<S: Simd>(s: S, row: &[f32], mean: f32) -> f32 {
+    fold_row(s, Deviations { divisor: 1.0, root: false }, mean, row)
+}
+
+/// Takes the roundings off the mean where deviations are so small beside it that they count: rows
+/// of numbers that are all the same become zeros.
+#[inline(always)]
+fn recenter<S: Simd>(s: S, norm: &RowNorm, row: &[f32], mean: &mut f32, of_squares: &mut f32) {
+    if norm.centered && super::is_narrow(f64::from(*mean), f64::from(*of_squares) / norm.len as f64)
+    {
+        let off = fold_row(s, Recentered { divisor: 1.0 }, *mean, row);
+        *mean += (f64::from(off) / norm.len as f64) as f32;
+        *of_squares = squares(s, row, *mean);
+    }
+}
+
 /// 1 / sqrt(variance + eps). Where the square of the mean or the variance overflows, PyTorch's
 /// moments are NaN.
 #[inline(always)]
-fn scale<S: Simd>(s: S, norm: &RowNorm, row: &[f32], mean: f32) -> f32 {
-    let squares = fold_row(s, Deviations { divisor: 1.0, root: false }, mean, row);
+fn scale(norm: &RowNorm, squares: f32, mean: f32) -> f32 {
     if norm.centered && !(mean * mean + squares).is_finite() {
         return f32::NAN;
     }
@@ -277,12 +299,17 @@ pub fn normalize_rows_any<T: Float>(
     norm.check(output.len(), [weight.map(<[_]>::len), bias.map(<[_]>::len)]);
     assert_eq!(input.len(), output.len(), "input of a norm");
     let n = norm.len as f64;
+    let squares = |x: &[T], mean: f64| x.iter().map(|x| (x.widen() - mean).powi(2)).sum::<f64>();
     par.chunks_mut(output, norm.len, |r, out| {
         let x = &input[r * norm.len..(r + 1) * norm.len];
         let mean = x.iter().map(|x| x.widen()).sum::<f64>() / n;
-        let mean = if norm.centered { mean } else { 0.0 };
-        let squares: f64 = x.iter().map(|x| (x.widen() - mean).powi(2)).sum();
-        let scale = 1.0 / (squares / n + norm.eps).sqrt();
+        let mut mean = if norm.centered { mean } else { 0.0 };
+        let mut of_squares = squares(x, mean);
+        if norm.centered && super::is_narrow(mean, of_squares / n) {
+            mean += x.iter().map(|x| x.widen() - mean).sum::<f64>() / n;
+            of_squares = squares(x, mean);
+        }
+        let scale = 1.0 / (of_squares / n + norm.eps).sqrt();
         let parameter = |p: Option<&[T]>, i: usize, default: f64| {
             p.map_or(default, |p| p[(r * norm.len + i) / norm.span % p.len()].widen())
         };

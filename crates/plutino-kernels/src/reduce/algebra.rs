@@ -64,6 +64,30 @@ impl Algebra for Euclidean {
     }
 }
 
+/// The mean, from one that its roundings have moved: plus the mean of what deviates from that.
+///
+/// Of numbers that are all the same the first mean is off by some units in the last place, which a
+/// division by their deviation makes large; this one is off by nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Recentered {
+    pub(crate) divisor: f32,
+}
+impl Algebra for Recentered {
+    const CENTERED: bool = true;
+    #[inline(always)]
+    fn neutral(self, center: f32) -> f32 {
+        center
+    }
+    #[inline(always)]
+    fn lift<S: Simd>(self, s: S, x: S::F32, center: S::F32) -> S::F32 {
+        s.sub(x, center)
+    }
+    #[inline(always)]
+    fn finish<S: Simd>(self, s: S, joined: S::F32, center: S::F32) -> S::F32 {
+        s.add(center, s.div(joined, s.splat(self.divisor)))
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Deviations {
     pub(crate) divisor: f32,

@@ -304,3 +304,20 @@ fn means_overflow_in_the_sum() {
         }
     }
 }
+
+/// One number has no variance, whatever the roundings of its mean are.
+#[test]
+fn one_number_has_no_variance() {
+    for x in [3.3f32, -1000.1, 1e-3] {
+        for (n, inner) in [(7, 1), (768, 1), (5000, 1), (100, 40), (3000, 17)] {
+            let input = vec![x; n * inner];
+            let fold = Fold::new(&[n, inner], |d| d == 0);
+            let of = |isa: crate::Isa, par: &Par| {
+                let mut out = vec![f32::NAN; inner];
+                variance_f32(isa, par, &fold, n as f32 - 1.0, true, &input, &mut out);
+                out
+            };
+            on_every_machine(of, |found| assert!(found.iter().all(|&v| v == 0.0), "{found:?}"));
+        }
+    }
+}

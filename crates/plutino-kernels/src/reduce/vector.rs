@@ -10,7 +10,8 @@
 //! Of n elements the sum errs by at most `(64 + log2(4 LANES) + 2) 2^-24 sum|x|`, whatever n.
 
 use super::algebra::{
-    AbsMax, AbsSum, Algebra, BLOCK, Deviations, Euclidean, ExpSum, Max, Min, RowState, State, Total,
+    AbsMax, AbsSum, Algebra, BLOCK, Deviations, Euclidean, ExpSum, Max, Min, Recentered, RowState,
+    State, Total,
 };
 use super::{Fold, offset};
 use crate::par::SharedMut;
@@ -66,8 +67,9 @@ pub fn reduce_f32(
     }
 }
 
-/// The variance `sum((x - mean)^2) / divisor`, or its root, in two passes; in f64, as PyTorch,
-/// where the sum of a mean overflows.
+/// The variance `sum((x - mean)^2) / divisor`, or its root, in three passes, of which one is for the
+/// roundings of the mean (Chan, Golub, LeVeque 1983); in f64, as PyTorch, where the sum of a mean
+/// overflows.
 ///
 /// # Panics
 /// Where a slice is not as long as `fold` says.
@@ -85,6 +87,7 @@ pub fn variance_f32(
         let correction = fold.count() as f64 - f64::from(divisor);
         return super::any::variance(par, fold, correction, root, input, output);
     }
+    run(isa, par, fold, Recentered { divisor: fold.count() as f32 }, input, output);
     run(isa, par, fold, Deviations { divisor, root }, input, output);
 }
 

@@ -57,6 +57,46 @@ fn rows() {
     }
 }
 
+/// A row of one number deviates by nothing from its mean, which sums of thousands of it have moved
+/// by some units in the last place: 1 / sqrt(eps) of those would be seen.
+#[test]
+fn rows_of_one_number_become_zeros() {
+    for x in [3.3f32, -1000.1, 1e-3, 7e20] {
+        for len in (1..70).chain([100, 768, 5000]) {
+            let row: Vec<f32> = [x, x * 0.7, 0.1].iter().flat_map(|&x| vec![x; len]).collect();
+            let norm = RowNorm { len, span: 1, centered: true, eps: 1e-12 };
+            // The square of the mean overflows: PyTorch's NaN.
+            let zero = |y: &f32| *y == 0.0 || (x > 1e19 && y.is_nan());
+            let run =
+                |isa, par: &Par| both(&row, |io| normalize_rows(isa, par, &norm, None, None, io));
+            on_every_machine(run, |y| assert!(y.iter().all(zero), "{len} times {x}: {y:?}"));
+            let mut y = vec![1.0f32; row.len()];
+            normalize_rows_any(&Par::serial(), &norm, None, None, &row, &mut y);
+            assert!(y.iter().all(|&y| y == 0.0), "{len} times {x}: {y:?}");
+        }
+        for isa in Isa::available() {
+            // Groups of 3 channels of one number each, and of others; one image.
+            let (channels, pixels) = (2 * isa.lanes() + 5, 1500);
+            let channels = channels / 3 * 3;
+            let norm = BlockedGroupNorm::new(isa, [1, channels, pixels], channels / 3, 1e-12);
+            let norm = norm.unwrap();
+            let blocks = channels.div_ceil(isa.lanes());
+            let lanes = isa.lanes();
+            let channel = |i: usize| i / (pixels * lanes) * lanes + i % lanes;
+            let number = |i: usize| if channel(i) / 3 == 1 { i as f32 % 7.0 } else { x };
+            let image: Vec<f32> = (0..blocks * pixels * lanes).map(number).collect();
+            let mut scratch = vec![0.0; norm.scratch_len()];
+            let mut y = vec![f32::NAN; image.len()];
+            let data = InOut::Apart { src: &image, dst: &mut y };
+            norm.run(&Par::serial(), None, None, data, &mut scratch);
+            for (i, y) in y.iter().enumerate().filter(|(i, _)| channel(*i) < channels) {
+                let zero = *y == 0.0 || (x > 1e19 && y.is_nan());
+                assert_eq!(zero, channel(i) / 3 != 1 || *y == 0.0, "{y} for {x}, {isa}");
+            }
+        }
+    }
+}
+
 /// Results that are bf16 are those of f32, rounded.
 fn to_bf16_is_rounded(x: &[f32], norm: &RowNorm, weight: Option<&[f32]>, bias: Option<&[f32]>) {
     for isa in Isa::available() {

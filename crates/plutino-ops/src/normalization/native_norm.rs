@@ -225,10 +225,13 @@ impl Compose for OwnStatistics {
         let mut steps = vec![
             StepText::new("torch.mean", &["x0"], "mean", &others),
             StepText::new("torch.var", &["x0"], "variance", &format!("{others} correction=0")),
+            // The roundings of the mean, which a small variance would make large.
+            StepText::new("pnnx.Expression", &["x0", "mean"], "deviation", "expr=sub(@0,@1)"),
+            StepText::new("torch.mean", &["deviation"], "off", &others),
         ];
         let eps = self.eps;
         let mut formula = format!("mul(sub(@0,@1),rsqrt(add(@2,{eps:e})))");
-        let mut names = vec!["x0", "mean", "variance"];
+        let mut names = vec!["deviation", "off", "variance"];
         let shape = std::iter::once(1).chain([channels]).chain(vec![1; dims.len() - 2]);
         let shape = format!("shape={}", list(shape));
         let parameters = [(self.weight, "mul", "weight"), (self.bias, "add", "bias")];
