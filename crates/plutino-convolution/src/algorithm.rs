@@ -285,7 +285,8 @@ impl ConvWeights {
 
     /// What decided their form.
     pub fn key(&self) -> PackKey {
-        self.key
+        let [groups, ..] = self.sizes;
+        PackKey { groups, ..self.key }
     }
 
     /// Bytes in memory.

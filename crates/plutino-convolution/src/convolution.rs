@@ -165,7 +165,7 @@ impl Convolution {
     /// What decides the form of packed weights: convolutions with equal keys can share those of a
     /// layer.
     pub fn pack_key(&self) -> PackKey {
-        self.bound.pack_key()
+        PackKey { groups: self.problem.groups(), ..self.bound.pack_key() }
     }
 
     /// Prepares weights, row-major as [`ConvProblem`] says.

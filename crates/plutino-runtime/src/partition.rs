@@ -206,12 +206,41 @@ impl<'a> Cut<'a> {
         self.graph.operand(id)?.producer
     }
 
+    /// Whether an operator makes a list, which is no tensor that goes from part to part: every part
+    /// that reads it has it. Lists that are results stay where they are made.
+    fn is_shared(&self, id: OperatorId) -> bool {
+        self.graph.operator(id).is_some_and(|operator| {
+            is_list(operator) && !operator.outputs.iter().any(|id| self.results.contains(id))
+        })
+    }
+
+    /// What an operator reads: first what lists that each part has are made of, whose makers are
+    /// added to `lists`, then its other inputs.
+    fn reads(&self, of: OperatorId, lists: &mut BTreeSet<usize>) -> Vec<OperandId> {
+        let (mut own, mut of_lists, mut left) = (Vec::new(), Vec::new(), vec![of]);
+        while let Some(at) = left.pop() {
+            for &input in self.graph.operator(at).map_or(&[][..], |operator| &operator.inputs) {
+                match self.producer(input).filter(|&producer| self.is_shared(producer)) {
+                    None if at == of => own.push(input),
+                    None => of_lists.push(input),
+                    Some(list) => {
+                        if lists.insert(list.index()) {
+                            left.push(list);
+                        }
+                    }
+                }
+            }
+        }
+        of_lists.extend(own);
+        of_lists
+    }
+
     /// What an operator reads of others, or comes after, that are in a part.
     fn needs<T: Copy>(&self, of: OperatorId, map: &BTreeMap<usize, T>) -> Vec<T> {
         let operator = self.graph.operator(of);
         let after = operator.map(|operator| operator.after.iter().copied());
-        let inputs = operator.map(|operator| &operator.inputs[..]);
-        let producers = inputs.unwrap_or_default().iter().filter_map(|&id| self.producer(id));
+        let inputs = self.reads(of, &mut BTreeSet::new());
+        let producers = inputs.into_iter().filter_map(|id| self.producer(id));
         let producers = after.into_iter().flatten().chain(producers);
         producers.filter_map(|producer| map.get(&producer.index()).copied()).collect()
     }
@@ -221,7 +250,10 @@ impl<'a> Cut<'a> {
         let mut context: BTreeMap<usize, usize> = BTreeMap::new();
         let mut open = Vec::new();
         for &id in &self.order {
-            let Some(operator) = self.graph.operator(id) else { continue };
+            let Some(operator) = self.graph.operator(id).filter(|_| !self.is_shared(id)) else {
+                continue;
+            };
+            let inputs = self.reads(id, &mut BTreeSet::new());
             // From inputs of the model, if only by way of others.
             let made = |&input: &OperandId| {
                 self.producer(input).is_some_and(|at| {
@@ -237,17 +269,17 @@ impl<'a> Cut<'a> {
             };
             match of {
                 Some(of) => _ = context.insert(id.index(), of),
-                None if operator.inputs.iter().any(made) => open.push(id),
-                None if operator.inputs.is_empty() && !is_constant(operator) => open.push(id),
+                None if inputs.iter().any(made) => open.push(id),
+                None if inputs.is_empty() && !is_constant(operator) => open.push(id),
                 None => {}
             }
         }
         // What reads inputs of the model alone, or nothing, is where its first reader is.
         for &id in open.iter().rev() {
             let readers = |at: &OperatorId| {
-                let operator = self.graph.operator(*at)?;
-                let reads = operator.inputs.iter().any(|&input| self.producer(input) == Some(id));
-                reads.then(|| context.get(&at.index()).copied())?
+                let of = context.get(&at.index()).copied()?;
+                let inputs = self.reads(*at, &mut BTreeSet::new());
+                inputs.iter().any(|&input| self.producer(input) == Some(id)).then_some(of)
             };
             let of = self.order.iter().find_map(readers).unwrap_or(0);
             context.insert(id.index(), of);
@@ -339,10 +371,11 @@ impl<'a> Cut<'a> {
             self.graph.operand(id).map(|operand| operand.name.clone()).unwrap_or_default()
         };
         let mut links: Vec<Link> = Vec::new();
+        let mut lists = vec![BTreeSet::new(); self.contexts.len()]; // bounded: parts
         for &id in &self.order {
             let Some(&to) = self.part.get(&id.index()) else { continue };
-            let inputs = self.graph.operator(id).map(|operator| &operator.inputs[..]);
-            for &input in inputs.unwrap_or_default() {
+            let Some(lists) = lists.get_mut(to) else { continue };
+            for input in self.reads(id, lists) {
                 let Some(producer) = self.producer(input) else { continue };
                 let from = self.part.get(&producer.index()).copied();
                 let Some(made) = self.graph.operator(producer) else { continue };
@@ -377,8 +410,9 @@ impl<'a> Cut<'a> {
                     to.push(&link.operand);
                 }
             }
-            let within: BTreeSet<usize> =
-                self.part.iter().filter(|&(_, &of)| of == part).map(|(&at, _)| at).collect();
+            let own = self.part.iter().filter(|&(_, &of)| of == part).map(|(&at, _)| at);
+            let lists = lists.get(part).into_iter().flatten().copied();
+            let within: BTreeSet<usize> = own.chain(lists).collect();
             let here = |id: &&OperatorId| within.contains(&id.index());
             let mut last: Vec<OperatorId> = self.last.iter().filter(here).copied().collect();
             // What others come after, which are elsewhere.
@@ -481,5 +515,27 @@ mod tests {
             pnnx.Output out 1 0 w";
         let placement = Placement::new().place("a", 1).place("b", 0).place("c", 1);
         check(lines, placement, &[1, 0, 1], &["x>0", "y>1", "z>2", "w>out"]);
+    }
+    #[test]
+    fn lists_are_made_where_they_are_read() {
+        // Sizes of one part's result, read in two others; a list in a list.
+        let lines = "
+            pnnx.Input in 0 1 x
+            test.Reverse a 1 1 x y
+            test.Reverse b 1 1 y z
+            pnnx.Expression e 1 1 y s expr=[2,floor_divide(size(@0,0),2)]
+            Tensor.reshape r 2 1 z s w $input=z $shape=s
+            test.Reverse c 1 1 z u
+            Tensor.reshape q 2 1 u s v $input=u $shape=s
+            prim::ListConstruct l 2 1 w v m
+            torch.cat j 1 1 m n dim=0
+            pnnx.Output out 1 0 n";
+        let placement = || Placement::new().place("a", 0).place("b", 1);
+        let placement = || placement().place("r", 1).place("j", 1);
+        let one = placement().place("c", 1).place("q", 1);
+        check(lines, one, &[0, 1], &["x>0", "y>1", "n>out"]);
+        let back = placement().place("c", 0).place("q", 0);
+        // Nothing is left to do for the concatenation, which is where its last part is made.
+        check(lines, back, &[0, 1, 0], &["x>0", "y>1", "y>2", "z>2", "w>2", "n>out"]);
     }
 }

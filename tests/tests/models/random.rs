@@ -165,7 +165,10 @@ impl Generator {
             let wide = self.conv(&x, out, 1, 1, 1);
             x = self.activation(&wide);
         }
-        let mut y = self.conv(&x, x.dims[1], 3, stride, x.dims[1]);
+        // Now and then several results of each channel.
+        let channels = x.dims[1];
+        let each = if self.random.below(4) == 0 { 2 + self.random.below(3) } else { 1 };
+        let mut y = self.conv(&x, each * channels, 3, stride, channels);
         if self.random.below(2) == 0 {
             y = self.activation(&y);
         }

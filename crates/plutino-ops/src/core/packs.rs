@@ -226,6 +226,7 @@ mod tests {
     use plutino_tensor::alloc::Ledger;
 
     const KEY: PackKey = PackKey {
+        groups: 1,
         form: "test",
         sizes: [0; 3],
         isa: plutino_kernels::Isa::PORTABLE,

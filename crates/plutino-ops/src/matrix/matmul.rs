@@ -240,8 +240,11 @@ impl Operator for MatMul {
         let under = self.addend(cx.inputs, &output.shape)?;
         let (a, b, alpha) = (self.a, self.b, self.alpha);
         let bias = under.as_ref().map(|under| under.is_row().then_some(under.input));
+        // One of a batch of matrices alone is no weight where a batch of several is none.
+        let matrices = TensorValue::at(cx.inputs, b)?.shape().rank() > 2;
         if let (DType::F32, 1, [(0, 0)]) = (output.dtype, size.batch, &offsets[..])
             && alpha == 1.0
+            && !(cx.batch_invariant && matrices)
             && bias != Some(None)
         {
             let (inputs, sizes) = ((a, b, bias.flatten()), [size.m, size.k, size.n]);

@@ -24,6 +24,7 @@ mod fuse;
 mod heads;
 mod identity;
 mod layout;
+mod multiplier;
 mod norm;
 mod pad;
 mod patch;
@@ -148,6 +149,12 @@ pub(crate) const PIPELINE: &[Pass] = &[
         name: "branches",
         about: "computes convolutions of one image whose results are added as one convolution",
         run: branches::branches,
+        kind: Kind::Optional,
+    },
+    Pass {
+        name: "multiplier",
+        about: "repeats channels for depthwise convolutions that make several of each",
+        run: multiplier::multiplier,
         kind: Kind::Optional,
     },
     Pass {

@@ -4,7 +4,9 @@ use super::{MultiheadAttention, Sizes};
 use crate::support::assemble::leaf;
 use crate::transformer::attention::mask_strides;
 use crate::{Inputs, PlanCx, PlanError, RunError, ShapeError, TensorValue, ValueSpec};
-use plutino_tensor::{DType, Shape, Tensor, TensorSpec, stop};
+use plutino_kernels::attention::Mask;
+use plutino_kernels::number::Float;
+use plutino_tensor::{DType, Element, Shape, Tensor, TensorSpec, stop};
 use smallvec::SmallVec;
 
 /// A mask and how it is broadcast to (N, H, L, S).
@@ -87,18 +89,19 @@ pub(super) enum Place {
 }
 
 /// The elements of a mask.
-enum Elements<'a> {
-    Floats(&'a [f32]),
+enum Elements<'a, T> {
+    Floats(&'a [T]),
     /// And which of them hides a key.
     Bools(&'a [bool], bool),
 }
 
 /// Those of a mask of queries and keys, and of one of keys.
-type ElementsOfParts<'a> = SmallVec<[Elements<'a>; 2]>;
+type ElementsOfParts<'a, T> = SmallVec<[Elements<'a, T>; 2]>;
 
 impl MaskSum {
-    /// Of the masks of a call, if there are any. `take` hands out elements of scratch memory.
-    pub(super) fn plan(
+    /// Of the masks of a call, if there are any, which is computed in this dtype. `take` hands out
+    /// elements of scratch memory.
+    pub(super) fn plan<T: Float + Element>(
         op: &MultiheadAttention,
         s: &Sizes,
         cx: &PlanCx<'_>,
@@ -112,15 +115,15 @@ impl MaskSum {
         let dense = shape.dense_strides();
         let own = [0, 1, 2, 3].map(|d| if dims[d] > 1 || d == 3 { dense[d] as usize } else { 0 });
         let len = shape.checked_numel()?;
-        let known: Option<ElementsOfParts<'_>> = parts.iter().map(MaskPart::known).collect();
+        let known: Option<ElementsOfParts<'_, T>> = parts.iter().map(MaskPart::known).collect();
         let (place, strides) = match (&parts[..], known) {
             ([], _) => return Ok(None),
             ([one], _) if one.hides.is_none() && s.all_keys == s.keys => {
                 (Place::Input(one.leaf), [0, 1, 2, 3].map(|d| one.strides[d]))
             }
             (parts, Some(known)) => {
-                let mut sum = Tensor::zeros(DType::F32, shape)?;
-                add_up(parts, &known, (dims, s.keys), sum.as_mut_slice()?);
+                let mut sum = Tensor::zeros(s.dtype, shape)?;
+                add_up::<T>(parts, &known, (dims, s.keys), sum.as_mut_slice()?);
                 (Place::Known(sum), own)
             }
             (_, None) => (Place::Scratch(take(len)), own),
@@ -149,7 +152,11 @@ impl MaskSum {
     }
 
     /// Adds up the masks of a run.
-    pub(super) fn add_up(&self, inputs: &Inputs<'_>, out: &mut [f32]) -> Result<(), RunError> {
+    pub(super) fn add_up<T: Float + Element>(
+        &self,
+        inputs: &Inputs<'_>,
+        out: &mut [T],
+    ) -> Result<(), RunError> {
         let elements = |part: &MaskPart| {
             Ok::<_, RunError>(match part.hides {
                 Some(hides) => Elements::Bools(inputs.get(part.leaf)?, hides),
@@ -157,7 +164,7 @@ impl MaskSum {
             })
         };
         let elements =
-            self.parts.iter().map(elements).collect::<Result<ElementsOfParts<'_>, _>>()?;
+            self.parts.iter().map(elements).collect::<Result<ElementsOfParts<'_, T>, _>>()?;
         add_up(&self.parts, &elements, (self.dims, self.keys), out);
         Ok(())
     }
@@ -165,7 +172,7 @@ impl MaskSum {
 
 impl MaskPart {
     /// Its elements, where they are known, and of the dtype in which they are added up.
-    fn known(&self) -> Option<Elements<'_>> {
+    fn known<T: Element>(&self) -> Option<Elements<'_, T>> {
         let known = self.known.as_ref()?;
         match self.hides {
             Some(hides) => Some(Elements::Bools(known.as_slice().ok()?, hides)),
@@ -176,17 +183,17 @@ impl MaskPart {
 
 /// Adds all masks up, of such sizes of the sum and so many keys; those that were added are never
 /// hidden. Ends where work is to end: nobody uses the sum then.
-fn add_up(
+fn add_up<T: Float>(
     parts: &[MaskPart],
-    elements: &[Elements<'_>],
+    elements: &[Elements<'_, T>],
     (dims, keys): ([usize; 4], usize),
-    out: &mut [f32],
+    out: &mut [T],
 ) {
     let [batch, heads, queries, all_keys] = dims;
     if all_keys == 0 {
         return;
     }
-    out[..batch * heads * queries * all_keys].fill(0.0);
+    out[..batch * heads * queries * all_keys].fill(T::narrow(0.0));
     for (part, elements) in parts.iter().zip(elements) {
         let rows = out.chunks_exact_mut(all_keys).take(batch * heads * queries);
         for (row, out) in rows.enumerate() {
@@ -197,12 +204,28 @@ fn add_up(
             let first: usize = index.iter().zip(&part.strides).map(|(i, s)| i * s).sum();
             for (k, out) in out[..keys].iter_mut().enumerate() {
                 let at = first + k * part.strides[3];
-                *out += match *elements {
-                    Elements::Bools(bools, hides) if bools[at] == hides => f32::NEG_INFINITY,
-                    Elements::Bools(..) => 0.0,
-                    Elements::Floats(floats) => floats[at],
-                };
+                // Added in f64, and rounded: of two numbers, the sum is that of their own type.
+                *out = T::narrow(match *elements {
+                    Elements::Bools(bools, hides) if bools[at] == hides => f64::NEG_INFINITY,
+                    Elements::Bools(..) => continue,
+                    Elements::Floats(floats) => out.widen() + floats[at].widen(),
+                });
             }
         }
     }
+}
+
+/// What attention adds to scores: the sum of the masks, if there are any, where it is; in `scratch`
+/// where runs add it up.
+pub(super) fn read<'a, 'i: 'a, T: Float + Element>(
+    sum: Option<&'a MaskSum>,
+    inputs: &Inputs<'i>,
+    scratch: &'a [T],
+) -> Result<Mask<'a, T>, RunError> {
+    Ok(match sum.map(|sum| &sum.place) {
+        None => Mask::None,
+        Some(Place::Scratch(_)) => Mask::Add(scratch),
+        Some(Place::Input(leaf)) => Mask::Add(inputs.get(*leaf)?),
+        Some(Place::Known(sum)) => Mask::Add(sum.as_slice()?),
+    })
 }

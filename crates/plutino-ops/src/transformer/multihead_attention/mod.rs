@@ -20,7 +20,7 @@ use crate::{
     register_op,
 };
 use inputs::{Inputs, Widths};
-use plutino_kernels::attention::{Attention, Head, Mask, Operands, Problem, Size, Strides};
+use plutino_kernels::attention::{Attention, Head, Operands, Problem, Size, Strides};
 use plutino_kernels::gemm::Target;
 use plutino_tensor::{DType, Shape, alloc};
 use std::ops::Range;
@@ -185,12 +185,12 @@ impl Sizes {
 }
 
 impl MultiheadAttention {
-    /// That of the queries, and of all else but masks of bools. f64 is not computed.
+    /// That of the queries, and of all else but masks of bools.
     fn dtype(&self, inputs: &[ValueSpec]) -> Result<DType, ShapeError> {
         let (input, found) = (self.query, TensorValue::at(inputs, self.query)?.dtype());
-        match found == DType::F32 || halves::is_half(found) {
+        match found.is_float() {
             true => Ok(found),
-            false => Err(ShapeError::DType { input, expected: "f32, f16 or bf16".into(), found }),
+            false => Err(ShapeError::DType { input, expected: "a float".into(), found }),
         }
     }
 
@@ -309,10 +309,11 @@ impl Operator for MultiheadAttention {
     }
 
     fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
-        if halves::is_half(self.dtype(cx.inputs)?) {
-            return halves::widened(cx, |cx| plan::plan(self, cx));
+        match self.dtype(cx.inputs)? {
+            DType::F64 => wide::plan(self, cx),
+            half if halves::is_half(half) => halves::widened(cx, |cx| plan::plan(self, cx)),
+            _ => plan::plan(self, cx),
         }
-        plan::plan(self, cx)
     }
 
     fn absorb(&self, neighbour: &Neighbour, _: &[ValueSpec]) -> Option<Box<dyn Operator>> {
@@ -360,6 +361,7 @@ mod inputs;
 mod masks;
 mod native;
 mod plan;
+mod wide;
 
 #[cfg(test)]
 mod tests;

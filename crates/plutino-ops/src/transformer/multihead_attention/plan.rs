@@ -1,6 +1,6 @@
 //! Where everything lies in scratch memory, and the steps of a run.
 
-use super::masks::{MaskSum, Place};
+use super::masks::{self, MaskSum, Place};
 use super::*;
 use crate::matrix::linear::bf16_of;
 use crate::transformer::attention;
@@ -25,48 +25,12 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         products.push((leaf(cx.inputs, input), at, affine));
         places.push((covers, at));
     }
-    // Where the columns from `first` on are, of those of queries, keys and values.
-    let part = |first: usize| {
-        let found = places.iter().find(|(covers, _)| covers.contains(&first) || e == 0);
-        let missing = || PlanError::Unsupported("columns that nobody projects".into());
-        let (covers, at) = found.ok_or_else(missing)?;
-        Ok::<_, PlanError>(Part { at: at + first - covers.start, width: covers.len() })
-    };
-    let (q, k, v) = (part(0)?, part(e)?, part(2 * e)?);
-
-    let extended = (s.all_keys > s.keys).then(|| {
-        let rows = s.batch.saturating_mul(s.all_keys);
-        let [k, v] = [(); 2].map(|()| Part { at: memory.take(rows.saturating_mul(e)), width: e });
-        (k, v)
-    });
+    let rows = ProjectedRows::new(op, &s, &places, &mut memory)?;
     let row = |w: &Weight| w.to_f32().map(|row| row.to_vec());
     let bias_kv =
         op.bias_kv.as_ref().map(|(k, v)| Ok::<_, PlanError>((row(k)?, row(v)?))).transpose()?;
-
-    let (k_read, v_read) = extended.unwrap_or((k, v));
-    let mut problem = op.problem(&s, 0, 0, 0);
-    let [q_batch, q_row] = s.steps(s.queries, q.width);
-    let [k_batch, k_row] = s.steps(s.all_keys, k_read.width);
-    let [v_batch, v_row] = s.steps(s.all_keys, v_read.width);
-    (problem.strides.q, problem.strides.k, problem.strides.v) = (q_row, k_row, v_row);
-    let mask = MaskSum::plan(op, &whole, cx, |len| memory.take(len))?;
-    if let Some(mask) = &mask {
-        problem.strides.mask = mask.steps();
-    }
-    let depth = e / op.heads;
-    let mut heads = alloc::list(whole.batch.saturating_mul(op.heads))?;
-    for sequence in 0..whole.batch {
-        let n = sequence % s.batch;
-        for h in 0..op.heads {
-            heads.push(Head {
-                q: q.at + n * q_batch + h * depth,
-                k: k_read.at + n * k_batch + h * depth,
-                v: v_read.at + n * v_batch + h * depth,
-                mask: mask.as_ref().map_or(0, |m| m.head(sequence, h)),
-                second: 0,
-            });
-        }
-    }
+    let mask = MaskSum::plan::<f32>(op, &whole, cx, |len| memory.take(len))?;
+    let (problem, mut heads) = rows.heads(op, (&s, &whole), mask.as_ref())?;
     if let Some(known) = mask.as_ref().and_then(MaskSum::known) {
         let (size, steps) = (problem.size, problem.strides.mask);
         attention::masks::share(known, size, steps, &mut heads, op.heads, |head| &mut head.mask);
@@ -90,8 +54,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         embed: e,
         chunks,
         products,
-        kv: (k, v),
-        extended,
+        rows,
         bias_kv,
         mask,
         heads,
@@ -136,12 +99,12 @@ fn chunks(op: &MultiheadAttention, s: &Sizes, cache: usize) -> usize {
 
 /// Hands out scratch memory, by cache lines.
 #[derive(Default)]
-struct Memory {
-    end: usize,
+pub(super) struct Memory {
+    pub(super) end: usize,
 }
 
 impl Memory {
-    fn take(&mut self, len: usize) -> usize {
+    pub(super) fn take(&mut self, len: usize) -> usize {
         let at = self.end;
         self.end = at.saturating_add(len.div_ceil(16).saturating_mul(16));
         at
@@ -155,6 +118,104 @@ struct Part {
     width: usize,
 }
 
+/// Where queries, keys and values are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProjectedRows {
+    q: Part,
+    kv: (Part, Part),
+    /// Keys and values with those that are added, where there are any.
+    extended: Option<(Part, Part)>,
+}
+
+impl ProjectedRows {
+    /// Of products that cover these columns from these elements on.
+    pub(super) fn new(
+        op: &MultiheadAttention,
+        s: &Sizes,
+        places: &[(Range<usize>, usize)],
+        memory: &mut Memory,
+    ) -> Result<Self, PlanError> {
+        let e = op.embed;
+        // Where the columns from `first` on are, of those of queries, keys and values.
+        let part = |first: usize| {
+            let found = places.iter().find(|(covers, _)| covers.contains(&first) || e == 0);
+            let missing = || PlanError::Unsupported("columns that nobody projects".into());
+            let (covers, at) = found.ok_or_else(missing)?;
+            Ok::<_, PlanError>(Part { at: at + first - covers.start, width: covers.len() })
+        };
+        let (q, kv) = (part(0)?, (part(e)?, part(2 * e)?));
+        let extended = (s.all_keys > s.keys).then(|| {
+            let rows = s.batch.saturating_mul(s.all_keys);
+            let mut part = || Part { at: memory.take(rows.saturating_mul(e)), width: e };
+            (part(), part())
+        });
+        Ok(Self { q, kv, extended })
+    }
+
+    /// The problem of a chunk, and the heads of all of them.
+    pub(super) fn heads(
+        &self,
+        op: &MultiheadAttention,
+        (s, whole): (&Sizes, &Sizes),
+        mask: Option<&MaskSum>,
+    ) -> Result<(Problem, Vec<Head>), PlanError> {
+        let (q, (k, v)) = (self.q, self.extended.unwrap_or(self.kv));
+        let [q_batch, q_row] = s.steps(s.queries, q.width);
+        let [k_batch, k_row] = s.steps(s.all_keys, k.width);
+        let [v_batch, v_row] = s.steps(s.all_keys, v.width);
+        let mut problem = op.problem(s, q_row, k_row, v_row);
+        if let Some(mask) = mask {
+            problem.strides.mask = mask.steps();
+        }
+        let depth = op.embed / op.heads;
+        let mut heads = alloc::list(whole.batch.saturating_mul(op.heads))?;
+        for sequence in 0..whole.batch {
+            let n = sequence % s.batch;
+            for h in 0..op.heads {
+                heads.push(Head {
+                    q: q.at + n * q_batch + h * depth,
+                    k: k.at + n * k_batch + h * depth,
+                    v: v.at + n * v_batch + h * depth,
+                    mask: mask.map_or(0, |m| m.head(sequence, h)),
+                    second: 0,
+                });
+            }
+        }
+        Ok((problem, heads))
+    }
+
+    /// Copies keys and values to where there is room for those that are added, and adds them: a row
+    /// of each, where there is one, and zeros.
+    pub(super) fn extend<T: Copy + Default>(
+        &self,
+        s: &Sizes,
+        added: Option<&(Vec<T>, Vec<T>)>,
+        memory: &mut [T],
+    ) {
+        let Some((k_out, v_out)) = self.extended else { return };
+        let width = k_out.width;
+        let zeros = vec![T::default(); width]; // bounded: as many as weights
+        for (from, to, extra) in
+            [(self.kv.0, k_out, added.map(|b| &b.0)), (self.kv.1, v_out, added.map(|b| &b.1))]
+        {
+            let [from_batch, from_row] = s.steps(s.keys, from.width);
+            let [to_batch, to_row] = s.steps(s.all_keys, to.width);
+            for n in 0..s.batch {
+                for i in 0..s.keys {
+                    let source = from.at + n * from_batch + i * from_row;
+                    let to = to.at + n * to_batch + i * to_row;
+                    memory.copy_within(source..source + width, to);
+                }
+                let added = extra.into_iter().chain(std::iter::repeat(&zeros));
+                for (i, row) in (s.keys..s.all_keys).zip(added) {
+                    let at = to.at + n * to_batch + i * to_row;
+                    memory[at..at + width].copy_from_slice(row);
+                }
+            }
+        }
+    }
+}
+
 struct Run {
     name: String,
     /// Of a chunk of the batch.
@@ -164,9 +225,7 @@ struct Run {
     chunks: usize,
     /// Input leaf, place of the result, product.
     products: Vec<(usize, usize, Affine)>,
-    kv: (Part, Part),
-    /// Keys and values with those that are added, where there are any.
-    extended: Option<(Part, Part)>,
+    rows: ProjectedRows,
     bias_kv: Option<(Vec<f32>, Vec<f32>)>,
     mask: Option<MaskSum>,
     /// Of all chunks.
@@ -192,7 +251,7 @@ impl Kernel for Run {
         if let Some(sum) = &self.mask
             && let Place::Scratch(at) = sum.place
         {
-            sum.add_up(&cx.inputs, &mut memory[at..])?;
+            sum.add_up::<f32>(&cx.inputs, &mut memory[at..])?;
         }
         let mut out = cx.outputs.take::<f32>(0)?;
         let mut weights = if self.weights { Some(cx.outputs.take::<f32>(1)?) } else { None };
@@ -228,49 +287,14 @@ impl Run {
             let width = product.columns();
             product.run(cx.par, x, out, width, None, work)?;
         }
-        self.extend(memory);
+        self.rows.extend(&self.sizes, self.bias_kv.as_ref(), memory);
         let (before, mixed) = memory.split_at_mut(self.mixed);
-        let mask = match &self.mask {
-            None => Mask::None,
-            Some(sum) => Mask::Add(match &sum.place {
-                Place::Scratch(_) => &*before,
-                Place::Input(leaf) => cx.inputs.get(*leaf)?,
-                Place::Known(sum) => sum.as_slice()?,
-            }),
-        };
+        let mask = masks::read(self.mask.as_ref(), &cx.inputs, before)?;
         let count = self.heads.len() / self.chunks;
         let heads = &self.heads[chunk * count..(chunk + 1) * count];
         let x = Operands { q: before, k: before, v: before, mask, out: mixed, weights };
         self.attention.run(cx.par, heads, x, work);
         let residual = self.residual.map(input).transpose()?;
         self.out.run(cx.par, mixed, out, self.embed, residual, work)
-    }
-
-    /// Copies keys and values to where there is room for those that are added, and adds them.
-    fn extend(&self, memory: &mut [f32]) {
-        let Some((k_out, v_out)) = self.extended else { return };
-        let s = &self.sizes;
-        let zeros = vec![0.0; self.embed]; // bounded: as many as weights
-        let own = self.bias_kv.as_ref();
-        for (from, to, extra) in
-            [(self.kv.0, k_out, own.map(|b| &b.0)), (self.kv.1, v_out, own.map(|b| &b.1))]
-        {
-            let [from_batch, from_row] = s.steps(s.keys, from.width);
-            let [to_batch, to_row] = s.steps(s.all_keys, to.width);
-            for n in 0..s.batch {
-                for i in 0..s.keys {
-                    let source = from.at + n * from_batch + i * from_row;
-                    memory.copy_within(
-                        source..source + self.embed,
-                        to.at + n * to_batch + i * to_row,
-                    );
-                }
-                let added = extra.into_iter().chain(std::iter::repeat(&zeros));
-                for (i, row) in (s.keys..s.all_keys).zip(added) {
-                    let at = to.at + n * to_batch + i * to_row;
-                    memory[at..at + self.embed].copy_from_slice(row);
-                }
-            }
-        }
     }
 }

@@ -2,7 +2,7 @@ use crate::testkit::{
     assert_close, check, check_bf16, check_values, error, op_with, random, specs, tensor, try_op,
     values,
 };
-use plutino_tensor::{Shape, Tensor};
+use plutino_tensor::{DType, Shape, Tensor};
 
 const E: usize = 6;
 
@@ -183,6 +183,49 @@ fn one_input_is_all_three() {
             let naive = Naive { weights: &w, heads: 2, zero: false, mask: NO_MASK };
             compare(&found, n, batch_first, &naive.run([s.clone(), s.clone(), s]));
         }
+    }
+}
+
+/// f64 is computed in f64: as the naive module, to 15 digits.
+#[test]
+fn all_in_f64() {
+    let cast = |t: &Tensor| t.view().cast(DType::F64).unwrap();
+    for (zero, names) in
+        [(false, "$query=0 $kv=1"), (true, "$query=0 $kv=1"), (true, "$query=0 $kv=1 $attn_mask=2")]
+    {
+        let w = weights(true, [E; 3], true, zero);
+        let (x, y, mask) = (random([3, 5, E], 1), random([3, 7, E], 2), random([5, 7], 3));
+        let line = format!(
+            "nn.MultiheadAttention m 2 2 0 1 8 9 add_bias_kv={} add_zero_attn={} bias=True embed_dim={E} \
+             num_heads=2 batch_first=True {names}",
+            if zero { "True" } else { "False" },
+            if zero { "True" } else { "False" },
+        );
+        let masked = names.contains("mask");
+        let line = if masked { line.replace("m 2 2 0 1", "m 3 2 0 1 2") } else { line };
+        let inputs = [&x, &y, &mask].map(cast);
+        let all = if masked { &inputs[..] } else { &inputs[..2] };
+        let wide_weights: Vec<_> = w.iter().map(|(name, t)| (*name, cast(t))).collect();
+        let op = op_with(&line, &wide_weights);
+        let found = check(&*op, all);
+        let m = wide(&mask);
+        let added = |_, i: usize, j: usize| if masked { m[i * 7 + j] } else { 0.0 };
+        let naive = Naive { weights: &w, heads: 2, zero, mask: &added };
+        for n in 0..3 {
+            let (q, kv) = (sequence(&x, n, true), sequence(&y, n, true));
+            let (expected, average) = naive.run([q, kv.clone(), kv]);
+            for (found, expected) in found.iter().zip([expected, average]) {
+                let expected = expected.concat();
+                let found = &values::<f64>(found)[n * expected.len()..][..expected.len()];
+                for (x, y) in found.iter().zip(expected) {
+                    // Sums of at most 12 terms of size below 8 in three stages.
+                    assert!((x - y).abs() <= 256.0 * f64::EPSILON, "{x} for {y}");
+                }
+            }
+        }
+        // Weights of f32 are no weights of f64.
+        let refused = error(&*op_with(&line, &w), all).to_string();
+        assert!(refused.contains("f64"), "{refused}");
     }
 }
 
