@@ -1,7 +1,10 @@
 //! Rows of a batch have the bits of a run alone, where a session is asked for that: whole networks,
 //! and every small graph whose rows do not look at each other.
 
-use plutino::{DType, Isa, Model, Session, SessionOptions, Tensor, Tolerance};
+use plutino::ir::{Attribute, Graph};
+use plutino::{
+    DType, Isa, Model, Precision, Session, SessionOptions, Tensor, Tolerance, WeightDtype,
+};
 use plutino_fixtures::{Fixture, OpCase, Run};
 use plutino_tests::{fixture, inputs, model};
 use std::error::Error;
@@ -108,6 +111,84 @@ fn networks() {
         .flat_map(|&(name, size)| that_differ(&fixture(name), size, invariant))
         .collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
+
+/// A matrix that is repeated for each row of a batch: of one row it is a constant, which could be
+/// packed as a weight is, of several it is none.
+#[test]
+fn a_matrix_that_is_repeated() {
+    let text = "7767517
+        6 5
+        pnnx.Input in0 0 1 x #x=(?,5,16)f32
+        pnnx.Attribute p 0 1 w @data=(16,16)f32
+        pnnx.Expression e 1 1 x s expr=[size(@0,0),16,16]
+        Tensor.expand r 2 1 w s b $input=w $sizes=s
+        torch.bmm m 2 1 x b y $input=x $mat2=b
+        pnnx.Output out0 1 0 y";
+    let mut graph = Graph::parse(text).unwrap();
+    let numbers = |n: usize, step: usize| -> Vec<f32> {
+        (0..n).map(|i| (i * step % 101) as f32 / 64.0 - 0.75).collect()
+    };
+    let (id, _) = graph.operators_of("pnnx.Attribute").next().unwrap();
+    let weight = Attribute::from_elements([16, 16], &numbers(256, 37)).unwrap();
+    graph.attrs_mut(id).unwrap().insert("data".into(), weight);
+    let model = Model::from_graph(graph).unwrap();
+    let rows = Tensor::from_vec(numbers(3 * 80, 29), [3, 5, 16]).unwrap();
+    for isa in Isa::available() {
+        let invariant = || options(isa, 1).with_batch_invariance();
+        let narrow = [WeightDtype::Bf16, WeightDtype::Int8, WeightDtype::Nf4];
+        let narrow = narrow.map(|dtype| invariant().with_weights(dtype));
+        let medium = invariant().with_precision(Precision::Medium);
+        for options in narrow.into_iter().chain([invariant(), medium]) {
+            let session = model.session(options).unwrap();
+            let all = session.run(std::slice::from_ref(&rows)).unwrap();
+            for i in 0..3 {
+                let one = Tensor::from_bytes(DType::F32, [1, 5, 16], row(&rows, i, 3)).unwrap();
+                let alone = session.run(&[one]).unwrap();
+                assert_eq!(alone[0].as_bytes(), row(&all[0], i, 3), "{isa}: {session:?}");
+            }
+        }
+    }
+}
+
+/// One weight as that of two convolutions with other groups is packed for each of them.
+#[test]
+fn a_weight_in_two_groupings() {
+    let conv = "bias=None stride=(1,1) padding=(1,1) dilation=(1,1)";
+    let text = format!(
+        "7767517
+        5 5
+        pnnx.Input in0 0 1 x #x=(1,6,5,5)f32
+        pnnx.Attribute p 0 1 w @data=(12,1,3,3)f32
+        F.conv2d a 2 1 x w y {conv} groups=6 $input=x $weight=w
+        F.conv2d b 2 1 y w z {conv} groups=12 $input=y $weight=w
+        pnnx.Output out0 1 0 z"
+    );
+    let mut graph = Graph::parse(&text).unwrap();
+    let (id, _) = graph.operators_of("pnnx.Attribute").next().unwrap();
+    let numbers: Vec<f32> = (0..108).map(|i| (i * 37 % 101) as f32 / 64.0 - 0.75).collect();
+    let weight = Attribute::from_elements([12, 1, 3, 3], &numbers).unwrap();
+    graph.attrs_mut(id).unwrap().insert("data".into(), weight);
+    let model = Model::from_graph(graph).unwrap();
+    let image = (0..150).map(|i| (i * 29 % 67) as f32 / 32.0 - 1.0).collect();
+    let image = [Tensor::from_vec(image, [1, 6, 5, 5]).unwrap()];
+    let run = |options: SessionOptions| model.session(options).unwrap().run(&image).unwrap();
+    let plain = SessionOptions::default().with_isa(Isa::PORTABLE).without_pass("weights");
+    let expected = run(plain);
+    for isa in Isa::available() {
+        for passes in [&[][..], &["multiplier"], &["multiplier", "layout"], &["layout"]] {
+            let options = SessionOptions::default().with_isa(isa);
+            let options = passes.iter().fold(options, |options, pass| options.without_pass(*pass));
+            for (found, expected) in run(options).iter().zip(&expected) {
+                let numbers = |y: &Tensor| y.as_slice::<f32>().unwrap().to_vec();
+                for (x, y) in numbers(found).iter().zip(numbers(expected)) {
+                    // Two sums of nine products, of results of at most 8.
+                    let bound = 2.0 * 11.0 * f32::EPSILON * 9.0 * 8.0;
+                    assert!((x - y).abs() <= bound, "{isa}, without {passes:?}: {x} for {y}");
+                }
+            }
+        }
+    }
 }
 
 /// Were they equal anyhow, the option would do nothing.
