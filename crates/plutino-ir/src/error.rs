@@ -36,8 +36,9 @@ pub enum LoadError {
         /// What the system says.
         error: io::Error,
     },
-    /// The operators of the `.param` file have weights, but there is no `.bin` file.
-    #[error("'{}' does not exist, but the model has {weights} weights in it", quote_path(path))]
+    /// The operators of the `.param` file have weights, but there is no `.bin` file; or there is
+    /// none where [`LoadOptions::bin`](crate::LoadOptions::bin) says.
+    #[error("'{}' does not exist{}", quote_path(path), in_it(*weights))]
     NoWeights {
         /// Where the `.bin` file should be.
         path: PathBuf,
@@ -507,4 +508,13 @@ pub enum SaveError {
     /// The writer failed.
     #[error("cannot write the weights: {0}")]
     Write(io::Error),
+}
+
+/// What a file that does not exist should have.
+fn in_it(weights: usize) -> String {
+    if weights == 0 {
+        String::new()
+    } else {
+        format!(", but the model has {weights} weights in it")
+    }
 }

@@ -45,6 +45,9 @@ pub enum Weights {
 /// How to load a model from files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadOptions {
+    /// The `.bin` file, where it does not lie beside the `.param` file. (Definitions have their own
+    /// beside them.)
+    pub bin: Option<PathBuf>,
     /// Map the `.bin` file into memory instead of reading it: loading takes no time, and the system
     /// reads what is touched. You promise that nobody changes or truncates the file while the graph
     /// or any of its weights is alive; off by default.
@@ -67,6 +70,7 @@ pub struct LoadOptions {
 impl Default for LoadOptions {
     fn default() -> Self {
         LoadOptions {
+            bin: None,
             mmap: false,
             verify_crc: true,
             weights: Weights::Stream,
@@ -108,7 +112,7 @@ impl Graph {
         if options.weights == Weights::Skip {
             return Ok(graph);
         }
-        let bin_path = param_path.with_extension("bin");
+        let bin_path = bin_of(&param_path, options);
         let weights = graph.operators().map(|(_, operator)| operator.attrs.len()).sum();
         let bin_path = match regular(&bin_path) {
             Ok(_) => bin_path,
@@ -130,7 +134,11 @@ impl Graph {
         };
         let archive = match archive {
             Ok(archive) => archive,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && weights == 0 => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && weights == 0
+                    && options.bin.is_none() =>
+            {
                 return Ok(graph);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -266,10 +274,15 @@ struct Budget {
     allowed: Option<usize>,
 }
 
+/// The `.bin` file of a model.
+fn bin_of(param: &Path, options: &LoadOptions) -> PathBuf {
+    options.bin.clone().unwrap_or_else(|| param.with_extension("bin"))
+}
+
 /// Bytes that a model holds which was loaded so, as [`Budget`] counts them.
 pub(crate) fn held(param: &Path, options: &LoadOptions) -> usize {
     let len = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
-    let bin = param.with_extension("bin");
+    let bin = bin_of(param, options);
     let weights = match options.mmap || options.weights == Weights::Skip || stays(&bin, options) {
         true => 0,
         false => len(&bin),

@@ -94,6 +94,26 @@ fn weights_of_a_mapped_model_can_be_released_and_read_again() {
 }
 
 #[test]
+fn weights_may_lie_elsewhere() {
+    let dir = Scratch::new("elsewhere");
+    let graph = with_weights(FIXTURES[0]);
+    let [param, beside, apart] = ["net.param", "net.bin", "weights"].map(|name| dir.0.join(name));
+    graph.save(&param, &apart).unwrap();
+    let at =
+        |bin: &std::path::Path| LoadOptions { bin: Some(bin.into()), ..LoadOptions::default() };
+    for mmap in [false, true] {
+        let options = LoadOptions { mmap, ..at(&apart) };
+        assert_eq!(Graph::load_with(&param, &options).unwrap(), graph);
+    }
+    let error = Graph::load_with(&param, &at(&beside)).unwrap_err();
+    assert!(matches!(&error, LoadError::NoWeights { path, .. } if *path == beside), "{error}");
+    // A file that is asked for is to exist, though the model has no weights.
+    fs::write(&param, "7767517\n1 1\npnnx.Input in 0 1 0\n").unwrap();
+    let error = Graph::load_with(&param, &at(&beside)).unwrap_err();
+    assert_eq!(error.to_string(), format!("'{}' does not exist", beside.display()));
+}
+
+#[test]
 fn weights_are_needed_unless_waived() {
     let dir = Scratch::new("weights");
     let param = dir.0.join("net.param");

@@ -150,7 +150,9 @@ fn load(error: LoadError, message: String) -> Failure {
         LoadError::NotFound { path, tried } => class("ModelNotFound")
             .with("file", name(&path))
             .with("tried", tried.iter().map(|path| name(path)).collect::<Vec<_>>()),
-        LoadError::NoWeights { path, .. } => class("ModelNotFound").with("file", name(&path)),
+        LoadError::NoWeights { path, .. } => {
+            class("ModelNotFound").with("file", name(&path)).with("tried", vec![name(&path)])
+        }
         LoadError::Io { path, .. } | LoadError::NotAFile { path } => {
             class("ModelError").with("file", name(&path))
         }

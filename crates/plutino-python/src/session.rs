@@ -66,6 +66,7 @@ type Defined = (Option<String>, Files);
 #[derive(FromPyObject)]
 pub(crate) enum Files {
     Bytes((PyBackedBytes, PyBackedBytes)),
+    Apart((PathBuf, PathBuf)),
     Path(PathBuf),
 }
 
@@ -228,6 +229,10 @@ impl NativeSession {
             }
             match &files {
                 Files::Path(path) => Model::load_with(path, options),
+                Files::Apart((param, bin)) => {
+                    let load = LoadOptions { bin: Some(bin.clone()), ..loading.clone() };
+                    Model::load_with(param, options.with_load(load))
+                }
                 Files::Bytes(bytes) => Model::from_graph_with(graph(bytes)?, options),
             }
         };
@@ -484,6 +489,12 @@ fn defined(all: &[Defined], loading: &LoadOptions) -> Result<Definitions, plutin
             }
             (Some(kind), Files::Path(path)) => {
                 definitions.define(kind.clone(), Definition::load(path, loading)?);
+            }
+            (kind, Files::Apart((param, bin))) => {
+                let load = LoadOptions { bin: Some(bin.clone()), ..loading.clone() };
+                let graph = Graph::load_with(param, &load)?;
+                let definition = Definition::new(param.display().to_string(), graph);
+                definitions.define(kind.clone().unwrap_or_default(), definition);
             }
             (kind, Files::Bytes(bytes)) => {
                 let kind = kind.clone().unwrap_or_default();

@@ -56,8 +56,9 @@ class Running(unittest.TestCase):
             folder = pathlib.Path(folder)
             weights = shutil.copy(stem + ".pnnx.bin", folder / "weights")
             for path in (stem, support.DIGITS):
-                session = plutino.Session(path, bin=weights)
-                self.close(session(self.inputs))
+                for options in ({}, {"mmap": True}, {"verify": False, "max_memory": 1 << 24}):
+                    session = plutino.Session(path, bin=weights, **options)
+                    self.close(session(self.inputs))
             for path, bin in ((folder / "no", weights), (stem, folder / "no")):
                 with self.assertRaises(plutino.ModelNotFound) as raised:
                     plutino.Session(path, bin=bin)

@@ -371,7 +371,7 @@ impl<'a> Cut<'a> {
             self.graph.operand(id).map(|operand| operand.name.clone()).unwrap_or_default()
         };
         let mut links: Vec<Link> = Vec::new();
-        let mut lists = vec![BTreeSet::new(); self.contexts.len()]; // bounded: parts
+        let mut lists = vec![BTreeSet::new(); self.contexts.len()];
         for &id in &self.order {
             let Some(&to) = self.part.get(&id.index()) else { continue };
             let Some(lists) = lists.get_mut(to) else { continue };

@@ -49,6 +49,7 @@ impl Definition {
     /// If a file cannot be read, or anything in it is wrong.
     pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, LoadError> {
         let path = path.as_ref();
+        let options = &LoadOptions { bin: None, ..options.clone() };
         let graph = match Graph::load_with(path, options) {
             Err(LoadError::NoWeights { .. }) => {
                 Graph::load_with(path, &LoadOptions { weights: Weights::Skip, ..options.clone() })?
@@ -147,7 +148,7 @@ impl Definitions {
         }
         let count = found.len();
         // The budget is that of the folder: whoever may have 100 MB may have them once.
-        let mut options = options.clone();
+        let mut options = LoadOptions { bin: None, ..options.clone() };
         for (kind, path) in found {
             let definition = Definition::load(&path, &options)?;
             options.memory_budget =

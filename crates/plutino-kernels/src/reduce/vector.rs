@@ -67,8 +67,8 @@ pub fn reduce_f32(
     }
 }
 
-/// The variance `sum((x - mean)^2) / divisor`, or its root, in three passes, of which one is for the
-/// roundings of the mean (Chan, Golub, LeVeque 1983); in f64, as PyTorch, where the sum of a mean
+/// The variance `sum((x - mean)^2) / divisor`, or its root, in three passes, of which one takes the
+/// roundings off the mean (Chan, Golub, LeVeque 1983); in f64, as PyTorch, where the sum of a mean
 /// overflows.
 ///
 /// # Panics

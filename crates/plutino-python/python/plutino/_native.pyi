@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union, final
 _Feed = Tuple[str, str, List[int], Any]
 _Stored = Tuple[str, "NativeHandle"]
 _Bounds = Tuple[Optional["CancelToken"], Optional[float], bool]
-_Files = Union[str, Tuple[bytes, bytes]]
+_Files = Union[str, Tuple[bytes, bytes], Tuple[str, str]]
 _Defined = Tuple[Optional[str], _Files]
 _Info = Tuple[str, str, Optional[str], Optional[List[Any]]]
 

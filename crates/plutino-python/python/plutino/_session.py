@@ -18,7 +18,7 @@ from ._view import View
 
 Bytes = Union[bytes, bytearray, memoryview]
 
-Files = Union[str, Tuple[bytes, bytes]]
+Files = Union[str, Tuple[bytes, bytes], Tuple[str, str]]
 """The path of a model, or the contents of its two files."""
 
 Defined = Tuple[Optional[str], Files]
@@ -44,7 +44,7 @@ class Session:
 
     ``model`` is the path of the ``.param`` file (or its stem; the ``.bin`` file lies beside it), or
     the bytes of the ``.param`` file; then ``bin`` are the bytes of the ``.bin`` file. With a path,
-    ``bin`` may be the path of a ``.bin`` file that lies elsewhere: it is read at once.
+    ``bin`` may be the path of a ``.bin`` file that lies elsewhere.
 
     Operator types that are models themselves, such as the branches of ``plutino.If``, are read from
     the folder beside the model (``net.definitions``), and from ``definitions``: a folder, or by
@@ -68,9 +68,8 @@ class Session:
     - ``winograd``: whether Winograd's algorithms may compute convolutions.
     - ``plan_cache_size``: plans kept for further runs with the same shapes (8).
     - ``passes_off``: names of optimisations to leave out, such as ``"fuse"`` or ``"fuse@conv1"``.
-    - ``mmap``: map the ``.bin`` file, if it lies beside the ``.param`` file; you promise that
-      nobody changes it meanwhile. (Without, a large file is read as weights are needed, and what
-      has changed in it is an error.)
+    - ``mmap``: map the ``.bin`` file, if it is one; you promise that nobody changes it meanwhile.
+      (Without, a large file is read as weights are needed, and what has changed in it is an error.)
     - ``verify``: compare the check sums of weights.
     - ``timeout``: seconds that loading may take.
 
@@ -118,7 +117,8 @@ class Session:
         source, defined = _source(model, bin), _defined(definitions)
         # Where both files were read here the model has a path nevertheless: there are its own
         # definitions, which count less than those that are given, and errors are to name it.
-        apart = not isinstance(source, str) and not isinstance(model, _BYTES)
+        read = isinstance(source, tuple) and isinstance(source[0], bytes)
+        apart = read and not isinstance(model, _BYTES)
         if apart and os.path.isdir(_folder_beside(model)):
             defined.insert(0, (None, _folder_beside(model)))
         try:
@@ -621,7 +621,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def _source(model: Any, weights: Any, names: Tuple[str, str] = ("model", "bin")) -> Files:
-    """The path of a model, or the bytes of its two files. ``names``: what the caller calls them."""
+    """The path of a model, its two paths or their bytes. ``names``: what the caller calls them."""
     expected = "a path, or the bytes of the .bin file"
     bin = None
     if weights is not None and not isinstance(weights, _BYTES):
@@ -632,8 +632,9 @@ def _source(model: Any, weights: Any, names: Tuple[str, str] = ("model", "bin"))
         if weights is None:
             return path
         param = _param(path)
-        if bin is not None and _is_same_file(bin, os.path.splitext(param)[0] + ".bin"):
-            return path  # the weights may stay in the file, or be mapped
+        if bin is not None:  # the weights may stay in the file, or be mapped
+            beside = _is_same_file(bin, os.path.splitext(param)[0] + ".bin")
+            return path if beside else (param, bin)
         model = _read(param)
     if bin is not None:
         weights = _read(bin)
