@@ -163,6 +163,12 @@ fn in_scales<S: Simd>(s: S, x: S::F32, scale: S::F32) -> S::F32 {
     s.select(s.eq(scale, s.zero()), s.zero(), s.div(x, scale))
 }
 
+/// The codes of a vector of weights.
+#[inline(always)]
+fn code<S: Simd>(s: S, weights: &[f32], scale: S::F32) -> S::F32 {
+    nearest(s, in_scales(s, s.load(weights), scale))[1]
+}
+
 struct Write<'a> {
     from: &'a [f32],
     to: &'a mut [Codes],
@@ -182,8 +188,8 @@ impl Vectorized for Write<'_> {
             s.store(best[0], scales);
             s.store(best[1], &mut scales[S::LANES..]);
             for (from, to) in from.chunks_exact(width).zip(to.chunks_exact_mut(S::LANES)) {
-                let code = |x: &[f32], scale| nearest(s, in_scales(s, s.load(x), scale))[1];
-                let (lower, upper) = (code(from, best[0]), code(&from[S::LANES..], best[1]));
+                let lower = code(s, from, best[0]);
+                let upper = code(s, &from[S::LANES..], best[1]);
                 let mut both = [0.0; 16];
                 s.store(s.fma(upper, s.splat(16.0), lower), &mut both);
                 for (to, both) in to.iter_mut().zip(both) {
