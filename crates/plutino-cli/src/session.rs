@@ -40,9 +40,9 @@ pub(crate) struct LimitArgs {
     placing: PlaceArgs,
     #[command(flatten)]
     files: LoadArgs,
-    /// Keep the f32 weights of linear layers as narrow floats or as integers with scales: half or a
-    /// quarter of the memory, faster where each is read once (single rows, steps of a decoder);
-    /// sums stay f32
+    /// Keep the f32 weights of linear layers as narrow floats (half of the memory), integers of 8
+    /// bits (a quarter) or levels of 4 bits (a sixth) with scales: faster where each is read once
+    /// (single rows, steps of a decoder); sums stay f32
     #[arg(long, value_name = "bf16|f16|int8|nf4", value_parser = parse_weights)]
     weights: Option<WeightDtype>,
     /// How accurate products of f32 are at least: "medium" allows bf16, which is faster where the
