@@ -22,8 +22,8 @@ pub use unit::{unit_rows, unit_rows_any};
 
 /// Whether numbers deviate so little from their mean, by less than a thirtieth of it, that its
 /// roundings, some units in the last place, would count beside that. Rows of networks seldom do;
-/// rows of one number always.
+/// rows of one number always, but for zeros, whose mean is exact.
 #[inline(always)]
 fn is_narrow(mean: f64, variance: f64) -> bool {
-    variance * 1024.0 <= mean * mean
+    mean != 0.0 && variance * 1024.0 <= mean * mean
 }
