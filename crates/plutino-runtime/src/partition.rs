@@ -164,11 +164,22 @@ struct Cut<'a> {
     results: Vec<OperandId>,
     /// What the results come after without being made of it.
     last: Vec<OperatorId>,
+    /// What each operator reads.
+    reads: BTreeMap<usize, Reads>,
     /// For each operator its part; none for what every part has of its own: constants, and what
     /// follows from them alone.
     part: BTreeMap<usize, usize>,
     /// The context of each part.
     contexts: Vec<usize>,
+}
+
+/// What an operator reads.
+#[derive(Default)]
+struct Reads {
+    /// What lists that each part has are made of, then other inputs.
+    operands: Vec<OperandId>,
+    /// Who makes these lists.
+    lists: BTreeSet<usize>,
 }
 
 impl<'a> Cut<'a> {
@@ -196,8 +207,9 @@ impl<'a> Cut<'a> {
         }
         let order: Vec<OperatorId> =
             order.into_iter().filter(|id| needed.contains(&id.index())).collect();
-        let (part, contexts) = (BTreeMap::new(), Vec::new());
-        let mut cut = Self { graph, order, results, last, part, contexts };
+        let (reads, part, contexts) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut cut = Self { graph, order, results, last, reads, part, contexts };
+        cut.reads = cut.order.iter().map(|&id| (id.index(), cut.reads_of(id))).collect();
         cut.assign(named);
         Ok(cut)
     }
@@ -214,33 +226,36 @@ impl<'a> Cut<'a> {
         })
     }
 
-    /// What an operator reads: first what lists that each part has are made of, whose makers are
-    /// added to `lists`, then its other inputs.
-    fn reads(&self, of: OperatorId, lists: &mut BTreeSet<usize>) -> Vec<OperandId> {
-        let (mut own, mut of_lists, mut left) = (Vec::new(), Vec::new(), vec![of]);
+    /// What an operator reads, with the members of lists that each part has in their place.
+    fn reads_of(&self, id: OperatorId) -> Reads {
+        let (mut own, mut reads, mut left) = (Vec::new(), Reads::default(), vec![id]);
         while let Some(at) = left.pop() {
             for &input in self.graph.operator(at).map_or(&[][..], |operator| &operator.inputs) {
                 match self.producer(input).filter(|&producer| self.is_shared(producer)) {
-                    None if at == of => own.push(input),
-                    None => of_lists.push(input),
+                    None if at == id => own.push(input),
+                    None => reads.operands.push(input),
                     Some(list) => {
-                        if lists.insert(list.index()) {
+                        if reads.lists.insert(list.index()) {
                             left.push(list);
                         }
                     }
                 }
             }
         }
-        of_lists.extend(own);
-        of_lists
+        reads.operands.extend(own);
+        reads
+    }
+
+    /// The operands among that.
+    fn operands(&self, of: OperatorId) -> &[OperandId] {
+        self.reads.get(&of.index()).map_or(&[], |reads| &reads.operands)
     }
 
     /// What an operator reads of others, or comes after, that are in a part.
     fn needs<T: Copy>(&self, of: OperatorId, map: &BTreeMap<usize, T>) -> Vec<T> {
         let operator = self.graph.operator(of);
         let after = operator.map(|operator| operator.after.iter().copied());
-        let inputs = self.reads(of, &mut BTreeSet::new());
-        let producers = inputs.into_iter().filter_map(|id| self.producer(id));
+        let producers = self.operands(of).iter().filter_map(|&id| self.producer(id));
         let producers = after.into_iter().flatten().chain(producers);
         producers.filter_map(|producer| map.get(&producer.index()).copied()).collect()
     }
@@ -253,7 +268,6 @@ impl<'a> Cut<'a> {
             let Some(operator) = self.graph.operator(id).filter(|_| !self.is_shared(id)) else {
                 continue;
             };
-            let inputs = self.reads(id, &mut BTreeSet::new());
             // From inputs of the model, if only by way of others.
             let made = |&input: &OperandId| {
                 self.producer(input).is_some_and(|at| {
@@ -269,8 +283,8 @@ impl<'a> Cut<'a> {
             };
             match of {
                 Some(of) => _ = context.insert(id.index(), of),
-                None if inputs.iter().any(made) => open.push(id),
-                None if inputs.is_empty() && !is_constant(operator) => open.push(id),
+                None if self.operands(id).iter().any(made) => open.push(id),
+                None if operator.inputs.is_empty() && !is_constant(operator) => open.push(id),
                 None => {}
             }
         }
@@ -278,8 +292,8 @@ impl<'a> Cut<'a> {
         for &id in open.iter().rev() {
             let readers = |at: &OperatorId| {
                 let of = context.get(&at.index()).copied()?;
-                let inputs = self.reads(*at, &mut BTreeSet::new());
-                inputs.iter().any(|&input| self.producer(input) == Some(id)).then_some(of)
+                let reads = |&input: &OperandId| self.producer(input) == Some(id);
+                self.operands(*at).iter().any(reads).then_some(of)
             };
             let of = self.order.iter().find_map(readers).unwrap_or(0);
             context.insert(id.index(), of);
@@ -371,11 +385,9 @@ impl<'a> Cut<'a> {
             self.graph.operand(id).map(|operand| operand.name.clone()).unwrap_or_default()
         };
         let mut links: Vec<Link> = Vec::new();
-        let mut lists = vec![BTreeSet::new(); self.contexts.len()];
         for &id in &self.order {
             let Some(&to) = self.part.get(&id.index()) else { continue };
-            let Some(lists) = lists.get_mut(to) else { continue };
-            for input in self.reads(id, lists) {
+            for &input in self.operands(id) {
                 let Some(producer) = self.producer(input) else { continue };
                 let from = self.part.get(&producer.index()).copied();
                 let Some(made) = self.graph.operator(producer) else { continue };
@@ -411,8 +423,8 @@ impl<'a> Cut<'a> {
                 }
             }
             let own = self.part.iter().filter(|&(_, &of)| of == part).map(|(&at, _)| at);
-            let lists = lists.get(part).into_iter().flatten().copied();
-            let within: BTreeSet<usize> = own.chain(lists).collect();
+            let lists = own.clone().filter_map(|at| self.reads.get(&at)).flat_map(|r| &r.lists);
+            let within: BTreeSet<usize> = own.clone().chain(lists.copied()).collect();
             let here = |id: &&OperatorId| within.contains(&id.index());
             let mut last: Vec<OperatorId> = self.last.iter().filter(here).copied().collect();
             // What others come after, which are elsewhere.
@@ -516,6 +528,7 @@ mod tests {
         let placement = Placement::new().place("a", 1).place("b", 0).place("c", 1);
         check(lines, placement, &[1, 0, 1], &["x>0", "y>1", "z>2", "w>out"]);
     }
+
     #[test]
     fn lists_are_made_where_they_are_read() {
         // Sizes of one part's result, read in two others; a list in a list.

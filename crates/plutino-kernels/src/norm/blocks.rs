@@ -100,25 +100,23 @@ impl BlockedGroupNorm {
         let (moments, sums) = scratch[..self.scratch_len()].split_at_mut(2 * lanes);
         let (means, scales) = moments.split_at_mut(lanes);
         means.fill(0.0);
-        self.sums(par, src.unwrap_or(dst), Of::Numbers, sums);
+        self.sums::<false>(par, src.unwrap_or(dst), means, sums);
         self.each_group(sums, |lanes, mean| means[lanes].fill(f64::from(mean as f32)));
-        self.sums(par, src.unwrap_or(dst), Of::Squares(means), sums);
+        self.sums::<true>(par, src.unwrap_or(dst), means, sums);
+        // Variances, until they become scales.
         scales.fill(0.0);
-        let mut any = false;
-        self.each_group(sums, |lanes, variance| {
-            let narrow = super::is_narrow(means[lanes.start], variance);
-            scales[lanes].fill(if narrow { 1.0 } else { 0.0 });
-            any |= narrow;
-        });
-        if any {
+        self.each_group(sums, |lanes, variance| scales[lanes].fill(variance));
+        if means.iter().zip(&*scales).any(|(&mean, &variance)| super::is_narrow(mean, variance)) {
             // For these groups alone: a group's result is its own.
-            self.sums(par, src.unwrap_or(dst), Of::Deviations(means), sums);
+            self.sums::<false>(par, src.unwrap_or(dst), means, sums);
             self.each_group(sums, |lanes, off| {
-                for lane in lanes {
-                    means[lane] += off * scales[lane];
+                let first = lanes.start;
+                if super::is_narrow(means[first], scales[first]) {
+                    let mean = means[first] + off;
+                    means[lanes].fill(mean);
                 }
             });
-            self.sums(par, src.unwrap_or(dst), Of::Squares(means), sums);
+            self.sums::<true>(par, src.unwrap_or(dst), means, sums);
         }
         self.each_group(sums, |lanes, variance| {
             for lane in lanes {
@@ -174,20 +172,14 @@ impl BlockedGroupNorm {
         });
     }
 
-    /// Sums of each lane of each part.
-    fn sums(&self, par: &Par, x: &[f32], of: Of<'_>, sums: &mut [f64]) {
+    /// Sums of what each lane of each part deviates from its mean, or of its squares.
+    fn sums<const SQUARES: bool>(&self, par: &Par, x: &[f32], means: &[f64], sums: &mut [f64]) {
         let b = self.isa.lanes();
         let sums = SharedMut::new(sums);
         self.each_part(par, |block, number, range| {
-            let (lift, mean) = match of {
-                Of::Numbers => (Lift::Numbers, [0.0; MOST]),
-                Of::Deviations(means) => (Lift::Deviations, self.of_block(means, block)),
-                Of::Squares(means) => (Lift::Squares, self.of_block(means, block)),
-            };
-            self.isa.run(Sums {
+            self.isa.run(Sums::<SQUARES> {
                 x: &x[range],
-                lift,
-                mean,
+                mean: self.of_block(means, block),
                 // SAFETY: each part has sums of its own.
                 sums: unsafe { sums.slice(number * b..(number + 1) * b) },
             });
@@ -213,64 +205,35 @@ impl BlockedGroupNorm {
     }
 }
 
-/// What is added up.
-#[derive(Clone, Copy)]
-enum Of<'a> {
-    Numbers,
-    /// What numbers deviate from these means.
-    Deviations(&'a [f64]),
-    /// Its squares.
-    Squares(&'a [f64]),
-}
-
-/// What becomes of a number before it is added.
-#[derive(Clone, Copy)]
-enum Lift {
-    Numbers,
-    Deviations,
-    Squares,
-}
-
-/// Sums of some pixels of a block by lane.
-struct Sums<'a> {
+/// Sums by lane of what some pixels of a block deviate from a mean; with `SQUARES` of its squares.
+struct Sums<'a, const SQUARES: bool> {
     x: &'a [f32],
-    lift: Lift,
     mean: [f32; MOST],
     sums: &'a mut [f64],
 }
 
-impl Vectorized for Sums<'_> {
+impl<const SQUARES: bool> Vectorized for Sums<'_, SQUARES> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { x, lift, mean, sums } = self;
-        let mean = s.load(&mean);
+        let Self { x, mean, sums } = self;
         sums.fill(0.0);
-        match lift {
-            Lift::Numbers => sum_by_lane::<S, 0>(s, x, mean, sums),
-            Lift::Deviations => sum_by_lane::<S, 1>(s, x, mean, sums),
-            Lift::Squares => sum_by_lane::<S, 2>(s, x, mean, sums),
-        }
+        sum_by_lane::<S, SQUARES>(s, x, s.load(&mean), sums);
     }
 }
 
-/// Adds the numbers of each pixel to the sums of its lanes; to the power `DEVIATIONS` of what they
-/// deviate from the mean, where that is not 0.
+/// Adds what each pixel deviates from the mean to the sums of its lanes; with `SQUARES` its square.
 #[cfg_attr(not(unoptimised), inline(always))]
-fn sum_by_lane<S: Simd, const DEVIATIONS: u8>(s: S, x: &[f32], mean: S::F32, sums: &mut [f64]) {
+fn sum_by_lane<S: Simd, const SQUARES: bool>(s: S, x: &[f32], mean: S::F32, sums: &mut [f64]) {
     let mut lanes = [0.0; MOST];
     for chain in x.chunks(CHAIN * S::LANES) {
         let mut sum = [s.zero(); 4];
         for four in chain.chunks(4 * S::LANES) {
             for (sum, x) in sum.iter_mut().zip(four.chunks_exact(S::LANES)) {
-                let x = s.load(x);
-                *sum = match const { DEVIATIONS } {
-                    0 => s.add(*sum, x),
-                    1 => s.add(*sum, s.sub(x, mean)),
-                    _ => {
-                        let deviation = s.sub(x, mean);
-                        s.fma(deviation, deviation, *sum)
-                    }
+                let deviation = s.sub(s.load(x), mean);
+                *sum = match const { SQUARES } {
+                    true => s.fma(deviation, deviation, *sum),
+                    false => s.add(*sum, deviation),
                 };
             }
         }

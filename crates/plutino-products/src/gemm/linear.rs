@@ -231,8 +231,7 @@ impl LinearProduct {
             return unit.key(self.gemm.target().isa);
         }
         let key = PackedMatrix::key(Side::Right, self.gemm.target().isa);
-        let form = if self.narrow == Some(Compact::Nf4) { "matrix.right.nf4" } else { key.form };
-        PackKey { form, precision: self.narrow.map_or(key.precision, Compact::dtype), ..key }
+        PackKey { precision: self.narrow.map_or(key.precision, Compact::dtype), ..key }
     }
 
     /// What the matrix is packed as, where it is narrow.

@@ -112,10 +112,6 @@ impl Right for Panel {
     fn address(self) -> *const f32 {
         self.codes.cast()
     }
-    #[inline(always)]
-    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
-        s.fma(a, b, c)
-    }
 }
 
 /// The levels of vector `J` of a term.

@@ -86,7 +86,10 @@ pub(crate) trait Right: Copy {
     /// Where it lies.
     fn address(self) -> *const f32;
     /// `a b + c`, lane by lane, as elements of this type are multiplied.
-    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32;
+    #[inline(always)]
+    fn multiply_add<S: Simd>(s: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        s.fma(a, b, c)
+    }
 }
 
 /// An element of a right operand.

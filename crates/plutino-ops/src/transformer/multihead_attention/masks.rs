@@ -205,11 +205,12 @@ fn add_up<T: Float>(
             for (k, out) in out[..keys].iter_mut().enumerate() {
                 let at = first + k * part.strides[3];
                 // Added in f64, and rounded: of two numbers, the sum is that of their own type.
-                *out = T::narrow(match *elements {
+                let added = match *elements {
                     Elements::Bools(bools, hides) if bools[at] == hides => f64::NEG_INFINITY,
-                    Elements::Bools(..) => continue,
-                    Elements::Floats(floats) => out.widen() + floats[at].widen(),
-                });
+                    Elements::Bools(..) => 0.0,
+                    Elements::Floats(floats) => floats[at].widen(),
+                };
+                *out = T::narrow(out.widen() + added);
             }
         }
     }

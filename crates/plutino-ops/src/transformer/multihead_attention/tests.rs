@@ -229,6 +229,22 @@ fn all_in_f64() {
     }
 }
 
+/// Masks are added up: what is no number stays none where another mask hides the key.
+#[test]
+fn masks_that_are_no_numbers_stay_so() {
+    let w = weights(true, [E; 3], true, false);
+    let line = format!(
+        "nn.MultiheadAttention m 3 1 0 1 2 9 {BASE} batch_first=True kdim=6 vdim=6 $input=0 \
+         $attn_mask=1 $key_padding_mask=2 #0=(1,3,6)f32 #1=(3,3)f32 #2=(1,3)bool"
+    );
+    let x = random([1, 3, E], 1);
+    let mut mask = [0.0f32; 9];
+    mask[1] = f32::NAN;
+    let inputs = [x, tensor([3, 3], &mask), tensor([1, 3], &[false, true, false])];
+    let y = values::<f32>(&check(&*op_with(&line, &w), &inputs)[0]);
+    assert!(y[..E].iter().all(|y| y.is_nan()) && y[E..].iter().all(|y| y.is_finite()), "{y:?}");
+}
+
 #[test]
 fn keys_and_values_of_their_own() {
     for (joint, keys, names, dims) in [
