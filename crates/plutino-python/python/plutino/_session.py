@@ -117,15 +117,14 @@ class Session:
         source, defined = _source(model, bin), _defined(definitions)
         # Where both files were read here the model has a path nevertheless: there are its own
         # definitions, which count less than those that are given, and errors are to name it.
-        read = isinstance(source, tuple) and isinstance(source[0], bytes)
-        apart = read and not isinstance(model, _BYTES)
+        apart = _in_memory(source) and not isinstance(model, _BYTES)
         if apart and os.path.isdir(_folder_beside(model)):
             defined.insert(0, (None, _folder_beside(model)))
         try:
             self._open(source, defined, options, timeout)
         except _errors.Error as error:
-            given = all(isinstance(files, str) for _, files in defined)
-            if apart and given:  # else it may be bytes of a definition
+            named = not any(_in_memory(files) for _, files in defined)
+            if apart and named:  # else it may be bytes of a definition
                 _rename(error, _param(model), bin)
             raise
 
@@ -639,6 +638,11 @@ def _source(model: Any, weights: Any, names: Tuple[str, str] = ("model", "bin"))
     if bin is not None:
         weights = _read(bin)
     return bytes(model), b"" if weights is None else bytes(weights)
+
+
+def _in_memory(files: Files) -> bool:
+    """Whether these are the bytes of two files."""
+    return isinstance(files, tuple) and isinstance(files[0], bytes)
 
 
 def _param(model: Any) -> str:
