@@ -179,14 +179,14 @@ pub trait Ordered: Number<Wide: WideReal> + PartialOrd {
     }
 
     /// Whether `self` takes the place of `best` as the maximum: it is greater, or the first NaN.
-    #[inline(always)]
+    #[inline(always)] // without branches, so that loops become vectors
     fn beats_as_max(self, best: Self) -> bool {
-        self > best || (self.is_nan() && !best.is_nan())
+        (self > best) | (self.is_nan() & !best.is_nan())
     }
     /// Whether `self` takes the place of `best` as the minimum: it is less, or the first NaN.
     #[inline(always)]
     fn beats_as_min(self, best: Self) -> bool {
-        self < best || (self.is_nan() && !best.is_nan())
+        (self < best) | (self.is_nan() & !best.is_nan())
     }
 }
 

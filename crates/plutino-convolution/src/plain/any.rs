@@ -2,6 +2,7 @@
 //! windows, and the definition.
 
 use crate::problem::{ConvError, ConvProblem, check_len};
+use plutino_cpu::Isa;
 use plutino_cpu::number::{Number, Wide};
 use plutino_cpu::par::stop::Watch;
 use plutino_cpu::par::{Par, Refusal, SharedMut};
@@ -37,6 +38,7 @@ fn taps(g: &ConvProblem, o: usize, mut f: impl FnMut(usize, usize)) {
 /// [`ConvError::Length`]; [`ConvError::Memory`] where none is left for windows or a plane of sums.
 #[inline(never)] // compiled here, see below
 pub fn conv_any<T: Number>(
+    isa: Isa,
     problem: &ConvProblem,
     input: &[T],
     weights: &[T],
@@ -51,7 +53,7 @@ pub fn conv_any<T: Number>(
     check_len("bias", bias.map_or(channels, <[T]>::len), channels)?;
     match problem.is_transposed() {
         true => transposed(&problem.adjoint(), input, weights, bias, output, par),
-        false => forward(problem, input, weights, bias, output, par),
+        false => forward(isa, problem, input, weights, bias, output, par),
     }
 }
 
@@ -59,6 +61,7 @@ plutino_cpu::compiled_for_numbers!(conv_any_compiled: conv_any);
 
 /// Products of each group's weights with the windows of [`PLACES`] places at a time.
 fn forward<T: Number>(
+    isa: Isa,
     g: &ConvProblem,
     input: &[T],
     weights: &[T],
@@ -87,7 +90,7 @@ fn forward<T: Number>(
         let b = AnyMatrix { data: &windows, strides: (n, 1) };
         let bias = |i: usize| bias.map_or(Wide::ZERO, |b| b[group * m + i / n].widen());
         let store = |i: usize, sum: T::Wide| T::narrow(sum.plus(bias(i)));
-        gemm_any(&Par::serial(), (m, n, k), a, b, &store, &mut products);
+        gemm_any(isa, &Par::serial(), (m, n, k), a, b, &store, &mut products);
         for (channel, products) in products.chunks_exact(n).enumerate() {
             let start = (image * g.out_channels() + group * m + channel) * plane + first;
             // SAFETY: each place of each channel belongs to one task.

@@ -452,11 +452,11 @@ fn any_dtype() {
         let expected = conv(&p, &x, &w);
         let wide = |v: &[f32]| -> Vec<f64> { v.iter().map(|&v| f64::from(v)).collect() };
         let mut y = vec![0.0f64; p.output_len()];
-        conv_any(&p, &wide(&x), &wide(&w), None, &mut y, &Par::serial()).unwrap();
+        conv_any(Isa::best(), &p, &wide(&x), &wide(&w), None, &mut y, &Par::serial()).unwrap();
         assert!(y.iter().zip(&expected).all(|(y, e)| (y - e).abs() < 1e-12));
         let mut threaded = vec![f64::NAN; p.output_len()];
         Pool::new(3).enter(|par| {
-            conv_any(&p, &wide(&x), &wide(&w), None, &mut threaded, par).unwrap();
+            conv_any(Isa::best(), &p, &wide(&x), &wide(&w), None, &mut threaded, par).unwrap();
         });
         assert_eq!(y, threaded);
     }

@@ -1,7 +1,7 @@
 //! Functions of elements of any type, chunk by chunk.
 //!
-//! A chunk is read, computed and written: the loop in the middle runs over arrays of one length,
-//! which the compiler vectorises, and the result may lie where an operand lies.
+//! The loop over a chunk reads slices and writes another one, which the compiler vectorises. Where
+//! the result lies on an operand, or an operand is one element over and over, it reads a copy.
 
 use super::lanes::{CHUNK, Lane};
 use super::op::{Binary, Unary};
@@ -33,53 +33,75 @@ pub(super) struct SelectOf<T> {
     pub(super) to: To<T>,
 }
 
-/// Elements (r, c) to (r, c + n) of an operand. What is left of the chunk stays as it was.
-///
-/// # Safety
-/// They are valid for reads.
-#[inline(always)]
-unsafe fn read<T: Copy>(chunk: &mut [T; CHUNK], from: From<T>, (r, c): (usize, usize), n: usize) {
-    // SAFETY: inside the tile (precondition).
-    unsafe {
-        let at = from.ptr.add(r * from.down + c * from.across);
-        match (from.across, n) {
-            (0, _) => *chunk = [*at; CHUNK],
-            (_, CHUNK) => *chunk = at.cast::<[T; CHUNK]>().read(),
-            _ => at.copy_to_nonoverlapping(chunk.as_mut_ptr(), n.min(CHUNK)),
+/// An operand, and room for a chunk of it that cannot be read where it lies.
+struct Reader<T> {
+    from: From<T>,
+    /// Whether the result lies where the operand lies.
+    in_place: bool,
+    copy: [T; CHUNK],
+}
+
+impl<T: Lane> Reader<T> {
+    #[inline(always)]
+    fn new(from: From<T>, to: To<T>) -> Self {
+        let in_place = std::ptr::eq(from.ptr, to.ptr);
+        Self { from, in_place, copy: [T::truth(false); CHUNK] }
+    }
+
+    /// Begins a row. One element that is the same in all rows is copied once.
+    ///
+    /// # Safety
+    /// The row has an element, which is valid for reads.
+    #[inline(always)]
+    unsafe fn row(&mut self, r: usize) {
+        if self.from.across == 0 && (r == 0 || self.from.down != 0) {
+            // SAFETY: as stated.
+            self.copy.fill(unsafe { *self.from.ptr.add(r * self.from.down) });
         }
+    }
+
+    /// Elements (r, c) to (r, c + n) of a row that was begun, n at most [`CHUNK`].
+    ///
+    /// # Safety
+    /// They are valid for reads, and while the slice lives nobody writes them but through `to`.
+    #[inline(always)]
+    unsafe fn chunk(&mut self, (r, c): (usize, usize), n: usize) -> &[T] {
+        if self.from.across == 0 {
+            return &self.copy[..n];
+        }
+        // SAFETY: inside the tile (precondition).
+        let there =
+            unsafe { std::slice::from_raw_parts(self.from.ptr.add(r * self.from.down + c), n) };
+        if self.in_place {
+            self.copy[..n].copy_from_slice(there);
+            return &self.copy[..n];
+        }
+        there
     }
 }
 
-/// Writes the first n elements of a chunk to (r, c) and its neighbours.
-///
-/// # Safety
-/// They are valid for writes.
-#[inline(always)]
-unsafe fn write<T: Copy>(chunk: &[T; CHUNK], to: To<T>, (r, c): (usize, usize), n: usize) {
-    // SAFETY: inside the tile (precondition).
-    unsafe {
-        let at = to.ptr.add(r * to.down + c);
-        match n {
-            CHUNK => at.cast::<[T; CHUNK]>().write(*chunk),
-            _ => at.copy_from_nonoverlapping(chunk.as_ptr(), n.min(CHUNK)),
-        }
-    }
-}
-
-/// `$y` of every chunk of the operands. No closures: one that is not inlined lacks the instruction
-/// set.
+/// `$body` of every chunk of the operands and of the result. No closures: one that is not inlined
+/// lacks the instruction set.
 macro_rules! chunks {
-    ($self:ident, [$($x:ident = $from:expr),*], $y:expr) => {{
+    ($self:ident, [$($x:ident = $from:expr),*], $y:ident => $body:expr) => {{
         let ((rows, cols), to) = ($self.size, $self.to);
-        $(let mut $x = [T::truth(true); CHUNK];)*
+        if cols == 0 {
+            return;
+        }
+        $(let mut $x = Reader::new($from, to);)*
         for r in 0..rows {
+            // SAFETY: every element of the tiles is valid (the value that holds them promises it).
+            unsafe {
+                $($x.row(r);)*
+            }
             for c in (0..cols).step_by(CHUNK) {
                 let n = (cols - c).min(CHUNK);
-                // SAFETY: every element of the tiles is valid (the value that holds them promises
-                // it), and all of a chunk are read before any is written.
+                // SAFETY: as above; operands that lie where the result lies have been copied, and
+                // others are disjoint from it.
                 unsafe {
-                    $(read(&mut $x, $from, (r, c), n);)*
-                    write(&$y, to, (r, c), n);
+                    $(let $x = $x.chunk((r, c), n);)*
+                    let $y = std::slice::from_raw_parts_mut(to.ptr.add(r * to.down + c), n);
+                    $body
                 }
             }
         }
@@ -90,7 +112,7 @@ impl<T: Lane> Vectorized for UnaryOf<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        chunks!(self, [x = self.x], T::unary_all(self.op, &x));
+        chunks!(self, [x = self.x], y => T::unary_all(self.op, x, y));
     }
 }
 
@@ -98,7 +120,7 @@ impl<T: Lane> Vectorized for BinaryOf<T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        chunks!(self, [a = self.a, b = self.b], T::binary_all(self.op, &a, &b));
+        chunks!(self, [a = self.a, b = self.b], y => T::binary_all(self.op, a, b, y));
     }
 }
 
@@ -107,12 +129,10 @@ impl<T: Lane> Vectorized for SelectOf<T> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let [condition, yes, no] = self.parts;
-        chunks!(self, [p = condition, a = yes, b = no], {
-            let mut y = b;
-            for i in 0..CHUNK {
-                y[i] = if p[i].is_zero() { b[i] } else { a[i] };
+        chunks!(self, [p = condition, a = yes, b = no], y => {
+            for (i, y) in y.iter_mut().enumerate() {
+                *y = if p[i].is_zero() { b[i] } else { a[i] };
             }
-            y
         });
     }
 }

@@ -8,29 +8,21 @@ use crate::activation::exact as activation;
 use crate::math::{pairs, special};
 use num_complex::Complex;
 
-/// Elements that a loop takes at once.
-pub(super) const CHUNK: usize = pairs::PAIRS;
+/// Elements that a loop takes at once, at most.
+pub(super) const CHUNK: usize = 128;
 
-/// `$y` of every element of a chunk, by a loop of its own for each of the functions that are named:
-/// there is no choice left inside.
+/// The loop over a chunk, one of its own for each of the functions that are named: there is no
+/// choice left inside.
 macro_rules! each_of {
-    ($Op:ident, $op:expr, |$i:ident, $one:ident| $y:expr, [$($usual:ident)*]) => {{
-        let mut all = [Self::truth(false); CHUNK];
+    ($Op:ident, $op:expr, |$one:ident| $loop:expr, [$($usual:ident)*]) => {
         match $op {
             $($Op::$usual => {
                 let $one = $Op::$usual;
-                for $i in 0..CHUNK {
-                    all[$i] = $y;
-                }
+                $loop
             })*
-            $one => {
-                for $i in 0..CHUNK {
-                    all[$i] = $y;
-                }
-            }
+            $one => $loop,
         }
-        all
-    }};
+    };
 }
 
 /// A type that programs compute in.
@@ -42,27 +34,30 @@ pub(super) trait Lane: Copy + 'static {
 
     /// The function of every element of a chunk.
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn unary_all(op: Unary, x: &[Self; CHUNK]) -> [Self; CHUNK] {
+    fn unary_all(op: Unary, x: &[Self], y: &mut [Self]) {
         each_of!(
             Unary,
             op,
-            |i, op| Self::unary(op, x[i]),
+            |op| for (y, &x) in y.iter_mut().zip(x) {
+                *y = Self::unary(op, x);
+            },
             [Positive Neg Abs Sign Floor Ceil Round Trunc Square Sqrt Rsqrt Reciprocal LogicalNot
                 NotZero BitwiseNot Real Imag]
-        )
+        );
     }
 
     /// The same, of pairs.
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn binary_all(op: Binary, a: &[Self; CHUNK], b: &[Self; CHUNK]) -> [Self; CHUNK] {
+    fn binary_all(op: Binary, a: &[Self], b: &[Self], y: &mut [Self]) {
         each_of!(
             Binary,
             op,
-            |i, op| Self::binary(op, a[i], b[i]),
-            [Add Sub Mul Div FloorDivide Remainder Fmod Maximum Minimum CopySign Eq Ne Lt Le Gt Ge
-                LogicalAnd LogicalOr LogicalXor BitwiseAnd BitwiseOr BitwiseXor ShiftLeft
-                ShiftRight Prelu Complex]
-        )
+            |op| for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
+                *y = Self::binary(op, a, b);
+            },
+            [Add Sub Mul Div Maximum Minimum CopySign Eq Ne Lt Le Gt Ge LogicalAnd LogicalOr
+                LogicalXor BitwiseAnd BitwiseOr BitwiseXor ShiftLeft ShiftRight Prelu Complex]
+        );
     }
 }
 
@@ -90,26 +85,28 @@ impl Lane for f32 {
     }
 
     #[cfg_attr(not(unoptimised), inline(always))]
-    fn binary_all(op: Binary, a: &[f32; CHUNK], b: &[f32; CHUNK]) -> [f32; CHUNK] {
+    fn binary_all(op: Binary, a: &[f32], b: &[f32], y: &mut [f32]) {
         /// The function of those pairs that are not computed with the others.
         macro_rules! exact {
             ($name:ident) => {
                 |a, b| f64::binary(Binary::$name, a, b)
             };
         }
-        match op {
-            Binary::FloorDivide => pairs::floor_divide(a, b, exact!(FloorDivide)),
-            Binary::Remainder => pairs::remainder(a, b, exact!(Remainder)),
-            Binary::Fmod => pairs::fmod(a, b, exact!(Fmod)),
-            Binary::Pow => pairs::pow(a, b, exact!(Pow)),
-            Binary::Hypot => pairs::hypot(a, b, exact!(Hypot)),
-            _ => {
-                let mut all = *a;
-                for i in 0..CHUNK {
-                    all[i] = Self::binary(op, a[i], b[i]);
-                }
-                all
-            }
+        let parts = a.chunks(pairs::PAIRS).zip(b.chunks(pairs::PAIRS));
+        for ((a, b), y) in parts.zip(y.chunks_mut(pairs::PAIRS)) {
+            let (mut own, n) = ([[1.0; pairs::PAIRS]; 2], y.len());
+            own[0][..n].copy_from_slice(&a[..n]);
+            own[1][..n].copy_from_slice(&b[..n]);
+            let [a, b] = &own;
+            let all = match op {
+                Binary::FloorDivide => pairs::floor_divide(a, b, exact!(FloorDivide)),
+                Binary::Remainder => pairs::remainder(a, b, exact!(Remainder)),
+                Binary::Fmod => pairs::fmod(a, b, exact!(Fmod)),
+                Binary::Pow => pairs::pow(a, b, exact!(Pow)),
+                Binary::Hypot => pairs::hypot(a, b, exact!(Hypot)),
+                _ => std::array::from_fn(|i| Self::binary(op, a[i], b[i])),
+            };
+            y.copy_from_slice(&all[..n]);
         }
     }
 }
@@ -255,89 +252,93 @@ fn floor_divide(a: f64, b: f64) -> f64 {
     if quotient - floor > 0.5 { floor + 1.0 } else { floor }
 }
 
-impl Lane for i64 {
-    #[inline(always)]
-    fn is_zero(self) -> bool {
-        self == 0
-    }
-
-    #[inline(always)]
-    fn truth(truth: bool) -> Self {
-        i64::from(truth)
-    }
-
-    #[cfg_attr(not(unoptimised), inline(always))]
-    fn unary(op: Unary, x: i64) -> i64 {
-        match op {
-            Unary::Neg => x.wrapping_neg(),
-            Unary::Abs => x.wrapping_abs(),
-            Unary::Sign => x.signum(),
-            Unary::Square => x.wrapping_mul(x),
-            Unary::LogicalNot => Self::truth(x == 0),
-            Unary::NotZero => Self::truth(x != 0),
-            Unary::BitwiseNot => !x,
-            _ => x, // the roundings, and what no integer has
-        }
-    }
-
-    #[cfg_attr(not(unoptimised), inline(always))]
-    fn binary(op: Binary, a: i64, b: i64) -> i64 {
-        // A zero divisor has been reported by now; the value does not matter.
-        match op {
-            Binary::Add => a.wrapping_add(b),
-            Binary::Sub => a.wrapping_sub(b),
-            Binary::Mul => a.wrapping_mul(b),
-            Binary::FloorDivide if b == 0 => 0,
-            Binary::FloorDivide => {
-                let inexact = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
-                a.wrapping_div(b).wrapping_sub(i64::from(inexact))
+/// Integers wrap.
+macro_rules! integers {
+    ($($t:ty)*) => {$(
+        impl Lane for $t {
+            #[inline(always)]
+            fn is_zero(self) -> bool {
+                self == 0
             }
-            Binary::Remainder | Binary::Fmod if b == 0 => 0,
-            Binary::Remainder => {
-                let r = a.wrapping_rem(b);
-                if r != 0 && (r < 0) != (b < 0) { r.wrapping_add(b) } else { r }
-            }
-            Binary::Fmod => a.wrapping_rem(b),
-            Binary::Pow => power(a, b),
-            Binary::Maximum => a.max(b),
-            Binary::Minimum => a.min(b),
-            Binary::BitwiseAnd => a & b,
-            Binary::BitwiseOr => a | b,
-            Binary::BitwiseXor => a ^ b,
-            Binary::Gcd => special::gcd(a, b),
-            Binary::Lcm => special::lcm(a, b),
-            Binary::ShiftLeft => bit(b).map_or(0, |b| a << b),
-            Binary::ShiftRight => a >> bit(b).unwrap_or(63),
-            Binary::Eq => Self::truth(a == b),
-            Binary::Ne => Self::truth(a != b),
-            Binary::Lt => Self::truth(a < b),
-            Binary::Le => Self::truth(a <= b),
-            Binary::Gt => Self::truth(a > b),
-            Binary::Ge => Self::truth(a >= b),
-            Binary::LogicalAnd => Self::truth(a != 0 && b != 0),
-            Binary::LogicalOr => Self::truth(a != 0 || b != 0),
-            Binary::LogicalXor => Self::truth((a != 0) != (b != 0)),
-            Binary::Div
-            | Binary::Atan2
-            | Binary::LogAddExp
-            | Binary::LogAddExp2
-            | Binary::Hypot
-            | Binary::CopySign
-            | Binary::NextAfter
-            | Binary::GammaP
-            | Binary::GammaQ
-            | Binary::Zeta
-            | Binary::Prelu
-            | Binary::Complex
-            | Binary::Polar => 0,
-        }
-    }
-}
 
-/// The number of a bit of an i64.
-fn bit(b: i64) -> Option<u32> {
-    u32::try_from(b).ok().filter(|&b| b < 64)
+            #[inline(always)]
+            fn truth(truth: bool) -> Self {
+                <$t>::from(truth)
+            }
+
+            #[cfg_attr(not(unoptimised), inline(always))]
+            fn unary(op: Unary, x: $t) -> $t {
+                match op {
+                    Unary::Neg => x.wrapping_neg(),
+                    Unary::Abs => x.wrapping_abs(),
+                    Unary::Sign => x.signum(),
+                    Unary::Square => x.wrapping_mul(x),
+                    Unary::LogicalNot => Self::truth(x == 0),
+                    Unary::NotZero => Self::truth(x != 0),
+                    Unary::BitwiseNot => !x,
+                    _ => x, // the roundings, and what no integer has
+                }
+            }
+
+            #[cfg_attr(not(unoptimised), inline(always))]
+            fn binary(op: Binary, a: $t, b: $t) -> $t {
+                // A zero divisor has been reported by now; the value does not matter.
+                match op {
+                    Binary::Add => a.wrapping_add(b),
+                    Binary::Sub => a.wrapping_sub(b),
+                    Binary::Mul => a.wrapping_mul(b),
+                    Binary::FloorDivide if b == 0 => 0,
+                    Binary::FloorDivide => {
+                        let inexact = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
+                        a.wrapping_div(b).wrapping_sub(<$t>::from(inexact))
+                    }
+                    Binary::Remainder | Binary::Fmod if b == 0 => 0,
+                    Binary::Remainder => {
+                        let r = a.wrapping_rem(b);
+                        if r != 0 && (r < 0) != (b < 0) { r.wrapping_add(b) } else { r }
+                    }
+                    Binary::Fmod => a.wrapping_rem(b),
+                    Binary::Pow => power(a.into(), b.into()) as $t,
+                    Binary::Maximum => a.max(b),
+                    Binary::Minimum => a.min(b),
+                    Binary::BitwiseAnd => a & b,
+                    Binary::BitwiseOr => a | b,
+                    Binary::BitwiseXor => a ^ b,
+                    Binary::Gcd => special::gcd(a.into(), b.into()) as $t,
+                    Binary::Lcm => special::lcm(a.into(), b.into()) as $t,
+                    Binary::ShiftLeft => u32::try_from(b).ok().and_then(|b| a.checked_shl(b)).unwrap_or(0),
+                    Binary::ShiftRight => {
+                        let last = <$t>::BITS - 1;
+                        a >> u32::try_from(b).map_or(last, |b| b.min(last))
+                    },
+                    Binary::Eq => Self::truth(a == b),
+                    Binary::Ne => Self::truth(a != b),
+                    Binary::Lt => Self::truth(a < b),
+                    Binary::Le => Self::truth(a <= b),
+                    Binary::Gt => Self::truth(a > b),
+                    Binary::Ge => Self::truth(a >= b),
+                    Binary::LogicalAnd => Self::truth(a != 0 && b != 0),
+                    Binary::LogicalOr => Self::truth(a != 0 || b != 0),
+                    Binary::LogicalXor => Self::truth((a != 0) != (b != 0)),
+                    Binary::Div
+                    | Binary::Atan2
+                    | Binary::LogAddExp
+                    | Binary::LogAddExp2
+                    | Binary::Hypot
+                    | Binary::CopySign
+                    | Binary::NextAfter
+                    | Binary::GammaP
+                    | Binary::GammaQ
+                    | Binary::Zeta
+                    | Binary::Prelu
+                    | Binary::Complex
+                    | Binary::Polar => 0,
+                }
+            }
+        }
+    )*};
 }
+integers! { i32 i64 }
 
 /// a^b, wrapping; for negative b the integer part: 0, but for 1 and -1.
 fn power(a: i64, b: i64) -> i64 {

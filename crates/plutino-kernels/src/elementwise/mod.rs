@@ -35,10 +35,10 @@
 //! # Ok::<(), plutino_kernels::elementwise::ElementwiseError>(())
 //! ```
 //!
-//! Values are computed in f32 (for f32, f16, bf16, bool), f64, i64 (all integers) or complex f64,
-//! and rounded or wrapped to their dtype after each function, as PyTorch does. f32 are vectors,
-//! whose functions have the error bounds of [`crate::math`]; the others are plain loops over short
-//! arrays, which the compiler vectorises.
+//! Values are computed in f32 (for f32, f16, bf16, bool), f64, i64, i32 (the shorter integers, too)
+//! or complex f64, and rounded or wrapped to their dtype after each function, as PyTorch does. f32
+//! are vectors, whose functions have the error bounds of [`crate::math`]; the others are plain
+//! loops over slices, which the compiler vectorises.
 
 mod chunks;
 mod lanes;

@@ -12,21 +12,32 @@ pub(super) enum Domain {
     F32,
     /// f64, for f64.
     F64,
-    /// i64, for all integers.
+    /// i32, for it and the shorter integers.
+    I32,
+    /// i64, for i64.
     I64,
     /// Two f64, for all complex numbers.
     C128,
 }
 
 impl Domain {
+    /// All of them.
+    pub(super) const ALL: &[Self] = &[Self::F32, Self::F64, Self::I32, Self::I64, Self::C128];
+
     /// Where values of this dtype are computed.
     pub(super) const fn of(dtype: DType) -> Self {
         match dtype {
             DType::F32 | DType::F16 | DType::Bf16 | DType::Bool => Self::F32,
             DType::F64 => Self::F64,
-            DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => Self::I64,
+            DType::I32 | DType::I16 | DType::I8 | DType::U8 => Self::I32,
+            DType::I64 => Self::I64,
             DType::C64 | DType::C128 | DType::C32 => Self::C128,
         }
+    }
+
+    /// Whether it is one of integers.
+    pub(super) const fn is_integer(self) -> bool {
+        matches!(self, Self::I32 | Self::I64)
     }
 
     /// The dtype that is held without conversion.
@@ -34,6 +45,7 @@ impl Domain {
         match self {
             Self::F32 => DType::F32,
             Self::F64 => DType::F64,
+            Self::I32 => DType::I32,
             Self::I64 => DType::I64,
             Self::C128 => DType::C128,
         }
@@ -41,12 +53,12 @@ impl Domain {
 }
 
 /// Sets of domains in which a function is defined.
-const REAL: &[Domain] = &[Domain::F32, Domain::F64, Domain::I64];
+const REAL: &[Domain] = &[Domain::F32, Domain::F64, Domain::I32, Domain::I64];
 const FLOAT: &[Domain] = &[Domain::F32, Domain::F64];
 const INEXACT: &[Domain] = &[Domain::F32, Domain::F64, Domain::C128];
-const INTEGER: &[Domain] = &[Domain::I64];
+const INTEGER: &[Domain] = &[Domain::I32, Domain::I64];
 const COMPLEX: &[Domain] = &[Domain::C128];
-const ALL: &[Domain] = &[Domain::F32, Domain::F64, Domain::I64, Domain::C128];
+const ALL: &[Domain] = Domain::ALL;
 
 macro_rules! functions {
     (

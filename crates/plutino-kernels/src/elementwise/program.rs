@@ -24,6 +24,7 @@ pub enum Scalar {
 pub(super) struct Constant {
     pub(super) f32: f32,
     pub(super) f64: f64,
+    pub(super) i32: i32,
     pub(super) i64: i64,
     pub(super) c128: Complex<f64>,
 }
@@ -36,7 +37,7 @@ impl Constant {
             Scalar::Float(x) => (x as i64, x.into()),
             Scalar::Complex(z) => (z.re as i64, z),
         };
-        Self { f32: c128.re as f32, f64: c128.re, i64, c128 }
+        Self { f32: c128.re as f32, f64: c128.re, i32: i64 as i32, i64, c128 }
     }
 }
 
@@ -342,7 +343,7 @@ impl<'a> Compiler<'a> {
             Node::Constant(scalar) => {
                 self.constants.push(Constant::new(scalar));
                 let held = Operand::Constant(self.constants.len() - 1);
-                for domain in [Domain::F32, Domain::F64, Domain::I64, Domain::C128] {
+                for &domain in Domain::ALL {
                     self.held.insert((v, domain), held);
                 }
             }

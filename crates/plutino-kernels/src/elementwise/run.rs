@@ -153,16 +153,24 @@ impl Program {
     }
 }
 
-/// Evaluates `$body` with `$T` bound to the type that registers of a domain hold.
+/// Evaluates `$body` with `$T` bound to the type that registers of a domain hold; that of f32 may
+/// have a body of its own.
 macro_rules! for_domain {
     ($domain:expr, $T:ident => $body:expr) => {
+        for_domain!($domain, $T => $body, F32 => {
+            type $T = f32;
+            $body
+        })
+    };
+    ($domain:expr, $T:ident => $body:expr, F32 => $of_f32:expr) => {
         match $domain {
-            Domain::F32 => {
-                type $T = f32;
-                $body
-            }
+            Domain::F32 => $of_f32,
             Domain::F64 => {
                 type $T = f64;
+                $body
+            }
+            Domain::I32 => {
+                type $T = i32;
                 $body
             }
             Domain::I64 => {
@@ -256,33 +264,30 @@ impl At<'_> {
         // target and operand at once. The result may lie where an input lies, whole and in the same
         // order (checked by `run`).
         match step.action {
-            Action::Unary(Domain::F32, op) => {
-                let (x, to) = (self.operand(a), self.to(target));
-                isa.run(UnaryF32 { op, size, x, to });
-            }
-            Action::Binary(Domain::F32, op) => {
-                let (a, b, to) = (self.operand(a), self.operand(b), self.to(target));
-                isa.run(BinaryF32 { op, size, a, b, to });
-            }
-            Action::Select(Domain::F32) => {
-                let parts = [a, b, c].map(|x| self.operand(x));
-                isa.run(SelectF32 { size, parts, to: self.to(target) });
-            }
             Action::Unary(domain, op) => for_domain!(domain, T => {
                 let (x, to) = (self.operand::<T>(a), self.to(target));
                 isa.run(UnaryOf { op, size, x, to });
+            }, F32 => {
+                let (x, to) = (self.operand(a), self.to(target));
+                isa.run(UnaryF32 { op, size, x, to });
             }),
             Action::Binary(domain, op) => for_domain!(domain, T => {
                 let (a, b, to) = (self.operand::<T>(a), self.operand(b), self.to(target));
                 // SAFETY: above.
-                if domain == Domain::I64 && op.divides() && unsafe { any_zero(size, b) } {
+                if domain.is_integer() && op.divides() && unsafe { any_zero(size, b) } {
                     self.memory.zero_division.store(true, Relaxed);
                 }
                 isa.run(BinaryOf { op, size, a, b, to });
+            }, F32 => {
+                let (a, b, to) = (self.operand(a), self.operand(b), self.to(target));
+                isa.run(BinaryF32 { op, size, a, b, to });
             }),
             Action::Select(domain) => for_domain!(domain, T => {
                 let parts = [a, b, c].map(|x| self.operand::<T>(x));
                 isa.run(SelectOf { size, parts, to: self.to(target) });
+            }, F32 => {
+                let parts = [a, b, c].map(|x| self.operand(x));
+                isa.run(SelectF32 { size, parts, to: self.to(target) });
             }),
             Action::Convert(from, to) => for_domain!(from, A => for_domain!(to, B => {
                 let (x, to) = (self.operand(a), self.to(target));

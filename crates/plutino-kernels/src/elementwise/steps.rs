@@ -7,6 +7,7 @@ use super::chunks::BinaryOf;
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
 use super::program::Constant;
+use super::vectors::Seldom;
 use crate::activation::InPlace;
 use crate::halves::Half;
 use crate::number::Number;
@@ -47,7 +48,7 @@ macro_rules! held {
         }
     )*};
 }
-held! { f32: f32; f64: f64; i64: i64; Complex<f64>: c128; }
+held! { f32: f32; f64: f64; i32: i32; i64: i64; Complex<f64>: c128; }
 
 /// A function of single elements that vectors of any instruction set compute alike.
 pub(super) trait OfElement {
@@ -229,19 +230,28 @@ macro_rules! conversions {
 }
 conversions! {
     f32 => f64: |x| x.into();
+    f32 => i32: |x| x as i64 as i32;
     f32 => i64: |x| x as i64;
     f32 => Complex<f64>: |x| Complex::new(x.into(), 0.0);
     f64 => f32: |x| x as f32;
+    f64 => i32: |x| x as i64 as i32;
     f64 => i64: |x| x as i64;
     f64 => Complex<f64>: |x| Complex::new(x, 0.0);
+    i32 => f32: |x| x as f32;
+    i32 => f64: |x| x.into();
+    i32 => i64: |x| x.into();
+    i32 => Complex<f64>: |x| Complex::new(x.into(), 0.0);
     i64 => f32: |x| x as f32;
     i64 => f64: |x| x as f64;
+    i64 => i32: |x| x as i32;
     i64 => Complex<f64>: |x| Complex::new(x as f64, 0.0);
     Complex<f64> => f32: |x| x.re as f32;
     Complex<f64> => f64: |x| x.re;
+    Complex<f64> => i32: |x| x.re as i64 as i32;
     Complex<f64> => i64: |x| x.re as i64;
     f32 => f32: |x| x;
     f64 => f64: |x| x;
+    i32 => i32: |x| x;
     i64 => i64: |x| x;
     Complex<f64> => Complex<f64>: |x| x;
 }
@@ -261,7 +271,8 @@ macro_rules! stored {
 stored! {
     f32: f32, f16, bf16, bool;
     f64: f64;
-    i64: i64, i32, i16, i8, u8;
+    i32: i32, i16, i8, u8;
+    i64: i64;
     Complex<f64>: Complex<f32>, Complex<f64>, Complex<f16>;
 }
 
@@ -423,20 +434,27 @@ impl Vectorized for UnaryF32 {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Unary::Activation(activation) = self.op else {
-            rows_of_vectors!(s, S, self.size, self.to, [x = self.x], self.op.apply_all(s, x));
-            return;
-        };
-        // Copied and changed in place, in cache: all activations in each of the loops above are too
-        // much code.
         let ((rows, cols), to) = (self.size, self.to);
+        let activation = match self.op {
+            Unary::Activation(activation) => Some(activation),
+            op if op.is_seldom() => None,
+            op => {
+                rows_of_vectors!(s, S, self.size, to, [x = self.x], op.apply_all(s, x));
+                return;
+            }
+        };
+        // Copied and changed in place, in cache: all of these functions in each of the loops above
+        // are too much code.
         let there = self.x.ptr == to.ptr && self.x.down == to.down && self.x.across == 1;
         if !there {
-            rows_of_vectors!(s, S, self.size, self.to, [x = self.x], x);
+            rows_of_vectors!(s, S, self.size, to, [x = self.x], x);
         }
         let size = if to.down == cols { (1, rows * cols) } else { (rows, cols) };
-        // SAFETY: every element of the tile is valid (the value that holds it promises it).
-        s.outlined(unsafe { InPlace::of_rows(activation, to.ptr, size, to.down) });
+        match activation {
+            // SAFETY: every element of the tile is valid (the value that holds it promises it).
+            Some(f) => s.outlined(unsafe { InPlace::of_rows(f, to.ptr, size, to.down) }),
+            None => s.outlined(Seldom { op: self.op, rows: to, size }),
+        }
     }
 }
 

@@ -430,10 +430,10 @@ fn fused_programs_broadcast_like_naive_loops() {
 
 #[test]
 fn what_does_not_fit_is_an_error() {
-    let program = binary(Binary::Remainder, DType::I32);
+    let program = binary(Binary::Remainder, DType::I16);
     let nest = LoopNest::new(&[4], &[&[4], &[]]).unwrap();
-    let run = |a: &[i32], b: &[i32], n: usize, scratch: usize| {
-        let mut y = vec![0i32; n];
+    let run = |a: &[i16], b: &[i16], n: usize, scratch: usize| {
+        let mut y = vec![0i16; n];
         let mut scratch = vec![0u64; scratch.div_ceil(8)];
         program.run(
             Isa::best(),

@@ -2,6 +2,7 @@
 
 use super::lanes::Lane;
 use super::op::{Binary, Unary};
+use super::steps::{Size, To};
 use crate::math::{
     acos, acosh, asin, asinh, atan, atan2, atanh, cos, cosh, erf, erfc, erfinv, exp, exp2, expm1,
     log, log1p, log2, log10, neg, sin, sinh, tan,
@@ -64,13 +65,42 @@ impl Unary {
             Self::Erf => each!(x, |x| erf(s, x)),
             Self::LogicalNot => each!(x, |x| s.select(s.eq(x, zero), one, zero)),
             Self::NotZero => each!(x, |x| s.select(s.eq(x, zero), zero, one)),
-            _ => each!(x, |x| {
-                let mut lanes = to_lanes(s, x);
-                s.outlined(Seldom(self, &mut lanes[..S::LANES]));
-                s.load(&lanes)
-            }),
+            _ => {} // others are seldom
         }
         x
+    }
+
+    /// Whether it is computed by [`Seldom`], not by [`Unary::apply_all`].
+    pub(super) const fn is_seldom(self) -> bool {
+        use Unary::{
+            Abs, Activation, Ceil, Cos, Erf, Exp, Expm1, Floor, Log, Log1p, LogicalNot, Neg,
+            NotZero, Positive, Real, Reciprocal, Round, Rsqrt, Sign, Sin, Sqrt, Square, Trunc,
+        };
+        !matches!(
+            self,
+            Abs | Activation(_)
+                | Ceil
+                | Cos
+                | Erf
+                | Exp
+                | Expm1
+                | Floor
+                | Log
+                | Log1p
+                | LogicalNot
+                | Neg
+                | NotZero
+                | Positive
+                | Real
+                | Reciprocal
+                | Round
+                | Rsqrt
+                | Sign
+                | Sin
+                | Sqrt
+                | Square
+                | Trunc
+        )
     }
 }
 
@@ -137,37 +167,58 @@ fn to_lanes<S: Simd>(s: S, x: S::F32) -> [f32; 16] {
     lanes
 }
 
-/// A function of one vector, compiled once: what networks seldom need in their inner loops.
-struct Seldom<'a>(Unary, &'a mut [f32]);
+/// A function of rows, in place, compiled once: what networks seldom need.
+pub(super) struct Seldom {
+    pub(super) op: Unary,
+    /// Every element is valid for reads and for writes.
+    pub(super) rows: To<f32>,
+    pub(super) size: Size,
+}
 
-impl Vectorized for Seldom<'_> {
+impl Vectorized for Seldom {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self(op, lanes) = self;
-        let x = s.load(lanes);
-        let y = match op {
-            Unary::Log2 => log2(s, x),
-            Unary::Log10 => log10(s, x),
-            Unary::Tan => tan(s, x),
-            Unary::Asin => asin(s, x),
-            Unary::Acos => acos(s, x),
-            Unary::Atan => atan(s, x),
-            Unary::Sinh => sinh(s, x),
-            Unary::Cosh => cosh(s, x),
-            Unary::Asinh => asinh(s, x),
-            Unary::Acosh => acosh(s, x),
-            Unary::Atanh => atanh(s, x),
-            Unary::Erfc => erfc(s, x),
-            Unary::Erfinv => erfinv(s, x),
-            Unary::Exp2 => exp2(s, x),
+        let ((rows, cols), to) = (self.size, self.rows);
+        /// A loop of its own for each function: there is no choice left inside.
+        macro_rules! each {
+            ($lanes:ident => $body:expr) => {
+                for r in 0..rows {
+                    for c in (0..cols).step_by(S::LANES) {
+                        let n = (cols - c).min(S::LANES);
+                        // SAFETY: in the rows, whose elements are valid (the value promises it).
+                        let $lanes = unsafe {
+                            std::slice::from_raw_parts_mut(to.ptr.add(r * to.down + c), n)
+                        };
+                        $body
+                    }
+                }
+            };
+            ($function:ident) => {
+                each!(lanes => {
+                    let n = lanes.len();
+                    s.store_up_to($function(s, s.load_up_to(lanes, n)), lanes, n);
+                })
+            };
+        }
+        match self.op {
+            Unary::Log2 => each!(log2),
+            Unary::Log10 => each!(log10),
+            Unary::Tan => each!(tan),
+            Unary::Asin => each!(asin),
+            Unary::Acos => each!(acos),
+            Unary::Atan => each!(atan),
+            Unary::Sinh => each!(sinh),
+            Unary::Cosh => each!(cosh),
+            Unary::Asinh => each!(asinh),
+            Unary::Acosh => each!(acosh),
+            Unary::Atanh => each!(atanh),
+            Unary::Erfc => each!(erfc),
+            Unary::Erfinv => each!(erfinv),
+            Unary::Exp2 => each!(exp2),
             // The rest is computed in f64, element by element, and rounded once.
-            _ => {
-                lanes.iter_mut().for_each(|x| *x = f32::unary(op, *x));
-                return;
-            }
-        };
-        s.store(y, lanes);
+            op => each!(lanes => lanes.iter_mut().for_each(|x| *x = f32::unary(op, *x))),
+        }
     }
 }
 

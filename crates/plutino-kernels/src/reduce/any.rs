@@ -164,28 +164,29 @@ fn best<T: Ordered>(
     init: T,
     better: impl Fn(T, T) -> T + Sync + Copy,
 ) {
+    reduce_any(par, fold, input, output, init, (better, better), |best| best);
     // Lanes do not know whose zero came first.
     if T::DTYPE.is_float() {
-        fold_any(par, fold, input, output, init, |best, _, x| better(best, x), |best| best);
-    } else {
-        reduce_any(par, fold, input, output, init, (better, better), |best| best);
+        first_zeros(par, fold, input, output);
     }
 }
 
 /// Where an extremum is 0: the first of the zeros that it is made of, whose sign is its own. For
-/// `torch.max` and `torch.min` along a dimension, which take the first of equal elements.
-pub fn first_zeros(par: &Par, fold: &Fold, input: &[f32], output: &mut [f32]) {
+/// [`extremum`], and for `torch.max` and `torch.min` of f32 along a dimension, which take the first
+/// of equal elements.
+pub fn first_zeros<T: Ordered>(par: &Par, fold: &Fold, input: &[T], output: &mut [T]) {
+    let zero = T::default();
     fold.check(input.len(), output.len());
     let output = SharedMut::new(output);
     par.split(output.len(), GRAIN, |range| {
         // SAFETY: tasks have disjoint outputs.
         let part = unsafe { output.slice(range.clone()) };
-        for (at, out) in range.zip(part).filter(|(_, out)| **out == 0.0) {
+        for (at, out) in range.zip(part).filter(|(_, out)| **out == zero) {
             let base = offset(&fold.kept, at / fold.inner) + at % fold.inner;
             let mut runs = (0..fold.runs()).map(|run| base + offset(&fold.reduced, run));
-            let zero =
-                runs.find_map(|at| input[at..at + fold.row].iter().copied().find(|&x| x == 0.0));
-            *out = zero.unwrap_or(*out);
+            let found =
+                runs.find_map(|at| input[at..at + fold.row].iter().copied().find(|&x| x == zero));
+            *out = found.unwrap_or(*out);
         }
     });
 }

@@ -13,10 +13,10 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
     ShapeError, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::for_floats;
 use plutino_kernels::gemm::{AnyMatrix, Batch, Gemm, PostOps, Size, Target, gemm_any};
 use plutino_kernels::number::Float;
 use plutino_kernels::sample::deform::{DeformGeometry, deform_columns};
+use plutino_kernels::{Isa, for_floats};
 use plutino_tensor::{DType, Shape, alloc};
 
 #[derive(Debug)]
@@ -189,6 +189,7 @@ impl DeformConv {
         let own = gemm.as_ref().map_or(0, |g| g.scratch(cx.threads));
         let columns = problem.geometry.columns_len().next_multiple_of(16);
         let kernel = DeformKernel::<T> {
+            isa: cx.isa,
             input: leaf(cx.inputs, self.input),
             offset: leaf(cx.inputs, self.offset),
             mask: self.mask.map(|m| leaf(cx.inputs, m)),
@@ -251,6 +252,7 @@ impl Operator for DeformConv {
 }
 
 struct DeformKernel<T> {
+    isa: Isa,
     input: usize,
     offset: usize,
     mask: Option<usize>,
@@ -313,7 +315,7 @@ impl<T: Float + bytemuck::Pod> Kernel for DeformKernel<T> {
                             |at: usize| bias.map_or(0.0, |b| b[first + at / size.n].widen());
                         let store = |at: usize, sum: f64| T::narrow(sum + start(at));
                         let y = &mut y[first * size.n..][..size.m * size.n];
-                        gemm_any(cx.par, (size.m, size.n, size.k), a, b, &store, y);
+                        gemm_any(self.isa, cx.par, (size.m, size.n, size.k), a, b, &store, y);
                     }
                 }
             }

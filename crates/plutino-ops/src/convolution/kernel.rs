@@ -152,8 +152,8 @@ pub(crate) fn plan(
     }
     if dtype != DType::F32 {
         return for_floats!(dtype,
-            T => plan_any::<T>(weighted.of_any(cx, Some(activate::<T>))?, problem),
-            _ => for_numbers!(dtype, T => plan_any::<T>(weighted.of_any(cx, None)?, problem)),
+            T => plan_any::<T>(cx.isa, weighted.of_any(cx, Some(activate::<T>))?, problem),
+            _ => for_numbers!(dtype, T => plan_any::<T>(cx.isa, weighted.of_any(cx, None)?, problem)),
         );
     }
     let layout = match (x.spec.layout == Layout::Plain, y.spec.layout == Layout::Plain) {
@@ -264,10 +264,11 @@ pub(crate) fn plan_fused_depthwise(
 }
 
 fn plan_any<T: Number>(
+    isa: Isa,
     weighted: AnyWeighted<T>,
     problem: ConvProblem,
 ) -> Result<Planned, PlanError> {
-    Ok(Planned::new(AnyConv { problem, weighted }))
+    Ok(Planned::new(AnyConv { isa, problem, weighted }))
 }
 
 /// A bias, as the algorithm wants it or still to be made so.
@@ -354,6 +355,7 @@ impl Kernel for FusedKernel {
 
 /// A convolution of any other dtype.
 struct AnyConv<T> {
+    isa: Isa,
     problem: ConvProblem,
     weighted: AnyWeighted<T>,
 }
@@ -367,7 +369,7 @@ impl<T: Number> Kernel for AnyConv<T> {
         let w = &self.weighted;
         let (x, y) = (cx.inputs.get::<T>(w.input)?, cx.outputs.take::<T>(0)?);
         let bias = weights::optional(&w.bias, &cx.inputs)?;
-        conv_any(&self.problem, x, w.weight.get(&cx.inputs)?, bias, y, cx.par)
+        conv_any(self.isa, &self.problem, x, w.weight.get(&cx.inputs)?, bias, y, cx.par)
             .map_err(run_error)?;
         w.finish(y, &cx.inputs)
     }

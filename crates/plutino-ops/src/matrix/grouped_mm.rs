@@ -81,7 +81,7 @@ impl Operator for GroupedMm {
             return Ok(Planned::new(Products { groups, isa: cx.isa }));
         }
         for_numbers!(dtype, T => {
-            Ok(Planned::new(AnyProducts::<T> { groups, dtype: std::marker::PhantomData }))
+            Ok(Planned::new(AnyProducts::<T> { isa: cx.isa, groups, dtype: std::marker::PhantomData }))
         })
     }
 
@@ -161,6 +161,7 @@ impl Kernel for Products {
 
 /// Products of any other dtype.
 struct AnyProducts<T> {
+    isa: Isa,
     groups: Groups,
     dtype: std::marker::PhantomData<T>,
 }
@@ -182,7 +183,7 @@ impl<T: Number> Kernel for AnyProducts<T> {
             let b = AnyMatrix { data: &b[g * k * n..], strides: (n, 1) };
             let store = |_, sum| T::narrow(sum);
             let y = &mut y[rows.start * n..rows.end * n];
-            gemm_any(cx.par, (rows.len(), n, k), a, b, &store, y);
+            gemm_any(self.isa, cx.par, (rows.len(), n, k), a, b, &store, y);
         }
         Ok(())
     }

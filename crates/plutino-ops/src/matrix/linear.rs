@@ -19,7 +19,7 @@ use plutino_kernels::gemm::{
 };
 use plutino_kernels::number::{Number, Wide};
 use plutino_kernels::tiles::Terms;
-use plutino_kernels::{Activation, Par, for_floats, for_numbers};
+use plutino_kernels::{Activation, Isa, Par, for_floats, for_numbers};
 use plutino_tensor::{DType, Layout, TensorSpec};
 
 register_op!(module => "nn.Linear");
@@ -97,8 +97,8 @@ impl Operator for Linear {
             return halves::widened(cx, |cx| self.plan_f32(cx, sizes));
         }
         for_floats!(output.dtype,
-            T => plan_any(self.0.of_any::<T>(cx, Some(activate::<T>))?, sizes),
-            _ => for_numbers!(output.dtype, T => plan_any(self.0.of_any::<T>(cx, None)?, sizes)),
+            T => plan_any(cx.isa, self.0.of_any::<T>(cx, Some(activate::<T>))?, sizes),
+            _ => for_numbers!(output.dtype, T => plan_any(cx.isa, self.0.of_any::<T>(cx, None)?, sizes)),
         )
     }
 
@@ -157,8 +157,12 @@ impl Linear {
     }
 }
 
-fn plan_any<T: Number>(weighted: AnyWeighted<T>, sizes: [usize; 3]) -> Result<Planned, PlanError> {
-    Ok(Planned::new(AnyLinear { sizes, weighted }))
+fn plan_any<T: Number>(
+    isa: Isa,
+    weighted: AnyWeighted<T>,
+    sizes: [usize; 3],
+) -> Result<Planned, PlanError> {
+    Ok(Planned::new(AnyLinear { isa, sizes, weighted }))
 }
 
 /// A product of f32 with a matrix that is known while planning, packed like the weight of a linear
@@ -306,6 +310,7 @@ impl Kernel for LinearKernel {
 
 /// A linear layer of any other dtype.
 struct AnyLinear<T> {
+    isa: Isa,
     sizes: [usize; 3],
     weighted: AnyWeighted<T>,
 }
@@ -323,7 +328,7 @@ impl<T: Number> Kernel for AnyLinear<T> {
         let store =
             |i: usize, sum: T::Wide| T::narrow(bias.map_or(sum, |b| sum.plus(b[i % n].widen())));
         let y = cx.outputs.take::<T>(0)?;
-        gemm_any(cx.par, (m, n, k), a, b, &store, y);
+        gemm_any(self.isa, cx.par, (m, n, k), a, b, &store, y);
         own.finish(y, &cx.inputs)
     }
 }

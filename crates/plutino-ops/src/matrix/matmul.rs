@@ -13,11 +13,11 @@ use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, Role, RunCx,
     RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
-use plutino_kernels::for_numbers;
 use plutino_kernels::gemm::{
     AnyMatrix, Batch, Bias, Gemm, PostOps, Residual, Size, Target, gemm_any,
 };
 use plutino_kernels::number::{Number, Wide};
+use plutino_kernels::{Isa, for_numbers};
 use plutino_tensor::{DType, Shape, TensorError, TensorSpec, alloc};
 
 register_op!(matmul => "torch.matmul");
@@ -268,7 +268,8 @@ impl Operator for MatMul {
             if scaled && factor.is_none() {
                 return Err(PlanError::Unsupported(format!("alpha and beta of {}", output.dtype)));
             }
-            Ok(Planned::new(AnyMatMul::<T> { size, a, b, alpha, offsets, under, factor }))
+            let isa = cx.isa;
+            Ok(Planned::new(AnyMatMul::<T> { isa, size, a, b, alpha, offsets, under, factor }))
         })
     }
 
@@ -339,6 +340,7 @@ fn factors<T: Number>() -> Option<Factor<T::Wide>> {
 
 /// Products of any other dtype.
 struct AnyMatMul<T: Number> {
+    isa: Isa,
     size: Size,
     a: usize,
     b: usize,
@@ -375,7 +377,7 @@ impl<T: Number> Kernel for AnyMatMul<T> {
                 }
                 T::narrow(sum)
             };
-            gemm_any(cx.par, (m, n, k), a, b, &store, y);
+            gemm_any(self.isa, cx.par, (m, n, k), a, b, &store, y);
         }
         Ok(())
     }

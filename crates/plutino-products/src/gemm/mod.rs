@@ -47,6 +47,8 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)] // for what it compiles
+pub use any::gemm_any_compiled;
 pub use any::{AnyMatrix, Store, gemm_any};
 pub use batch::Batch;
 pub use blocks::Gemm;

@@ -244,7 +244,15 @@ fn products_of_f64() {
         let left = AnyMatrix { data: &a, strides: (k, 1) };
         let run = |par: &Par, right| {
             let mut c = vec![f64::NAN; m * n];
-            gemm_any(par, (m, n, k), left, right, &|i, sum| sum + (i % n) as f64, &mut c);
+            gemm_any(
+                Isa::best(),
+                par,
+                (m, n, k),
+                left,
+                right,
+                &|i, sum| sum + (i % n) as f64,
+                &mut c,
+            );
             c
         };
         for right in
@@ -265,6 +273,49 @@ fn products_of_f64() {
                 assert!(found.iter().zip(&threaded).all(|(x, y)| x.to_bits() == y.to_bits()));
             }
         }
+    }
+}
+
+/// Products of integers wrap and are exact, on every instruction set, whichever way the operands
+/// lie and however many threads compute.
+#[test]
+fn products_of_integers() {
+    let numbers = |n: usize, seed: u64| -> Vec<i64> {
+        (0..n as u64)
+            .map(|i| ((i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) as i64)
+            .collect()
+    };
+    for (m, n, k) in [(1, 1, 1), (3, 17, 0), (5, 16, 129), (67, 35, 130), (64, 33, 5)] {
+        let (a, b) = (numbers(m * k, 1), numbers(k * n, 7));
+        let turned: Vec<i64> = (0..n * k).map(|i| b[i % k * n + i / k]).collect();
+        let exact = |i: usize| {
+            let terms = (0..k).map(|l| a[i / n * k + l].wrapping_mul(b[l * n + i % n]));
+            terms.fold(0i64, i64::wrapping_add)
+        };
+        let left = AnyMatrix { data: &a, strides: (k, 1) };
+        let rights =
+            [AnyMatrix { data: &b, strides: (n, 1) }, AnyMatrix { data: &turned, strides: (1, k) }];
+        for isa in Isa::available() {
+            for (right, threads) in rights.into_iter().flat_map(|right| [(right, 1), (right, 3)]) {
+                let mut c = vec![-1i64; m * n];
+                let run = |par: &Par| {
+                    gemm_any(isa, par, (m, n, k), left, right, &|_, sum| sum, &mut c);
+                };
+                Pool::new(threads).enter(run);
+                assert!((0..m * n).all(|i| c[i] == exact(i)), "{isa}: {m} {n} {k}, {threads}");
+            }
+        }
+        // Of fewer bits, what is left of the sum.
+        let (narrow, wide): (Vec<i16>, Vec<i16>) =
+            (a.iter().map(|&x| x as i16).collect(), b.iter().map(|&x| x as i16).collect());
+        let (left, right) = (
+            AnyMatrix { data: &narrow, strides: (k, 1) },
+            AnyMatrix { data: &wide, strides: (n, 1) },
+        );
+        let mut c = vec![-1i16; m * n];
+        let par = Par::serial();
+        gemm_any(Isa::best(), &par, (m, n, k), left, right, &|_, sum| sum as i16, &mut c);
+        assert!((0..m * n).all(|i| c[i] == exact(i) as i16), "{m} {n} {k}");
     }
 }
 

@@ -195,7 +195,7 @@ impl Work {
                 for (to, &(x, y)) in to.chunks_exact_mut((m * n).max(1)).zip(offsets) {
                     let left = AnyMatrix { data: at_a.get(x..).unwrap_or_default(), strides: a.1 };
                     let right = AnyMatrix { data: at_b.get(y..).unwrap_or_default(), strides: b.1 };
-                    gemm_any(par, (m, n, k), left, right, &|_, sum| T::narrow(sum), to);
+                    gemm_any(isa, par, (m, n, k), left, right, &|_, sum| T::narrow(sum), to);
                 }
             }
         }

@@ -3,9 +3,9 @@
 use super::masks::{self, MaskSum, Place};
 use super::plan::{Memory, ProjectedRows};
 use super::*;
-use plutino_kernels::Par;
 use plutino_kernels::attention::attention_any;
 use plutino_kernels::gemm::{AnyMatrix, gemm_any};
+use plutino_kernels::{Isa, Par};
 use plutino_tensor::Tensor;
 
 /// Plans the memory between the products.
@@ -18,7 +18,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
         let at = memory.take(m.saturating_mul(rows.len()));
         places.push((covers.clone(), at));
         let bias = in_bias.clone().map(|bias| (bias, covers.start));
-        products.push((leaf(cx.inputs, input), at, Affine::new(weight, (m, rows), bias)?));
+        products.push((leaf(cx.inputs, input), at, Affine::new(cx.isa, weight, (m, rows), bias)?));
     }
     let rows = ProjectedRows::new(op, &s, &places, &mut memory)?;
     let row = |w: &Weight| Ok::<_, PlanError>(w.tensor()?.as_slice::<f64>()?.to_vec());
@@ -28,7 +28,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
     let (problem, heads) = rows.heads(op, (&s, &s), mask.as_ref())?;
     let q_rows = s.batch.saturating_mul(s.queries);
     let bias = op.out.1.as_ref().map(|bias| Ok::<_, PlanError>((bias.tensor()?, 0))).transpose()?;
-    let out = Affine::new(&op.out.0, (q_rows, 0..op.embed), bias)?;
+    let out = Affine::new(cx.isa, &op.out.0, (q_rows, 0..op.embed), bias)?;
     let mixed = memory.take(q_rows.saturating_mul(op.embed));
     let residual = op.add.then(|| leaf(cx.inputs, cx.inputs.len().saturating_sub(1)));
     let scratch = memory.end.saturating_mul(size_of::<f64>());
@@ -51,6 +51,7 @@ pub(super) fn plan(op: &MultiheadAttention, cx: &PlanCx<'_>) -> Result<Planned, 
 
 /// Rows times some rows of a weight, and a bias.
 struct Affine {
+    isa: Isa,
     rows: usize,
     /// (outputs, inputs)
     weight: Tensor,
@@ -62,6 +63,7 @@ struct Affine {
 
 impl Affine {
     fn new(
+        isa: Isa,
         weight: &Weight,
         (rows, columns): (usize, Range<usize>),
         bias: Option<(Tensor, usize)>,
@@ -71,7 +73,7 @@ impl Affine {
         if all.into_iter().flatten().any(|tensor| tensor.dtype() != DType::F64) {
             return Err(PlanError::Unsupported("f64 times weights of another dtype".into()));
         }
-        Ok(Self { rows, weight, columns, bias })
+        Ok(Self { isa, rows, weight, columns, bias })
     }
 
     /// Computes `rows` times as many columns; `residual` is as long, and added.
@@ -93,7 +95,7 @@ impl Affine {
         let store = |i: usize, sum: f64| {
             sum + bias.map_or(0.0, |bias| bias[i % n]) + residual.map_or(0.0, |r| r[i])
         };
-        gemm_any(par, (self.rows, n, k), a, b, &store, &mut y[..self.rows * n]);
+        gemm_any(self.isa, par, (self.rows, n, k), a, b, &store, &mut y[..self.rows * n]);
         Ok(())
     }
 }
