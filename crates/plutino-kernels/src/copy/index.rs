@@ -243,16 +243,8 @@ pub fn scatter<T: Number, I: Index>(
     along: Along<'_>,
     reduce: Reduce,
 ) -> Result<(), CopyError> {
-    // A loop for each: no choice is left inside.
-    match reduce {
-        Reduce::Replace => scatter_with(par, src, src_strides, dst, index, along, |_, new| new),
-        Reduce::Add => scatter_with(par, src, src_strides, dst, index, along, |there, new| {
-            Reduce::Add.apply(there, new)
-        }),
-        Reduce::Multiply => scatter_with(par, src, src_strides, dst, index, along, |there, new| {
-            Reduce::Multiply.apply(there, new)
-        }),
-    }
+    let combine = |there, new| reduce.apply(there, new);
+    scatter_with(par, src, src_strides, dst, index, along, combine)
 }
 
 /// As [`scatter`]; `combine` makes what stays of what is there and what is new.
