@@ -5,7 +5,7 @@
 //!
 //! Loops: for each pair (parallel) - its elements. Of f32 that are neighbours, sums, sums of
 //! squares and greatest differences are taken in vectors of f32, as PyTorch does. Else differences
-//! and sums are taken in f64, of integers exactly.
+//! are rounded to the dtype (those of integers wrap), sums are taken in f64.
 
 use crate::copy::Walk;
 use crate::number::{Number, Wide};
@@ -244,7 +244,7 @@ pub fn distance<T: Number, U: Number<Wide = f64>>(
             let mut sum = norm.empty();
             for i in 0..*len {
                 let (a, b) = (a[at_a + i * inner[0]].widen(), b[at_b + i * inner[1]].widen());
-                let d = a.minus(b).to_complex() + eps;
+                let d = T::narrow(a.minus(b)).widen().to_complex() + eps;
                 sum = norm.add(sum, if d.im == 0.0 { d.re.abs() } else { d.norm() });
             }
             *y = U::narrow(norm.finish(sum));
@@ -305,6 +305,8 @@ mod tests {
         let mut y = [0.0f32; 2];
         distance(isa, &par, &one, f64::INFINITY, 0.0, &[3], &[1, 7], &mut y);
         assert_eq!(y, [2.0, 4.0]);
+        distance(isa, &par, &one, 2.0, 0.0, &[3u8], &[5, 1], &mut y);
+        assert_eq!(y, [254.0, 2.0]);
         distance(isa, &par, &one, f64::INFINITY, 0.0, &[0.0], &[f64::NAN, 7.0], &mut y);
         assert!(y[0].is_nan() && y[1] == 7.0);
         let whole = Pairs { lens: vec![1], steps: vec![[0; 2]], len: 40, inner: [1; 2] };

@@ -25,6 +25,12 @@ pub fn scaled(a: &Matrix) -> Result<(Matrix, f64), LinalgError> {
     }
 }
 
+/// The symmetric matrix one of whose triangles is that of a square one.
+pub fn symmetric(a: &Matrix, upper: bool) -> Matrix {
+    let half = |i: usize, j: usize| if upper { (i.min(j), i.max(j)) } else { (i.max(j), i.min(j)) };
+    Matrix::from_fn(a.nrows(), a.nrows(), |i, j| a[half(i, j)])
+}
+
 /// Eigenvalues in ascending order, and their vectors as columns. One triangle is read.
 ///
 /// # Errors
@@ -34,9 +40,7 @@ pub fn eigh(a: &Matrix, upper: bool) -> Result<(Vec<f64>, Matrix), LinalgError> 
     if n == 0 {
         return Ok((Vec::new(), Matrix::zeros(0, 0)));
     }
-    let half = |i: usize, j: usize| if upper { (i.min(j), i.max(j)) } else { (i.max(j), i.min(j)) };
-    let symmetric = Matrix::from_fn(n, n, |i, j| a[half(i, j)]);
-    let (symmetric, scale) = scaled(&symmetric)?;
+    let (symmetric, scale) = scaled(&symmetric(a, upper))?;
     let found = SymmetricEigen::try_new(symmetric, f64::EPSILON, most_rounds(n));
     let found = found.ok_or(LinalgError::NotConverged)?;
     let mut order: Vec<usize> = (0..n).collect(); // bounded: by the matrix

@@ -7,12 +7,15 @@
 //!
 //! - [`resize_f32`]: weighted sums of f32, vectorised along rows;
 //! - [`resize_any`]: the same for any float dtype, in f64;
+//! - [`resize_bytes`]: the same for images of bytes, in integers;
 //! - [`resize_nearest`]: copies of elements of any size.
 
+mod bytes;
 mod nearest;
 mod taps;
 mod weighted;
 
+pub use bytes::{ResizeBytes, resize_bytes};
 pub use nearest::{Nearest, resize_nearest};
 pub use taps::{Sampling, Scale, Taps, TapsError};
 pub use weighted::{Resize, resize_any, resize_f32};

@@ -13,8 +13,8 @@ pub struct Scale {
     pub align_corners: bool,
     /// Outputs to an input, where the caller gave it; else the quotient of the sizes.
     pub factor: Option<f64>,
-    /// Whether positions are computed in f64 (for f64 tensors); else every step is rounded to f32,
-    /// as PyTorch does for the other dtypes.
+    /// Whether positions are computed in f64 (of tensors of f64 and of bytes); else every step is
+    /// rounded to f32, as PyTorch does for the other dtypes.
     pub double: bool,
 }
 
@@ -135,6 +135,11 @@ impl Taps {
     #[inline(always)]
     pub fn weights(&self, o: usize) -> &[f64] {
         &self.weight[o * self.width..][..self.count[o] as usize]
+    }
+
+    /// As many weights as an output may have; behind those of its inputs, zeros.
+    pub(super) fn padded(&self, o: usize) -> &[f64] {
+        &self.weight[o * self.width..][..self.width]
     }
 
     /// The weights of an output's inputs, rounded.

@@ -153,3 +153,63 @@ fn impossible_sizes_are_errors() {
     assert!(Taps::new(3, usize::MAX, Sampling::Linear, scale).is_err());
     assert_eq!(Taps::new(3, 0, Sampling::Linear, scale).unwrap().output(), 0);
 }
+
+/// Two passes over whole images, from the taps' weights.
+fn bytes_reference(planes: usize, [height, width]: &[Taps; 2], x: &[u8]) -> Vec<u8> {
+    let pass = |taps: &Taps, inner: usize, x: &[u8]| {
+        let most = (0..taps.output()).flat_map(|o| taps.weights(o)).fold(0.0, |a: f64, &w| a.max(w));
+        let fits = |bits: i32| (0.5 + most * 2f64.powi(bits)).floor() < 32768.0;
+        let bits = (0..22).take_while(|bits| fits(bits + 1)).count() as i32;
+        let outer = x.len() / (taps.input() * inner);
+        let mut y = vec![0u8; outer * taps.output() * inner];
+        for (at, y) in y.iter_mut().enumerate() {
+            let (i, o, k) = (at / inner / taps.output(), at / inner % taps.output(), at % inner);
+            let sum: f64 = (taps.inputs(o).zip(taps.weights(o)))
+                .map(|(j, w)| {
+                    (w * 2f64.powi(bits)).round() * f64::from(x[(i * taps.input() + j) * inner + k])
+                })
+                .sum();
+            *y = (sum / 2f64.powi(bits) + 0.5).floor().clamp(0.0, 255.0) as u8;
+        }
+        y
+    };
+    let wide = pass(width, 1, x);
+    assert_eq!(wide.len(), planes * height.input() * width.output());
+    pass(height, width.output(), &wide)
+}
+
+#[test]
+fn bytes_agree_with_the_reference() {
+    for (from, to) in [
+        ([7, 19], [11, 40]),
+        ([40, 33], [13, 7]),
+        ([64, 3], [8, 3]),
+        ([3, 100], [3, 67]),
+        ([1, 1], [2, 5]),
+        ([50, 70], [1, 1]),
+    ] {
+        let planes = 3;
+        let x: Vec<u8> =
+            random(planes * from[0] * from[1], 5).iter().map(|x| (x * 1e4) as i32 as u8).collect();
+        for mode in &MODES[2..] {
+            for align_corners in [false, true] {
+                let scale = Scale { align_corners, factor: None, double: true };
+                let taps = || {
+                    std::array::from_fn(|a| Taps::new(from[a], to[a], *mode, scale).unwrap())
+                };
+                let expected: Vec<f32> =
+                    bytes_reference(planes, &taps(), &x).into_iter().map(f32::from).collect();
+                let resize = ResizeBytes::new(taps()).unwrap();
+                on_every_machine(
+                    |isa, par| {
+                        let mut y = vec![1u8; expected.len()];
+                        let mut scratch = vec![2u8; resize.scratch_len(par.threads())];
+                        resize_bytes(isa, par, &resize, planes, &x, &mut y, &mut scratch);
+                        y.into_iter().map(f32::from).collect()
+                    },
+                    |found| assert_eq!(found, expected, "{from:?} {to:?} {mode:?}"),
+                );
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use crate::support::promotion::{Category, range_of};
 use crate::{
     Arg, BuildError, NodeReader, Operator, Role, ShapeError, TensorValue, Weight, register_op,
 };
-use plutino_kernels::Activation;
+use plutino_kernels::activation::{Activation, SELU_ALPHA, SELU_SCALE};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
 use plutino_tensor::{DType, Shape};
 
@@ -72,6 +72,53 @@ fn celu(r: &mut NodeReader<'_>) -> Result<Activation, BuildError> {
 fn softplus(r: &mut NodeReader<'_>) -> Result<Activation, BuildError> {
     let (beta, threshold) = (not_zero(r, "beta", 1.0)?, r.or("threshold", 20.0)?);
     Ok(Activation::Softplus { beta, threshold })
+}
+
+register_op!(native_elu => "aten::elu");
+
+/// What ELU, CELU and SELU are to PyTorch: `scale x` above zero, else
+/// `scale alpha (e^(input_scale x) - 1)`.
+fn native_elu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let alpha: f64 = r.or("alpha", 1.0)?;
+    let (scale, input_scale) = (r.or("scale", 1.0)?, r.or("input_scale", 1.0)?);
+    let input = r.required_input("input")?;
+    let activation = match [alpha, scale, input_scale] {
+        [SELU_ALPHA, SELU_SCALE, 1.0] => Activation::Selu,
+        [alpha, 1.0, 1.0] => Activation::Elu { alpha },
+        [alpha, 1.0, inverse] if alpha != 0.0 && inverse == alpha.recip() => {
+            Activation::Celu { alpha }
+        }
+        _ => return Ok(Elementwise::boxed(ScaledElu { input, alpha, scale, input_scale })),
+    };
+    Ok(Elementwise::boxed(Function { activation, input }))
+}
+
+#[derive(Debug)]
+struct ScaledElu {
+    input: usize,
+    alpha: f64,
+    scale: f64,
+    input_scale: f64,
+}
+
+impl Formula for ScaledElu {
+    fn name(&self) -> &str {
+        "elu"
+    }
+
+    fn lower(&self, f: &mut Lowering<'_>) -> Result<Term, ShapeError> {
+        let number = |x| Term::Number(Scalar::Float(x));
+        let x = f.input(self.input)?;
+        if is_integer(&x) {
+            return Err(ShapeError::Invalid(format!("elu is not defined for {}", x.dtype())));
+        }
+        let inner = f.binary(Binary::Mul, x.clone(), number(self.input_scale))?;
+        let below = f.unary(Unary::Expm1, inner)?;
+        let below = f.binary(Binary::Mul, below, number(self.alpha * self.scale))?;
+        let above = f.binary(Binary::Mul, x.clone(), number(self.scale))?;
+        let positive = f.binary(Binary::Gt, x, number(0.0))?;
+        f.select(positive, above, below)
+    }
 }
 
 register_op!(native_rrelu => "aten::rrelu_with_noise");
@@ -507,6 +554,22 @@ mod tests {
         let along = tensor([1, 3, 1], &values::<f32>(&slopes));
         let given = [x.clone(), along];
         assert_eq!(check(&*op("aten::_prelu_kernel p 2 1 0 1 2"), &given), expected);
+        let elu = |factors: &str| {
+            check_line(&format!("aten::elu e 4 1 0 {factors} 1"), std::slice::from_ref(&x))
+        };
+        for (factors, same) in [
+            ("=1.6732632423543772 =1.0507009873554805 =1", "nn.SELU s 1 1 0 1"),
+            ("=0.3 =1 =1", "F.elu e 1 1 0 1 alpha=0.3"),
+            ("=0.3 =1 =3.3333333333333335", "nn.CELU c 1 1 0 1 alpha=0.3"),
+        ] {
+            assert_eq!(elu(factors), check(&*op(same), std::slice::from_ref(&x)), "{factors}");
+        }
+        let scaled = values::<f32>(&elu("=1.5 =2.0 =0.5")[0]);
+        for (x, y) in values::<f32>(&x).into_iter().zip(scaled) {
+            let expected = if x > 0.0 { 2.0 * x } else { 3.0 * (0.5 * x).exp_m1() };
+            // Two roundings of factors, and what expm1 errs.
+            assert!((y - expected).abs() <= 4.0 * f32::EPSILON * expected.abs(), "{x}: {y}");
+        }
         let line = "aten::rrelu_with_noise p 6 1 0 1 =0.1 =0.3 =False =None 2";
         let expected =
             check(&*op("F.rrelu p 1 1 0 1 lower=0.1 upper=0.3"), std::slice::from_ref(&x));

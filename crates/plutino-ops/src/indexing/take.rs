@@ -210,8 +210,12 @@ impl Compose for TakeAlongDim {
             steps.push(StepText::new("Tensor.expand", &[from], to, &sizes));
             Ok(to)
         };
-        let names = [wide("x0", x, index, "wide")?, wide("x1", index, x, "index")?];
-        steps.push(StepText::new("torch.gather", &names, "y", &format!("dim={at}")));
+        let [from, index] = [wide("x0", x, index, "wide")?, wide("x1", index, x, "index")?];
+        // PyTorch takes indices modulo the size here, and nowhere else.
+        let size = format!("other={}", x.shape()[at].max(1));
+        steps.push(StepText::new("torch.remainder", &[index], "inside", &size));
+        let dim = format!("dim={at}");
+        steps.push(StepText::new("torch.gather", &[from, "inside"], "y", &dim));
         Ok(steps)
     }
 }
@@ -402,7 +406,8 @@ mod tests {
         assert_eq!(y[0], tensor([2], &[5.0f32, 0.]));
         error(&*along, &[x.clone(), tensor([2], &[0i64, 1])]);
         error(&*along, &[x.clone(), tensor([3, 1], &[0i64; 3])]);
-        error(&*along, &[x, tensor([1, 1], &[3i64])]);
+        let y = check(&*along, &[x, tensor([2, 2], &[3i64, -1, -4, 7])]);
+        assert_eq!(y[0], tensor([2, 2], &[0.0f32, 2., 5., 4.]));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     BuildError, FromParameter, NodeReader, Operator, ShapeError, TensorValue, register_op,
 };
 use plutino_kernels::elementwise::Scalar;
-use plutino_tensor::Shape;
+use plutino_tensor::{DType, Shape};
 
 /// `beta input + alpha (a x b)`; where beta is 0, `input` is not looked at.
 #[derive(Debug)]
@@ -42,6 +42,14 @@ fn add_product(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> 
     composed(AddProduct { inputs, what, beta, alpha })
 }
 register_op!(add_product => "torch.addmv", "torch.addr", "torch.addbmm");
+
+/// A factor in the dtype of the product: PyTorch drops the fractions of one for integers.
+fn of_dtype(factor: Scalar, dtype: DType) -> Scalar {
+    match factor {
+        Scalar::Float(x) if dtype.is_integer() => Scalar::Int(x as i64),
+        factor => factor,
+    }
+}
 
 /// A number as a parameter has it.
 fn number(x: Scalar) -> Result<String, ShapeError> {
@@ -111,6 +119,11 @@ impl Compose for AddProduct {
         if x.shape().broadcast(&shape)? != shape {
             return Err(invalid(format!("{} does not broadcast to {shape}", x.shape())));
         }
+        let fraction = [self.beta, self.alpha].into_iter().any(|f| matches!(f, Scalar::Float(_)));
+        if matches!(self.what, What::Outer) && fraction && x.dtype().is_integer() {
+            return Err(invalid("beta and alpha of addr are integers where the tensors are"));
+        }
+        let [beta, alpha] = [self.beta, self.alpha].map(|f| of_dtype(f, x.dtype()));
         let mut scaled = |x: &'static str, factor: Scalar, to: &'static str| {
             if is(factor, 1.0) {
                 return Ok::<_, ShapeError>(x);
@@ -119,9 +132,9 @@ impl Compose for AddProduct {
             steps.push(StepText::new("torch.mul", &[x], to, &other));
             Ok(to)
         };
-        let product = scaled("product", self.alpha, "times_alpha")?;
-        if !is(self.beta, 0.0) {
-            let addend = scaled("x0", self.beta, "times_beta")?;
+        let product = scaled("product", alpha, "times_alpha")?;
+        if !is(beta, 0.0) {
+            let addend = scaled("x0", beta, "times_beta")?;
             steps.push(StepText::new("torch.add", &[addend, product], "y", ""));
         }
         Ok(steps)
@@ -313,6 +326,12 @@ mod tests {
         assert_eq!(y, tensor([2], &[2.5f32, 7.]));
         let y = run("torch.addr a 3 1 0 1 2 3 alpha=10", &[iota([2, 2]), iota([2]), iota([2])]);
         assert_eq!(y, tensor([2, 2], &[0.0f32, 1., 2., 13.]));
+        let whole = [tensor([2], &[10i64, 20]), tensor([2, 1], &[3i64, 7]), tensor([1], &[1i64])];
+        let y = run("torch.addmv a 3 1 0 1 2 3 beta=1.7 alpha=1.5", &whole);
+        assert_eq!(y, tensor([2], &[13i64, 27]));
+        let rows = [tensor([1, 1], &[4i64]), tensor([1], &[5i64]), tensor([1], &[6i64])];
+        assert_eq!(run("torch.addr a 3 1 0 1 2 3 alpha=2", &rows), tensor([1, 1], &[64i64]));
+        error(&*op("torch.addr a 3 1 0 1 2 3 alpha=1.5"), &rows);
         let (a, b) = (random([3, 2, 4], 1), random([3, 4, 2], 2));
         let y = run("torch.addbmm a 3 1 0 1 2 3 beta=0", &[nan, a.clone(), b.clone()]);
         let products = run("torch.bmm b 2 1 0 1 2", &[a.clone(), b.clone()]);

@@ -88,7 +88,6 @@ pub(super) const ALIASES: &[Alias] = &[
     alias("replication_pad1d", "F.pad", "padding>pad mode=replicate"),
     alias("replication_pad2d", "F.pad", "padding>pad mode=replicate"),
     alias("replication_pad3d", "F.pad", "padding>pad mode=replicate"),
-    alias("elu", "F.elu", "scale!1 input_scale!1"),
     // The older overload knows no centre, and takes the signal as it is.
     alias("stft", "torch.stft", "center=False"),
     alias("stft.center", "torch.stft", ""),

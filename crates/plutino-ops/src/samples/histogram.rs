@@ -163,7 +163,7 @@ fn histogram(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     }
     let range = match &r.or("range", Vec::<f64>::new())?[..] {
         [] => None,
-        &[low, high] if low < high && low.is_finite() && high.is_finite() => Some([low, high]),
+        &[low, high] if low <= high && low.is_finite() && high.is_finite() => Some([low, high]),
         _ => return Err(r.bad("range", "two finite numbers, the lower one first")),
     };
     let (weight, density) = (optional_tensor(r, "weight")?, r.or("density", false)?);
@@ -230,20 +230,21 @@ impl Histogram {
     }
 }
 
-/// From where to where the intervals reach.
-fn reach<T: Float>(x: &[T], range: Option<[f64; 2]>) -> Result<[T::Real; 2], String> {
+/// From where to where the intervals reach, `apart` to both sides where that is one number. PyTorch
+/// takes another for edges than for `torch.histc`.
+fn reach<T: Float>(x: &[T], range: Option<[f64; 2]>, apart: f64) -> Result<[T::Real; 2], String> {
     let [low, high] = match range {
         Some(range) => range,
         None => {
             let least = x.iter().map(|x| x.widen()).fold(f64::INFINITY, f64::min);
             let most = x.iter().map(|x| x.widen()).fold(f64::NEG_INFINITY, f64::max);
-            if x.is_empty() { [0.0, 0.0] } else { [least, most] }
+            if x.is_empty() { [0.0, 1.0] } else { [least, most] }
         }
     };
     if !(low.is_finite() && high.is_finite()) || x.iter().any(|x| range.is_none() && x.is_nan()) {
         return Err(format!("the elements reach from {low} to {high}: that is no finite range"));
     }
-    let apart = if low == high { 1.0 } else { 0.0 };
+    let apart = if low == high { apart } else { 0.0 };
     Ok([low - apart, high + apart].map(T::Real::nearest))
 }
 
@@ -312,14 +313,14 @@ struct Work {
 }
 
 impl Work {
-    fn reach<T: Float>(&self, inputs: &Inputs<'_>) -> Result<[T::Real; 2], RunError> {
+    fn reach<T: Float>(&self, inputs: &Inputs<'_>, apart: f64) -> Result<[T::Real; 2], RunError> {
         let x = inputs.get::<T>(self.input)?;
-        reach(x, self.range).map_err(|what| RunError::Value { input: self.input, what })
+        reach(x, self.range, apart).map_err(|what| RunError::Value { input: self.input, what })
     }
 
     /// Intervals of equal width, which are computed.
     fn by_width<T: Float>(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
-        let [low, high] = self.reach::<T>(&cx.inputs)?;
+        let [low, high] = self.reach::<T>(&cx.inputs, 1.0)?;
         let y = cx.outputs.take::<T>(0)?;
         y.fill(T::default());
         let (bins, one) = (T::Real::nearest(self.bins as f64), T::Real::nearest(1.0));
@@ -338,7 +339,7 @@ impl Work {
         let (y, edges) = (cx.outputs.take::<T>(0)?, cx.outputs.take::<T>(1)?);
         match self.given {
             Some(at) => edges.copy_from_slice(cx.inputs.get::<T>(at)?),
-            None => spaced(self.reach::<T>(&cx.inputs)?, edges),
+            None => spaced(self.reach::<T>(&cx.inputs, 0.5)?, edges),
         }
         y.fill(T::default());
         let (low, high) = (edges[0], edges[self.bins]);

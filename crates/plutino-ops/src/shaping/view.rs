@@ -260,12 +260,13 @@ impl Rearrange for Unflatten {
 #[derive(Debug)]
 struct Squeeze {
     input: usize,
-    /// None: all dimensions of size 1.
+    /// None: all dimensions of size 1; an empty list: none of them.
     dims: Option<Vec<i64>>,
 }
 
 fn squeeze(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
-    let dims = r.optional("dim")?;
+    // A file writes an empty list as it writes None, which PyTorch does not take here.
+    let dims = if r.has("dim") { Some(r.required("dim")?) } else { None };
     rearranged(Squeeze { input: subject(r)?, dims })
 }
 register_op!(squeeze => "torch.squeeze");
@@ -528,6 +529,7 @@ mod tests {
         assert_eq!(shape_of("torch.squeeze s 1 1 0 1 dim=0", &[1, 2, 1]), [2, 1]);
         assert_eq!(shape_of("torch.squeeze s 1 1 0 1 dim=1", &[1, 2, 1]), [1, 2, 1]);
         assert_eq!(shape_of("torch.squeeze s 1 1 0 1 dim=(-1,0)", &[1, 2, 1]), [2]);
+        assert_eq!(shape_of("torch.squeeze s 1 1 0 1 dim=()", &[1, 2, 1]), [1, 2, 1]);
         assert_eq!(shape_of("torch.unsqueeze s 1 1 0 1 dim=-1", &[2, 3]), [2, 3, 1]);
         assert_eq!(shape_of("torch.unsqueeze s 1 1 0 1 dim=()", &[2, 3]), [2, 3]);
         assert_eq!(shape_of("torch.unsqueeze s 1 1 0 1 dim=(-2,-1)", &[2, 3]), [2, 3, 1, 1]);

@@ -15,7 +15,8 @@ use crate::{
 use plutino_kernels::number::Float;
 use plutino_kernels::pool::{Axis, Divisor, Geometry, Reduction, pool_any, pool_f32, scratch_len};
 use plutino_kernels::resize::{
-    Nearest, Resize, Sampling, Scale, Taps, TapsError, resize_any, resize_f32, resize_nearest,
+    Nearest, Resize, ResizeBytes, Sampling, Scale, Taps, TapsError, resize_any, resize_bytes,
+    resize_f32, resize_nearest,
 };
 use plutino_kernels::{Isa, for_floats};
 use plutino_tensor::{DType, Layout, Shape};
@@ -175,10 +176,11 @@ impl Upsample {
             expected: self.rank.map_or("3 to 5".into(), |rank| (rank + 2).to_string()),
             found: x.shape().clone(),
         })?;
-        let sampled =
-            matches!(self.mode, Mode::Sampled(Sampling::Nearest | Sampling::NearestExact));
-        if !x.dtype().is_float() && !sampled {
-            let expected = "a float, unless the mode is nearest".into();
+        let bytes = x.dtype() == DType::U8 && rank == 2 && self.mode != Mode::Area;
+        if !(x.dtype().is_float() || self.is_nearest() || bytes) {
+            let expected =
+                "a float, or uint8 if the mode is bilinear or bicubic, unless the mode is nearest";
+            let expected = expected.into();
             return Err(ShapeError::DType { input: self.input, expected, found: x.dtype() });
         }
         let mut spatial = Vec::with_capacity(rank);
@@ -238,7 +240,7 @@ impl Upsample {
             None => Taps::identity(1),
             Some(d) => {
                 let (output, factor) = sizes.spatial[d];
-                let double = x.dtype() == DType::F64;
+                let double = matches!(x.dtype(), DType::F64 | DType::U8);
                 let scale = Scale { align_corners: self.align_corners, factor, double };
                 Taps::new(x.shape()[d + 2], output, sampling, scale)
             }
@@ -302,6 +304,13 @@ impl Operator for Upsample {
             _ if halves::is_half(x.dtype()) => {
                 let parts = Parts { dims: 2, of: &[self.input] };
                 halves::widened_by(cx, parts, |cx| self.plan(cx))
+            }
+            Mode::Sampled(sampling) if x.dtype() == DType::U8 => {
+                let [_, height, width] = self.taps(x, &sizes, sampling)?;
+                let resize = ResizeBytes::new([height, width])?;
+                let scratch = resize.scratch_len(cx.threads);
+                let kernel = Bytes { isa: cx.isa, resize, planes, input };
+                Ok(Planned::new(kernel).with_scratch(scratch))
             }
             Mode::Sampled(sampling) => {
                 let resize = Resize { axes: self.taps(x, &sizes, sampling)?, inner };
@@ -437,6 +446,26 @@ impl<T: Float> Kernel for WeightedAny<T> {
     fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
         let (x, y) = (cx.inputs.get::<T>(self.input)?, cx.outputs.take::<T>(0)?);
         resize_any(cx.par, &self.resize, self.planes, x, y);
+        Ok(())
+    }
+}
+
+struct Bytes {
+    isa: Isa,
+    resize: ResizeBytes,
+    planes: usize,
+    input: usize,
+}
+
+impl Kernel for Bytes {
+    fn name(&self) -> &str {
+        "resize.bytes"
+    }
+
+    fn run(&self, cx: &mut RunCx<'_>) -> Result<(), RunError> {
+        let scratch = cx.take_scratch::<u8>()?;
+        let (x, y) = (cx.inputs.get(self.input)?, cx.outputs.take(0)?);
+        resize_bytes(self.isa, cx.par, &self.resize, self.planes, x, y, scratch);
         Ok(())
     }
 }
@@ -620,9 +649,48 @@ mod tests {
         let y = check(&*operator, &[tensor([1, 1, 1, 2], &[3u8, 9])]);
         assert_eq!(values::<u8>(&y[0]), [3, 3, 9, 9]);
         let bilinear = op("nn.UpsamplingBilinear2d u 1 1 0 1 size=(4,4)");
-        assert!(
-            error(&*bilinear, &[tensor([1, 1, 1, 2], &[3u8, 9])]).to_string().contains("a float")
-        );
+        let refused = error(&*bilinear, &[tensor([1, 1, 1, 2], &[3i32, 9])]);
+        assert!(refused.to_string().contains("a float"), "{refused}");
+        let linear = op("F.interpolate u 1 1 0 1 mode=linear size=(4) $input=0");
+        error(&*linear, &[tensor([1, 1, 2], &[3u8, 9])]);
+    }
+
+    /// Expected: what PyTorch 2.13 computes, in integers, whose roundings differ from those of f32.
+    #[test]
+    fn images_of_bytes() {
+        let x: Vec<u8> = (0..20u32).map(|i| ((i * 53 + 7) % 256) as u8).collect();
+        for (parameters, shape, expected) in [
+            (
+                "size=(3,7) mode=bilinear",
+                [1, 1, 3, 7],
+                &[
+                    8u8, 38, 76, 114, 152, 190, 220, 21, 51, 89, 127, 165, 203, 233, 33, 63, 101,
+                    139, 177, 215, 245,
+                ][..],
+            ),
+            (
+                "size=(6,3) mode=bicubic align_corners=True",
+                [1, 1, 6, 3],
+                &[
+                    7, 113, 219, 12, 118, 224, 18, 124, 230, 23, 129, 235, 29, 135, 241, 34, 140,
+                    246,
+                ],
+            ),
+            ("size=(2,2) mode=bilinear antialias=True", [1, 1, 2, 2], &[66, 172, 81, 187]),
+            (
+                "size=(3,2) mode=bicubic antialias=True",
+                [1, 1, 3, 2],
+                &[54, 176, 66, 188, 77, 199],
+            ),
+        ] {
+            let line = format!("F.interpolate u 1 1 0 1 $input=0 {parameters}");
+            let y = check_line(&line, &[tensor([1, 1, 4, 5], &x)]);
+            assert_eq!(y[0], tensor(shape, expected), "{parameters}");
+        }
+        // Beyond both ends of a byte.
+        let line = "F.interpolate u 1 1 0 1 $input=0 size=(1,9) mode=bicubic";
+        let y = check_line(line, &[tensor([1, 1, 1, 4], &[0u8, 255, 0, 255])]);
+        assert_eq!(values::<u8>(&y[0]), [0, 41, 187, 253, 128, 2, 68, 214, 255]);
     }
 
     #[test]

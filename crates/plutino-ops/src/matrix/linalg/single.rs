@@ -4,7 +4,7 @@ use super::{Batched, OfMatrices, Own, Refused, Size, elements};
 use crate::support::rearrange::{invalid, subject};
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::linalg::factor::{Lu, cholesky, cholesky_inverse, qr};
-use plutino_kernels::linalg::spectral::{complete, eigh, exponential, pseudo_inverse, svd};
+use plutino_kernels::linalg::spectral::{complete, eigh, exponential, pseudo_inverse, svd, symmetric};
 use plutino_kernels::linalg::{LinalgError, Matrix, rows};
 use plutino_tensor::DType;
 
@@ -32,9 +32,9 @@ enum Single {
     /// <https://pytorch.org/docs/stable/generated/torch.linalg.eigvalsh.html>
     Eigenvalues { upper: bool },
     /// <https://pytorch.org/docs/stable/generated/torch.linalg.pinv.html>
-    PseudoInverse { tolerance: Option<f64> },
+    PseudoInverse { tolerance: Option<f64>, hermitian: bool },
     /// <https://pytorch.org/docs/stable/generated/torch.linalg.matrix_rank.html>
-    Rank { tolerance: Option<f64>, absolute: f64 },
+    Rank { tolerance: Option<f64>, absolute: f64, hermitian: bool },
     /// <https://pytorch.org/docs/stable/generated/torch.linalg.lu_factor.html>
     LuFactor,
     /// <https://pytorch.org/docs/stable/generated/torch.linalg.lu.html>
@@ -155,22 +155,22 @@ fn single(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
         "eigh" => Single::Eigh { upper: upper(r)? },
         "eigvalsh" => Single::Eigenvalues { upper: upper(r)? },
         "pinv" | "pinverse" => {
-            symmetric_only_as_others(r)?;
+            let hermitian = r.or("hermitian", false)?;
             if r.or("atol", 0.0)? != 0.0 {
                 return Err(r.bad("atol", "0: a tolerance relative to the greatest singular value"));
             }
             let tolerance = r.optional("rtol")?;
             let rcond = r.optional("rcond")?;
             let default = if kind == "torch.pinverse" { Some(1e-15) } else { None };
-            Single::PseudoInverse { tolerance: tolerance.or(rcond).or(default) }
+            Single::PseudoInverse { tolerance: tolerance.or(rcond).or(default), hermitian }
         }
         "matrix_rank" => {
-            symmetric_only_as_others(r)?;
+            let hermitian = r.or("hermitian", false)?;
             let (atol, rtol, tol): (Option<f64>, Option<f64>, Option<f64>) =
                 (r.optional("atol")?, r.optional("rtol")?, r.optional("tol")?);
             let absolute = atol.or(tol);
             let tolerance = rtol.or(absolute.filter(|a| *a > 0.0).map(|_| 0.0));
-            Single::Rank { tolerance, absolute: absolute.unwrap_or(0.0) }
+            Single::Rank { tolerance, absolute: absolute.unwrap_or(0.0), hermitian }
         }
         "lu_factor" | "lu" => {
             if !r.or("pivot", true)? {
@@ -204,12 +204,6 @@ register_op!(single =>
     "torch.linalg.eigvalsh", "torch.linalg.pinv", "torch.pinverse", "torch.linalg.matrix_rank",
     "torch.linalg.lu_factor", "torch.linalg.lu", "torch.matrix_exp", "torch.linalg.matrix_exp");
 
-/// `hermitian` names a faster way to the same numbers.
-fn symmetric_only_as_others(r: &mut NodeReader<'_>) -> Result<(), BuildError> {
-    let _: bool = r.or("hermitian", false)?;
-    Ok(())
-}
-
 impl Single {
     fn needs_square(self) -> bool {
         !matches!(
@@ -217,8 +211,8 @@ impl Single {
             Self::Qr(_)
                 | Self::Svd { .. }
                 | Self::SingularValues
-                | Self::PseudoInverse { .. }
-                | Self::Rank { .. }
+                | Self::PseudoInverse { hermitian: false, .. }
+                | Self::Rank { hermitian: false, .. }
                 | Self::LuFactor
                 | Self::Lu
                 | Self::Condition(MatrixNorm::Greatest | MatrixNorm::Least)
@@ -312,8 +306,9 @@ impl OfMatrices for Single {
             }
             Self::Svd { full: true, .. } => also(&[(3, n, n), (4, m, m)]),
             Self::Svd { .. } => also(&[(1, n, k), (4, k, m)]),
-            Self::SingularValues | Self::Rank { .. } => also(&[]),
-            Self::PseudoInverse { .. } => also(&[(1, n, m), (1, k, k)]),
+            Self::SingularValues => also(&[]),
+            Self::Rank { .. } => also(&[(1, n, m)]),
+            Self::PseudoInverse { .. } => also(&[(2, n, m), (1, k, k)]),
             Self::Condition(MatrixNorm::Greatest | MatrixNorm::Least) => also(&[]),
             Self::Condition(MatrixNorm::Nuclear) => also(&[(3, n, n)]),
             Self::Condition(_) => elements(&[(3, n, n)]),
@@ -366,10 +361,12 @@ impl OfMatrices for Single {
                 vec![values, rows(&vectors)]
             }
             Self::Eigenvalues { upper } => vec![eigh(&a, upper)?.0],
-            Self::PseudoInverse { tolerance } => {
+            Self::PseudoInverse { tolerance, hermitian } => {
+                let a = if hermitian { symmetric(&a, false) } else { a };
                 vec![rows(&pseudo_inverse(&a, tolerance.unwrap_or(rounding))?)]
             }
-            Self::Rank { tolerance, absolute } => {
+            Self::Rank { tolerance, absolute, hermitian } => {
+                let a = if hermitian { symmetric(&a, false) } else { a };
                 let values = svd(&a)?.1;
                 let greatest = values.first().copied().unwrap_or(0.0);
                 let bound = absolute.max(greatest * tolerance.unwrap_or(rounding));

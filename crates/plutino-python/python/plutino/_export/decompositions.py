@@ -20,6 +20,7 @@ def table() -> Table:
         aten.conv_tbc.default: _conv_tbc,
         aten.linalg_tensorinv.default: _tensorinv,
         aten.linalg_tensorsolve.default: _tensorsolve,
+        aten.as_strided_scatter.default: _as_strided_scatter,
         aten.full.default: _full,
         aten.fill.Scalar: _fill,
         aten.masked_fill.Scalar: _masked_fill,
@@ -125,6 +126,18 @@ def _where(condition: Any, one: Any, other: Any) -> Any:
 
 
 # Others
+
+
+def _as_strided_scatter(
+    x: Any, source: Any, size: Any, stride: Any, storage_offset: Any = None
+) -> Any:
+    """What ``fill_diagonal_`` becomes: a view of the memory is written."""
+    import torch
+
+    if not x.is_contiguous() or x.storage_offset():
+        return NotImplemented
+    places = torch.arange(x.numel()).as_strided(size, stride, storage_offset or 0)
+    return torch.put(x, places, source)
 
 
 def _conv_tbc(x: Any, weight: Any, bias: Any, padding: int = 0) -> Any:

@@ -1,0 +1,201 @@
+//! Weighted resizing of images of bytes, in integers.
+//!
+//! What PyTorch does of uint8, and Pillow before it: the weights of a dimension become integers of
+//! 16 bits, with as many bits behind the point as fit; a row is resized along x first, its pixels
+//! are rounded to bytes, and rows of bytes are added up along y.
+//!
+//! Loops: for each output row (parallel) - the input rows of its window, each resized along x once
+//! and kept while the window moves on - their weighted sum, [`PIXELS`] pixels at a time.
+
+use super::Taps;
+use crate::par::SharedMut;
+use crate::simd::{Simd, Vectorized};
+use crate::{Isa, Par};
+use plutino_tensor::{TensorError, alloc};
+use std::ops::Range;
+
+/// Multiply-adds below which a task is not worth a thread.
+const GRAIN: usize = 1 << 14;
+
+/// Pixels of a row whose sums are kept in registers.
+const PIXELS: usize = 32;
+
+/// Most bits of a weight behind the point.
+const MOST_BITS: u32 = 22;
+
+/// Taps whose weights are integers.
+#[derive(Debug, Clone, PartialEq)]
+struct Whole {
+    taps: Taps,
+    /// As many for each output as the taps have.
+    weights: Vec<i16>,
+    /// Bits behind the point.
+    bits: u32,
+}
+
+impl Whole {
+    fn new(taps: Taps) -> Result<Self, TensorError> {
+        let all = || (0..taps.output()).flat_map(|o| taps.padded(o));
+        let greatest = all().fold(0.0, |a: f64, &w| a.max(w));
+        let fits = |bits: u32| (greatest * f64::from(1u32 << bits) + 0.5).trunc() < 32768.0;
+        let bits = (0..MOST_BITS).find(|bits| !fits(bits + 1)).unwrap_or(MOST_BITS);
+        let scale = f64::from(1u32 << bits);
+        let mut weights = alloc::list(taps.output().saturating_mul(taps.width()))?;
+        weights.extend(all().map(|w| (w * scale).round() as i16));
+        Ok(Self { taps, weights, bits })
+    }
+
+    #[inline(always)]
+    fn weights(&self, o: usize) -> &[i16] {
+        &self.weights[o * self.taps.width()..][..self.taps.inputs(o).len()]
+    }
+
+    /// A half, to which products are added.
+    #[inline(always)]
+    fn half(&self) -> i32 {
+        (1 << self.bits) >> 1
+    }
+
+    #[inline(always)]
+    fn pixel(&self, sum: i32) -> u8 {
+        (sum >> self.bits).clamp(0, 255) as u8
+    }
+}
+
+/// The sum and one more product; no sum of fewer than a million taps wraps.
+#[inline(always)]
+fn plus(sum: i32, x: u8, w: i16) -> i32 {
+    sum.wrapping_add(i32::from(x) * i32::from(w))
+}
+
+/// A weighted resize of bytes bound to its sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResizeBytes {
+    height: Whole,
+    width: Whole,
+}
+
+impl ResizeBytes {
+    /// From the taps of height and width, whose positions are computed in f64.
+    ///
+    /// # Errors
+    /// Where the weights exceed memory.
+    pub fn new([height, width]: [Taps; 2]) -> Result<Self, TensorError> {
+        Ok(Self { height: Whole::new(height)?, width: Whole::new(width)? })
+    }
+
+    /// Scratch memory of [`resize_bytes`], in bytes.
+    pub fn scratch_len(&self, threads: usize) -> usize {
+        let row = self.width.taps.output();
+        row.saturating_mul(self.height.taps.width()).saturating_mul(threads)
+    }
+}
+
+/// Resizes planes of bytes. `scratch` holds [`ResizeBytes::scratch_len`] bytes for the threads of
+/// `par`.
+///
+/// # Panics
+/// Where a slice is not as long as the sizes say.
+pub fn resize_bytes(
+    isa: Isa,
+    par: &Par,
+    resize: &ResizeBytes,
+    planes: usize,
+    input: &[u8],
+    output: &mut [u8],
+    scratch: &mut [u8],
+) {
+    let (height, width) = (&resize.height.taps, &resize.width.taps);
+    let area = |size: fn(&Taps) -> usize| size(height).saturating_mul(size(width));
+    assert_eq!(input.len(), planes.saturating_mul(area(Taps::input)), "input of a resize");
+    assert_eq!(output.len(), planes.saturating_mul(area(Taps::output)), "output of a resize");
+    assert!(scratch.len() >= resize.scratch_len(par.threads()), "scratch of a resize");
+    if output.is_empty() {
+        return;
+    }
+    let row = width.output();
+    let (rows, own) = (output.len() / row, resize.scratch_len(1));
+    let (output, scratch) = (SharedMut::new(output), SharedMut::new(scratch));
+    let work = row * (width.width() + height.width());
+    // A task starts with an empty window: a few rows at least make up for it.
+    par.split_as(rows, (GRAIN / work).max(2 * height.width()), |worker, rows| {
+        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same
+        // worker.
+        let (output, kept) = unsafe {
+            (
+                output.slice(rows.start * row..rows.end * row),
+                scratch.slice(worker * own..(worker + 1) * own),
+            )
+        };
+        isa.run(Rows { resize, input, output, kept, rows });
+    });
+}
+
+struct Rows<'a> {
+    resize: &'a ResizeBytes,
+    input: &'a [u8],
+    /// The output rows of this task.
+    output: &'a mut [u8],
+    /// Input rows resized along x: row y lies in slot y % the height's window.
+    kept: &'a mut [u8],
+    rows: Range<usize>,
+}
+
+impl Vectorized for Rows<'_> {
+    type Output = ();
+    // Nothing but plain loops, which the compiler makes vectors of.
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { resize: ResizeBytes { height, width }, input, output, kept, rows } = self;
+        let (from, to) = (width.taps.input(), width.taps.output());
+        let slots = height.taps.width();
+        // The plane whose rows are kept, and which they are.
+        let (mut current, mut have) = (usize::MAX, 0..0);
+        for (r, out) in rows.zip(output.chunks_exact_mut(to)) {
+            let (plane, y) = (r / height.taps.output(), r % height.taps.output());
+            let ys = height.taps.inputs(y);
+            if current != plane {
+                (current, have) = (plane, 0..0);
+            }
+            for y in ys.clone() {
+                if !have.contains(&y) {
+                    let start = (plane * height.taps.input() + y) * from;
+                    let kept = &mut kept[y % slots * to..][..to];
+                    along_x(width, &input[start..start + from], kept);
+                }
+            }
+            have = ys;
+            along_y(height, y, kept, out);
+        }
+    }
+}
+
+/// One row, resized along x.
+#[inline(always)]
+fn along_x(width: &Whole, row: &[u8], out: &mut [u8]) {
+    for (o, out) in out.iter_mut().enumerate() {
+        let mut sum = width.half();
+        for (&x, &w) in row[width.taps.inputs(o)].iter().zip(width.weights(o)) {
+            sum = plus(sum, x, w);
+        }
+        *out = width.pixel(sum);
+    }
+}
+
+/// The weighted sum of the rows in the window of output row `y`.
+#[inline(always)]
+fn along_y(height: &Whole, y: usize, kept: &[u8], out: &mut [u8]) {
+    let (row, slots) = (out.len(), height.taps.width());
+    for (i, out) in out.chunks_mut(PIXELS).enumerate() {
+        let mut sums = [height.half(); PIXELS];
+        for (y, &w) in height.taps.inputs(y).zip(height.weights(y)) {
+            let x = &kept[y % slots * row + i * PIXELS..][..out.len()];
+            for (sum, &x) in sums.iter_mut().zip(x) {
+                *sum = plus(*sum, x, w);
+            }
+        }
+        for (out, &sum) in out.iter_mut().zip(&sums) {
+            *out = height.pixel(sum);
+        }
+    }
+}
