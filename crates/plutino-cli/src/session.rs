@@ -271,11 +271,11 @@ fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
     Ok((limit, value))
 }
 
-fn parse_weights(name: &str) -> Result<WeightDtype, String> {
+pub(crate) fn parse_weights(name: &str) -> Result<WeightDtype, String> {
     WeightDtype::named(name).ok_or_else(|| WeightDtype::NAMES.join(", "))
 }
 
-fn parse_precision(name: &str) -> Result<Precision, String> {
+pub(crate) fn parse_precision(name: &str) -> Result<Precision, String> {
     Precision::named(name).ok_or_else(|| "highest, high or medium".into())
 }
 
@@ -439,7 +439,14 @@ impl LimitArgs {
 
 /// Writes a model: `OUT.pnnx.param`, or that file itself, and the weights beside it. Returns the
 /// path of the first.
-pub(crate) fn save(graph: &Graph, output: &Path) -> Result<PathBuf, Failure> {
+///
+/// # Errors
+/// Where that is the model in `source`, which would be lost, or a folder.
+pub(crate) fn save(graph: &Graph, source: &Path, output: &Path) -> Result<PathBuf, Failure> {
+    if output.as_os_str().to_string_lossy().ends_with(std::path::is_separator) {
+        let what = "names a folder: give the files a name in it";
+        return Err(Failure::Usage(format!("-o {}: {what}", output.display())));
+    }
     let param = match output.extension().is_some_and(|extension| extension == "param") {
         true => output.to_owned(),
         false => {
@@ -448,6 +455,16 @@ pub(crate) fn save(graph: &Graph, output: &Path) -> Result<PathBuf, Failure> {
             name.into()
         }
     };
+    let found = |path: &Path| path.canonicalize().ok();
+    let sources = ["", ".pnnx.param", ".param"].map(|end| {
+        let mut name = source.as_os_str().to_owned();
+        name.push(end);
+        found(Path::new(&name)).map(|path| path.with_extension("param"))
+    });
+    if found(&param).is_some_and(|param| sources.contains(&Some(param))) {
+        let what = "is the model that is read: give another name";
+        return Err(Failure::Usage(format!("-o {}: {} {what}", output.display(), param.display())));
+    }
     let saved = graph.save(&param, param.with_extension("bin"));
     saved.map_err(not_saved)?;
     Ok(param)
@@ -465,9 +482,10 @@ fn not_saved(error: SaveError) -> Failure {
 pub(crate) fn save_whole(
     graph: &Graph,
     options: &ModelOptions,
+    source: &Path,
     output: &Path,
 ) -> Result<(PathBuf, usize), Failure> {
-    let path = save(graph, output)?;
+    let path = save(graph, source, output)?;
     let count = match &options.definitions {
         Some(definitions) => save_definitions(graph, definitions, &path).map_err(not_saved)?,
         None => 0,
@@ -505,6 +523,12 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
     };
     let bytes = digits.trim().parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
     bytes.ok_or_else(|| "a number of bytes, as in 500MB".into())
+}
+
+/// An error that is allowed: NaN would allow any, and none is below zero.
+pub(crate) fn parse_tolerance(text: &str) -> Result<f64, String> {
+    let error = text.parse().ok().filter(|error| *error >= 0.0);
+    error.ok_or_else(|| "a number of at least 0".into())
 }
 
 /// A positive number of seconds from now on. Arguments are read as soon as the command starts.

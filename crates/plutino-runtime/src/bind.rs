@@ -4,7 +4,7 @@ use crate::SessionError;
 use crate::model::{Inner, ValueInfo};
 use crate::net::{ValueId, Wanted};
 use crate::request::{Fed, Request};
-use plutino_ir::Dim;
+use plutino_ir::{Dim, OperandId};
 use plutino_tensor::TensorSpec;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -153,23 +153,36 @@ pub(crate) fn wanted(model: &Inner, request: &Request<'_>) -> Result<Wanted, Ses
     Ok(Wanted::These(fetches.collect::<Result<_, _>>()?))
 }
 
-/// The operand of this name, or the only one that the operator of this name makes.
+/// The operand of this name, or the only one that the operator of this name makes, or an input
+/// (`in0`) or output (`out0`) of the model by position.
 pub(crate) fn operand(model: &Inner, name: &str) -> Result<ValueId, SessionError> {
     let graph = &model.graph;
-    let by_operator = || match graph.operator_by_name(name).and_then(|id| graph.operator(id)) {
-        Some(operator) => match operator.outputs[..] {
-            [output] => Ok(output),
-            _ => Err(SessionError::NoSuchOperand {
-                name: name.into(),
-                made: operator
-                    .outputs
-                    .iter()
-                    .filter_map(|&id| graph.operand(id))
-                    .map(|o| o.name.clone())
-                    .collect(),
-            }),
-        },
-        None => Err(SessionError::NoSuchOperand { name: name.into(), made: Vec::new() }),
+    if let Some(id) = graph.operand_by_name(name) {
+        return Ok(id.into());
+    }
+    let operator = graph.operator_by_name(name).and_then(|id| graph.operator(id));
+    let made = operator.map_or(&[][..], |operator| &operator.outputs);
+    if let [only] = *made {
+        return Ok(only.into());
+    }
+    if let Some(id) = by_position(model, name) {
+        return Ok(id.into());
+    }
+    let made: Vec<String> =
+        made.iter().filter_map(|&id| graph.operand(id)).map(|o| o.name.clone()).collect();
+    let ends = [&model.inputs, &model.outputs].map(|all| match made[..] {
+        [] => all.iter().map(|value| value.name.clone()).collect(),
+        _ => Vec::new(),
+    });
+    let ([inputs, outputs], name) = (ends, name.into());
+    Err(SessionError::NoSuchOperand { name, made, inputs, outputs })
+}
+
+fn by_position(model: &Inner, name: &str) -> Option<OperandId> {
+    let at = |prefix: &str| name.strip_prefix(prefix)?.parse::<usize>().ok();
+    let value = match at("in") {
+        Some(at) => model.inputs.get(at),
+        None => model.outputs.get(at("out")?),
     };
-    graph.operand_by_name(name).map_or_else(by_operator, Ok).map(ValueId::from)
+    value.map(|value| value.id)
 }

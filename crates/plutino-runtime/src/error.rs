@@ -271,12 +271,16 @@ pub enum SessionError {
         second_input: String,
     },
     /// There is no operand of this name, nor an operator that makes one operand and no other.
-    #[error("{}", no_operand(name, made))]
+    #[error("{}", no_operand(name, made, [inputs, outputs]))]
     NoSuchOperand {
         /// The name.
         name: String,
         /// What the operator of this name makes, where there is one.
         made: Vec<String>,
+        /// Where there is no such operator: the model's inputs, which are `in0`, `in1`, ... as well.
+        inputs: Vec<String>,
+        /// And its outputs, `out0`, `out1`, ...
+        outputs: Vec<String>,
     },
     /// What an operand is fed with cannot be read.
     #[error("operand '{name}' cannot be fed: {source}", name = quote(name))]
@@ -484,10 +488,18 @@ fn names(all: &[String]) -> String {
     }
 }
 
-fn no_operand(name: &str, made: &[String]) -> String {
+fn no_operand(name: &str, made: &[String], ends: [&[String]; 2]) -> String {
     let name = quote(name);
     match made {
-        [] => format!("the model has no operand named '{name}'"),
+        [] => {
+            let ends = ["input", "output"].into_iter().zip(ends).filter_map(|(what, all)| {
+                let plural = if all.len() == 1 { "" } else { "s" };
+                (!all.is_empty()).then(|| format!("{what}{plural} {}", names(all)))
+            });
+            let ends = ends.collect::<Vec<_>>().join(", ");
+            let ends = if ends.is_empty() { ends } else { format!(" ({ends})") };
+            format!("the model has no operand named '{name}'{ends}")
+        }
         _ => format!("the operator '{name}' makes several operands: {}", names(made)),
     }
 }

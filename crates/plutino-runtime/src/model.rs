@@ -290,6 +290,7 @@ impl Model {
             }
         }
         oversized_tuple(&graph, &roles, &file, &order).into_iter().for_each(|f| faults.add(f));
+        cx.undefined.drain(..).for_each(|fault| faults.add(fault));
         cx.undecoded.drain(..).for_each(|list| faults.join(list));
         if let Some(undecoded) = faults.into_list(&registry, &file) {
             return Err(undecoded.into());

@@ -305,10 +305,11 @@ fn doubts(graph: &Graph, op: &Operator) -> Vec<&'static str> {
     }
 }
 
-/// Whether a dimension besides the first, which mostly is the batch, may have any size.
+/// Whether a dimension besides the first, which mostly is the batch, may have any size. pnnx writes
+/// no names of sizes.
 fn is_open(graph: &Graph, operand: OperandId) -> bool {
     let dims = graph.operand(operand).and_then(|o| o.ty.shape.as_deref()).unwrap_or_default();
-    dims.iter().skip(1).any(|dim| !matches!(dim, Dim::Known(_)))
+    dims.iter().skip(1).any(|dim| matches!(dim, Dim::Unknown))
 }
 
 /// Whether a tensor has more dimensions than the term of the equation that is for it has labels.

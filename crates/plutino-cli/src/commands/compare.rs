@@ -3,12 +3,14 @@
 use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, count, during, note, warn_all};
-use crate::session::{IsaArg, MemoryArg, SessionArgs};
+use crate::session::{
+    IsaArg, MemoryArg, SessionArgs, parse_precision, parse_tolerance, parse_weights,
+};
 use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
 use plutino::npy::npz;
-use plutino::{DType, Isa, Model, Session};
+use plutino::{DType, Isa, Model, Precision, Session, WeightDtype};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -25,8 +27,8 @@ const SCRIPT: &str = include_str!("../../assets/dump.py");
 /// from dtypes and the length of sums (docs/compare.md). Exit code 1 where something differs.
 ///
 /// A reference comes from PyTorch: `plutino compare --script > dump.py`, then `python dump.py
-/// model_pnnx.py -o reference.npz`. Or it is a run of another model (--with), or of this one with
-/// other options.
+/// model_pnnx.py -o reference.npz`. Or it is a run of another model (--with), or of this one: with
+/// all weights and products in f32, unless --with-weights and --with-precision say otherwise.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The model
@@ -53,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long)]
     isa: bool,
     /// Allow errors of so much, relative to the largest magnitude of the expected tensor
-    #[arg(long, value_name = "ERROR")]
+    #[arg(long, value_name = "ERROR", value_parser = parse_tolerance)]
     tolerance: Option<f64>,
     /// Show so many values that differ
     #[arg(long, value_name = "K", default_value_t = 10)]
@@ -85,6 +87,13 @@ struct OtherArgs {
     /// Its instruction set
     #[arg(long, value_name = "ISA", requires = "with")]
     with_isa: Option<IsaArg>,
+    /// How it keeps weights [default: as they are]
+    #[arg(long, value_name = "bf16|f16|int8|nf4", value_parser = parse_weights, requires = "with")]
+    with_weights: Option<WeightDtype>,
+    /// How accurate its products are at least
+    #[arg(long, value_name = "highest|high|medium", value_parser = parse_precision, requires = "with",
+          default_value = "highest")]
+    with_precision: Precision,
     /// Run it with passes as well: fewer values exist in both plans
     #[arg(long, requires = "with")]
     with_passes: bool,
@@ -218,6 +227,9 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     let mut options = args.session.options()?;
     options.memory = args.other.with_memory.into();
     options.isa = args.other.with_isa.map(|isa| isa.0);
+    options.weights = args.other.with_weights.unwrap_or_default();
+    options.precision = args.other.with_precision;
+    options.precision_of.clear();
     if !args.other.with_passes {
         options = options.without_passes();
     }

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let from: Vec<&str> = args.from.iter().map(String::as_str).collect();
     let to: Vec<&str> = args.to.iter().map(String::as_str).collect();
     let part = extract(&graph, &from, &to).map_err(|e| Failure::usage(e.to_string()))?;
-    let (path, definitions) = session::save_whole(&part, &options, &args.output)?;
+    let (path, definitions) = session::save_whole(&part, &options, &args.model, &args.output)?;
     let (of, operators) = (graph.operator_count(), part.operator_count());
     let model = path.display().to_string();
     if args.json {

@@ -74,7 +74,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let mut parts = Vec::new();
     for (number, part) in partition.parts().iter().enumerate() {
         let name = format!("part{number}.pnnx.param");
-        let (path, _) = session::save_whole(&part.graph, &options, &args.output.join(&name))?;
+        let output = args.output.join(&name);
+        let (path, _) = session::save_whole(&part.graph, &options, &args.model, &output)?;
         let operators = part.graph.operator_count();
         let what = count(operators, "operator");
         if !args.json {

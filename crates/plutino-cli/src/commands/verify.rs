@@ -6,7 +6,7 @@ use crate::inputs::{self, ConvertArgs};
 use crate::names;
 use crate::numpy;
 use crate::output::{Output, count, during, note, warn_all};
-use crate::session::SessionArgs;
+use crate::session::{SessionArgs, parse_tolerance};
 use plutino::npy::npz;
 use plutino::{Comparison, Tensor, Tolerance};
 use serde::Serialize;
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OUT.npz")]
     expected: PathBuf,
     /// Allowed error relative to the expected element
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, value_parser = parse_tolerance, default_value_t = 1e-3)]
     rtol: f64,
     /// Allowed error where the expected element is near zero
-    #[arg(long, default_value_t = 1e-4)]
+    #[arg(long, value_parser = parse_tolerance, default_value_t = 1e-4)]
     atol: f64,
     #[command(flatten)]
     convert: ConvertArgs,
@@ -168,12 +168,14 @@ impl Report {
         let fine = ours == theirs && wrong.is_empty();
         self.verdict = if fine { Verdict::Ok } else { Verdict::Mismatch };
         let errors = || self.outputs.iter().filter_map(|o| o.errors.as_ref());
-        let most = errors().map(|e| e.max_abs_error).fold(0.0, f64::max);
+        let most = errors().map(|e| e.max_abs_error).reduce(f64::max);
+        let most = most.map(|error| format!("; largest error {error:.1e}"));
         let relative = errors().filter_map(|e| e.error_per_deviation).reduce(f64::max);
         let relative = relative.map(|error| format!(", {error:.1e} of the deviation of an output"));
         self.summary = format!(
-            "{}: {what}; largest error {most:.1e}{}",
+            "{}: {what}{}{}",
             self.verdict.word(),
+            most.unwrap_or_default(),
             relative.unwrap_or_default()
         );
     }

@@ -94,6 +94,11 @@ fn two_models_are_compared_with_each_other() {
     assert!(out.contains("first: operand 18 (1,8,5)f32 of F.softmax 'F.softmax_6'"), "{out}");
     assert!(out.contains("MISMATCH: of 16 values 1 differs"), "{out}");
     // One model with other options.
+    let narrow = ["compare", &model, "--with", &model, "--weights", "int8"];
+    assert!(run(&narrow, 1).0.contains("differ"), "the other run has its weights as they are");
+    run(&[&narrow[..], &["--with-weights", "int8"]].concat(), 0);
+    let (_, err) = run(&["compare", &model, "--with", &model, "--tolerance", "nan"], 2);
+    assert!(err.contains("at least 0"), "{err}");
     let other = ["--with-isa", "scalar", "--with-memory", "low"];
     let out = run(&[&["compare", &model, "--with", &model], &other[..]].concat(), 0).0;
     assert!(out.starts_with("ok: "), "{out}");

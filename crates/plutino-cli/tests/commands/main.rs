@@ -150,6 +150,7 @@ fn verify_against_pytorch() {
     assert_eq!(err, "");
     let labels = digits("labels.npz");
     let (out, _) = run(&["verify", &model, "--inputs", &inputs, "--expected", &labels], 1);
+    assert!(!out.contains("largest error"), "nothing was compared: {out}");
     assert!(out.contains("MISMATCH"), "{out}");
 }
 

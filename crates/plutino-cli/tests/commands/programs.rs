@@ -85,6 +85,10 @@ fn parts_and_smaller_models_are_written() {
     assert!(out.contains("part.pnnx.param: "), "{out}");
     let told = crate::json(&[&args[..], &["-o", &part, "--json"]].concat());
     assert!(told["operators"].as_u64() < told["of"].as_u64(), "{told}");
+    let itself = fails(&["extract", &part, "--to", "first.block.conv", "-o", &part], 2);
+    assert!(itself.contains("is the model that is read"), "{itself}");
+    let inside = fails(&["optimize", &part, "-o", &format!("{}/", folder.path("new"))], 2);
+    assert!(inside.contains("names a folder"), "{inside}");
     let err = fails(&["extract", &part, "--to", "nothing", "-o", &folder.path("x")], 2);
     assert!(err.contains("no operand 'nothing'"), "{err}");
     let small = folder.path("small.pnnx.param");

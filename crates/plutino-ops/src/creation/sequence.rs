@@ -165,11 +165,11 @@ impl Sequence {
     fn bind(&self, inputs: &[ValueSpec]) -> Result<(DType, Shape, Filled), ShapeError> {
         let (natural, shape, filled) = match &self.rule {
             Rule::Steps { start, end, steps, base } => {
-                // Of integers PyTorch makes integers first.
+                // Both ends of integers are integers first, as PyTorch has them.
                 let whole = self.dtype.is_some_and(DType::is_integer);
                 let whole = |x: f64| if whole { x.trunc() } else { x };
                 let (start, end) = (whole(float(start, inputs)?), whole(float(end, inputs)?));
-                let (steps, base) = (size(steps, "steps", inputs)?, base.map(whole));
+                let (steps, base) = (size(steps, "steps", inputs)?, *base);
                 let filled = Filled::Steps { start, end, steps, base };
                 (DEFAULT_FLOAT, Shape::from([steps]), filled)
             }
@@ -373,7 +373,7 @@ mod tests {
         let y = run("torch.linspace l 0 1 0 start=0.7 end=-9.9 steps=7 dtype=torch.int64");
         assert_eq!(y, tensor([7], &[0i64, -1, -3, -4, -6, -7, -9]));
         let y = run("torch.logspace l 0 1 0 start=0 end=1.2 steps=4 base=5.5 dtype=torch.int32");
-        assert_eq!(y, tensor([4], &[1i32, 1, 2, 5]));
+        assert_eq!(y, tensor([4], &[1i32, 1, 3, 5]));
         error(&*op("torch.linspace l 0 1 0 start=0 end=1 steps=-1"), &[]);
         error(&*op("torch.linspace l 0 1 0 start=0 end=1 steps=9223372036854775807"), &[]);
         assert!(try_op("torch.linspace l 0 1 0 start=0 end=1", &[]).is_err());

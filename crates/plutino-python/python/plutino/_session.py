@@ -200,7 +200,8 @@ class Session:
         """Runs the model, or a part of it, and returns a list of arrays.
 
         ``outputs`` are names of operands, or of the operators that make them; the model's outputs
-        if there are none (``None``, or an empty list). ``feeds`` are inputs by name, or all of them
+        if there are none (``None``, or an empty list). ``feeds`` are inputs by name (or
+        ``in0``, ``in1``, ... by position), or all of them
         in order. Whatever lies between what is fed and what is asked for is computed, so any
         operand can stand in both.
 
@@ -404,8 +405,9 @@ class Session:
             feeds = []
         if isinstance(feeds, Mapping):
             recorded = {}
-            for value in inputs:
-                recorded[value.name] = recorded[value.operator] = value.type
+            for value in self._inputs:
+                for name in self._names(value):
+                    recorded.setdefault(name, value.type)
             return [(name, data, recorded.get(name)) for name, data in _by_name("feeds", feeds)]
         if hasattr(feeds, "__array__") or hasattr(feeds, "__dlpack__"):
             feeds = [feeds]
@@ -422,6 +424,13 @@ class Session:
                 f"{whose} {len(inputs)} input(s) ({names}), {len(feeds)} given"
             )
         return [(value.name, data, value.type) for value, data in zip(inputs, feeds)]
+
+    def _names(self, value: ValueInfo) -> List[str]:
+        """How an input may be called: by its operand, by its operator, by its position."""
+        others = {name for v in self._inputs for name in (v.name, v.operator)}
+        position = f"in{self._inputs.index(value)}"
+        names = [value.name, value.operator] + [position] * (position not in others)
+        return list(dict.fromkeys(names))
 
     def _feeds(self, feeds: Any, state: Optional[State] = None) -> List[_arrays.Feed]:
         return [
@@ -455,24 +464,23 @@ class Session:
             return [_recorded(value) for value in self._inputs]
         if isinstance(feeds, Mapping):
             by_name = dict(_by_name("feeds", feeds))
-            for value in self._inputs:
-                if value.name != value.operator and {value.name, value.operator} <= by_name.keys():
+            given = {v.name: [n for n in self._names(v) if n in by_name] for v in self._inputs}
+            for name, names in given.items():
+                if len(names) > 1:
                     raise _errors.InputError(
-                        f"input {value.name!r} has two shapes: {value.operator!r} is the operator "
-                        "that makes it",
-                        input=value.name,
+                        f"input {name!r} has two shapes: {' and '.join(map(repr, names))} name it",
+                        input=name,
                     )
-            known = {name for value in self._inputs for name in (value.name, value.operator)}
-            for name in by_name:
-                if name not in known:
-                    inputs = ", ".join(repr(value.name) for value in self._inputs)
-                    raise _errors.InputError(
-                        f"the model has no input named {name!r}; there are: {inputs}", input=name
-                    )
-            missing = [v.name for v in self._inputs if not {v.name, v.operator} & by_name.keys()]
+            unknown = by_name.keys() - {name for names in given.values() for name in names}
+            if unknown:
+                name, inputs = min(unknown), ", ".join(map(repr, given))
+                raise _errors.InputError(
+                    f"the model has no input named {name!r}; there are: {inputs}", input=name
+                )
+            missing = [name for name, names in given.items() if not names]
             if missing:
                 raise _errors.InputError(f"no shape for input {missing[0]!r}", missing=missing)
-            feeds = [by_name.get(v.name, by_name.get(v.operator)) for v in self._inputs]
+            feeds = [by_name[name] for (name,) in given.values()]
         elif _is_shape(feeds):
             feeds = [feeds]
         specs = []

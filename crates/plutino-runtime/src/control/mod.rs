@@ -109,6 +109,8 @@ pub(crate) struct Decoding<'a> {
     failed: HashSet<String>,
     /// Why, as far as nobody was told.
     pub(crate) undecoded: Vec<UndecodedOperators>,
+    /// Bodies of the model at hand that are not defined.
+    pub(crate) undefined: Vec<BuildError>,
     /// The types around, the outermost first.
     chain: Vec<String>,
     /// Operators of all bodies so far.
@@ -122,7 +124,7 @@ pub(crate) struct Decoding<'a> {
 /// Why an operator of control flow cannot be decoded: told together with other operators, or alone.
 pub(crate) enum Fault {
     Node(BuildError),
-    /// In a body: what is wrong is in [`Decoding::undecoded`].
+    /// In a body: what is wrong is in [`Decoding::undecoded`], or in [`Decoding::undefined`].
     Body,
     Model(ModelError),
 }
@@ -146,6 +148,7 @@ impl<'a> Decoding<'a> {
             known: HashMap::new(),
             failed: HashSet::new(),
             undecoded: Vec::new(),
+            undefined: Vec::new(),
             chain: Vec::new(),
             operators: 0,
             mapped: 0,
@@ -273,11 +276,10 @@ impl<'a> Decoding<'a> {
         attrs: BTreeMap<String, Attribute>,
         [inputs, outputs]: [usize; 2],
     ) -> Result<Body, Fault> {
-        let Some(definitions) = &self.options.definitions else {
-            return Err(undefined(file, op, part, &kind).into());
-        };
-        let Some(definition) = definitions.get(&kind) else {
-            return Err(undefined(file, op, part, &kind).into());
+        let definitions = self.options.definitions.as_ref();
+        let Some(definition) = definitions.and_then(|all| all.get(&kind)) else {
+            self.undefined.push(undefined(file, op, part, &kind));
+            return Err(Fault::Body);
         };
         let failed = |problem| {
             let (node, definition) = (Box::new(Site::of(file, op)), definition.file().to_owned());
@@ -301,11 +303,13 @@ impl<'a> Decoding<'a> {
                 self.options.inline(&mut graph, definition.file())?;
                 self.count(&graph).map_err(&failed)?;
                 self.chain.push(kind.clone());
+                let undefined = std::mem::take(&mut self.undefined); // of the model around
                 let decoded = {
                     let file = definition.file().to_owned();
                     Model::decode(graph, file, PackCache::default(), self)
                 };
                 self.chain.pop();
+                self.undefined = undefined;
                 let inner = match decoded {
                     Err(ModelError::Operators(list)) => {
                         self.undecoded.push(list);

@@ -343,6 +343,20 @@ fn what_makes_no_sense_is_refused() {
     let both = [("Twice", TWICE), ("Minus", MINUS)];
     let error = refused("plutino.If i 2 1 c x y then=Twice else=Other", &both).to_string();
     assert!(error.contains("parameter 'else' must be a type that is defined"), "{error}");
+    // All that are missing, at once: of one operator, of others, in bodies.
+    let outer = "
+        pnnx.Input in 0 1 x
+        plutino.While w 1 1 x y body=Deep max=2
+        pnnx.Output out 1 0 y";
+    let error = refused(
+        "plutino.If i 2 1 c x z then=This else=Outer\nplutino.If j 2 1 c z y then=That else=Other",
+        &[("Outer", outer)],
+    );
+    let ModelError::Operators(list) = &error else { panic!("{error}") };
+    let text = list.to_string();
+    for kind in ["This", "That", "Other", "Deep"] {
+        assert!(text.contains(&format!("found {kind}")) || text.contains(kind), "{kind}: {text}");
+    }
     let error = refused("plutino.If i 2 1 c x y then=Twice", &both).to_string();
     assert!(error.contains("parameter 'else' is missing"), "{error}");
     let error = refused("plutino.If i 3 1 c x x y then=Twice else=Minus", &both);

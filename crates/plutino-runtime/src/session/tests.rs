@@ -205,7 +205,10 @@ fn any_operand_can_be_fed_and_fetched() {
         }
     );
     let unknown = session.run_with(&Request::new().feed("nine", &x)).unwrap_err();
-    assert_eq!(unknown, SessionError::NoSuchOperand { name: "nine".into(), made: Vec::new() });
+    let told = "the model has no operand named 'nine' (input '0', output '3')";
+    assert_eq!(unknown.to_string(), told);
+    let by_position = session.run_with(&Request::new().feed("in0", &x).fetch("out0")).unwrap();
+    assert_eq!(by_position, session.run(std::slice::from_ref(&x)).unwrap());
     let twice = session.run_with(&Request::new().feed("0", &x).feed("in", &x)).unwrap_err();
     assert_eq!(twice, SessionError::FedTwice { name: "in".into() });
 }

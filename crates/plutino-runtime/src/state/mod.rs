@@ -10,7 +10,7 @@ mod run;
 pub use error::StateError;
 
 use crate::bind;
-use crate::model::{Inner, Model, ValueInfo};
+use crate::model::{Inner, Model};
 use crate::net::ValueId;
 use crate::open;
 use crate::report::MemoryReport;
@@ -135,8 +135,8 @@ impl State {
     /// records exclude each other.
     pub fn carry(&mut self, output: &str, input: &str) -> Result<&mut Self, SessionError> {
         let model = &self.model.inner;
-        let from = resolve(model, output, "out", &model.outputs)?;
-        let to = resolve(model, input, "in", &model.inputs)?;
+        let from = bind::operand(model, output)?;
+        let to = bind::operand(model, input)?;
         let name = |id: ValueId| operand(model, id).map_or(String::new(), |(name, _)| name);
         let (from_name, to_name) = (name(from), name(to));
         if let Some(earlier) = self.carries.iter().find(|c| c.input == to) {
@@ -233,7 +233,7 @@ impl State {
     /// # Errors
     /// Where nothing is carried to the input, or memory is refused.
     pub fn get(&self, input: &str) -> Result<Option<Tensor>, SessionError> {
-        let id = resolve(&self.model.inner, input, "in", &self.model.inner.inputs)?;
+        let id = bind::operand(&self.model.inner, input)?;
         match self.carries.iter().find(|c| c.input == id) {
             Some(carry) => carry.next(),
             None => Err(self.not_carried(input)),
@@ -329,7 +329,7 @@ impl State {
     }
 
     fn carry_to(&mut self, input: &str) -> Result<&mut Carry, SessionError> {
-        let id = resolve(&self.model.inner, input, "in", &self.model.inner.inputs)?;
+        let id = bind::operand(&self.model.inner, input)?;
         match self.carries.iter().position(|c| c.input == id) {
             Some(at) => Ok(&mut self.carries[at]),
             None => Err(self.not_carried(input)),
@@ -422,21 +422,6 @@ impl Carry {
         let bytes = |held: &Option<Held>| held.as_ref().map_or(0, Held::bytes);
         bytes(&self.value).saturating_add(bytes(&self.spare))
     }
-}
-
-/// An operand by name, or an input or output by position.
-fn resolve(
-    model: &Inner,
-    name: &str,
-    prefix: &str,
-    all: &[ValueInfo],
-) -> Result<ValueId, SessionError> {
-    let by_name = bind::operand(model, name);
-    let by_position = || {
-        let at = name.strip_prefix(prefix)?.parse::<usize>().ok()?;
-        all.get(at).map(|info| ValueId::from(info.id))
-    };
-    by_name.or_else(|error| by_position().ok_or(error))
 }
 
 /// Name of an operand, and what the file records of it.
