@@ -171,6 +171,36 @@ class Others(Exported):
         )
         self.same(Functions(*functions), (a, torch.randn(4, 6)), 1e-4)
 
+    def test_memory_that_is_written_through_views(self):
+        functions = (
+            lambda x: (x * 2).fill_diagonal_(7.0),
+            lambda x: (x * 2).fill_diagonal_(7.0, wrap=True),
+            lambda x: torch.as_strided_scatter(x, x[:2, :2], (2, 2), (1, 3), 2),
+        )
+        self.same(Functions(*functions), (torch.randn(7, 3),), 0.0)
+
+    def test_activations_that_are_one_function_of_pytorch(self):
+        functions = (
+            lambda x: nn.SELU(inplace=True)(x + 1),
+            lambda x: nn.CELU(0.3, inplace=True)(x + 1),
+            lambda x: nn.ELU(0.3, inplace=True)(x + 1),
+            lambda x: torch.ops.aten.elu(x, 1.5, 2.0, 0.5),
+        )
+        self.same(Functions(*functions), (torch.randn(7, 3),), 1e-6)
+
+    def test_images_of_bytes_are_resized_in_integers(self):
+        interpolate = nn.functional.interpolate
+        for antialias in (False, True):
+            functions = (
+                lambda x: interpolate(x, (5, 23), mode="bilinear", antialias=antialias),
+                lambda x: interpolate(x, (31, 7), mode="bicubic", antialias=antialias),
+                lambda x: interpolate(
+                    x, (9, 9), mode="bicubic", align_corners=True, antialias=antialias
+                ),
+            )
+            x = torch.randint(0, 256, (2, 3, 17, 13), dtype=torch.uint8)
+            self.same(Functions(*functions), (x,), 0.0)
+
     def test_weights_that_are_read_as_other_numbers(self):
         class Packed(nn.Module):
             def __init__(self):

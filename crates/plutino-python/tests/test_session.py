@@ -95,6 +95,19 @@ class Running(unittest.TestCase):
         self.close(found)
         (found,) = self.session.run([], [self.inputs])  # all of them
         self.close(found)
+        (found,) = self.session.run(["out0"], {"in0": self.inputs})  # by position
+        self.close(found)
+        (found,) = self.session.run(None, {"in0": self.inputs.tolist()})  # of the recorded dtype
+        self.close(found)
+        self.assertEqual(
+            self.session.memory({"in0": (2, 1, 8, 8)}), self.session.memory({"0": (2, 1, 8, 8)})
+        )
+        for wrong in ({"in1": self.inputs}, {"x": self.inputs}):
+            with self.assertRaisesRegex(plutino.InputError, "input '0'") as raised:
+                self.session.run(None, wrong)
+            self.assertEqual(raised.exception.input, next(iter(wrong)))
+        with self.assertRaisesRegex(plutino.InputError, "two shapes: '0' and 'in0'"):
+            self.session.plan({"0": (2, 1, 8, 8), "in0": (2, 1, 8, 8)})
 
     def test_parts_of_a_model(self):
         session = plutino.Session(support.PARTS)

@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let options = options.with_own_definitions(&args.model)?;
     let model = Model::load_with(&args.model, options.clone())?;
     let done = model.optimized()?;
-    let (path, definitions) = session::save_whole(&done.graph, &options, &args.model, &args.output)?;
+    let (path, definitions) =
+        session::save_whole(&done.graph, &options, &args.model, &args.output)?;
     let (before, after) = (model.graph().operator_count(), done.graph.operator_count());
     let path = path.display().to_string();
     if args.json {

@@ -157,7 +157,8 @@ fn impossible_sizes_are_errors() {
 /// Two passes over whole images, from the taps' weights.
 fn bytes_reference(planes: usize, [height, width]: &[Taps; 2], x: &[u8]) -> Vec<u8> {
     let pass = |taps: &Taps, inner: usize, x: &[u8]| {
-        let most = (0..taps.output()).flat_map(|o| taps.weights(o)).fold(0.0, |a: f64, &w| a.max(w));
+        let most =
+            (0..taps.output()).flat_map(|o| taps.weights(o)).fold(0.0, |a: f64, &w| a.max(w));
         let fits = |bits: i32| (0.5 + most * 2f64.powi(bits)).floor() < 32768.0;
         let bits = (0..22).take_while(|bits| fits(bits + 1)).count() as i32;
         let outer = x.len() / (taps.input() * inner);
@@ -194,9 +195,8 @@ fn bytes_agree_with_the_reference() {
         for mode in &MODES[2..] {
             for align_corners in [false, true] {
                 let scale = Scale { align_corners, factor: None, double: true };
-                let taps = || {
-                    std::array::from_fn(|a| Taps::new(from[a], to[a], *mode, scale).unwrap())
-                };
+                let taps =
+                    || std::array::from_fn(|a| Taps::new(from[a], to[a], *mode, scale).unwrap());
                 let expected: Vec<f32> =
                     bytes_reference(planes, &taps(), &x).into_iter().map(f32::from).collect();
                 let resize = ResizeBytes::new(taps()).unwrap();

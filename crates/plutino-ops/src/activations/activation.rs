@@ -165,6 +165,13 @@ impl Formula for Function {
                 let x = f.cast(x, DType::F32);
                 f.unary(Unary::Activation(self.activation), x)
             }
+            // Of integers both numbers become such.
+            Activation::Threshold { threshold, value } if is_integer(&x) => {
+                let [threshold, value] =
+                    [threshold, value].map(|x| Term::Number(Scalar::Int(x as i64)));
+                let above = f.binary(Binary::Gt, x.clone(), threshold)?;
+                f.select(above, x, value)
+            }
             _ if is_integer(&x) => {
                 let name = self.activation.name();
                 Err(ShapeError::Invalid(format!("{name} is not defined for {}", x.dtype())))
@@ -506,6 +513,8 @@ mod tests {
             check(&*op("F.sigmoid a 1 1 0 1"), std::slice::from_ref(&x))[0].dtype().name(),
             "f32"
         );
+        let threshold = op("F.threshold a 1 1 0 1 threshold=-5.5 value=7.9");
+        assert_eq!(values::<i64>(&check(&*threshold, std::slice::from_ref(&x))[0]), [7, 3, 9]);
         error(&*op("F.gelu a 1 1 0 1"), &[x]);
     }
 

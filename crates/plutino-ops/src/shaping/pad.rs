@@ -8,6 +8,7 @@ use crate::{
     Arg, BuildError, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
     Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
 };
+use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::number::{Complex, Number, WideReal};
 use plutino_kernels::pad::{Pad, PadMode};
 use plutino_kernels::{for_ordered, number};
@@ -37,9 +38,19 @@ fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(function => "F.pad");
 
+/// A number, or a truth value for masks.
+fn filling(value: Scalar) -> f64 {
+    match value {
+        Scalar::Bool(value) => value.into(),
+        Scalar::Int(value) => value as f64,
+        Scalar::Float(value) => value,
+        Scalar::Complex(value) => value.re,
+    }
+}
+
 /// A function whose padding may be an input.
 fn padded(r: &mut NodeReader<'_>, mode: PadMode) -> Result<Box<dyn Operator>, BuildError> {
-    let fill = r.or("value", 0.0)?;
+    let fill = filling(r.or("value", Scalar::Int(0))?);
     let padding: Arg<Vec<i64>> = match r.arg("pad")? {
         Some(padding) => padding,
         None => Arg::Value(r.required("pad")?),
@@ -306,6 +317,8 @@ mod tests {
         assert_eq!(values::<u8>(&check_values(&*pad, &inputs, &data)[0]), [7, 1, 2]);
         let pad = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=None $input=0");
         assert_eq!(values::<bool>(&check(&*pad, &[tensor([1], &[true])])[0]), [false, true]);
+        let masked = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=True $input=0");
+        assert_eq!(values::<bool>(&check(&*masked, &[tensor([1], &[false])])[0]), [true, false]);
         let pad = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=2.5 $input=0");
         let c = Complex::new(0.5, 1.0);
         assert_eq!(

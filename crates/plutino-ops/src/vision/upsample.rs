@@ -677,11 +677,7 @@ mod tests {
                 ],
             ),
             ("size=(2,2) mode=bilinear antialias=True", [1, 1, 2, 2], &[66, 172, 81, 187]),
-            (
-                "size=(3,2) mode=bicubic antialias=True",
-                [1, 1, 3, 2],
-                &[54, 176, 66, 188, 77, 199],
-            ),
+            ("size=(3,2) mode=bicubic antialias=True", [1, 1, 3, 2], &[54, 176, 66, 188, 77, 199]),
         ] {
             let line = format!("F.interpolate u 1 1 0 1 $input=0 {parameters}");
             let y = check_line(&line, &[tensor([1, 1, 4, 5], &x)]);

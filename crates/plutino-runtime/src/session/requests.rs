@@ -26,7 +26,10 @@ fn results_have_the_names_they_are_asked_by() {
     let x = vector(&[1.0, -2.0]);
     let request = Request::new().feed("in", &x).fetch("2").fetch("a").fetch("out");
     let error = session.run_named(&request).unwrap_err();
-    assert!(error.to_string().starts_with("the model has no operand named 'out' (input "), "{error}");
+    assert!(
+        error.to_string().starts_with("the model has no operand named 'out' (input "),
+        "{error}"
+    );
     let request = Request::new().feed("in", &x).fetch("2").fetch("a");
     let results = named(session.run_named(&request).unwrap());
     assert_eq!(results, [name("2", &[-4.0, 2.0]), name("a", &[2.0, -4.0])]);

@@ -4,7 +4,9 @@ use super::{Batched, OfMatrices, Own, Refused, Size, elements};
 use crate::support::rearrange::{invalid, subject};
 use crate::{BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::linalg::factor::{Lu, cholesky, cholesky_inverse, qr};
-use plutino_kernels::linalg::spectral::{complete, eigh, exponential, pseudo_inverse, svd, symmetric};
+use plutino_kernels::linalg::spectral::{
+    complete, eigh, exponential, pseudo_inverse, svd, symmetric,
+};
 use plutino_kernels::linalg::{LinalgError, Matrix, rows};
 use plutino_tensor::DType;
 
