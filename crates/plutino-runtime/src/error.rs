@@ -277,7 +277,7 @@ pub enum SessionError {
         name: String,
         /// What the operator of this name makes, where there is one.
         made: Vec<String>,
-        /// Where there is no such operator: the model's inputs, which are `in0`, `in1`, ... as well.
+        /// Where there is no such operator: the inputs, which are `in0`, `in1`, ... as well.
         inputs: Vec<String>,
         /// And its outputs, `out0`, `out1`, ...
         outputs: Vec<String>,
