@@ -10,6 +10,7 @@ from operators.case import case, floats, ints
 aten = torch.ops.aten
 IMAGE = (2, 3, 9, 11)
 BAGS = ints(7, high=10)
+BYTES = ints(2, 3, 9, 13, high=256, dtype=torch.uint8)
 
 
 def resize(**options):
@@ -60,6 +61,8 @@ def network(name: str, layers: int, directions: int, gates: int, state: int = 4)
 
 CASES = {
     "interpolate_bilinear_antialias": case(resize(size=(5, 4), mode="bilinear", antialias=True), IMAGE),
+    "bytes_bilinear_antialias": case(resize(size=(5, 4), mode="bilinear", antialias=True), BYTES),
+    "bytes_bicubic_antialias": case(resize(size=(4, 17), mode="bicubic", antialias=True), BYTES),
     "interpolate_bicubic_antialias": case(resize(scale_factor=(0.4, 1.7), mode="bicubic", antialias=True), IMAGE),
     "interpolate_bicubic_antialias_aligned": case(
         resize(size=(4, 5), mode="bicubic", antialias=True, align_corners=True), IMAGE
@@ -96,6 +99,10 @@ CASES = {
     "safe_softmax": case(lambda x: aten._safe_softmax(torch.where(x > 0.8, x, -torch.inf), -1), (6, 3)),
     "native_dropout": case(lambda x: aten.native_dropout(x, 0.5, False), (2, 3)),
     "rrelu_with_noise": case(lambda x, n: aten.rrelu_with_noise(x, n, 0.1, 0.4, False), (2, 3), (2, 3)),
+    "elu_factors": case(
+        lambda x: (aten.elu(x, 1.5, 2.0, 0.5), aten.elu(x, 1.6732632423543772, 1.0507009873554805, 1), aten.elu(x, 0.5, 1, 2)),
+        (3, 5),
+    ),
     "grid_sampler_native": case(lambda x, g: aten.grid_sampler_2d(x, g, 2, 1, False), (1, 2, 5, 6), (1, 3, 4, 2)),
     "pad_circular_native": case(lambda x: aten._pad_circular(x, [1, 2, 0, 3]), (1, 2, 4, 5)),
     "pad_enum": case(lambda x: aten._pad_enum(x, [1, 2, 0, 3], 1), (1, 2, 4, 5)),

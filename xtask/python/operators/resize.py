@@ -1,12 +1,14 @@
 """Upsampling and interpolation: https://pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html"""
 
+import torch
 from torch import nn
 from torch.nn import functional as F
 
 from operators.calls import written
-from operators.case import case
+from operators.case import case, ints
 
 LINE, IMAGE, VOLUME = (2, 3, 7), (2, 3, 5, 4), (1, 2, 3, 4, 5)
+BYTES = ints(2, 3, 9, 13, high=256, dtype=torch.uint8)
 
 
 def resize(**options):
@@ -15,6 +17,9 @@ def resize(**options):
 
 CASES = {
     "upsample_nearest": case(nn.Upsample(scale_factor=2), IMAGE),
+    "bytes_bilinear": case(resize(size=(11, 7), mode="bilinear"), BYTES),
+    "bytes_bilinear_aligned": case(resize(size=(4, 31), mode="bilinear", align_corners=True), BYTES),
+    "bytes_bicubic": case(resize(scale_factor=(2.0, 0.5), mode="bicubic"), BYTES),
     "upsample_nearest_size": case(nn.Upsample(size=(7, 9)), IMAGE),
     "upsample_bilinear": case(nn.Upsample(scale_factor=2, mode="bilinear"), IMAGE),
     "upsample_bilinear_aligned": case(nn.Upsample(scale_factor=(2, 3), mode="bilinear", align_corners=True), IMAGE),

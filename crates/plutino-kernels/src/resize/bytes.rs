@@ -8,14 +8,11 @@
 //! and kept while the window moves on - their weighted sum, [`PIXELS`] pixels at a time.
 
 use super::Taps;
-use crate::par::SharedMut;
+use super::windows::{self, Split};
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
 use plutino_tensor::{TensorError, alloc};
 use std::ops::Range;
-
-/// Multiply-adds below which a task is not worth a thread.
-const GRAIN: usize = 1 << 14;
 
 /// Pixels of a row whose sums are kept in registers.
 const PIXELS: usize = 32;
@@ -109,24 +106,13 @@ pub fn resize_bytes(
     let area = |size: fn(&Taps) -> usize| size(height).saturating_mul(size(width));
     assert_eq!(input.len(), planes.saturating_mul(area(Taps::input)), "input of a resize");
     assert_eq!(output.len(), planes.saturating_mul(area(Taps::output)), "output of a resize");
-    assert!(scratch.len() >= resize.scratch_len(par.threads()), "scratch of a resize");
     if output.is_empty() {
         return;
     }
     let row = width.output();
-    let (rows, own) = (output.len() / row, resize.scratch_len(1));
-    let (output, scratch) = (SharedMut::new(output), SharedMut::new(scratch));
     let work = row * (width.width() + height.width());
-    // A task starts with an empty window: a few rows at least make up for it.
-    par.split_as(rows, (GRAIN / work).max(2 * height.width()), |worker, rows| {
-        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same
-        // worker.
-        let (output, kept) = unsafe {
-            (
-                output.slice(rows.start * row..rows.end * row),
-                scratch.slice(worker * own..(worker + 1) * own),
-            )
-        };
+    let split = Split { row, kept: resize.scratch_len(1), work };
+    windows::split(par, split, height, output, scratch, |rows, output, kept| {
         isa.run(Rows { resize, input, output, kept, rows });
     });
 }

@@ -14,6 +14,7 @@ mod bytes;
 mod nearest;
 mod taps;
 mod weighted;
+mod windows;
 
 pub use bytes::{ResizeBytes, resize_bytes};
 pub use nearest::{Nearest, resize_nearest};

@@ -10,14 +10,11 @@
 //! sum|w x|.
 
 use super::Taps;
+use super::windows::{self, Split};
 use crate::number::Float;
-use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
 use std::ops::Range;
-
-/// Multiply-adds below which a task is not worth a thread.
-const GRAIN: usize = 1 << 14;
 
 /// A weighted resize bound to its sizes.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,24 +63,14 @@ pub fn resize_f32(
 ) {
     assert_eq!(input.len(), planes.saturating_mul(resize.input_volume()), "input of a resize");
     assert_eq!(output.len(), planes.saturating_mul(resize.output_volume()), "output of a resize");
-    assert!(scratch.len() >= resize.scratch_len(par.threads()), "scratch of a resize");
     if output.is_empty() {
         return;
     }
-    let row = resize.axes[2].output() * resize.inner;
-    let (rows, own) = (output.len() / row, resize.scratch_len(1));
-    let (output, scratch) = (SharedMut::new(output), SharedMut::new(scratch));
-    let work = row * (resize.axes[2].width() + resize.slots());
-    // A task starts with an empty window: a few rows at least make up for it.
-    par.split_as(rows, (GRAIN / work).max(2 * resize.axes[1].width()), |worker, rows| {
-        // SAFETY: tasks have disjoint rows; no two tasks run at the same time under the same
-        // worker.
-        let (output, kept) = unsafe {
-            (
-                output.slice(rows.start * row..rows.end * row),
-                scratch.slice(worker * own..(worker + 1) * own),
-            )
-        };
+    let [_, height, width] = &resize.axes;
+    let row = width.output() * resize.inner;
+    let work = row * (width.width() + resize.slots());
+    let split = Split { row, kept: resize.scratch_len(1), work };
+    windows::split(par, split, height, output, scratch, |rows, output, kept| {
         isa.run(Rows { resize, input, output, kept, rows });
     });
 }

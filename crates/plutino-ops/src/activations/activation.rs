@@ -82,12 +82,12 @@ fn native_elu(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let alpha: f64 = r.or("alpha", 1.0)?;
     let (scale, input_scale) = (r.or("scale", 1.0)?, r.or("input_scale", 1.0)?);
     let input = r.required_input("input")?;
-    let activation = match [alpha, scale, input_scale] {
-        [SELU_ALPHA, SELU_SCALE, 1.0] => Activation::Selu,
-        [alpha, 1.0, 1.0] => Activation::Elu { alpha },
-        [alpha, 1.0, inverse] if alpha != 0.0 && inverse == alpha.recip() => {
-            Activation::Celu { alpha }
-        }
+    // pnnx writes nine digits.
+    let is = |x: f64, y: f64| x as f32 == y as f32;
+    let activation = match (scale, input_scale) {
+        (1.0, 1.0) => Activation::Elu { alpha },
+        (1.0, inverse) if alpha != 0.0 && is(inverse, alpha.recip()) => Activation::Celu { alpha },
+        (scale, 1.0) if is(alpha, SELU_ALPHA) && is(scale, SELU_SCALE) => Activation::Selu,
         _ => return Ok(Elementwise::boxed(ScaledElu { input, alpha, scale, input_scale })),
     };
     Ok(Elementwise::boxed(Function { activation, input }))
@@ -568,6 +568,7 @@ mod tests {
         };
         for (factors, same) in [
             ("=1.6732632423543772 =1.0507009873554805 =1", "nn.SELU s 1 1 0 1"),
+            ("=1.67326319 =1.05070102 =1", "nn.SELU s 1 1 0 1"),
             ("=0.3 =1 =1", "F.elu e 1 1 0 1 alpha=0.3"),
             ("=0.3 =1 =3.3333333333333335", "nn.CELU c 1 1 0 1 alpha=0.3"),
         ] {

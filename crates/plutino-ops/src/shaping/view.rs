@@ -266,7 +266,8 @@ struct Squeeze {
 
 fn squeeze(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     // A file writes an empty list as it writes None, which PyTorch does not take here.
-    let dims = if r.has("dim") { Some(r.required("dim")?) } else { None };
+    let given = r.has("dim");
+    let dims = r.optional("dim")?.or_else(|| given.then(Vec::new));
     rearranged(Squeeze { input: subject(r)?, dims })
 }
 register_op!(squeeze => "torch.squeeze");

@@ -655,7 +655,7 @@ mod tests {
         error(&*linear, &[tensor([1, 1, 2], &[3u8, 9])]);
     }
 
-    /// Expected: what PyTorch 2.13 computes, in integers, whose roundings differ from those of f32.
+    /// Expected: what PyTorch 2.15 computes, in integers, whose roundings differ from those of f32.
     #[test]
     fn images_of_bytes() {
         let x: Vec<u8> = (0..20u32).map(|i| ((i * 53 + 7) % 256) as u8).collect();

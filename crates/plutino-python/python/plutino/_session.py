@@ -136,6 +136,12 @@ class Session:
         self._made: Optional[NativeSession] = self._load(timeout)
         self._left: Optional[NativeSession] = None
         self._inputs = [_info(value) for value in self._made.inputs()]
+        self._names = _names(self._inputs)
+        self._recorded = {
+            name: value.type
+            for value, names in zip(self._inputs, self._names)
+            for name in names
+        }
         self._outputs = [_info(value) for value in self._made.outputs()]
         _sessions.add(self)
 
@@ -404,10 +410,7 @@ class Session:
         if feeds is None:
             feeds = []
         if isinstance(feeds, Mapping):
-            recorded = {}
-            for value in self._inputs:
-                for name in self._names(value):
-                    recorded.setdefault(name, value.type)
+            recorded = self._recorded
             return [(name, data, recorded.get(name)) for name, data in _by_name("feeds", feeds)]
         if hasattr(feeds, "__array__") or hasattr(feeds, "__dlpack__"):
             feeds = [feeds]
@@ -424,13 +427,6 @@ class Session:
                 f"{whose} {len(inputs)} input(s) ({names}), {len(feeds)} given"
             )
         return [(value.name, data, value.type) for value, data in zip(inputs, feeds)]
-
-    def _names(self, value: ValueInfo) -> List[str]:
-        """How an input may be called: by its operand, by its operator, by its position."""
-        others = {name for v in self._inputs for name in (v.name, v.operator)}
-        position = f"in{self._inputs.index(value)}"
-        names = [value.name, value.operator] + [position] * (position not in others)
-        return list(dict.fromkeys(names))
 
     def _feeds(self, feeds: Any, state: Optional[State] = None) -> List[_arrays.Feed]:
         return [
@@ -464,7 +460,10 @@ class Session:
             return [_recorded(value) for value in self._inputs]
         if isinstance(feeds, Mapping):
             by_name = dict(_by_name("feeds", feeds))
-            given = {v.name: [n for n in self._names(v) if n in by_name] for v in self._inputs}
+            given = {
+                value.name: [name for name in names if name in by_name]
+                for value, names in zip(self._inputs, self._names)
+            }
             for name, names in given.items():
                 if len(names) > 1:
                     raise _errors.InputError(
@@ -544,6 +543,16 @@ def _info(value: Any) -> ValueInfo:
     name, operator, dtype, shape = value
     dims = None if shape is None else tuple(shape)
     return ValueInfo(name, operator, _arrays.dtype_name(dtype), dims)
+
+
+def _names(inputs: List[ValueInfo]) -> List[List[str]]:
+    """How each input may be called: by its operand, by its operator, by its position."""
+    taken = {name for value in inputs for name in (value.name, value.operator)}
+    found = []
+    for at, value in enumerate(inputs):
+        positions = [] if f"in{at}" in taken else [f"in{at}"]
+        found.append(list(dict.fromkeys([value.name, value.operator, *positions])))
+    return found
 
 
 def _recorded(value: ValueInfo) -> Tuple[str, List[int]]:
