@@ -7,9 +7,9 @@
 //! Loops: for each output row (parallel) - the input rows of its window, each resized along x once
 //! and kept while the window moves on - their weighted sum, [`PIXELS`] pixels at a time.
 //!
-//! On a Zen 4, one thread (2026-11-29), 3 x 1080 x 1920 to 224 x 224 with antialiasing takes 3.5 ms
-//! (bilinear, 0.91 of PyTorch's time) and 4.9 ms (bicubic, 0.99); 256 to 512 bilinear 3.0 and 224 to
-//! 448 bicubic 4.1 times PyTorch's: along x, few taps are not computed in vectors.
+//! On a Zen 4, one thread (2026-11-29), 3 x 1080 x 1920 to 224 x 224 with antialiasing takes
+//! 3.5 ms (bilinear, 0.91 of PyTorch's time) and 4.9 ms (bicubic, 0.99); 256 to 512 bilinear takes
+//! 3.0 and 224 to 448 bicubic 4.1 times PyTorch's: along x, few taps are not computed in vectors.
 
 use super::Taps;
 use super::windows::{self, Split};
