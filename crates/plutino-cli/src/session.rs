@@ -6,6 +6,7 @@ use crate::output::{during, note};
 use plutino::cost::{Costs, Machine, Recorded};
 use plutino::ir::{
     Definition, Definitions, Graph, LoadError, LoadOptions, SaveError, UnknownLimit, Weights,
+    find_param,
 };
 use plutino::runtime::{knobs, save_definitions};
 use plutino::tensor::Scope;
@@ -455,13 +456,8 @@ pub(crate) fn save(graph: &Graph, source: &Path, output: &Path) -> Result<PathBu
             name.into()
         }
     };
-    let found = |path: &Path| path.canonicalize().ok();
-    let sources = ["", ".pnnx.param", ".param"].map(|end| {
-        let mut name = source.as_os_str().to_owned();
-        name.push(end);
-        found(Path::new(&name)).map(|path| path.with_extension("param"))
-    });
-    if found(&param).is_some_and(|param| sources.contains(&Some(param))) {
+    let source = find_param(source).ok().and_then(|source| source.canonicalize().ok());
+    if source.is_some() && source == param.canonicalize().ok() {
         let what = "is the model that is read: give another name";
         return Err(Failure::Usage(format!("-o {}: {} {what}", output.display(), param.display())));
     }

@@ -128,7 +128,7 @@ pub use graph::{
 };
 pub use in_file::{FileBytes, FilePart, PartReader, WeightBytes};
 pub use limits::{CancelToken, Interrupted, Limits, Registration};
-pub use load::{LoadOptions, Weights, read_regular, read_small};
+pub use load::{LoadOptions, Weights, find_param, read_regular, read_small};
 pub use mmap::Mapping;
 pub use parameter::{Parameter, ParameterError};
 pub use quote::{MOST_QUOTED, Quoted, escaped, quote, quote_display, quote_path, told};

@@ -333,8 +333,11 @@ fn regular(path: &Path) -> Result<&Path, LoadError> {
     }
 }
 
-/// The `.param` file at a path, or that it is the stem of.
-pub(crate) fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
+/// The `.param` file at a path, or that it is the stem of: the one that [`Graph::load`] reads.
+///
+/// # Errors
+/// [`LoadError::NotFound`] with all places that were looked at; [`LoadError::NotAFile`].
+pub fn find_param(path: &Path) -> Result<PathBuf, LoadError> {
     let with = |suffix: &str| {
         let mut name = OsString::from(path);
         name.push(suffix);

@@ -12,7 +12,7 @@
 //! 3.0 and 224 to 448 bicubic 4.1 times PyTorch's: along x, few taps are not computed in vectors.
 
 use super::Taps;
-use super::windows::{self, Split};
+use super::windows::{self, Kept, Split};
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
 use plutino_tensor::{TensorError, alloc};
@@ -139,22 +139,16 @@ impl Vectorized for Rows<'_> {
         let Self { resize: ResizeBytes { height, width }, input, output, kept, rows } = self;
         let (from, to) = (width.taps.input(), width.taps.output());
         let slots = height.taps.width();
-        // The plane whose rows are kept, and which they are.
-        let (mut current, mut have) = (usize::MAX, 0..0);
+        let mut window = Kept::default();
         for (r, out) in rows.zip(output.chunks_exact_mut(to)) {
             let (plane, y) = (r / height.taps.output(), r % height.taps.output());
             let ys = height.taps.inputs(y);
-            if current != plane {
-                (current, have) = (plane, 0..0);
+            let have = window.move_to(plane, ys.clone());
+            for y in ys.filter(|y| !have.contains(y)) {
+                let start = (plane * height.taps.input() + y) * from;
+                let kept = &mut kept[y % slots * to..][..to];
+                along_x(width, &input[start..start + from], kept);
             }
-            for y in ys.clone() {
-                if !have.contains(&y) {
-                    let start = (plane * height.taps.input() + y) * from;
-                    let kept = &mut kept[y % slots * to..][..to];
-                    along_x(width, &input[start..start + from], kept);
-                }
-            }
-            have = ys;
             along_y(height, y, kept, out);
         }
     }

@@ -10,7 +10,7 @@
 //! sum|w x|.
 
 use super::Taps;
-use super::windows::{self, Split};
+use super::windows::{self, Kept, Split};
 use crate::number::Float;
 use crate::simd::{Simd, Vectorized};
 use crate::{Isa, Par};
@@ -94,16 +94,12 @@ impl Vectorized for Rows<'_> {
         let [depth, height, width] = &resize.axes;
         let (from, to) = (width.input() * resize.inner, width.output() * resize.inner);
         let heights = height.width();
-        // The plane, depth and heights whose rows are kept.
-        let mut current = usize::MAX;
-        let mut have = 0..0;
+        let mut window = Kept::default();
         for (r, out) in rows.zip(output.chunks_exact_mut(to)) {
             let (plane_z, y) = (r / height.output(), r % height.output());
             let (plane, z) = (plane_z / depth.output(), plane_z % depth.output());
             let (zs, ys) = (depth.inputs(z), height.inputs(y));
-            if current != plane_z {
-                (current, have) = (plane_z, 0..0);
-            }
+            let have = window.move_to(plane_z, ys.clone());
             for (k, z) in zs.clone().enumerate() {
                 for y in ys.clone().filter(|y| !have.contains(y)) {
                     let start = ((plane * depth.input() + z) * height.input() + y) * from;
@@ -112,7 +108,6 @@ impl Vectorized for Rows<'_> {
                     resize_row(s, width, resize.inner, &input[start..start + from], kept);
                 }
             }
-            have = ys.clone();
             let mut fresh = true;
             for (k, wz) in depth.weights_f32(z).iter().enumerate() {
                 for (y, wy) in ys.clone().zip(height.weights_f32(y)) {

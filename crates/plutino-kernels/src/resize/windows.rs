@@ -1,4 +1,5 @@
-//! Output rows that are made of windows of input rows: how they are handed to threads.
+//! Output rows that are made of windows of input rows: how they are handed to threads, and which
+//! input rows a thread has already.
 
 use super::Taps;
 use crate::Par;
@@ -46,4 +47,21 @@ pub(super) fn split<T: Send>(
         };
         task(rows, output, scratch);
     });
+}
+
+/// The rows of a window that are kept.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The plane that they belong to.
+    plane: usize,
+    rows: Range<usize>,
+}
+
+impl Kept {
+    /// Moves the window to these rows; yields those of them that are there already.
+    #[inline(always)]
+    pub(super) fn move_to(&mut self, plane: usize, rows: Range<usize>) -> Range<usize> {
+        let had = std::mem::replace(self, Self { plane, rows });
+        if had.plane == plane { had.rows } else { 0..0 }
+    }
 }

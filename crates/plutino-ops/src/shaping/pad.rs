@@ -5,8 +5,9 @@
 
 use crate::support::assemble::leaf;
 use crate::{
-    Arg, BuildError, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx, PlanError,
-    Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec, register_op,
+    Arg, BuildError, FromParameter, Kernel, LayoutCx, LayoutSupport, NodeReader, Operator, PlanCx,
+    PlanError, Planned, Role, RunCx, RunError, ShapeError, StrideRule, TensorValue, ValueSpec,
+    register_op,
 };
 use plutino_kernels::elementwise::Scalar;
 use plutino_kernels::number::{Complex, Number, WideReal};
@@ -38,19 +39,19 @@ fn function(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
 }
 register_op!(function => "F.pad");
 
-/// A number, or a truth value for masks.
-fn filling(value: Scalar) -> f64 {
-    match value {
-        Scalar::Bool(value) => value.into(),
-        Scalar::Int(value) => value as f64,
-        Scalar::Float(value) => value,
-        Scalar::Complex(value) => value.re,
+/// A real number, or a truth value for masks.
+fn filling(r: &mut NodeReader<'_>) -> Result<f64, BuildError> {
+    match r.or("value", Scalar::Int(0))? {
+        Scalar::Bool(value) => Ok(value.into()),
+        Scalar::Int(value) => Ok(value as f64),
+        Scalar::Float(value) => Ok(value),
+        Scalar::Complex(_) => Err(r.bad("value", f64::EXPECTED)),
     }
 }
 
 /// A function whose padding may be an input.
 fn padded(r: &mut NodeReader<'_>, mode: PadMode) -> Result<Box<dyn Operator>, BuildError> {
-    let fill = filling(r.or("value", Scalar::Int(0))?);
+    let fill = filling(r)?;
     let padding: Arg<Vec<i64>> = match r.arg("pad")? {
         Some(padding) => padding,
         None => Arg::Value(r.required("pad")?),
@@ -317,6 +318,8 @@ mod tests {
         assert_eq!(values::<u8>(&check_values(&*pad, &inputs, &data)[0]), [7, 1, 2]);
         let pad = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=None $input=0");
         assert_eq!(values::<bool>(&check(&*pad, &[tensor([1], &[true])])[0]), [false, true]);
+        let complex = "F.pad p 1 1 0 1 mode=constant pad=(1,0) value=1.0+2.0j $input=0";
+        assert!(try_op(complex, &[]).is_err());
         let masked = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=True $input=0");
         assert_eq!(values::<bool>(&check(&*masked, &[tensor([1], &[false])])[0]), [true, false]);
         let pad = op("F.pad p 1 1 0 1 mode=constant pad=(1,0) value=2.5 $input=0");
