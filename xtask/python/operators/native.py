@@ -103,6 +103,11 @@ CASES = {
         lambda x: (aten.elu(x, 1.5, 2.0, 0.5), aten.elu(x, 1.6732632423543772, 1.0507009873554805, 1), aten.elu(x, 0.5, 1, 2)),
         (3, 5),
     ),
+    "sum_to_size": case(lambda x: (x.sum_to_size(3, 1), x.sum_to_size(4), x.sum_to_size(2, 1, 4)), (2, 3, 4)),
+    "nonzero_static": case(
+        lambda x: (torch.nonzero_static(x, size=4), torch.nonzero_static(x, size=20, fill_value=7)), ints(3, 5, high=2)
+    ),
+    "logsumexp_whole": case(lambda x: (torch.logsumexp(x, 1), torch.logsumexp(x > 2, 0)), ints(3, 5, high=6)),
     "grid_sampler_native": case(lambda x, g: aten.grid_sampler_2d(x, g, 2, 1, False), (1, 2, 5, 6), (1, 3, 4, 2)),
     "pad_circular_native": case(lambda x: aten._pad_circular(x, [1, 2, 0, 3]), (1, 2, 4, 5)),
     "pad_enum": case(lambda x: aten._pad_enum(x, [1, 2, 0, 3], 1), (1, 2, 4, 5)),

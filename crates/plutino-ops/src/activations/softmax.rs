@@ -50,9 +50,9 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     match dtype {
         None => Ok(Box::new(SoftmaxOp { input, kind, dim })),
-        Some(dtype) => {
-            in_dtype("softmax", input, dtype, move || Box::new(SoftmaxOp { input: 0, kind, dim }))
-        }
+        Some(dtype) => in_dtype("softmax", input, Some(dtype), move || {
+            Box::new(SoftmaxOp { input: 0, kind, dim })
+        }),
     }
 }
 register_op!(build => "nn.Softmax", "F.softmax", "nn.Softmin", "F.softmin", "nn.LogSoftmax", "F.log_softmax",

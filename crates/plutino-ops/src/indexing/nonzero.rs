@@ -3,8 +3,10 @@
 //! <https://pytorch.org/docs/stable/generated/torch.nonzero.html>,
 //! <https://pytorch.org/docs/stable/generated/torch.argwhere.html>: a row of numbers for each of
 //! them, in row-major order; or (`as_tuple`, `nonzero_numpy`, `torch.where` of a condition alone) a
-//! vector for each dimension.
+//! vector for each dimension. `nonzero_static` has as many rows as it is told: the first ones, or
+//! all and then rows of one number.
 
+use crate::reduce::planned;
 use crate::support::assemble::leaf;
 use crate::{
     BuildError, Cost, Kernel, NodeReader, Operator, PlanCx, PlanError, Planned, RunCx, RunError,
@@ -30,6 +32,52 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     Ok(Box::new(NonZero { input, vectors, outputs }))
 }
 register_op!(build => "torch.nonzero", "torch.argwhere", "torch.nonzero_numpy");
+
+/// Positions in so many rows.
+#[derive(Debug)]
+struct NonZeroStatic {
+    input: usize,
+    rows: usize,
+    fill: i64,
+}
+
+fn build_static(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
+    let (size, fill) = (r.required::<i64>("size")?, r.or("fill_value", -1)?);
+    let rows = usize::try_from(size).map_err(|_| r.bad("size", "a number of rows"))?;
+    Ok(Box::new(NonZeroStatic { input: r.required_input("input")?, rows, fill }))
+}
+register_op!(build_static => "torch.nonzero_static");
+
+impl Operator for NonZeroStatic {
+    fn infer(&self, inputs: &[ValueSpec]) -> Result<Vec<ValueSpec>, ShapeError> {
+        let shape = Shape::from([self.rows, TensorValue::at(inputs, self.input)?.shape().rank()]);
+        shape.checked_numel()?;
+        Ok(vec![ValueSpec::tensor(DType::I64, shape)])
+    }
+
+    fn plan(&self, cx: &PlanCx<'_>) -> Result<Planned, PlanError> {
+        let (x, input) = (TensorValue::at(cx.inputs, self.input)?, leaf(cx.inputs, self.input));
+        let (dtype, shape, fill) = (x.dtype(), x.shape().clone(), self.fill);
+        Ok(planned("nonzero_static", move |cx| {
+            let y = cx.outputs.take::<i64>(0)?;
+            let mut rows = y.chunks_exact_mut(shape.rank().max(1));
+            for_numbers!(dtype, T => {
+                let zero = <T as Number>::Wide::ZERO;
+                let elements = stop::paced(cx.inputs.get::<T>(input)?, 2).enumerate();
+                let found = elements.filter(|(_, x)| x.widen() != zero).map(|(number, _)| number);
+                found.zip(rows.by_ref()).for_each(|(number, row)| {
+                    positions(&shape, std::iter::once(number), |d, _, index| row[d] = index);
+                });
+            });
+            rows.for_each(|row| row.fill(fill));
+            Ok(stop::check()?)
+        }))
+    }
+
+    fn cost(&self, inputs: &[ValueSpec], outputs: &[ValueSpec]) -> Cost {
+        Cost::moved(inputs, outputs)
+    }
+}
 
 /// `torch.where(condition)`: the positions at which it holds.
 pub(crate) fn where_holds(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
@@ -126,7 +174,7 @@ impl Kernel for Positions {
 
 #[cfg(test)]
 mod tests {
-    use crate::testkit::{check, infer, iota, op, specs, tensor};
+    use crate::testkit::{check, infer, iota, op, specs, tensor, try_op};
     use num_complex::Complex;
     use plutino_tensor::{DType, Tensor};
 
@@ -143,6 +191,24 @@ mod tests {
         assert_eq!(run(iota([0, 3])), Tensor::zeros(DType::I64, [0, 2]).unwrap());
         let z = tensor([2], &[Complex::new(0.0f32, 1.0), Complex::new(0.0, 0.0)]);
         assert_eq!(run(z), tensor([1, 1], &[0i64]));
+    }
+
+    #[test]
+    fn as_many_rows_as_are_told() {
+        let x = tensor([2, 3], &[0.0f32, 1.0, f32::NAN, -0.0, 0.0, 2.0]);
+        let run = |rest: &str, x: &Tensor| {
+            let line = format!("torch.nonzero_static n 1 1 0 1 {rest}");
+            check(&*op(&line), std::slice::from_ref(x)).remove(0)
+        };
+        assert_eq!(run("size=2", &x), tensor([2, 2], &[0i64, 1, 0, 2]));
+        assert_eq!(run("size=3", &x), tensor([3, 2], &[0i64, 1, 0, 2, 1, 2]));
+        let five = tensor([5, 2], &[0i64, 1, 0, 2, 1, 2, -1, -1, -1, -1]);
+        assert_eq!(run("size=5", &x), five);
+        let filled = tensor([2, 1], &[1i64, 7]);
+        assert_eq!(run("size=2 fill_value=7", &tensor([2], &[false, true])), filled);
+        assert_eq!(run("size=0", &x), Tensor::zeros(DType::I64, [0, 2]).unwrap());
+        assert_eq!(run("size=2", &tensor([], &[3i64])), Tensor::zeros(DType::I64, [2, 0]).unwrap());
+        assert!(try_op("torch.nonzero_static n 1 1 0 1 size=-1", &[]).is_err());
     }
 
     #[test]

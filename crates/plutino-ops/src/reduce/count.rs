@@ -42,7 +42,7 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     match dtype {
         None => Ok(Box::new(Count { input, what, dims })),
-        Some(dtype) => in_dtype("nansum", input, dtype, move || {
+        Some(dtype) => in_dtype("nansum", input, Some(dtype), move || {
             Box::new(Count { input: 0, what, dims: dims.clone() })
         }),
     }

@@ -60,8 +60,8 @@ fn reduce(r: &mut NodeReader<'_>, what: What) -> Result<Box<dyn Operator>, Build
     let (dims, dtype) = (Dims::read(r)?, r.optional::<DType>("dtype")?);
     let input = r.required_input("input")?;
     match dtype {
-        None => Ok(Box::new(Reduce { input, what, dims })),
-        Some(dtype) => in_dtype(what.name(), input, dtype, move || {
+        None if what != What::LogSumExp => Ok(Box::new(Reduce { input, what, dims })),
+        _ => in_dtype(what.name(), input, dtype, move || {
             Box::new(Reduce { input: 0, what, dims: dims.clone() })
         }),
     }
@@ -420,6 +420,7 @@ mod tests {
                 .all(|x| x.is_nan())
         );
         let log = op("torch.logsumexp r 1 1 0 1 dim=(1) keepdim=False $input=0");
+        assert_eq!(check(&*log, &[tensor([1, 1], &[7i64])]), [tensor([1], &[7.0f32])]);
         assert_eq!(values::<f32>(&check(&*log, &[empty])[0]), [f32::NEG_INFINITY; 2]);
     }
 

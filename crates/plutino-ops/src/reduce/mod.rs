@@ -7,6 +7,7 @@
 //!   values;
 //! - `order`: medians, k-th elements, modes; `quantile`: quantiles;
 //! - `scan`: cumulative sums and products, extrema, log-sums;
+//! - `sum_to_size`: sums over what broadcasting would repeat;
 //! - `truth`: whether any element, or each, is not zero.
 
 mod count;
@@ -16,6 +17,7 @@ mod norms;
 mod order;
 mod quantile;
 mod scan;
+mod sum_to_size;
 mod truth;
 
 use crate::{

@@ -177,8 +177,14 @@ impl Norm {
                 let text = format!("dim=({first}) keepdim={keepdim}");
                 steps.push(StepText::new("torch.sum", &["sizes"], "sums", &text));
                 let text = format!("dim=({second}) keepdim={keepdim}");
-                let extremum = if p > 0.0 { "torch.amax" } else { "torch.amin" };
-                steps.push(StepText::new(extremum, &["sums"], "norm", &text));
+                // The greatest of no sums is 0; there is no least one.
+                let of_nothing = shape.get(if p.abs() == 1.0 { columns } else { rows }) == Some(&0);
+                let kind = match p > 0.0 {
+                    true if of_nothing => "torch.sum",
+                    true => "torch.amax",
+                    false => "torch.amin",
+                };
+                steps.push(StepText::new(kind, &["sums"], "norm", &text));
                 return Ok(());
             }
             Order::Number(p) => return Err(invalid(format!("matrices have no norm of order {p}"))),
@@ -316,6 +322,26 @@ mod tests {
 
     fn run(line: &str, x: &Tensor) -> Tensor {
         check(&*op(line), std::slice::from_ref(x)).remove(0)
+    }
+
+    #[test]
+    fn of_matrices_of_nothing() {
+        for (order, shape, zero) in [
+            ("inf", [0, 0], true),
+            ("inf", [3, 0], true),
+            ("1", [0, 3], true),
+            ("1", [3, 0], true),
+            ("-inf", [3, 0], true),
+            ("-inf", [0, 3], false),
+            ("-1", [3, 0], false),
+        ] {
+            let line = format!("torch.linalg.norm n 1 1 0 1 ord={order}");
+            let x = Tensor::zeros(DType::F32, shape).unwrap();
+            match zero {
+                true => assert_eq!(run(&line, &x), tensor([], &[0.0f32]), "{order} {shape:?}"),
+                false => drop(error(&*op(&line), &[x])),
+            }
+        }
     }
 
     #[test]

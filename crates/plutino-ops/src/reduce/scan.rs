@@ -28,9 +28,9 @@ fn build(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let input = r.required_input("input")?;
     match dtype {
         None => Ok(Box::new(Cumulative { input, kind, dim })),
-        Some(dtype) => {
-            in_dtype("scan", input, dtype, move || Box::new(Cumulative { input: 0, kind, dim }))
-        }
+        Some(dtype) => in_dtype("scan", input, Some(dtype), move || {
+            Box::new(Cumulative { input: 0, kind, dim })
+        }),
     }
 }
 register_op!(build => "torch.cumsum", "torch.cumprod");

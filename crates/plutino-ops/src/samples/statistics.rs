@@ -234,10 +234,11 @@ struct Renorm {
 fn renorm(r: &mut NodeReader<'_>) -> Result<Box<dyn Operator>, BuildError> {
     let (p, most): (f64, f64) = (r.required("p")?, r.required("maxnorm")?);
     let dim = r.required("dim")?;
-    for (key, x) in [("p", p), ("maxnorm", most)] {
-        if !(x >= 0.0 && x.is_finite()) || (key == "p" && x == 0.0) {
-            return Err(r.bad(key, "a finite number above 0"));
-        }
+    if p <= 0.0 || p.is_nan() {
+        return Err(r.bad("p", "a number above 0, or inf"));
+    }
+    if !(most >= 0.0 && most.is_finite()) {
+        return Err(r.bad("maxnorm", "a finite number, at least 0"));
     }
     composed(Renorm { input: r.required_input("input")?, p, dim, most })
 }
@@ -444,6 +445,8 @@ mod tests {
         error(&*op("torch.trace t 1 1 0 1"), &[iota([2, 2, 2])]);
         let y = run("torch.renorm r 1 1 0 1 p=1 dim=0 maxnorm=6", std::slice::from_ref(&x));
         assert_close(&y, &tensor([2, 3], &[0.0f32, 1.0, 2.0, 1.5, 2.0, 2.5]), 1e-6);
+        let y = run("torch.renorm r 1 1 0 1 p=inf dim=0 maxnorm=4", std::slice::from_ref(&x));
+        assert_close(&y, &tensor([2, 3], &[0.0f32, 1.0, 2.0, 2.4, 3.2, 4.0]), 1e-6);
         assert!(try_op("torch.renorm r 1 1 0 1 p=0 dim=0 maxnorm=6", &[]).is_err());
         let both = [x, tensor([1, 3], &[0.0f32, 1.0, 2.0])];
         let y = run("torch.dist d 2 1 0 1 2", &both);

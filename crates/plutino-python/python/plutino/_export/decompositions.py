@@ -21,6 +21,9 @@ def table() -> Table:
         aten.linalg_tensorinv.default: _tensorinv,
         aten.linalg_tensorsolve.default: _tensorsolve,
         aten.as_strided_scatter.default: _as_strided_scatter,
+        aten.index_fill.int_Scalar: _index_fill,
+        aten.full_like.default: _full_like,
+        aten.linalg_matrix_exp.default: _matrix_exp,
         aten.full.default: _full,
         aten.fill.Scalar: _fill,
         aten.masked_fill.Scalar: _masked_fill,
@@ -31,8 +34,15 @@ def table() -> Table:
     found.update(torch._decomp.get_decompositions([aten._native_batch_norm_legit_functional]))
     for overload in ("Scalar", "ScalarSelf", "ScalarOther"):
         found[getattr(aten.where, overload)] = _where
+    for name in ("addmm", "baddbmm", "addbmm", "addmv", "addr"):
+        found[getattr(aten, name).default] = _added_product(name)
+    for overload in aten.gradient.overloads():
+        if overload.startswith("tensorarray"):
+            gradient = getattr(aten.gradient, overload)
+            found[gradient] = gradient.decompose
     for name, make in _OF_COMPLEX.items():
-        several = ("default", "dim", "correction") if name in ("var", "std") else ("default",)
+        spread = ("default", "dim", "correction")
+        several = spread if name.startswith(("var", "std")) else ("default",)
         for overload in several:
             found[getattr(getattr(aten, name), overload)] = _of_complex(make)
     return found
@@ -48,6 +58,12 @@ _OF_COMPLEX: Dict[str, Callable[..., Any]] = {
     "tanh": lambda x: -1j * (1j * x).tan(),
     "var": lambda x, *args, **options: _variance(x, *args, **options),
     "std": lambda x, *args, **options: _variance(x, *args, **options).sqrt(),
+    "var_mean": lambda x, *args, **options: (_variance(x, *args, **options), _mean(x, *args, **options)),
+    "std_mean": lambda x, *args, **options: (
+        _variance(x, *args, **options).sqrt(),
+        _mean(x, *args, **options),
+    ),
+    "silu": lambda x: x * (1 / (1 + (-x).exp())),
 }
 
 
@@ -68,6 +84,12 @@ def _variance(x: Any, *args: Any, **options: Any) -> Any:
     import torch
 
     return torch.var(x.real, *args, **options) + torch.var(x.imag, *args, **options)
+
+
+def _mean(x: Any, dim: Any = None, *_: Any, keepdim: bool = False, **__: Any) -> Any:
+    """The mean of what has this variance; ``unbiased`` may stand where ``dim`` does."""
+    dim = None if isinstance(dim, bool) or dim is None else list(dim)
+    return x.mean(dim or tuple(range(x.dim())), keepdim)
 
 
 # Complex numbers among parameters
@@ -104,6 +126,39 @@ def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return torch.masked_fill(x, mask, _number(value, x.dtype))
 
 
+def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
+    import torch
+
+    if not isinstance(value, complex):
+        return NotImplemented
+    return torch.index_fill(x, dim, index, _number(value, x.dtype))
+
+
+def _full_like(x: Any, value: Any, *, dtype: Any = None, **places: Any) -> Any:
+    if not isinstance(value, complex):
+        return NotImplemented
+    return _number(value, x.dtype if dtype is None else dtype).expand(x.shape)
+
+
+def _added_product(name: str) -> Callable[..., Any]:
+    import torch
+
+    product = {
+        "addmm": torch.mm,
+        "baddbmm": torch.bmm,
+        "addbmm": lambda a, b: torch.bmm(a, b).sum(0),
+        "addmv": torch.mv,
+        "addr": torch.outer,
+    }[name]
+
+    def decomposed(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        if not isinstance(beta, complex) and not isinstance(alpha, complex):
+            return NotImplemented
+        return beta * x + alpha * product(a, b)
+
+    return decomposed
+
+
 def _compared(function: Any, x: Any, value: Any) -> Any:
     import torch
 
@@ -138,6 +193,15 @@ def _as_strided_scatter(
         return NotImplemented
     places = torch.arange(x.numel()).as_strided(size, stride, storage_offset or 0)
     return torch.put(x, places, source)
+
+
+def _matrix_exp(x: Any) -> Any:
+    """Of halves, in f32: PyTorch rounds every step."""
+    import torch
+
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return NotImplemented
+    return torch.linalg.matrix_exp(x.float()).to(x.dtype)
 
 
 def _conv_tbc(x: Any, weight: Any, bias: Any, padding: int = 0) -> Any:
