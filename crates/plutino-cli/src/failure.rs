@@ -119,7 +119,7 @@ impl From<TensorError> for Failure {
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         match error {
-            e if e.is_limit() => Self::Limit(e.to_string()),
+            e if e.is_limit() || e.is_out_of_memory() => Self::Limit(e.to_string()),
             _ => Self::Model(error.to_string()),
         }
     }

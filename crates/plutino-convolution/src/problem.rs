@@ -129,10 +129,20 @@ pub enum ConvError {
     },
     /// A matrix product that a convolution consists of.
     #[error(transparent)]
-    Product(#[from] GemmError),
+    Product(GemmError),
     /// The system refused memory for the packed weights, or a source cannot be read.
     #[error(transparent)]
     Memory(#[from] plutino_tensor::TensorError),
+}
+
+impl From<GemmError> for ConvError {
+    /// Memory that is refused is the same wherever it is asked for.
+    fn from(error: GemmError) -> Self {
+        match error {
+            GemmError::Memory(error) => error.into(),
+            error => Self::Product(error),
+        }
+    }
 }
 
 /// What the padding around an image holds.

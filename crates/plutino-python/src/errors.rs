@@ -4,9 +4,9 @@
 //! which class, and what its fields are.
 
 use plutino::ir::{LoadError, quote};
-use plutino::ops::{Location, PlanError, RunError, ShapeError};
+use plutino::ops::Location;
 use plutino::runtime::UndecodedOperators;
-use plutino::{ModelError, SessionError, StateError, StoreError, TensorError};
+use plutino::{ModelError, SessionError, StateError, TensorError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -114,9 +114,14 @@ impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         let message = error.to_string();
         let class = |name| Self::new(name, message.clone());
+        let refused =
+            error.tensor_error().map(|inner| tensor(inner, "ModelError", message.clone()));
         match error {
             ModelError::Load(error) => load(error, message),
-            ModelError::Operators(list) => undecoded(&list, message),
+            ModelError::Operators(list) => match refused {
+                Some(refused) => refused.with("file", list.file),
+                None => undecoded(&list, message),
+            },
             ModelError::TooLarge { file, at, .. } => {
                 class("TooLarge").with("file", file).at(at.as_deref())
             }
@@ -125,8 +130,8 @@ impl From<ModelError> for Failure {
                 .with("file", file)
                 .with("needed", needed)
                 .with("budget", budget),
-            ModelError::Memory { file, source } => {
-                tensor(&source, "ModelError", message).with("file", file)
+            ModelError::Memory { file, .. } => {
+                refused.unwrap_or_else(|| class("ModelError")).with("file", file)
             }
             ModelError::Cycle { file, .. }
             | ModelError::TooManyOutputs { file, .. }
@@ -200,11 +205,12 @@ impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
         let message = error.to_string();
         let class = |name| Self::new(name, message.clone());
-        // What an operator meets may be memory that is refused.
-        let operator = |inner: Option<&TensorError>, location: &Location| match inner {
-            Some(inner) => tensor(inner, "OperatorError", message.clone()).at(Some(location)),
-            None => class("OperatorError").at(Some(location)),
+        // What is met may be memory that is refused.
+        let met_as = |name: &'static str| match error.tensor_error() {
+            Some(inner) => tensor(inner, name, message.clone()),
+            None => class(name),
         };
+        let operator = |location: &Location| met_as("OperatorError").at(Some(location));
         // What a body of control flow meets is of the same class as elsewhere.
         let mut met = &error;
         while let SessionError::Inside { source, .. } = met {
@@ -221,9 +227,7 @@ impl From<SessionError> for Failure {
             SessionError::Symbol { second_input, .. } => {
                 class("InputError").with("input", second_input.as_str())
             }
-            SessionError::Feed { name, source } => {
-                tensor(source, "InputError", message.clone()).with("input", name.as_str())
-            }
+            SessionError::Feed { name, .. } => met_as("InputError").with("input", name.as_str()),
             SessionError::NoSuchOperand { name, .. }
             | SessionError::NoReference { name }
             | SessionError::FedTwice { name } => class("InputError").with("input", name.as_str()),
@@ -231,33 +235,12 @@ impl From<SessionError> for Failure {
                 .with("input", missing.first().cloned().unwrap_or_default())
                 .with("missing", missing.clone())
                 .with("instead", instead.clone()),
-            SessionError::Shape { location, source, inputs } => {
-                let inner = match source {
-                    ShapeError::Tensor(inner) => Some(inner),
-                    _ => None,
-                };
-                operator(inner, location).with("inputs", inputs.as_str())
+            SessionError::Shape { location, inputs, .. }
+            | SessionError::Plan { location, inputs, .. } => {
+                operator(location).with("inputs", inputs.as_str())
             }
-            SessionError::Plan { location, source, inputs } => {
-                let inner = match source {
-                    PlanError::Tensor(inner) | PlanError::Shape(ShapeError::Tensor(inner)) => {
-                        Some(inner)
-                    }
-                    _ => None,
-                };
-                operator(inner, location).with("inputs", inputs.as_str())
-            }
-            SessionError::Run { location, source } => {
-                let inner = match source {
-                    RunError::Tensor(inner) => Some(inner),
-                    _ => None,
-                };
-                operator(inner, location)
-            }
-            SessionError::Store(StoreError::Tensor(inner)) => {
-                tensor(inner, "StoreError", message.clone())
-            }
-            SessionError::Store(_) => class("StoreError"),
+            SessionError::Run { location, .. } => operator(location),
+            SessionError::Store(_) => met_as("StoreError"),
             SessionError::State(error) => class("StateError").with("input", carried(error)),
             SessionError::TooLarge { at, .. } => class("TooLarge").at(at.as_deref()),
             SessionError::Cancelled { done, steps, at } => {
@@ -270,7 +253,7 @@ impl From<SessionError> for Failure {
             SessionError::Budget { needed, budget } => {
                 class("BudgetExceeded").with("needed", *needed).with("budget", *budget)
             }
-            SessionError::Tensor(inner) => tensor(inner, "Error", message.clone()),
+            SessionError::Tensor(_) => met_as("Error"),
             SessionError::Internal(_) => class("InternalError"),
             _ => class("Error"),
         }

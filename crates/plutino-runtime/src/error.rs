@@ -4,7 +4,9 @@ use crate::state::StateError;
 use crate::store::StoreError;
 use plutino_ir::topo::CycleError;
 use plutino_ir::{DefineError, Interrupted, TooLarge, quote, quote_path};
-use plutino_ops::{BuildError, DuplicateKind, Location, PlanError, RunError, ShapeError};
+use plutino_ops::{
+    BuildError, BuildProblem, DuplicateKind, Location, PlanError, RunError, ShapeError,
+};
 use plutino_tensor::{DType, TensorError};
 
 /// A model could not be loaded.
@@ -125,7 +127,24 @@ impl ModelError {
                 matches!(error.kind, ParseErrorKind::TooLarge(_))
             }
             Self::Define(error) => error.problem.is_limit(),
-            _ => false,
+            _ => matches!(self.tensor_error(), Some(TensorError::Budget { .. })),
+        }
+    }
+
+    /// Whether the system had no memory left.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self.tensor_error(), Some(TensorError::OutOfMemory { .. }))
+    }
+
+    /// What is wrong with a tensor, such as memory that is refused, in whichever operator that was.
+    pub fn tensor_error(&self) -> Option<&TensorError> {
+        match self {
+            Self::Memory { source, .. } => Some(source),
+            Self::Operators(all) => all.nodes.iter().find_map(|node| match &node.problem {
+                BuildProblem::Tensor(error) => Some(error),
+                _ => None,
+            }),
+            _ => None,
         }
     }
 }
@@ -413,6 +432,14 @@ impl SessionError {
         Self::Internal(what.into())
     }
 
+    /// Of a result that could not be handed out.
+    pub(crate) fn of_result(error: RunError) -> Self {
+        match error {
+            RunError::Tensor(error) => error.into(),
+            error => Self::internal(error.to_string()),
+        }
+    }
+
     /// Whether a limit set by the caller ended the work: cancellation, deadline, memory budget, or
     /// how large plans may be.
     pub fn is_limit(&self) -> bool {
@@ -422,17 +449,18 @@ impl SessionError {
             | Self::Budget { .. }
             | Self::TooLarge { .. } => true,
             Self::Inside { source, .. } => source.is_limit(),
-            _ => matches!(self.of_tensor(), Some(TensorError::Budget { .. })),
+            _ => matches!(self.tensor_error(), Some(TensorError::Budget { .. })),
         }
     }
 
     /// Whether the system had no memory left.
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self.of_tensor(), Some(TensorError::OutOfMemory { .. }))
+        matches!(self.tensor_error(), Some(TensorError::OutOfMemory { .. }))
     }
 
-    /// What is wrong with a tensor, wherever that was.
-    fn of_tensor(&self) -> Option<&TensorError> {
+    /// What is wrong with a tensor, such as memory that is refused, in whichever operator or body
+    /// that was.
+    pub fn tensor_error(&self) -> Option<&TensorError> {
         match self {
             Self::Tensor(e)
             | Self::Feed { source: e, .. }
@@ -441,7 +469,7 @@ impl SessionError {
             | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
             | Self::Run { source: RunError::Tensor(e), .. }
             | Self::Store(StoreError::Tensor(e)) => Some(e),
-            Self::Inside { source, .. } => source.of_tensor(),
+            Self::Inside { source, .. } => source.tensor_error(),
             _ => None,
         }
     }

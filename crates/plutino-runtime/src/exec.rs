@@ -554,7 +554,7 @@ impl Run<'_> {
                     let to = tensor.as_mut_bytes()?;
                     blocks
                         .lend(&[*region], &[], |bytes| to.copy_from_slice(bytes), |_| ())
-                        .map_err(|e| SessionError::internal(e.to_string()))?;
+                        .map_err(SessionError::of_result)?;
                     results.push(Done::Tensor(tensor));
                 }
                 Fetch::Leaf { of, name, spec, source, dtype } => {
@@ -562,7 +562,7 @@ impl Run<'_> {
                     let spec = spec.clone().unwrap_or(TensorSpec::new(*dtype, [0]));
                     let tensor = self
                         .tensor(*source, &spec, blocks, &handed.heap)
-                        .map_err(|e| SessionError::internal(e.to_string()))?;
+                        .map_err(SessionError::of_result)?;
                     results.push(Done::Tensor(tensor));
                 }
             }

@@ -210,7 +210,7 @@ fn sum_of_biases(weight: &str, biases: &[Option<&Source>], rows: usize) -> Optio
     let sums = Tensor::from_slice(&sums, [rows]).ok()?;
     let spec = TensorSpec::new(DType::F32, [rows]);
     let name = format!("{weight} + bias").into();
-    Some(Some(Source::Stored(Weight::computed(name, spec, Some(&sums)))))
+    Some(Some(Source::Stored(Weight::computed(name, spec, Some(sums)))))
 }
 
 impl MakeWeight for Sum {

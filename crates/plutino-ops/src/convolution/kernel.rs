@@ -21,13 +21,15 @@ use std::sync::Arc;
 
 /// The error of sizes that do not go together.
 pub(crate) fn shape_error(error: ConvError) -> ShapeError {
-    ShapeError::Invalid(error.to_string())
+    match error {
+        ConvError::Memory(error) => error.into(),
+        error => ShapeError::Invalid(error.to_string()),
+    }
 }
 
 /// The error of a convolution that cannot be planned.
 pub(crate) fn plan_error(error: ConvError) -> PlanError {
     match error {
-        ConvError::Memory(error) => error.into(),
         ConvError::NoAlgorithm(_) => PlanError::Unsupported(error.to_string()),
         error => shape_error(error).into(),
     }
@@ -35,7 +37,10 @@ pub(crate) fn plan_error(error: ConvError) -> PlanError {
 
 /// The error of a kernel whose plan does not fit its run.
 pub(crate) fn run_error(error: ConvError) -> RunError {
-    RunError::Internal(error.to_string())
+    match error {
+        ConvError::Memory(error) => error.into(),
+        error => RunError::Internal(error.to_string()),
+    }
 }
 
 /// The algorithm for a convolution in one of these layouts.

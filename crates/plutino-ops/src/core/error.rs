@@ -139,9 +139,22 @@ pub enum BuildProblem {
         /// What the file says.
         found: usize,
     },
+    /// Memory or tensors, where weights are computed.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     /// Anything else.
     #[error("{}", told(.0))]
     Invalid(String),
+}
+
+impl From<PlanError> for BuildProblem {
+    /// Of a weight that is read while decoding.
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Tensor(error) => error.into(),
+            error => Self::Invalid(error.to_string()),
+        }
+    }
 }
 
 /// The shapes, dtypes or known values of the inputs do not suit the operator.

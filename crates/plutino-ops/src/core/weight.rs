@@ -124,8 +124,14 @@ impl Weight {
 
     /// The weight of this name that was computed while decoding; without `tensor`, one of a model
     /// that was loaded without weights.
-    pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<&Tensor>) -> Self {
-        let data = tensor.map(|t| WeightData::InMemory(Bytes::copy_from_slice(t.as_bytes()), None));
+    pub(crate) fn computed(name: Arc<str>, spec: TensorSpec, tensor: Option<Tensor>) -> Self {
+        struct Owner(Tensor);
+        impl AsRef<[u8]> for Owner {
+            fn as_ref(&self) -> &[u8] {
+                self.0.as_bytes()
+            }
+        }
+        let data = tensor.map(|t| WeightData::InMemory(Bytes::from_owner(Owner(t)), None));
         Self { name, spec, data: data.map(Data::Stored), scale: None }
     }
 

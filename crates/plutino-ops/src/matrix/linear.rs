@@ -272,7 +272,10 @@ pub(crate) fn plan_error(error: GemmError) -> PlanError {
 
 /// The error of a kernel whose plan does not fit its run.
 pub(crate) fn run_error(error: GemmError) -> RunError {
-    RunError::Internal(error.to_string())
+    match error {
+        GemmError::Memory(error) => error.into(),
+        error => RunError::Internal(error.to_string()),
+    }
 }
 
 /// A linear layer of f32.

@@ -64,13 +64,10 @@ fn dequantized(r: &mut NodeReader<'_>, shape: &[usize]) -> Result<Stored, BuildE
     let parameters = [r.weight(SCALES, &shape[..1])?, r.weight(ZERO_POINTS, &shape[..1])?];
     let spec = TensorSpec::new(DType::F32, shape);
     let numbers = match weight.is_loaded() {
-        true => {
-            let numbers = numbers(&weight, &parameters);
-            Some(numbers.map_err(|e| r.error(BuildProblem::Invalid(e.to_string())))?)
-        }
+        true => Some(numbers(&weight, &parameters).map_err(|e| r.error(e.into()))?),
         false => None,
     };
-    Ok((Weight::computed(weight.name, spec, numbers.as_ref()), bias))
+    Ok((Weight::computed(weight.name, spec, numbers), bias))
 }
 
 /// (q - zero point) x scale, of each output channel its own: computed in f32, as PyTorch does.

@@ -173,7 +173,7 @@ pub(crate) fn with_affine(
         affine.scale.iter().zip(affine.shift.iter()).enumerate().map(sum).collect();
     let name = format!("{} + bias", scaled.name).into();
     let bias = Tensor::from_slice(&bias, [bias.len()]).ok()?;
-    let bias = Weight::computed(name, bias.spec(), Some(&bias));
+    let bias = Weight::computed(name, bias.spec(), Some(bias));
     scaled.is_loaded().then_some((Source::Stored(scaled), Source::Stored(bias)))
 }
 

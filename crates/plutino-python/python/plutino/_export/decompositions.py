@@ -23,7 +23,8 @@ def table() -> Table:
         aten.as_strided_scatter.default: _as_strided_scatter,
         aten.index_fill.int_Scalar: _index_fill,
         aten.full_like.default: _full_like,
-        aten.linalg_matrix_exp.default: _matrix_exp,
+        aten.gradient.tensorarrayint: _gradient,
+        aten.gradient.tensorarray: _gradient,
         aten.full.default: _full,
         aten.fill.Scalar: _fill,
         aten.masked_fill.Scalar: _masked_fill,
@@ -36,10 +37,6 @@ def table() -> Table:
         found[getattr(aten.where, overload)] = _where
     for name in ("addmm", "baddbmm", "addbmm", "addmv", "addr"):
         found[getattr(aten, name).default] = _added_product(name)
-    for overload in aten.gradient.overloads():
-        if overload.startswith("tensorarray"):
-            gradient = getattr(aten.gradient, overload)
-            found[gradient] = gradient.decompose
     for name, make in _OF_COMPLEX.items():
         spread = ("default", "dim", "correction")
         several = spread if name.startswith(("var", "std")) else ("default",)
@@ -195,13 +192,30 @@ def _as_strided_scatter(
     return torch.put(x, places, source)
 
 
-def _matrix_exp(x: Any) -> Any:
-    """Of halves, in f32: PyTorch rounds every step."""
+def _gradient(x: Any, *, spacing: Sequence[Any], dim: Any = None, edge_order: int = 1) -> Any:
+    """Along dimensions whose coordinates are tensors; a constant spacing has an operator."""
     import torch
 
-    if x.dtype not in (torch.float16, torch.bfloat16):
-        return NotImplemented
-    return torch.linalg.matrix_exp(x.float()).to(x.dtype)
+    dims = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
+    parts = []
+    for at, place in zip(dims, spacing):
+        f = x.movedim(at, -1)
+        before, after = place.diff()[:-1], place.diff()[1:]
+        both = before + after
+        a, b, c = -after / (before * both), (after - before) / (before * after), before / (after * both)
+        inner = a * f[..., :-2] + b * f[..., 1:-1] + c * f[..., 2:]
+        if edge_order == 1:
+            slopes = f.diff() / place.diff()
+            first, last = slopes[..., :1], slopes[..., -1:]
+        else:
+            p, q, r = before[:1], after[:1], both[:1]
+            weights = -(p + r) / (p * r), r / (p * q), -p / (q * r)
+            first = sum(w * f[..., i : i + 1] for i, w in enumerate(weights))
+            p, q, r = before[-1:], after[-1:], both[-1:]
+            weights = q / (p * r), -r / (p * q), (q + r) / (q * r)
+            last = sum(w * f[..., i : i + 1] for i, w in enumerate(weights, f.shape[-1] - 3))
+        parts.append(torch.cat([first, inner, last], -1).movedim(-1, at))
+    return parts
 
 
 def _conv_tbc(x: Any, weight: Any, bias: Any, padding: int = 0) -> Any:
