@@ -6,10 +6,12 @@
 //! - [`halves`]: f16 and bf16 as f32, and back.
 //! - [`PackKey`]: what tells packed weights apart.
 //! - [`sort`]: long lists in order, until somebody asks for an end.
+//! - [`extent`]: how many elements sizes ask for, and whether strides give each a place of its own.
 //! - [`tiles`]: matrix units, which multiply tiles of bf16, and their emulation.
 //! - [`math`], [`activation`]: functions of vectors; [`row`]: one pass over a row.
 
 pub mod activation;
+pub mod extent;
 pub mod halves;
 mod inout;
 pub mod math;

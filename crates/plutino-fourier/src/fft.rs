@@ -8,6 +8,7 @@
 //! a line.
 
 use plutino_cpu::Par;
+use plutino_cpu::extent::elements;
 use plutino_cpu::number::{Number, Real, Wide};
 use plutino_cpu::par::{Refusal, SharedMut, stop};
 use plutino_tensor::{Complex, TensorError, alloc};
@@ -232,7 +233,8 @@ pub fn mirror<R: FftReal>(
     whole: &mut [Complex<R>],
 ) {
     let m = n / 2 + 1;
-    assert!(half.len() == outer * m * inner && whole.len() == outer * n * inner, "spectra");
+    assert_eq!(Some(half.len()), elements([outer, m, inner]), "halves of spectra");
+    assert_eq!(Some(whole.len()), elements([outer, n, inner]), "spectra");
     if whole.is_empty() {
         return;
     }

@@ -9,6 +9,7 @@
 
 use crate::fft::{FftReal, Lines, mirror};
 use plutino_cpu::Par;
+use plutino_cpu::extent::elements;
 use plutino_tensor::{Complex, TensorError, alloc};
 use std::ops::Range;
 
@@ -73,7 +74,7 @@ pub fn analyse<R: FftReal>(
     signals: &[Complex<R>],
     frames: &mut [Complex<R>],
 ) -> Result<(), TensorError> {
-    assert_eq!(signals.len(), f.batch * f.signal, "signals");
+    assert_eq!(Some(signals.len()), elements([f.batch, f.signal]), "signals");
     assert!(frames.len() == f.len() && window.len() == f.frame && lines.len() == f.frame, "frames");
     let rows = GRAIN.div_ceil(f.frame.max(1));
     par.chunks_mut(frames, rows * f.frame, |task, frames| {
@@ -150,7 +151,7 @@ pub fn synthesise<R: FftReal>(
     signals: &mut [Complex<R>],
 ) -> Result<(), SynthesisError> {
     assert!(frames.len() == f.len() && window.len() == f.frame && lines.len() == f.frame, "frames");
-    assert_eq!(signals.len(), f.batch * range.len(), "signals");
+    assert_eq!(Some(signals.len()), elements([f.batch, range.len()]), "signals");
     if spectra.len() == frames.len() {
         frames.copy_from_slice(spectra);
     } else {

@@ -8,6 +8,7 @@
 
 use crate::Par;
 use crate::copy::Walk;
+use crate::extent::disjoint;
 use crate::number::{Number, Wide};
 use crate::par::SharedMut;
 
@@ -28,12 +29,16 @@ pub struct Vectors {
 /// Computes the cross products of the vectors of `a` and `b`.
 ///
 /// # Panics
-/// Where a vector lies outside its slice, or `lens` and `steps` are of different length.
+/// Where a vector lies outside its slice, two of the output may overlap, or `lens` and `steps` are
+/// of different length.
 pub fn cross<T: Number>(par: &Par, vectors: &Vectors, a: &[T], b: &[T], y: &mut [T]) {
     let Vectors { lens, steps, inner } = vectors;
     assert_eq!(lens.len(), steps.len(), "dimensions of a cross product");
-    let count = lens.iter().product();
-    assert!(y.len() >= count * 3, "output of a cross product");
+    let mut dims: Vec<_> = lens.iter().zip(steps).map(|(n, s)| (*n, s[2].unsigned_abs())).collect();
+    dims.push((3, inner[2]));
+    assert!(disjoint(&mut dims, 1).is_some(), "the vectors of a cross product overlap");
+    let count = lens.iter().product(); // of elements that all have places of their own
+    assert!(y.len() / 3 >= count, "output of a cross product");
     let y = SharedMut::new(y);
     par.split(count, GRAIN, |range| {
         let mut walk = Walk::new(lens, steps, [0; 3], range.start);
@@ -44,8 +49,8 @@ pub fn cross<T: Number>(par: &Par, vectors: &Vectors, a: &[T], b: &[T], y: &mut 
             for i in 0..3 {
                 let (j, k) = ((i + 1) % 3, (i + 2) % 3);
                 let at = at_y + i * inner[2];
-                // SAFETY: the vectors of the output are disjoint (its strides are those of a dense
-                // tensor), and `slice` checks that the element lies inside.
+                // SAFETY: no two elements of the output have the same place (asserted), and `slice`
+                // checks that the element lies inside.
                 let y = unsafe { y.slice(at..at + 1) };
                 y[0] = T::narrow(a[j].times(b[k]).minus(a[k].times(b[j])));
             }
@@ -80,6 +85,13 @@ mod tests {
                 assert!(dot(a).abs() < 12.0 * f64::EPSILON && dot(b).abs() < 12.0 * f64::EPSILON);
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "overlap")]
+    fn vectors_with_one_place_are_refused() {
+        let vectors = Vectors { lens: vec![2], steps: vec![[3, 3, 0]], inner: [1; 3] };
+        cross(&Par::serial(), &vectors, &[0.0f32; 6], &[0.0; 6], &mut [0.0; 6]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! does.
 
 use crate::Par;
+use crate::extent::elements;
 use crate::number::{Number, Wide};
 
 /// Height and width of windows and images.
@@ -59,8 +60,9 @@ pub fn unfold<T: Number>(par: &Par, g: &FoldGeometry, images: &[T], windows: &mu
     let (plane, taps) = (g.image[0] * g.image[1], g.kernel[0] * g.kernel[1]);
     let places = g.places[0] * g.places[1];
     let channels = windows.len() / (taps * places).max(1);
-    assert!(channels * taps * places == windows.len(), "windows of an unfold");
-    assert!(windows.is_empty() || images.len() == channels * plane, "images of an unfold");
+    assert_eq!(elements([channels, taps, places]), Some(windows.len()), "windows of an unfold");
+    let images_fit = elements([channels, plane]) == Some(images.len());
+    assert!(windows.is_empty() || images_fit, "images of an unfold");
     par.chunks_mut(windows, places, |item, window| {
         let (channel, ty, tx) = (item / taps, item % taps / g.kernel[1], item % taps % g.kernel[1]);
         let image = &images[channel * plane..][..plane];
@@ -82,8 +84,8 @@ pub fn unfold<T: Number>(par: &Par, g: &FoldGeometry, images: &[T], windows: &mu
 pub fn fold<T: Number>(par: &Par, g: &FoldGeometry, windows: &[T], images: &mut [T]) {
     let (plane, windows_len) = (g.image[0] * g.image[1], g.windows_len());
     let channels = images.len() / plane.max(1);
-    assert!(channels * plane == images.len(), "images of a fold");
-    assert_eq!(windows.len(), channels * windows_len, "windows of a fold");
+    assert_eq!(Some(images.len()), elements([channels, plane]), "images of a fold");
+    assert_eq!(Some(windows.len()), elements([channels, windows_len]), "windows of a fold");
     par.chunks_mut(images, plane, |channel, image| {
         image.fill(T::default());
         let windows = &windows[channel * windows_len..][..windows_len];

@@ -42,8 +42,8 @@ pub mod topk;
 pub use plutino_convolution as conv;
 pub use plutino_convolution::nchwc;
 pub use plutino_cpu::{
-    Activation, InOut, Isa, PackKey, Par, Pool, activation, for_floats, for_numbers, for_ordered,
-    for_types, halves, math, number, par, simd, sort, tiles,
+    Activation, InOut, Isa, PackKey, Par, Pool, activation, extent, for_floats, for_numbers,
+    for_ordered, for_types, halves, math, number, par, simd, sort, tiles,
 };
 #[cfg(feature = "fft")]
 pub use plutino_fourier::{fft, stft};

@@ -7,6 +7,7 @@
 //! at one.
 
 use crate::Par;
+use crate::extent::elements;
 use crate::number::{Float, Ordered, Real};
 use crate::par::SharedMut;
 use crate::sort::{Ranked, select_ranked, sort_ranked};
@@ -122,7 +123,7 @@ fn lines<T: Ordered>(
     scratch: &mut [Ranked],
     each: impl Fn(usize, &Line<'_, T>, &mut [Ranked]) + Sync,
 ) {
-    assert_eq!(input.len(), outer * len * inner, "input of a choice by order");
+    assert_eq!(Some(input.len()), elements([outer, len, inner]), "input of a choice by order");
     assert!(
         scratch.len() >= scratch_len(len, par.threads()),
         "scratch memory of a choice by order"
@@ -185,8 +186,8 @@ pub fn quantiles<T: Float>(
     output: &mut [T],
     scratch: &mut [Ranked],
 ) {
-    let count = sizes[0] * sizes[2];
-    assert_eq!(output.len(), q.len() * count, "quantiles");
+    let count = sizes[0].saturating_mul(sizes[2]);
+    assert_eq!(Some(output.len()), elements([q.len(), sizes[0], sizes[2]]), "quantiles");
     let output = SharedMut::new(output);
     lines(par, sizes, input, scratch, |k, line, order| {
         line.sort(order);

@@ -4,6 +4,7 @@
 //! the singular values (Golub and Van Loan, *Matrix Computations*, 8.6.3). In f64, with small
 //! relative errors.
 
+use crate::extent::elements;
 use crate::par::stop::Watch;
 
 /// Rounds over all pairs after which the rows are taken as they are; they converge quadratically,
@@ -16,7 +17,7 @@ const MOST_ROUNDS: usize = 60;
 /// # Panics
 /// Where a slice is not as long as the sizes say, or there are more rows than columns.
 pub fn singular_values(rows: usize, columns: usize, matrix: &mut [f64], values: &mut [f64]) {
-    assert!(rows <= columns && matrix.len() == rows * columns, "a matrix");
+    assert!(rows <= columns && Some(matrix.len()) == elements([rows, columns]), "a matrix");
     assert_eq!(values.len(), rows, "singular values");
     if !matrix.iter().all(|x| x.is_finite()) {
         return values.fill(f64::NAN);

@@ -8,6 +8,7 @@
 //! behind it are dropped; the k that are left are sorted.
 
 use crate::Par;
+use crate::extent::elements;
 use crate::number::Ordered;
 use crate::par::{Refusal, SharedMut};
 use crate::sort::{Ranked, select_ranked, sort_ranked};
@@ -40,8 +41,9 @@ pub fn topk<T: Ordered>(
     indices: &mut [i64],
 ) -> Result<(), TensorError> {
     assert!(k <= len, "k of a top-k");
-    assert_eq!(input.len(), outer * len * inner, "input of a top-k");
-    assert!(values.len() == outer * k * inner && indices.len() == values.len(), "top-k");
+    assert_eq!(Some(input.len()), elements([outer, len, inner]), "input of a top-k");
+    assert_eq!(Some(values.len()), elements([outer, k, inner]), "values of a top-k");
+    assert_eq!(indices.len(), values.len(), "indices of a top-k");
     if k == 0 {
         return Ok(());
     }

@@ -5,6 +5,7 @@
 //! PyTorch's `gather`, `scatter`, `index_select` and `embedding` refuse them.
 
 use super::{CopyError, GRAIN, Walk};
+use crate::extent::disjoint;
 use crate::number::{Number, Wide};
 use crate::par::{Par, SharedMut, stop};
 use std::sync::Mutex;
@@ -288,6 +289,10 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
         (lens.remove(along.dim), steps.remove(along.dim))
     };
     let d_step = along.strides.get(along.dim).copied().unwrap_or(0);
+    let mut lying: Vec<_> =
+        lens.iter().zip(&steps).map(|(n, [.., d])| (*n, d.unsigned_abs())).collect();
+    lying.push((along.size, d_step.unsigned_abs()));
+    disjoint(&mut lying, 1).ok_or(CopyError::Overlap)?;
     let failure = Mutex::new(None);
     let dst = SharedMut::new(dst);
     let lanes = lens.iter().product();
@@ -305,7 +310,8 @@ pub fn scatter_with<T: Copy + Send + Sync, I: Index>(
                 match (to, src.get(s)) {
                     (Ok(to), Some(&x)) if to < dst.len() => {
                         // SAFETY: inside the slice (just checked); another lane differs outside
-                        // `dim`, and the strides are those of a tensor, so no other task gets here.
+                        // `dim`, and no two elements have the same place (checked), so no other
+                        // task gets here.
                         let y = unsafe { &mut *dst.as_mut_ptr().add(to) };
                         *y = combine(*y, x);
                     }
@@ -578,6 +584,20 @@ mod tests {
                 .enter(|par| gather(par, &[[0u8; 8]; 9], &mut vec![[0; 8]; 20_000], &index, along));
             assert_eq!(found, Err(CopyError::Index { index: -10, size: 9, from_end: false }));
         }
+    }
+
+    #[test]
+    fn lanes_with_one_place_are_refused() {
+        let (index, mut dst) = ([0i64; 4], [0.0f32; 4]);
+        for strides in [[0, 1], [1, 0], [1, 1]] {
+            let along = Along { shape: &[2, 2], strides: &strides, dim: 1, size: 2 };
+            let found =
+                scatter(&Par::serial(), &[1.0], &[0, 0], &mut dst, &index, along, Reduce::Add);
+            assert_eq!(found, Err(CopyError::Overlap), "{strides:?}");
+        }
+        let along = Along { shape: &[2, 2], strides: &[2, 1], dim: 1, size: 2 };
+        let found = scatter(&Par::serial(), &[1.0], &[0, 0], &mut dst, &index, along, Reduce::Add);
+        assert_eq!((found, dst), (Ok(()), [2.0, 0.0, 2.0, 0.0]));
     }
 
     #[test]

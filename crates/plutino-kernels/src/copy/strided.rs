@@ -17,7 +17,9 @@
 //! Threads share the outer indices and strips of the body; every element is written by one of them.
 
 use super::{CopyError, GRAIN, Walk};
+use crate::extent::disjoint;
 use crate::par::{Par, SharedMut};
+use smallvec::SmallVec;
 
 /// Side of a tile: 32 rows of 4-byte elements are 32 cache lines on one side and 64 half lines on
 /// the other, far below what a level-1 cache holds.
@@ -242,15 +244,8 @@ impl Nest {
         self.dims.sort_by_key(|d| {
             std::cmp::Reverse((d.dst.unsigned_abs(), d.src.unsigned_abs(), d.len))
         });
-        // Each step must exceed what all smaller dimensions reach together.
-        let mut reach = 0u128;
-        for d in self.dims.iter().rev().filter(|d| d.len > 0) {
-            let step = d.dst.unsigned_abs() as u128;
-            if step <= reach {
-                return Err(CopyError::Overlap);
-            }
-            reach += step * (d.len as u128 - 1);
-        }
+        let dims = self.dims.iter().map(|d| (d.len, d.dst.unsigned_abs()));
+        disjoint(&mut dims.collect::<SmallVec<[_; 8]>>(), 1).ok_or(CopyError::Overlap)?;
         let mut joined: Vec<Dim> = Vec::with_capacity(self.dims.len());
         for &d in &self.dims {
             let len = d.len as isize;

@@ -9,6 +9,7 @@ use super::steps::{
     BinaryF32, Converted, EachElement, From, Held, Kept, Loaded, Narrowed, NotZero, Rounded,
     SelectF32, To, Truth, UnaryF32, Widened, Wrapped, any_zero,
 };
+use crate::extent::elements;
 use crate::par::stop;
 use crate::{Isa, Par, for_numbers, for_types};
 use half::{bf16, f16};
@@ -88,21 +89,21 @@ impl Program {
         let misaligned = |address: usize, dtype: DType| address % dtype.size_of().min(8);
         expect("inputs", inputs.len(), self.inputs.len())?;
         expect("inputs of the loop nest", nest.input_count(), self.inputs.len())?;
-        expect("bytes of the result", result.len(), nest.numel() * self.dtype.size_of())?;
+        let bytes = |numel, dtype: DType| elements([numel, dtype.size_of()]).unwrap_or(usize::MAX);
+        expect("bytes of the result", result.len(), bytes(nest.numel(), self.dtype))?;
         let result_ptr = result.as_mut_ptr();
         expect("misaligned bytes of the result", misaligned(result_ptr.addr(), self.dtype), 0)?;
         let mut pointers = SmallVec::new();
         for (i, (input, &dtype)) in inputs.iter().zip(&self.inputs).enumerate() {
             pointers.push(match input {
-                Source::Bytes(bytes) => {
-                    let expected = nest.input_numel(i) * dtype.size_of();
-                    expect("bytes of an input", bytes.len(), expected)?;
+                Source::Bytes(data) => {
+                    expect("bytes of an input", data.len(), bytes(nest.input_numel(i), dtype))?;
                     expect(
                         "misaligned bytes of an input",
-                        misaligned(bytes.as_ptr().addr(), dtype),
+                        misaligned(data.as_ptr().addr(), dtype),
                         0,
                     )?;
-                    bytes.as_ptr()
+                    data.as_ptr()
                 }
                 Source::Result => {
                     expect("elements of an input in place", nest.input_numel(i), nest.numel())?;

@@ -445,6 +445,18 @@ fn what_does_not_fit_is_an_error() {
         )
     };
     let scratch = program.scratch_bytes(1);
+    // As many bytes as wrap to none.
+    let wide = LoopNest::new(&[1 << 62], &[&[1 << 62]]).unwrap();
+    let negated = unary(Unary::Neg, DType::F32);
+    let found = negated.run(
+        Isa::best(),
+        &Par::serial(),
+        &wide,
+        &[Source::of::<f32>(&[])],
+        &mut [],
+        &mut [],
+    );
+    assert!(matches!(found, Err(ElementwiseError::Size { .. })), "{found:?}");
     assert_eq!(run(&[1, 2, 3, 4], &[3], 4, scratch), Ok(()));
     assert_eq!(run(&[1, 2, 3, 4], &[0], 4, scratch), Err(ElementwiseError::ZeroDivision));
     assert!(matches!(run(&[1, 2, 3], &[3], 4, scratch), Err(ElementwiseError::Size { .. })));

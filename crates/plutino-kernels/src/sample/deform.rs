@@ -9,6 +9,7 @@
 //! places - their pixels and weights, once - each channel of the group.
 
 use crate::Par;
+use crate::extent::elements;
 use crate::number::{Float, Real};
 use crate::par::SharedMut;
 
@@ -70,9 +71,10 @@ pub fn deform_columns<T: Float>(
     columns: &mut [T],
 ) {
     let (taps, places, plane) = (g.taps(), g.places(), g.input[0] * g.input[1]);
-    let fields = g.offset_groups * taps * places;
-    assert_eq!(image.len(), g.channels * plane, "image of a deformable convolution");
-    assert_eq!(offset.len(), 2 * fields, "offsets of a deformable convolution");
+    let fields = elements([g.offset_groups, taps, places]).unwrap_or(usize::MAX);
+    let pixels = elements([g.channels, g.input[0], g.input[1]]);
+    assert_eq!(Some(image.len()), pixels, "image of a deformable convolution");
+    assert_eq!(Some(offset.len()), elements([2, fields]), "offsets of a deformable convolution");
     assert_eq!(mask.map_or(fields, <[T]>::len), fields, "mask of a deformable convolution");
     assert_eq!(columns.len(), g.columns_len(), "columns of a deformable convolution");
     let shared = g.channels / g.offset_groups.max(1);

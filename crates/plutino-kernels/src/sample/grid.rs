@@ -7,6 +7,7 @@
 //! Loops: for each image and 128 points (parallel) - the pixels and weights of the points, once -
 //! each channel - each point - its pixels.
 
+use crate::extent::elements;
 use crate::number::{Float, Real};
 use crate::par::SharedMut;
 use crate::simd::{Simd, Vectorized};
@@ -178,10 +179,11 @@ impl GridSample {
         output: &mut [T],
     ) -> Result<(), TensorError> {
         let Self { batch, channels, points, .. } = *self;
-        let (rank, volume) = (self.size.len(), self.size.iter().product::<usize>());
-        assert_eq!(input.len(), batch * channels * volume, "input of a sampling");
-        assert_eq!(grid.len(), batch * points * rank, "grid of a sampling");
-        assert_eq!(output.len(), batch * channels * points, "output of a sampling");
+        let (rank, images) = (self.size.len(), [batch, channels].into_iter());
+        let volumes = elements(images.clone().chain(self.size.iter().copied()));
+        assert_eq!(Some(input.len()), volumes, "input of a sampling");
+        assert_eq!(Some(grid.len()), elements([batch, points, rank]), "grid of a sampling");
+        assert_eq!(Some(output.len()), elements(images.chain([points])), "output of a sampling");
         let parts = points.div_ceil(POINTS);
         // Taken once for each thread, not by each task: a budget would count every time.
         let most = POINTS.min(points) * (0..rank).fold(1, |taps, _| taps * self.mode.width());
@@ -329,8 +331,9 @@ fn cubic<R: Real>(t: R) -> [R; 4] {
 /// Where a slice is not as long as the size says.
 pub fn affine_points<T: Float>(size: &[usize], align_corners: bool, theta: &[T], output: &mut [T]) {
     let rank = size.len();
+    let coordinates = elements(size.iter().copied().chain([rank]));
     assert_eq!(theta.len(), rank * (rank + 1), "matrix of an affine grid");
-    assert_eq!(output.len(), size.iter().product::<usize>() * rank, "points of an affine grid");
+    assert_eq!(Some(output.len()), coordinates, "points of an affine grid");
     for (pixel, out) in output.chunks_exact_mut(rank.max(1)).enumerate() {
         let mut left = pixel;
         // (x, y, z): the innermost dimension first.

@@ -8,6 +8,7 @@
 //! channel.
 
 use crate::Par;
+use crate::extent::elements;
 use crate::number::{Float, Real};
 use num_traits::Float as _;
 use plutino_tensor::{TensorError, alloc};
@@ -91,9 +92,11 @@ impl RoiAlign {
         output: &mut [T],
     ) -> Result<(), RoiError> {
         let Self { batch, channels, size: [height, width], cells: [rows, columns], .. } = *self;
-        let (plane, cells) = (height * width, rows * columns);
-        assert_eq!(input.len(), batch * channels * plane, "input of RoIAlign");
-        assert_eq!(output.len(), boxes.len() / 5 * channels * cells, "output of RoIAlign");
+        let (pixels, results) =
+            ([batch, channels, height, width], [boxes.len() / 5, channels, rows, columns]);
+        assert_eq!(Some(input.len()), elements(pixels), "input of RoIAlign");
+        assert_eq!(Some(output.len()), elements(results), "output of RoIAlign");
+        let (plane, cells) = (height.saturating_mul(width), rows.saturating_mul(columns));
         let regions = boxes.chunks_exact(5).enumerate().map(|(i, b)| self.region(i, b));
         let regions = alloc::try_collect(regions)?;
         par.chunks_mut(output, channels * cells, |i, output| {

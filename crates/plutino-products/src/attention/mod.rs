@@ -23,6 +23,7 @@ mod task;
 use crate::gemm::{MatrixUnit, Target, cost};
 pub use any::attention_any;
 use plutino_cpu::Isa;
+use plutino_cpu::extent::disjoint;
 use plutino_cpu::par::{Par, SharedMut};
 use products::Products;
 use task::Task;
@@ -146,17 +147,11 @@ impl Problem {
             assert!(covers(h.mask, s.mask, mask), "mask too small");
             assert!(covers(h.second, s.second, second), "second mask too small");
         }
-        // Each step must exceed what all smaller ones reach together.
         let mut dims = [(self.groups, s.out[0]), (self.heads, s.out[1]), (queries, s.out[2])];
-        dims.sort_by_key(|&(_, stride)| stride);
-        let empty = heads.is_empty() || queries == 0 || values == 0;
-        let mut reach = Some(values);
-        for (n, stride) in dims.into_iter().filter(|&(n, _)| n > 1) {
-            assert!(empty || reach.is_some_and(|reach| stride >= reach), "output rows overlap");
-            reach = reach.and_then(|reach| end(0, n, stride, reach));
-        }
-        let elements = |reach: usize| if bf16 { reach.div_ceil(2) } else { reach };
-        assert!(empty || fits(reach.map(elements), x.out.len()), "output too short");
+        let reach = disjoint(&mut dims, values);
+        assert!(reach.is_some(), "output rows overlap");
+        let words = |reach: usize| if bf16 { reach.div_ceil(2) } else { reach };
+        assert!(fits(reach.map(words), x.out.len()), "output too short");
         assert_eq!(self.weights, x.weights.is_some(), "weights asked for, or not");
         if let Some(w) = &x.weights {
             let len = self.groups.checked_mul(queries).and_then(|n| n.checked_mul(keys));

@@ -13,6 +13,7 @@
 //! there were panels and instruction sets, 1.05 after; of c64, by the command, 1.86 and 0.23
 //! (2026-11-29).
 
+use plutino_cpu::extent::elements;
 use plutino_cpu::number::{Number, Wide};
 use plutino_cpu::par::SharedMut;
 use plutino_cpu::par::stop::Watch;
@@ -75,7 +76,7 @@ pub fn gemm_any<T: Number>(
     c: &mut [T],
 ) {
     let (m, n, k) = size;
-    assert_eq!(c.len(), m * n, "length of the output");
+    assert_eq!(Some(c.len()), elements([m, n]), "length of the output");
     assert!(a.holds(m, k), "left operand too short");
     assert!(b.holds(k, n), "right operand too short");
     let large = m.saturating_mul(n).saturating_mul(k) >= SMALL;
@@ -225,4 +226,17 @@ fn by_matrixmultiply<T: Number>(
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "length of the output")]
+    fn sizes_that_wrap_are_refused() {
+        let one = AnyMatrix { data: &[1.0f64], strides: (0, 0) };
+        let half = 1 << (usize::BITS / 2);
+        gemm_any(Isa::best(), &Par::serial(), (half, half, 1), one, one, &|_, x| x, &mut []);
+    }
 }

@@ -33,6 +33,7 @@ use crate::gemm::{
 };
 use crate::gemm::{Strided, Target};
 use plutino_cpu::activation::Activation;
+use plutino_cpu::extent::elements;
 use plutino_cpu::par::{Par, SharedMut, stop};
 use plutino_cpu::simd::Simd;
 use plutino_cpu::{Isa, PackKey};
@@ -389,9 +390,10 @@ impl Recurrent {
         }
         let lstm = self.shape.cell == Cell::Lstm;
         assert!(weights.directions.len() == directions, "weights of another layer");
-        assert!(y.len() >= m * directions * state, "output too short");
-        assert!(states.h.len() >= directions * batch * state, "states too short");
-        assert!(!lstm || states.c.len() >= directions * batch * hidden, "states too short");
+        let holds = |x: &[f32], sizes| elements(sizes).is_some_and(|n| x.len() >= n);
+        assert!(holds(y, [m, directions, state]), "output too short");
+        assert!(holds(states.h, [directions, batch, state]), "states too short");
+        assert!(!lstm || holds(states.c, [directions, batch, hidden]), "states too short");
         let (gates, rest) = scratch.split_at_mut(self.gates());
 
         let product = Product {
