@@ -5,6 +5,7 @@
 mod bench_operators;
 mod bench_peers;
 mod cancel;
+mod checked;
 mod ci;
 mod conformance;
 mod downstream;
@@ -59,6 +60,7 @@ enum Chore {
     BenchWorker(bench_peers::WorkerArgs),
     Cancel(cancel::Args),
     Conformance(conformance::Args),
+    Checked(checked::Args),
     Ci(ci::Args),
     Downstream(downstream::Args),
     Examples(examples::Args),
@@ -101,6 +103,7 @@ fn main() -> anyhow::Result<()> {
         Chore::BenchWorker(args) => bench_peers::work(&args),
         Chore::Cancel(args) => cancel::run(&args),
         Chore::Conformance(args) => conformance::run(&args),
+        Chore::Checked(_) => checked::run(&project_root()?),
         Chore::Ci(_) => ci::run(&project_root()?),
         Chore::Downstream(args) => downstream::run(&args),
         Chore::Examples(_) => examples::run(&project_root()?),

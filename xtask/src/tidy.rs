@@ -132,6 +132,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         ("no stub is left", stubs),
         ("sizes from outside are taken through plutino_tensor::alloc", sizes),
         ("comments are at most 100 columns wide", width),
+        ("documents name files that exist", documents),
         ("every dependency has a licence of deny.toml", |root, _| licences::refused(root)),
         ("promises of SECURITY.md name tests", |root, _| promises::broken(root)),
         ("the wheel has what the workspace was tested with", |root, _| wheel::drift(root)),
@@ -281,6 +282,7 @@ const SIZED: &[&str] = &[
     "crates/plutino-generate/src/",
     "crates/plutino-cli/src/",
     "crates/plutino-view/src/",
+    "crates/plutino-vision/src/",
 ];
 
 /// Where memory is taken for others, and refused as an error.
@@ -298,12 +300,16 @@ const SMALL: &[&str] = &[
     ".len()",
     "rank",
     "dims",
-    "slots",
     "threads",
     "operator_count()",
     "operand_count()",
+    "operator_slots()",
+    "operand_slots()",
     "leaf_count()",
 ];
+
+/// Words of a length that is large though it has one of [`SMALL`]: `dims.iter().product()`.
+const LARGE: &[&str] = &["product", "numel", "fold", "pow", "<<"];
 
 /// Of crates of whose files each change compiles everything anew: file, what stands there, and why
 /// it is bounded.
@@ -353,7 +359,8 @@ fn sizes(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
                 && !line.contains("// bounded: ")
                 && !code.contains("alloc::")
                 && !FIXED.iter().any(|(p, c, _)| source.path.ends_with(p) && code.contains(c))
-                && !SMALL.iter().any(|word| length.contains(word))
+                && (!SMALL.iter().any(|word| length.contains(word))
+                    || LARGE.iter().any(|word| length.contains(word)))
                 && !is_constant(length)
             {
                 findings.push(format!("{}:{}: {}", source.path, n + 1, line.trim()));
@@ -406,6 +413,49 @@ fn width(_: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// Files that documents name and that are not there: a name is the end of a path, which may begin
+/// below `crates/plutino-`. Changes and benchmarks keep the names of their days.
+fn documents(root: &Path, sources: &[Source]) -> Result<Vec<Finding>> {
+    let exists = |name: &str| {
+        sources.iter().any(|source| {
+            let short = source.path.strip_prefix("crates/plutino-");
+            [Some(&*source.path), short].into_iter().flatten().any(|path| {
+                path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+            })
+        })
+    };
+    let mut findings = Vec::new();
+    for page in pages(root)? {
+        let text = fs::read_to_string(root.join(&page))?;
+        for (n, line) in text.lines().enumerate() {
+            let words = line.split('`').skip(1).step_by(2);
+            for name in
+                words.filter(|word| word.ends_with(".rs") && !word.contains([' ', '*', '<']))
+            {
+                if !exists(name) {
+                    findings.push(format!("{page}:{}: {name}", n + 1));
+                }
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Documents about what is, by their paths from the project's root.
+fn pages(root: &Path) -> Result<Vec<String>> {
+    let mut pages = Vec::new();
+    for folder in ["", "docs", "docs/decisions"] {
+        for entry in fs::read_dir(root.join(folder))? {
+            let path = entry?.path();
+            let name = path.strip_prefix(root)?.display().to_string();
+            if name.ends_with(".md") && name != "CHANGELOG.md" {
+                pages.push(name);
+            }
+        }
+    }
+    Ok(pages)
 }
 
 /// The length of the list that a line of code makes by force, as it stands there.

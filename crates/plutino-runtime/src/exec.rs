@@ -5,6 +5,7 @@ use crate::control;
 use crate::given::Given;
 use crate::halt;
 use crate::late::{self, LateError, LateInput, LateStep, LateValue};
+use crate::lists;
 use crate::phases::Clock;
 use crate::place::Context;
 use crate::plan::{Fetch, Plan, Sink, Source, Step, Work, members};
@@ -255,8 +256,8 @@ impl Run<'_> {
         mut clock: Option<Clock<'_>>,
     ) -> Result<SmallVec<[Done; 4]>, SessionError> {
         let mut handed = Handed {
-            heap: vec![None; self.plan.heap_slots],
-            late: vec![None; self.plan.late_slots],
+            heap: lists::filled(self.plan.heap_slots, None)?,
+            late: lists::filled(self.plan.late_slots, None)?,
         };
         let mut scope = Scope::current();
         if let Some(ledger) = &self.ledger {

@@ -418,7 +418,7 @@ pub(crate) fn compare_with_file(net: &mut Net, cx: &mut PassCx<'_>) -> Result<()
         return Ok(());
     }
     let agrees = if as_exported { agrees } else { same_dtype };
-    let mut differs = vec![false; net.values.len()];
+    let mut differs = lists::filled(net.values.len(), false)?;
     for node in &net.nodes {
         let inherited = node.inputs.iter().any(|input| differs[input.0]);
         for &id in &node.outputs {

@@ -289,7 +289,9 @@ impl Model {
                 Err(fault) => faults.add(fault),
             }
         }
-        oversized_tuple(&graph, &roles, &file, &order).into_iter().for_each(|f| faults.add(f));
+        let mut sizes = lists::filled(graph.operand_slots(), (0, 0)).map_err(memory)?;
+        let oversized = oversized_tuple(&graph, &roles, &file, &order, &mut sizes);
+        oversized.into_iter().for_each(|f| faults.add(f));
         cx.undefined.drain(..).for_each(|fault| faults.add(fault));
         cx.undecoded.drain(..).for_each(|list| faults.join(list));
         if let Some(undecoded) = faults.into_list(&registry, &file) {
@@ -485,14 +487,14 @@ fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl
 const MAX_OUTPUTS: usize = 1 << 16;
 
 /// The first tuple with too many members, or too deep inside: tuples of the same tuples grow
-/// exponentially.
+/// exponentially. `sizes` holds zeros for each operand: its members, and how deep they are nested.
 fn oversized_tuple(
     graph: &Graph,
     roles: &[Option<Role>],
     file: &str,
     order: &[OperatorId],
+    sizes: &mut [(usize, usize)],
 ) -> Option<BuildError> {
-    let mut sizes = vec![(0usize, 0usize); graph.operand_slots()]; // members, nesting
     for &id in order {
         let op = graph.operator(id)?;
         let (Some(Role::Pack), [output]) = (&roles[id.index()], op.outputs.as_slice()) else {

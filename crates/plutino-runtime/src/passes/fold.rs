@@ -5,6 +5,7 @@ use super::PassCx;
 use crate::SessionError;
 use crate::halt;
 use crate::infer;
+use crate::lists;
 use crate::net::Net;
 use plutino_kernels::{Isa, Par};
 use plutino_ops::{Operator, ValueSpec, eager};
@@ -36,7 +37,7 @@ impl Default for Allowance {
 /// Computes what depends on known values alone, in execution order; what that makes known is
 /// inferred again.
 pub(crate) fn fold(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {
-    let mut news = vec![false; net.values.len()];
+    let mut news = lists::filled(net.values.len(), false)?;
     cx.folds = true;
     for node in &net.nodes {
         halt::check(&node.location)?;
