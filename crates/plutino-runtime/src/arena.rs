@@ -381,19 +381,20 @@ impl ArenaPool {
         drop(gone); // outside of the lock: the system takes its time
     }
 
-    /// The smallest idle arena that is large enough. Where there is none, an idle one that is too
-    /// small makes room for the new one.
+    /// The smallest idle arena that is large enough. Where there is none, the smallest one makes room
+    /// for the new one.
     fn take(&self, bytes: usize) -> Option<AlignedBuf> {
         let mut idle = self.lock();
         let fitting =
             (0..idle.len()).filter(|&i| idle[i].len() >= bytes).min_by_key(|&i| idle[i].len());
-        match fitting {
-            Some(at) => Some(idle.swap_remove(at)),
-            None => {
-                idle.pop();
-                None
-            }
-        }
+        let smallest = || (0..idle.len()).min_by_key(|&i| idle[i].len());
+        let (found, gone) = match fitting {
+            Some(at) => (Some(idle.swap_remove(at)), None),
+            None => (None, smallest().map(|at| idle.swap_remove(at))),
+        };
+        drop(idle);
+        drop(gone); // outside of the lock, as in `keep`
+        found
     }
 
     /// Arenas that no run uses.

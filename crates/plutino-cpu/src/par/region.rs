@@ -11,11 +11,15 @@ use super::sync::{
     AtomicBool, AtomicU64, AtomicUsize, Entered, Ordering::SeqCst, Scope, Stop, Task, Trace,
     UnsafeCell, noted, settle, spin_loop, yield_now,
 };
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Spins (with a pause each) before a waiting worker starts to yield its core.
 const SPINS: u32 = 4096;
+
+/// What a panic hands to whoever catches it.
+type Payload = Box<dyn Any + Send>;
 
 /// A job as the workers see it: `f(worker, task)`.
 type Job = *const (dyn Fn(usize, usize) + Sync);
@@ -33,7 +37,10 @@ pub(super) struct Region {
     /// Tasks of the open job that wait, for each thread.
     shares: Box<[Share]>,
     busy: AtomicBool,
+    /// Whether a worker's task of the open job panicked.
     panicked: AtomicBool,
+    /// With what the first of them did; written before `panicked`.
+    payload: Mutex<Option<Payload>>,
     dismissed: AtomicBool,
     /// Where threads note what they do, where somebody wants to know.
     trace: Option<Arc<Trace>>,
@@ -56,6 +63,7 @@ impl Region {
             shares: (0..threads).map(|_| Share::default()).collect(),
             busy: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
+            payload: Mutex::new(None),
             dismissed: AtomicBool::new(false),
             trace,
         }
@@ -110,7 +118,8 @@ impl Region {
             resume_unwind(payload);
         }
         if theirs {
-            resume_unwind(Box::new("a parallel task panicked"));
+            let payload = self.payload.lock().unwrap_or_else(PoisonError::into_inner).take();
+            resume_unwind(payload.unwrap_or_else(|| Box::new("a parallel task panicked")));
         }
     }
 
@@ -159,7 +168,11 @@ impl Region {
         // SAFETY: the closure outlives the job, see `run`.
         let f = unsafe { &*job };
         let stop = presence.scope.stop();
-        if catch_unwind(AssertUnwindSafe(|| self.work((worker, number), stop, f))).is_err() {
+        let work = AssertUnwindSafe(|| self.work((worker, number), stop, f));
+        if let Err(payload) = catch_unwind(work) {
+            let mut first = self.payload.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(payload);
+            drop(first);
             self.panicked.store(true, SeqCst);
         }
     }
