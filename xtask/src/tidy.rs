@@ -83,7 +83,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
 const MAY_BE_UNSAFE: &[&str] = &[
     "crates/plutino-kernels/benches/",
     "crates/plutino-tensor/src/buffer.rs",
-    "crates/plutino-runtime/src/arena.rs",
+    "crates/plutino-runtime/src/memory/arena.rs",
     "crates/plutino-ir/src/mmap.rs",
     "tests/tests/allocations.rs",    // a counting global allocator
     "tests/tests/refusals.rs",       // one that refuses

@@ -1,7 +1,7 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
 
+use crate::run::store::StoreError;
 use crate::state::StateError;
-use crate::store::StoreError;
 use plutino_ir::topo::CycleError;
 use plutino_ir::{DefineError, Interrupted, TooLarge, quote, quote_path};
 use plutino_ops::{

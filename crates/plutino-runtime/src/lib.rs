@@ -19,99 +19,66 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From file to run: the graph is ordered and cut to what the run needs ([`passes()`], structure),
-//! dtypes and shapes are inferred, operators are fused, each is planned (in parallel, packed
-//! weights shared by all sessions of a model), values are laid out in one arena, and the result is
-//! a list of steps with nothing left to decide.
+//! From file to run (`load`, `plan` and `passes`, `memory`, `run`): the graph is ordered and cut to
+//! what the run needs ([`passes()`], structure), dtypes and shapes are inferred, operators are
+//! fused, each is planned (in parallel, packed weights shared by all sessions of a model), values
+//! are laid out in one arena, and the result is a list of steps with nothing left to decide.
 #![deny(unsafe_code)]
 
-mod arena;
-mod bind;
-mod build;
-mod cache;
-mod check;
 pub mod compare;
-mod concat;
 mod control;
 pub mod cost;
-mod dispatch;
-mod dtypes;
 mod error;
-mod exec;
-mod extract;
-mod given;
 mod halt;
-mod infer;
 pub mod knobs;
-mod late;
-mod lay;
 mod lists;
+mod load;
 mod memory;
-mod model;
 mod monitor;
-mod net;
 mod open;
-mod optimize;
 mod options;
 mod order;
-mod overlap;
-mod partition;
 mod passes;
-mod phases;
 mod place;
 mod plan;
-mod profile;
-mod program;
 mod queue;
-mod reach;
 mod rendezvous;
-mod report;
-mod request;
-mod schedule;
+mod run;
 mod session;
 mod settings;
-mod shared;
 mod spans;
-mod stand_ins;
 mod state;
-mod storage;
-mod store;
-mod strides;
-mod suspects;
 mod sync;
-mod tied;
-mod values;
-mod verify;
-mod watch;
+mod tools;
 
 #[cfg(test)]
 mod testkit;
 
-pub use arena::ArenaPool;
-pub use check::Inference;
 pub use control::{BodyInfo, Frame};
-pub use dispatch::Dispatch;
 pub use error::{ModelError, SessionError, UndecodedOperators, UnsupportedKind};
-pub use extract::{ExtractError, extract};
-pub use model::{CheckReport, Model, ValueInfo};
-pub use optimize::Optimized;
+pub use load::check::Inference;
+pub use load::model::{CheckReport, Model, ValueInfo};
+pub use memory::arena::ArenaPool;
 pub use options::{ModelOptions, SessionOptions, Sorting};
-pub use partition::{Link, Part, Partition, PartitionError};
 pub use passes::{PassInfo, PassNote, PassReport, passes};
 pub use place::{Bond, Context, Placement, PlacementNote, PlacementReport};
 pub use plan::Plan;
+pub use plan::dispatch::Dispatch;
+pub use plan::report::{MemoryReport, StepInfo, ValueReport, Warning};
+pub use plan::schedule::PhaseInfo;
+pub use plan::values::{Allocation, PlannedValue, Sharing, ValueKind, ValueStorage};
 pub use plutino_ir::{CancelToken, Limits, Registration, SizeLimit, SizeLimits, TooLarge};
 pub use plutino_ops::{MemoryUse, Precision, Units, WeightDtype};
-pub use profile::{Profile, StepTime, ThreadWork};
-pub use program::{Program, ScanOptions, Value, save_definitions};
 pub use queue::{Batching, Handle, Queue, QueueCounts, QueueError, QueueOptions};
 pub use rendezvous::{Delivery, Rendezvous, RendezvousError, Stage, StageError, Waiting};
-pub use report::{MemoryReport, StepInfo, ValueReport, Warning};
-pub use request::{Fed, Request};
-pub use schedule::PhaseInfo;
+pub use run::profile::{Profile, StepTime, ThreadWork};
+pub use run::request::{Fed, Request};
+pub use run::store::{StoreError, TensorHandle, TensorStore};
 pub use session::Session;
 #[cfg(feature = "npy")]
 pub use state::StateFileError;
 pub use state::{State, StateError};
-pub use store::{StoreError, TensorHandle, TensorStore};
-pub use values::{Allocation, PlannedValue, Sharing, ValueKind, ValueStorage};
+pub use tools::extract::{ExtractError, extract};
+pub use tools::optimize::Optimized;
+pub use tools::partition::{Link, Part, Partition, PartitionError};
+pub use tools::program::{Program, ScanOptions, Value, save_definitions};

@@ -1,8 +1,8 @@
 //! Lists that are as long as a net: taken without force, so that memory that is refused is an
 //! error.
 //!
-//! They are charged by the node ([`crate::build::node_memory`]), not here: of all lists of a plan
-//! together, that is more exact than what any single one could say.
+//! They are charged by the node ([`crate::plan::build::node_memory`]), not here: of all lists of a
+//! plan together, that is more exact than what any single one could say.
 
 use plutino_tensor::TensorError;
 

@@ -2,10 +2,10 @@
 
 use crate::ArenaPool;
 use crate::cost::Costs;
-use crate::dispatch::Dispatch;
 use crate::knobs;
 use crate::passes;
 use crate::place::{Context, Placement};
+use crate::plan::dispatch::Dispatch;
 use crate::settings::Settings;
 use crate::{ModelError, SessionError, TensorStore};
 use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};

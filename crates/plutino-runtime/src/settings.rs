@@ -1,7 +1,7 @@
 //! What operators are planned with: the setting of the session, and what is asked for some of them.
 
 use crate::SessionError;
-use crate::model::Inner;
+use crate::load::model::Inner;
 use plutino_ops::{Location, Precision, Setting};
 use std::collections::HashSet;
 

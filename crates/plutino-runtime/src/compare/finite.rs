@@ -1,7 +1,7 @@
 //! Where numbers stop being finite.
 
 use crate::plan::{Step, Work};
-use crate::watch::{Shown, Watch};
+use crate::run::watch::{Shown, Watch};
 use crate::{Request, Session, SessionError};
 use plutino_ops::Location;
 use plutino_tensor::{Complex, DType, Tensor};

@@ -3,7 +3,7 @@
 use crate::compare::outline::Outline;
 use crate::compare::walk::Look;
 use crate::compare::{CompareOptions, CompareReport, Reference, ValueComparison, Verdict};
-use crate::model::Role;
+use crate::load::model::Role;
 use crate::{Request, Session, SessionError, SessionOptions};
 use plutino_ir::{Operand, Operator, topo};
 use plutino_tensor::{DType, Tensor, Tolerance};

@@ -2,9 +2,9 @@
 //! be fed in its place.
 
 use crate::compare::CompareOptions;
-use crate::infer;
-use crate::net::{Action, Net, Wanted};
 use crate::passes::PassCx;
+use crate::plan::infer;
+use crate::plan::net::{Action, Net, Wanted};
 use crate::{Session, SessionError};
 use plutino_kernels::gemm::MatrixUnit;
 use plutino_kernels::tiles::Terms;

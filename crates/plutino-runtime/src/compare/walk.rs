@@ -4,7 +4,7 @@ use crate::compare::measure::measure;
 use crate::compare::outline::Outline;
 use crate::compare::{CompareOptions, CompareReport, Reference, ValueComparison, Verdict};
 use crate::plan::{Step, Work};
-use crate::watch::{Shown, Watch};
+use crate::run::watch::{Shown, Watch};
 use crate::{Request, Session, SessionError};
 use plutino_tensor::{Tensor, TensorError};
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
 //! The bodies of a model's control operators, and what became of them: for those who look on.
 
 use super::Controls;
-use crate::model::Inner;
+use crate::load::model::Inner;
 use crate::{Model, Plan, Session};
 use plutino_ir::Graph;
 use plutino_ops::Location;

@@ -2,17 +2,17 @@
 
 use super::run::Running;
 use super::{Body, Control, Controls, Flow};
-use crate::arena::ArenaPool;
-use crate::bind::Binding;
-use crate::build;
-use crate::cache::{Made, PlanCache};
-use crate::dispatch::Dispatch;
-use crate::model::Inner;
-use crate::net::{Action, Net, ValueId, Wanted};
+use crate::load::model::Inner;
+use crate::memory::arena::ArenaPool;
 use crate::options::Resolved;
 use crate::passes::{self, PassCx};
 use crate::plan::Plan;
-use crate::request::Fed;
+use crate::plan::build;
+use crate::plan::cache::{Made, PlanCache};
+use crate::plan::dispatch::Dispatch;
+use crate::plan::net::{Action, Net, ValueId, Wanted};
+use crate::run::bind::Binding;
+use crate::run::request::Fed;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::Limits;
 use plutino_kernels::Isa;

@@ -13,7 +13,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use crate::model::Inner;
+use crate::load::model::Inner;
 use crate::{Model, ModelError, ModelOptions, UndecodedOperators};
 use plutino_ir::{
     Attribute, DefineError, DefineProblem, Graph, Operator, OperatorId, Site, SizeLimit, quote,

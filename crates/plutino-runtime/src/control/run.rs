@@ -3,8 +3,8 @@
 use super::bound::{Shared, axis_of};
 use super::frames::{self, Opening};
 use super::{Body, Control, Flow};
-use crate::exec::{self, Run};
-use crate::request::{Dense, Fed};
+use crate::run::exec::{self, Run};
+use crate::run::request::{Dense, Fed};
 use crate::{SessionError, StepTime};
 use plutino_ir::Limits;
 use plutino_kernels::Par;

@@ -34,8 +34,8 @@ pub use measure::cpu;
 pub use recorded::{Key, Recorded};
 
 use crate::Plan;
+use crate::plan::schedule::How;
 use crate::plan::{Sink, Step, Work};
-use crate::schedule::How;
 use plutino_kernels::Isa;
 use plutino_ops::Cost;
 use std::collections::HashMap;

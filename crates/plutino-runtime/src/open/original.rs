@@ -9,12 +9,12 @@ use super::compare::same;
 use super::rebind::evaluate;
 use super::twins::Known;
 use crate::SessionError;
-use crate::bind::Binding;
-use crate::build::Making;
-use crate::infer::{self, Types};
 use crate::lists;
-use crate::net::{Net, Node, ValueId};
 use crate::passes::{PassCx, fold};
+use crate::plan::build::Making;
+use crate::plan::infer::{self, Types};
+use crate::plan::net::{Net, Node, ValueId};
+use crate::run::bind::Binding;
 use plutino_kernels::Isa;
 
 /// The part of a model that depends on lengths, before all passes.

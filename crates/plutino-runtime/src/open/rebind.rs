@@ -3,16 +3,16 @@
 use super::compare::same;
 use super::{Depends, Open, Resident, rooms};
 use crate::SessionError;
-use crate::bind::Binding;
-use crate::build::Assembler;
-use crate::infer::{self, Types, known};
-use crate::net::{Action, Net, Node};
+use crate::memory::storage::{Home, Place, Storage, Stored};
 use crate::options::Resolved;
 use crate::passes::fold::{self, Allowance, Folded};
+use crate::plan::build::Assembler;
+use crate::plan::infer::{self, Types, known};
+use crate::plan::net::{Action, Net, Node};
+use crate::plan::report::MemoryReport;
+use crate::plan::values::Sharing;
 use crate::plan::{Fetch, Plan};
-use crate::report::MemoryReport;
-use crate::storage::{Home, Place, Storage, Stored};
-use crate::values::Sharing;
+use crate::run::bind::Binding;
 use plutino_kernels::Isa;
 use plutino_ops::{Alias, Cost, PlanCx, Planned, ValueSpec};
 use plutino_tensor::TensorSpec;
@@ -164,7 +164,7 @@ impl Binder<'_> {
     /// must not.
     fn put(
         &mut self,
-        values: impl Iterator<Item = (crate::net::ValueId, ValueSpec)>,
+        values: impl Iterator<Item = (crate::plan::net::ValueId, ValueSpec)>,
     ) -> Result<bool, SessionError> {
         for (id, spec) in values {
             if !self.depends.get(id.0).copied().unwrap_or(false) {

@@ -11,9 +11,9 @@
 
 use super::Settings;
 use crate::control;
-use crate::infer::Types;
 use crate::lists;
-use crate::net::{Action, Node, ValueId};
+use crate::plan::infer::Types;
+use crate::plan::net::{Action, Node, ValueId};
 use plutino_ops::ValueSpec;
 use plutino_tensor::TensorError;
 use std::collections::HashMap;

@@ -5,8 +5,8 @@
 //! nodes carries and waits for what these did (`passes/patch.rs`). A net without such order has
 //! no tokens, and nothing here costs it anything.
 
-use crate::model::{Inner, Role};
-use crate::net::{Node, Uses, Value, ValueId};
+use crate::load::model::{Inner, Role};
+use crate::plan::net::{Node, Uses, Value, ValueId};
 use plutino_ir::{Graph, OperatorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,9 +1,10 @@
 //! What is said to come after something does, whatever passes make of it and whoever runs it.
 
+use crate::extract;
 use crate::testkit::{graph, model, notes, values, vector};
 use crate::{
     Context, Dispatch, Model, ModelOptions, Partition, PartitionError, Placement, Program, Request,
-    SessionError, SessionOptions, Sorting, extract,
+    SessionError, SessionOptions, Sorting,
 };
 use plutino_ir::Graph;
 

@@ -10,7 +10,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ir::Graph;
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_kernels::Activation;

@@ -11,7 +11,7 @@ use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{AttentionPattern, Role, ValueSpec};
 use plutino_tensor::{DType, Shape, TensorSpec};
 

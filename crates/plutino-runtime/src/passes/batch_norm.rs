@@ -7,7 +7,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::Net;
+use crate::plan::net::Net;
 use plutino_ops::{Neighbour, Role};
 
 /// Lets layers take over the scale and shift that follow.

@@ -13,7 +13,7 @@ use super::PassCx;
 use super::patch::{Patch, may_be_bf16};
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{Bf16Support, LayoutCx, Precision, ValueSpec};
 use plutino_tensor::{DType, Layout};
 use std::collections::HashMap;

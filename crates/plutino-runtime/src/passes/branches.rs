@@ -12,7 +12,7 @@ use super::PassCx;
 use super::formula::{Term, formula};
 use super::patch::{NewNode, Patch};
 use crate::SessionError;
-use crate::net::{Action, Net, ValueId};
+use crate::plan::net::{Action, Net, ValueId};
 use plutino_ir::expr::{BinaryFn, UnaryFn};
 use plutino_ops::{Branch, ChannelAffine, Conv, Operator, Role, sum_of};
 use plutino_tensor::{DType, TensorSpec, alloc};

@@ -7,7 +7,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{Operator, Role};
 use plutino_tensor::DType;
 

@@ -9,7 +9,7 @@ use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{ChannelMap, Operator, Role, shuffled_channels};
 use plutino_tensor::alloc;
 use std::collections::{HashMap, HashSet};

@@ -3,9 +3,9 @@
 use super::PassCx;
 use crate::SessionError;
 use crate::halt;
-use crate::infer::all_known;
-use crate::net::{Net, Node};
 use crate::order::Alive;
+use crate::plan::infer::all_known;
+use crate::plan::net::{Net, Node};
 
 /// Leaves out nodes that no fetch depends on.
 pub(crate) fn dead(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionError> {

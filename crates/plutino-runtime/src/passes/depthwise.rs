@@ -13,7 +13,7 @@ use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, Node, ValueId};
+use crate::plan::net::{Net, Node, ValueId};
 use plutino_ops::{Conv, FusedDepthwise, Operator, Precision};
 use std::collections::BTreeSet;
 use std::sync::Arc;

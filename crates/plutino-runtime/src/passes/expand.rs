@@ -10,12 +10,12 @@
 use super::PassCx;
 use super::patch::{NewNode, Patch};
 use crate::SessionError;
-use crate::build::node_memory;
 use crate::halt;
-use crate::infer;
 use crate::lists;
-use crate::net::{Action, Net, Node, Value, ValueId};
 use crate::order::Order;
+use crate::plan::build::node_memory;
+use crate::plan::infer;
+use crate::plan::net::{Action, Net, Node, Value, ValueId};
 use crate::settings::STEP_OF;
 use plutino_ops::{ExpandedStep, Expansion, Location, StepValue, ValueSpec};
 use plutino_tensor::{TensorError, alloc};

@@ -4,9 +4,9 @@
 use super::PassCx;
 use crate::SessionError;
 use crate::halt;
-use crate::infer;
 use crate::lists;
-use crate::net::Net;
+use crate::plan::infer;
+use crate::plan::net::Net;
 use plutino_kernels::{Isa, Par};
 use plutino_ops::{Operator, ValueSpec, eager};
 use plutino_tensor::{Tensor, alloc};

@@ -1,6 +1,6 @@
 //! What nodes compute of values, as formulas, for passes that look for what a model writes out.
 
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ir::expr::{BinaryFn, Expr, UnaryFn};
 use plutino_ops::Role;
 

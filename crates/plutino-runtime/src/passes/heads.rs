@@ -8,7 +8,7 @@ use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Role};
 
 /// Lets attention take over repetitions of its keys' and values' heads.

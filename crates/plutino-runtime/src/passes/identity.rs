@@ -7,7 +7,7 @@ use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::Role;
 
 /// Operators in a row that are looked through.

@@ -16,8 +16,8 @@ use super::PassCx;
 use super::patch::{NewNode, Patch};
 use crate::SessionError;
 use crate::halt;
-use crate::infer;
-use crate::net::{Action, Net, Node, Value, ValueId};
+use crate::plan::infer;
+use crate::plan::net::{Action, Net, Node, Value, ValueId};
 use plutino_ops::{
     LayoutCx, LayoutOf, LayoutSupport, Location, Operator, Reorder, Role, ValueSpec,
 };

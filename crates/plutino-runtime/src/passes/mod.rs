@@ -33,13 +33,13 @@ mod scale;
 mod weights;
 
 use crate::halt;
-use crate::infer;
-use crate::model::Inner;
-use crate::net::Net;
+use crate::load::model::Inner;
 use crate::options::Resolved;
-use crate::report::Warning;
+use crate::plan::infer;
+use crate::plan::net::Net;
+use crate::plan::report::Warning;
+use crate::plan::strides;
 use crate::settings::Settings;
-use crate::strides;
 use crate::{SessionError, SessionOptions};
 use plutino_ir::SizeLimits;
 use plutino_ops::PackCache;
@@ -232,11 +232,11 @@ pub(crate) struct PassCx<'a> {
     /// What may still be computed while planning.
     pub(crate) allowance: fold::Allowance,
     /// Members of all lists so far.
-    pub(crate) lists: crate::infer::Lists,
+    pub(crate) lists: crate::plan::infer::Lists,
     /// What the user should know.
     pub(crate) warnings: Vec<Warning>,
     /// Nodes that patches put before that at a position.
-    queued: BTreeMap<usize, Vec<crate::net::Node>>,
+    queued: BTreeMap<usize, Vec<crate::plan::net::Node>>,
     /// Of the pass that runs.
     report: PassReport,
     /// Operators that the pass leaves alone.
@@ -252,7 +252,7 @@ impl<'a> PassCx<'a> {
             sizes: model.sizes,
             folds: false,
             allowance: fold::Allowance::default(),
-            lists: crate::infer::Lists::default(),
+            lists: crate::plan::infer::Lists::default(),
             warnings: Vec::new(),
             queued: BTreeMap::new(),
             report: PassReport::default(),

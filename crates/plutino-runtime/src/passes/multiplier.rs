@@ -8,7 +8,7 @@ use super::PassCx;
 use super::patch::{NewNode, Patch};
 use crate::SessionError;
 use crate::halt;
-use crate::net::{Action, Net, Value};
+use crate::plan::net::{Action, Net, Value};
 use plutino_ops::{ChannelMap, Conv, Location};
 use std::sync::Arc;
 

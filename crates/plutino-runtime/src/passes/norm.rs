@@ -10,7 +10,7 @@ use super::PassCx;
 use super::formula::{Term, formula};
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ir::expr::{BinaryFn, UnaryFn};
 use plutino_ops::{NormPattern, Role};
 use plutino_tensor::DType;

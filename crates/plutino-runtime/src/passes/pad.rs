@@ -6,7 +6,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::Net;
+use crate::plan::net::Net;
 use plutino_ops::{Neighbour, Role};
 
 /// Lets convolutions take over the zeros in front of them.

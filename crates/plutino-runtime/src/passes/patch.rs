@@ -7,10 +7,10 @@
 
 use super::PassCx;
 use crate::SessionError;
-use crate::infer;
 use crate::lists;
-use crate::net::{Action, Net, Node, ValueId};
 use crate::order::Order;
+use crate::plan::infer;
+use crate::plan::net::{Action, Net, Node, ValueId};
 use plutino_ops::{Location, Operator, ValueSpec};
 use plutino_tensor::{DType, Layout, Shape, TensorError};
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -7,7 +7,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Action, Net, Node, ValueId};
+use crate::plan::net::{Action, Net, Node, ValueId};
 use plutino_kernels::gemm::Machine;
 use plutino_ops::{ByRows, Operator, Role};
 use plutino_tensor::{DType, TensorSpec};

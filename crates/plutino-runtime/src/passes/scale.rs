@@ -9,7 +9,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Net, ValueId};
+use crate::plan::net::{Net, ValueId};
 use plutino_ops::{Neighbour, Role};
 use plutino_tensor::{Layout, TensorSpec};
 

@@ -2,9 +2,9 @@
 
 use super::{PassCx, PassReport, run};
 use crate::SessionOptions;
-use crate::dispatch::Dispatch;
-use crate::net::{Net, ValueId, Wanted};
 use crate::options::Resolved;
+use crate::plan::dispatch::Dispatch;
+use crate::plan::net::{Net, ValueId, Wanted};
 use crate::testkit::{session, values, weighted};
 use plutino_kernels::Isa;
 use plutino_tensor::{DType, Layout, Shape, TensorSpec};

@@ -8,7 +8,7 @@
 use super::PassCx;
 use super::patch::Patch;
 use crate::SessionError;
-use crate::net::{Action, Net, ValueId};
+use crate::plan::net::{Action, Net, ValueId};
 use plutino_ops::{Neighbour, Operator};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 //! it is read and not made.
 
 use super::Context;
-use crate::net::{Action, Net, Node, Value, ValueId};
 use crate::order::Order;
+use crate::plan::net::{Action, Net, Node, Value, ValueId};
 use crate::{SessionError, lists};
 use plutino_ops::{
     Kernel, Location, Operator, Output, PlanCx, PlanError, Planned, RunCx, RunError, ShapeError,

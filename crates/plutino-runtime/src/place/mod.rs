@@ -14,11 +14,11 @@ pub(crate) mod turns;
 pub use context::Context;
 pub use rules::Bond;
 
-use crate::bind::Binding;
 use crate::cost::Estimator;
-use crate::dispatch;
-use crate::net::{Action, Net, Node};
 use crate::open::Resident;
+use crate::plan::dispatch;
+use crate::plan::net::{Action, Net, Node};
+use crate::run::bind::Binding;
 use crate::settings::{is_called, is_meant};
 use crate::{Profile, SessionError, lists};
 use plutino_ir::quote;

@@ -1,8 +1,8 @@
 //! Placement of plans, on the operators of the test kit.
 
 use super::{Bond, Context, Placement, PlacementNote};
-use crate::bind::{self, Growing};
-use crate::net::Wanted;
+use crate::plan::net::Wanted;
+use crate::run::bind::{self, Growing};
 use crate::testkit::{model, vector};
 use crate::{
     Fed, Limits, Model, Plan, Queue, QueueOptions, Request, Session, SessionError, SessionOptions,

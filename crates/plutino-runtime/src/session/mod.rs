@@ -1,17 +1,17 @@
 //! A session: a model with options, threads and plans.
 
-use crate::arena::ArenaPool;
-use crate::bind::{self, Binding, Growing};
-use crate::cache::PlanCache;
 use crate::control::Shared;
 use crate::cost::Estimator;
-use crate::exec::{self, Memory, Observed, Run};
-use crate::net::{ValueId, Wanted};
+use crate::memory::arena::ArenaPool;
 use crate::open::Openings;
 use crate::options::Resolved;
 use crate::place::Context;
-use crate::request::{Dense, Fed, Request};
-use crate::watch::Watch;
+use crate::plan::cache::PlanCache;
+use crate::plan::net::{ValueId, Wanted};
+use crate::run::bind::{self, Binding, Growing};
+use crate::run::exec::{self, Memory, Observed, Run};
+use crate::run::request::{Dense, Fed, Request};
+use crate::run::watch::Watch;
 use crate::{Model, Plan, Profile, SessionError, SessionOptions, TensorStore, spans};
 use plutino_ir::Limits;
 use plutino_kernels::Isa;

@@ -9,11 +9,11 @@ mod run;
 
 pub use error::StateError;
 
-use crate::bind;
-use crate::model::{Inner, Model};
-use crate::net::ValueId;
+use crate::load::model::{Inner, Model};
 use crate::open;
-use crate::report::MemoryReport;
+use crate::plan::net::ValueId;
+use crate::plan::report::MemoryReport;
+use crate::run::bind;
 use crate::{Plan, SessionError};
 use cache::Cache;
 use plutino_ir::{Dim, TensorType};

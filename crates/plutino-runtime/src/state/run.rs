@@ -2,13 +2,14 @@
 
 use super::cache::Cache;
 use super::{Carry, Held, State, StateError};
-use crate::bind::Growing;
-use crate::exec::{Memory, Observed, ResultNames};
-use crate::net::{ValueId, Wanted};
+use crate::plan::net::{ValueId, Wanted};
 use crate::plan::{Fetch, Plan};
-use crate::request::{Fed, Request};
+use crate::run::bind;
+use crate::run::bind::Growing;
+use crate::run::exec::{Memory, Observed, ResultNames};
+use crate::run::request::{Fed, Request};
 use crate::session::{Lent, Reused};
-use crate::{Profile, Session, SessionError, bind};
+use crate::{Profile, Session, SessionError};
 use plutino_tensor::{Tensor, TensorError, TensorSpec};
 use smallvec::SmallVec;
 use std::sync::Arc;
