@@ -1,7 +1,7 @@
 //! The memory plan: at which offset of one arena each buffer lies.
 //!
-//! [`storage`] finds which values share memory, [`mod@concat`] which are written straight into a part
-//! of another, [`lay`] gives each its place, [`arena`] is the memory of a run and lends it.
+//! [`storage`] finds which values share memory, [`mod@concat`] which are written straight into a
+//! part of another, [`lay`] gives each its place, [`arena`] is the memory of a run and lends it.
 //!
 //! This is dynamic storage allocation with all requests known, which is NP-hard, on instances that
 //! are kind. A plan is an order of the buffers: one after the other, each goes into the smallest
