@@ -5,7 +5,7 @@
 //! packed it.
 
 use crate::{Model, ModelError, ModelOptions, tied};
-use plutino_ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
+use plutino_ir::{Attribute, Graph, LoadError, LoadOptions, Weights, find_param};
 use std::path::Path;
 
 impl Model {
@@ -20,7 +20,7 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
-        let (path, options) = (path.as_ref(), options.into());
+        let (path, options) = (&find_param(path.as_ref())?, options.into());
         let graph = match Graph::load_with(path, &options.load) {
             Err(LoadError::NoWeights { .. }) => {
                 let load = LoadOptions { weights: Weights::Skip, ..options.load.clone() };
