@@ -3,7 +3,7 @@
 //! The classes are written in Python (`plutino._errors`). Here stands which of our errors becomes
 //! which class, and what its fields are.
 
-use plutino::ir::{LoadError, quote};
+use plutino::ir::{AttributeError, LoadError, TooLarge, quote};
 use plutino::ops::{Location, PlanError, RunError, ShapeError};
 use plutino::runtime::UndecodedOperators;
 use plutino::{ModelError, SessionError, StateError, StoreError, TensorError};
@@ -110,9 +110,22 @@ impl From<Failure> for PyErr {
     }
 }
 
+/// What a message says, in the words of Python: options of the command line and calls of Rust help
+/// nobody here.
+fn told(error: &impl ToString) -> String {
+    let message = error.to_string();
+    let defined = "definitions={'TYPE': 'MODEL'}, the path of its model";
+    let mut message = message.replace(UndecodedOperators::HOW_TO_DEFINE, defined);
+    // How large models may be cannot be said in Python.
+    if let Some(end) = message.find(TooLarge::REMEDY) {
+        message.truncate(end);
+    }
+    message
+}
+
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        let message = error.to_string();
+        let message = told(&error);
         let class = |name| Self::new(name, message.clone());
         match error {
             ModelError::Load(error) => load(error, message),
@@ -198,7 +211,7 @@ fn tensor(error: &TensorError, class: &'static str, message: String) -> Failure 
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
-        let message = error.to_string();
+        let message = told(&error);
         let class = |name| Self::new(name, message.clone());
         // What an operator meets may be memory that is refused.
         let operator = |inner: Option<&TensorError>, location: &Location| match inner {
@@ -214,6 +227,9 @@ impl From<SessionError> for Failure {
             SessionError::Option { option, expected, .. } => class("OptionError")
                 .with("option", option.as_str())
                 .with("expected", expected.as_str()),
+            SessionError::NoSuchOperator { option, .. } => {
+                class("OptionError").with("option", option.as_str())
+            }
             SessionError::InputCount { .. } => class("InputError"),
             SessionError::InputDType { name, expected, .. } => {
                 class("InputError").with("input", name.as_str()).with("expected", expected.name())
@@ -237,6 +253,19 @@ impl From<SessionError> for Failure {
                     _ => None,
                 };
                 operator(inner, location).with("inputs", inputs.as_str())
+            }
+            // A file that is damaged is told as it is where all of it is read at once.
+            SessionError::Plan {
+                location, source: PlanError::WeightFile { error, .. }, ..
+            } => {
+                let failure = class("ModelError").at(Some(location));
+                match error {
+                    AttributeError::Unreadable { file, .. }
+                    | AttributeError::Checksum { file, .. } => {
+                        failure.with("file", file.display().to_string())
+                    }
+                    _ => failure,
+                }
             }
             SessionError::Plan { location, source, inputs } => {
                 let inner = match source {
