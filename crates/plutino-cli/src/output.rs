@@ -156,8 +156,10 @@ pub(crate) enum Place {
     File,
     /// A file, or standard output.
     FileOrOutput,
-    /// A file, or a folder that is made where it is missing.
-    FileOrFolder,
+    /// A file whose name ends in .png, or a folder.
+    PictureOrFolder,
+    /// A folder that is made where it is missing.
+    Folder,
     /// What names of files begin with.
     Stem,
 }
@@ -174,8 +176,15 @@ pub(crate) fn check_output(option: &str, place: Place, path: &Path) -> Result<()
     if matches!(place, Place::File | Place::FileOrOutput) && path.is_dir() {
         return wrong("is a folder: give the file a name in it".into());
     }
+    let made = match place {
+        Place::Folder => true,
+        Place::PictureOrFolder => {
+            path.is_dir() || path.extension().is_none_or(|end| !end.eq_ignore_ascii_case("png"))
+        }
+        _ => false,
+    };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    match parent.filter(|parent| place != Place::FileOrFolder && !parent.is_dir()) {
+    match parent.filter(|parent| !made && !parent.is_dir()) {
         Some(missing) => wrong(format!("there is no folder '{}'", missing.display())),
         None => Ok(()),
     }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::inputs::{self, Slot};
 use crate::names;
-use crate::output::{Place, check_output, progress, warn_all};
+use crate::output::{progress, warn_all};
 use crate::session::{LoadArgs, SessionArgs};
 use plutino::{Model, Tensor};
 use plutino_vision::{Format, Labels, Names, Pixels, Placement, Recipe, Size, Wanted};
@@ -250,9 +250,6 @@ impl Drawings {
             )));
         }
         let folder = folder || end != "png";
-        if !folder {
-            check_output("-o", Place::File, path)?;
-        }
         if !folder && pictures > 1 {
             return Err(Failure::usage(format!(
                 "'{name}' is for one picture, and there are {pictures}: give a folder for several"

@@ -68,10 +68,10 @@ impl Command {
                 ("-o", Place::File, args.output.as_ref()),
                 ("--save-state", Place::File, args.carry.save_state.as_ref()),
             ],
-            Self::Detect(args) => vec![("-o", Place::FileOrFolder, args.output.as_ref())],
+            Self::Detect(args) => vec![("-o", Place::PictureOrFolder, args.output.as_ref())],
             Self::Segment(args) => vec![
-                ("-o", Place::FileOrFolder, args.output.as_ref()),
-                ("--mask", Place::FileOrFolder, args.mask.as_ref()),
+                ("-o", Place::PictureOrFolder, args.output.as_ref()),
+                ("--mask", Place::PictureOrFolder, args.mask.as_ref()),
             ],
             Self::Info(args) => vec![("--svg", Place::File, args.svg.as_ref())],
             Self::Profile(args) => vec![
@@ -81,7 +81,7 @@ impl Command {
             Self::View(args) => vec![("-o", Place::FileOrOutput, args.output.as_ref())],
             Self::Extract(args) => vec![("-o", Place::Stem, Some(&args.output))],
             Self::Optimize(args) => vec![("-o", Place::Stem, Some(&args.output))],
-            Self::Partition(args) => vec![("-o", Place::FileOrFolder, Some(&args.output))],
+            Self::Partition(args) => vec![("-o", Place::Folder, Some(&args.output))],
             _ => Vec::new(),
         };
         let given = |(option, place, path): (_, _, Option<_>)| Some((option, place, path?));

@@ -97,8 +97,11 @@ fn places_of_results_are_looked_at_before_anything_is_computed() {
         let message = fails(&[args, &[&missing]].concat(), 2);
         assert!(message.contains("there is no folder"), "{message}");
     }
-    let message = fails(&[&boxes[..], &[&format!("{missing}.png")]].concat(), 2);
-    assert!(message.contains("there is no folder"), "{message}");
+    let segments = ["segment", &model, "-i", &picture, "--mask"];
+    for (args, option) in [(&boxes[..], "-o"), (&segments[..], "--mask")] {
+        let message = fails(&[args, &[&format!("{missing}.png")]].concat(), 2);
+        assert!(message.contains(&format!("{option} {missing}.png: there is no")), "{message}");
+    }
     for args in [&carry[..], &trace, &extract, &svg, &boxes] {
         let message = fails(&[args, &["-"]].concat(), 2);
         assert!(message.contains("does not go to standard output"), "{message}");
