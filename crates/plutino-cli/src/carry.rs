@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::inputs::{self, Slot};
 use crate::request::Prepared;
+use crate::session::parse_whole;
 use plutino::tensor::alloc;
 use plutino::{Session, SessionError, State, Tensor, TensorError};
 use std::path::PathBuf;
@@ -11,13 +12,14 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "State")]
 pub(crate) struct CarryArgs {
-    /// Run several times, and take for the input IN what the run before made for the output OUT:
-    /// operands by their names, or out0, in0, ... by position; may be given several times. The
+    /// Run several times, and take for the input IN what the run before made for OUT, which may be
+    /// any operand: each by its name in the file, by that of the operator that makes it and no
+    /// other, or as in0, in1, ..., out0, out1, ... by position; may be given several times. The
     /// first run takes the file given for IN, else zeros, or nothing of what grows (a cache)
     #[arg(long = "carry", value_name = "OUT=IN")]
     carries: Vec<String>,
     /// Number of runs [default: as many as the input of --stream has, else 1]
-    #[arg(long, value_name = "N", requires = "carries")]
+    #[arg(long, value_name = "N", requires = "carries", value_parser = parse_whole)]
     steps: Option<usize>,
     /// An input whose file holds what each run takes, one after the other along dimension 0; may be
     /// given several times. All other inputs are the same in each run
@@ -28,7 +30,7 @@ pub(crate) struct CarryArgs {
     load_state: Option<PathBuf>,
     /// Write what the next run would take, by the names of the operands
     #[arg(long, value_name = "FILE.npz", requires = "carries")]
-    save_state: Option<PathBuf>,
+    pub(crate) save_state: Option<PathBuf>,
 }
 
 impl CarryArgs {

@@ -126,11 +126,17 @@ impl From<ModelError> for Failure {
 }
 
 impl From<SessionError> for Failure {
-    fn from(error: SessionError) -> Self {
+    fn from(mut error: SessionError) -> Self {
+        if let SessionError::Option { option, .. } | SessionError::NoSuchOperator { option, .. } =
+            &mut error
+        {
+            *option = flag(option);
+        }
         let message = error.to_string();
         match error {
             e if e.is_limit() || e.is_out_of_memory() => Self::Limit(message),
             SessionError::Option { .. }
+            | SessionError::NoSuchOperator { .. }
             | SessionError::InputCount { .. }
             | SessionError::InputDType { .. }
             | SessionError::NoSuchOperand { .. }
@@ -141,6 +147,18 @@ impl From<SessionError> for Failure {
             SessionError::Tensor(e) => e.into(),
             _ => Self::Model(message),
         }
+    }
+}
+
+/// How the command line calls an option of a session. (Variables keep their names, and so does what
+/// says more than a name.)
+fn flag(option: &str) -> String {
+    match option {
+        "passes_off" => "--disable".into(),
+        "threads" | "contexts" | "precision_of" | "stop_after" => {
+            format!("--{}", option.replace('_', "-"))
+        }
+        _ => option.to_owned(),
     }
 }
 

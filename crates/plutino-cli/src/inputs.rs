@@ -1,7 +1,9 @@
 //! From files named on the command line to the tensors that a model takes, in its order.
 
 use crate::failure::Failure;
+use crate::files;
 use crate::numpy;
+pub(crate) use crate::shapes::ShapeArg;
 use plutino::ir::{self, Dim, TensorType};
 use plutino::npy::{self, npz};
 use plutino::{DType, Model, SessionError, Shape, Tensor, TensorSpec};
@@ -11,7 +13,7 @@ use std::path::Path;
 /// Inputs from files, on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct FileArgs {
-    /// An input: npy, npz (each array is an input), png, jpeg, webp or bmp. NAME is the operand's
+    /// An input: npy, npz (each array is an input), png, jpeg, webp or bmp; - is standard input. NAME is the operand's
     /// name, or in0, in1, ... by position; without it, files fill the inputs in order. Several
     /// pictures for one input are a batch where the model takes any number, else they are taken one
     /// after the other
@@ -183,8 +185,7 @@ pub(crate) enum Content {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Content, Failure> {
-    let bytes = ir::read_regular(path)
-        .map_err(|e| Failure::usage(format!("cannot read '{}': {e}", path.display())))?;
+    let bytes = files::bytes(path)?;
     let in_file = |error| {
         let path = path.to_owned();
         Failure::from(npy::NpyError::File { path, source: Box::new(error) })
@@ -227,13 +228,24 @@ fn in_picture(name: &str, error: VisionError) -> Failure {
 
 /// An error where options for pictures are set though no input is one.
 fn check_used(recipe: &Recipe, pictures: usize) -> Result<(), Failure> {
-    if pictures == 0 && *recipe != Recipe::default() {
-        return Err(Failure::usage(
-            "--mean, --std, --size, --short, --crop, --letterbox, --filter, --order and --no-exif \
-             apply to pictures, and no input is one",
-        ));
+    let Recipe { mean, std, size, short, crop, letterbox, filter, order, no_exif, .. } = recipe;
+    let options = [
+        ("--mean", !mean.is_empty()),
+        ("--std", !std.is_empty()),
+        ("--size", size.is_some()),
+        ("--short", short.is_some()),
+        ("--crop", crop.is_some()),
+        ("--letterbox", *letterbox),
+        ("--filter", filter.is_some()),
+        ("--order", order.is_some()),
+        ("--no-exif", *no_exif),
+    ];
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) if pictures == 0 => {
+            Err(Failure::usage(format!("{option} applies to pictures, and no input is one")))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// The inputs of one run, which are arrays of one file.
@@ -584,42 +596,6 @@ pub(crate) fn make_up(specs: &[TensorSpec]) -> Result<Vec<Tensor>, Failure> {
     inputs.collect()
 }
 
-/// `[NAME=]1x3x224x224`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ShapeArg {
-    name: Option<String>,
-    shape: Shape,
-}
-
-impl std::fmt::Display for ShapeArg {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(name) = &self.name {
-            write!(f, "{name}=")?;
-        }
-        let dims: Vec<String> = self.shape.iter().map(usize::to_string).collect();
-        f.write_str(&dims.join("x"))
-    }
-}
-
-impl std::str::FromStr for ShapeArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, dims) = match text.split_once('=') {
-            Some((name, dims)) => (Some(name.to_owned()), dims),
-            None => (None, text),
-        };
-        let shape: Result<Vec<usize>, _> = match dims {
-            "scalar" => Ok(Vec::new()),
-            dims => dims.split('x').map(str::parse).collect(),
-        };
-        match shape {
-            Ok(shape) => Ok(Self { name, shape: shape.into() }),
-            Err(_) => Err("sizes as in 1x3x224x224, or 'scalar'".into()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -772,16 +748,6 @@ mod tests {
         }
         let one = made(Dim::Known(1), &[2]);
         assert_eq!((one.len(), one[0].name.as_deref(), one[0].rows.len()), (1, None, 0));
-    }
-
-    #[test]
-    fn shape_syntax() {
-        let shape: ShapeArg = "x=1x3".parse().unwrap();
-        assert_eq!((shape.name.as_deref(), shape.shape.dims()), (Some("x"), &[1, 3][..]));
-        assert_eq!("scalar".parse::<ShapeArg>().unwrap().shape.rank(), 0);
-        for bad in ["", "1x", "axb", "-1"] {
-            assert!(bad.parse::<ShapeArg>().is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod deviation;
 mod digits;
 mod elements;
 mod failure;
+mod files;
 mod findings;
 mod finite;
 mod inputs;
@@ -23,11 +24,12 @@ mod pictures;
 mod profile;
 mod request;
 mod session;
+mod shapes;
 mod story;
 mod system;
 mod timing;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use output::Output;
 use std::process::ExitCode;
 
@@ -62,7 +64,9 @@ Environment:"
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    // A negative number is a wrong value then, and not an unknown option.
+    let command = Cli::command().mut_subcommands(|part| part.allow_negative_numbers(true));
+    let cli = Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
     let mut out = Output::new();
     match cli.command.run(&mut out).and(out.finish()) {
         Ok(()) => ExitCode::SUCCESS,

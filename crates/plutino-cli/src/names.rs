@@ -2,6 +2,8 @@
 
 use crate::failure::Failure;
 use plutino::ir::{Operator, quote};
+use plutino::ops::most_similar;
+use plutino::runtime::knobs;
 use plutino::{Model, PlacementNote, Plan};
 
 /// What planning warns of, also of what was asked for and is not so.
@@ -29,32 +31,15 @@ fn told(model: &Model, note: &PlacementNote) -> String {
             quote(what)
         );
     }
-    let nearest = nearest(what, operators(model).flat_map(names));
+    let nearest = most_similar(what, operators(model).flat_map(names));
     format!("{note}{}", suggestion(nearest))
 }
 
-/// An error where a pass is to leave an operator alone (`fuse@conv1`) that none of the models has.
-pub(crate) fn check_disabled(models: &[&Model], disabled: &[String]) -> Result<(), Failure> {
-    let operators = || models.iter().flat_map(|model| operators(model));
-    // Bodies of branches and loops have operators of their own, which nobody shows.
-    if operators().any(|op| op.kind.starts_with("plutino.")) {
-        return Ok(());
-    }
-    let known = |name| models.iter().any(|model| model.graph().operator_by_name(name).is_some());
-    for asked in disabled {
-        let Some((_, name)) = asked.split_once('@') else { continue };
-        // A step of a composite operator is called after it: `encoder/linear1`.
-        let mut wholes = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
-        if !known(name) && !wholes.any(known) {
-            let nearest = nearest(name, operators().map(|op| op.name.as_str()));
-            return Err(Failure::usage(format!(
-                "--disable {}: the model has no operator of this name{}",
-                quote(asked),
-                suggestion(nearest)
-            )));
-        }
-    }
-    Ok(())
+/// An error where the environment names an operator that none of the models of a command has: a
+/// session alone cannot tell, since the variable may mean another one. (What options name is
+/// checked by sessions.)
+pub(crate) fn check_environment(models: &[&Model]) -> Result<(), Failure> {
+    Ok(Model::check_passes_off(models, knobs::PASSES_OFF.name, &knobs::passes_off())?)
 }
 
 fn operators(model: &Model) -> impl Iterator<Item = &Operator> {
@@ -65,20 +50,6 @@ fn operators(model: &Model) -> impl Iterator<Item = &Operator> {
 fn names(op: &Operator) -> impl Iterator<Item = &str> {
     let scopes = op.name.match_indices('.').filter_map(|(at, _)| op.name.get(..at));
     scopes.chain([op.name.as_str(), op.kind.as_str()])
-}
-
-/// Bytes of a name that is compared with others.
-const MOST: usize = 200;
-
-/// The most similar name, if any is similar.
-fn nearest<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    if what.len() > MOST {
-        return None;
-    }
-    let alike = names.filter(|name| name.len() <= MOST);
-    let alike = alike.map(|name| (strsim::jaro_winkler(name, what), name));
-    let alike = alike.filter(|(similarity, _)| *similarity > 0.8);
-    alike.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 fn suggestion(nearest: Option<&str>) -> String {

@@ -150,6 +150,46 @@ fn a_thread_starts() -> bool {
     std::thread::Builder::new().spawn(|| ()).is_ok()
 }
 
+/// What an option may name that says where results are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    File,
+    /// A file, or standard output.
+    FileOrOutput,
+    /// A file whose name ends in .png, or a folder.
+    PictureOrFolder,
+    /// A folder that is made where it is missing.
+    Folder,
+    /// What names of files begin with.
+    Stem,
+}
+
+/// An error where nothing can be written at `path`, which `option` named.
+pub(crate) fn check_output(option: &str, place: Place, path: &Path) -> Result<(), Failure> {
+    let wrong = |what: String| Err(Failure::usage(format!("{option} {}: {what}", path.display())));
+    if path.as_os_str() == "-" {
+        return match place {
+            Place::FileOrOutput => Ok(()),
+            _ => wrong("this does not go to standard output: give a name".into()),
+        };
+    }
+    if matches!(place, Place::File | Place::FileOrOutput) && path.is_dir() {
+        return wrong("is a folder: give the file a name in it".into());
+    }
+    let made = match place {
+        Place::Folder => true,
+        Place::PictureOrFolder => {
+            path.is_dir() || path.extension().is_none_or(|end| !end.eq_ignore_ascii_case("png"))
+        }
+        _ => false,
+    };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent.filter(|parent| !made && !parent.is_dir()) {
+        Some(missing) => wrong(format!("there is no folder '{}'", missing.display())),
+        None => Ok(()),
+    }
+}
+
 /// Writes a file whole or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     write_whole(path, |mut file| file.write_all(bytes))

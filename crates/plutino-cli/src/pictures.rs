@@ -2,11 +2,12 @@
 //! a model one by one or in batches.
 
 use crate::failure::Failure;
+use crate::files;
 use crate::inputs::{self, Slot};
 use crate::names;
 use crate::output::{progress, warn_all};
 use crate::session::{LoadArgs, SessionArgs};
-use plutino::{Model, Tensor, ir};
+use plutino::{Model, Tensor};
 use plutino_vision::{Format, Labels, Names, Pixels, Placement, Recipe, Size, Wanted};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -50,9 +51,6 @@ pub(crate) struct Shot {
 
 /// Pictures in one batch, at most.
 const BATCH: usize = 16;
-
-/// The most that a picture's file may hold.
-const MOST_BYTES: u64 = 1 << 30;
 
 impl ImageArgs {
     pub(crate) fn files(&self) -> &LoadArgs {
@@ -179,23 +177,11 @@ fn one(output: &Tensor, row: usize, size: usize) -> Result<Tensor, Failure> {
 
 fn prepare(path: &Path, slot: &Slot, recipe: &Recipe) -> Result<Prepared, Failure> {
     let name = path.display().to_string();
-    let cannot = |e: std::io::Error| Failure::usage(format!("cannot read '{name}': {e}"));
-    let bytes = match path == Path::new("-") {
-        true => standard_input().map_err(cannot)?,
-        false => ir::read_regular(path)
-            .map_err(|e| Failure::usage(format!("cannot read '{name}': {e}")))?
-            .to_vec(),
-    };
+    let bytes = files::bytes(path)?;
     let pixels = inputs::pixels(&bytes, &name, recipe)?;
     let (tensor, placement) = inputs::prepare(&pixels, &name, slot.wanted(), recipe)?;
     let tensor = tensor.cast(slot.dtype())?;
     Ok(Prepared { name, pixels, placement, tensor })
-}
-
-fn standard_input() -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().take(MOST_BYTES).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// The pictures that arguments name: of a folder those that lie in it, by name.
@@ -222,8 +208,8 @@ fn gather(arguments: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         found.sort();
         files.append(&mut found);
     }
-    if files.iter().filter(|path| path.as_path() == Path::new("-")).count() > 1 {
-        return Err(Failure::usage("-: standard input holds one picture"));
+    if files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err(files::asked_twice()); // before one is run
     }
     Ok(files)
 }

@@ -109,6 +109,16 @@ impl Prepared {
         Self { picture: None, rows: Vec::new(), feeds, fetches: Fetches::These(Vec::new()) }
     }
 
+    /// Feeds the inputs that are not fed with these, which are all of them in order. (What lies
+    /// before operands that are fed is not computed, and needs none.)
+    pub(crate) fn feed_rest(&mut self, slots: &[Slot], all: &[Tensor]) {
+        for (slot, tensor) in slots.iter().zip(all) {
+            if !self.feeds.iter().any(|(name, _)| *name == slot.operand) {
+                self.feeds.push((slot.operand.clone(), tensor.clone()));
+            }
+        }
+    }
+
     /// Why planning or running this failed.
     pub(crate) fn refused(&self, error: SessionError, model: &Model) -> Failure {
         let given = self.feeds.iter().map(|(name, tensor)| (name.as_str(), tensor.shape()));

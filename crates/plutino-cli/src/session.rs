@@ -35,7 +35,7 @@ pub(crate) struct SessionArgs {
 #[command(next_help_heading = "Execution")]
 pub(crate) struct LimitArgs {
     /// Threads that compute [default: PLUTINO_THREADS, else the cores available]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = parse_some)]
     threads: Option<usize>,
     #[command(flatten)]
     placing: PlaceArgs,
@@ -267,9 +267,12 @@ fn parse_limit(text: &str) -> Result<(SizeLimit, usize), String> {
         || limit == SizeLimit::PlannedBytes;
     let value = match bytes {
         true => parse_bytes(value)?,
-        false => value.parse().map_err(|e: std::num::ParseIntError| e.to_string())?,
+        false => parse_number(value).ok_or("a whole number, as in words=4000000 or words=4e6")?,
     };
-    Ok((limit, value))
+    match limit.largest() {
+        largest if value > largest => Err(format!("{limit} is {largest} at most")),
+        _ => Ok((limit, value)),
+    }
 }
 
 pub(crate) fn parse_weights(name: &str) -> Result<WeightDtype, String> {
@@ -344,12 +347,6 @@ impl SessionArgs {
         self.limits.options(self.memory)
     }
 
-    /// An error where options name operators that none of the models has. ([`Self::session`] asks
-    /// itself.)
-    pub(crate) fn check_names(&self, models: &[&Model]) -> Result<(), Failure> {
-        names::check_disabled(models, &self.limits.disable)
-    }
-
     pub(crate) fn files(&self) -> &LoadArgs {
         self.limits.files()
     }
@@ -361,7 +358,7 @@ impl LimitArgs {
     }
 
     pub(crate) fn session(&self, model: &Model, memory: MemoryArg) -> Result<Session, Failure> {
-        names::check_disabled(&[model], &self.disable)?;
+        names::check_environment(&[model])?;
         Ok(model.session(self.options(memory)?)?)
     }
 
@@ -517,8 +514,28 @@ fn parse_bytes(text: &str) -> Result<usize, String> {
         "g" | "gb" => 1_000_000_000,
         _ => return Err("the units are B, kB, MB and GB".into()),
     };
-    let bytes = digits.trim().parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
+    let bytes = parse_number(digits.trim()).and_then(|n| n.checked_mul(unit));
     bytes.ok_or_else(|| "a number of bytes, as in 500MB".into())
+}
+
+/// A whole number, also as powers of ten are written: 1e6.
+fn parse_number(text: &str) -> Option<usize> {
+    let power = || {
+        let (digits, zeros) = text.split_once(['e', 'E'])?;
+        let factor = 10usize.checked_pow(zeros.parse().ok()?)?;
+        digits.parse::<usize>().ok()?.checked_mul(factor)
+    };
+    text.parse().ok().or_else(power)
+}
+
+/// For clap: of what there must be some.
+pub(crate) fn parse_some(text: &str) -> Result<usize, String> {
+    parse_whole(text).ok().filter(|n| *n > 0).ok_or_else(|| "a whole number of at least 1".into())
+}
+
+/// For clap: of what there may be none.
+pub(crate) fn parse_whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "a whole number, not negative".into())
 }
 
 /// An error that is allowed: NaN would allow any, and none is below zero.
@@ -555,6 +572,20 @@ mod tests {
     fn precisions() {
         assert_eq!(parse_precision_of("a.b=high"), Ok(("a.b".into(), Precision::High)));
         assert!(parse_precision_of("a").is_err() && parse_precision_of("a=low").is_err());
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(parse_limit("words=1e6"), Ok((SizeLimit::Words, 1_000_000)));
+        assert_eq!(
+            parse_limit("planned-bytes=2e3MB"),
+            Ok((SizeLimit::PlannedBytes, 2_000_000_000))
+        );
+        assert_eq!(parse_limit("rank=64"), Ok((SizeLimit::Rank, 64)));
+        assert_eq!(parse_limit("rank=65"), Err("rank is 64 at most".into()));
+        for bad in ["words=", "words=-1", "words=1.5", "words=1e", "words=e6", "words=1e30"] {
+            assert!(parse_limit(bad).unwrap_err().contains("a whole number"), "{bad}");
+        }
     }
 
     #[test]

@@ -81,8 +81,22 @@ impl Decoder {
         recipe: Recipe,
         options: SessionOptions,
     ) -> Result<Self, GenerateError> {
-        let first = Part::new(&first, &recipe, options.clone())?;
-        let step = step.map(|step| Part::new(&step, &recipe, options)).transpose()?;
+        let of = |model: &Model, other: Option<&Model>| {
+            let mut options = options.clone();
+            // An operator that the other model has alone is not asked for here.
+            options.passes_off.retain(|off| match off.split_once('@') {
+                Some((_, name)) if !model.has_operator(name) => {
+                    !other.is_some_and(|other| other.has_operator(name))
+                }
+                _ => true,
+            });
+            options
+        };
+        let (of_first, of_step) =
+            (of(&first, step.as_ref()), step.as_ref().map(|step| of(step, Some(&first))));
+        let first = Part::new(&first, &recipe, of_first)?;
+        let step = step.zip(of_step);
+        let step = step.map(|(step, options)| Part::new(&step, &recipe, options)).transpose()?;
         if let Some(step) = &step {
             if !step.takes_caches() {
                 return Err(step.wrong("the step takes no caches"));

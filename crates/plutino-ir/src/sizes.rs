@@ -32,7 +32,7 @@ pub enum SizeLimit {
     ParameterBytes,
     /// Functions, lists, inputs and constants in one expression, or list of indices: 131,072.
     ExpressionParts,
-    /// Dimensions of a tensor: 64. More are refused whatever is set, as in PyTorch's kernels.
+    /// Dimensions of a tensor: 64, and never more, as in PyTorch's kernels.
     Rank,
     /// Bytes that a plan may need for activations, outputs and tables, where no budget of memory is
     /// lower: 1 TiB.
@@ -92,6 +92,11 @@ impl SizeLimit {
     pub fn default_value(self) -> usize {
         self.row().default
     }
+
+    /// The most that can be set: what tensors can have, of their dimensions.
+    pub fn largest(self) -> usize {
+        if self == Self::Rank { self.default_value() } else { usize::MAX }
+    }
 }
 
 impl fmt::Display for SizeLimit {
@@ -141,10 +146,10 @@ impl SizeLimits {
         self.0[limit as usize]
     }
 
-    /// The same but for one limit.
+    /// The same but for one limit: so much, or [`SizeLimit::largest`] where that is less.
     #[must_use]
     pub fn with(mut self, limit: SizeLimit, most: usize) -> Self {
-        self.0[limit as usize] = most;
+        self.0[limit as usize] = most.min(limit.largest());
         self
     }
 
@@ -216,10 +221,7 @@ pub(crate) const EXPRESSION: &str = "expr";
 
 /// A model exceeds one of its [`SizeLimits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error(
-    "{found} {}, the limit is {most}: whoever trusts the model can raise '{limit}' \
-     (LoadOptions::sizes, or `--limit {limit}=N`)", limit.what()
-)]
+#[error("{found} {}, the limit is {most}{}", limit.what(), remedy(*limit, *most))]
 pub struct TooLarge {
     /// Which limit.
     pub limit: SizeLimit,
@@ -229,9 +231,32 @@ pub struct TooLarge {
     pub most: usize,
 }
 
+impl TooLarge {
+    /// Where the part of the message begins that says what to do about it.
+    pub const REMEDY: &str = ": whoever trusts the model can raise ";
+}
+
+fn remedy(limit: SizeLimit, most: usize) -> String {
+    if most >= limit.largest() {
+        return String::new();
+    }
+    let how = TooLarge::REMEDY;
+    format!("{how}'{limit}' (LoadOptions::sizes, or `--limit {limit}=N`)")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_raised_is_not_said_to_be() {
+        let sizes = SizeLimits::default().with(SizeLimit::Rank, 100);
+        assert_eq!(sizes.get(SizeLimit::Rank), 64);
+        let error = sizes.check(SizeLimit::Rank, 65).unwrap_err();
+        assert_eq!(error.to_string(), "65 dimensions of a tensor, the limit is 64");
+        let error = sizes.with(SizeLimit::Rank, 3).check(SizeLimit::Rank, 4).unwrap_err();
+        assert!(error.to_string().contains(TooLarge::REMEDY), "{error}");
+    }
 
     #[test]
     fn limits_have_a_row_and_a_name_each() {

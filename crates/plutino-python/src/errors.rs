@@ -3,8 +3,8 @@
 //! The classes are written in Python (`plutino._errors`). Here stands which of our errors becomes
 //! which class, and what its fields are.
 
-use plutino::ir::{LoadError, quote};
-use plutino::ops::Location;
+use plutino::ir::{AttributeError, LoadError, TooLarge, quote};
+use plutino::ops::{Location, PlanError};
 use plutino::runtime::UndecodedOperators;
 use plutino::{ModelError, SessionError, StateError, TensorError};
 use pyo3::prelude::*;
@@ -110,9 +110,22 @@ impl From<Failure> for PyErr {
     }
 }
 
+/// What a message says, in the words of Python: options of the command line and calls of Rust help
+/// nobody here.
+fn told(error: &impl ToString) -> String {
+    let message = error.to_string();
+    let defined = "definitions={'TYPE': 'MODEL'}, the path of its model";
+    let mut message = message.replace(UndecodedOperators::HOW_TO_DEFINE, defined);
+    // How large models may be cannot be said in Python.
+    if let Some(end) = message.find(TooLarge::REMEDY) {
+        message.truncate(end);
+    }
+    message
+}
+
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        let message = error.to_string();
+        let message = told(&error);
         let class = |name| Self::new(name, message.clone());
         let refused =
             error.tensor_error().map(|inner| tensor(inner, "ModelError", message.clone()));
@@ -203,7 +216,7 @@ fn tensor(error: &TensorError, class: &'static str, message: String) -> Failure 
 
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Self {
-        let message = error.to_string();
+        let message = told(&error);
         let class = |name| Self::new(name, message.clone());
         // What is met may be memory that is refused.
         let met_as = |name: &'static str| match error.tensor_error() {
@@ -220,6 +233,9 @@ impl From<SessionError> for Failure {
             SessionError::Option { option, expected, .. } => class("OptionError")
                 .with("option", option.as_str())
                 .with("expected", expected.as_str()),
+            SessionError::NoSuchOperator { option, .. } => {
+                class("OptionError").with("option", option.as_str())
+            }
             SessionError::InputCount { .. } => class("InputError"),
             SessionError::InputDType { name, expected, .. } => {
                 class("InputError").with("input", name.as_str()).with("expected", expected.name())
@@ -235,6 +251,19 @@ impl From<SessionError> for Failure {
                 .with("input", missing.first().cloned().unwrap_or_default())
                 .with("missing", missing.clone())
                 .with("instead", instead.clone()),
+            // A file that is damaged is told as it is where all of it is read at once.
+            SessionError::Plan {
+                location, source: PlanError::WeightFile { error, .. }, ..
+            } => {
+                let failure = class("ModelError").at(Some(location));
+                match error {
+                    AttributeError::Unreadable { file, .. }
+                    | AttributeError::Checksum { file, .. } => {
+                        failure.with("file", file.display().to_string())
+                    }
+                    _ => failure,
+                }
+            }
             SessionError::Shape { location, inputs, .. }
             | SessionError::Plan { location, inputs, .. } => {
                 operator(location).with("inputs", inputs.as_str())

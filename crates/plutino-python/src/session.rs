@@ -1,5 +1,6 @@
 //! A session, as the Python half of the package wants it.
 
+use std::ffi::CString;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,12 +11,14 @@ use bytes::Bytes;
 use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
 use plutino::compare::{CompareOptions, Reference};
 use plutino::ir::{Dim, Graph, LoadOptions, TensorType};
+use plutino::runtime::knobs;
 use plutino::{
     DType, Definition, Definitions, Isa, Limits, MemoryUse, Model, ModelOptions, Precision,
     Profile, Request, Session, SessionError, SessionOptions, StoreError, Tensor, TensorHandle,
     TensorSpec, TensorView, ValueInfo, WeightDtype,
 };
 use plutino_view::{Data, Marks, Times};
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
@@ -37,6 +40,15 @@ const STILL_QUICK: Duration = Duration::from_millis(10);
 #[pyfunction]
 pub(crate) fn isas() -> Vec<&'static str> {
     Isa::available().into_iter().map(Isa::name).collect()
+}
+
+/// Warns where the environment names an operator that the model does not have. An error it is not:
+/// the variable is that of all sessions of the process, and may mean another one.
+fn warn_of_environment(py: Python<'_>, model: &Model) -> PyResult<()> {
+    let (variable, asked) = (knobs::PASSES_OFF.name, knobs::passes_off());
+    let Err(error) = Model::check_passes_off(&[model], variable, &asked) else { return Ok(()) };
+    let message = CString::new(error.to_string())?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
 }
 
 /// Options, as keywords have them.
@@ -236,8 +248,9 @@ impl NativeSession {
                 Files::Bytes(bytes) => Model::from_graph_with(graph(bytes)?, options),
             }
         };
-        let model = detached(py, bounds.2, &token, load)?;
-        Ok(Self::new(&model.map_err(Failure::from)?, wanted)?)
+        let model = detached(py, bounds.2, &token, load)?.map_err(Failure::from)?;
+        warn_of_environment(py, &model)?;
+        Ok(Self::new(&model, wanted)?)
     }
 
     /// The same model and options with threads of this process: after a fork, the old session's

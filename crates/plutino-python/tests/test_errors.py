@@ -1,9 +1,12 @@
 """Errors: which class, with which fields."""
 
+import os
 import pathlib
 import pickle
 import tempfile
 import unittest
+import zipfile
+from unittest import mock
 
 import numpy as np
 
@@ -43,6 +46,7 @@ class Errors(unittest.TestCase):
             path.write_bytes(support.DIGITS.read_bytes())
             error = self.error(plutino.ModelNotFound, plutino.Session, path)
             self.assertIn("model.pnnx.bin", str(error))
+            self.assertIn("bin= says so", str(error))
 
     def test_files_that_are_wrong(self):
         text = support.param("pnnx.Input in 0 1 x", "nn.ReLU relu 1 1 x y", "pnnx.Output out 1 0 y")
@@ -54,6 +58,33 @@ class Errors(unittest.TestCase):
         text = support.DIGITS.read_bytes()
         self.error(plutino.ModelError, plutino.Session, text, bin=weights[:-50])
 
+    def test_weights_that_are_damaged(self):
+        text = support.param(
+            "pnnx.Input in 0 1 x #x=(1,512)f32",
+            "nn.Linear l 1 1 x y bias=False in_features=512 out_features=1024 "
+            "@weight=(1024,512)f32",
+            "pnnx.Output out 1 0 y",
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "net.pnnx.param")
+            path.write_bytes(text)
+            weights = path.with_suffix(".bin")
+            with zipfile.ZipFile(weights, "w") as archive:
+                archive.writestr("l.weight", bytes(1024 * 512 * 4))
+            archive = bytearray(weights.read_bytes())
+            archive[1 << 20] = 1
+            weights.write_bytes(archive)
+            for mmap in (True, False):  # as it is loaded, and as it is needed
+                run = lambda: plutino.Session(path, mmap=mmap)(np.zeros((1, 512), np.float32))
+                error = self.error(plutino.ModelError, run)
+                self.assertEqual(error.file, str(weights))
+
+    def test_an_operator_that_the_environment_names(self):
+        with mock.patch.dict(os.environ, PLUTINO_PASSES_OFF="fuse@no_such_operator"):
+            with self.assertWarnsRegex(RuntimeWarning, "no_such_operator: the model has no"):
+                session = plutino.Session(support.DIGITS)
+        session(np.zeros((1, 1, 8, 8), np.float32))
+
     def test_operators_that_are_not_supported(self):
         text = support.param(
             "pnnx.Input in 0 1 a",
@@ -64,6 +95,8 @@ class Errors(unittest.TestCase):
         )
         error = self.error(plutino.UnsupportedOperators, plutino.Session, text)
         self.assertEqual(error.kinds, [("test.Unheard", 2)])
+        self.assertIn("definitions=", str(error))
+        self.assertNotIn("--define", str(error))
         self.assertEqual((error.operator, error.line), ("first", 4))
         self.assertEqual(len(error.problems), 1)
         self.assertIn("third", error.problems[0])

@@ -193,6 +193,7 @@ class Running(unittest.TestCase):
             {"memory": "some"},
             {"weights": "int4"},
             {"passes_off": ["fuze"]},
+            {"passes_off": "fuse@no_such_operator"},
             {"passes_off": [1]},
             {"passes_off": 1},
             {"passes_off": None},

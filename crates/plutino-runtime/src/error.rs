@@ -203,6 +203,11 @@ impl UnsupportedKind {
     }
 }
 
+impl UndecodedOperators {
+    /// How a type is defined, in the words of messages.
+    pub const HOW_TO_DEFINE: &str = "--define TYPE=MODEL, or ModelOptions::define";
+}
+
 impl std::error::Error for UndecodedOperators {}
 
 impl std::fmt::Display for UndecodedOperators {
@@ -223,9 +228,8 @@ impl std::fmt::Display for UndecodedOperators {
             }
         }
         if self.kinds.iter().any(UnsupportedKind::may_be_defined) {
-            f.write_str(
-                "\n  a type can be given as another PNNX model: --define TYPE=MODEL (ModelOptions::define)",
-            )?;
+            f.write_str("\n  a type can be given as another PNNX model: ")?;
+            f.write_str(Self::HOW_TO_DEFINE)?;
         }
         self.nodes.iter().take(MOST_LISTED).try_for_each(|node| write!(f, "\n  {node}"))?;
         let kinds = self.kinds.iter().skip(MOST_LISTED).map(|k| k.count).sum::<usize>();
@@ -252,6 +256,20 @@ pub enum SessionError {
         expected: String,
         /// What was given.
         found: String,
+    },
+    /// A pass is to leave an operator alone (`fuse@conv1`) that the model does not have.
+    #[error(
+        "{option} {asked}: the model has no operator of this name{}",
+        nearest.as_ref().map(|name| format!("; the most similar one is '{}'", quote(name))).unwrap_or_default(),
+        asked = quote(asked)
+    )]
+    NoSuchOperator {
+        /// Name of the option or variable.
+        option: String,
+        /// What was given.
+        asked: String,
+        /// The operator that was perhaps meant.
+        nearest: Option<String>,
     },
     /// A wrong number of inputs.
     #[error("the model has {expected} input(s) ({names}), {found} given")]

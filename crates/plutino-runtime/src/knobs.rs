@@ -5,7 +5,7 @@ use crate::SessionError;
 use plutino_kernels::Isa;
 use plutino_kernels::tiles::TileUnit;
 use plutino_ops::Units;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An environment variable that plutino reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,17 +76,31 @@ pub const PASSES_OFF: Knob = Knob {
 pub const ALL: &[Knob] = &[CACHE, DISPATCH, ISA, PASSES_OFF, THREADS];
 
 /// The folder of [`CACHE`]; `None` where neither it nor the user's folder of caches is known.
-pub fn cache_folder() -> Option<PathBuf> {
+///
+/// # Errors
+/// Where [`CACHE`] names, or lies in, what is no folder.
+pub fn cache_folder() -> Result<Option<PathBuf>, SessionError> {
     let folder = |name: &str| {
         let folder = std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         folder.filter(|folder| folder.is_absolute())
     };
-    if let Some(own) = CACHE.get() {
-        return Some(own.into());
+    let possible = |path: &str| {
+        let there = Path::new(path).ancestors().find(|path| path.exists());
+        there.is_none_or(Path::is_dir).then(|| path.into())
+    };
+    if let Some(own) = CACHE.read(possible)? {
+        return Ok(Some(own));
     }
     let caches = folder("XDG_CACHE_HOME").or_else(|| folder("LOCALAPPDATA"));
     let caches = caches.or_else(|| folder("HOME").map(|home| home.join(".cache")));
-    caches.map(|caches| caches.join("plutino"))
+    Ok(caches.map(|caches| caches.join("plutino")))
+}
+
+/// What [`PASSES_OFF`] lists.
+pub fn passes_off() -> Vec<String> {
+    let names = PASSES_OFF.get().unwrap_or_default();
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 impl Knob {

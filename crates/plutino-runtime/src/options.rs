@@ -8,7 +8,7 @@ use crate::place::{Context, Placement};
 use crate::plan::dispatch::Dispatch;
 use crate::settings::Settings;
 use crate::{ModelError, SessionError, TensorStore};
-use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions};
+use plutino_ir::{DefineProblem, Definition, Definitions, Graph, LoadOptions, find_param};
 use plutino_kernels::Isa;
 use plutino_ops::{MemoryUse, Precision, Registry, Setting, Units, WeightDtype};
 use std::collections::BTreeSet;
@@ -70,7 +70,7 @@ impl ModelOptions {
     /// # Errors
     /// Where a file cannot be read or is malformed, or a definition does not fit.
     pub fn graph(&self, path: impl AsRef<Path>) -> Result<Graph, ModelError> {
-        let path = path.as_ref();
+        let path = &find_param(path.as_ref())?;
         self.clone().with_own_definitions(path)?.whole(path)
     }
 
@@ -178,7 +178,8 @@ pub struct SessionOptions {
     /// Order of the operators.
     pub sorting: Sorting,
     /// Passes to leave out, by name; see [`passes`](crate::passes()). `name@operator` leaves a pass
-    /// out for one operator.
+    /// out for one operator; one that neither the model nor a body of its control flow has is an
+    /// error.
     pub passes_off: BTreeSet<String>,
     /// The last pass that runs, but for those without which nothing can be planned: to find the one
     /// that is to blame.
@@ -440,14 +441,17 @@ impl SessionOptions {
             Some(dispatch) => dispatch,
             None => knobs::DISPATCH.read(Dispatch::named)?.unwrap_or_default(),
         };
-        if let Some(names) = knobs::PASSES_OFF.get() {
-            self.passes_off.extend(names.split(',').map(|n| n.trim().to_owned()));
-        }
         let expected = |names: Vec<&str>| format!("names out of {}", names.join(", "));
-        if let Some(unknown) = self.passes_off.iter().find(|name| !passes::can_be_left_out(name)) {
+        let of_environment = knobs::passes_off();
+        let of_options = self.passes_off.iter().map(|name| ("passes_off", name));
+        let mut asked =
+            of_options.chain(of_environment.iter().map(|n| (knobs::PASSES_OFF.name, n)));
+        let unknown = asked.find(|(_, name)| !passes::can_be_left_out(name));
+        if let Some((option, unknown)) = unknown {
             let names = expected(passes::optional().map(|pass| pass.name).collect());
-            return Err(bad("passes_off", names, unknown.clone()));
+            return Err(bad(option, names, unknown.clone()));
         }
+        self.passes_off.extend(of_environment);
         let known = |name: &String| passes::PIPELINE.iter().any(|pass| pass.name == name);
         if let Some(unknown) = self.stop_after.as_ref().filter(|name| !known(name)) {
             let names = expected(passes::PIPELINE.iter().map(|pass| pass.name).collect());

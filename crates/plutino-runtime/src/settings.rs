@@ -1,8 +1,8 @@
 //! What operators are planned with: the setting of the session, and what is asked for some of them.
 
-use crate::SessionError;
 use crate::load::model::Inner;
-use plutino_ops::{Location, Precision, Setting};
+use crate::{Model, SessionError};
+use plutino_ops::{Location, Precision, Setting, most_similar};
 use std::collections::HashSet;
 
 /// The setting of a session, and where it differs.
@@ -78,6 +78,44 @@ impl Asked {
         let name = &location.name;
         let mut wholes = name.match_indices(STEP_OF).filter_map(|(at, _)| name.get(..at));
         is_meant(&self.what, location) || wholes.any(|whole| self.typed.contains(whole))
+    }
+}
+
+impl Model {
+    /// Whether an operator of the model, or of a body of its control flow, has this name. A step of
+    /// a composite operator is called after it: `encoder/linear1`.
+    pub fn has_operator(&self, name: &str) -> bool {
+        let wholes = name.match_indices(STEP_OF).filter_map(|(at, _)| name.get(..at));
+        let parts = self.inner.parts();
+        let known = |name| parts.iter().any(|part| part.graph.operator_by_name(name).is_some());
+        wholes.chain([name]).any(known)
+    }
+
+    /// An error where a pass is to leave an operator alone (`fuse@conv1`) that none of the models
+    /// has. `option` is where that was asked for.
+    ///
+    /// # Errors
+    /// [`SessionError::NoSuchOperator`].
+    pub fn check_passes_off<'a>(
+        models: &[&Self],
+        option: &str,
+        asked: impl IntoIterator<Item = &'a String>,
+    ) -> Result<(), SessionError> {
+        for asked in asked {
+            let Some((_, name)) = asked.split_once('@') else { continue };
+            if models.iter().any(|model| model.has_operator(name)) {
+                continue;
+            }
+            let parts: Vec<&Inner> = models.iter().flat_map(|model| model.inner.parts()).collect();
+            let names = parts.iter().flat_map(|part| part.graph.operators());
+            let nearest = most_similar(name, names.map(|(_, op)| op.name.as_str()));
+            return Err(SessionError::NoSuchOperator {
+                option: option.to_owned(),
+                asked: asked.clone(),
+                nearest: nearest.map(str::to_owned),
+            });
+        }
+        Ok(())
     }
 }
 

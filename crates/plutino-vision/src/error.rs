@@ -59,7 +59,10 @@ pub enum VisionError {
         channels: usize,
     },
     /// A recipe has numbers for another number of channels.
-    #[error("{member} has {found} numbers: give 1 or {channels}")]
+    #[error(
+        "{member} has {found} numbers: give 1{}",
+        if *channels == 1 { String::new() } else { format!(" or {channels}") }
+    )]
     PerChannel {
         /// `mean` or `std`.
         member: &'static str,

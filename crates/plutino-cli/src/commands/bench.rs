@@ -5,7 +5,7 @@ use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::memory_map::Totals;
 use crate::names;
 use crate::output::{Output, bytes, millis, progress, warn_all};
-use crate::session::SessionArgs;
+use crate::session::{SessionArgs, parse_some, parse_whole};
 use crate::system;
 use crate::timing::{Timing, as_millis};
 use plutino::Tensor;
@@ -24,11 +24,10 @@ pub(crate) struct Args {
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     /// Runs before timing starts
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_whole)]
     warmup: usize,
     /// Timed runs
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = parse_some)]
     runs: usize,
     /// Print one JSON object
     #[arg(long)]

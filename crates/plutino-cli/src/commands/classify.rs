@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::findings::{Finding, FormatArgs};
 use crate::output::{Output, time};
 use crate::pictures::{ImageArgs, Shot};
+use crate::session::parse_whole;
 use crate::timing::as_millis;
 use plutino_vision::{Class, Recipe, likeliest, scores};
 use serde::Serialize;
@@ -18,13 +19,14 @@ use std::time::Duration;
 /// deviation are taken off. Models of one channel take the whole picture.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(super) images: ImageArgs,
     /// How many classes to show
-    #[arg(long, value_name = "K", default_value_t = 5)]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = parse_whole)]
     top: usize,
     #[command(flatten)]
     format: FormatArgs,
+    // Last: what follows its options would stand under their headings.
+    #[command(flatten)]
+    pub(super) images: ImageArgs,
 }
 
 /// What is printed as JSON.

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::inputs::{self, FileArgs, ShapeArg};
 use crate::output::{Output, count, during, note, warn_all};
 use crate::session::{
-    IsaArg, MemoryArg, SessionArgs, parse_precision, parse_tolerance, parse_weights,
+    IsaArg, MemoryArg, SessionArgs, parse_precision, parse_tolerance, parse_weights, parse_whole,
 };
 use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ERROR", value_parser = parse_tolerance)]
     tolerance: Option<f64>,
     /// Show so many values that differ
-    #[arg(long, value_name = "K", default_value_t = 10)]
+    #[arg(long, value_name = "K", default_value_t = 10, value_parser = parse_whole)]
     top: usize,
     /// Show all values, those that match as well
     #[arg(long)]
@@ -230,6 +230,9 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     options.weights = args.other.with_weights.unwrap_or_default();
     options.precision = args.other.with_precision;
     options.precision_of.clear();
+    // Operators that options name may be those of one model alone.
+    let has = |off: &String| off.split_once('@').is_none_or(|(_, name)| other.has_operator(name));
+    options.passes_off.retain(has);
     if !args.other.with_passes {
         options = options.without_passes();
     }

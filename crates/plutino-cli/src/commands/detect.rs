@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::findings::{Finding, FormatArgs};
 use crate::output::{Output, count, time};
 use crate::pictures::{Drawings, ImageArgs, Shot};
+use crate::session::parse_whole;
 use crate::timing::as_millis;
 use plutino_vision::{
     Boxes, Detection, LETTER, Labels, Layout, Pixels, Recipe, Suppressor, palette,
@@ -20,11 +21,9 @@ use std::time::Duration;
 /// the size that the model records, 640 x 640 where it records none, with grey beside them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(super) images: ImageArgs,
     /// Draw the boxes: a PNG file, or a folder where there are several pictures
     #[arg(short, long, value_name = "OUT.png|FOLDER")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Leave out boxes with no higher score
     #[arg(long, value_name = "SCORE", default_value_t = 0.25, value_parser = parse_unit)]
     score: f32,
@@ -32,13 +31,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "IOU", default_value_t = 0.45, value_parser = parse_unit)]
     iou: f32,
     /// Boxes of a picture, at most
-    #[arg(long, value_name = "N", default_value_t = 300)]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = parse_whole)]
     most: usize,
     /// What the numbers of the output mean [default: by its shape]
     #[arg(long, value_enum)]
     layout: Option<Layout>,
     #[command(flatten)]
     format: FormatArgs,
+    // Last: what follows its options would stand under their headings.
+    #[command(flatten)]
+    pub(super) images: ImageArgs,
 }
 
 /// For clap: a number from 0 to 1.

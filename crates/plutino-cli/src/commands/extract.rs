@@ -29,7 +29,7 @@ pub(crate) struct Args {
     to: Vec<String>,
     /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
     #[arg(short, long, value_name = "OUT")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

@@ -1,8 +1,10 @@
 //! `plutino generate`
 
 use crate::failure::Failure;
+use crate::files;
+use crate::names;
 use crate::output::{Output, aside, count, during, time};
-use crate::session::SessionArgs;
+use crate::session::{SessionArgs, parse_whole};
 use crate::story;
 use crate::timing::as_millis;
 use plutino::generate::{
@@ -30,20 +32,20 @@ pub(crate) struct Args {
     /// The text to continue; may be given several times: the texts go through the model together
     #[arg(short, long = "prompt", value_name = "TEXT")]
     prompts: Vec<String>,
-    /// Continue every line of this file that is not empty
-    #[arg(long = "prompts", value_name = "FILE")]
+    /// Continue every line of this file, or of standard input, that is not empty
+    #[arg(long = "prompts", value_name = "FILE|-")]
     file: Option<PathBuf>,
     /// Add at most N tokens to each text
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = parse_whole)]
     max: usize,
     /// End a text at this token as well: its name, or its number
     #[arg(long, value_name = "TOKEN")]
     stop: Vec<String>,
-    #[command(flatten)]
-    sampling: SamplingArgs,
     /// Print one JSON object, when all is done
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     #[command(flatten)]
     pub(super) session: SessionArgs,
 }
@@ -57,7 +59,7 @@ struct SamplingArgs {
     #[arg(long, value_name = "T")]
     temperature: Option<f64>,
     /// Draw from the K likeliest tokens
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = parse_whole)]
     top_k: Option<usize>,
     /// Draw from the likeliest tokens that have this probability together
     #[arg(long, value_name = "P")]
@@ -183,8 +185,12 @@ impl Args {
         let mut texts = self.prompts.clone();
         if let Some(path) = &self.file {
             let cannot = |e: String| Failure::usage(format!("--prompts {}: {e}", path.display()));
-            let lines =
-                plutino::ir::read_small(path, MOST_BYTES).map_err(|e| cannot(e.to_string()))?;
+            let lines = match path.as_os_str() == "-" {
+                true => files::bytes(path)?,
+                false => {
+                    plutino::ir::read_small(path, MOST_BYTES).map_err(|e| cannot(e.to_string()))?
+                }
+            };
             let lines = String::from_utf8(lines).map_err(|e| cannot(e.to_string()))?;
             texts.extend(lines.lines().filter(|line| !line.is_empty()).map(str::to_owned));
         }
@@ -206,7 +212,7 @@ impl Args {
         let options = self.session.options()?;
         let load = || Decoder::load_with(path, loading, options);
         let decoder = during(&format!("loading {}", path.display()), load)?;
-        self.session.check_names(&decoder.models().collect::<Vec<_>>())?;
+        names::check_environment(&decoder.models().collect::<Vec<_>>())?;
         Ok((decoder, tokenizer))
     }
 }

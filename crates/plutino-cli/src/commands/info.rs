@@ -46,7 +46,7 @@ pub(crate) struct Args {
     passes: bool,
     /// Draw the arena over time: what lies where during which step
     #[arg(long, value_name = "FILE.svg")]
-    svg: Option<PathBuf>,
+    pub(super) svg: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

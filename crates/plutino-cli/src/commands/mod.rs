@@ -20,8 +20,9 @@ mod verify;
 mod view;
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, Place, check_output};
 use crate::session::LoadArgs;
+use std::path::PathBuf;
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
@@ -48,12 +49,43 @@ pub(crate) enum Command {
 impl Command {
     /// Does what was asked for, within the time that was given.
     pub(crate) fn run(self, out: &mut Output) -> Result<(), Failure> {
+        for (option, place, path) in self.outputs() {
+            check_output(option, place, path)?;
+        }
         let files = self.files().cloned();
         let work = || self.work(out);
         match files {
             Some(files) => files.within(work),
             None => work(),
         }
+    }
+
+    /// What options say where results are written, so that a place where nothing can be written is
+    /// told before anything is computed.
+    fn outputs(&self) -> Vec<(&'static str, Place, &PathBuf)> {
+        let each: Vec<(_, _, Option<&PathBuf>)> = match self {
+            Self::Run(args) => vec![
+                ("-o", Place::File, args.output.as_ref()),
+                ("--save-state", Place::File, args.carry.save_state.as_ref()),
+            ],
+            Self::Detect(args) => vec![("-o", Place::PictureOrFolder, args.output.as_ref())],
+            Self::Segment(args) => vec![
+                ("-o", Place::PictureOrFolder, args.output.as_ref()),
+                ("--mask", Place::PictureOrFolder, args.mask.as_ref()),
+            ],
+            Self::Info(args) => vec![("--svg", Place::File, args.svg.as_ref())],
+            Self::Profile(args) => vec![
+                ("--trace", Place::File, args.trace.as_ref()),
+                ("--record", Place::File, args.record.as_ref()),
+            ],
+            Self::View(args) => vec![("-o", Place::FileOrOutput, args.output.as_ref())],
+            Self::Extract(args) => vec![("-o", Place::Stem, Some(&args.output))],
+            Self::Optimize(args) => vec![("-o", Place::Stem, Some(&args.output))],
+            Self::Partition(args) => vec![("-o", Place::Folder, Some(&args.output))],
+            _ => Vec::new(),
+        };
+        let given = |(option, place, path): (_, _, Option<_>)| Some((option, place, path?));
+        each.into_iter().filter_map(given).collect()
     }
 
     /// The options of commands that load a model.

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::output::{Output, count};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// What is known of every operator type, written by `cargo xtask ops-docs`: a line for each family
@@ -13,8 +14,9 @@ const KNOWN: &str = include_str!("../../assets/operators.txt");
 /// List every operator type that is supported, or show the parameters of one
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A type, to see its inputs, parameters, weights and dtypes; or a part of names, to see which
-    /// types have it. Capitals and small letters are the same
+    /// A type, to see its inputs, parameters, weights and dtypes (of aten:: types those of the type
+    /// that they are read as); or a part of names, to see which types have it. Capitals and small
+    /// letters are the same
     filter: Option<String>,
     /// Print a JSON array with all that is known of each type
     #[arg(long)]
@@ -30,7 +32,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         .map(|(kind, _)| kind)
         .filter(|kind| kind.to_lowercase().contains(&folded))
         .collect();
-    let exact = kinds.iter().copied().find(|kind| kind.to_lowercase() == folded);
+    let same = kinds.iter().copied().find(|kind| kind.to_lowercase() == folded);
+    let raw = registry.meaning(filter).filter(|_| same.is_none());
+    let exact = same.or(raw);
     if let Some(kind) = exact {
         kinds = vec![kind];
     }
@@ -38,6 +42,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
         return out.json(&kinds.into_iter().map(Known::of).collect::<Vec<_>>());
     }
     if let Some(kind) = exact {
+        if raw.is_some() {
+            writeln!(out, "{filter} is read as {kind}\n")?;
+        }
         return Known::of(kind).print(out);
     }
     for kind in &kinds {
@@ -50,7 +57,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let namespaces = ["", "torch.", "nn.", "F.", "Tensor."];
     let mut nearest: Vec<&str> =
         namespaces.iter().filter_map(|n| registry.nearest(&format!("{n}{filter}"))).collect();
-    nearest.dedup();
+    let mut seen = BTreeSet::new();
+    nearest.retain(|kind| seen.insert(*kind));
     let filter = plutino::ir::quote(filter);
     Err(Failure::usage(match nearest.as_slice() {
         [] => format!("no operator type contains '{filter}', of {}", count(registry.len(), "type")),

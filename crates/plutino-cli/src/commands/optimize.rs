@@ -21,7 +21,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// Where to write: OUT.pnnx.param and OUT.pnnx.bin
     #[arg(short, long, value_name = "OUT")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Name every operator that went
     #[arg(short, long)]
     verbose: bool,

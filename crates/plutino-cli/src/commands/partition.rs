@@ -24,7 +24,7 @@ pub(crate) struct Args {
     model: PathBuf,
     /// Where to write; made if it is not there
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    pub(super) output: PathBuf,
     /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as
     /// recorded in the file]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]

@@ -9,7 +9,7 @@ use crate::profile::against::{Against, Change};
 use crate::profile::report::{Report, Row, faster_half, in_millis};
 use crate::profile::trace::Trace;
 use crate::request::{Prepared, RequestArgs};
-use crate::session::SessionArgs;
+use crate::session::{SessionArgs, parse_some, parse_whole};
 use plutino::cost::Recorded;
 use plutino::{Model, Plan, Session, SessionError};
 use std::io::Write;
@@ -31,23 +31,21 @@ pub(crate) struct Args {
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
     /// Runs before timing starts
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_whole)]
     warmup: usize,
     /// Timed runs
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = parse_some)]
     runs: usize,
     /// Show the K slowest operators only
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = parse_whole)]
     top: Option<usize>,
     /// Tell modules apart by the first N names only: with 1, layer1.0.conv1 counts for layer1
-    #[arg(long, value_name = "N",
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_some)]
     depth: Option<usize>,
     /// Write a trace of the fastest run, for ui.perfetto.dev or chrome://tracing: the steps, what
     /// each thread computed and when it waited, and how much of the arena is in use
     #[arg(long, value_name = "OUT.json")]
-    trace: Option<PathBuf>,
+    pub(super) trace: Option<PathBuf>,
     /// Show what each step takes of the arena, and which step frees it
     #[arg(long)]
     allocations: bool,
@@ -57,7 +55,7 @@ pub(crate) struct Args {
     /// Note in this file what each operator took, for --costs; what it holds of other operators,
     /// instruction sets and numbers of threads stays
     #[arg(long, value_name = "COSTS.json")]
-    record: Option<PathBuf>,
+    pub(super) record: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

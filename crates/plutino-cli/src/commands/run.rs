@@ -12,7 +12,7 @@ use crate::numpy;
 use crate::output::{Output, during, time, warn_all};
 use crate::pictures::free;
 use crate::request::{Prepared, RequestArgs};
-use crate::session::SessionArgs;
+use crate::session::{SessionArgs, parse_whole};
 use crate::timing::as_millis;
 use plutino::ir::write_whole;
 use plutino::npy::{NpyError, npz};
@@ -36,9 +36,9 @@ pub(crate) struct Args {
     /// a summary of each instead of its numbers; those of several runs are called PICTURE.out0 and
     /// so on. Outputs of bf16, which NumPy does not have, are written as float32
     #[arg(short, long, value_name = "FILE.npz")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Show the K likeliest classes of the first output instead of its numbers
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = parse_whole)]
     top: Option<usize>,
     /// Names of the classes: a list that ships with the command, or a file with one a line
     /// [default: those beside the model]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
     #[command(flatten)]
-    carry: CarryArgs,
+    pub(super) carry: CarryArgs,
     #[command(flatten)]
     pub(super) session: SessionArgs,
 }
@@ -118,17 +118,18 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> Result<(), Failure> {
     let beside = args.files.picture().for_model(model.file(), Recipe::default())?.labels;
     let labels = Labels::read(args.labels.as_ref().or(beside.as_ref()))?;
     let demo = args.model.is_none();
-    let runs = match demo && args.files.is_empty() && args.request.is_plain() {
-        true => {
-            let slots = inputs::slots(&model);
-            vec![Prepared::plain(&model, sample(&slots, args.files.picture())?)]
-        }
-        false => {
-            let need = if args.carry.is_given() { Need::Some } else { Need::All };
-            let prepare = || args.request.prepare(&model, &args.files, need);
-            args.session.reading(prepare)?
-        }
+    let own_input = demo && args.files.is_empty();
+    let need = if args.carry.is_given() || own_input { Need::Some } else { Need::All };
+    let prepare = || match own_input && args.request.is_plain() {
+        true => Ok(vec![Prepared::plain(&model, Vec::new())]),
+        false => args.request.prepare(&model, &args.files, need),
     };
+    let mut runs = args.session.reading(prepare)?;
+    if own_input {
+        let slots = inputs::slots(&model);
+        let sample = sample(&slots, args.files.picture())?;
+        runs.iter_mut().for_each(|run| run.feed_rest(&slots, &sample));
+    }
     if demo
         && !args.json
         && let [Prepared { feeds, .. }] = &runs[..]

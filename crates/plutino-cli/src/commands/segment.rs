@@ -19,17 +19,18 @@ use std::time::Duration;
 /// else to a shorter side of 520 pixels, and ImageNet's mean and deviation taken off.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(flatten)]
-    pub(super) images: ImageArgs,
     /// Draw the mask over the picture: a PNG file, or a folder where there are several pictures
     #[arg(short, long, value_name = "OUT.png|FOLDER")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Write the mask alone, in the size of the picture: a PNG file with VOC's palette, in which
     /// the number of a pixel is its class, or a folder
     #[arg(long, value_name = "OUT.png|FOLDER")]
-    mask: Option<PathBuf>,
+    pub(super) mask: Option<PathBuf>,
     #[command(flatten)]
     format: FormatArgs,
+    // Last: what follows its options would stand under their headings.
+    #[command(flatten)]
+    pub(super) images: ImageArgs,
 }
 
 /// What is printed as JSON.

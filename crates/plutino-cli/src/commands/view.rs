@@ -5,7 +5,7 @@ use crate::inputs::{self, FileArgs, Open, ShapeArg};
 use crate::names;
 use crate::output::{Output, bytes, during, progress, warn_all, write_file};
 use crate::profile::report::faster_half;
-use crate::session::{LoadArgs, SessionArgs};
+use crate::session::{LoadArgs, SessionArgs, parse_some};
 use plutino::ir::{Attribute, Graph, LoadError, LoadOptions, Weights, quote};
 use plutino::{Model, ModelError, ModelOptions, Session, Tensor};
 use plutino_view::{Data, Marks, Times};
@@ -27,19 +27,16 @@ pub(crate) struct Args {
     /// Write to this file; - is standard output [default: the model's name with .html, in the
     /// current folder]
     #[arg(short, long, value_name = "FILE.html")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Shape of an input; without NAME, shapes are those of the inputs in order [default: as
     /// recorded in the file, and 1 for what it leaves open]
     #[arg(long = "shape", value_name = "[NAME=]1x3x224x224")]
     shapes: Vec<ShapeArg>,
-    #[command(flatten)]
-    files: FileArgs,
     /// Do not run the model: no times
     #[arg(long)]
     no_profile: bool,
     /// Timed runs
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 5,
-          value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = parse_some)]
     runs: usize,
     /// Colours by error: what `plutino compare --json` printed, or a JSON object of numbers by
     /// operator name, of which null is infinite
@@ -48,6 +45,8 @@ pub(crate) struct Args {
     /// Print one JSON object: where the page is, and what was left out of it
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    files: FileArgs,
     #[command(flatten)]
     pub(super) session: SessionArgs,
 }

@@ -212,8 +212,8 @@ pub(crate) fn scope(step: &StepInfo, depth: Option<usize>) -> String {
             module(name).filter(|_| deeper).unwrap_or_else(|| origin.node.name.clone())
         }
         None => {
-            let own = [&step.location.name].into_iter().filter(|name| !is_kind(name));
-            own.chain(&step.absorbed).find_map(module).unwrap_or_default()
+            let names = std::iter::once(&step.location.name).chain(&step.absorbed);
+            names.filter(|name| !is_kind(name)).find_map(module).unwrap_or_default()
         }
     };
     match depth {

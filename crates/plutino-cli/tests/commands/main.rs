@@ -1,6 +1,7 @@
 //! The built command, from outside: what it prints, where it prints it, and its exit codes.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
+mod arguments;
 mod carry;
 mod compare;
 mod generate;

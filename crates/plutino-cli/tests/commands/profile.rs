@@ -1,6 +1,6 @@
 //! `profile`: rows, sums, traces, comparisons.
 
-use crate::{Folder, digits, fails, json, ok};
+use crate::{Folder, digits, fails, json, ok, plutino, program_text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -197,4 +197,25 @@ fn recorded_costs_are_estimates() {
     // Those of other shapes are not.
     let larger = recorded.iter().map(|arg| if *arg == "1x1x8x8" { "3x1x8x8" } else { arg });
     assert!(ok(&larger.collect::<Vec<_>>()).contains("; built-in figures"));
+}
+
+#[test]
+fn a_type_is_no_module() {
+    let folder = Folder::new();
+    // pnnx calls functions after their types; here one becomes a part of the layer before it.
+    let model = folder.write(
+        "net.pnnx.param",
+        program_text(&[
+            "pnnx.Input in 0 1 x #x=(1,4)f32",
+            "nn.Linear linear_0 1 1 x y bias=False in_features=4 out_features=4 @weight=(4,4)f32",
+            "F.relu F.relu_0 1 1 y z",
+            "pnnx.Output out 1 0 z",
+        ]),
+    );
+    let output = plutino(&["info", &model, "--cost", "--json"]).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let operators = report["cost"]["operators"].as_array().unwrap();
+    assert_eq!(operators.len(), 1, "{operators:?}");
+    let scopes = report["cost"]["scopes"].as_array().unwrap();
+    assert!(scopes.iter().all(|row| row.get("scope").is_none()), "{scopes:?}");
 }

@@ -52,6 +52,16 @@ fn every_operand_can_be_fetched_and_fed_again() {
 }
 
 #[test]
+fn the_built_in_model_has_its_input_whatever_is_fetched() {
+    let fetched = json(&["run", "--fetch", "10", "--json"]);
+    let plain = json(&["run", "--json"]);
+    let elements = |report: &serde_json::Value| report["runs"][0]["outputs"][0]["elements"].clone();
+    assert!(elements(&plain).is_array());
+    assert_eq!(elements(&fetched), elements(&plain));
+    ok(&["run", "--fetch", "all"]);
+}
+
+#[test]
 fn members_of_a_tuple_are_numbered() {
     let folder = Folder::new();
     let model = folder.write(

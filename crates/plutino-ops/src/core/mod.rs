@@ -11,6 +11,7 @@ mod packs;
 mod plan;
 mod registry;
 mod run;
+mod similar;
 mod strides;
 mod value;
 mod weight;
@@ -29,6 +30,7 @@ pub use plan::{
 };
 pub use registry::{Builder, DuplicateKind, OpEntry, Registry, registry};
 pub use run::{Input, Inputs, Output, Outputs, RunCx};
+pub use similar::most_similar;
 pub use strides::{LoopNest, Memory, StorageView, StrideRule, outputs as memory_of_outputs};
 pub use value::{MAX_MEMBERS, MAX_NESTING, Members, TensorValue, ValueSpec, check_members};
 pub(crate) use weight::MakeWeight;

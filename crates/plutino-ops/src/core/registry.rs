@@ -1,5 +1,6 @@
 //! Which operators exist.
 
+use super::similar::{LONGEST_NAME, most_similar};
 use super::{Asked, BuildError, BuildProblem, NodeReader, Operator};
 use super::{alias, computed};
 use crate::native;
@@ -47,9 +48,6 @@ pub struct DuplicateKind {
     /// Where the other stands.
     pub second: String,
 }
-
-/// Bytes of a type beyond which no other is looked for that it may have meant.
-const LONGEST_NAME: usize = 100;
 
 /// Every registered operator type, sorted by name: the order of registration is never observable.
 #[derive(Debug, Clone, Default)]
@@ -133,7 +131,12 @@ impl Registry {
     /// Whether nodes of this type can be decoded: it is registered, or it is the raw form
     /// (`aten::`) of a type that is.
     pub fn knows(&self, kind: &str) -> bool {
-        self.get(kind).is_some() || native::is_known(self, kind)
+        self.get(kind).is_some() || self.meaning(kind).is_some()
+    }
+
+    /// The registered type of which this one is the raw form: `torch.sort` of `aten::sort`.
+    pub fn meaning(&self, kind: &str) -> Option<&'static str> {
+        native::meaning(self, kind)
     }
 
     /// Every type with its registration, sorted by type.
@@ -170,12 +173,7 @@ impl Registry {
 
     /// The types whose name is the most similar one, if any is similar.
     fn similar(&self, bare: &str) -> Option<&Vec<&'static str>> {
-        self.bare
-            .iter()
-            .map(|(name, kinds)| (strsim::jaro_winkler(name, bare), kinds))
-            .filter(|(similarity, _)| *similarity > 0.8)
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, kinds)| kinds)
+        self.bare.get(most_similar(bare, self.bare.keys().map(String::as_str))?)
     }
 
     /// Decodes a node of `graph`, which was read from the file named `file`.

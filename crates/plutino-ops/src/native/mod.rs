@@ -151,14 +151,15 @@ const MODULES: [(&str, &str); 3] =
     [("linalg_", "torch.linalg."), ("fft_", "torch.fft."), ("special_", "torch.special.")];
 const GENERAL: [&str; 3] = ["torch.", "Tensor.", "F."];
 
-/// Whether a raw type is one that the registry knows by another name.
-pub(crate) fn is_known(registry: &Registry, kind: &str) -> bool {
-    let Some(native) = kind.strip_prefix(RAW) else { return false };
-    spellings(native).iter().any(|function| {
+/// The type by which the registry knows a raw one; of several, which overloads tell apart, the
+/// first.
+pub(crate) fn meaning(registry: &Registry, kind: &str) -> Option<&'static str> {
+    let native = kind.strip_prefix(RAW)?;
+    spellings(native).iter().find_map(|function| {
         let mut signatures = overloads(function).iter();
         let alias = signatures.find_map(|s| Alias::find(function, s.name));
-        alias.is_some_and(|alias| registry.find(alias.kind).is_some())
-            || public(registry, function).is_some()
+        let known = alias.and_then(|alias| registry.find(alias.kind)).map(|(kind, _)| kind);
+        known.or_else(|| public(registry, function))
     })
 }
 

@@ -126,6 +126,9 @@ class Session:
             named = not any(_in_memory(files) for _, files in defined)
             if apart and named:  # else it may be bytes of a definition
                 _rename(error, _param(model), bin)
+            missing = isinstance(error, _errors.ModelNotFound) and isinstance(source, str)
+            if missing and str(error.file).endswith(".bin") and error.file == _beside(source):
+                error.args = (f"{error}; where it lies elsewhere, bin= says so",)
             raise
 
     def _open(
@@ -649,7 +652,7 @@ def _source(model: Any, weights: Any, names: Tuple[str, str] = ("model", "bin"))
             return path
         param = _param(path)
         if bin is not None:  # the weights may stay in the file, or be mapped
-            beside = _is_same_file(bin, os.path.splitext(param)[0] + ".bin")
+            beside = _is_same_file(bin, _beside(param))
             return path if beside else (param, bin)
         model = _read(param)
     if bin is not None:
@@ -675,6 +678,11 @@ def _param(model: Any) -> str:
     raise _errors.ModelNotFound(
         f"no model at '{path}': tried {', '.join(map(repr, tried))}", file=path, tried=tried
     )
+
+
+def _beside(model: str) -> str:
+    """The ``.bin`` file of a model that has none elsewhere."""
+    return os.path.splitext(_param(model))[0] + ".bin"
 
 
 def _folder_beside(model: Any) -> str:

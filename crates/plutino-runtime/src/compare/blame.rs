@@ -109,6 +109,7 @@ impl Search<'_> {
         let mut touched: Vec<String> = done
             .iter()
             .flat_map(|report| &report.done)
+            .filter(|note| session.model().has_operator(&note.operator)) // else it cannot be named
             .map(|note| format!("{pass}@{}", note.operator))
             .collect();
         touched.sort_unstable();

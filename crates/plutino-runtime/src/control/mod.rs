@@ -364,8 +364,7 @@ impl<'a> Decoding<'a> {
 fn undefined(file: &str, op: &Operator, part: &str, kind: &str) -> BuildError {
     NodeReader::new(file, op).error(BuildProblem::BadParameter {
         key: part.to_owned(),
-        expected: "a type that is defined (--define TYPE=MODEL, or ModelOptions::define)"
-            .to_owned(),
+        expected: format!("a type that is defined ({})", UndecodedOperators::HOW_TO_DEFINE),
         found: quote(kind).to_string(),
     })
 }

@@ -76,6 +76,23 @@ fn the_branch_that_is_taken_runs_and_no_other() {
 }
 
 #[test]
+fn passes_leave_operators_of_bodies_alone_by_name() {
+    let inner = TWICE.replace(" e 1 1", " doubled 1 1");
+    let model = model(IF, &[("Twice", &inner), ("Minus", MINUS)]).unwrap();
+    let with = |off: &str| model.session(SessionOptions::default().without_pass(off)).map(|_| ());
+    for known in ["fuse", "fuse@choice", "fuse@doubled", "fuse@doubled/step"] {
+        with(known).unwrap();
+    }
+    let unknown = with("fuse@doublet").unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "passes_off fuse@doublet: the model has no operator of this name; the most similar one is \
+         'doubled'"
+    );
+    assert!(matches!(with("fuse@x1"), Err(SessionError::NoSuchOperator { .. })));
+}
+
+#[test]
 fn branches_of_other_shapes_make_shapes_that_depend_on_data() {
     let head = "
         pnnx.Input in 0 1 x

@@ -7,7 +7,7 @@
 //! ```
 
 use super::{CostsError, Key, Machine, Recorded};
-use crate::knobs;
+use crate::{SessionError, knobs};
 use plutino_ir::read_small;
 use plutino_kernels::Isa;
 use serde::de::DeserializeOwned;
@@ -66,11 +66,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CostsError> {
         return Err(CostsError::TooLarge { file: path.to_owned(), most: MOST });
     }
     let text = read_small(path, MOST).map_err(failed)?;
-    serde_json::from_slice(&text).map_err(|error| CostsError::Malformed {
-        file: path.to_owned(),
-        line: error.line(),
-        column: error.column(),
-        what: error.to_string(),
+    serde_json::from_slice(&text).map_err(|error| {
+        let (line, column, what) = (error.line(), error.column(), error.to_string());
+        let place = format!(" at line {line} column {column}"); // which is told before it
+        let what = what.strip_suffix(&place).unwrap_or(&what).to_owned();
+        CostsError::Malformed { file: path.to_owned(), line, column, what }
     })
 }
 
@@ -89,11 +89,12 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), CostsError> {
 }
 
 /// Where the figures of this machine are kept.
-fn kept(isa: Isa, threads: usize) -> Option<PathBuf> {
+fn kept(isa: Isa, threads: usize) -> Result<Option<PathBuf>, SessionError> {
     let cpu = super::cpu();
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let cpu: String = cpu.chars().take(80).map(plain).collect();
-    Some(knobs::cache_folder()?.join(format!("machine-{cpu}-{isa}-{threads}.json")))
+    let folder = knobs::cache_folder()?;
+    Ok(folder.map(|folder| folder.join(format!("machine-{cpu}-{isa}-{threads}.json"))))
 }
 
 /// What makes numbers of a file wrong.
@@ -213,9 +214,9 @@ impl Machine {
     /// instruction set and threads in the folder of `PLUTINO_CACHE`.
     ///
     /// # Errors
-    /// As [`Machine::measure`].
+    /// As [`Machine::measure`]; where `PLUTINO_CACHE` names what is no folder.
     pub fn measured(isa: Isa, threads: usize) -> Result<Self, CostsError> {
-        let file = kept(isa, threads);
+        let file = kept(isa, threads)?;
         if let Some(file) = &file
             && let Ok(machine) = Self::read(file)
             && (machine.isa.as_str(), machine.threads) == (&*isa.to_string(), threads)

@@ -52,6 +52,16 @@ fn the_slower_of_arithmetic_and_memory_counts() {
 }
 
 #[test]
+fn a_malformed_file_is_told_its_place_once() {
+    let file = std::env::temp_dir().join(format!("plutino-cut-costs-{}.json", std::process::id()));
+    std::fs::write(&file, "{\"plutino\":").unwrap();
+    let message = Recorded::read(&file).unwrap_err().to_string();
+    std::fs::remove_file(&file).unwrap();
+    assert!(message.contains("line 1, column 11: EOF"), "{message}");
+    assert_eq!(message.matches("line 1").count(), 1, "{message}");
+}
+
+#[test]
 fn the_longest_prefix_names_the_family() {
     assert_eq!(families::of("conv.winograd4x4_3x3.c16.avx512").prefix, "conv.winograd4x4_3x3");
     assert_eq!(families::of("conv.winograd4x4_3x3s2.c8").prefix, "conv.winograd4x4_3x3s2");

@@ -11,7 +11,8 @@ use crate::load::tied;
 use crate::plan::report::Warning;
 use crate::{Inference, ModelOptions, Session, SessionError, SessionOptions, spans};
 use plutino_ir::{
-    FilePart, Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights, topo,
+    FilePart, Graph, LoadOptions, OperandId, OperatorId, SizeLimits, TensorType, Weights,
+    find_param, topo,
 };
 use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, MAX_NESTING, NodeReader, Operator, PackCache,
@@ -126,7 +127,7 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
-        let path = path.as_ref();
+        let path = &find_param(path.as_ref())?;
         let _span = spans::load(path);
         let options = options.into().with_own_definitions(path)?;
         let (mut graph, file) = (options.whole(path)?, path.display().to_string());
@@ -174,7 +175,7 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<CheckReport, ModelError> {
-        let path = path.as_ref();
+        let path = &find_param(path.as_ref())?;
         let options = options.into().with_own_definitions(path)?;
         let (graph, file) = (options.whole(path)?, path.display().to_string());
         let notes = suspects::notes(&graph, &file);
@@ -404,7 +405,7 @@ impl std::fmt::Debug for Model {
 
 impl Inner {
     /// The model, and the bodies of its control operators, each once.
-    fn parts(&self) -> Vec<&Self> {
+    pub(crate) fn parts(&self) -> Vec<&Self> {
         let (mut parts, mut left): (Vec<&Self>, Vec<&Self>) = (Vec::new(), vec![self]);
         while let Some(part) = left.pop() {
             if !parts.iter().any(|&other| std::ptr::eq(other, part)) {

@@ -6,7 +6,7 @@
 
 use crate::load::tied;
 use crate::{Model, ModelError, ModelOptions};
-use plutino_ir::{Attribute, Graph, LoadError, LoadOptions, Weights};
+use plutino_ir::{Attribute, Graph, LoadError, LoadOptions, Weights, find_param};
 use std::path::Path;
 
 impl Model {
@@ -21,7 +21,7 @@ impl Model {
         path: impl AsRef<Path>,
         options: impl Into<ModelOptions>,
     ) -> Result<Self, ModelError> {
-        let (path, options) = (path.as_ref(), options.into());
+        let (path, options) = (&find_param(path.as_ref())?, options.into());
         let graph = match Graph::load_with(path, &options.load) {
             Err(LoadError::NoWeights { .. }) => {
                 let load = LoadOptions { weights: Weights::Skip, ..options.load.clone() };

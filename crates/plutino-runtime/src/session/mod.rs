@@ -39,7 +39,12 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(model: Model, options: SessionOptions) -> Result<Self, SessionError> {
+        Model::check_passes_off(&[&model], "passes_off", &options.passes_off)?;
         let mut resolved = options.resolve()?;
+        // The environment is that of all sessions of the process: it may mean another model.
+        let means_one =
+            |off: &String| off.split_once('@').is_none_or(|(_, op)| model.has_operator(op));
+        resolved.options.passes_off.retain(means_one);
         resolved.settings.know(&model.inner)?;
         let plans = PlanCache::new(resolved.options.plan_cache_size);
         let given = &resolved.options.contexts[..];
