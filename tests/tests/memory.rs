@@ -247,7 +247,7 @@ fn weights_of_a_large_file_are_read_when_they_are_packed() {
         std::fs::write(&bin, &bytes).unwrap();
         let session = model.session(options()).unwrap();
         match session.run(&inputs).unwrap_err() {
-            SessionError::Plan { source: PlanError::WeightFile { name, error }, .. } => {
+            SessionError::Plan { error: PlanError::WeightFile { name, error }, .. } => {
                 assert_eq!(name, weight);
                 assert!(matches!(error, AttributeError::Checksum { .. }), "{error}");
             }

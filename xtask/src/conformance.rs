@@ -177,7 +177,7 @@ fn status_of(error: &anyhow::Error, warnings: &[String]) -> Status {
     };
     let plan = matches!(
         error.downcast_ref::<SessionError>(),
-        Some(SessionError::Plan { source: plutino_ops::PlanError::Unsupported(_), .. })
+        Some(SessionError::Plan { error: plutino_ops::PlanError::Unsupported(_), .. })
     );
     match error.downcast_ref::<Differs>() {
         _ if operators || plan => Status::Unsupported,

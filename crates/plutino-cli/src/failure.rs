@@ -60,8 +60,8 @@ impl From<io::Error> for Failure {
 impl From<NpyError> for Failure {
     fn from(error: NpyError) -> Self {
         let mut inner = &error;
-        while let NpyError::File { source, .. } | NpyError::Array { source, .. } = inner {
-            inner = source;
+        while let NpyError::File { error, .. } | NpyError::Array { error, .. } = inner {
+            inner = error;
         }
         match inner {
             NpyError::Tensor(

@@ -188,7 +188,7 @@ pub(crate) fn read(path: &Path) -> Result<Content, Failure> {
     let bytes = files::bytes(path)?;
     let in_file = |error| {
         let path = path.to_owned();
-        Failure::from(npy::NpyError::File { path, source: Box::new(error) })
+        Failure::from(npy::NpyError::File { path, error: Box::new(error) })
     };
     if bytes.starts_with(b"\x93NUMPY") {
         Ok(Content::Arrays(vec![(None, npy::read(&bytes).map_err(in_file)?)]))

@@ -488,7 +488,6 @@ pub enum SaveError {
         /// Name of the weight.
         weight: String,
         /// Why.
-        #[source]
         error: AttributeError,
     },
     /// The name of a weight's entry is longer than a zip archive allows.

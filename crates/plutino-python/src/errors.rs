@@ -226,8 +226,8 @@ impl From<SessionError> for Failure {
         let operator = |location: &Location| met_as("OperatorError").at(Some(location));
         // What a body of control flow meets is of the same class as elsewhere.
         let mut met = &error;
-        while let SessionError::Inside { source, .. } = met {
-            met = source;
+        while let SessionError::Inside { error, .. } = met {
+            met = error;
         }
         match met {
             SessionError::Option { option, expected, .. } => class("OptionError")
@@ -253,7 +253,7 @@ impl From<SessionError> for Failure {
                 .with("instead", instead.clone()),
             // A file that is damaged is told as it is where all of it is read at once.
             SessionError::Plan {
-                location, source: PlanError::WeightFile { error, .. }, ..
+                location, error: PlanError::WeightFile { error, .. }, ..
             } => {
                 let failure = class("ModelError").at(Some(location));
                 match error {

@@ -1,4 +1,7 @@
 //! Errors: of models, and of sessions. Structured first, worded second.
+//!
+//! A message tells the cause as well, so that no error hands it out as its source: who prints a
+//! chain would read it twice.
 
 use crate::run::store::StoreError;
 use crate::state::StateError;
@@ -23,12 +26,12 @@ pub enum ModelError {
     #[error(transparent)]
     Define(#[from] DefineError),
     /// Operators wait for each other.
-    #[error("{file}: {source}", file = quote_path(file))]
+    #[error("{file}: {error}", file = quote_path(file))]
     Cycle {
         /// The `.param` file.
         file: String,
         /// The members of the cycle.
-        source: CycleError,
+        error: CycleError,
     },
     /// A graph that was made in memory exceeds one of
     /// [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes); what a file exceeds is told by
@@ -43,12 +46,12 @@ pub enum ModelError {
         error: TooLarge,
     },
     /// Memory is refused.
-    #[error("{file}: {source}", file = quote_path(file))]
+    #[error("{file}: {error}", file = quote_path(file))]
     Memory {
         /// The `.param` file.
         file: String,
         /// How much was asked for.
-        source: TensorError,
+        error: TensorError,
     },
     /// More results than a model may have.
     #[error("{file}: the model has {found} results, tuples taken apart; {most} are possible", file = quote_path(file))]
@@ -139,7 +142,7 @@ impl ModelError {
     /// What is wrong with a tensor, such as memory that is refused, in whichever operator that was.
     pub fn tensor_error(&self) -> Option<&TensorError> {
         match self {
-            Self::Memory { source, .. } => Some(source),
+            Self::Memory { error, .. } => Some(error),
             Self::Operators(all) => all.nodes.iter().find_map(|node| match &node.problem {
                 BuildProblem::Tensor(error) => Some(error),
                 _ => None,
@@ -320,12 +323,12 @@ pub enum SessionError {
         outputs: Vec<String>,
     },
     /// What an operand is fed with cannot be read.
-    #[error("operand '{name}' cannot be fed: {source}", name = quote(name))]
+    #[error("operand '{name}' cannot be fed: {error}", name = quote(name))]
     Feed {
         /// Name of the operand, as it was given.
         name: String,
         /// What is wrong.
-        source: TensorError,
+        error: TensorError,
     },
     /// A comparison lacks an input of the model.
     #[error("the reference holds no array for input '{name}'", name = quote(name))]
@@ -351,42 +354,42 @@ pub enum SessionError {
         instead: Vec<String>,
     },
     /// Shapes or dtypes do not suit an operator.
-    #[error("{location}: {source} (inputs: {inputs})")]
+    #[error("{location}: {error} (inputs: {inputs})")]
     Shape {
         /// Which operator.
         location: Box<Location>,
         /// Its inputs, as inferred.
         inputs: String,
         /// What is wrong.
-        source: ShapeError,
+        error: ShapeError,
     },
     /// An operator could not be planned.
-    #[error("{location}: {source} (inputs: {inputs})")]
+    #[error("{location}: {error} (inputs: {inputs})")]
     Plan {
         /// Which operator.
         location: Box<Location>,
         /// Its inputs, as inferred.
         inputs: String,
         /// What is wrong.
-        source: PlanError,
+        error: PlanError,
     },
     /// An operator failed while running.
-    #[error("{location}: {source}")]
+    #[error("{location}: {error}")]
     Run {
         /// Which operator.
         location: Box<Location>,
         /// What is wrong.
-        source: RunError,
+        error: RunError,
     },
     /// A body of a control operator failed.
-    #[error("{location}: in {part}: {source}")]
+    #[error("{location}: in {part}: {error}")]
     Inside {
         /// The control operator.
         location: Box<Location>,
         /// Which body, and in which trip of a loop.
         part: String,
         /// What is wrong there.
-        source: Box<SessionError>,
+        error: Box<SessionError>,
     },
     /// A plan exceeds one of the model's [`LoadOptions::sizes`](plutino_ir::LoadOptions::sizes).
     #[error("{}{error}", at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default())]
@@ -466,7 +469,7 @@ impl SessionError {
             | Self::Deadline { .. }
             | Self::Budget { .. }
             | Self::TooLarge { .. } => true,
-            Self::Inside { source, .. } => source.is_limit(),
+            Self::Inside { error, .. } => error.is_limit(),
             _ => matches!(self.tensor_error(), Some(TensorError::Budget { .. })),
         }
     }
@@ -481,13 +484,13 @@ impl SessionError {
     pub fn tensor_error(&self) -> Option<&TensorError> {
         match self {
             Self::Tensor(e)
-            | Self::Feed { source: e, .. }
-            | Self::Shape { source: ShapeError::Tensor(e), .. }
-            | Self::Plan { source: PlanError::Tensor(e), .. }
-            | Self::Plan { source: PlanError::Shape(ShapeError::Tensor(e)), .. }
-            | Self::Run { source: RunError::Tensor(e), .. }
+            | Self::Feed { error: e, .. }
+            | Self::Shape { error: ShapeError::Tensor(e), .. }
+            | Self::Plan { error: PlanError::Tensor(e), .. }
+            | Self::Plan { error: PlanError::Shape(ShapeError::Tensor(e)), .. }
+            | Self::Run { error: RunError::Tensor(e), .. }
             | Self::Store(StoreError::Tensor(e)) => Some(e),
-            Self::Inside { source, .. } => source.tensor_error(),
+            Self::Inside { error, .. } => error.tensor_error(),
             _ => None,
         }
     }
@@ -568,5 +571,39 @@ fn progress(done: usize, steps: usize, at: Option<&Location>) -> String {
     match steps {
         0 => format!("while planning{at}"),
         _ => format!("after {done} of {steps} steps{at}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[test]
+    fn no_cause_is_told_twice() {
+        let location = || Box::new(Location { name: "conv".into(), ..Location::default() });
+        let memory = TensorError::OutOfMemory { bytes: 123 };
+        let run = SessionError::Run { location: location(), error: memory.clone().into() };
+        let plan = PlanError::Shape(memory.clone().into());
+        let all: Vec<Box<dyn Error>> = vec![
+            Box::new(SessionError::Inside {
+                location: location(),
+                part: "then".into(),
+                error: Box::new(run.clone()),
+            }),
+            Box::new(run),
+            Box::new(SessionError::Plan {
+                location: location(),
+                inputs: String::new(),
+                error: plan,
+            }),
+            Box::new(SessionError::Feed { name: "x".into(), error: memory.clone() }),
+            Box::new(ModelError::Memory { file: "f".into(), error: memory.clone() }),
+            Box::new(SessionError::Tensor(memory)),
+        ];
+        for error in all {
+            assert_eq!(error.to_string().matches("123 bytes").count(), 1, "{error}");
+            assert!(error.source().is_none(), "{error}");
+        }
     }
 }

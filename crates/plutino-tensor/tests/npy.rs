@@ -186,8 +186,8 @@ fn dtypes_of_numpy_without_counterpart_are_named() {
         ),
         ("refused_fields_version_3", r"[(\'gr\xc3\xb6\xc3\x9fe\', \'<f4\')]"),
     ] {
-        let Err(NpyError::File { source, .. }) = golden_file(name) else { panic!("{name}") };
-        let NpyError::UnsupportedDType { descr: found } = *source else { panic!("{source}") };
+        let Err(NpyError::File { error, .. }) = golden_file(name) else { panic!("{name}") };
+        let NpyError::UnsupportedDType { descr: found } = *error else { panic!("{error}") };
         assert_eq!(found, descr);
     }
 }

@@ -269,7 +269,7 @@ fn write(path: &Path, runs: &[Prepared], written: &[Vec<(String, Tensor)>]) -> R
     let arrays = storable.collect::<Result<Vec<_>, Failure>>()?;
     let arrays = arrays.iter().map(|(name, array)| (name, array.view()));
     let saved = write_whole(path, |file| npz::write(BufWriter::new(file), arrays));
-    let in_file = |error| NpyError::File { path: path.to_owned(), source: Box::new(error) };
+    let in_file = |error| NpyError::File { path: path.to_owned(), error: Box::new(error) };
     Ok(saved.map_err(in_file)?)
 }
 

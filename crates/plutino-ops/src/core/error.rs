@@ -241,7 +241,6 @@ pub enum PlanError {
         /// Full name of the weight.
         name: String,
         /// Why.
-        #[source]
         error: plutino_ir::AttributeError,
     },
     /// Memory or tensors.

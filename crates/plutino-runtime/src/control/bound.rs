@@ -183,10 +183,10 @@ fn inside(body: &Body, error: SessionError) -> ShapeError {
             e @ (TensorError::Budget { .. } | TensorError::OutOfMemory { .. }),
         )
         | SessionError::Shape {
-            source: ShapeError::Tensor(e @ TensorError::Budget { .. }), ..
+            error: ShapeError::Tensor(e @ TensorError::Budget { .. }), ..
         } => e.into(),
         // Shapes may depend on what was not read.
-        SessionError::Plan { source: NoWeights { name }, .. } => {
+        SessionError::Plan { error: NoWeights { name }, .. } => {
             ShapeError::NotKnown { input: 0, what: format!("weight '{name}'") }
         }
         error => ShapeError::Invalid(format!("in {}={}: {error}", body.part, body.kind)),
@@ -375,7 +375,7 @@ impl Operator for Bound {
         for (body, given) in self.first(&specs)? {
             let planned = self.shared.plan(body, given.into_iter());
             planned.map_err(|error| match error {
-                SessionError::Plan { source: source @ PlanError::NoWeights { .. }, .. } => source,
+                SessionError::Plan { error: error @ PlanError::NoWeights { .. }, .. } => error,
                 SessionError::Tensor(e) => e.into(),
                 error => PlanError::from(inside(body, error)),
             })?;

@@ -168,5 +168,5 @@ pub(crate) fn fail(part: String, error: SessionError) {
 pub(crate) fn failure(location: &Location) -> Option<SessionError> {
     let (part, source) = FAILED.with(|failed| failed.borrow_mut().take())?;
     let location = Box::new(location.clone());
-    Some(SessionError::Inside { location, part, source: Box::new(source) })
+    Some(SessionError::Inside { location, part, error: Box::new(source) })
 }

@@ -341,11 +341,11 @@ fn errors_name_the_operator_the_body_and_the_trip() {
     let session = session(&lines, &[("Pick", pick)]);
     let n = Tensor::from_slice(&[0i64], [1]).unwrap();
     let error = session.run(&[n, vector(&[1.0])]).unwrap_err();
-    let SessionError::Inside { location, part, source } = &error else { panic!("{error}") };
+    let SessionError::Inside { location, part, error } = &error else { panic!("{error}") };
     assert_eq!((location.name.as_str(), part.as_str()), ("loop", "body=Pick, trip 1"));
     assert!(
-        matches!(&**source, SessionError::Run { location, .. } if location.name == "g"),
-        "{source}"
+        matches!(&**error, SessionError::Run { location, .. } if location.name == "g"),
+        "{error}"
     );
     assert!(error.to_string().contains("<definition>:5: torch.gather 'g'"), "{error}");
 }

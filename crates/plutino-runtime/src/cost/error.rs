@@ -9,14 +9,14 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum CostsError {
     /// A file cannot be read or written.
-    #[error("'{}' cannot be {what}: {source}", quote_path(file))]
+    #[error("'{}' cannot be {what}: {error}", quote_path(file))]
     Io {
         /// The file.
         file: PathBuf,
         /// `read` or `written`.
         what: &'static str,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// A file is larger than any file of costs.
     #[error("'{}' has more than {most} bytes: no file of costs", quote_path(file))]

@@ -61,7 +61,7 @@ struct MachineFile {
 
 /// Reads a file of one sort.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CostsError> {
-    let failed = |source| CostsError::Io { file: path.to_owned(), what: "read", source };
+    let failed = |error| CostsError::Io { file: path.to_owned(), what: "read", error };
     if std::fs::metadata(path).is_ok_and(|found| found.len() > MOST) {
         return Err(CostsError::TooLarge { file: path.to_owned(), most: MOST });
     }
@@ -76,7 +76,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, CostsError> {
 
 /// Writes a file: beside it first, so that whoever reads it meanwhile finds the old one whole.
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), CostsError> {
-    let failed = |source| CostsError::Io { file: path.to_owned(), what: "written", source };
+    let failed = |error| CostsError::Io { file: path.to_owned(), what: "written", error };
     let text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));

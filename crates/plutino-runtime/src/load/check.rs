@@ -314,11 +314,11 @@ impl Search<'_> {
         match Planned::of(operator, &cx, &[]) {
             // The value of a constant that was not looked at.
             Err(PlanError::Shape(ShapeError::NotKnown { .. })) => Ok(()),
-            Err(source @ (PlanError::Unsupported(_) | PlanError::Shape(_))) => {
+            Err(error @ (PlanError::Unsupported(_) | PlanError::Shape(_))) => {
                 Err(SessionError::Plan {
                     location: Box::new((*node.location).clone()),
                     inputs: infer::describe(inputs),
-                    source,
+                    error,
                 })
             }
             _ => Ok(()),

@@ -266,9 +266,9 @@ impl Model {
             Some(operators) => Cow::Owned(operators.over(plutino_ops::registry()?)),
             None => Cow::Borrowed(plutino_ops::registry()?),
         };
-        let order = topo::kahn(&graph)
-            .map_err(|source| ModelError::Cycle { file: file.clone(), source })?;
-        let memory = |source| ModelError::Memory { file: file.clone(), source };
+        let order =
+            topo::kahn(&graph).map_err(|error| ModelError::Cycle { file: file.clone(), error })?;
+        let memory = |error| ModelError::Memory { file: file.clone(), error };
         let mut roles = lists::filled(graph.operator_slots(), None).map_err(memory)?;
         let mut faults = Faults::default();
         let mut controls = Controls::new();

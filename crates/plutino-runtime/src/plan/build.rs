@@ -441,10 +441,10 @@ impl Making<'_> {
         let cx = PlanCx { inputs: &inputs, outputs: &outputs, setting, packs };
         let planned = Planned::of(operator, &cx, &open::rooms(node, residents));
         halt::check(&node.location)?;
-        let planned = planned.map_err(|source| SessionError::Plan {
+        let planned = planned.map_err(|error| SessionError::Plan {
             location: Box::new((*node.location).clone()),
             inputs: infer::describe(&inputs),
-            source,
+            error,
         })?;
         self.check_budget(planned.scratch)?; // before more is planned
         Ok(Some(planned))

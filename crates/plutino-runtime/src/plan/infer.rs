@@ -206,19 +206,19 @@ pub(crate) fn node_outputs(
     inputs: &[ValueSpec],
     packs: &PackCache,
 ) -> Result<Option<Vec<ValueSpec>>, SessionError> {
-    let shape_error = |source| SessionError::Shape {
+    let shape_error = |error| SessionError::Shape {
         location: Box::new((*node.location).clone()),
         inputs: describe(inputs),
-        source,
+        error,
     };
     let outputs = match &node.action {
         Action::Constant(weight) => {
             let key = PackKey::as_stored(weight.spec.dtype);
             let tensor = packs.get::<Tensor, PlanError>(&weight.name, key, || weight.tensor());
-            let tensor = tensor.map_err(|source| SessionError::Plan {
+            let tensor = tensor.map_err(|error| SessionError::Plan {
                 location: Box::new((*node.location).clone()),
                 inputs: String::new(),
-                source,
+                error,
             })?;
             vec![ValueSpec::from((*tensor).clone())]
         }
@@ -278,7 +278,7 @@ pub(crate) fn check_count(
     Err(SessionError::Shape {
         location: Box::new((*node.location).clone()),
         inputs: describe(inputs),
-        source: ShapeError::Invalid(format!(
+        error: ShapeError::Invalid(format!(
             "the operator makes {made} output(s), the file names {}",
             node.outputs.len()
         )),
@@ -331,10 +331,10 @@ impl Lists {
     /// # Errors
     /// Where they are too many, or exceed the budget.
     pub(crate) fn read(&mut self, node: &Node, types: &Types) -> Result<(), SessionError> {
-        let failed = |source: ShapeError| SessionError::Shape {
+        let failed = |error: ShapeError| SessionError::Shape {
             location: Box::new((*node.location).clone()),
             inputs: format!("{} inputs", node.inputs.len()),
-            source,
+            error,
         };
         let mut members = Members::default();
         let lists = node.inputs.iter().filter_map(|&input| types.get(input));
@@ -363,10 +363,10 @@ impl Lists {
     ) -> Result<(), SessionError> {
         let made = outputs.iter().map(ValueSpec::members).fold(0, usize::saturating_add);
         self.made = self.made.saturating_add(made);
-        let failed = |source: ShapeError| SessionError::Shape {
+        let failed = |error: ShapeError| SessionError::Shape {
             location: Box::new((*node.location).clone()),
             inputs: describe(inputs),
-            source,
+            error,
         };
         if self.made > MAX_ALL_MEMBERS {
             let what = format!("the lists of a plan may have {MAX_ALL_MEMBERS} members");

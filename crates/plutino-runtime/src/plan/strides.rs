@@ -61,7 +61,7 @@ fn bind_node(node: &mut Node, types: &Types, places: &[Places]) -> Result<(), Se
     let refuse = |why: &str| SessionError::Plan {
         location: Box::new((*node.location).clone()),
         inputs: types.get(value).map(ToString::to_string).unwrap_or_default(),
-        source: PlanError::Unsupported(why.into()),
+        error: PlanError::Unsupported(why.into()),
     };
     let [Some(view)] = places[value.0].as_slice() else {
         return Err(refuse(
@@ -76,10 +76,10 @@ fn bind_node(node: &mut Node, types: &Types, places: &[Places]) -> Result<(), Se
     if places[owner.0].first() != Some(&row_major) {
         return Err(refuse("it reads the memory of a value that is not row-major in PyTorch"));
     }
-    let shape_error = |source, inputs: &[ValueSpec]| SessionError::Shape {
+    let shape_error = |error, inputs: &[ValueSpec]| SessionError::Shape {
         location: Box::new((*node.location).clone()),
         inputs: infer::describe(inputs),
-        source,
+        error,
     };
     let mut inputs = node.inputs.clone();
     inputs[input] = owner;

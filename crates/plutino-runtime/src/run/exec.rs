@@ -367,9 +367,9 @@ impl Run<'_> {
         handed: &mut Handed,
         par: &Par,
     ) -> Result<(), SessionError> {
-        let failed = |source| match control::failure(&step.location) {
+        let failed = |error| match control::failure(&step.location) {
             Some(inside) => inside,
-            None => SessionError::Run { location: Box::new((*step.location).clone()), source },
+            None => SessionError::Run { location: Box::new((*step.location).clone()), error },
         };
         match &step.work {
             Work::Kernel(kernel) => {
@@ -420,9 +420,9 @@ impl Run<'_> {
         par: &Par,
     ) -> Result<(), SessionError> {
         let location = || Box::new((*step.location).clone());
-        let failed = |source| match control::failure(&step.location) {
+        let failed = |error| match control::failure(&step.location) {
             Some(inside) => inside,
-            None => SessionError::Run { location: location(), source },
+            None => SessionError::Run { location: location(), error },
         };
         let mut inputs = Vec::with_capacity(late.inputs.len());
         // Before they are copied: a list that data made may be read many times.
@@ -435,10 +435,10 @@ impl Run<'_> {
                 LateInput::Planned { spec, .. } => Some(spec),
             };
             let counted = spec.map_or(Ok(()), |spec| members.inside(spec, 1));
-            counted.map_err(|source| SessionError::Shape {
+            counted.map_err(|error| SessionError::Shape {
                 location: location(),
                 inputs: format!("{} inputs", late.inputs.len()),
-                source,
+                error,
             })?;
         }
         for input in &late.inputs {
@@ -465,9 +465,9 @@ impl Run<'_> {
         let setting = self.settings.of(&step.location);
         let outputs = late::run(late, inputs.clone(), setting, &self.plan.packs, par).map_err(
             |e| match e {
-                LateError::Run(source) => failed(source),
-                LateError::Plan(source) => {
-                    SessionError::Plan { location: location(), inputs: described(), source }
+                LateError::Run(error) => failed(error),
+                LateError::Plan(error) => {
+                    SessionError::Plan { location: location(), inputs: described(), error }
                 }
             },
         )?;

@@ -85,12 +85,12 @@ impl Run<'_> {
         let Outcome { failed, times } =
             outcome.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Whoever saw the signal left steps out.
-        let done = failed.map_or(Ok(()), |(at, source)| match self.plan.steps.get(at) {
+        let done = failed.map_or(Ok(()), |(at, error)| match self.plan.steps.get(at) {
             Some(step) => {
                 let location = Box::new((*step.location).clone());
-                Err(SessionError::Run { location, source })
+                Err(SessionError::Run { location, error })
             }
-            None => Err(SessionError::internal(source.to_string())),
+            None => Err(SessionError::internal(error.to_string())),
         });
         self.halted(scope, first).map_or(done, Err)?;
         if let Some((ledger, before)) = before {

@@ -142,7 +142,7 @@ impl<'a> Fed<'a> {
     /// # Errors
     /// Where a bool is neither 0 nor 1, or there is no memory for a copy.
     pub(crate) fn owned(&self, name: &str) -> Result<Tensor, SessionError> {
-        let failed = |source| SessionError::Feed { name: name.to_owned(), source };
+        let failed = |error| SessionError::Feed { name: name.to_owned(), error };
         match &self.0 {
             Kind::Tensor(tensor) => Ok((*tensor).clone()),
             Kind::Owned(tensor) => Ok((**tensor).clone()),
@@ -172,7 +172,7 @@ impl<'a> Fed<'a> {
             }
             _ => Ok(Dense::Owned(Box::new(view.to_tensor()?))),
         };
-        let failed = |source| SessionError::Feed { name: name.to_owned(), source };
+        let failed = |error| SessionError::Feed { name: name.to_owned(), error };
         dense().map_err(failed)
     }
 }

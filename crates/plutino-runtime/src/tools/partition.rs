@@ -72,12 +72,12 @@ pub enum PartitionError {
     #[error(transparent)]
     Cycle(#[from] topo::CycleError),
     /// A part cannot be taken out.
-    #[error("part {part}: {source}")]
+    #[error("part {part}: {error}")]
     Extract {
         /// Its number.
         part: usize,
         /// Why.
-        source: ExtractError,
+        error: ExtractError,
     },
     /// An operator comes after one of another part of which its own part takes nothing, not even by
     /// way of others: parts run when what they take is there.
@@ -436,7 +436,7 @@ impl<'a> Cut<'a> {
             last.dedup();
             let ends = Ends { from: &from, to: &to, last: &last, within: Some(&within) };
             let graph = ends.extract(self.graph);
-            let graph = graph.map_err(|source| PartitionError::Extract { part, source })?;
+            let graph = graph.map_err(|error| PartitionError::Extract { part, error })?;
             parts.push(Part { context, graph });
         }
         Ok(Partition { parts, links })

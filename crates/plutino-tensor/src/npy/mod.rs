@@ -75,20 +75,20 @@ pub enum NpyError {
         what: String,
     },
     /// An array of an archive is wrong.
-    #[error("array '{}': {source}", shown(name))]
+    #[error("array '{}': {error}", shown(name))]
     Array {
         /// Name of the array.
         name: String,
         /// What is wrong with it.
-        source: Box<NpyError>,
+        error: Box<NpyError>,
     },
     /// A file is wrong.
-    #[error("{}: {source}", shown_path(path))]
+    #[error("{}: {error}", shown_path(path))]
     File {
         /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
-        source: Box<NpyError>,
+        error: Box<NpyError>,
     },
     /// The tensor could not be made.
     #[error(transparent)]
@@ -114,11 +114,11 @@ fn shown_path(path: &Path) -> String {
 
 impl NpyError {
     fn in_file(path: &Path) -> impl FnOnce(Self) -> Self {
-        move |source| Self::File { path: path.to_owned(), source: Box::new(source) }
+        move |source| Self::File { path: path.to_owned(), error: Box::new(source) }
     }
 
     fn in_array(name: &str) -> impl FnOnce(Self) -> Self {
-        move |source| Self::Array { name: name.to_owned(), source: Box::new(source) }
+        move |source| Self::Array { name: name.to_owned(), error: Box::new(source) }
     }
 }
 
