@@ -13,10 +13,10 @@ use std::path::Path;
 /// Inputs from files, on the command line.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct FileArgs {
-    /// An input: npy, npz (each array is an input), png, jpeg, webp or bmp; - is standard input. NAME is the operand's
-    /// name, or in0, in1, ... by position; without it, files fill the inputs in order. Several
-    /// pictures for one input are a batch where the model takes any number, else they are taken one
-    /// after the other
+    /// An input: npy, npz (each array is an input), png, jpeg, webp or bmp; - is standard input.
+    /// NAME is the operand's name, or in0, in1, ... by position; without it, files fill the inputs
+    /// in order. Several pictures for one input are a batch where the model takes any number, else
+    /// they are taken one after the other
     #[arg(short, long = "input", value_name = "[NAME=]FILE", display_order = 0)]
     inputs: Vec<String>,
     #[command(flatten)]
