@@ -81,7 +81,7 @@ pub fn run(model: &Model, inputs: &[Tensor], options: SessionOptions) -> Vec<Ten
 /// The graph with its weights, and what is recorded of operands, in `to` where they are of f32.
 pub fn cast(mut graph: Graph, to: DType) -> Graph {
     let from = plutino::ir::DType::F32;
-    let named = plutino::ir::DType::from_name(to.name()).expect("files know the dtype");
+    let named = plutino::ops::recorded_as(to);
     let recorded: Vec<_> = graph.operands().map(|(id, operand)| (id, operand.ty.clone())).collect();
     for (id, mut ty) in recorded.into_iter().filter(|(_, ty)| ty.dtype == Some(from)) {
         ty.dtype = Some(named);

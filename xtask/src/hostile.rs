@@ -180,7 +180,7 @@ enum Made {
 fn made_up(model: &Model) -> Result<Made, Fault> {
     let specs = model.inputs().iter().map(|input| {
         let shape = input.recorded.known_shape().map(Shape::from);
-        let dtype = input.recorded.dtype.and_then(|d| DType::from_name(d.name()));
+        let dtype = input.dtype();
         let shape = shape.ok_or_else(|| Fault::Inputs("an input has no recorded shape".into()))?;
         Ok(plutino_tensor::TensorSpec::new(dtype.unwrap_or(DType::F32), shape))
     });

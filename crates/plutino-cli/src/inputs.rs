@@ -123,7 +123,7 @@ pub(crate) fn slots(model: &Model) -> Vec<Slot> {
 impl Slot {
     /// The dtype recorded in the file, f32 where it records none.
     pub(crate) fn dtype(&self) -> DType {
-        self.recorded.dtype.and_then(|d| DType::from_name(d.name())).unwrap_or(DType::F32)
+        self.recorded.dtype.map(plutino::ops::dtype_of).unwrap_or(DType::F32)
     }
 
     /// The recorded shape, with 1 for what it leaves open.
@@ -390,7 +390,7 @@ impl ConvertArgs {
         place: &str,
     ) -> Result<Tensor, Failure> {
         let found = array.dtype();
-        let wanted = recorded.dtype.and_then(|d| DType::from_name(d.name())).unwrap_or(found);
+        let wanted = recorded.dtype.map(plutino::ops::dtype_of).unwrap_or(found);
         if found == wanted {
             return Ok(array);
         }

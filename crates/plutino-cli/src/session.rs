@@ -498,8 +498,8 @@ pub(crate) fn and_definitions(count: usize) -> String {
 fn integer_constants(model: &Model) -> Vec<String> {
     let constants = model.graph().operators_of("pnnx.Attribute");
     let integer = |dtype: plutino::ir::DType| {
-        let dtype = DType::from_name(dtype.name());
-        dtype.is_some_and(|d| !d.is_float() && !d.is_complex() && d != DType::Bool)
+        let dtype = plutino::ops::dtype_of(dtype);
+        !dtype.is_float() && !dtype.is_complex() && dtype != DType::Bool
     };
     let constants = constants.filter(|(_, op)| op.attrs.values().any(|a| integer(a.dtype())));
     constants.map(|(_, op)| op.name.clone()).collect()

@@ -131,7 +131,7 @@ impl Part {
         let empty = |name: &String| {
             let input = inputs.iter().find(|input| input.name == *name);
             let shape = input.and_then(|input| input.recorded.shape.as_ref());
-            let dtype = input.and_then(|input| dtype(&input.recorded));
+            let dtype = input.and_then(|input| input.dtype());
             let mut open = 0;
             let dims = shape.into_iter().flatten().enumerate().map(|(i, dim)| match dim {
                 _ if i == 0 => rows,
@@ -234,7 +234,7 @@ impl Control {
     fn new(input: &ValueInfo, role: InputRole) -> Result<Self, String> {
         let name = &input.name;
         let shape = input.recorded.shape.as_ref();
-        let (Some(dtype), Some(shape)) = (dtype(&input.recorded), shape) else {
+        let (Some(dtype), Some(shape)) = (input.dtype(), shape) else {
             return Err(format!("the file records neither dtype nor shape of input '{name}'"));
         };
         let rank = shape.len();
@@ -264,10 +264,6 @@ impl Control {
     }
 }
 
-fn dtype(ty: &TensorType) -> Option<DType> {
-    DType::from_name(ty.dtype?.name())
-}
-
 fn is_integer(dtype: DType) -> bool {
     !dtype.is_float() && !dtype.is_complex() && dtype != DType::Bool
 }
@@ -291,7 +287,7 @@ fn caches(inputs: &[ValueInfo], outputs: &[ValueInfo]) -> usize {
 fn guessed(inputs: &[ValueInfo]) -> Result<Vec<InputRole>, String> {
     let mut roles = Vec::new();
     for input in inputs {
-        let dtype = dtype(&input.recorded);
+        let dtype = input.dtype();
         let role = match dtype {
             Some(dtype) if is_integer(dtype) && roles.is_empty() => InputRole::Tokens,
             Some(dtype) if is_integer(dtype) => InputRole::Positions,

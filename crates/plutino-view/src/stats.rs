@@ -100,7 +100,7 @@ impl Sums {
 
 /// Hands over every element as `f64`; none where there are no real numbers.
 fn each(attribute: &Attribute, mut with: impl FnMut(f64)) -> Option<()> {
-    let dtype = DType::from_name(attribute.dtype().name())?;
+    let dtype = plutino::ops::dtype_of(attribute.dtype());
     if dtype.is_complex() {
         return None;
     }

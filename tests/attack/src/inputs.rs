@@ -32,7 +32,7 @@ pub fn made(
     let mut tensors = Vec::new();
     for (i, input) in model.inputs().iter().enumerate() {
         let recorded = input.recorded.known_shape().map(Shape::from);
-        let dtype = input.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
+        let dtype = input.dtype();
         let tensor = match (given.get(i), recorded) {
             (Some(tensor), _) if as_given => tensor.clone(),
             (Some(tensor), Some(shape)) if *tensor.shape() == shape => tensor.clone(),

@@ -10,7 +10,7 @@ use plutino::compare::{
     CompareOptions, CompareReport, PassBlame, Reference, ValueComparison, Verdict,
 };
 use plutino::npy::npz;
-use plutino::{DType, Isa, Model, Precision, Session, WeightDtype};
+use plutino::{Isa, Model, Precision, Session, WeightDtype};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -239,7 +239,7 @@ fn reference(args: &Args, model: &Model) -> Result<Reference, Failure> {
     let session = other.session(options)?;
     // A model in f32 beside one in bf16 gets the same numbers.
     let fitted = inputs.iter().zip(other.inputs()).map(|(input, info)| {
-        let recorded = info.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
+        let recorded = info.dtype();
         match recorded.filter(|dtype| dtype.is_float() && input.dtype().is_float()) {
             Some(dtype) => input.cast(dtype),
             None => Ok(input.clone()),

@@ -3,6 +3,7 @@
 mod alias;
 mod asked;
 mod computed;
+mod dtypes;
 mod error;
 pub(crate) mod expand;
 mod node;
@@ -17,6 +18,7 @@ mod value;
 mod weight;
 
 pub use asked::{Asked, AskedSort};
+pub use dtypes::{dtype_of, recorded_as};
 pub use error::{BuildError, BuildProblem, Location, PlanError, RunError, ShapeError};
 pub use expand::{ExpandedStep, Expansion, StepValue};
 pub use node::{Arg, FromParameter, NodeReader};

@@ -1,6 +1,8 @@
 //! Decoding a node: every parameter is read or reported.
 
-use super::{Asked, AskedSort, BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight};
+use super::{
+    Asked, AskedSort, BuildError, BuildProblem, Location, ShapeError, ValueSpec, Weight, dtype_of,
+};
 use crate::native::Call;
 use plutino_ir::{Dim, Parameter, TensorType};
 use plutino_tensor::{DType, TensorSpec};
@@ -140,12 +142,12 @@ impl<'a> NodeReader<'a> {
 
     /// The dtype that the file records for the first output: a hint, often missing.
     pub fn recorded_dtype(&self) -> Option<DType> {
-        self.recorded(self.op.outputs.first())?.dtype.map(dtype)
+        self.recorded(self.op.outputs.first())?.dtype.map(dtype_of)
     }
 
     /// The dtype that the file records for the input at this position: a hint, often missing.
     pub fn recorded_input_dtype(&self, at: usize) -> Option<DType> {
-        self.recorded(self.op.inputs.get(at))?.dtype.map(dtype)
+        self.recorded(self.op.inputs.get(at))?.dtype.map(dtype_of)
     }
 
     /// The shape that the file records for the input at this position: a hint, often missing.
@@ -401,7 +403,7 @@ impl<'a> NodeReader<'a> {
         };
         self.read_weights.insert(key);
         let name = format!("{}.{key}", self.op.name).into();
-        Ok(Weight::new(name, TensorSpec::new(dtype(attr.dtype()), attr.shape()), attr))
+        Ok(Weight::new(name, TensorSpec::new(dtype_of(attr.dtype()), attr.shape()), attr))
     }
 
     /// The position of the input that stands for argument `key`: the one that the file names so,
@@ -650,26 +652,6 @@ fn torch_dtype(name: &str) -> Option<DType> {
         "complex32" | "chalf" => DType::C32,
         _ => return None,
     })
-}
-
-/// The tensor crate's name of a dtype of the file.
-fn dtype(d: plutino_ir::DType) -> DType {
-    use plutino_ir::DType as Ir;
-    match d {
-        Ir::F32 => DType::F32,
-        Ir::F64 => DType::F64,
-        Ir::F16 => DType::F16,
-        Ir::I32 => DType::I32,
-        Ir::I64 => DType::I64,
-        Ir::I16 => DType::I16,
-        Ir::I8 => DType::I8,
-        Ir::U8 => DType::U8,
-        Ir::Bool => DType::Bool,
-        Ir::C64 => DType::C64,
-        Ir::C128 => DType::C128,
-        Ir::C32 => DType::C32,
-        Ir::Bf16 => DType::Bf16,
-    }
 }
 
 #[cfg(test)]

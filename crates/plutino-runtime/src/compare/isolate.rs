@@ -6,7 +6,7 @@ use crate::compare::{CompareOptions, CompareReport, Reference, ValueComparison, 
 use crate::load::model::Role;
 use crate::{Request, Session, SessionError, SessionOptions};
 use plutino_ir::{Operand, Operator, topo};
-use plutino_tensor::{DType, Tensor, Tolerance};
+use plutino_tensor::{Tensor, Tolerance};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
@@ -182,7 +182,7 @@ impl Each<'_> {
         expected: &'t Tensor,
     ) -> Result<Cow<'t, Tensor>, SessionError> {
         let inferred = self.outline.get(&operand.name).and_then(|about| about.dtype);
-        let recorded = operand.ty.dtype.and_then(|dtype| DType::from_name(dtype.name()));
+        let recorded = operand.ty.dtype.map(plutino_ops::dtype_of);
         match inferred.or(recorded) {
             Some(dtype) if dtype.is_float() && dtype.size_of() < expected.dtype().size_of() => {
                 Ok(Cow::Owned(expected.cast(dtype)?))
@@ -194,10 +194,10 @@ impl Each<'_> {
     /// Whether a constant of the model is not what the reference says.
     fn differs(&self, constant: &Operator, expected: &Tensor) -> bool {
         let Some(data) = constant.attr("data") else { return false };
-        let dtype = DType::from_name(data.dtype().name());
-        let tensor = dtype.zip(data.look().ok()).and_then(|(dtype, bytes)| {
-            Tensor::from_bytes(dtype, expected.shape().clone(), &bytes).ok()
-        });
+        let dtype = plutino_ops::dtype_of(data.dtype());
+        let bytes = data.look().ok();
+        let tensor = bytes
+            .and_then(|bytes| Tensor::from_bytes(dtype, expected.shape().clone(), &bytes).ok());
         let same = tensor.and_then(|tensor| tensor.compare(expected, Tolerance::EXACT).ok());
         same.is_some_and(|compared| !compared.is_match())
     }

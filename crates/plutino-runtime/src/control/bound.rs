@@ -150,7 +150,7 @@ impl Shared {
                     let what = format!("result '{}' of {kind} is no tensor", net.name(id));
                     return Err(TensorError::invalid(what).into());
                 }
-                None => match recorded.and_then(|dtype| DType::from_name(dtype.name())) {
+                None => match recorded.map(plutino_ops::dtype_of) {
                     Some(dtype) => ValueSpec::Dynamic { dtype },
                     None => {
                         let what = format!(

@@ -26,7 +26,7 @@ use plutino_ops::{
 };
 use plutino_tensor::Scope;
 use plutino_tensor::alloc::{self, Ledger};
-use plutino_tensor::{DType, Shape, TensorSpec};
+use plutino_tensor::{Shape, TensorSpec};
 use std::collections::HashMap;
 
 /// Elements up to which a constant's values are looked at and values are computed: sizes and
@@ -161,7 +161,7 @@ fn spec<'a>(
     (first, other): (usize, usize),
     symbols: &mut HashMap<&'a str, usize>,
 ) -> Option<TensorSpec> {
-    let dtype = DType::from_name(recorded.dtype?.name())?;
+    let dtype = recorded.dtype.map(plutino_ops::dtype_of)?;
     let mut shape = Shape::default();
     for (at, dim) in recorded.shape.as_ref()?.iter().enumerate() {
         let size = if at == 0 { first } else { other };
@@ -386,7 +386,7 @@ impl Search<'_> {
 
     fn keep_recorded(&mut self, id: ValueId) {
         let Some(recorded) = self.recorded_type(id) else { return };
-        let dtype = recorded.dtype.and_then(|d| DType::from_name(d.name()));
+        let dtype = recorded.dtype.map(plutino_ops::dtype_of);
         if let (Some(dtype), Some(shape)) = (dtype, recorded.known_shape()) {
             let spec = TensorSpec::new(dtype, shape);
             if is_sound(&spec) {

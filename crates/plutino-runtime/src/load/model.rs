@@ -18,8 +18,8 @@ use plutino_ops::{
     BuildError, BuildProblem, Location, MAX_MEMBERS, MAX_NESTING, NodeReader, Operator, PackCache,
     Registry, Weight,
 };
-use plutino_tensor::Scope;
 use plutino_tensor::alloc::{self, Ledger};
+use plutino_tensor::{DType, Scope};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -85,6 +85,13 @@ pub struct ValueInfo {
     /// export.
     pub recorded: TensorType,
     pub(crate) id: OperandId,
+}
+
+impl ValueInfo {
+    /// The recorded dtype, where there is one.
+    pub fn dtype(&self) -> Option<DType> {
+        self.recorded.dtype.map(plutino_ops::dtype_of)
+    }
 }
 
 /// Which operators a model needs, and which of them cannot be run. See [`Model::check`].

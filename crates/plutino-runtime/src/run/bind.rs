@@ -5,6 +5,7 @@ use crate::load::model::{Inner, ValueInfo};
 use crate::plan::net::{ValueId, Wanted};
 use crate::run::request::{Fed, Request};
 use plutino_ir::{Dim, OperandId};
+use plutino_ops::dtype_of;
 use plutino_tensor::TensorSpec;
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -105,15 +106,10 @@ impl Binding {
         for (id, spec) in &self.feeds {
             let Ok(at) = inputs.binary_search_by_key(id, |(id, _)| *id) else { continue };
             let input = inputs[at].1;
-            if let Some(expected) = input.recorded.dtype
-                && expected.name() != spec.dtype.name()
-            {
-                return Err(SessionError::InputDType {
-                    name: input.name.clone(),
-                    expected: plutino_tensor::DType::from_name(expected.name())
-                        .unwrap_or(spec.dtype),
-                    found: spec.dtype,
-                });
+            let (recorded, found) = (input.recorded.dtype.map(dtype_of), spec.dtype);
+            if let Some(expected) = recorded.filter(|expected| *expected != found) {
+                let name = input.name.clone();
+                return Err(SessionError::InputDType { name, expected, found });
             }
             for (dim, &size) in input.recorded.shape.iter().flatten().zip(spec.shape.iter()) {
                 let Dim::Symbol(symbol) = dim else { continue };

@@ -442,7 +442,7 @@ fn empty(recorded: &TensorType, dim: usize) -> Option<Shape> {
 }
 
 fn dtype(recorded: &TensorType) -> Option<DType> {
-    recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()))
+    recorded.dtype.map(plutino_ops::dtype_of)
 }
 
 /// What shapes as the file records them say of a value that is carried; the shape is that of the

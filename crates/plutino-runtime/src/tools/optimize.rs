@@ -13,7 +13,7 @@ use crate::load::model::Role;
 use crate::passes::{self, PassCx};
 use crate::plan::net::{Net, ValueId, Wanted};
 use crate::{Model, SessionError, control, lists};
-use plutino_ir::{Attribute, DType, Graph, OperandId, Operator, OperatorId, Parameter};
+use plutino_ir::{Attribute, Graph, OperandId, Operator, OperatorId, Parameter};
 use plutino_ops::ValueSpec;
 use plutino_tensor::Tensor;
 use std::collections::{BTreeMap, HashMap};
@@ -131,7 +131,7 @@ fn fold(done: &mut Optimized, known: &HashMap<usize, Tensor>) -> Fallible<()> {
         }
         let readers = graph.operand(output).map(|o| o.consumers.clone()).unwrap_or_default();
         let Some(tensor) = known.get(&output.index()) else { continue };
-        let Some(dtype) = ir_dtype(tensor) else { continue };
+        let dtype = plutino_ops::recorded_as(tensor.dtype());
         if readers.iter().all(|&reader| constant(graph, reader)) {
             continue; // goes with those
         }
@@ -146,10 +146,6 @@ fn fold(done: &mut Optimized, known: &HashMap<usize, Tensor>) -> Fallible<()> {
         done.folded.push(name);
     }
     Ok(())
-}
-
-fn ir_dtype(tensor: &Tensor) -> Option<DType> {
-    DType::ALL.into_iter().find(|dtype| dtype.name() == tensor.dtype().name())
 }
 
 fn identities(done: &mut Optimized) -> Fallible<()> {

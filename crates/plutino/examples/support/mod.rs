@@ -12,7 +12,7 @@ pub(crate) fn inputs(model: &Model) -> Result<Vec<Tensor>, Box<dyn Error>> {
             _ => 1,
         };
         let dims: Vec<usize> = info.recorded.shape.iter().flatten().map(size).collect();
-        let dtype = info.recorded.dtype.and_then(|dtype| DType::from_name(dtype.name()));
+        let dtype = info.dtype();
         match dtype.unwrap_or(DType::F32) {
             DType::F32 => Ok(Tensor::from_fn(dims, |i| ((i * 7919) % 255) as f32 / 255.0)?),
             other => Ok(Tensor::zeros(other, dims)?),
