@@ -249,11 +249,14 @@ pub fn read_small(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The bytes of a file, or why the limits ended reading.
+/// The bytes of a file, or why the limits ended reading. One that grows meanwhile is read as far as
+/// it reached when it was opened.
 fn read_within(path: &Path, limits: &Limits) -> io::Result<Result<Vec<u8>, Interrupted>> {
-    let mut file = fs::File::open(path)?;
+    let file = fs::File::open(path)?;
+    let len = file.metadata()?.len();
+    let mut file = file.take(len);
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX))?;
+    bytes.try_reserve_exact(usize::try_from(len).unwrap_or(usize::MAX))?;
     loop {
         if let Err(why) = limits.check() {
             return Ok(Err(why));
