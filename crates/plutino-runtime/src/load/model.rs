@@ -237,7 +237,6 @@ impl Model {
     ) -> Result<Arc<Inner>, ModelError> {
         let options = cx.options();
         let limits = &options.load.limits;
-        let interrupted = |error| ModelError::Interrupted { file: file.clone(), error };
         let _limits = halt::enter(limits);
         options.load.sizes.check_graph(&graph).map_err(|(at, error)| {
             let at =
@@ -269,63 +268,14 @@ impl Model {
         tied::drop_repeated_weights(&mut graph);
         let warnings = suspects::warnings(&graph, &file);
         dtypes::restore(&mut graph);
-        let registry = match &options.operators {
-            Some(operators) => Cow::Owned(operators.over(plutino_ops::registry()?)),
-            None => Cow::Borrowed(plutino_ops::registry()?),
-        };
-        let order =
-            topo::kahn(&graph).map_err(|error| ModelError::Cycle { file: file.clone(), error })?;
-        let memory = |error| ModelError::Memory { file: file.clone(), error };
-        let mut roles = lists::filled(graph.operator_slots(), None).map_err(memory)?;
-        let mut faults = Faults::default();
-        let mut controls = Controls::new();
-        for (id, op) in graph.operators() {
-            limits.check().map_err(interrupted)?;
-            if control::is_control(&op.kind) && registry.get(&op.kind).is_none() {
-                match cx.control(&file, op) {
-                    Ok(control) => {
-                        roles[id.index()] = Some(Role::Operator(Arc::new(cx.unbound(&control))));
-                        controls.push((id, control));
-                    }
-                    Err(control::Fault::Node(fault)) => faults.add(fault),
-                    Err(control::Fault::Body) => {} // told below
-                    Err(control::Fault::Model(error)) => return Err(error),
-                }
-                continue;
-            }
-            match role(&registry, &file, &graph, op) {
-                Ok(role) => roles[id.index()] = Some(role),
-                Err(fault) => faults.add(fault),
-            }
-        }
-        let mut sizes = lists::filled(graph.operand_slots(), (0, 0)).map_err(memory)?;
-        let oversized = oversized_tuple(&graph, &roles, &file, &order, &mut sizes);
-        oversized.into_iter().for_each(|f| faults.add(f));
-        cx.undefined.drain(..).for_each(|fault| faults.add(fault));
-        cx.undecoded.drain(..).for_each(|list| faults.join(list));
-        if let Some(undecoded) = faults.into_list(&registry, &file) {
-            return Err(undecoded.into());
-        }
+        let (roles, controls) = decode_operators(&graph, &file, cx)?;
         let inputs = graph.operators_of("pnnx.Input").flat_map(|(_, op)| {
             op.outputs.iter().filter_map(|&id| value_info(&graph, &op.name, id))
         });
         let inputs = inputs.collect();
-        let mut outputs = Vec::new();
-        for (_, op) in graph.operators_of("pnnx.Output") {
-            for &id in &op.inputs {
-                limits.check().map_err(interrupted)?;
-                // Each tuple is small enough, but many results may be the same one.
-                flatten(&graph, &roles, id, &mut |id| {
-                    outputs.extend(value_info(&graph, &op.name, id))
-                });
-                let (found, most) = (outputs.len(), MAX_OUTPUTS);
-                if found > most {
-                    return Err(ModelError::TooManyOutputs { file, found, most });
-                }
-            }
-        }
+        let outputs = outputs(&graph, &file, &roles, limits)?;
         if let Some(why) = halt::seen(&Scope::current()) {
-            return Err(interrupted(why));
+            return Err(ModelError::Interrupted { file, error: why });
         }
         let weights = weights.saturating_add(ledger.spent());
         let mapped = if cx.is_inside() { mapped } else { cx.mapped };
@@ -494,6 +444,87 @@ fn flatten(graph: &Graph, roles: &[Option<Role>], id: OperandId, each: &mut impl
 
 /// Results that a model may have, tuples taken apart.
 const MAX_OUTPUTS: usize = 1 << 16;
+
+/// What every operator of a graph is, and the control operators among them.
+///
+/// # Errors
+/// All operators that cannot be decoded at once, those of bodies among them.
+fn decode_operators(
+    graph: &Graph,
+    file: &str,
+    cx: &mut Decoding<'_>,
+) -> Result<(Vec<Option<Role>>, Controls), ModelError> {
+    let options = cx.options();
+    let named = || file.to_owned();
+    let registry = match &options.operators {
+        Some(operators) => Cow::Owned(operators.over(plutino_ops::registry()?)),
+        None => Cow::Borrowed(plutino_ops::registry()?),
+    };
+    let order = topo::kahn(graph).map_err(|error| ModelError::Cycle { file: named(), error })?;
+    let memory = |error| ModelError::Memory { file: named(), error };
+    let mut roles = lists::filled(graph.operator_slots(), None).map_err(memory)?;
+    let mut faults = Faults::default();
+    let mut controls = Controls::new();
+    for (id, op) in graph.operators() {
+        options
+            .load
+            .limits
+            .check()
+            .map_err(|error| ModelError::Interrupted { file: named(), error })?;
+        if control::is_control(&op.kind) && registry.get(&op.kind).is_none() {
+            match cx.control(file, op) {
+                Ok(control) => {
+                    roles[id.index()] = Some(Role::Operator(Arc::new(cx.unbound(&control))));
+                    controls.push((id, control));
+                }
+                Err(control::Fault::Node(fault)) => faults.add(fault),
+                Err(control::Fault::Body) => {} // told below
+                Err(control::Fault::Model(error)) => return Err(error),
+            }
+            continue;
+        }
+        match role(&registry, file, graph, op) {
+            Ok(role) => roles[id.index()] = Some(role),
+            Err(fault) => faults.add(fault),
+        }
+    }
+    let mut sizes = lists::filled(graph.operand_slots(), (0, 0)).map_err(memory)?;
+    let oversized = oversized_tuple(graph, &roles, file, &order, &mut sizes);
+    oversized.into_iter().for_each(|f| faults.add(f));
+    cx.undefined.drain(..).for_each(|fault| faults.add(fault));
+    cx.undecoded.drain(..).for_each(|list| faults.join(list));
+    if let Some(undecoded) = faults.into_list(&registry, file) {
+        return Err(undecoded.into());
+    }
+    Ok((roles, controls))
+}
+
+/// The results of a model, tuples taken apart.
+///
+/// # Errors
+/// Where they are too many, or the limits end the work.
+fn outputs(
+    graph: &Graph,
+    file: &str,
+    roles: &[Option<Role>],
+    limits: &plutino_ir::Limits,
+) -> Result<Vec<ValueInfo>, ModelError> {
+    let mut outputs = Vec::new();
+    for (_, op) in graph.operators_of("pnnx.Output") {
+        for &id in &op.inputs {
+            limits
+                .check()
+                .map_err(|error| ModelError::Interrupted { file: file.to_owned(), error })?;
+            // Each tuple is small enough, but many results may be the same one.
+            flatten(graph, roles, id, &mut |id| outputs.extend(value_info(graph, &op.name, id)));
+            let (found, most) = (outputs.len(), MAX_OUTPUTS);
+            if found > most {
+                return Err(ModelError::TooManyOutputs { file: file.to_owned(), found, most });
+            }
+        }
+    }
+    Ok(outputs)
+}
 
 /// The first tuple with too many members, or too deep inside: tuples of the same tuples grow
 /// exponentially. `sizes` holds zeros for each operand: its members, and how deep they are nested.

@@ -88,7 +88,7 @@ pub(crate) fn run(
     run: &Run<'_>,
     contexts: &[Arc<Context>],
     arenas: &ArenaPool,
-    Memory { reused, mut caches }: Memory<'_>,
+    Memory { reused, caches }: Memory<'_>,
     Observed { profile, names, .. }: Observed<'_>,
     outputs: &mut Vec<Tensor>,
 ) -> Result<(), SessionError> {
@@ -110,19 +110,11 @@ pub(crate) fn run(
         direct.push(given.or_else(|| made.next()).ok_or_else(missing)?);
     }
     let mut times = profile.as_ref().map(|_| Vec::with_capacity(run.plan.steps.len()));
-    let results = arenas.with(run.plan.memory.arena, |arena| {
-        let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-        memory.push(arena.as_mut_bytes());
-        for tensor in &mut direct {
-            memory.push(tensor.as_mut_bytes()?);
-        }
-        memory.extend(caches.iter_mut().map(|cache| &mut **cache));
+    with_blocks(run.plan, arenas, &mut direct, caches, outputs, |blocks| {
         let clock = trace.as_ref().zip(times.as_mut());
         let clock = clock.map(|(trace, times)| Clock { trace, times });
-        let threads = Threads::Of(contexts);
-        run.steps(Blocks::new(memory.into_iter()), threads, (reused, names), clock)
+        run.steps(blocks, Threads::Of(contexts), (reused, names), clock)
     })?;
-    finish(results, &direct, outputs)?;
     if let (Some(profile), Some(trace), Some(times)) = (profile, trace, times) {
         profile.steps = times;
         profile.total = trace.begin().elapsed();
@@ -151,20 +143,36 @@ pub(crate) fn run_within(
             let old = reused.get_mut(d.fetch).and_then(Option::take);
             direct.push(reuse_or_new(old, &d.spec)?);
         }
-        let results = arenas.with(run.plan.memory.arena, |arena| {
+        with_blocks(run.plan, arenas, &mut direct, SmallVec::new(), outputs, |blocks| {
             let _scope = scope.enter();
-            let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
-            memory.push(arena.as_mut_bytes());
-            for tensor in &mut direct {
-                memory.push(tensor.as_mut_bytes()?);
-            }
             let trace = times.as_ref().map(|_| Arc::new(Trace::new(1)));
             let clock = trace.as_ref().zip(times);
             let clock = clock.map(|(trace, times)| Clock { trace, times });
-            run.steps(Blocks::new(memory.into_iter()), Threads::These(par), (reused, None), clock)
-        })?;
-        finish(results, &direct, outputs)
+            run.steps(blocks, Threads::These(par), (reused, None), clock)
+        })
     })
+}
+
+/// Lends `steps` the blocks of a run: an arena, the results that are written directly, the caches.
+/// What it makes goes to the end of `outputs`.
+fn with_blocks(
+    plan: &Plan,
+    arenas: &ArenaPool,
+    direct: &mut [Tensor],
+    mut caches: SmallVec<[&mut [u8]; 4]>,
+    outputs: &mut Vec<Tensor>,
+    steps: impl FnOnce(Blocks<'_>) -> Result<SmallVec<[Done; 4]>, SessionError>,
+) -> Result<(), SessionError> {
+    let results = arenas.with(plan.memory.arena, |arena| {
+        let mut memory: SmallVec<[&mut [u8]; 4]> = SmallVec::new();
+        memory.push(arena.as_mut_bytes());
+        for tensor in direct.iter_mut() {
+            memory.push(tensor.as_mut_bytes()?);
+        }
+        memory.extend(caches.iter_mut().map(|cache| &mut **cache));
+        steps(Blocks::new(memory.into_iter()))
+    })?;
+    finish(results, direct, outputs)
 }
 
 /// Hands over the results, in order.
