@@ -415,10 +415,4 @@ impl std::fmt::Debug for Session {
 }
 
 #[cfg(test)]
-mod dispatch;
-#[cfg(test)]
-mod random;
-#[cfg(test)]
-mod requests;
-#[cfg(test)]
 mod tests;

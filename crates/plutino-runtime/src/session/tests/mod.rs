@@ -1,5 +1,9 @@
 //! Sessions end to end, on the operators of the test kit.
 
+mod dispatch;
+mod random;
+mod requests;
+
 use crate::testkit::{model, session, session_with, values, vector};
 use crate::{CancelToken, ModelError, Request, Session, SessionError, SessionOptions, Sorting};
 use plutino_tensor::{DType, Tensor, TensorSpec};
