@@ -252,9 +252,7 @@ impl From<SessionError> for Failure {
                 .with("missing", missing.clone())
                 .with("instead", instead.clone()),
             // A file that is damaged is told as it is where all of it is read at once.
-            SessionError::Plan {
-                location, error: PlanError::WeightFile { error, .. }, ..
-            } => {
+            SessionError::Plan { location, error: PlanError::WeightFile { error, .. }, .. } => {
                 let failure = class("ModelError").at(Some(location));
                 match error {
                     AttributeError::Unreadable { file, .. }
