@@ -122,6 +122,17 @@ class Defaults(Exported):
             self.same(Functions(*halves), args, 0.0)
 
 
+class Gradients(Exported):
+    def test_coordinates(self):
+        x, rows, columns = torch.randn(3, 6), torch.tensor([0.0, 1, 3]), torch.tensor([0.0, 1, 3, 4, 7, 9])
+        functions = (
+            lambda x, r, c: torch.gradient(x, spacing=(c,), dim=1)[0],
+            lambda x, r, c: torch.gradient(x, spacing=(r, c), edge_order=2)[0],
+            lambda x, r, c: torch.gradient(x, spacing=(r, c), edge_order=2)[1],
+        )
+        self.same(Functions(*functions), (x, rows, columns), 1e-5)
+
+
 class Complex(Exported):
     def test_functions(self):
         c = torch.randn(3, 4, dtype=torch.complex64)
@@ -132,6 +143,12 @@ class Complex(Exported):
             lambda c: c.var(0),
             lambda c: c.std(1, correction=0),
             lambda c: c.var(),
+            lambda c: torch.var_mean(c, 1)[0],
+            lambda c: torch.std_mean(c, 0)[1],
+            lambda c: functional.silu(c),
+            lambda c: torch.addmm(c[:, :3], c, c.mT, beta=1 + 2j, alpha=2j),
+            lambda c: torch.full_like(c, 1 + 2j),
+            lambda c: torch.index_fill(c, 0, torch.tensor([0, 2]), 3j),
         )
         self.same(Functions(*functions), (c,), 1e-5)
         c[0, 0], c[1, 1] = complex(float("inf"), 0), complex(0, float("nan"))

@@ -279,6 +279,46 @@ class Modes(unittest.TestCase):
             torch.testing.assert_close(found[f"1.{name}"], buffer)
 
 
+class Kernels(unittest.TestCase):
+    def test_one_for_each_image(self):
+        """As many groups as there are images: cross-correlation, modulated convolutions."""
+
+        def plain(x, w):
+            images, kernels = x.flatten(0, 1)[None], w.flatten(0, 1)[:, None]
+            return functional.conv2d(images, kernels, groups=x.shape[0] * x.shape[1])
+
+        def transposed(x, w):
+            images, kernels = x.flatten(0, 1)[None], w.flatten(0, 1)[:, None]
+            groups = x.shape[0] * x.shape[1]
+            return functional.conv_transpose2d(images, kernels, stride=2, groups=groups)
+
+        sizes = {"x": {0: "batch"}, "w": {0: "batch"}}
+        for function in (plain, transposed):
+            net = Named(function).eval()
+            args = torch.rand(2, 3, 6, 6), torch.rand(2, 3, 3, 3)
+            found = plutino.compile(net, args, exporter="torch.export", dynamic=sizes)
+            for batch in (2, 4):
+                args = torch.rand(batch, 3, 6, 6), torch.rand(batch, 3, 3, 3)
+                torch.testing.assert_close(found(*args), net(*args), rtol=1e-4, atol=1e-5)
+
+
+class Places(unittest.TestCase):
+    def test_a_folder_that_is_missing(self):
+        for options in ({}, {"exporter": "torch.export"}, {"dynamic": True}):
+            with self.assertRaises(FileNotFoundError) as caught:
+                plutino.export(nn.ReLU().eval(), "no/such/folder/net", torch.rand(3), **options)
+            self.assertEqual(caught.exception.filename, "no/such/folder")
+
+
+class Named(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, w):
+        return self.function(x, w)
+
+
 class Threads(unittest.TestCase):
     def test_exports_take_turns(self):
         answer = torch.SymBool.__bool__

@@ -40,12 +40,14 @@ pub trait Convert: Copy {
     }
 }
 
-/// `cvttss2si` and its kin: out of range gives the smallest integer, not the nearest.
+/// `cvttsd2si` and its kin: out of range gives the smallest integer, not the nearest.
+#[inline(always)]
 fn truncate_i32(x: f64) -> i32 {
     // The bounds are exact: a truncated value below 2^31 and above -2^31 - 1 fits.
     if x > -2_147_483_649.0 && x < 2_147_483_648.0 { x as i32 } else { i32::MIN }
 }
 
+#[inline(always)]
 fn truncate_i64(x: f64) -> i64 {
     const BOUND: f64 = 9_223_372_036_854_775_808.0; // 2^63
     if (-BOUND..BOUND).contains(&x) { x as i64 } else { i64::MIN }

@@ -104,6 +104,14 @@ CASES = {
         (3, 5),
     ),
     "sum_to_size": case(lambda x: (x.sum_to_size(3, 1), x.sum_to_size(4), x.sum_to_size(2, 1, 4)), (2, 3, 4)),
+    "view_dtype": written(
+        """
+        Tensor.view.dtype $input=a dtype=torch.int32
+        Tensor.view.dtype $input=a dtype=torch.uint8
+        Tensor.view.dtype $input=b dtype=torch.int16
+        """,
+        (3, 4), ints(2, 6, high=256, dtype=torch.uint8),
+    ),
     "nonzero_static": case(
         lambda x: (torch.nonzero_static(x, size=4), torch.nonzero_static(x, size=20, fill_value=7)), ints(3, 5, high=2)
     ),

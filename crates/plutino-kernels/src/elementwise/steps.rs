@@ -14,6 +14,7 @@ use crate::number::Number;
 use crate::simd::{Simd, Vectorized};
 use half::{bf16, f16};
 use num_complex::Complex;
+use plutino_tensor::Convert as _;
 
 /// A tile of an operand: element (r, c) lies at `ptr + r * down + c * across`.
 #[derive(Clone, Copy)]
@@ -230,12 +231,12 @@ macro_rules! conversions {
 }
 conversions! {
     f32 => f64: |x| x.into();
-    f32 => i32: |x| x as i64 as i32;
-    f32 => i64: |x| x as i64;
+    f32 => i32: |x| x.to_i32();
+    f32 => i64: |x| x.to_i64();
     f32 => Complex<f64>: |x| Complex::new(x.into(), 0.0);
     f64 => f32: |x| x as f32;
-    f64 => i32: |x| x as i64 as i32;
-    f64 => i64: |x| x as i64;
+    f64 => i32: |x| x.to_i32();
+    f64 => i64: |x| x.to_i64();
     f64 => Complex<f64>: |x| Complex::new(x, 0.0);
     i32 => f32: |x| x as f32;
     i32 => f64: |x| x.into();
@@ -247,8 +248,8 @@ conversions! {
     i64 => Complex<f64>: |x| Complex::new(x as f64, 0.0);
     Complex<f64> => f32: |x| x.re as f32;
     Complex<f64> => f64: |x| x.re;
-    Complex<f64> => i32: |x| x.re as i64 as i32;
-    Complex<f64> => i64: |x| x.re as i64;
+    Complex<f64> => i32: |x| x.re.to_i32();
+    Complex<f64> => i64: |x| x.re.to_i64();
     f32 => f32: |x| x;
     f64 => f64: |x| x;
     i32 => i32: |x| x;

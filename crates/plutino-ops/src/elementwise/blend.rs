@@ -4,6 +4,7 @@ use super::{Elementwise, Formula, Lowering, Term, number, operand};
 use crate::support::promotion::Category;
 use crate::{Arg, BuildError, NodeReader, Operator, ShapeError, register_op};
 use plutino_kernels::elementwise::{Binary, Scalar, Unary};
+use plutino_tensor::Convert as _;
 
 register_op!(addc => "torch.addcmul", "torch.addcdiv");
 
@@ -40,9 +41,15 @@ impl Formula for AddC {
                 "addcdiv does not divide integers by integers: one of both must be a float".into(),
             ));
         }
-        let value = f.arg(&self.value)?;
+        let mut value = f.arg(&self.value)?;
         if whole(&x) && whole(&a) && whole(&b) && !whole(&value) {
-            return Err(ShapeError::Invalid("the value for integers must be an integer".into()));
+            value = match value {
+                Term::Number(Scalar::Float(v)) => Term::Number(Scalar::Int(v.to_i64())), // as PyTorch
+                _ => {
+                    let what = "the value for integers must be a number";
+                    return Err(ShapeError::Invalid(what.into()));
+                }
+            };
         }
         f.rounded_once([x, a, b], |f, [x, mut a, b]| {
             // The value comes first, as in PyTorch: the order decides how results round.
@@ -150,7 +157,9 @@ mod tests {
         let whole = [tensor([1], &[1i32]), tensor([1], &[2i32]), tensor([1], &[3i32])];
         let y = check_line("aten::addcmul a 4 1 0 1 2 =4 3", &whole);
         assert_eq!(y[0], tensor([1], &[25i32]));
-        line_error("aten::addcmul a 4 1 0 1 2 =0.5 3", &whole);
+        // PyTorch makes an integer of the value.
+        let y = check_line("aten::addcmul a 4 1 0 1 2 =1.5 3", &whole);
+        assert_eq!(y[0], tensor([1], &[7i32]));
         line_error("aten::addcdiv a 4 1 0 1 2 =1 3", &whole);
         line_error(
             "aten::addcmul a 4 1 0 1 2 =1 3",

@@ -41,7 +41,11 @@ impl Assemble for SliceScatter {
         let part = self.range.of(x.shape(), inputs)?;
         let whole = Geometry::dense(x.shape());
         let from = if self.broadcast {
-            Geometry::dense(src.shape()).broadcast(&part.shape)?
+            // PNNX writes a number as one element; `y[part] = src` drops leading ones.
+            let more = src.shape().rank().saturating_sub(part.shape.rank());
+            let ones = src.shape().iter().take(more).take_while(|&&n| n == 1).count();
+            let own = src.shape().iter().skip(ones).copied().collect();
+            Geometry::dense(&own).broadcast(&part.shape)?
         } else if *src.shape() == part.shape {
             Geometry::dense(src.shape())
         } else {
@@ -104,6 +108,18 @@ mod tests {
             "Tensor.slice_copy s 2 1 5 13 14 dim=1 end=0 select=-1 start=0 step=0 $self=5 $src=13";
         let y = check(&*op(line), &[iota([2, 3]), tensor([2], &[8.0f32, 9.0])]);
         assert_eq!(values::<f32>(&y[0]), [0., 1., 8., 3., 4., 9.]);
+    }
+
+    #[test]
+    fn leading_ones_of_the_source_are_dropped() {
+        let run = |src| {
+            let line = "Tensor.slice_copy s 2 1 5 13 14 dim=0 end=0 select=-2 start=0 step=0 $self=5 $src=13";
+            check(&*op(line), &[iota([3]), src]).remove(0)
+        };
+        assert_eq!(values::<f32>(&run(tensor([1], &[9.0f32]))), [0., 9., 2.]);
+        assert_eq!(values::<f32>(&run(tensor([1, 1], &[9.0f32]))), [0., 9., 2.]);
+        let line = "Tensor.slice_copy s 2 1 5 13 14 dim=0 end=2 start=0 step=1 $self=5 $src=13";
+        error(&*op(line), &[iota([3]), iota([2, 2])]);
     }
 
     #[test]

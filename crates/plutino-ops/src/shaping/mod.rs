@@ -17,3 +17,4 @@ pub(crate) mod stacks;
 pub(crate) mod transposes;
 pub(crate) mod triangle;
 pub(crate) mod view;
+mod view_dtype;

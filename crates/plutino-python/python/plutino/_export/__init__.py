@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import inspect
 import os
 import threading
@@ -204,6 +205,9 @@ def _paths(path: Path) -> Tuple[str, str]:
     stem = _arguments.path("path", path)
     for end in (".param", ".pnnx", ".pt", ".pth"):
         stem = stem[: -len(end)] if stem.endswith(end) else stem
+    folder = os.path.dirname(stem) or os.curdir
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
     return f"{stem}.pnnx.param", f"{stem}.pnnx.bin"
 
 

@@ -44,9 +44,12 @@ def _affine(a: Arguments) -> Dict[str, Any]:
     return {key: a[key] for key in ("weight", "bias") if a.get(key) is not None}
 
 
-def _convolution(a: Arguments, rank: int, transposed: bool = False) -> Module:
+def _convolution(a: Arguments, rank: int, transposed: bool = False) -> Optional[Module]:
     shape = _shape(a["weight"])
     groups = a["groups"]
+    sizes = [a[key] for key in ("stride", "padding", "dilation") if not isinstance(a[key], str)]
+    if not _are_known([*shape, groups, *(size for each in sizes for size in _each(each, 1))]):
+        return None  # a kernel that is computed, often one for each image
     one, other = shape[0], shape[1] * groups
     padding = a["padding"]
     params = {
