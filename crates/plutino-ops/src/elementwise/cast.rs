@@ -217,6 +217,23 @@ mod tests {
     use plutino_tensor::DType;
 
     #[test]
+    fn floats_out_of_range_become_the_least_integer() {
+        // As PyTorch on x86-64: i64 by itself, all others by way of i32.
+        let x = [f32::NAN, f32::INFINITY, -1e19, 3e9, 300.0, -1.7];
+        let to = |dtype: &str, x: plutino_tensor::Tensor| {
+            check(&*op(&format!("Tensor.to t 1 1 0 1 dtype=torch.{dtype}")), &[x]).remove(0)
+        };
+        let (long, int) = (i64::MIN, i32::MIN);
+        for x in [tensor([6], &x), tensor([6], &x).cast(DType::F64).unwrap()] {
+            let y = tensor([6], &[long, long, long, 3_000_000_000, 300, -1]);
+            assert_eq!(to("long", x.clone()), y);
+            assert_eq!(to("int", x.clone()), tensor([6], &[int, int, int, int, 300, -1]));
+            assert_eq!(to("int16", x.clone()), tensor([6], &[0i16, 0, 0, 0, 300, -1]));
+            assert_eq!(to("uint8", x), tensor([6], &[0u8, 0, 0, 0, 44, 255]));
+        }
+    }
+
+    #[test]
     fn converts_to_the_dtype_asked_for() {
         let x = tensor([3], &[0.0f32, -1.5, 2.7]);
         let line =

@@ -108,7 +108,7 @@ class Sizes:
             raise _refusal(operand, name, at, found, expected, _BOUNDS)
 
 
-_ADVICE = ": export it with dynamic= where sizes vary"
+_ADVICE = ": export it with dynamic= where sizes vary; one that torch.export needs as a number stays"
 _SMALL = " and an example in which they are at least 2"
 _BOUNDS = ": export it again with an example of such a size"
 
