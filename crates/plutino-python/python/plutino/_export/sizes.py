@@ -62,7 +62,7 @@ class Sizes:
                 )
             for at, (found, size) in enumerate(zip(shape, sizes)):
                 if isinstance(size, int) and found != size:
-                    advice = _ADVICE if size > 1 else _ADVICE + _SMALL
+                    advice = _ADVICE + (_FIXED if size > 1 else _SMALL)
                     raise _refusal(operand, name, at, found, str(size), advice)
                 if isinstance(size, Varying):
                     self._vary(values, seen, size, operand, name, at, found)
@@ -108,7 +108,8 @@ class Sizes:
             raise _refusal(operand, name, at, found, expected, _BOUNDS)
 
 
-_ADVICE = ": export it with dynamic= where sizes vary; one that torch.export needs as a number stays"
+_ADVICE = ": export it with dynamic= where sizes vary"
+_FIXED = "; one that torch.export needs as a number stays that of the example"
 _SMALL = " and an example in which they are at least 2"
 _BOUNDS = ": export it again with an example of such a size"
 
