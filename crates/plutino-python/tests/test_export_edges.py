@@ -55,6 +55,14 @@ class Values(unittest.TestCase):
         found = exported(module, x)
         torch.testing.assert_close(found(x), module(x), rtol=bound, atol=bound)
 
+    def test_windows_that_are_written_to(self):
+        def doubled(x):
+            y = x.clone()
+            y.unfold(1, 2, 2).mul_(2)
+            return y
+
+        self.same(doubled, torch.rand(3, 6))
+
     def test_the_largest_integer_is_no_end(self):
         most, x = torch.iinfo(torch.int64).max, torch.arange(5) - 2
         for function in (
@@ -300,6 +308,16 @@ class Kernels(unittest.TestCase):
             for batch in (2, 4):
                 args = torch.rand(batch, 3, 6, 6), torch.rand(batch, 3, 3, 3)
                 torch.testing.assert_close(found(*args), net(*args), rtol=1e-4, atol=1e-5)
+
+
+class Ties(unittest.TestCase):
+    def test_a_refusal_names_them(self):
+        x = torch.tensor([2.0, 0, 0, 0, 0])
+        expected, found = x.topk(2), exported(Function(lambda x: x.topk(2)), x, check=False)(x)
+        torch.testing.assert_close(found[0], expected[0])
+        if not torch.equal(found[1], expected[1]):
+            with self.assertRaisesRegex(plutino.MismatchError, "topk.*equal elements"):
+                exported(Function(lambda x: x.topk(2)), x)
 
 
 class Places(unittest.TestCase):

@@ -52,14 +52,30 @@ pub(super) fn expand(net: &mut Net, cx: &mut PassCx<'_>) -> Result<(), SessionEr
             outputs: node.outputs.clone(),
         };
         let mut nodes = Vec::new();
-        if let Err(why) = splice(net, cx, whole, expansion, MOST_LEVELS, &mut room, &mut nodes)? {
-            cx.refuse(&name, why);
-            continue;
+        match splice(net, cx, whole, expansion, MOST_LEVELS, &mut room, &mut nodes) {
+            Ok(()) => {
+                let note = format!("becomes {} operators", nodes.len());
+                cx.apply(net, Patch::with(at, nodes).note(&name, note))?;
+            }
+            Err(Failure::Refused(why)) => cx.refuse(&name, why),
+            Err(Failure::Ended(error)) => return Err(error),
         }
-        let note = format!("becomes {} operators", nodes.len());
-        cx.apply(net, Patch::with(at, nodes).note(&name, note))?;
     }
     Ok(())
+}
+
+/// Why an operator does not become its steps.
+enum Failure {
+    /// It stays whole, and the net is planned with it.
+    Refused(String),
+    /// Nothing is planned.
+    Ended(SessionError),
+}
+
+impl<E: Into<SessionError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Ended(error.into())
+    }
 }
 
 /// What is replaced by its steps.
@@ -92,13 +108,15 @@ fn consists_of(net: &Net, node: &Node) -> Option<Result<Expansion, String>> {
 struct Room(usize);
 
 impl Room {
-    /// Takes so many nodes; why not, where that is too much.
-    fn take(&mut self, net: &Net, nodes: usize) -> Result<(), String> {
-        let left = self.0.checked_sub(nodes);
-        let left = left.ok_or_else(|| format!("expanded operators may be {MOST_NODES} at most"))?;
+    /// Takes so many nodes. Where that is too much, or too much for the budget, the operator stays
+    /// whole.
+    fn take(&mut self, net: &Net, nodes: usize) -> Result<(), Failure> {
+        let most = || Failure::Refused(format!("expanded operators may be {MOST_NODES} at most"));
+        let left = self.0.checked_sub(nodes).ok_or_else(most)?;
         let before = net.nodes.len() + MOST_NODES - self.0;
         self.0 = left;
-        alloc::charge(node_memory(before + nodes) - node_memory(before)).map_err(|e| e.to_string())
+        let charged = alloc::charge(node_memory(before + nodes) - node_memory(before));
+        charged.map_err(|error| Failure::Refused(error.to_string()))
     }
 }
 
@@ -110,7 +128,7 @@ fn members(
     of: &Location,
     room: &mut Room,
     nodes: &mut Vec<NewNode>,
-) -> Result<Result<Vec<ValueId>, String>, SessionError> {
+) -> Result<Vec<ValueId>, Failure> {
     let (mut leaves, mut left) = (Vec::new(), vec![list]);
     while let Some(value) = left.pop() {
         let Some(ValueSpec::List(members)) = net.types.get(value) else {
@@ -118,9 +136,7 @@ fn members(
             continue;
         };
         let count = members.len();
-        if let Err(why) = room.take(net, 1 + count) {
-            return Ok(Err(why));
-        }
+        room.take(net, 1 + count)?;
         if let Some(node) = net.producer(value).and_then(|at| net.nodes.get(at))
             && matches!(node.action, Action::Pack)
         {
@@ -144,10 +160,10 @@ fn members(
         left.extend(node.outputs.iter().rev());
         nodes.push(node.into());
     }
-    Ok(Ok(leaves))
+    Ok(leaves)
 }
 
-/// Adds the steps of an operator to `nodes`, typed; why not, where that is not possible.
+/// Adds the steps of an operator to `nodes`, typed.
 fn splice(
     net: &mut Net,
     cx: &mut PassCx<'_>,
@@ -156,20 +172,16 @@ fn splice(
     levels: usize,
     room: &mut Room,
     nodes: &mut Vec<NewNode>,
-) -> Result<Result<(), String>, SessionError> {
-    if let Err(why) = room.take(net, expansion.steps.len()) {
-        return Ok(Err(why));
-    }
+) -> Result<(), Failure> {
+    let refused = |why: &str| Failure::Refused(why.to_owned());
+    room.take(net, expansion.steps.len())?;
     let mut lists: HashMap<usize, Vec<ValueId>> = HashMap::new();
     for value in expansion.steps.iter().flat_map(|step| &step.inputs) {
         if let StepValue::Member(i, _) = *value
             && let Some(&list) = whole.inputs.get(i)
             && !lists.contains_key(&i)
         {
-            match members(net, cx, list, &whole.location, room, nodes)? {
-                Ok(leaves) => lists.insert(i, leaves),
-                Err(why) => return Ok(Err(why)),
-            };
+            lists.insert(i, members(net, cx, list, &whole.location, room, nodes)?);
         }
     }
     let Expansion { steps, outputs: results, listed } = expansion;
@@ -189,9 +201,8 @@ fn splice(
     for (number, step) in steps.into_iter().enumerate() {
         halt::go_on()?;
         let ExpandedStep { kind, name, operator, inputs } = step;
-        let Some(inputs) = values(&made, &inputs) else {
-            return Ok(Err("a step reads what nobody makes".into()));
-        };
+        let inputs = values(&made, &inputs);
+        let inputs = inputs.ok_or_else(|| refused("a step reads what nobody makes"))?;
         let name = format!("{}{STEP_OF}{name}", whole.location.name);
         let specs = net.types.all(&inputs);
         let count = specs.and_then(|specs| operator.infer(&specs).ok()).map_or(0, |all| all.len());
@@ -217,7 +228,7 @@ fn splice(
         };
         infer::node(&mut net.types, &node, cx, true, true)?;
         if net.types.all(&node.outputs).is_none() {
-            return Ok(Err(format!("{} depends on data", node.location.name)));
+            return Err(Failure::Refused(format!("{} depends on data", node.location.name)));
         }
         // A constant of the plan stays as it is: nothing runs.
         let known = node.outputs.iter().all(|&output| net.types.is_known(output));
@@ -226,18 +237,14 @@ fn splice(
             Some((inner, levels)) => {
                 let Node { location, inputs, outputs, .. } = node;
                 let whole = Whole { location, inputs, outputs };
-                let done = splice(net, cx, whole, inner, levels, room, nodes)?;
-                if done.is_err() {
-                    return Ok(done);
-                }
+                splice(net, cx, whole, inner, levels, room, nodes)?;
             }
             None => lists::push(nodes, node.into())?,
         }
     }
     if listed {
-        let Some(inputs) = values(&made, &results) else {
-            return Ok(Err("a member of the list is what nobody makes".into()));
-        };
+        let inputs = values(&made, &results);
+        let inputs = inputs.ok_or_else(|| refused("a member of the list is what nobody makes"))?;
         let location = Location { kind: "prim::ListConstruct".into(), ..(*whole.location).clone() };
         let node = Node {
             source: None,
@@ -251,5 +258,5 @@ fn splice(
         infer::node(&mut net.types, &node, cx, true, true)?;
         nodes.push(node.into());
     }
-    Ok(Ok(()))
+    Ok(())
 }

@@ -23,6 +23,7 @@ def table() -> Table:
         aten.as_strided_scatter.default: _as_strided_scatter,
         aten.index_fill.int_Scalar: _index_fill,
         aten.full_like.default: _full_like,
+        aten.unfold_backward.default: _unfold_backward,
         aten.gradient.tensorarrayint: _gradient,
         aten.gradient.tensorarray: _gradient,
         aten.full.default: _full,
@@ -216,6 +217,17 @@ def _gradient(x: Any, *, spacing: Sequence[Any], dim: Any = None, edge_order: in
             last = sum(w * f[..., i : i + 1] for i, w in enumerate(weights, f.shape[-1] - 3))
         parts.append(torch.cat([first, inner, last], -1).movedim(-1, at))
     return parts
+
+
+def _unfold_backward(x: Any, sizes: Sequence[Any], dim: int, size: int, step: int) -> Any:
+    """What writing to the windows of ``Tensor.unfold`` becomes: their sum, each in its place."""
+    import torch
+
+    dim %= len(sizes)
+    windows = x.movedim(-1, dim + 1).flatten(dim, dim + 1)
+    starts = torch.arange(x.shape[dim]) * step
+    places = (starts[:, None] + torch.arange(size)).flatten()
+    return torch.zeros(sizes, dtype=x.dtype).index_add(dim, places, windows)
 
 
 def _conv_tbc(x: Any, weight: Any, bias: Any, padding: int = 0) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -179,6 +180,10 @@ def _differs(actual: Any, expected: Any, error: float, tolerance: float) -> str:
     )
 
 
+_OPEN = ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode")
+"""Functions whose positions are any of those of equal elements."""
+
+
 def refuse(
     error: float,
     tolerance: float,
@@ -195,6 +200,11 @@ def refuse(
             f"; the first operator that is wrong by itself is {first['kind']} "
             f"'{first['operator']}' (operand {first['operand']}, line {first['line']}): {why}"
         )
+        if re.split(r"::|\.", first["kind"])[-1] in _OPEN:
+            message += (
+                "; which of equal elements comes first PyTorch leaves open: with another example, "
+                "or check=False, the model is taken"
+            )
     elif first is not None:
         message += f"; the operators could not be compared: {first['why']}"
     elif operators is not None:
