@@ -8,10 +8,10 @@
 //! and kept while the window moves on - their weighted sum, [`PIXELS`] pixels at a time.
 //!
 //! On a Zen 4, one thread (2026-11-29), 3 x 1080 x 1920 to 224 x 224 with antialiasing takes
-//! 3.5 ms (bilinear, 0.91 of PyTorch's time) and 4.9 ms (bicubic, 0.99). Words of neighbours make
-//! 256 to 512 bilinear take 0.53, 224 to 448 bicubic 0.43 and halving with antialiasing 0.86 of the
-//! time of sums one by one (which was 3.0 and 4.1 times PyTorch's for the first two); of 36 taps
-//! they would take 2.4 times as long, of 9 as long.
+//! 4.0 ms (bilinear, 0.8 to 1.0 of PyTorch's time) and 5.3 ms (bicubic, 1.2). Words of neighbours,
+//! and sums that begin at cache lines, make 256 to 512 bilinear take 0.41, 224 to 448 bicubic 0.35
+//! and halving with antialiasing 0.57 of the time of sums one by one (which was 3.0 and 4.1 times
+//! PyTorch's for the first two). With words, 36 taps take 2.4 times as long, 9 as long.
 
 use super::Taps;
 use super::windows::{self, Kept, Split};
@@ -29,6 +29,11 @@ const WORD: usize = 4;
 /// Taps up to which words of neighbours are put side by side; sums of more are vectors by
 /// themselves.
 const FEW: usize = 8;
+
+/// Numbers of neighbours, of which a vector is no two cache lines: the stack begins anywhere, and
+/// every third run took 1.5 times as long.
+#[repr(align(64))]
+struct Line<T>([T; PIXELS]);
 
 /// Most bits of a weight behind the point.
 const MOST_BITS: u32 = 22;
@@ -189,20 +194,20 @@ fn along_x(ResizeBytes { width, columns, whole, .. }: &ResizeBytes, row: &[u8], 
     let (front, back) = out.split_at_mut(*whole);
     for (i, out) in front.chunks_mut(PIXELS).enumerate() {
         let here = i * PIXELS..i * PIXELS + out.len();
-        let mut sums = [width.half(); PIXELS];
+        let mut sums = Line([width.half(); PIXELS]);
         for (k, w) in columns.chunks_exact(WORD * outputs).enumerate() {
-            let mut words = [0; PIXELS];
-            for (word, &start) in words.iter_mut().zip(&starts[here.clone()]) {
+            let mut words = Line([0; PIXELS]);
+            for (word, &start) in words.0.iter_mut().zip(&starts[here.clone()]) {
                 let x = &row[start as usize + k * WORD..][..WORD];
                 *word = u32::from_le_bytes([x[0], x[1], x[2], x[3]]);
             }
             for (k, w) in w.chunks_exact(outputs).enumerate() {
-                for ((sum, word), &w) in sums.iter_mut().zip(&words).zip(&w[here.clone()]) {
+                for ((sum, word), &w) in sums.0.iter_mut().zip(&words.0).zip(&w[here.clone()]) {
                     *sum = plus(*sum, (word >> (8 * k)) as u8, w);
                 }
             }
         }
-        for (out, &sum) in out.iter_mut().zip(&sums) {
+        for (out, &sum) in out.iter_mut().zip(&sums.0) {
             *out = width.pixel(sum);
         }
     }
@@ -217,14 +222,14 @@ fn along_x(ResizeBytes { width, columns, whole, .. }: &ResizeBytes, row: &[u8], 
 fn along_y(height: &Whole, y: usize, kept: &[u8], out: &mut [u8]) {
     let (row, slots) = (out.len(), height.taps.width());
     for (i, out) in out.chunks_mut(PIXELS).enumerate() {
-        let mut sums = [height.half(); PIXELS];
+        let mut sums = Line([height.half(); PIXELS]);
         for (y, &w) in height.taps.inputs(y).zip(height.weights(y)) {
             let x = &kept[y % slots * row + i * PIXELS..][..out.len()];
-            for (sum, &x) in sums.iter_mut().zip(x) {
+            for (sum, &x) in sums.0.iter_mut().zip(x) {
                 *sum = plus(*sum, x, w);
             }
         }
-        for (out, &sum) in out.iter_mut().zip(&sums) {
+        for (out, &sum) in out.iter_mut().zip(&sums.0) {
             *out = height.pixel(sum);
         }
     }
