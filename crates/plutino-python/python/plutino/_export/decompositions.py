@@ -52,7 +52,7 @@ _OF_COMPLEX: Dict[str, Callable[..., Any]] = {
     "isfinite": lambda x: x.real.isfinite() & x.imag.isfinite(),
     "isinf": lambda x: x.real.isinf() | x.imag.isinf(),
     "nan_to_num": lambda x, *args: _parts(lambda part: part.nan_to_num(*args), x),
-    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+    "sigmoid": lambda x: _sigmoid(x),
     "tanh": lambda x: -1j * (1j * x).tan(),
     "var": lambda x, *args, **options: _variance(x, *args, **options),
     "std": lambda x, *args, **options: _variance(x, *args, **options).sqrt(),
@@ -61,7 +61,7 @@ _OF_COMPLEX: Dict[str, Callable[..., Any]] = {
         _variance(x, *args, **options).sqrt(),
         _mean(x, *args, **options),
     ),
-    "silu": lambda x: x * (1 / (1 + (-x).exp())),
+    "silu": lambda x: x * _sigmoid(x),
 }
 
 
@@ -70,6 +70,10 @@ def _of_complex(make: Callable[..., Any]) -> Callable[..., Any]:
         return make(x, *args, **options) if x.is_complex() else NotImplemented
 
     return decomposed
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + (-x).exp())
 
 
 def _parts(function: Callable[[Any], Any], x: Any) -> Any:
